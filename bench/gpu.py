@@ -96,19 +96,19 @@ def report(outcomes: Sequence[Outcome], hardware: str) -> str:
 
 
 def _cells(row: Row) -> list[str]:
-    def written(value: float | None) -> str:
+    def format_value(value: float | None) -> str:
         return "" if value is None else f"{value:.4g} {row.unit}".strip()
 
     if row.truth is None:
-        return [row.what, "", written(row.found), "", "", ""]
+        return [row.what, "", format_value(row.found), "", "", ""]
     apart = None if row.found is None else row.found - row.truth
     verdict = "holds" if row.holds else "**missed**"
     return [
         row.what,
-        written(row.truth),
-        written(row.found) or "unknown",
-        written(apart),
-        written(row.within),
+        format_value(row.truth),
+        format_value(row.found) or "unknown",
+        format_value(apart),
+        format_value(row.within),
         verdict,
     ]
 

@@ -18,7 +18,7 @@ from bench import machine
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.core.artefact import load
-from stash.monitor.records import load as load_watch
+from stash.monitor.records import load_record as load_watch
 
 JOB = machine.ROOT / "bench" / "gpu_job.py"
 ROOT = machine.ROOT
@@ -57,12 +57,12 @@ class Ground:
     devices: int = 1
 
     @property
-    def on_gpu(self) -> bool:
+    def is_on_gpu(self) -> bool:
         return self.device == "cuda"
 
     def needs_gpu(self) -> None:
         """Raises NotHereError in a rehearsal."""
-        if not self.on_gpu:
+        if not self.is_on_gpu:
             raise NotHereError("a CPU has none of this")
 
 
@@ -72,12 +72,12 @@ class Truth:
     def __init__(self, *runs: dict[str, float]) -> None:
         self._runs = runs
 
-    def of(self, name: str) -> float:
+    def mean_of(self, name: str) -> float:
         return sum(run[name] for run in self._runs) / len(self._runs)
 
     def spread(self, name: str) -> float:
         """How far the runs are from their mean: so much does the truth move by itself."""
-        return max(abs(run[name] - self.of(name)) for run in self._runs)
+        return max(abs(run[name] - self.mean_of(name)) for run in self._runs)
 
 
 def plain(ground: Ground, words: Sequence[str], ranks: int = 1) -> dict[str, float]:
@@ -87,7 +87,7 @@ def plain(ground: Ground, words: Sequence[str], ranks: int = 1) -> dict[str, flo
     return dict(json.loads(done.strip().splitlines()[-1]))
 
 
-def profiled(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = "") -> Breakdown:
+def profile_job(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str = "") -> Breakdown:
     """What Stash finds of the same job."""
     out = ground.folder / "gpu.stash.json"
     options = ["--budget", str(ground.budget), "--noise", "1", "-o", str(out)]
@@ -104,7 +104,7 @@ def each(ground: Ground, jobs: Mapping[str, Sequence[str]], rungs: str) -> Itera
     lines = [json.loads(line) for line in done.splitlines() if line.startswith("{")]
     for number, (name, job) in enumerate(jobs.items()):
         truth = Truth(*(line for line in lines if line["job"] == number))
-        yield name, truth, profiled(ground, job, rungs=rungs)
+        yield name, truth, profile_job(ground, job, rungs=rungs)
 
 
 _STASH = [sys.executable, "-m", "stash"]
@@ -126,7 +126,7 @@ def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: st
 
 def step_row(found: Breakdown, truth: Truth, what: str) -> Row:
     """The step in ms, within 3 % and the truth's own spread."""
-    seconds = truth.of("step")
+    seconds = truth.mean_of("step")
     return Row(what, "ms", 1e3 * seconds, 1e3 * found.step_seconds, 1e3 * (0.03 * seconds + truth.spread("step")))
 
 
@@ -142,22 +142,22 @@ def compute(ground: Ground) -> list[Row]:
     rows = []
     for name, truth, found in each(ground, COMPUTE, "resident,solo,warm"):
         what = f"compute, {name} a step"
-        rows.append(stall_row(found, "compute", truth.of("resident"), truth.spread("resident"), what))
+        rows.append(stall_row(found, "compute", truth.mean_of("resident"), truth.spread("resident"), what))
     return rows
 
 
 def transfer(ground: Ground) -> list[Row]:
     """Copies of known size from pageable and from pinned memory; unknown, not zero, on a CPU."""
-    if ground.on_gpu:
+    if ground.is_on_gpu:
         return [
             stall_row(
-                found, "transfer", truth.of("copy"), truth.spread("copy"), f"transfer, 67 MB from {kind} memory"
+                found, "transfer", truth.mean_of("copy"), truth.spread("copy"), f"transfer, 67 MB from {kind} memory"
             )
             for kind, truth, found in each(ground, TRANSFER, "resident,solo,warm")
         ]
     rows = []
     for kind, words in TRANSFER.items():
-        skipped = profiled(ground, words, rungs="resident,solo,warm").skipped
+        skipped = profile_job(ground, words, rungs="resident,solo,warm").skipped
         known = float(any(stall.name == "transfer" for stall in skipped))
         rows.append(Row(f"transfer from {kind} memory is unknown", "", 1.0, known))
     return rows
@@ -171,7 +171,7 @@ def watch(ground: Ground) -> list[Row]:
         run([*_STASH, "watch", "-o", str(record), *job, "--steps", "100"])
         window = load_watch(record).windows[-1]
         found = window.stalls["transfer"]
-        if not ground.on_gpu:
+        if not ground.is_on_gpu:
             rows.append(Row(f"a watch's transfer from {kind} memory is unknown", "", 1.0, float(found is None)))
             continue
         truth, within = plain(ground, words), 1e3 * 0.02 * window.step_seconds
@@ -185,7 +185,9 @@ def prep(ground: Ground) -> list[Row]:
     rows = []
     for name, truth, found in each(ground, PREP, "solo,warm"):
         spread = truth.spread("step") + truth.spread("resident")
-        rows.append(stall_row(found, "prep", truth.of("step") - truth.of("resident"), spread, f"prep, {name}"))
+        rows.append(
+            stall_row(found, "prep", truth.mean_of("step") - truth.mean_of("resident"), spread, f"prep, {name}")
+        )
     return rows
 
 
@@ -198,7 +200,7 @@ def loop_kinds(ground: Ground) -> dict[str, list[str]]:
         "channels-last": [*_SMALL, "--channels-last"],
         "torch.compile": [*_SMALL, "--compile"],
     }
-    if ground.on_gpu:
+    if ground.is_on_gpu:
         kinds["CUDA graph of both passes"] = ["--graph"]
     return kinds
 
@@ -209,7 +211,7 @@ def loops(ground: Ground) -> list[Row]:
     kinds = loop_kinds(ground)
     for name, truth, found in each(ground, kinds, "solo,warm"):
         row = step_row(found, truth, f"step, {name}")
-        comparable = ground.on_gpu or "--conv" not in kinds[name]  # on CPUs Stash chooses a rank's threads
+        comparable = ground.is_on_gpu or "--conv" not in kinds[name]  # on CPUs Stash chooses a rank's threads
         rows.append(row if comparable else Row(row.what, row.unit, None, row.found))
     return rows
 
@@ -224,7 +226,7 @@ def host(ground: Ground) -> list[Row]:
     rows = []
     jobs = {name: [*words, "--busy"] for name, words in SUBMITTING.items()}
     for name, truth, found in each(ground, jobs, "solo,warm"):
-        share, lead = truth.of("busy") / truth.of("resident"), found.host_lead
+        share, lead = truth.mean_of("busy") / truth.mean_of("resident"), found.host_lead
         ahead = None if lead is None else lead.seconds / lead.step_seconds
         rows.append(Row(f"kernels run, {name}", "", None, share))
         rows.append(Row(f"the host is ahead, steps, {name}", "", None, ahead))
@@ -239,12 +241,12 @@ def nccl(ground: Ground) -> list[Row]:
     if ranks < 2:
         raise NotHereError("there is one GPU")
     alone, before = plain(ground, words)["resident"], plain(ground, words, ranks)
-    found = profiled(ground, words, ranks)
+    found = profile_job(ground, words, ranks)
     truth = Truth(before, plain(ground, words, ranks))
     lost = sum(found.seconds(name) for name in ("contention", "interconnect"))
     within = 1e3 * (0.05 * found.step_seconds + truth.spread("resident"))
     return [
-        Row("contention and interconnect", "ms", 1e3 * (truth.of("resident") - alone), 1e3 * lost, within),
+        Row("contention and interconnect", "ms", 1e3 * (truth.mean_of("resident") - alone), 1e3 * lost, within),
         step_row(found, truth, "step"),
     ]
 

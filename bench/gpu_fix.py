@@ -162,13 +162,13 @@ def rows(ground: Ground, jobs: Sequence[Job] = JOBS) -> list[Row]:
     """Promised against realised, job by job; where nothing is wrong, that nothing is kept."""
     made = []
     for job in jobs:
-        found = _tried(ground, job)
+        found = _try_job(ground, job)
         names, took = " ".join(each["name"] for each in found.kept), float(found.record["elapsed_seconds"])
         made.append(Row(f"{job.name}: {len(found.record['tried'])} tried in", "s", None, took))
         if not job.faulty:
             made.append(Row(f"{job.name}: kept", "", 0.0, float(len(found.kept))))
             continue
-        made.append(Row(f"{job.name}: kept any", "", 1.0 if ground.on_gpu else None, float(bool(found.kept))))
+        made.append(Row(f"{job.name}: kept any", "", 1.0 if ground.is_on_gpu else None, float(bool(found.kept))))
         made += _promise(f"{job.name}: {names}", found) if found.kept else []
     return made
 
@@ -184,7 +184,7 @@ def _promise(what: str, found: Found) -> list[Row]:
     return [step, Row(f"{what}: saving", "ms", typed - fixed, promised, half + spread + 0.02 * typed)]
 
 
-def _tried(ground: Ground, job: Job) -> Found:
+def _try_job(ground: Ground, job: Job) -> Found:
     """Search, patch, and let both scripts time themselves, in turns."""
     folder = ground.folder / re.sub(r"[^a-z0-9]+", "-", job.name)
     folder.mkdir(exist_ok=True)

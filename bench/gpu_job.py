@@ -81,10 +81,10 @@ def busy_for(device: torch.device, seconds: float) -> Callable[[], None]:
 def event_seconds(act: Callable[[], object], times: int) -> float:
     """Mean seconds of the device for what ``act`` submits; the first one does not count."""
     act()
-    return _by_events(act, times)
+    return _time_by_events(act, times)
 
 
-def _by_events(act: Callable[[], object], times: int) -> float:
+def _time_by_events(act: Callable[[], object], times: int) -> float:
     cuda: Any = torch.cuda
     began, ended = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     began.record()
@@ -121,7 +121,7 @@ class Job:
         self._graph: Any = None
         self._static: Tensor | None = None
 
-    def moved(self, batch: Tensor) -> Tensor:
+    def move_batch(self, batch: Tensor) -> Tensor:
         there = batch.to(self.device, non_blocking=True)
         if not self.options.conv:
             return there
@@ -130,7 +130,7 @@ class Job:
         return images.contiguous(memory_format=torch.channels_last) if self.options.channels_last else images
 
     def step(self, batch: Tensor) -> None:
-        there = self.moved(batch)
+        there = self.move_batch(batch)
         if self.options.graph:
             self._replay(there)
         else:
@@ -184,9 +184,9 @@ def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
         "resident": lambda: job.step(there),
     }
     for act in acts.values():
-        _looped(job, act, LEAD_IN)
+        _time_loop(job, act, LEAD_IN)
     steps = max(1, job.options.plain // ROUNDS)
-    rounds = [{name: _looped(job, act, steps) for name, act in acts.items()} for _ in range(ROUNDS)]
+    rounds = [{name: _time_loop(job, act, steps) for name, act in acts.items()} for _ in range(ROUNDS)]
     found = {name: median(each[name] for each in rounds) for name in acts}
     if job.options.busy:
         found["busy"] = _busy_seconds(lambda: job.step(there), steps) if job.device.type == "cuda" else 0.0
@@ -195,15 +195,15 @@ def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
     return found
 
 
-def _looped(job: Job, act: Callable[[], object], steps: int) -> float:
+def _time_loop(job: Job, act: Callable[[], object], steps: int) -> float:
     """Mean seconds in a loop that is under way: a device that runs ahead has its queue filled before they count."""
     _settle(job)
     for _ in range(FILLING):
         act()
-    return _by_events(act, steps) if job.device.type == "cuda" else _by_clock(act, steps)
+    return _time_by_events(act, steps) if job.device.type == "cuda" else _time_by_clock(act, steps)
 
 
-def _by_clock(act: Callable[[], object], steps: int) -> float:
+def _time_by_clock(act: Callable[[], object], steps: int) -> float:
     began = time.perf_counter()
     for _ in range(steps):
         act()
@@ -213,7 +213,7 @@ def _by_clock(act: Callable[[], object], steps: int) -> float:
 def _copy_seconds(job: Job, batch: Tensor) -> float:
     """Of a batch that was just made, as a job copies it: memory that was copied before is faster."""
     _settle(job)
-    return _by_events(lambda: batch.to(job.device, non_blocking=True), 1)
+    return _time_by_events(lambda: batch.to(job.device, non_blocking=True), 1)
 
 
 def _busy_seconds(act: Callable[[], object], times: int) -> float:

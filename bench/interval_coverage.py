@@ -17,16 +17,28 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.machine import arguments, machine
-from bench.noise.models import Factors, Hiccups, Noise, drifting, even, expected, heavy, recorded, slow, spells, white
+from bench.noise.models import (
+    Factors,
+    Hiccups,
+    Noise,
+    draw_even,
+    draw_recorded,
+    drifting,
+    expect_factors,
+    heavy,
+    slow,
+    spells,
+    white,
+)
 from bench.table import show
-from stash.advice.stopping import FIRST_SECONDS, decided
+from stash.advice.stopping import FIRST_SECONDS, is_decided
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import NORMAL
 from stash.core.ladder import CATCH_UP, NAMES, round_of_visits, rung, stall_names
 from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
-from stash.measure.agent.runner.block_plan import StepPace, plan
+from stash.measure.agent.runner.block_plan import StepPace, plan_blocks
 
 STALLS = {
     "compute": 0.100, "contention": 0.002, "interconnect": 0.030, "network": 0.040, "prep": 0.010, "fetch": 0.020,
@@ -35,19 +47,19 @@ STALLS = {
 BUDGET, PRECISION = 60.0, 0.02
 
 NOISES = (
-    Noise("white", even, white(0.05)),
-    Noise("heavy-tailed steps", even, heavy(0.05)),
-    Noise("one cold block in 20 a third longer", even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33)),
+    Noise("white", draw_even, white(0.05)),
+    Noise("heavy-tailed steps", draw_even, heavy(0.05)),
+    Noise("one cold block in 20 a third longer", draw_even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33)),
     Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03)),
     Noise("drift of 10 %", drifting(0.1), white(0.03), of_the_run=True),
     Noise("remembers 20 steps", slow(0.03, 20), white(0.03)),
     Noise("remembers 60 steps", slow(0.03, 60), white(0.03)),
     Noise("remembers 200 steps", slow(0.03, 200), white(0.03)),
-    Noise("recorded", recorded, white(0.02)),
-    Noise("8 ranks, 2 nodes", even, white(0.05), 8, 2),
-    Noise("64 ranks, 8 nodes", even, white(0.05), 64, 8),
-    Noise("8 ranks that differ by 2 %", even, white(0.05), 8, 2, unequal=0.02),
-    Noise("4 ranks that differ by 2 %", even, white(0.05), 4, 1, unequal=0.02),
+    Noise("recorded", draw_recorded, white(0.02)),
+    Noise("8 ranks, 2 nodes", draw_even, white(0.05), 8, 2),
+    Noise("64 ranks, 8 nodes", draw_even, white(0.05), 64, 8),
+    Noise("8 ranks that differ by 2 %", draw_even, white(0.05), 8, 2, unequal=0.02),
+    Noise("4 ranks that differ by 2 %", draw_even, white(0.05), 4, 1, unequal=0.02),
 )
 
 
@@ -66,11 +78,11 @@ class Run:
     def visits(self, number: int) -> None:
         """All blocks of one round."""
         pace = StepPace(base(self.rungs, self.rungs[-1]))
-        sizes = plan(round_of_visits(self.rungs, 0, self.noise.ranks), pace, BUDGET)
+        sizes = plan_blocks(round_of_visits(self.rungs, 0, self.noise.ranks), pace, BUDGET)
         for visit in round_of_visits(self.rungs, number, self.noise.ranks):
-            size = sizes.size(visit)
+            size = sizes.block_size(visit)
             name = "solo" if visit.rung == CATCH_UP else visit.rung
-            times = self._steps(name, size.together)
+            times = self._steps(name, size.total_steps)
             if visit.measured:
                 ranks = 1 if visit.active == "leader" else self.noise.ranks
                 self.blocks += [
@@ -110,7 +122,7 @@ class Run:
 
     def enough(self) -> bool:
         profile = self.profile()
-        return self.seconds >= FIRST_SECONDS and bool(step_matrix(profile).rounds) and decided(attribute(profile))
+        return self.seconds >= FIRST_SECONDS and bool(step_matrix(profile).rounds) and is_decided(attribute(profile))
 
 
 def ladder(noise: Noise) -> tuple[str, ...]:
@@ -140,7 +152,7 @@ def simulate(noise: Noise, seed: int) -> Run:
 
 def truth(run: Run) -> dict[str, float]:
     """Seconds of every stall and of the step, in the long run or, where noise has no mean, over this run."""
-    whole, own, slowest = expected(run.noise)
+    whole, own, slowest = expect_factors(run.noise)
     if run.noise.of_the_run:
         whole = float(run.factors.machine[: run.step].mean())
     times, compute = [], STALLS["compute"]

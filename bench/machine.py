@@ -87,7 +87,7 @@ def run(
     return done.stdout
 
 
-def timed(function: Callable[..., Result], *arguments: object, **named: object) -> tuple[Result, float]:
+def time_call(function: Callable[..., Result], *arguments: object, **named: object) -> tuple[Result, float]:
     """What a call returns, and its seconds of processor time."""
     began = time.process_time()
     return function(*arguments, **named), time.process_time() - began

@@ -64,10 +64,10 @@ def alternating() -> list[tuple[list[float], list[float]]]:
 def measure_tiny() -> str:
     pairs = alternating()
     heads = ["of a launch's steps", "untouched step", "added by the agent (median)", "range over pairs", "of 100 ms"]
-    return table(heads, [added(name, share, pairs) for name, share in QUANTILES.items()])
+    return table(heads, [overhead_cells(name, share, pairs) for name, share in QUANTILES.items()])
 
 
-def added(name: str, share: float, pairs: list[tuple[list[float], list[float]]]) -> list[str]:
+def overhead_cells(name: str, share: float, pairs: list[tuple[list[float], list[float]]]) -> list[str]:
     micro = np.array([[np.quantile(steps, share) * 1e6 for steps in pair] for pair in pairs])
     more = micro[:, 0] - micro[:, 1]
     typical = float(np.median(more))
@@ -97,7 +97,7 @@ def measure_stamps() -> str:
         model(batch.to(device)).sum().backward()
         optimizer.step()
 
-    def stamped() -> None:
+    def stamped_step() -> None:
         stamps.tell(ThreadEvent.READ_BEGINS, 0)
         (batch,) = next(batches)
         stamps.tell(ThreadEvent.READ_ENDED)
@@ -109,10 +109,10 @@ def measure_stamps() -> str:
         optimizer.step()
         stamps.tell(ThreadEvent.STEP_ENDED)
 
-    spent: dict[Callable[[], None], list[float]] = {plain: [], stamped: []}
+    spent: dict[Callable[[], None], list[float]] = {plain: [], stamped_step: []}
     for _ in range(_TURNS):
-        for step in (plain, stamped):
-            if step is stamped:
+        for step in (plain, stamped_step):
+            if step is stamped_step:
                 stamps.follow(list(model.parameters())[-1:])
                 stamps.tell(ThreadEvent.STEP_BEGINS)
             _settle(device)
@@ -121,7 +121,7 @@ def measure_stamps() -> str:
                 step()
             spent[step].append((time.thread_time() - before) / _TURN * 1e6)
             stamps.let_go()
-    more = np.subtract(spent[stamped], spent[plain])
+    more = np.subtract(spent[stamped_step], spent[plain])
     low, middle, high = np.quantile(more, [0.1, 0.5, 0.9])
     heads = [
         f"of a step, one process, {device.type}",

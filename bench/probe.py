@@ -38,7 +38,7 @@ from stash.core.artefact import load_probe
 from stash.core.records.host import Gpu, Host, Links, PartFigure, Probe
 from stash.lab.testbed.bed import Testbed
 from stash.measure.host.describe import allowed_nodes
-from stash.measure.host.gpu_readings import asker, read_gpu, state_of
+from stash.measure.host.gpu_readings import make_asker, read_gpu, state_of
 from stash.report.output import judged_probe
 
 QUOTA_SHARE = 0.6
@@ -163,7 +163,7 @@ def recorded_machine(faulty: RecordedGpu, nvlinks: int = 12, slow: float = 1.0, 
     """Eight A100s, of which GPU 3 is as recorded."""
     chance, states, figures, gpus = random.Random(0), [], [], []
     for index in range(8):
-        ask = asker(faulty if index == 3 else RecordedGpu(), 0)
+        ask = make_asker(faulty if index == 3 else RecordedGpu(), 0)
         states.append(state_of([read_gpu(ask, f"cuda:{index}")], ask))
         rate = 250e12 * chance.gauss(1, 0.005) * (slow if index == 3 else 1)
         name = "gemm bfloat16 8192x8192x8192"
@@ -228,7 +228,7 @@ def repeatability(quiet: Sequence[Probe]) -> Iterator[tuple[str, str, str]]:
             yield name, f"{np.std(values, ddof=1) / middle:.1%}", f"{worst:.1%}"
 
 
-def resampled(one: Probe, chance: random.Random) -> Probe:
+def resample(one: Probe, chance: random.Random) -> Probe:
     """The same probe with its bursts drawn again, with replacement, and so the repetitions of each, and exchanges."""
     host = one.hosts[0]
     assert host.links is not None
@@ -257,8 +257,8 @@ def false_blame(quiet: Sequence[Probe], known: Catalog) -> tuple[int, Counter[st
     chance, blamed, slow = random.Random(0), 0, Counter[str]()
     for _ in range(RESAMPLED):
         number = chance.randrange(len(quiet))
-        others = [resampled(each, chance) for at, each in enumerate(quiet) if at != number]
-        reading, verdict = judged_probe(resampled(quiet[number], chance), known, past=others)
+        others = [resample(each, chance) for at, each in enumerate(quiet) if at != number]
+        reading, verdict = judged_probe(resample(quiet[number], chance), known, past=others)
         blamed += verdict.answer == "give back"
         slow.update(f"{each.group} (quiet {number})" for each in reading.standings if each.slow)
     return blamed, slow
@@ -303,7 +303,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         if "logic" in options.what:
-            show(HEADS, _recorded(folder / "tree", known))
+            show(HEADS, _load_recorded(folder / "tree", known))
         quiet = []
         if {"real", "repeat"} & {*options.what}:
             quiet = list(_quiet(Path(options.keep or folder), options.quiet))
@@ -328,7 +328,7 @@ def main() -> int:
 HEADS = ("fault", "named right", "findings", "verdict")
 
 
-def _recorded(folder: Path, known: Catalog) -> Iterator[tuple[str, str, str, str]]:
+def _load_recorded(folder: Path, known: Catalog) -> Iterator[tuple[str, str, str, str]]:
     for name, (found, wanted) in recorded_faults(folder).items():
         names, verdict = judge(found, (), known)
         right = wanted <= names if wanted else not names

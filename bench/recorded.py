@@ -23,7 +23,7 @@ def rows(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text(path)))) if path.exists() else []
 
 
-def published(name: str) -> list[dict[str, str]]:
+def load_published(name: str) -> list[dict[str, str]]:
     """The lines of a published table."""
     return rows(PUBLISHED / f"{name}.csv.gz")
 

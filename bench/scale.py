@@ -17,7 +17,7 @@ from stash.core.artefact import save
 from stash.core.ladder import RUNGS
 from stash.core.records.host import Gpu, Host
 from stash.core.records.profile import Loader, Profile, Rank, Rate, Settings, Workload
-from stash.measure.launcher.gathered import Gathered
+from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.protocol.messages import BlockDone
 
 RANKS, ROUNDS, PER_NODE = 1024, 30, 8
@@ -36,9 +36,9 @@ def made_up(ranks: int, rounds: int) -> Profile:
         for each in RUNGS
         for rank in ([0] if each.active == "leader" else range(ranks))
     ]
-    gathered = Gathered()
+    gathered = GatheredRun()
     for each in blocks:
-        gathered.take(each)
+        gathered.add_message(each)
     gpus = tuple(Gpu(index=i, name="NVIDIA H100 80GB HBM3", memory_bytes=85_520_809_984) for i in range(PER_NODE))
     return Profile(
         stash_version="0.1.0",

@@ -30,7 +30,7 @@ waited = 0.0
 next_batch = _BaseDataLoaderIter.__next__
 
 
-def stepped(*_: object) -> None:
+def count_step(*_: object) -> None:
     moments.append(time.perf_counter())
     waits.append(waited)
 
@@ -49,7 +49,7 @@ def write() -> None:
     Path(out).write_text(json.dumps(moments))
 
 
-register_optimizer_step_post_hook(stepped)
+register_optimizer_step_post_hook(count_step)
 _BaseDataLoaderIter.__next__ = next_timed
 if os.environ.get("RANK", "0") == "0":
     atexit.register(write)

@@ -20,7 +20,7 @@ import yaml
 from bench.machine import STASH, arguments, run
 from bench.table import progress, report, table
 from bench.watch_cost import watched_cost, watcher_cost
-from stash.monitor.records import RunRecord, Window, load
+from stash.monitor.records import RunRecord, Window, load_record
 
 _FORWARD, _BACKWARD, _OPTIMIZER, _PREP, _EXCHANGE = 0.016, 0.030, 0.004, 0.008, 0.010
 _FIRST, _LAST, _STEPS = 450, 850, 1150
@@ -45,7 +45,7 @@ class Fault:
     seconds: float
 
     @property
-    def typed(self) -> str:
+    def typed_option(self) -> str:
         return f"{self.rank}:{self.what}:{_FIRST}:{_LAST}:{self.seconds}"
 
 
@@ -66,7 +66,7 @@ def cases() -> Iterator[tuple[Fault, ...]]:
     yield ()
 
 
-def named(faults: Sequence[Fault]) -> str:
+def name_faults(faults: Sequence[Fault]) -> str:
     """What is slower in a job, by which it is chosen."""
     return " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
 
@@ -83,10 +83,10 @@ def watch(faults: Sequence[Fault]) -> RunRecord:
         folder = Path(name)
         (folder / "model.yaml").write_text(yaml.safe_dump(model))
         job = ["-m", "stash.lab.testbed.train_emulated", "--model", "model.yaml", "--steps", str(_STEPS)]
-        job += [f"--fault={fault.typed}" for fault in faults]
+        job += [f"--fault={fault.typed_option}" for fault in faults]
         words = [*STASH, "watch", "--nproc-per-node", "2", "-o", "run.watch.jsonl", *job]
         run(words, folder, STASH_TESTBED="1")
-        return load(folder / "run.watch.jsonl")
+        return load_record(folder / "run.watch.jsonl")
 
 
 def mean(windows: Sequence[Window]) -> dict[str, float]:
@@ -97,7 +97,7 @@ def mean(windows: Sequence[Window]) -> dict[str, float]:
     return found | {"step": float(np.average([w.step_seconds for w in windows], weights=steps))}
 
 
-def expected(faults: Sequence[Fault], before: dict[str, float]) -> dict[str, float]:
+def expected_stalls(faults: Sequence[Fault], before: dict[str, float]) -> dict[str, float]:
     """Stalls while the faults last, of two ranks: what the frontier is by hand, from the run before them."""
     own = {rank: {"input": 0.0, "compute": 0.0} for rank in (0, 1)}
     more = {"exchange": 0.0}
@@ -131,13 +131,13 @@ class Judged:
     ended: bool
 
 
-def judged(faults: tuple[Fault, ...], record: RunRecord) -> Judged:
+def judge_record(faults: tuple[Fault, ...], record: RunRecord) -> Judged:
     before = mean([w for w in record.windows if w.first_step > 60 and w.last_step < _FIRST])
     during = [w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST]
-    now, wanted = mean(during), expected(faults, before)
+    now, wanted = mean(during), expected_stalls(faults, before)
     errors = {name: (now[name] - wanted[name]) / now["step"] for name in wanted if name in now and name != "other"}
     alerts = [alert for alert in record.alerts if alert.what == "slower"]
-    large = [fault for fault in faults if added(fault, faults) >= 0.055 * before["step"]]
+    large = [fault for fault in faults if added_seconds(fault, faults) >= 0.055 * before["step"]]
     raised = {(alert.stall, alert.rank) for alert in alerts}
     truth = {(_STALL[fault.what], None if fault.rank < 0 else fault.rank) for fault in large}
     everything = {(_STALL[fault.what], None if fault.rank < 0 else fault.rank) for fault in faults}
@@ -150,11 +150,11 @@ def judged(faults: tuple[Fault, ...], record: RunRecord) -> Judged:
     )  # fmt: skip
 
 
-def added(fault: Fault, faults: Sequence[Fault]) -> float:
+def added_seconds(fault: Fault, faults: Sequence[Fault]) -> float:
     """What a fault adds to the step beside the others: nothing if another rank hides it."""
     without = [each for each in faults if each is not fault]
     zero = {"compute": 0.0, "contention": 0.0, "input": 0.0, "exchange": 0.0}
-    return sum(expected(faults, zero).values()) - sum(expected(without, zero).values())
+    return sum(expected_stalls(faults, zero).values()) - sum(expected_stalls(without, zero).values())
 
 
 def _moment(record: RunRecord, step: int) -> float:
@@ -167,17 +167,17 @@ def _moment(record: RunRecord, step: int) -> float:
 def truth(only: str) -> str:
     """A line a job whose name has one of the parts of ``only``, and one of all."""
     wanted = [part.strip() for part in only.split(",")]
-    chosen = [faults for faults in cases() if any(part in named(faults) for part in wanted)]
+    chosen = [faults for faults in cases() if any(part in name_faults(faults) for part in wanted)]
     if not chosen:
-        sys.exit(f"no job's name has {only!r}: {'; '.join(map(named, cases()))}")
+        sys.exit(f"no job's name has {only!r}: {'; '.join(map(name_faults, cases()))}")
     rows, found = [], []
     for faults in chosen:
-        one = judged(faults, watch(faults))
+        one = judge_record(faults, watch(faults))
         found.append(one)
         worst = max(one.errors, key=lambda each: abs(one.errors[each]))
         noticed = "-" if one.noticed is None else f"{one.noticed:.1f} s"
         rows.append([
-            named(faults), f"{one.step * 1e3:.1f} ms", f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
+            name_faults(faults), f"{one.step * 1e3:.1f} ms", f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
             f"{one.errors[worst]:+.1%} {worst}", "yes" if one.right else "NO", noticed, "yes" if one.ended else "NO",
         ])  # fmt: skip
         progress(*rows[-1])

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench.machine import STASH, arguments, machine, run
 from bench.table import table
-from stash.monitor.records import load
+from stash.monitor.records import load_record
 from stash.monitor.wall_ledger import DOWN, END, UNREAD, wall_ledger
 
 SCRIPT = """
@@ -81,7 +81,7 @@ def main() -> None:
             run((*STASH, "watch", "--quiet", "-o", str(record), "train.py", start), folder)
             own.update(json.loads((folder / start).read_text()))
         outside = time.time() - began
-        wall = wall_ledger(load(record))
+        wall = wall_ledger(load_record(record))
     found = {row.name: row.seconds for row in wall.rows}
     found["steps"] = sum(seconds for name, seconds in found.items() if name not in _APART)
     rows = [

@@ -14,6 +14,6 @@ def page() -> str:
     """A table of the files and their columns."""
     table = ["| file | columns |", "|---|---|"]
     for path in sorted(DATA.glob("*.csv")):
-        named = (f"`{name}`" for name in shipped.rows(path.name)[0] if name not in EVERYWHERE)
+        named = (f"`{name}`" for name in shipped.read_rows(path.name)[0] if name not in EVERYWHERE)
         table.append(f"| `{path.name}` | {', '.join(named)} |")
     return "\n".join(table)

@@ -136,7 +136,7 @@ def prose(text: str) -> str:
     return "\n\n".join([*map(_cell, (summary, *paragraphs)), *block])
 
 
-def _spelled(parameter: Any) -> str:
+def _spell_parameter(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return parameter.metavar or parameter.name.upper()
     names = ", ".join([*parameter.opts, *parameter.secondary_opts])
@@ -144,7 +144,7 @@ def _spelled(parameter: Any) -> str:
 
 
 def _rows(parameters: list[Any]) -> str:
-    rows = [f"| `{_spelled(each)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in parameters]
+    rows = [f"| `{_spell_parameter(each)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in parameters]
     return "\n".join(["| option | meaning |", "|---|---|", *rows])
 
 

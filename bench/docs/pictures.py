@@ -21,7 +21,7 @@ from stash.cli.main import app
 from stash.core.units import format_seconds
 from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, lanes_ruler
 from stash.ui.charts.chart import INK, LIGHT, MUTED, Grid
-from stash.ui.charts.chart_files import content
+from stash.ui.charts.chart_files import render_chart
 from stash.ui.elements import element
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def draw_epoch(breakdown: Breakdown) -> str:
             reached += row.time.value
     rows.append(LaneRow("epoch", format_seconds(reached), (BarPiece(0.0, reached, "plain", "epoch"),)))
     across = lanes_ruler(rows, "ms of a step", 1e-3)
-    drawn = content(
+    drawn = render_chart(
         lane_chart("epoch", "An epoch, row by row", rows, across, Grid("", (), (), frozenset())), "svg", 170
     )
     assert isinstance(drawn, str)

@@ -30,12 +30,12 @@ def anchor(heading: str, separator: str = "-") -> str:
 def outward(text: str, folder: str) -> str:
     """A page of ``docs/FOLDER`` whose links to files that the site lacks lead to the repository on the web."""
 
-    def led(link: re.Match[str]) -> str:
+    def resolve_link(link: re.Match[str]) -> str:
         path = os.path.normpath(os.path.join("docs", folder, link[1]))
         on_site = path.startswith("docs/") and not path.startswith(OFF_SITE)
         return link[1] if on_site else ON_THE_WEB + path
 
-    return _LINK.sub(led, text)
+    return _LINK.sub(resolve_link, text)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

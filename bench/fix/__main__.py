@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from bench.fix.jobs import JOBS, Job
-from bench.fix.rows import Outcome, keep, read, signed
+from bench.fix.rows import Outcome, keep, read, sign_outcome
 from bench.fix.stopwatch import Arm, call, stopwatch
 from bench.machine import ROOT, STASH, arguments
 from bench.table import progress, report, table
@@ -39,9 +39,9 @@ def run(job: Job) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "train.py").write_text(job.script)
-        record, fixed = _fixed(job, folder, (*STASH, "fix", "--budget", WITHIN))
+        record, fixed = _run_fix(job, folder, (*STASH, "fix", "--budget", WITHIN))
         took = time.monotonic() - began
-        arms = {"typed": Arm(job.script)} | ({"by hand": Arm(job.repaired)} if job.repair else {})
+        arms = {"typed": Arm(job.script)} | ({"by hand": Arm(job.repaired_script)} if job.repair else {})
         arms |= {} if fixed is None else {"fixed": fixed}
         step = record["step_seconds"]
         after = record["after_seconds"] or step
@@ -56,10 +56,10 @@ def run(job: Job) -> Outcome:
             job, means["typed"], means.get("fixed"), float(gains.std(ddof=1) / len(gains) ** 0.5),
             means.get("by hand"), together["value"], kept, took, time.monotonic() - began, doubt=doubt,
         )  # fmt: skip
-        return signed(found)
+        return sign_outcome(found)
 
 
-def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, Any], Arm | None]:
+def _run_fix(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, Any], Arm | None]:
     """The record of a search, and the script with what it keeps; ``None`` if that is nothing, or written by hand."""
     (folder / "train.fix.patch").unlink(missing_ok=True)
     call((*command, "--json", "-o", "train.fix.json", "train.py"), folder)
@@ -70,10 +70,10 @@ def _fixed(job: Job, folder: Path, command: Sequence[str]) -> tuple[dict[str, An
         return record, None
     words = tuple(word for each in kept if each["written"] == "command" for word in each["how"].split())
     variables = {name: value for each in kept for name, value in each["variables"].items()}
-    return record, Arm(_patched(folder, job.script), words, variables)
+    return record, Arm(_apply_patch(folder, job.script), words, variables)
 
 
-def _patched(folder: Path, script: str) -> str:
+def _apply_patch(folder: Path, script: str) -> str:
     """The script with the patch applied, by git; as it is if there is none."""
     patch = folder / "train.fix.patch"
     if patch.exists():
@@ -90,7 +90,7 @@ HEADS = ("job", "step, ms", "kept", "promised, ms", "realised, ms", "off", "by h
 
 def row(found: Outcome) -> list[str]:
     """One line of the table."""
-    off = (found.promised - found.realised) / found.typed
+    off = (found.promised - found.saved_seconds) / found.typed
     hand = "" if found.by_hand is None else f"{(found.typed - found.by_hand) * 1e3:.2f}"
     doubt = "" if found.doubt is None else f" ± {found.doubt * 1e3:.2f}"
     return [
@@ -98,7 +98,7 @@ def row(found: Outcome) -> list[str]:
         ", ".join(found.kept) or "nothing",
         f"{found.promised * 1e3:.2f}{doubt}",
         "a person writes it" if found.kept and found.fixed is None else
-        f"{found.realised * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
+        f"{found.saved_seconds * 1e3:.2f} ± {2 * found.spread * 1e3:.2f}",
         f"{off:+.1%}" if found.fixed is not None else "", hand, f"{found.took:.0f} s",
         f"{found.day}, {found.commit}, {found.machine.partition(', ')[0]}",
     ]  # fmt: skip
@@ -109,13 +109,13 @@ def summary(all_found: Sequence[Outcome]) -> list[tuple[str, str, str]]:
     kept = [each for each in all_found if each.fixed is not None]
     sound = [each for each in all_found if not each.job.repair and not each.job.knobs]
     hand = [each for each in all_found if each.by_hand is not None]
-    off = [(each.promised - each.realised) / each.typed for each in kept]
+    off = [(each.promised - each.saved_seconds) / each.typed for each in kept]
     by_machine: dict[str, list[float]] = {}
     for error, outcome in zip(off, kept, strict=True):
         by_machine.setdefault(outcome.machine.partition(", ")[0], []).append(abs(error))
-    held = [abs(each.promised - each.realised) <= each.doubt + 2 * each.spread for each in kept if each.doubt]
-    faster = sum(each.realised > 0 for each in kept)
-    slower = sum(each.realised < -2 * each.spread for each in kept)
+    held = [abs(each.promised - each.saved_seconds) <= each.doubt + 2 * each.spread for each in kept if each.doubt]
+    faster = sum(each.saved_seconds > 0 for each in kept)
+    slower = sum(each.saved_seconds < -2 * each.spread for each in kept)
     speeds = [(each.by_hand or 0.0) / (each.fixed or each.typed) for each in hand]
     return [
         ("promised against realised, median", f"{median(map(abs, off)):.1%}" if off else "–", "≤ 2 % of the step"),

@@ -24,7 +24,7 @@ class Job:
         return text(self.name, **self.fault)
 
     @property
-    def repaired(self) -> str:
+    def repaired_script(self) -> str:
         return text(self.name, **{**self.fault, **self.repair})
 
 

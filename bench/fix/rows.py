@@ -45,7 +45,7 @@ class Outcome:
     """Half of the interval that ``promised`` is printed with; ``None`` of rows from before it was kept."""
 
     @property
-    def realised(self) -> float:
+    def saved_seconds(self) -> float:
         return 0.0 if self.fixed is None else self.typed - self.fixed
 
 
@@ -53,7 +53,7 @@ _FIELDS = [each.name for each in fields(Outcome) if each.name != "job"]
 _TEXTS = ("kept", "day", "commit", "machine")
 
 
-def signed(found: Outcome) -> Outcome:
+def sign_outcome(found: Outcome) -> Outcome:
     """With the day, the commit and the machine."""
     return replace(found, day=str(date.today()), commit=_commit(), machine=machine().partition(", ")[2])
 
@@ -87,7 +87,7 @@ def keep(found: Outcome, jobs: Iterable[Job], path: Path = ROWS) -> None:
 
 
 def _crc(job: Job) -> str:
-    return f"{zlib.crc32((job.script + job.repaired).encode()):08x}"
+    return f"{zlib.crc32((job.script + job.repaired_script).encode()):08x}"
 
 
 def _cell(value: object) -> object:

@@ -34,12 +34,12 @@ STANDS = "all on"
 
 def _unread(*names: str) -> dict[str, object]:
     """As if the kernel did not tell these fields of blocks."""
-    read = RankDelays._of_blocks
+    read = RankDelays._block_values
 
-    def of_blocks(delays: RankDelays, name: str) -> Any:
+    def read_or_zero(delays: RankDelays, name: str) -> Any:
         return np.zeros(len(delays.blocks)) if name in names else read(delays, name)
 
-    return {"analysis.shared_cores.RankDelays._of_blocks": of_blocks}
+    return {"analysis.shared_cores.RankDelays._block_values": read_or_zero}
 
 
 def _all_by_strangers(delays: RankDelays) -> tuple[Any, Any]:
@@ -67,8 +67,8 @@ _CORES = "analysis.shared_cores.RankDelays"
 
 OFF: Mapping[str, Mapping[str, object]] = {
     "run-queue delay (nothing subtracted)": {
-        "analysis.attribution.undisturbed": _nothing_lost,
-        "analysis.step_times.undisturbed": _nothing_lost,
+        "analysis.attribution.remove_disturbance": _nothing_lost,
+        "analysis.step_times.remove_disturbance": _nothing_lost,
     },
     "strangers' share (all delay subtracted)": {f"{_CORES}._shares": _all_by_strangers},
     "last rank (each by itself)": {"analysis.shared_cores.RUNGS": _ALONE},
@@ -84,15 +84,15 @@ OFF: Mapping[str, Mapping[str, object]] = {
     },
     "level": {"core.rounds.level": _student},
     "a rung's own noise in its level": {
-        "core.levels._own": lambda relative: np.full(relative.shape[1], float(relative.shape[1]))
+        "core.levels._own_noise": lambda relative: np.full(relative.shape[1], float(relative.shape[1]))
     },
     "slow share": {"core.rounds.slow_share": lambda _: 0.0},
-    "slowest of ranks": {"analysis.step_times.slowest": _slowest_mean},
+    "slowest of ranks": {"analysis.step_times.slowest_rank_times": _slowest_mean},
     "luck of slow ranks": {"analysis.step_times.stands_out": lambda _: True},
-    "slow leader": {"analysis.step_times._without_slow_leader": lambda _, raw: raw},
+    "slow leader": {"analysis.step_times._subtract_slow_leader": lambda _, raw: raw},
     "by waits": {"analysis.step_times.loads_itself": lambda _: False},
-    "disputes": {"analysis.attribution.disputes": lambda *_: ()},
-    "as typed": {"analysis.attribution.as_typed": lambda *_: None},
+    "disputes": {"analysis.attribution.find_disputes": lambda *_: ()},
+    "as typed": {"analysis.attribution.compare_first_steps": lambda *_: None},
 }
 """By what is off: what stands in its place, by its place in ``stash``."""
 
@@ -100,7 +100,7 @@ OFF: Mapping[str, Mapping[str, object]] = {
 def end_recordings(folder: Folder) -> list[tuple[Recording, Profile, Truth]]:
     """All recordings with a truth, as their measurement ended."""
     known = [(one, truth) for one, truth in play.known_truths(folder, "") if truth is not None]
-    return [(one, play.stopped(folder.profile(one), one.budget)[0], truth) for one, truth in known]
+    return [(one, play.stop_by_rule(folder.profile(one), one.budget)[0], truth) for one, truth in known]
 
 
 def judge_without(replaced: Mapping[str, object], known: Sequence[tuple[Recording, Profile, Truth]]) -> list[Judged]:

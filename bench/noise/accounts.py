@@ -33,7 +33,7 @@ class Group:
     def words(self) -> tuple[str, ...]:
         return ("sh", "-c", _JOIN, "bench-noise", *map(str, self._folders), "--")
 
-    def used(self) -> int:
+    def used_nanoseconds(self) -> int:
         """Nanoseconds of processor time since it was made."""
         return _usage(self._folders[0])
 
@@ -98,7 +98,7 @@ class Others:
 
     def _watch(self) -> None:
         while not self._stop.wait(PERIOD):
-            self._readings.append((time.monotonic(), _usage(ACCOUNTS), self._job.used()))
+            self._readings.append((time.monotonic(), _usage(ACCOUNTS), self._job.used_nanoseconds()))
 
     def cores(self) -> list[float]:
         """Of each second: cores that others took."""

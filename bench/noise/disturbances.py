@@ -171,7 +171,7 @@ OWN = ("quota", "crowded")
 """The job's own limits: the truth is that of the job under them, with nothing else running."""
 
 
-def beside(name: str, folder: Path) -> contextlib.AbstractContextManager[None]:
+def run_other_work(name: str, folder: Path) -> contextlib.AbstractContextManager[None]:
     """That kind of other work, with its files in ``folder``; none for the job's own limits."""
     folder.mkdir(parents=True, exist_ok=True)
     return OTHERS.get(name, nothing)(folder)

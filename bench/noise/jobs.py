@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.machine import run
 from bench.noise.disturbances import OTHERS, TRAIN
 from bench.truth import jobs as truth_jobs
-from bench.truth.cases import Case, Rates, named
+from bench.truth.cases import Case, Rates, find_cases
 
 ORDINARY = ("setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice", "--")
 """What follows may not take a priority."""
@@ -49,7 +49,7 @@ class Emulated:
 
     @property
     def case(self) -> Case:
-        return next(case for case in named(self.name) if case.name == self.name)
+        return next(case for case in find_cases(self.name) if case.name == self.name)
 
     @contextlib.contextmanager
     def ready(self, crowded: bool = False) -> Iterator[Ready]:

@@ -59,7 +59,7 @@ class Noise:
 
 
 @lru_cache
-def expected(noise: Noise) -> tuple[float, Series, float]:
+def expect_factors(noise: Noise) -> tuple[float, Series, float]:
     """In the long run: the machine's factor, each rank's own, and that of the slowest rank of each step."""
     rng = np.random.default_rng(0)
     drawn = [noise.draw(rng, _STEPS) for _ in range(_DRAWS)]
@@ -70,7 +70,7 @@ def expected(noise: Noise) -> tuple[float, Series, float]:
     )
 
 
-def even(rng: np.random.Generator, steps: int) -> Series:
+def draw_even(rng: np.random.Generator, steps: int) -> Series:
     """A machine without noise."""
     return np.ones(steps)
 
@@ -124,7 +124,7 @@ def _recording() -> Series:
     return series / series.mean()
 
 
-def recorded(rng: np.random.Generator, steps: int) -> Series:
+def draw_recorded(rng: np.random.Generator, steps: int) -> Series:
     """A stretch of what was recorded from a real machine, from anywhere in it; its end is joined to its start."""
     series = _recording()
     return np.take(series, rng.integers(len(series)) + np.arange(steps), mode="wrap")

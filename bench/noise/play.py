@@ -66,13 +66,13 @@ class Judged:
 # The rule of stopping --------------------------------------------------------------------------------------
 
 
-def decided(profile: Profile, seconds: float, budget: float) -> bool:
+def is_decided(profile: Profile, seconds: float, budget: float) -> bool:
     """Whether a measurement with these rounds ends: what ``measure.launcher.measurement`` asks after each."""
     if not step_matrix(profile).rounds:
         return False
     breakdown, precision = attribute(profile), stopping.precision_asked(profile)
-    given_up = precision is None and stopping.settled(breakdown, seconds, budget)
-    return given_up or stopping.decided(breakdown, precision)
+    given_up = precision is None and stopping.is_settled(breakdown, seconds, budget)
+    return given_up or stopping.is_decided(breakdown, precision)
 
 
 def first_rounds(profile: Profile, count: int) -> Profile:
@@ -86,13 +86,13 @@ def first_rounds(profile: Profile, count: int) -> Profile:
     })  # fmt: skip
 
 
-def measured(profile: Profile) -> float:
+def seconds_measured(profile: Profile) -> float:
     """Seconds from the first block's start to the last one's end."""
     return max((block.started + block.seconds + block.interrupted_seconds for block in profile.blocks), default=0.0)
 
 
-def stopped(
-    profile: Profile, budget: float, rule: Callable[[Profile, float, float], bool] = decided
+def stop_by_rule(
+    profile: Profile, budget: float, rule: Callable[[Profile, float, float], bool] = is_decided
 ) -> tuple[Profile, float | None]:
     """The measurement as it is when the rule fires, and after how many seconds; else with what the budget allows.
 
@@ -101,7 +101,7 @@ def stopped(
     kept, rounds = profile, len({block.round for block in profile.blocks})
     for count in range(1, rounds + 1):
         so_far = first_rounds(profile, count)
-        seconds = measured(so_far)
+        seconds = seconds_measured(so_far)
         if count > 1 and seconds > (1 + OVERRUN) * budget:
             break
         kept = so_far
@@ -116,7 +116,7 @@ def stopped(
 def truth_of(folder: Folder, recording: Recording, every: Sequence[Recording]) -> Truth | None:
     """By hand, or by the quietest references of the same hour, else of all."""
     if recording.truth is not None:
-        return truths.by_hand(recording.truth, recording.cause or (), recording.slow_rank)
+        return truths.truth_of_case(recording.truth, recording.cause or (), recording.slow_rank)
     limit = recording.disturbance if recording.disturbance in ("quota", "crowded") else "nothing"
     known = [one for one in every if one.reference and not one.failed]
     known = [one for one in known if (one.job, one.disturbance) == (recording.job, limit)]
@@ -125,7 +125,7 @@ def truth_of(folder: Folder, recording: Recording, every: Sequence[Recording]) -
     truth = None
     for chosen in ([one for one in known if abs(one.when - recording.when) < NEAR], known):
         quietest = [one for one in chosen if one.others_mean <= chosen[0].others_mean + ALIKE]
-        truth = truths.by_references([folder.profile(one) for one in quietest], slow_rank)
+        truth = truths.truth_of_references([folder.profile(one) for one in quietest], slow_rank)
         if truth is not None and not truth.uncertain:
             break
     return truth
@@ -157,7 +157,7 @@ def _right(recording: Recording, truth: Truth, breakdown: Breakdown, advice: Adv
     if isinstance(job, Emulated):
         return suite.causes(job.case, breakdown, advice.stall)[1]
     rank = breakdown.slow_rank.rank if breakdown.slow_rank else None
-    return truths.agrees(truth, truths.ranked(breakdown.stalls), advice.stall, rank)
+    return truths.agrees(truth, truths.rank_stalls(breakdown.stalls), advice.stall, rank)
 
 
 def play(folder: Folder, only: str = "") -> Iterator[Judged]:
@@ -166,7 +166,7 @@ def play(folder: Folder, only: str = "") -> Iterator[Judged]:
         if truth is None:
             yield Judged(recording, None, "failed", None)
             continue
-        kept, seconds = stopped(folder.profile(recording), recording.budget)
+        kept, seconds = stop_by_rule(folder.profile(recording), recording.budget)
         yield answer(recording, kept, truth, seconds)
 
 

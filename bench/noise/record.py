@@ -81,7 +81,7 @@ def record(folder: Folder, take: Take, budget: float, reference: bool = False) -
         take.job.ready(crowded=take.disturbance == "crowded") as ready,
         accounts.group(limit, first=reference) as group,
         tempfile.TemporaryDirectory() as place,
-        disturbances.beside(beside, SCRATCH / beside),
+        disturbances.run_other_work(beside, SCRATCH / beside),
     ):
         if beside != "nothing":
             time.sleep(SETTLE)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stash.core.artefact import from_bytes
+from stash.core.artefact import decode_artefact
 from stash.core.records.profile import Profile
 
 MANIFEST = "manifest.jsonl"
@@ -59,7 +59,7 @@ class Folder:
         """All of them, in the order of the manifest; of those taken again the last."""
         manifest = self.path / MANIFEST
         lines = manifest.read_text().splitlines() if manifest.exists() else []
-        found = {one.name: one for one in map(_of_line, lines)}
+        found = {one.name: one for one in map(_parse_line, lines)}
         return list(found.values())
 
     def add(self, recording: Recording, artefact: Path | None) -> None:
@@ -75,7 +75,7 @@ class Folder:
     def profile(self, recording: Recording) -> Profile:
         """The profile itself; raises ArtefactError if it is damaged."""
         path = self._file(recording)
-        found = from_bytes(gzip.decompress(path.read_bytes()), path.with_suffix(""))
+        found = decode_artefact(gzip.decompress(path.read_bytes()), path.with_suffix(""))
         assert isinstance(found, Profile)
         return found
 
@@ -89,7 +89,7 @@ class Folder:
         return self.path / f"{recording.name}.stash.json.gz"
 
 
-def _of_line(line: str) -> Recording:
+def _parse_line(line: str) -> Recording:
     fields = json.loads(line)
     fields["others"] = tuple(fields["others"])
     fields["cause"] = None if fields["cause"] is None else tuple(fields["cause"])

@@ -62,7 +62,7 @@ class Truth:
         return any(known.half > UNCERTAIN * self.step for known in self.stalls.values())
 
 
-def by_hand(seconds: Mapping[str, float], cause: Sequence[str], slow_rank: int | None) -> Truth:
+def truth_of_case(seconds: Mapping[str, float], cause: Sequence[str], slow_rank: int | None) -> Truth:
     """Of a case of the truth suite."""
     step = sum(seconds.values())
     may = {name for name, value in seconds.items() if value > SLIGHT * step} - {*NO_CAUSE}
@@ -70,7 +70,7 @@ def by_hand(seconds: Mapping[str, float], cause: Sequence[str], slow_rank: int |
     return Truth(known, tuple(cause), frozenset({*cause} | may), slow_rank)
 
 
-def by_references(profiles: Sequence[Profile], slow_rank: int | None = None) -> Truth | None:
+def truth_of_references(profiles: Sequence[Profile], slow_rank: int | None = None) -> Truth | None:
     """Of quiet profiles of the same job; ``None`` if they have no complete round."""
     found: dict[str, list[list[float]]] = defaultdict(list)
     for profile in profiles:
@@ -78,7 +78,7 @@ def by_references(profiles: Sequence[Profile], slow_rank: int | None = None) -> 
             found[name].append(values)
     if not found:
         return None
-    stalls = {name: pooled(runs) for name, runs in found.items()}
+    stalls = {name: pool_runs(runs) for name, runs in found.items()}
     step = sum(known.seconds for known in stalls.values())
     order = sorted((name for name in stalls if name not in NO_CAUSE), key=lambda name: -stalls[name].seconds)
     least = {name: known.seconds - known.half for name, known in stalls.items()}
@@ -111,7 +111,7 @@ def differences(profile: Profile) -> dict[str, list[float]]:
     return dict(zip(stall_names(rungs), matrix.tolist(), strict=True)) if rungs else {}
 
 
-def pooled(runs: Sequence[Sequence[float]]) -> Known:
+def pool_runs(runs: Sequence[Sequence[float]]) -> Known:
     """A trimmed mean over all rounds; its uncertainty from their scatter, or that of the runs if they differ more."""
     values = np.sort(np.concatenate(runs))
     cut = int(TRIMMED * len(values))
@@ -145,7 +145,7 @@ def holds(truth: Truth, stall: Stall) -> bool | None:
     return abs(off) <= math.hypot(arm, truth.stalls[stall.name].half)
 
 
-def ranked(stalls: Sequence[Stall]) -> list[str]:
+def rank_stalls(stalls: Sequence[Stall]) -> list[str]:
     """Those above the noise and worth naming, the largest first."""
     found = [stall for stall in stalls if stall.name not in NO_CAUSE and stall.share > LISTED]
     return [stall.name for stall in sorted(found, key=lambda stall: -stall.seconds) if not stall.within_noise]

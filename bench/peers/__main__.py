@@ -77,13 +77,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(fault: Fault, tools: Sequence[Tool], beside: str | None = None) -> list[Result]:
     """Every tool on one fault, on one testbed."""
-    with tempfile.TemporaryDirectory() as folder, fault.bed() as bed:
+    with tempfile.TemporaryDirectory() as folder, fault.make_bed() as bed:
         data = Path(folder) / "data"
         data.mkdir()
         if fault.cold:
             make_files(data, STEPS)
         place, truth = Place(fault, bed, data, Path(folder), STEPS), fault.truth(bed.links)
-        others = disturbances.beside(beside, Path(folder) / beside) if beside else contextlib.nullcontext()
+        others = disturbances.run_other_work(beside, Path(folder) / beside) if beside else contextlib.nullcontext()
         with others:
             return [Result(fault, truth, tool, *_answer(tool, place)) for tool in tools]
 
@@ -136,11 +136,11 @@ def row(result: Result) -> list[str]:
     first = [result.fault.name, _reading(Reading(truth.cause, truth.rank, truth.seconds)), result.tool.NAME]
     if answer is None:
         return [*first, f"fails: `{_cell(result.error)}`", *["–"] * 8]
-    allows = [_reading(answer.allows), *_judged(answer.allows, truth)]
-    return [*first, _cell(answer.quote), *_judged(answer.says, truth), *allows, f"{answer.wall_seconds:.0f}"]
+    allows = [_reading(answer.allows), *_judge_reading(answer.allows, truth)]
+    return [*first, _cell(answer.quote), *_judge_reading(answer.says, truth), *allows, f"{answer.wall_seconds:.0f}"]
 
 
-def _judged(reading: Reading, truth: Truth) -> list[str]:
+def _judge_reading(reading: Reading, truth: Truth) -> list[str]:
     cause = right_cause(reading.cause, truth.cause)
     seconds = reading.seconds if cause in ("yes", "broadly") else None  # the time of another stall is not an error
     return [cause, right_rank(reading.rank, truth.rank), error(seconds, truth.seconds)]

@@ -72,7 +72,7 @@ class Fault:
         """Whether the job reads files, which must not be cached when it starts."""
         return self.read_seconds > 0
 
-    def bed(self) -> Testbed:
+    def make_bed(self) -> Testbed:
         """Its cluster, not started yet."""
         each = RANKS // self.nodes
         return Testbed(self.nodes, each, interconnect=self.interconnect, network=self.network)

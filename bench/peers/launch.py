@@ -100,13 +100,13 @@ def python(tool: str) -> str:
     return str(home / "bin/python")
 
 
-def pinned(tool: str, package: str) -> str:
+def pinned_version(tool: str, package: str) -> str:
     """The version of a package in a tool's requirements."""
     lines = (HERE / "requirements" / f"{tool}.txt").read_text().splitlines()
     return next(line.partition("==")[2] for line in lines if line.startswith(f"{package}=="))
 
 
-def changed(script: str, changes: Sequence[Change]) -> str:
+def apply_changes(script: str, changes: Sequence[Change]) -> str:
     """A script of this folder with the changes made; each piece must occur exactly once."""
     text = (HERE / script).read_text()
     for change in changes:
@@ -158,7 +158,7 @@ def run(place: Place, command: Callable[[int, int], list[str]]) -> tuple[str, fl
 def run_changed(place: Place, tool: str, script: str, changes: Sequence[Change]) -> tuple[str, float]:
     """Run the script as a tool's documentation changes it, in the tool's environment; as ``run``."""
     interpreter, path = python(tool), place.folder / "train.py"
-    path.write_text(changed(script, changes))
+    path.write_text(apply_changes(script, changes))
     return run(place, lambda node, port: torchrun(place, node, interpreter, path, place.options(), port))
 
 

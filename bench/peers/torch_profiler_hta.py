@@ -18,12 +18,12 @@ from bench.peers.launch import (
     LaunchError,
     Place,
     last_line,
-    pinned,
+    pinned_version,
     python,
     run_changed,
 )
 
-NAME = f"PyTorch Profiler + HTA {pinned('torch_profiler_hta', 'HolisticTraceAnalysis')}"
+NAME = f"PyTorch Profiler + HTA {pinned_version('torch_profiler_hta', 'HolisticTraceAnalysis')}"
 SCRIPT = "job.py"
 ACTIVE_STEPS = 20
 _FAILURE = re.compile(r"\w+(Error|Exception)\b")

@@ -11,9 +11,9 @@ from typing import Any
 
 from bench.peers.answers import Answer, Reading, conclude
 from bench.peers.jobs import RANKS
-from bench.peers.launch import Change, Place, changed, pinned, python, run
+from bench.peers.launch import Change, Place, apply_changes, pinned_version, python, run
 
-NAME = f"TraceML {pinned('traceml', 'traceml-ai')}"
+NAME = f"TraceML {pinned_version('traceml', 'traceml-ai')}"
 SCRIPT = "job.py"
 CHANGES = (
     Change("import torch\nimport", "import torch\nimport traceml_ai as traceml\nimport"),
@@ -38,7 +38,7 @@ def watch(place: Place) -> Answer:
     """Run the job under ``traceml run`` and read its summary; raises LaunchError."""
     interpreter = python("traceml")
     script = place.folder / "train.py"
-    script.write_text(changed(SCRIPT, CHANGES))
+    script.write_text(apply_changes(SCRIPT, CHANGES))
     nodes = place.bed.nodes
 
     def command(node: int, port: int) -> list[str]:

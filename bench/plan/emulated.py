@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from stash.core.units import parse_rate
 from stash.predict.cluster import Storage, Target
-from stash.predict.draws import Quantity, given
+from stash.predict.draws import Quantity, given_quantity
 
 NODES = (1, 2, 3)
 MAX_RANKS = 6
@@ -104,7 +104,7 @@ CANDIDATES = tuple(
 )
 
 
-def profiled(model: FleetModel) -> Candidate:
+def profiled_candidate(model: FleetModel) -> Candidate:
     """What all forecasts of ``model`` start from."""
     return Candidate(model, *PROFILED)
 
@@ -126,11 +126,13 @@ def _machine(base: Target, type_: FleetType) -> Target:
             parse_rate(rate) / devices
             for rate, devices in ((type_.inside, type_.devices), (seen.inside, seen.devices))
         ]
-        reached = _reached(inside.bytes_per_second, claims[0] / claims[1], type_)
+        reached = _scale_reached(inside.bytes_per_second, claims[0] / claims[1], type_)
         inside = inside.model_copy(update={"bytes_per_second": reached})
     if network is not None:
         times = parse_rate(type_.network) / parse_rate(seen.network)
-        network = network.model_copy(update={"bytes_per_second": _reached(network.bytes_per_second, times, type_)})
+        network = network.model_copy(
+            update={"bytes_per_second": _scale_reached(network.bytes_per_second, times, type_)}
+        )
     return base.model_copy(
         update={
             "name": type_.name,
@@ -142,11 +144,13 @@ def _machine(base: Target, type_: FleetType) -> Target:
             # All hosts share this machine's cores, and none keeps data in memory from one epoch to the next.
             "cores": None,
             "memory_bytes": None,
-            "storage": Storage(bytes_per_second=given(parse_rate(type_.disk), f"the data sheet of {type_.name}")),
+            "storage": Storage(
+                bytes_per_second=given_quantity(parse_rate(type_.disk), f"the data sheet of {type_.name}")
+            ),
         }
     )
 
 
-def _reached(seen: Quantity | None, times: float, type_: FleetType) -> Quantity | None:
+def _scale_reached(seen: Quantity | None, times: float, type_: FleetType) -> Quantity | None:
     source = f"the data sheet of {type_.name}, by what the profile's links reached of theirs"
-    return None if seen is None else seen.scaled(times, "scaled", source)
+    return None if seen is None else seen.scale(times, "scaled", source)

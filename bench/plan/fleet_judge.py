@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from bench.plan.emulated import CANDIDATES, MODELS, NODES, TYPES, Candidate, FleetModel, machines, profiled
+from bench.plan.emulated import CANDIDATES, MODELS, NODES, TYPES, Candidate, FleetModel, machines, profiled_candidate
 from bench.plan.fleet import Row, base_for, profile_path, rows
 from bench.plan.judged import (
     SURELY,
@@ -59,13 +59,13 @@ def fleet_catalog() -> Catalog:
     with TemporaryDirectory() as folder:
         file = Path(folder) / "the emulated fleet"
         file.write_text(yaml.safe_dump({"instances": listed}))
-        placed = own.read(file).placed({})
+        placed = own.load_own_file(file).place_entries({})
     return Catalog((), tuple(placed.instances.values()), placed.prices, ("the emulated fleet",))
 
 
 def goals(base: Base, confidence: float | None) -> list[Goal]:
     """Deadlines, budgets, and both: by what training takes where it was profiled, which is what a user knows."""
-    here = profiled(MODELS[0])
+    here = profiled_candidate(MODELS[0])
     seconds = math.ceil(SAMPLES / here.samples_per_step) * base.breakdown.step_seconds
     dollars = seconds / 3600 * here.dollars_per_hour
     limits: list[tuple[float | None, float | None]] = [
@@ -88,7 +88,7 @@ def goals(base: Base, confidence: float | None) -> list[Goal]:
 def truth_of(candidate: Candidate, row: Row) -> Truth:
     """What the training takes and costs by the step that was run."""
     steps = math.ceil(SAMPLES / candidate.samples_per_step)
-    return Truth.at(steps * float(row["measured_step"]), candidate.dollars_per_hour)
+    return Truth.make(steps * float(row["measured_step"]), candidate.dollars_per_hour)
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class Judged:
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        chosen = [None if plan.chosen is None else plan.chosen.name for plan in self.plans]
+        chosen = [None if plan.chosen_choice is None else plan.chosen_choice.name for plan in self.plans]
         return [judge(goal, self.truths, name) for goal, name in zip(self.goals, chosen, strict=True)]
 
     def probabilities(self) -> list[tuple[float, bool]]:
@@ -133,11 +133,11 @@ class Judged:
         return found
 
 
-def judged(confidence: float | None) -> list[Judged]:
+def judge_models(confidence: float | None) -> list[Judged]:
     """Every model; raises UserError while some of its candidates were not run."""
     kept = rows()
     left = [each.name for each in CANDIDATES if each.name not in kept]
-    left += [profiled(model).name for model in MODELS if not profile_path(model).exists()]
+    left += [profiled_candidate(model).name for model in MODELS if not profile_path(model).exists()]
     if left:
         raise UserError(
             f"{len(left)} runs are missing, like {left[0]}; `bench.plan.fleet` of tag archive-2026-11 does them"
@@ -156,7 +156,7 @@ def judged(confidence: float | None) -> list[Judged]:
 
 def page() -> str:
     """Every table of the fleet."""
-    sure, surer = judged(None), judged(SURELY)
+    sure, surer = judge_models(None), judge_models(SURELY)
     ours = [verdict for each in sure for verdict in each.verdicts]
     nothing = [each for each in ours if each.best is None]
     by_chooser = {

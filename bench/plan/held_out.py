@@ -61,7 +61,7 @@ def _drawn(question: Question) -> tuple[list[str], Array, Array]:
     plan = step_plan([question.base], Goal(work=question.work), ["published"])
     problem = PlanProblem([question.base], plan, question.catalog, BillFacts(), {}, TODAY)
     chains = problem.candidates(Constraints(most_nodes=1)).chains
-    found = [problem.evaluator.evaluated(chain, 0) for chain in chains]
+    found = [problem.evaluator.evaluate(chain, 0) for chain in chains]
     return (
         [each.rental.instance for each in found],
         np.array([each.billed.seconds for each in found]),

@@ -34,19 +34,19 @@ class Truth:
     dollars: float
 
     @classmethod
-    def at(cls, seconds: float, dollars_per_hour: float) -> Truth:
+    def make(cls, seconds: float, dollars_per_hour: float) -> Truth:
         return cls(seconds, seconds / 3600 * dollars_per_hour)
 
     def keeps(self, goal: Goal) -> bool:
         on_time = goal.deadline_seconds is None or self.seconds <= goal.deadline_seconds
         return on_time and (goal.budget_dollars is None or self.dollars <= goal.budget_dollars)
 
-    def of(self, goal: Goal) -> float:
+    def goal_value(self, goal: Goal) -> float:
         """What is to be small."""
-        return self.seconds if by_time(goal) else self.dollars
+        return self.seconds if is_time_minimised(goal) else self.dollars
 
 
-def by_time(goal: Goal) -> bool:
+def is_time_minimised(goal: Goal) -> bool:
     """Whether time is what is to be small: only money is limited."""
     return goal.deadline_seconds is None and goal.budget_dollars is not None
 
@@ -74,10 +74,10 @@ class Verdict:
 def judge(goal: Goal, truths: Mapping[str, Truth], chosen: str | None) -> Verdict:
     """The choice for a goal among candidates whose truth is known."""
     keeping = {name: truth for name, truth in truths.items() if truth.keeps(goal)}
-    best = min(keeping, key=lambda name: keeping[name].of(goal)) if keeping else None
+    best = min(keeping, key=lambda name: keeping[name].goal_value(goal)) if keeping else None
     if chosen not in keeping or best is None:
         return Verdict(chosen, best)
-    return Verdict(chosen, best, True, keeping[chosen].of(goal) / keeping[best].of(goal) - 1)
+    return Verdict(chosen, best, True, keeping[chosen].goal_value(goal) / keeping[best].goal_value(goal) - 1)
 
 
 def verdict_table(by_chooser: Mapping[str, Sequence[Verdict]]) -> str:

@@ -138,7 +138,7 @@ class Question:
     def truths(self) -> Mapping[str, Truth]:
         samples = self.work.samples
         return {
-            each.name: Truth.at(samples / cell.per_second, self.dollars[each]) for each, cell in self.cells.items()
+            each.name: Truth.make(samples / cell.per_second, self.dollars[each]) for each, cell in self.cells.items()
         }
 
     @cached_property
@@ -160,7 +160,7 @@ class Question:
             [self.base], goal, Constraints(most_nodes=1), self.catalog, BillFacts(), ["published"], TODAY
         )
 
-    def by_memory(self, goal: Goal) -> str | None:
+    def choose_by_memory(self, goal: Goal) -> str | None:
         """The cheapest in time by ratios of memory's rate, GPUs taken to add up, with a margin."""
         mine, found = self.profiled.facts.memory_bytes_per_second or 1.0, []
         for each, dollars in self.dollars.items():
@@ -205,12 +205,12 @@ class Decision:
 def decisions(part: int = 1) -> Iterator[Decision]:
     for question in questions(part):
         for goal in question.goals():
-            plan, chosen = _planned(question, goal)
-            _, surely = _planned(question, goal.model_copy(update={"confidence": SURELY}))
+            plan, chosen = _choose_by_plan(question, goal)
+            _, surely = _choose_by_plan(question, goal.model_copy(update={"confidence": SURELY}))
             by = {
                 "Stash": chosen,
                 f"Stash, {SURELY:.0%} sure": surely,
-                "memory's rate, 25 %": question.by_memory(goal),
+                "memory's rate, 25 %": question.choose_by_memory(goal),
             }
             truths = question.truths
             verdicts = {name: judge(goal, truths, each) for name, each in by.items()}
@@ -231,12 +231,12 @@ def decisions(part: int = 1) -> Iterator[Decision]:
             )  # fmt: skip
 
 
-def _planned(question: Question, goal: Goal) -> tuple[RentalPlan | None, str | None]:
+def _choose_by_plan(question: Question, goal: Goal) -> tuple[RentalPlan | None, str | None]:
     try:
         plan = question.plan(goal)
     except UserError:
         return None, None
-    return plan, None if plan.chosen is None else plan.chosen.rented.instance
+    return plan, None if plan.chosen_choice is None else plan.chosen_choice.rented.instance
 
 
 def page(part: int = 1) -> str:

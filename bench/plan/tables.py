@@ -67,7 +67,7 @@ class Cell(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def asked() -> Mapping[str, tuple[float, ...]]:
+def asking_prices() -> Mapping[str, tuple[float, ...]]:
     """Dollars of a GPU for an hour, one of each cloud that has it."""
     found: dict[str, list[float]] = defaultdict(list)
     for row in recorded.rows(DATA / "gpu_prices.csv"):
@@ -78,7 +78,10 @@ def asked() -> Mapping[str, tuple[float, ...]]:
 def prices(job: Job, seed: int, setups: Iterable[Setup]) -> dict[Setup, float]:
     """Dollars of an hour of each, every GPU from a cloud that is drawn for it."""
     draw = np.random.default_rng([seed, zlib.crc32(repr(tuple(job)).encode())])
-    of_gpu = {gpu: asked()[gpu][int(draw.integers(len(asked()[gpu])))] for gpu in sorted({s.gpu for s in setups})}
+    of_gpu = {
+        gpu: asking_prices()[gpu][int(draw.integers(len(asking_prices()[gpu])))]
+        for gpu in sorted({s.gpu for s in setups})
+    }
     return {each: each.count * of_gpu[each.gpu] for each in setups}
 
 

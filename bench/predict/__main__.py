@@ -24,7 +24,7 @@ SECTIONS = (
 )
 
 
-def beside_rules() -> str:
+def rules_table() -> str:
     """The table that leads the page: of every published set the best one-line rule, Stash, and who wins."""
     found = [
         *gpus.predictions(),
@@ -40,7 +40,7 @@ def beside_rules() -> str:
 
 
 def page() -> str:
-    return "\n\n".join(["# How wrong predictions are", beside_rules(), *(section() for section in SECTIONS)])
+    return "\n\n".join(["# How wrong predictions are", rules_table(), *(section() for section in SECTIONS)])
 
 
 def main() -> None:

@@ -44,17 +44,17 @@ class Prediction:
         return self.value / self.measured - 1
 
     @property
-    def covered(self) -> bool:
+    def is_covered(self) -> bool:
         (found,) = intervals(self.predicted[None, :])
         return found.low is not None and found.high is not None and found.low <= self.measured <= found.high
 
 
 def coverage(predictions: Sequence[Prediction]) -> float:
     """Fraction of predictions whose 95 % interval holds what was measured."""
-    return float(np.mean([each.covered for each in predictions]))
+    return float(np.mean([each.is_covered for each in predictions]))
 
 
-def widened(spread: float, witnesses: int) -> float:
+def widen_spread(spread: float, witnesses: int) -> float:
     """A standard deviation seen in so few sources, or models, such that ±1.96 of it hold 95 % of new ones."""
     return spread * float(stdtrit(witnesses, 0.975)) / 1.96
 
@@ -121,7 +121,7 @@ def worst(predictions: Sequence[Prediction], count: int = 5) -> str:
         ["case", "measured", "predicted", "error", "in its interval"],
         [
             [f"{each.source}: {each.name}", f"{each.measured:.4g}", f"{each.value:.4g}", f"{each.error:+.1%}",
-             "yes" if each.covered else "no"]
+             "yes" if each.is_covered else "no"]
             for each in sorted(predictions, key=lambda each: -abs(each.error))[:count]
         ],
     )  # fmt: skip

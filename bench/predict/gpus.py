@@ -24,7 +24,7 @@ from bench.table import median_90
 from stash.catalog.reference import Speed, speeds
 from stash.predict.compute_ratios import BATCH_EXPONENT
 from stash.predict.draws import Draws
-from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, rates, sheets
+from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, sheet_rates, shipped_sheets
 
 DRAWS = Draws()
 _SETS = {
@@ -93,10 +93,11 @@ def cases() -> tuple[Case, ...]:
 def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Prediction]:
     """Each case by each split, a source of its own in the table."""
     for name in left_out:
-        for belongs, of in sorted(_by_set().items()):
+        for belongs, of in sorted(_cases_by_set().items()):
             for case in of:
-                mean, deviation = _without(name, case).ratio(
-                    *(cell_of(row, sheets()) for row in case), whole_jobs=case.second.source.startswith(WHOLE_JOBS)
+                mean, deviation = _scale_without(name, case).ratio(
+                    *(cell_of(row, shipped_sheets()) for row in case),
+                    whole_jobs=case.second.source.startswith(WHOLE_JOBS),
                 )
                 drawn = np.exp(mean + 1.96 * deviation * DRAWS.long_tailed("validation"))
                 one, other = case.first, case.second
@@ -107,7 +108,7 @@ def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Predict
 
 
 @cache
-def _by_set() -> dict[str, list[Case]]:
+def _cases_by_set() -> dict[str, list[Case]]:
     found: dict[str, list[Case]] = defaultdict(list)
     for case in cases():
         for name in case.sets:
@@ -116,20 +117,20 @@ def _by_set() -> dict[str, list[Case]]:
 
 
 def _rules(case: Case) -> dict[str, float]:
-    old, new = (rates(sheets()[row.variant or row.gpu], row.precision) for row in case)
+    old, new = (sheet_rates(shipped_sheets()[row.variant or row.gpu], row.precision) for row in case)
     assert old is not None
     assert new is not None
     memory, flops = (math.exp(one - other) for one, other in ((old.memory, new.memory), (old.products, new.products)))
     return {name: memory**a * flops**b for name, (a, b) in _RULES.items()}
 
 
-def _without(name: str, case: Case) -> GpuScale:
-    return _fitted(tuple(LEFT_OUT[name](case, row) for row in speeds()))
+def _scale_without(name: str, case: Case) -> GpuScale:
+    return _fit_scale(tuple(LEFT_OUT[name](case, row) for row in speeds()))
 
 
 @cache
-def _fitted(dropped: tuple[bool, ...]) -> GpuScale:
-    return GpuScale([row for row, drop in zip(speeds(), dropped, strict=True) if not drop], sheets())
+def _fit_scale(dropped: tuple[bool, ...]) -> GpuScale:
+    return GpuScale([row for row, drop in zip(speeds(), dropped, strict=True) if not drop], shipped_sheets())
 
 
 def tails(splits: int = 20) -> str:
@@ -139,7 +140,9 @@ def tails(splits: int = 20) -> str:
     models, off = [], []
     for case in cases():
         whole = case.second.source.startswith(WHOLE_JOBS)
-        mean, deviation = _without("the model", case).ratio(*(cell_of(row, sheets()) for row in case), whole)
+        mean, deviation = _scale_without("the model", case).ratio(
+            *(cell_of(row, shipped_sheets()) for row in case), whole
+        )
         models.append(case.second.key)
         off.append((case.log_ratio - mean) / deviation)
     names, place = np.unique(models, return_inverse=True)

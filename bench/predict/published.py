@@ -23,7 +23,7 @@ import numpy as np
 
 from bench import recorded
 from bench.machine import ROOT, arguments
-from bench.predict.errors import Prediction, coverage, evidence, widened
+from bench.predict.errors import Prediction, coverage, evidence, widen_spread
 from bench.table import median_90
 from stash.predict import cluster, collective_times, compute_ratios, exposure, timeline
 from stash.predict.cluster import NetworkKind, Wiring
@@ -92,9 +92,9 @@ class Model:
 
 
 @cache
-def timed(name: str) -> Model:
+def timed_model(name: str) -> Model:
     """A model whose gradients somebody timed on a V100."""
-    own = [row for row in recorded.published("gradients_v100") if row["model"] == name]
+    own = [row for row in recorded.load_published("gradients_v100") if row["model"] == name]
     moments = np.cumsum([float(row["seconds_since_previous_gradient"]) for row in own])
     return Model(tuple(int(row["gradient_bytes"]) for row in own), (moments - moments[0]) / STEPS[name])
 
@@ -106,8 +106,8 @@ def model(name: str) -> Model:
     bucket, parts, size = float(row["bucket_bytes"]), int(row["parts"]), int(row["parameters"])
     known = {"ResNet-50": "resnet50", "ResNet50v1.5": "resnet50", "VGG16": "vgg16"}
     if name in known:
-        return replace(timed(known[name]), bucket=bucket)
-    passes = float(np.mean([timed(each).ready[-1] for each in STEPS]))
+        return replace(timed_model(known[name]), bucket=bucket)
+    passes = float(np.mean([timed_model(each).ready[-1] for each in STEPS]))
     return Model((size * 4 // parts,) * parts, np.linspace(0.0, passes, parts), bucket)
 
 
@@ -116,15 +116,15 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
     never = np.full(DRAWS.count, np.inf)
     inside = between = never
     if devices > 1:
-        share = cluster.reached(machine.wiring, without)
+        share = cluster.reached_share(machine.wiring, without)
         assert share is not None
-        inside = DRAWS.of("rate inside a node", reach_of(_claim(machine.inside), share))
+        inside = DRAWS.draw("rate inside a node", reach_of(_claim(machine.inside), share))
     if nodes > 1 and machine.between is not None and machine.transport is not None:
         pcie = devices if machine.wiring == "pcie" else None
         rate = network_rate(_claim(machine.between), machine.transport, without, pcie)
         assert rate is not None
-        between = DRAWS.of("rate between nodes", rate)
-    factor = DRAWS.of("latency of published machines", cluster.latency_factor())
+        between = DRAWS.draw("rate between nodes", rate)
+    factor = DRAWS.draw("latency of published machines", cluster.latency_factor())
     ring, tree = (
         Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm))) for algorithm in ("ring", "tree")
     )
@@ -132,26 +132,26 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
 
 
 def _hops(wiring: Wiring, algorithm: str) -> tuple[float, float, float]:
-    start, inside = cluster.hop(wiring, algorithm)
-    return start, inside, cluster.hop("network", algorithm)[1]
+    start, inside = cluster.hop_latency(wiring, algorithm)
+    return start, inside, cluster.hop_latency("network", algorithm)[1]
 
 
 def _claim(rate: float) -> Quantity:
     return Quantity(value=rate, origin="data sheet", as_of="2026-11-20", source="the machine's data sheet")
 
 
-def exposed(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPREAD) -> Array:
+def exposed_seconds(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPREAD) -> Array:
     """Seconds of a step that the exchange shows, ``[draws]``, as forecasts have it where nothing holds them."""
     buckets = timeline.bucket_sizes(model.gradients, model.bucket)
     ready = timeline.bucket_readiness(model.gradients, tuple(model.ready * step), buckets)
     each = collective_times.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
-    late = timeline.exposed(np.broadcast_to(ready, each.shape), each)
-    seen = exposure.shown(late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows"))
+    late = timeline.exposed_seconds(np.broadcast_to(ready, each.shape), each)
+    seen = exposure.shown_seconds(late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows"))
     error = np.exp(spread * DRAWS.normals("error of the exchange model"))
     return np.asarray(seen * error / error.mean(), np.float64)
 
 
-def over_one_nic(model: Model, ranks: int, rate: float) -> float:
+def ring_seconds(model: Model, ranks: int, rate: float) -> float:
     """The plain α–β of a ring whose payload crosses one link, none of it hidden."""
     return 2 * (ranks - 1) / ranks * model.bytes / rate
 
@@ -165,7 +165,7 @@ def throughputs() -> Iterator[Prediction]:
 def _pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
     """Every row of several GPUs of a known machine, with that of one GPU."""
     groups: dict[Key, list[dict[str, str]]] = {}
-    for row in _of_known_machines():
+    for row in _list_known_rows():
         key = (*_job(row), row["batch_per_gpu"], row["precision"], row["data"])
         groups.setdefault(key, []).append(row)
     for key, group in groups.items():
@@ -174,10 +174,10 @@ def _pairs() -> Iterator[tuple[Key, dict[str, str], dict[str, str]]]:
             yield from ((key, alone, row) for row in group if row is not alone)
 
 
-def _of_known_machines() -> list[dict[str, str]]:
+def _list_known_rows() -> list[dict[str, str]]:
     return [
         row
-        for row in recorded.published("throughputs")
+        for row in recorded.load_published("throughputs")
         if row["hardware"] in MACHINES and row["metric"].endswith("/s")
     ]
 
@@ -200,7 +200,7 @@ def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[s
     source, name, hardware, batch, precision, data = key
     ranks, nodes = int(row["n_gpus"]), int(row["n_nodes"])
     step = float(batch or _ANY_BATCH) / float(alone["value"])
-    predicted = exposed(model(name), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
+    predicted = exposed_seconds(model(name), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
     short, _, when = source.partition(" (")
     return {
         "model": name, "machine": hardware, "gpu": row["gpu"], "batch": batch, "precision": precision, "data": data,
@@ -234,11 +234,11 @@ def model_spread(without: str | None = None) -> float:
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
         step = batch / float(alone["value"])
         within, whole = (
-            float(np.median(exposed(model(row["model"]), step, fabric(machine, nodes, 8), 0.0)))
+            float(np.median(exposed_seconds(model(row["model"]), step, fabric(machine, nodes, 8), 0.0)))
             for nodes in (1, ranks // 8)
         )
         logs.append(np.log(seen / (whole - within)))
-    return widened(float(np.sqrt(np.mean(np.square(logs)))), len(logs))
+    return widen_spread(float(np.sqrt(np.mean(np.square(logs)))), len(logs))
 
 
 def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]) -> Prediction:
@@ -247,13 +247,13 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     exchanges, short = model(name), source.split(" (")[0]
     samples = float(batch or _ANY_BATCH)
     step = samples / float(alone["value"])
-    crowded = step * (1 + compute_ratios.crowded(DRAWS.uniforms("crowding"), without=short))
+    crowded = step * (1 + compute_ratios.crowding_quantiles(DRAWS.uniforms("crowding"), without=short))
     spread = model_spread(without=name)
     # Links inside a node are told from other sources; sockets of machines with PCIe have one source, of one model.
     links = fabric(machine, nodes, ranks // nodes, without=key[0] if nodes == 1 else None)
-    whole = crowded + exposed(exchanges, step, links, spread)
+    whole = crowded + exposed_seconds(exchanges, step, links, spread)
     link = machine.between if nodes > 1 and machine.between else machine.inside
-    plain = step + over_one_nic(exchanges, ranks, link)
+    plain = step + ring_seconds(exchanges, ranks, link)
     return Prediction.throughput(
         source=f"{_short(source)}, {'several nodes' if nodes > 1 else 'one node'}, {data} data",
         name=f"{name} on {ranks} × {row['gpu']}, batch {batch or '?'}, {precision}",

@@ -30,7 +30,7 @@ from stash.analysis.attribution import attribute
 from stash.core.artefact import load, save
 from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
-from stash.core.redaction import redacted
+from stash.core.redaction import redact_artefact
 from stash.core.units import parse_rate
 from stash.predict.changes import Alteration
 from stash.predict.draws import Array, Draws
@@ -122,7 +122,7 @@ def _disks() -> Iterator[Configuration]:
             batch=None if batch == 4 else batch,
         )
         case = Case(
-            f"disk {disk}, workers {workers}, batch {batch}", _unknown, _of_batch(batch), files=600,
+            f"disk {disk}, workers {workers}, batch {batch}", _unknown, _batch_layers(batch), files=600,
             file_bytes=200_000, disk=disk, workers=workers, batch=batch,
         )  # fmt: skip
         yield Configuration("disk", case.name, case, "disk 20MB/s, workers 1, batch 4", changes)
@@ -133,13 +133,13 @@ def _preparation() -> Iterator[Configuration]:
     for workers, batch in product((0, 1, 2, 3, 4), (4, 8)):
         changes = Alteration(workers=None if workers == 1 else workers, batch=None if batch == 4 else batch)
         case = Case(
-            f"prep, workers {workers}, batch {batch}", _unknown, _of_batch(batch), workers=workers, batch=batch,
+            f"prep, workers {workers}, batch {batch}", _unknown, _batch_layers(batch), workers=workers, batch=batch,
             prep=PREP * batch / 4,
         )  # fmt: skip
         yield Configuration("prep", case.name, case, "prep, workers 1, batch 4", changes)
 
 
-def _of_batch(batch: int) -> tuple[Layer, ...]:
+def _batch_layers(batch: int) -> tuple[Layer, ...]:
     return tuple(
         replace(layer, forward=layer.forward * batch / 4, backward=layer.backward * batch / 4) for layer in SMALL
     )
@@ -159,11 +159,11 @@ def keep(configuration: Configuration, found: Profile) -> None:
     from it."""
     KEPT.mkdir(exist_ok=True)
     if configuration.calibrates:
-        save(redacted(found), _file(configuration.name))
+        save(redact_artefact(found), _file(configuration.name))
     breakdown = attribute(found)
     lines = [("step", breakdown.step), *((stall.name, stall.time) for stall in breakdown.stalls)]
     today = date.today().isoformat()
-    kept = [row for name, rows in measured().items() if name != configuration.name for row in rows.values()]
+    kept = [row for name, rows in load_measured().items() if name != configuration.name for row in rows.values()]
     recorded.write(
         RESULTS,
         FIELDS,
@@ -178,7 +178,7 @@ def _file(name: str) -> Path:
     return KEPT / f"{name.replace(', ', '-').replace(' ', '-').replace('/', '-')}.stash.json"
 
 
-def measured() -> dict[str, dict[str, dict[str, str]]]:
+def load_measured() -> dict[str, dict[str, dict[str, str]]]:
     """Rows by configuration and stall."""
     found: dict[str, dict[str, dict[str, str]]] = {}
     for row in recorded.rows(RESULTS):
@@ -192,7 +192,7 @@ def interval(row: dict[str, str]) -> Interval:
     return Interval(value=float(row["seconds"]), low=low, high=high)
 
 
-def disturbed(rows: dict[str, dict[str, str]]) -> bool:
+def is_disturbed(rows: dict[str, dict[str, str]]) -> bool:
     """Whether other work on the machine left the step too uncertain to judge a prediction by."""
     step = interval(rows["step"])
     return step.half_width is None or step.half_width > WIDEST * step.value
@@ -203,7 +203,7 @@ def _base(seen: str) -> Base:
     return base_of(load(_file(seen)))
 
 
-def predicted(configuration: Configuration) -> StallDraws:
+def predict_stalls(configuration: Configuration) -> StallDraws:
     """The stalls of the configuration as its calibration's profile predicts them."""
     return stall_draws(_base(configuration.seen), configuration.changes)
 
@@ -211,30 +211,30 @@ def predicted(configuration: Configuration) -> StallDraws:
 def predictions() -> list[tuple[Configuration, Prediction]]:
     """Of steps, and of stalls that are no small part of one; of all that is measured and neither calibrates nor was
     fitted to."""
-    rows, found = measured(), []
+    rows, found = load_measured(), []
     for configuration in ALL:
         if configuration.calibrates or configuration.name in FITTED:
             continue
         if configuration.name not in rows or configuration.seen not in rows:
             continue
-        drawn, seen = predicted(configuration), rows[configuration.name]
+        drawn, seen = predict_stalls(configuration), rows[configuration.name]
         step = interval(seen["step"])
-        found.append((configuration, _judged("the step", configuration, step, drawn.step)))
+        found.append((configuration, _judge_step("the step", configuration, step, drawn.step)))
         for part in drawn.parts:
             time = interval(seen[part.name]) if part.name in seen else None
             if time is not None and part.name != "compute" and time.value > MIN_SHARE * step.value:
-                found.append((configuration, _judged(part.name, configuration, time, part.seconds)))
+                found.append((configuration, _judge_step(part.name, configuration, time, part.seconds)))
     return found
 
 
-def _judged(source: str, configuration: Configuration, time: Interval, drawn: Array) -> Prediction:
+def _judge_step(source: str, configuration: Configuration, time: Interval, drawn: Array) -> Prediction:
     """Its draws hold the measurement's own spread, too: what is judged is whether the two agree."""
-    spread = DRAWS.around(f"measured again {source}", time) - time.value
+    spread = DRAWS.draw_mean(f"measured again {source}", time) - time.value
     return Prediction(source, configuration.name, time.value, drawn + spread)
 
 
 def section() -> str:
-    found, rows, title = predictions(), measured(), "Emulated clusters"
+    found, rows, title = predictions(), load_measured(), "Emulated clusters"
     if not found:
         return f"## {title}\n\nNot measured yet: `python -m bench.predict.testbed` (root) does."
     names = {configuration.name for configuration, _ in found}
@@ -257,12 +257,12 @@ def main() -> None:
     options = arguments(
         __doc__, only=("", "configurations whose name contains this"), budget=(25.0, "seconds of each profile")
     )
-    done = measured()
+    done = load_measured()
     wanted = [each for each in ALL if options.only in each.name]
     if not wanted:
         sys.exit(f"no configuration is called {options.only!r}")
     for configuration in wanted:
-        if configuration.name not in done or disturbed(done[configuration.name]):
+        if configuration.name not in done or is_disturbed(done[configuration.name]):
             found = measure(configuration, options.budget)
             keep(configuration, found)
             progress(configuration.name, f"{attribute(found).step_seconds:.4f} s")

@@ -20,7 +20,7 @@ import torch
 from bench.machine import arguments
 from bench.spot.learned_jobs import JOBS
 from bench.table import median_90, report, table
-from stash.spot.model.loss_curve import common_losses, fit_curve, passed, shape_of, shapes, updates_to
+from stash.spot.model.loss_curve import common_losses, fit_curve, list_fleets, shape_of, updates_to, updates_to_losses
 from stash.spot.replay import replay
 from stash.spot.run_records import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
@@ -48,7 +48,7 @@ class Judged:
         return self.took.mean(axis=1)
 
 
-def unseen(batch: int) -> tuple[tuple[VirtualWorker, ...], ...]:
+def unseen_fleets(batch: int) -> tuple[tuple[VirtualWorker, ...], ...]:
     """Fleets of sizes, batches and speeds that are not among the replayed ones."""
 
     def fleet(*workers: tuple[float, float]) -> tuple[VirtualWorker, ...]:
@@ -65,21 +65,21 @@ def unseen(batch: int) -> tuple[tuple[VirtualWorker, ...], ...]:
     )
 
 
-def judged(name: str) -> Judged:
+def judge_job(name: str) -> Judged:
     """Learns, and replays what was not learned from. Orders are the same whenever it is called."""
     torch.set_num_threads(1)
     job = JOBS[name]()
-    fleets = shapes((1, 2, 4, 8), (job.batch, 2 * job.batch, 4 * job.batch))
+    fleets = list_fleets((1, 2, 4, 8), (job.batch, 2 * job.batch, 4 * job.batch))
     seeds = [job.seed + 1 + 100 * learning for learning in range(LEARNINGS)]
-    learned = [replayed(job, [(fleet, seed + at) for at, fleet in enumerate(fleets)]) for seed in seeds]
+    learned = [replay_fleets(job, [(fleet, seed + at) for at, fleet in enumerate(fleets)]) for seed in seeds]
     runs = [
-        replayed(job, [(fleet, 10_000 + 100 * at + order) for order in range(ORDERS)])
-        for at, fleet in enumerate(unseen(job.batch))
+        replay_fleets(job, [(fleet, 10_000 + 100 * at + order) for order in range(ORDERS)])
+        for at, fleet in enumerate(unseen_fleets(job.batch))
     ]
     return held(name, learned, runs)
 
 
-def replayed(job: ElasticJob, wanted: Sequence[tuple[tuple[VirtualWorker, ...], int]]) -> list[LossReplay]:
+def replay_fleets(job: ElasticJob, wanted: Sequence[tuple[tuple[VirtualWorker, ...], int]]) -> list[LossReplay]:
     """Of fleets, each with the seed of its order."""
     data = job.data()
     found = [replay(job, data, fleet, UPDATES, seed, CPU) for fleet, seed in wanted]
@@ -99,7 +99,7 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
                 for each in fits
             ]
         ),
-        took=np.log([[passed(run, losses) for run in fleet] for fleet in runs]),
+        took=np.log([[updates_to_losses(run, losses) for run in fleet] for fleet in runs]),
         spread=np.array(spreads)[:, None, :],
     )
 
@@ -146,7 +146,7 @@ def groups(jobs: Sequence[Judged]) -> Iterator[tuple[str, Sequence[Judged]]]:
 def main() -> None:
     arguments(__doc__)
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        jobs = list(pool.map(judged, JOBS))
+        jobs = list(pool.map(judge_job, JOBS))
     report(
         f"{UPDATES:,} updates a replay; median and 90th percentile of errors in updates to a loss",
         errors(jobs),

@@ -43,11 +43,11 @@ def _surfaces() -> Rows:
     return (torch.tanh(hidden @ spread) + 0.1 * torch.randn(4000, 32, generator=random),)
 
 
-def _classified(model: nn.Module, batch: Rows) -> torch.Tensor:
+def _class_loss(model: nn.Module, batch: Rows) -> torch.Tensor:
     return cross_entropy(model(batch[0]), batch[1])
 
 
-def _fitted(model: nn.Module, batch: Rows) -> torch.Tensor:
+def _fit_loss(model: nn.Module, batch: Rows) -> torch.Tensor:
     """Of the last rows by the first; where there are no others, of themselves."""
     return mse_loss(model(batch[0]), batch[-1])
 
@@ -58,24 +58,24 @@ def _job(
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer],
     rows: Rows,
 ) -> ElasticJob:
-    return ElasticJob(model, loss, optimizer, **_by_number(rows), batch=32)
+    return ElasticJob(model, loss, optimizer, **_data_by_number(rows), batch=32)
 
 
-def _by_number(rows: Rows) -> dict[str, Any]:
+def _data_by_number(rows: Rows) -> dict[str, Any]:
     """``data`` and ``collate`` of a job."""
     return {"data": lambda: range(len(rows[0])), "collate": lambda these: [each[these] for each in rows]}
 
 
 def _example() -> ElasticJob:
     job = load_job(f"{EXAMPLE}:job")
-    return replace(job, **_by_number(job.data().tensors))
+    return replace(job, **_data_by_number(job.data().tensors))
 
 
 JOBS: dict[str, Callable[[], ElasticJob]] = {
-    "logistic": lambda: _job(partial(nn.Linear, 20, 10), _classified, partial(torch.optim.SGD, lr=0.05), _blobs(1.5)),
+    "logistic": lambda: _job(partial(nn.Linear, 20, 10), _class_loss, partial(torch.optim.SGD, lr=0.05), _blobs(1.5)),
     "perceptron": lambda: _job(
         lambda: nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)),
-        _classified,
+        _class_loss,
         partial(torch.optim.Adam, lr=1e-3),
         _blobs(2.0),
     ),
@@ -84,13 +84,13 @@ JOBS: dict[str, Callable[[], ElasticJob]] = {
         lambda: nn.Sequential(
             nn.EmbeddingBag(8, 16, mode="sum"), nn.ReLU(), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)
         ),
-        _classified,
+        _class_loss,
         partial(torch.optim.Adam, lr=3e-3),
         _sequences(),
     ),
     "autoencoder": lambda: _job(
         lambda: nn.Sequential(nn.Linear(32, 12), nn.Tanh(), nn.Linear(12, 32)),
-        _fitted,
+        _fit_loss,
         partial(torch.optim.SGD, lr=0.2, momentum=0.5),
         _surfaces(),
     ),

@@ -25,7 +25,7 @@ from statistics import median
 from bench.machine import ROOT, arguments
 from bench.table import show
 from stash.core.end_tree import end_at_once
-from stash.measure.linux.processes import carrying
+from stash.measure.linux.processes import find_by_variable
 
 _BEGIN = """
 import os, time, torch, torch.distributed as dist
@@ -143,7 +143,7 @@ class Nodes:
 
     def end(self, *names: str) -> None:
         for name in names:
-            end_at_once(lambda name=name: carrying("STASH_BENCHED", f"{self.folder}/{name}"))  # type: ignore[misc]
+            end_at_once(lambda name=name: find_by_variable("STASH_BENCHED", f"{self.folder}/{name}"))  # type: ignore[misc]
 
     def steps(self) -> list[Step]:
         path = self.folder / "steps"

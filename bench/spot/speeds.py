@@ -16,7 +16,7 @@ from bench import recorded
 from bench.machine import arguments
 from bench.table import median_90, show
 from stash.spot.fleet_records import FleetModel, FleetRun
-from stash.spot.model.fitting import fit, predict
+from stash.spot.model.fitting import fit_fleets, predict_fleet
 from stash.spot.spot_files import workers_of
 
 DATA = Path(__file__).parent / "data" / "cmdare_speeds.csv"
@@ -41,7 +41,7 @@ def known(run: FleetRun) -> bool:
 
 def errors(model: FleetModel, unseen: list[FleetRun]) -> np.ndarray:
     """Relative errors of what is predicted."""
-    predicted = [predict(model, run.servers, run.workers).updates_per_second for run in unseen]
+    predicted = [predict_fleet(model, run.servers, run.workers).updates_per_second for run in unseen]
     return np.abs(np.array(predicted) / [run.updates_per_second for run in unseen] - 1)
 
 
@@ -49,20 +49,20 @@ def lines() -> Iterator[list[object]]:
     """A line a model and number of servers, and one of all models."""
     pooled: dict[int, list[float]] = {}
     for name, every in runs().items():
-        model = fit([run for run in every if known(run)], name)
+        model = fit_fleets([run for run in every if known(run)], name)
         for servers in (1, 2):
             unseen = [run for run in every if not known(run) and run.servers == servers]
             wrong = errors(model, unseen)
             pooled.setdefault(servers, []).extend(wrong)
             inside = sum(_inside(model, run) for run in unseen)
-            alike = fit([run for run in every if run.servers == servers or run.size == 1], name)
+            alike = fit_fleets([run for run in every if run.servers == servers or run.size == 1], name)
             yield [name, servers, len(unseen), median_90(wrong), inside, f"{alike.queue.randomness:.2f}"]
     for servers, wrong in pooled.items():
         yield ["all", servers, len(wrong), median_90(wrong), None, None]
 
 
 def _inside(model: FleetModel, run: FleetRun) -> bool:
-    found = predict(model, run.servers, run.workers)
+    found = predict_fleet(model, run.servers, run.workers)
     return found.low is not None and found.high is not None and found.low <= run.updates_per_second <= found.high
 
 

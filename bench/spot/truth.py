@@ -17,7 +17,7 @@ from bench import recorded
 from bench.machine import arguments
 from bench.table import median_90, table
 from stash.spot.fleet_records import FleetPool
-from stash.spot.model.queueing import fleet_seconds, of_pool
+from stash.spot.model.queueing import fleet_seconds, network_of_pool
 
 DATA = Path(__file__).parent / "data" / "truth_speeds.csv"
 KINDS = ("fast", "slow")
@@ -71,14 +71,14 @@ class Coefficients:
     randomness: float
 
 
-def by_queue(configuration: Configuration, counts: Sequence[int], known: Coefficients) -> float:
+def queue_rate(configuration: Configuration, counts: Sequence[int], known: Coefficients) -> float:
     """Updates per second of so many workers of each kind."""
     rate = configuration.server_rate * known.efficiency
     own = configuration.size / (configuration.worker_rate * known.efficiency)
     link = max(own, configuration.size / configuration.servers / rate)
     besides = 2 * link + configuration.apply + known.overhead
     single = {kind: configuration.pace[kind] + besides for kind in KINDS}
-    network = replace(of_pool(_pool(configuration, rate, single)), randomness=known.randomness)
+    network = replace(network_of_pool(_pool(configuration, rate, single)), randomness=known.randomness)
     return float((np.array(counts) / fleet_seconds(np.array(counts), network)).sum())
 
 
@@ -119,7 +119,7 @@ def main() -> None:
     print(f"Fitted on {len(fitted)} fleets: {known}; {len(unseen)} unseen fleets.\n")
     groups = {each.name: [fleet for fleet in unseen if fleet[0] == each] for each in CONFIGURATIONS} | {"all": unseen}
     lines = [
-        [name, len(group), median_90(by_queue(c, _counts(w), known) / speed - 1 for c, w, speed in group)]
+        [name, len(group), median_90(queue_rate(c, _counts(w), known) / speed - 1 for c, w, speed in group)]
         for name, group in groups.items()
     ]
     print(table(("configuration", "unseen fleets", "median, p90"), lines))
@@ -127,7 +127,7 @@ def main() -> None:
 
 def _fit(fitted: Sequence[Measured]) -> Coefficients:
     def off(x: np.ndarray) -> list[float]:
-        return [np.log(by_queue(c, _counts(w), Coefficients(*x)) / speed) for c, w, speed in fitted]
+        return [np.log(queue_rate(c, _counts(w), Coefficients(*x)) / speed) for c, w, speed in fitted]
 
     found = least_squares(off, [0.95, 0.005, 0.3], bounds=([0.5, 0.0, 0.0], [1.05, 0.1, 1.0])).x
     return Coefficients(*map(float, found))

@@ -24,10 +24,10 @@ from stash.lab.testbed.emulation import Emulation
 from stash.study import study_folder
 from stash.study.cells import Cell
 from stash.study.emulated_model import make_model
-from stash.study.results import results
+from stash.study.results import make_results
 from stash.study.status import standings
 from stash.study.study_file import read_study
-from stash.study.study_folder import StudyEvent, of_study
+from stash.study.study_folder import StudyEvent, folder_of_study
 from stash.study.study_run import cells_of
 
 STUDY = Path(__file__).parent / "paper.yaml"
@@ -96,8 +96,8 @@ def run() -> int:
 def keep() -> int:
     """Write down what the study has found until now; how many cells that is."""
     place = DATA / "study" / STUDY.name
-    cells, folder = cells_of(read_study(place)), of_study(place)
-    standing = standings(cells, study_folder.read(folder.journal))
+    cells, folder = cells_of(read_study(place)), folder_of_study(place)
+    standing = standings(cells, study_folder.read_events(folder.journal))
     measured = {
         cell.id: attribute(load(folder.cell(cell.id).profile)) for cell in cells if standing[cell.id].state == "done"
     }
@@ -111,7 +111,7 @@ def keep() -> int:
 
 
 def _cell_row(cell: Cell, measured: Mapping[str, Breakdown], last: StudyEvent) -> tuple[object, ...]:
-    bed, (found,) = cell.emulated, results([cell], measured)
+    bed, (found,) = cell.emulated, make_results([cell], measured)
     assert bed is not None
     day = datetime.fromtimestamp(last.at, tz=timezone.utc).date().isoformat()
     return (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.truth.cases import Layer, exposed, ring_wire
+from bench.truth.cases import Layer, exposed_seconds, ring_wire
 from stash.lab.testbed.emulation import Emulation
 from stash.study.cells import Cell
 from stash.study.emulating import BUCKET_BYTES, EmulatedCell
@@ -18,16 +18,16 @@ def truth(cell: Cell, model: Emulation) -> dict[str, float]:
     """Seconds of each stall on the testbed; ``model`` is unscaled."""
     bed = cell.emulated
     assert bed is not None, "only emulated cells have a truth"
-    scaled = model.scaled(bed.scale, bed.time_scale)
+    scaled = model.scale(bed.scale, bed.time_scale)
     found = {"compute": scaled.compute_seconds}
     ready = buckets(scaled, BUCKET_BYTES * bed.scale)
     alone = 0.0
     if bed.ranks * cell.nodes > 1:
         found["contention"] = 0.0  # all ranks are alike
     if bed.interconnect is not None:
-        alone = found["interconnect"] = exposed(ready, lambda size: inside(bed, size))
+        alone = found["interconnect"] = exposed_seconds(ready, lambda size: inside(bed, size))
     if bed.network is not None:
-        found["network"] = exposed(ready, lambda size: everywhere(bed, cell.nodes, size)) - alone
+        found["network"] = exposed_seconds(ready, lambda size: everywhere(bed, cell.nodes, size)) - alone
     return found
 
 

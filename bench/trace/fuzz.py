@@ -16,7 +16,7 @@ from pathlib import Path
 
 from stash.core.errors import UserError
 from stash.trace.command import read_job
-from stash.trace.flight import account, read_dump
+from stash.trace.flight import account_dumps, read_dump
 from stash.trace.inspector import read_dumps
 
 _TOKENS = (
@@ -38,7 +38,7 @@ _SLOW = 5.0
 """Seconds of the processor."""
 
 
-def mutated(content: bytes, draw: random.Random) -> bytes:
+def mutate_bytes(content: bytes, draw: random.Random) -> bytes:
     """A few of its bytes changed, moved, doubled or gone; some packed, some cut off."""
     found = bytearray(content)
     for _ in range(draw.randrange(1, 6)):
@@ -78,9 +78,9 @@ def main() -> None:
             draw = random.Random(seed)
             name = list(sources)[seed % len(sources)]
             path = Path(folder) / name
-            path.write_bytes(mutated(draw.choice(sources[name]), draw))
+            path.write_bytes(mutate_bytes(draw.choice(sources[name]), draw))
             begun = time.process_time()
-            ends[_tried(path)] += 1
+            ends[_try_file(path)] += 1
             took = time.process_time() - begun
             slowest = max(slowest, took)
             slow += [(seed, took)] if took > _SLOW else []
@@ -91,14 +91,14 @@ def main() -> None:
     sys.exit(bool(set(ends) - {"answered", "refused"}) or slowest > _SLOW or peak > 1024)
 
 
-def _tried(path: Path) -> str:
+def _try_file(path: Path) -> str:
     try:
         if path.suffix in (".json", ".sqlite"):
             read_job([str(path)], whole=path.suffix == ".sqlite")
         elif path.suffix == ".log":
             read_dumps([path])
         else:
-            account({0: read_dump(path)})
+            account_dumps({0: read_dump(path)})
     except UserError:
         return "refused"
     except Exception as error:

@@ -52,7 +52,7 @@ def check_job(folder: Path) -> JobTruth:
     counted = [step.number for step in trace.steps if not step.why_left_out]
     first = min(step.number for step in trace.steps)
     truth = json.loads((folder / "truth").read_text())
-    clocked = [_of_stopwatches(truth, number - first) for number in counted]
+    clocked = [_stopwatch_parts(truth, number - first) for number in counted]
     step = trace.step_seconds
     errors = {}
     for name, parts in _PARTS.items():
@@ -71,7 +71,7 @@ def check_job(folder: Path) -> JobTruth:
     return JobTruth(folder.name, errors, late, None if late is None else worst.rank)
 
 
-def _of_stopwatches(truth: list[list[dict[str, Any]]], number: int) -> dict[str, Any]:
+def _stopwatch_parts(truth: list[list[dict[str, Any]]], number: int) -> dict[str, Any]:
     """One step by the stopwatches: for each part, seconds of each rank."""
     steps = [rank[number] for rank in truth]
     waits, moves = [0.0] * len(steps), [0.0] * len(steps)

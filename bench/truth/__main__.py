@@ -17,7 +17,7 @@ import numpy as np
 
 from bench.machine import arguments
 from bench.table import progress, report, table
-from bench.truth.cases import named
+from bench.truth.cases import find_cases
 from bench.truth.suite import Result, run
 
 
@@ -54,7 +54,7 @@ def summary(results: Sequence[Result]) -> str:
         f"({worst.case}: {worst.stall}).",
         f"Error against the stopwatch ({len({r.case for r in results if r.timed is not None})} cases): "
         f"{_errors([r.timed_points for r in results])}.",
-        f"Error against the truth by hand in ms, median (range): {_by_stall(results)}.",
+        f"Error against the truth by hand in ms, median (range): {_errors_by_stall(results)}.",
         f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
         f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
         f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
@@ -62,7 +62,7 @@ def summary(results: Sequence[Result]) -> str:
     ))  # fmt: skip
 
 
-def _by_stall(results: Sequence[Result]) -> str:
+def _errors_by_stall(results: Sequence[Result]) -> str:
     errors: dict[str, list[float]] = {}
     for r in results:
         errors.setdefault(r.stall, []).append((r.estimate - r.truth) * 1e3)
@@ -96,7 +96,7 @@ def main() -> None:
         save=("", "append the results to this file, one JSON object a line"),
     )
     results = []
-    for case in named(options.only):
+    for case in find_cases(options.only):
         try:
             found = run(case, options.budget, timed=not options.no_stopwatch)
         except RuntimeError as error:

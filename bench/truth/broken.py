@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.machine import ROOT, arguments
 from bench.table import progress, report, table
 from bench.truth.cases import Case, quick
-from bench.truth.suite import Result, faults, saved
+from bench.truth.suite import Result, faults, load_results
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def verdicts(broken: Break, root: Path) -> Iterator[list[str]]:
     tests = [broken.test] if broken.file else [one.test for one in BREAKS if one.test]
     if not broken.test:
         for case in quick():
-            found = _of_case(case, root)
+            found = _case_faults(case, root)
             yield [broken.name, case.name, "passes" if not found else "**fails**: " + "; ".join(found)]
     for test in filter(None, tests):
         done = _python(root, "-m", "pytest", "-q", "-p", "no:cacheprovider", test)
@@ -133,12 +133,12 @@ def verdicts(broken: Break, root: Path) -> Iterator[list[str]]:
         yield [broken.name, f"test: {name}", verdict]
 
 
-def _of_case(case: Case, root: Path) -> list[str]:
+def _case_faults(case: Case, root: Path) -> list[str]:
     """What is wrong with the answer of the build below ``root``."""
     file = root / "results.jsonl"
     file.unlink(missing_ok=True)
     done = _python(root, "-m", "bench.truth", "--only", case.name, "--no-stopwatch", "--save", str(file))
-    results: list[Result] = saved(file) if file.exists() else []
+    results: list[Result] = load_results(file) if file.exists() else []
     return faults(results) if results else [f"no answer ({_why(done.stderr)})"]
 
 

@@ -91,7 +91,7 @@ class Case:
         return max(self.slow_ranks, key=lambda pair: pair[1])[0] if self.slow_ranks else None
 
 
-def exposed(layers: Sequence[Layer], seconds_of: Callable[[int], float], factor: float = 1.0) -> float:
+def exposed_seconds(layers: Sequence[Layer], seconds_of: Callable[[int], float], factor: float = 1.0) -> float:
     """Exchange left over after the backward pass, one bucket per layer: ``finish = max(ready, finish) + t``."""
     ready = finish = 0.0
     for layer in reversed(layers):
@@ -113,13 +113,13 @@ def one_burst(wire: Callable[[int], float], rate: float, burst: float) -> Callab
     return lambda size: max(0.0, wire(size) - burst) / rate
 
 
-def over_network(case: Case, rates: Rates) -> dict[str, float]:
+def network_truth(case: Case, rates: Rates) -> dict[str, float]:
     """One rank per node: the ring crosses every uplink once in each direction."""
     seconds = one_burst(lambda n: ring_wire(case.nodes, n), rates["network"], rates["network burst"])
     return assemble(case, network=seconds)
 
 
-def over_interconnect(case: Case, rates: Rates) -> dict[str, float]:
+def interconnect_truth(case: Case, rates: Rates) -> dict[str, float]:
     """Ranks of one node share one medium: all of them together send p times what each does."""
     seconds = one_burst(
         lambda n: case.devices * ring_wire(case.devices, n), rates["interconnect"], rates["interconnect burst"]
@@ -127,7 +127,7 @@ def over_interconnect(case: Case, rates: Rates) -> dict[str, float]:
     return assemble(case, interconnect=seconds)
 
 
-def in_set_time(case: Case, rates: Rates) -> dict[str, float]:
+def paced_truth(case: Case, rates: Rates) -> dict[str, float]:
     """The exchange is a future that completes after bytes / rate, one bucket after the other."""
     paced = case.paced
     if paced is None:
@@ -140,12 +140,12 @@ def in_set_time(case: Case, rates: Rates) -> dict[str, float]:
     )
 
 
-def from_disk(case: Case, rates: Rates) -> dict[str, float]:
+def disk_truth(case: Case, rates: Rates) -> dict[str, float]:
     """Reads limited by the disk: a step's files over the limit, unless that hides behind the step."""
     return assemble(case, read=case.batch * case.file_bytes / rates["disk"])
 
 
-def from_credit(case: Case, rates: Rates) -> dict[str, float]:
+def credit_truth(case: Case, rates: Rates) -> dict[str, float]:
     """The same without workers: a limit holds on average, so a step reads at once what its passes left unused."""
     reading = case.batch * case.file_bytes / rates["disk"]
     return {"compute": case.compute, "prep": 0.0, "fetch": max(0.0, reading - case.compute)}
@@ -171,17 +171,20 @@ def assemble(
     alone = step
     waiting = jitter_wait(case)
     if case.devices > 1:
-        add("interconnect", alone + waiting + (exposed(case.layers, interconnect, slowest) if interconnect else 0.0))
+        add(
+            "interconnect",
+            alone + waiting + (exposed_seconds(case.layers, interconnect, slowest) if interconnect else 0.0),
+        )
     if case.nodes > 1:
-        add("network", alone + waiting + (exposed(case.layers, network, slowest) if network else 0.0))
+        add("network", alone + waiting + (exposed_seconds(case.layers, network, slowest) if network else 0.0))
     making = case.prep / max(1, case.workers)
-    add("prep", fed(case, step, making))
+    add("prep", feed_step(case, step, making))
     if case.files:
         exchanged = step if case.workers else step - making
         slower = (case.prep + (case.read if read is None else read)) / max(1, case.workers)
         # Workers hide what fits behind the step that was there before the data, not behind their own delay.
         before = alone_with_exchange(truth) if case.workers else exchanged
-        add("fetch", fed(case, before, slower))
+        add("fetch", feed_step(case, before, slower))
     return truth
 
 
@@ -190,7 +193,7 @@ def alone_with_exchange(truth: Mapping[str, float]) -> float:
     return sum(seconds for name, seconds in truth.items() if name not in ("prep", "fetch"))
 
 
-def fed(case: Case, step: float, making: float) -> float:
+def feed_step(case: Case, step: float, making: float) -> float:
     """A step that needs a batch: after its making, or in parallel with it if there are workers."""
     return max(step, making) if case.workers else step + making
 
@@ -210,29 +213,29 @@ def four(size: int = 1000) -> tuple[Layer, ...]:
     return tuple(Layer(size // 4, COMPUTE / 12, COMPUTE / 6) for _ in range(4))
 
 
-def sized(times: float, rate: float, wire: float, burst: float) -> int:
+def gradient_bytes(times: float, rate: float, wire: float, burst: float) -> int:
     """Gradient bytes whose exchange takes ``times`` the compute on a link of ``rate`` (4-byte multiples)."""
     return round((times * COMPUTE * rate + burst) / wire) // 4 * 4
 
 
 def _network(times: float, layers: Callable[[int], tuple[Layer, ...]] = single, nodes: int = 2) -> Case:
     overlap = "overlapped" if layers is four else "not overlapped"
-    size = sized(times, 25e6, ring_wire(nodes, 1), 65536)
+    size = gradient_bytes(times, 25e6, ring_wire(nodes, 1), 65536)
     return Case(
-        f"network {times:g}x, {nodes} nodes, {overlap}", over_network, layers(size), ("network",), nodes,
+        f"network {times:g}x, {nodes} nodes, {overlap}", network_truth, layers(size), ("network",), nodes,
         network="200mbit",
     )  # fmt: skip
 
 
 def _interconnect(times: float) -> Case:
     return Case(
-        f"interconnect {times:g}x, not overlapped", over_interconnect,
-        single(sized(times, 50e6, 2, 262144)), ("interconnect",), devices=2, interconnect="400mbit",
+        f"interconnect {times:g}x, not overlapped", interconnect_truth,
+        single(gradient_bytes(times, 50e6, 2, 262144)), ("interconnect",), devices=2, interconnect="400mbit",
     )  # fmt: skip
 
 
-def _paced(name: str, cause: tuple[str, ...], **fields: object) -> Case:
-    return Case(name, in_set_time, cause=cause, **fields)  # type: ignore[arg-type]
+def _set_pace(name: str, cause: tuple[str, ...], **fields: object) -> Case:
+    return Case(name, paced_truth, cause=cause, **fields)  # type: ignore[arg-type]
 
 
 def _exchange(times: float, interconnect: float | None = None) -> Paced:
@@ -247,14 +250,14 @@ BIG = 4 * BUCKET
 
 CASES: tuple[Case, ...] = (
     # Nothing wrong: every stall is (nearly) nothing, and none may be invented.
-    _paced("nothing, 1 rank", (), layers=single()),
-    _paced("nothing, 2 ranks", (), layers=single(), devices=2, workers=1),
-    _paced("nothing, 2 nodes", (), layers=single(), nodes=2),
+    _set_pace("nothing, 1 rank", (), layers=single()),
+    _set_pace("nothing, 2 ranks", (), layers=single(), devices=2, workers=1),
+    _set_pace("nothing, 2 nodes", (), layers=single(), nodes=2),
     # Network: bytes over a verified link, then in set times.
     *(_network(times) for times in (0.3, 1, 3)),
     *(_network(times, nodes=3) for times in (1,)),
     *(
-        _paced(
+        _set_pace(
             f"network {times:g}x in set time, overlapped", ("network",),
             layers=four(BIG), nodes=2, paced=_exchange(times),
         )
@@ -263,7 +266,7 @@ CASES: tuple[Case, ...] = (
     # Interconnect.
     *(_interconnect(times) for times in (0.3, 1, 3)),
     *(
-        _paced(
+        _set_pace(
             f"interconnect {times:g}x in set time, overlapped", ("interconnect",),
             layers=four(BIG), devices=2, paced=_exchange(0, times),
         )
@@ -271,73 +274,73 @@ CASES: tuple[Case, ...] = (
     ),
     # Prep and fetch, hidden behind the step as far as workers can.
     *(
-        _paced(f"prep {times:g}x, no workers", ("prep",), layers=single(), prep=times * COMPUTE)
+        _set_pace(f"prep {times:g}x, no workers", ("prep",), layers=single(), prep=times * COMPUTE)
         for times in (0.3, 1, 3)
     ),
     # The batches of the warm-up take 0.7 times the mean: replays of those would make compute 20 points too small.
-    _paced("prep 0.5x, batches that differ", ("prep",), layers=single(), prep=0.5 * COMPUTE, spread=0.5),
-    _paced("prep 0.8x, hidden by 1 worker", (), layers=single(), prep=0.8 * COMPUTE, workers=1),
-    _paced("prep 4x, 2 workers, 2 ranks", ("prep",), layers=single(), devices=2, prep=4 * COMPUTE, workers=2),
+    _set_pace("prep 0.5x, batches that differ", ("prep",), layers=single(), prep=0.5 * COMPUTE, spread=0.5),
+    _set_pace("prep 0.8x, hidden by 1 worker", (), layers=single(), prep=0.8 * COMPUTE, workers=1),
+    _set_pace("prep 4x, 2 workers, 2 ranks", ("prep",), layers=single(), devices=2, prep=4 * COMPUTE, workers=2),
     *(
-        _paced(
+        _set_pace(
             f"fetch {times:g}x, no workers", ("fetch",), layers=single(), read=times * COMPUTE, files=FILES,
         )
         for times in (0.3, 1, 3)
     ),
-    _paced("fetch 3x, 2 workers", ("fetch",), layers=single(), read=3 * COMPUTE, files=FILES, workers=2),
+    _set_pace("fetch 3x, 2 workers", ("fetch",), layers=single(), read=3 * COMPUTE, files=FILES, workers=2),
     Case(
-        "fetch from a disk of 20 MB/s", from_disk, single(), ("fetch",), files=600, file_bytes=500_000,
+        "fetch from a disk of 20 MB/s", disk_truth, single(), ("fetch",), files=600, file_bytes=500_000,
         disk="20MB/s", workers=1,
     ),
     # After a pause the limit lets two steps' worth of bytes pass at once: a short block reads on credit.
     Case(
-        "fetch from a disk that lends credit", from_credit, (Layer(1000, 0.008, 0.016),), ("fetch",), files=600,
+        "fetch from a disk that lends credit", credit_truth, (Layer(1000, 0.008, 0.016),), ("fetch",), files=600,
         file_bytes=500_000, batch=2, disk="20MB/s",
     ),
     # Contention: stragglers.
     *(
-        _paced(f"rank 1 slow, {factor:g}x", ("contention",), layers=single(), devices=2, slow_ranks=((1, factor),))
+        _set_pace(f"rank 1 slow, {factor:g}x", ("contention",), layers=single(), devices=2, slow_ranks=((1, factor),))
         for factor in (1.3, 2, 4)
     ),
-    _paced("rank 0 slow, 2x", ("contention",), layers=single(), devices=2, slow_ranks=((0, 2.0),)),
-    _paced("rank 2 of 3 slow, 3 nodes", ("contention",), layers=single(), nodes=3, slow_ranks=((2, 2.0),)),
+    _set_pace("rank 0 slow, 2x", ("contention",), layers=single(), devices=2, slow_ranks=((0, 2.0),)),
+    _set_pace("rank 2 of 3 slow, 3 nodes", ("contention",), layers=single(), nodes=3, slow_ranks=((2, 2.0),)),
     # Pairs.
-    _paced(
+    _set_pace(
         "network 2x and prep 4x behind 1 worker", ("network", "prep"), layers=single(BIG), nodes=2,
         paced=_exchange(2), prep=4 * COMPUTE, workers=1,
     ),
-    _paced(
+    _set_pace(
         "slow rank 3x and network 1x", ("contention", "network"), layers=single(BIG), nodes=2,
         paced=_exchange(1), slow_ranks=((1, 3.0),),
     ),
-    _paced(
+    _set_pace(
         "interconnect 1x, network 3x, 2 nodes of 2", ("network", "interconnect"), layers=single(BIG), nodes=2,
         devices=2, paced=_exchange(3, 1),
     ),
-    _paced(
+    _set_pace(
         "fetch 2x and prep 1x", ("fetch", "prep"), layers=single(), prep=COMPUTE, read=2 * COMPUTE, files=FILES,
     ),
-    _paced(
+    _set_pace(
         "interconnect 2x and prep 1x", ("interconnect", "prep"), layers=single(BIG), devices=2,
         paced=_exchange(0, 2), prep=COMPUTE,
     ),
-    _paced(
+    _set_pace(
         "network 1x and fetch 3x", ("fetch", "network"), layers=single(BIG), nodes=2, paced=_exchange(1),
         read=3 * COMPUTE, files=FILES,
     ),
     # All together.
-    _paced(
+    _set_pace(
         "all five at once, 2 nodes of 2", ("network", "fetch"), layers=four(BIG), nodes=2, devices=2,
         paced=_exchange(3, 1), slow_ranks=((1, 1.5),), prep=0.5 * COMPUTE, read=1.5 * COMPUTE, files=FILES,
     ),
     # Noise that must not become a stall.
-    _paced("jitter 5 %, network 1x", ("network",), layers=single(BIG), nodes=2, paced=_exchange(1), jitter=0.05),
+    _set_pace("jitter 5 %, network 1x", ("network",), layers=single(BIG), nodes=2, paced=_exchange(1), jitter=0.05),
     Case(
-        "noisy neighbour, network 1x", over_network, single(sized(1, 25e6, 1, 65536)), ("network",), 2,
+        "noisy neighbour, network 1x", network_truth, single(gradient_bytes(1, 25e6, 1, 65536)), ("network",), 2,
         network="200mbit", neighbour=True,
     ),
     Case(
-        "one of 3 NICs at half rate", over_network, single(sized(0.5, 25e6, 4 / 3, 65536)), ("network",), 3,
+        "one of 3 NICs at half rate", network_truth, single(gradient_bytes(0.5, 25e6, 4 / 3, 65536)), ("network",), 3,
         network="200mbit", slow_uplinks=((1, "100mbit"),),
     ),
 )  # fmt: skip
@@ -351,7 +354,7 @@ QUICK = (
 """What CI runs; ``broken.py`` shows that no build passes whose scopes, caches or queues are wrong."""
 
 
-def named(text: str) -> list[Case]:
+def find_cases(text: str) -> list[Case]:
     """The cases whose name contains ``text``; all for an empty text."""
     return [case for case in CASES if text in case.name]
 

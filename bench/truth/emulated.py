@@ -36,7 +36,7 @@ class Cluster:
         return f"{self.nodes} nodes{inside}, {self.network} between"
 
 
-def profiled(bed: Testbed, cluster: Cluster, job: Sequence[object], budget: float, folder: Path) -> Profile:
+def run_profile(bed: Testbed, cluster: Cluster, job: Sequence[object], budget: float, folder: Path) -> Profile:
     """One launch over all nodes. Raises RuntimeError with what was printed."""
     folder.mkdir()
 
@@ -53,7 +53,7 @@ def profiled(bed: Testbed, cluster: Cluster, job: Sequence[object], budget: floa
     return load(folder / "0.stash.json")
 
 
-def printed(bed: Testbed, cluster: Cluster, job: Sequence[object], steps: int) -> str:
+def run_plain(bed: Testbed, cluster: Cluster, job: Sequence[object], steps: int) -> str:
     """What a script prints after so many steps without Stash. Raises RuntimeError with that if it fails."""
 
     def command(node: int) -> list[str]:

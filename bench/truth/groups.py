@@ -19,7 +19,7 @@ from typing import Any
 
 from bench.machine import ROOT, arguments
 from bench.table import report, show
-from bench.truth.emulated import Cluster, number, printed, profiled
+from bench.truth.emulated import Cluster, number, run_plain, run_profile
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.seen import expert_loads
@@ -49,7 +49,7 @@ def exchange(bed: Testbed, link: str, size: int) -> float:
     return (2 * size - next(each.burst_bytes for each in bed.links if each.name == link)) / rate
 
 
-def of_axes(
+def measure_axes(
     apart: bool, activations: int, gradients: int, budget: float, folder: Path
 ) -> tuple[Profile, Breakdown, float, float]:
     """Profile and breakdown of a mesh, and what an exchange of its tensor groups, and its data groups' one, take."""
@@ -57,13 +57,13 @@ def of_axes(
     sizes = ("--activations", activations, "--gradients", gradients, "--seconds", WORK)
     with CLUSTER.made() as bed:
         job = (SCRIPTS / "two_axes.py", *sizes, *(("--apart",) if apart else ()))
-        profile = profiled(bed, CLUSTER, job, budget, folder)
+        profile = run_profile(bed, CLUSTER, job, budget, folder)
         tensor, data = (exchange(bed, *each) for each in zip(links, (activations, gradients), strict=True))
     return profile, attribute(profile), tensor, data
 
 
 def axes(case: tuple[bool, int, int], budget: float, folder: Path) -> Iterator[Row]:
-    _, breakdown, tensor, data = of_axes(*case, budget, folder)
+    _, breakdown, tensor, data = measure_axes(*case, budget, folder)
     waits = {wait.name: wait for wait in breakdown.seen.waits} if breakdown.seen else {}
     for name, truth in (("tp", tensor + max(0.0, tensor - WORK)), ("dp", data)):
         what = f"{name}, {waits[name].stall}, {case[1] / 1e6:g} and {case[2] / 1e6:g} MB"
@@ -72,7 +72,7 @@ def axes(case: tuple[bool, int, int], budget: float, folder: Path) -> Iterator[R
 
 def experts(share: float, budget: float, folder: Path) -> Iterator[Row]:
     with NODE.made() as bed:
-        profile = profiled(bed, NODE, (SCRIPTS / "experts.py", "--share", share), budget, folder)
+        profile = run_profile(bed, NODE, (SCRIPTS / "experts.py", "--share", share), budget, folder)
     (load,) = expert_loads(profile)
     last = round(share * TOKENS)
     late = (2 * last - 2 * (TOKENS - last)) * 3 * TOKEN
@@ -85,8 +85,8 @@ def tables(case: tuple[Sequence[int], int, float], budget: float, folder: Path) 
     rows, pooling, hot = case
     job = (SCRIPTS / "tables.py", "--rows", *rows, "--pooling", pooling, "--hot", hot)
     with RANK.made() as bed:
-        output = printed(bed, RANK, job, STEPS)
-        profile = profiled(bed, RANK, job, budget, folder)
+        output = run_plain(bed, RANK, job, STEPS)
+        profile = run_profile(bed, RANK, job, budget, folder)
     step = number(output, "a step takes")
     found = profile.workload.embeddings
     looking = sum(table.forward_seconds or 0.0 for table in found)

@@ -22,7 +22,7 @@ import numpy as np
 
 from bench.machine import ROOT, arguments
 from bench.table import report, show
-from bench.truth.emulated import Cluster, number, printed, profiled
+from bench.truth.emulated import Cluster, number, run_plain, run_profile
 from stash.analysis.attribution import attribute
 from stash.analysis.bubble import Bubble
 
@@ -46,7 +46,7 @@ def one_forward_one_backward(rank: int, ranks: int, count: int) -> list[Pass]:
     return order
 
 
-def interleaved(rank: int, ranks: int, count: int) -> list[Pass]:
+def interleave_passes(rank: int, ranks: int, count: int) -> list[Pass]:
     """Of two stages on each rank (Narayanan and others, SC 2021, section 2.2), of microbatches in whole rounds."""
     in_round = count // max(1, count // ranks)
     ahead = min(2 * count, in_round + 2 * (ranks - 1 - rank))
@@ -64,11 +64,11 @@ def interleaved(rank: int, ranks: int, count: int) -> list[Pass]:
 
 
 ORDERS: dict[str, Callable[[int, int, int], list[Pass]]] = {
-    "GPipe": gpipe, "1F1B": one_forward_one_backward, "Interleaved1F1B": interleaved,
+    "GPipe": gpipe, "1F1B": one_forward_one_backward, "Interleaved1F1B": interleave_passes,
 }  # fmt: skip
 
 
-def played(
+def idle_seconds(
     orders: list[list[Pass]], seconds: Callable[[Pass], float], late: float = 0.0, steps: int = 3
 ) -> list[float]:
     """Seconds that each rank idles in a step, of all but the first, as each pass begins when its message is there.
@@ -115,11 +115,11 @@ class Pipeline:
         return FORWARD * (1 if one[1] == "F" else 2) * (SLOW if one[0] == self.slow else 1.0)
 
     @property
-    def by_hand(self) -> tuple[float, float]:
+    def expected_idle(self) -> tuple[float, float]:
         """(the schedule's part, the bubble), seconds of a step."""
         passes = [one for order in self.orders for one in order]
         mean = {kind: float(np.mean([self.seconds(one) for one in passes if one[1] == kind])) for kind in "FB"}
-        even, real = (played(self.orders, each) for each in (lambda one: mean[one[1]], self.seconds))
+        even, real = (idle_seconds(self.orders, each) for each in (lambda one: mean[one[1]], self.seconds))
         return float(np.mean(even)), float(np.mean(real))
 
     @property
@@ -159,7 +159,7 @@ class Found:
     @property
     def errors(self) -> tuple[float, float, float | None]:
         """Of the schedule's part, the bubble and what is late: hundredths of the step."""
-        even, real = self.pipeline.by_hand
+        even, real = self.pipeline.expected_idle
         late = None if self.late is None else self.bubble.late - self.late
         return tuple(  # type: ignore[return-value]
             None if each is None else 100 * each / self.step
@@ -183,9 +183,9 @@ def measure(pipeline: Pipeline, budget: float, folder: Path) -> Found:
         late = None
         if pipeline.message != SMALL:
             jobs = pipeline.job, replace(pipeline, message=SMALL).job
-            large, small = (number(printed(bed, cluster, job, STEPS), "a step takes") for job in jobs)
+            large, small = (number(run_plain(bed, cluster, job, STEPS), "a step takes") for job in jobs)
             late = large - small
-        breakdown = attribute(profiled(bed, cluster, pipeline.job, budget, folder))
+        breakdown = attribute(run_profile(bed, cluster, pipeline.job, budget, folder))
     if breakdown.seen is None or breakdown.seen.bubble is None:
         raise RuntimeError(f"{pipeline}: no bubble was seen")
     return Found(pipeline, breakdown.step_seconds, breakdown.seen.bubble, late)
@@ -198,7 +198,7 @@ def rows(words: str, budget: float) -> Iterator[list[object]]:
             continue
         with tempfile.TemporaryDirectory() as name:
             found = measure(pipeline, budget, Path(name) / "run")
-        even, real = pipeline.by_hand
+        even, real = pipeline.expected_idle
         for kind, error in zip(("schedule", "bubble", "late"), found.errors, strict=True):
             errors[kind] += [] if error is None else [error]
         right.append(found.right)

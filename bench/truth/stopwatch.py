@@ -30,7 +30,7 @@ SECONDS = 3.0
 
 def step(case: Case, bed: Testbed | None, waits: bool = False) -> float:
     """Seconds of a typical step of the untouched job on all ranks; ``waits``: with what it waited for its loader."""
-    ends, waited = _timed(case, bed, LEAD_IN + round(SECONDS / COMPUTE))
+    ends, waited = _time_case(case, bed, LEAD_IN + round(SECONDS / COMPUTE))
     steps = np.diff(ends) - (0 if waits else np.diff(waited))
     return _typical(steps[LEAD_IN:], max(1, case.workers))
 
@@ -40,10 +40,10 @@ def moments(case: Case, bed: Testbed | None, steps: int, data: Path | None = Non
 
     ``pinned`` gives the ranks of each host a core of their own, of which there have to be enough.
     """
-    return _timed(case, bed, steps, data, pinned)[0]
+    return _time_case(case, bed, steps, data, pinned)[0]
 
 
-def _timed(
+def _time_case(
     case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True
 ) -> tuple[np.ndarray, np.ndarray]:
     """Those moments, and how long the loop had waited for its loader by then."""

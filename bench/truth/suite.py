@@ -139,6 +139,6 @@ def _is_order_open(results: Sequence[Result]) -> bool:
     )
 
 
-def saved(path: Path) -> list[Result]:
+def load_results(path: Path) -> list[Result]:
     """Results of ``--save``."""
     return [Result(**json.loads(line)) for line in path.read_text().splitlines()]

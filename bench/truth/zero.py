@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from bench.machine import ROOT, arguments
 from bench.table import report, show
-from bench.truth.emulated import Cluster, number, printed, profiled
+from bench.truth.emulated import Cluster, number, run_plain, run_profile
 from stash.analysis.attribution import attribute
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.records.profile import Profile
@@ -40,7 +40,7 @@ class Exchange(NamedTuple):
     profile: Profile
 
     @property
-    def timed(self) -> float:
+    def exchange_seconds(self) -> float:
         return self.together - self.alone
 
     @property
@@ -51,7 +51,7 @@ class Exchange(NamedTuple):
     @property
     def points(self) -> float:
         """By which it is off, in hundredths of the step."""
-        return 100 * (self.found - self.timed) / self.together
+        return 100 * (self.found - self.exchange_seconds) / self.together
 
     @property
     def sent(self) -> dict[str, float]:
@@ -66,12 +66,12 @@ def measure(stage: int, budget: float, folder: Path) -> Exchange:
     job = (SCRIPT, "--stage", stage, "--width", WIDTH, "--seconds", SECONDS)
     with CLUSTER.made() as bed:
 
-        def timed(cluster: Cluster) -> float:
-            return number(printed(bed, cluster, job, STEPS), "a step takes")
+        def time_cluster(cluster: Cluster) -> float:
+            return number(run_plain(bed, cluster, job, STEPS), "a step takes")
 
-        alone, before = timed(ALONE), timed(CLUSTER)
-        profile = profiled(bed, CLUSTER, job, budget, folder / f"{stage}")
-        after = timed(CLUSTER)
+        alone, before = time_cluster(ALONE), time_cluster(CLUSTER)
+        profile = run_profile(bed, CLUSTER, job, budget, folder / f"{stage}")
+        after = time_cluster(CLUSTER)
     return Exchange(stage, (before + after) / 2, alone, profile)
 
 
@@ -80,7 +80,7 @@ def rows(budget: float) -> Iterator[list[object]]:
         for stage in (1, 2, 3):
             found = measure(stage, budget, Path(name))
             sent = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in found.sent.items())
-            times = (found.together, found.alone, found.timed, found.found)
+            times = (found.together, found.alone, found.exchange_seconds, found.found)
             yield [stage, *(f"{each:.3f}" for each in times), f"{found.points:+.1f}", sent]
 
 

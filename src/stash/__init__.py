@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from stash.core import notebooks
-from stash.core.on_first_use import on_first_use
+from stash.core.on_first_use import make_lazy_access
 from stash.core.version import __version__ as __version__
 
 __all__ = ["attribute", "load", "loader", "phase", "profile", "save", "step"]
@@ -31,7 +31,7 @@ def _as_text(profile: Any) -> str:
 
 notebooks.show_with(_as_text)
 
-__getattr__, __dir__ = on_first_use(
+__getattr__, __dir__ = make_lazy_access(
     __name__,
     {
         "phase": "stash.measure.agent.watch",

@@ -7,20 +7,18 @@ first use.
 
 from __future__ import annotations
 
-from stash.core.on_first_use import on_first_use
+from stash.core.on_first_use import make_lazy_access
 
 TYPE_CHECKING = False  # as typing has it
 if TYPE_CHECKING:
     from stash.analysis.attribution import attribute
     from stash.analysis.breakdown import Breakdown
-    from stash.analysis.step_times import readers as count_readers
+    from stash.analysis.step_times import count_readers
     from stash.catalog.facts import OLD_DAYS as OLD_PRICE_DAYS
-    from stash.catalog.facts import Date, GpuFacts, Instance, Offer
-    from stash.catalog.facts import age as price_age
+    from stash.catalog.facts import Date, GpuFacts, Instance, Offer, price_age
     from stash.catalog.layers import load as load_catalog
-    from stash.catalog.machines import VALUE_BYTES, Ownership
-    from stash.catalog.machines import peak as peak_rates
-    from stash.catalog.machines import variants as gpu_variants
+    from stash.catalog.machines import VALUE_BYTES, Ownership, peak_rates
+    from stash.catalog.machines import find_variants as gpu_variants
     from stash.catalog.offers import Catalog, OfferFilter
     from stash.catalog.own import ON_PREMISE, ByteRate, Dollars, PowerPrice, Purchase, Watts
     from stash.catalog.reference import Tariff, model_key, tariffs
@@ -35,7 +33,7 @@ if TYPE_CHECKING:
     from stash.lab.testbed.bed import Started, Testbed
     from stash.lab.testbed.emulation import Emulation
     from stash.lab.testbed.emulation import dump as emulation_yaml
-    from stash.lab.testbed.generate import emulate
+    from stash.lab.testbed.generate import emulate_workload
     from stash.lab.testbed.topology import MARK as TESTBED_MARK
     from stash.lab.testbed.topology import MAX_NODES as TESTBED_NODES
     from stash.lab.zoo.registry import WORKLOADS, WorkloadSpec
@@ -43,52 +41,49 @@ if TYPE_CHECKING:
     from stash.measure.agent.watch import loader, phase, step
     from stash.measure.from_python import profile
     from stash.measure.host.notices import Notice, NoticeWatch, sigterm_as_notice
-    from stash.measure.host.notices import services as notice_services
-    from stash.measure.linux.processes import carrying as find_processes
-    from stash.measure.linux.processes import descendants
+    from stash.measure.host.notices import find_services as notice_services
+    from stash.measure.linux.processes import find_by_variable as find_processes
+    from stash.measure.linux.processes import list_descendants
     from stash.measure.linux.processes import status_of as process_status
     from stash.measure.protocol.folder import lock as lock_file
-    from stash.plan.candidates import with_names_as_written
+    from stash.plan.candidates import resolve_names
     from stash.plan.hourly_prices import RECENT_DAYS, is_recent
     from stash.plan.launch import task_body, task_name
-    from stash.plan.plan_options import PlanOptions, TrainedJob
-    from stash.plan.plan_options import work as training_work
+    from stash.plan.plan_options import PlanOptions, TrainedJob, training_work
     from stash.plan.records import Constraints
     from stash.predict.changes import Alteration, named_gpu
-    from stash.predict.cluster import reached as reached_share
+    from stash.predict.cluster import reached_share
+    from stash.predict.cluster_sources import mesh_bandwidth as ring_bandwidth
     from stash.predict.cluster_sources import network_rate
-    from stash.predict.cluster_sources import of_instance as instance_target
-    from stash.predict.cluster_sources import placed as ring_bandwidth
-    from stash.predict.draws import Array, Quantity
-    from stash.predict.draws import given as given_quantity
-    from stash.predict.exposure import exchanged as job_exchange
+    from stash.predict.cluster_sources import target_of_instance as instance_target
+    from stash.predict.draws import Array, Quantity, given_quantity
+    from stash.predict.exposure import exchange_of as job_exchange
     from stash.predict.forecasting import base_of as forecast_base
-    from stash.predict.forecasting import lost as missing_stalls
+    from stash.predict.forecasting import lost_stalls as missing_stalls
     from stash.predict.forecasting import shipped_catalog, stall_draws, what_if
     from stash.predict.memory import job_footprint
     from stash.predict.passes import Base
     from stash.report.output import file_of as page_file
-    from stash.report.output import printed as print_answer
+    from stash.report.output import print_output as print_answer
     from stash.store.store import Store
-    from stash.store.storing import opened as open_store
+    from stash.store.storing import open_store, store_option
     from stash.store.storing import profile_of as find_profile
-    from stash.store.storing import store_option
 
 HOMES = {
     "attribute": "stash.analysis.attribution",
     "Breakdown": "stash.analysis.breakdown",
-    "count_readers": "stash.analysis.step_times:readers",
+    "count_readers": "stash.analysis.step_times:count_readers",
     "Date": "stash.catalog.facts",
     "GpuFacts": "stash.catalog.facts",
     "Instance": "stash.catalog.facts",
     "OLD_PRICE_DAYS": "stash.catalog.facts:OLD_DAYS",
     "Offer": "stash.catalog.facts",
-    "price_age": "stash.catalog.facts:age",
+    "price_age": "stash.catalog.facts:price_age",
     "load_catalog": "stash.catalog.layers:load",
     "Ownership": "stash.catalog.machines",
     "VALUE_BYTES": "stash.catalog.machines",
-    "gpu_variants": "stash.catalog.machines:variants",
-    "peak_rates": "stash.catalog.machines:peak",
+    "gpu_variants": "stash.catalog.machines:find_variants",
+    "peak_rates": "stash.catalog.machines:peak_rates",
     "Catalog": "stash.catalog.offers",
     "OfferFilter": "stash.catalog.offers",
     "ByteRate": "stash.catalog.own",
@@ -115,7 +110,7 @@ HOMES = {
     "Testbed": "stash.lab.testbed.bed",
     "Emulation": "stash.lab.testbed.emulation",
     "emulation_yaml": "stash.lab.testbed.emulation:dump",
-    "emulate": "stash.lab.testbed.generate",
+    "emulate_workload": "stash.lab.testbed.generate",
     "TESTBED_MARK": "stash.lab.testbed.topology:MARK",
     "TESTBED_NODES": "stash.lab.testbed.topology:MAX_NODES",
     "WORKLOADS": "stash.lab.zoo.registry",
@@ -127,43 +122,43 @@ HOMES = {
     "profile": "stash.measure.from_python",
     "Notice": "stash.measure.host.notices",
     "NoticeWatch": "stash.measure.host.notices",
-    "notice_services": "stash.measure.host.notices:services",
+    "notice_services": "stash.measure.host.notices:find_services",
     "sigterm_as_notice": "stash.measure.host.notices",
-    "descendants": "stash.measure.linux.processes",
-    "find_processes": "stash.measure.linux.processes:carrying",
+    "list_descendants": "stash.measure.linux.processes",
+    "find_processes": "stash.measure.linux.processes:find_by_variable",
     "process_status": "stash.measure.linux.processes:status_of",
     "lock_file": "stash.measure.protocol.folder:lock",
-    "with_names_as_written": "stash.plan.candidates",
+    "resolve_names": "stash.plan.candidates",
     "RECENT_DAYS": "stash.plan.hourly_prices",
     "is_recent": "stash.plan.hourly_prices",
     "task_body": "stash.plan.launch",
     "task_name": "stash.plan.launch",
     "PlanOptions": "stash.plan.plan_options",
     "TrainedJob": "stash.plan.plan_options",
-    "training_work": "stash.plan.plan_options:work",
+    "training_work": "stash.plan.plan_options:training_work",
     "Constraints": "stash.plan.records",
     "Alteration": "stash.predict.changes",
     "named_gpu": "stash.predict.changes",
-    "reached_share": "stash.predict.cluster:reached",
-    "instance_target": "stash.predict.cluster_sources:of_instance",
+    "reached_share": "stash.predict.cluster:reached_share",
+    "instance_target": "stash.predict.cluster_sources:target_of_instance",
     "network_rate": "stash.predict.cluster_sources",
-    "ring_bandwidth": "stash.predict.cluster_sources:placed",
+    "ring_bandwidth": "stash.predict.cluster_sources:mesh_bandwidth",
     "Array": "stash.predict.draws",
     "Quantity": "stash.predict.draws",
-    "given_quantity": "stash.predict.draws:given",
-    "job_exchange": "stash.predict.exposure:exchanged",
+    "given_quantity": "stash.predict.draws:given_quantity",
+    "job_exchange": "stash.predict.exposure:exchange_of",
     "forecast_base": "stash.predict.forecasting:base_of",
-    "missing_stalls": "stash.predict.forecasting:lost",
+    "missing_stalls": "stash.predict.forecasting:lost_stalls",
     "shipped_catalog": "stash.predict.forecasting",
     "stall_draws": "stash.predict.forecasting",
     "what_if": "stash.predict.forecasting",
     "job_footprint": "stash.predict.memory",
     "Base": "stash.predict.passes",
     "page_file": "stash.report.output:file_of",
-    "print_answer": "stash.report.output:printed",
+    "print_answer": "stash.report.output:print_output",
     "Store": "stash.store.store",
     "find_profile": "stash.store.storing:profile_of",
-    "open_store": "stash.store.storing:opened",
+    "open_store": "stash.store.storing:open_store",
     "store_option": "stash.store.storing",
 }
 """Of each name the module in which it lives, and what it is called there if not the same."""
@@ -209,8 +204,7 @@ __all__ = [
     "WorkloadSpec",
     "attribute",
     "count_readers",
-    "descendants",
-    "emulate",
+    "emulate_workload",
     "emulation_yaml",
     "find_processes",
     "find_profile",
@@ -223,6 +217,7 @@ __all__ = [
     "is_recent",
     "job_exchange",
     "job_footprint",
+    "list_descendants",
     "load",
     "load_catalog",
     "loader",
@@ -243,6 +238,7 @@ __all__ = [
     "profile",
     "published_speeds",
     "reached_share",
+    "resolve_names",
     "ring_bandwidth",
     "save",
     "shipped_catalog",
@@ -258,7 +254,6 @@ __all__ = [
     "task_name",
     "training_work",
     "what_if",
-    "with_names_as_written",
 ]
 
-__getattr__, __dir__ = on_first_use(__name__, HOMES)
+__getattr__, __dir__ = make_lazy_access(__name__, HOMES)

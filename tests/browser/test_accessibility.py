@@ -65,7 +65,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["one.stash.json", "two", *KINDS])
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_page_breaks_no_rule(browser: Chromium, pages: dict[str, Path], axe: str, name: str, dark: bool) -> None:
-    browser.open(pages[name], dark=dark)
+    browser.load_page(pages[name], dark=dark)
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     browser.run(f"{axe}; 1")
     found = browser.run(f"axe.run(document, {{runOnly: {list(RULES)}}}).then((found) => found.violations)")
@@ -74,7 +74,7 @@ def test_a_page_breaks_no_rule(browser: Chromium, pages: dict[str, Path], axe: s
 
 def test_a_page_that_breaks_a_rule_is_found(browser: Chromium, axe: str, tmp_path: Path) -> None:
     (tmp_path / "bad.html").write_text("<html><body><img src='data:,'></body></html>", encoding="utf-8")
-    browser.open(tmp_path / "bad.html")
+    browser.load_page(tmp_path / "bad.html")
     browser.run(f"{axe}; 1")
     found = browser.run(f"axe.run(document, {{runOnly: {list(RULES)}}}).then((found) => found.violations)")
     assert "image-alt" in {each["id"] for each in found}

@@ -18,13 +18,13 @@ from reported import probed_whole
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.cli.report_command import read_page
-from stash.core.artefact import load, save, to_bytes
+from stash.core.artefact import encode_artefact, load, save
 from stash.report.profile_page import page as page_of_profile
 from stash.spot.pages.fleet_models import page_of_curve
 from stash.spot.spot_files import load_curve
 from stash.study.page import page as page_of_study
 from stash.ui import html, markdown, terminal
-from stash.ui.charts.chart_files import content
+from stash.ui.charts.chart_files import render_chart
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 TESTS = Path(__file__).parents[1]
@@ -59,7 +59,7 @@ KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
 
 def _document(source: Path | None) -> dict[str, Any]:
     """The file, or a profile that has everything that a report shows."""
-    found: dict[str, Any] = json.loads(to_bytes(probed_whole()) if source is None else source.read_bytes())
+    found: dict[str, Any] = json.loads(encode_artefact(probed_whole()) if source is None else source.read_bytes())
     return found
 
 
@@ -92,7 +92,7 @@ def _drawn(kind: str, path: Path) -> dict[str, str]:
     found = {"report.html": whole, "bare.html": _POLICY.sub(lambda _: HIT, whole, count=1)}
     found["markdown.html"] = _from_markdown(markdown.render(page))
     for number, chart in enumerate(page.charts):
-        found[f"chart{number}.svg"] = str(content(chart, "svg", 170))
+        found[f"chart{number}.svg"] = str(render_chart(chart, "svg", 170))
     return found
 
 
@@ -102,7 +102,7 @@ def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[s
     for name, text in drawn.items():
         path = folder / name
         path.write_text(text, encoding="utf-8")
-        browser.open(path)
+        browser.load_page(path)
         own = (path.as_uri(), "data:,", "data:font/ttf;")
         try:
             found = [*browser.run(LOOK), *(each[:99] for each in browser.requests if not each.startswith(own))]
@@ -152,7 +152,7 @@ def test_no_text_of_a_page_does_anything_whatever_it_is_of(browser: Chromium, pl
         drawn |= {f"{name}-report.html": text, f"{name}-bare.html": _POLICY.sub(lambda _: HIT, text, count=1)}
         drawn[f"{name}-markdown.html"] = _from_markdown(markdown.render(trapped))
         for number, chart in enumerate(trapped.charts):
-            drawn[f"{name}{number}.svg"] = str(content(chart, "svg", 170))
+            drawn[f"{name}{number}.svg"] = str(render_chart(chart, "svg", 170))
     assert _looked_at(browser, place, drawn) == []
 
 

@@ -35,7 +35,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_page_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
     browser: Chromium, pages: dict[str, Path], name: str, width: int
 ) -> None:
-    browser.open(pages[name], width)
+    browser.load_page(pages[name], width)
     assert browser.requests == [pages[name].as_uri()]
     assert browser.complaints == []
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
@@ -49,9 +49,9 @@ def test_the_page_follows_the_system_by_day_and_by_night_until_somebody_chooses(
     browser: Chromium, pages: dict[str, Path]
 ) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
-    browser.open(pages["one"])
+    browser.load_page(pages["one"])
     light = browser.run(ground)
-    browser.open(pages["one"], dark=True)
+    browser.load_page(pages["one"], dark=True)
     dark = browser.run(ground)
     assert light != dark
     assert browser.run("document.querySelector('#theme').textContent") == "Light"
@@ -66,7 +66,7 @@ def test_the_page_follows_the_system_by_day_and_by_night_until_somebody_chooses(
 def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(
     browser: Chromium, pages: dict[str, Path]
 ) -> None:
-    browser.open(pages["one"])
+    browser.load_page(pages["one"])
     browser.run("document.querySelector('#ranks details').open = true")
     browser.run("document.querySelector('#ranks summary').focus()")
     column = "[...document.querySelectorAll('#ranks tbody tr')].map((row) => parseFloat(row.cells[1].textContent))"
@@ -83,7 +83,7 @@ def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(
 
 
 def test_sizes_of_different_units_sort_by_what_they_are(browser: Chromium, pages: dict[str, Path]) -> None:
-    browser.open(pages["one"])
+    browser.load_page(pages["one"])
     table = (
         "[...document.querySelectorAll('#hosts table')]"
         ".find((each) => each.caption?.textContent.startsWith('links of node 0'))"
@@ -97,7 +97,7 @@ def test_sizes_of_different_units_sort_by_what_they_are(browser: Chromium, pages
 
 
 def test_durations_and_money_sort_by_what_they_are(browser: Chromium, pages: dict[str, Path]) -> None:
-    browser.open(pages["one"])
+    browser.load_page(pages["one"])
     for texts in (["90 s", "2.0 min", "20.7 h", "4.4 days"], ["−$3.00", "+$2.10", "+$12.30"]):
         sorted_texts = browser.run(f"""(() => {{
             const table = document.querySelector("#hosts figure table");
@@ -115,7 +115,7 @@ def test_durations_and_money_sort_by_what_they_are(browser: Chromium, pages: dic
 
 
 def test_the_first_key_leads_past_the_navigation_to_the_verdict(browser: Chromium, pages: dict[str, Path]) -> None:
-    browser.open(pages["one"])
+    browser.load_page(pages["one"])
     browser.press("Tab")
     assert browser.run("document.activeElement.textContent") == "To the verdict"
     browser.press("Enter")

@@ -41,7 +41,7 @@ def column(browser: Chromium, number: int) -> list[str]:
 def test_a_study_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
     browser: Chromium, report: Path, width: int
 ) -> None:
-    browser.open(report, width)
+    browser.load_page(report, width)
     assert browser.requests == [report.as_uri()]
     assert browser.complaints == []
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
@@ -52,7 +52,7 @@ def test_a_study_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
 
 
 def test_the_table_is_filtered_with_the_keyboard_alone(browser: Chromium, report: Path) -> None:
-    browser.open(report)
+    browser.load_page(report)
     assert len(column(browser, 0)) == 48
     browser.run("document.querySelector('.filters select').focus()")
     assert browser.run("document.activeElement.tagName") == "SELECT"
@@ -70,7 +70,7 @@ def test_the_table_is_filtered_with_the_keyboard_alone(browser: Chromium, report
 
 
 def test_what_is_unknown_is_sorted_last_in_both_directions(browser: Chromium, report: Path) -> None:
-    browser.open(report)
+    browser.load_page(report)
     heads = [
         text.strip() for text in browser.run(f"[...{TABLE}.tHead.rows[0].cells].map((head) => head.textContent)")
     ]

@@ -22,7 +22,7 @@ from runs import Outcome, Started, two_ranks
 
 import stash
 from stash.analysis.step_times import step_matrix
-from stash.measure.protocol.folder import owned
+from stash.measure.protocol.folder import has_owner
 from tests.faults.case import Case, Room
 
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -179,7 +179,7 @@ def left_in_memory(before: set[str]) -> list[str]:
 def _is_in_use(name: str) -> bool:
     """Whether a live process has it: one of a case that is played at the same time."""
     path = Path("/dev/shm", name)
-    if owned(path):
+    if has_owner(path):
         return True
     for maps in Path("/proc").glob("[0-9]*/maps"):
         with contextlib.suppress(OSError):

@@ -29,7 +29,7 @@ import torch
 from bench.machine import arguments, run
 from bench.table import show
 from stash.core.errors import StashError
-from stash.measure.linux.processes import carrying
+from stash.measure.linux.processes import find_by_variable
 from stash.spot.emulate.run_rehearsal import Rehearsal
 from stash.spot.run_records import LeaseBooks
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
@@ -327,7 +327,7 @@ def _find(process: str, folder: Path) -> int:
     found: list[int] = []
 
     def look() -> list[int]:
-        for number in carrying("STASH_BENCHED", str(folder)):
+        for number in find_by_variable("STASH_BENCHED", str(folder)):
             with suppress(OSError):
                 if process.encode() in Path(f"/proc/{number}/cmdline").read_bytes():
                     found.append(number)

@@ -99,13 +99,13 @@ class ForkedFleet:
     def end_hanging(self) -> list[str]:
         return []
 
-    def applied(self, names: Sequence[str]) -> list[Any] | None:
+    def applied_ranges(self, names: Sequence[str]) -> list[Any] | None:
         return self._answers([self._pool.submit(self._controls[name].applied) for name in names])
 
     def begin_saving(self, names: Sequence[str]) -> None:
         self._saving = [self._pool.submit(self._controls[name].save) for name in names]
 
-    def saved(self, seconds: float = 0.0) -> bool | None:
+    def has_saved(self, seconds: float = 0.0) -> bool | None:
         until = time.monotonic() + seconds
         while not all(each.done() for each in self._saving) and time.monotonic() < until:
             time.sleep(0.02)
@@ -124,12 +124,12 @@ class ForkedFleet:
         except (EOFError, ConnectionError, TimeoutError):
             return None
         except Exception as error:
-            raise self.described("a server", error) from error
+            raise self.describe_error("a server", error) from error
 
     def is_gone(self, error: Exception) -> bool:
         return isinstance(error, GoneError)
 
-    def described(self, who: str, error: Exception) -> StashError:
+    def describe_error(self, who: str, error: Exception) -> StashError:
         return error if isinstance(error, UserError) else JobError(f"{who} failed: {type(error).__name__}: {error}")
 
     def kill(self, name: str) -> None:
@@ -154,7 +154,7 @@ class _Control:
     def __init__(self, shard: server.ParameterShard, folder: Path) -> None:
         self.applied = lambda: shard.applied.ranges
         self.save = lambda: str(shard.save(folder))
-        self.packed = lambda: shard.packed().numpy()
+        self.packed = lambda: shard.pack().numpy()
 
 
 _METHODS = ("join", "servers", "next_lease", "later", "tell", "applied", "save", "packed")
@@ -210,15 +210,15 @@ POINTS: Mapping[str, tuple[Any, str, str]] = {
     "has sent half its gradient": (worker, "send_bytes", _HALF),
     "was applied, and did not report it": (worker.ServerLinks, "push", _AFTER),
     "has the parameters": (worker.Trainer, "load", _AFTER),
-    "has a gradient": (server.ParameterShard, "take", _BEFORE),
-    "has applied it": (server.ParameterShard, "take", _AFTER),
+    "has a gradient": (server.ParameterShard, "apply_gradients", _BEFORE),
+    "has applied it": (server.ParameterShard, "apply_gradients", _AFTER),
     "has sent half its parameters": (server, "send_bytes", _HALF),
     "begins a checkpoint": (server.ParameterShard, "save", _BEFORE),
     "has written half a checkpoint": (saved_shards, "write_whole", _HALF),
     "has written a checkpoint": (saved_shards, "write_whole", _AFTER),
     "follows updates": (head.TrainingHead, "_follow", _AFTER),
     "begins to save": (head.TrainingHead, "_begin_saving", _AFTER),
-    "finishes": (head.TrainingHead, "_audited", _BEFORE),
+    "finishes": (head.TrainingHead, "_audit_books", _BEFORE),
 }
 
 
@@ -348,7 +348,7 @@ class ForkedMachines:
         with contextlib.suppress(OSError):
             self._pipe.send(name)
 
-    def printed(self) -> str:
+    def head_output(self) -> str:
         return ""
 
     def status(self) -> int | None:

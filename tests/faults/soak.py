@@ -18,11 +18,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from stash.core.ladder import NAMES
-from stash.lab.testbed.topology import abandoned
+from stash.lab.testbed.topology import is_abandoned
 from stash.measure.launcher import job, session
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.profile_options import ProfileOptions
-from stash.measure.linux.processes import carrying
+from stash.measure.linux.processes import find_by_variable
 
 MARK = "STASH_SOAK"
 TRAIN = Path(__file__).with_name("scripts") / "train.py"
@@ -56,13 +56,13 @@ def count(temporary: Path) -> Count:
     unix = Path("/proc/net/unix").read_text(errors="replace")
     shared = Path("/dev/shm")
     return Count(
-        processes=len(set(carrying(MARK, os.environ[MARK])) - {os.getpid()}),
+        processes=len(set(find_by_variable(MARK, os.environ[MARK])) - {os.getpid()}),
         open_files=len(os.listdir("/proc/self/fd")),
         threads=int(status["Threads"]),
         memory_bytes=1024 * int(status["VmRSS"].split()[0]),
         sockets=unix.count(f"{temporary}/") + unix.count(f".{os.getpid()}\n"),
         shared_memory=sum(not Path("/proc", path.name.split("_")[1]).exists() for path in shared.glob("torch_*_*")),
-        namespaces=sum(abandoned(path.name) for path in Path("/run/netns").glob("stash-tb-*")),
+        namespaces=sum(is_abandoned(path.name) for path in Path("/run/netns").glob("stash-tb-*")),
         temporary_files=sum(1 for path in temporary.rglob("*") if not path.name.startswith("torchinductor_")),
     )
 
@@ -78,8 +78,8 @@ def settled(temporary: Path, before: Count) -> Count:
 def in_a_row(profiles: int) -> None:
     """In this process."""
     for _ in range(profiles):
-        session.measure(
-            job.script(str(TRAIN), ()),
+        session.profile_job(
+            job.make_script_job(str(TRAIN), ()),
             Cluster(engine="local"),
             ProfileOptions(noise=50.0, budget=1.0, rungs=NAMES),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.monitor.records import load
+from stash.monitor.records import load_record
 
 pytestmark = pytest.mark.slow
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -60,7 +60,7 @@ def test_each_trainer_leaves_the_record_of_its_steps(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     for name in ("transformers", "lightning"):
-        record = load(tmp_path / f"{name}.watch.jsonl")
+        record = load_record(tmp_path / f"{name}.watch.jsonl")
         assert [event.what for event in record.events if event.what == "end"] == ["end"]
         assert STEPS - 5 <= record.windows[-1].last_step <= STEPS
         assert record.header.began <= record.windows[0].began

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from profiled import RunProfile, measured
+from profiled import RunProfile, profile_of
 
 from stash.analysis.attribution import attribute
 from stash.lab.zoo.datasets import make_dataset
@@ -47,7 +47,7 @@ def test_an_example_is_profiled_as_its_first_line_says(
     (tmp_path / "data").symlink_to(sets / "data")
     shutil.copytree(EXAMPLES, tmp_path / "examples")
     before = {path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")}
-    profile = measured(run_profile(*words[3:], folder=tmp_path, as_typed=True))
+    profile = profile_of(run_profile(*words[3:], folder=tmp_path, as_typed=True))
     alone = script.stem in ALONE
     assert len(profile.ranks) == (1 if alone else 2)
     expected = {"solo", "warm"} | ({"cold"} if script.stem == "single_device" else set())

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from profiled import FULL, RunProfile, measured, skipped
+from profiled import FULL, RunProfile, profile_of, skipped_rungs
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
@@ -26,11 +26,11 @@ def test_sharded_models_are_measured_in_one_launch(
 ) -> None:
     # GIVEN a sharded model, whose parameters must be gathered in every step
     asked = () if rungs == FULL else ("--rungs", ",".join(rungs))
-    profile = measured(run_profile(*asked, "sharded.py", data, "--api", api))
+    profile = profile_of(run_profile(*asked, "sharded.py", data, "--api", api))
     # THEN rungs of the whole job alone are measured, and the profile says why
     assert not profile.settings.isolated
     assert profile.settings.launches == 1
-    assert f"{name} shards the model" in skipped(profile)["solo"]
+    assert f"{name} shards the model" in skipped_rungs(profile)["solo"]
     assert profile.workload.batch == 16
     # AND every gather and scatter was seen, with the bytes of the whole model, and is a stall
     assert sum("all_gather" in each.kind for each in profile.workload.groups) >= 1
@@ -50,7 +50,7 @@ def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(
 ) -> None:
     # GIVEN a script that shards its model, tried on one device first: it gathers from nobody
     launcher = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 1)
-    profile = measured(run_profile("--rungs", "solo,warm", *launcher, "sharded.py", data, "--api", api))
+    profile = profile_of(run_profile("--rungs", "solo,warm", *launcher, "sharded.py", data, "--api", api))
     # THEN its stalls are known like those of a model that is whole
     assert {"compute", "prep"} <= {stall.name for stall in attribute(profile).stalls}
 
@@ -58,7 +58,7 @@ def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(
 @pytest.mark.slow
 def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, data: Path) -> None:
     # GIVEN two stages of 20 ms that take turns: a step waits 20 ms, and nothing of that is exchange
-    profile = measured(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))
+    profile = profile_of(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))
     # THEN no stall is made of it, and what could not be measured is said to be part of compute
     breakdown = attribute(profile)
     assert [stall.name for stall in breakdown.stalls] == ["compute"]
@@ -78,12 +78,12 @@ def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
     run_profile: RunProfile, data: Path, read: str
 ) -> None:
     # GIVEN layers divided between two ranks by parallelize_module; one of them alone would train whole ones
-    profile = measured(run_profile("dtensor.py", *([data] if read == "files" else [])))
+    profile = profile_of(run_profile("dtensor.py", *([data] if read == "files" else [])))
     # THEN what stands is the step of the whole job and what its loader adds, in one launch
     assert profile.settings.launches == 1
     assert not profile.settings.isolated
     assert profile.settings.rungs == (("node", "warm", "cold") if read == "files" else ("node",))
-    assert all("the model is divided among ranks" in skipped(profile)[name] for name in ("solo", "crowd"))
+    assert all("the model is divided among ranks" in skipped_rungs(profile)[name] for name in ("solo", "crowd"))
     # AND samples are those of one replica
     assert profile.workload.replicas == 1
     breakdown = attribute(profile)

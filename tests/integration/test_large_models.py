@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from profiled import RunProfile, measured
+from profiled import RunProfile, profile_of
 
 from stash.analysis.attribution import attribute
 from stash.analysis.pipeline_changes import layers_of
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 
 def pipeline(run_profile: RunProfile, *job: object) -> Profile:
-    return measured(run_profile("--budget", 12, "scheduled_pipeline.py", *job))
+    return profile_of(run_profile("--budget", 12, "scheduled_pipeline.py", *job))
 
 
 def forecast(profile: Profile, **typed: object) -> float:

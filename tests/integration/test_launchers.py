@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from profiled import SCRIPTS, RunProfile, Start, measured
+from profiled import SCRIPTS, RunProfile, Start, profile_of
 
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Profile
@@ -23,7 +23,7 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
     command = (BIN / "stash", "profile", "--budget", 1, "--noise", 50, "-o", output, "plain_ddp.py", data)
     outcome = run_profile(program=(*torchrun, *command), output=output)
     # THEN one profile of both ranks is written
-    profile = measured(outcome)
+    profile = profile_of(outcome)
     assert profile.world_size == 2
     assert profile.nodes == 1
     assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
@@ -44,7 +44,7 @@ def test_function_profiled_from_python(run_profile: RunProfile, data: Path, tmp_
     # GIVEN a program that calls stash.profile(train, …), started in another folder than its own
     output = tmp_path / "function.stash.json"
     program = (sys.executable, SCRIPTS / "from_python.py", data, output)
-    profile = measured(run_profile(program=program, output=output, folder=tmp_path))
+    profile = profile_of(run_profile(program=program, output=output, folder=tmp_path))
     # THEN it gets a profile of two ranks
     assert profile.world_size == 2
     assert profile.workload.name == "train"
@@ -62,7 +62,7 @@ def on_two_nodes(start: Start, ranks: int, port: int, folder: Path, *words: obje
     ]  # fmt: skip
     first, second = (node.end() for node in nodes)
     assert second.code == 0, second.stderr
-    return measured(first)
+    return profile_of(first)
 
 
 @pytest.mark.slow

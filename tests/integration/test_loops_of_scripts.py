@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from profiled import RunProfile, measured
+from profiled import RunProfile, profile_of
 
 from stash.analysis.attribution import attribute
 
@@ -17,7 +17,7 @@ from stash.analysis.attribution import attribute
 )
 def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(run_profile: RunProfile, how: str) -> None:
     # GIVEN five steps of 3 ms an epoch, and then 15 ms of evaluation over the same loader
-    profile = measured(run_profile("evaluates_training_data.py", "--how", how, "--seconds", 0.003, budget=2))
+    profile = profile_of(run_profile("evaluates_training_data.py", "--how", how, "--seconds", 0.003, budget=2))
     # THEN steps are of 16 samples each
     assert profile.workload.batch == 16
     assert profile.workload.loaders[0].batches_per_step == 1
@@ -33,6 +33,6 @@ def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(run_profile
 @pytest.mark.parametrize("when", ["epoch", pytest.param("fold", marks=pytest.mark.slow)])
 def test_a_replaced_optimizer_goes_on_with_the_steps_of_the_job(run_profile: RunProfile, when: str) -> None:
     # GIVEN a new optimizer (and model) every 20 steps WHEN it is profiled THEN it ends well, in one launch
-    profile = measured(run_profile("replaces_optimizer.py", "--when", when))
+    profile = profile_of(run_profile("replaces_optimizer.py", "--when", when))
     assert profile.settings.launches == 1
     assert {samples for block in profile.blocks for samples in block.step_samples} == {16}

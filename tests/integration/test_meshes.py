@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from characterized import needs_testbed
 
-from bench.truth.groups import WORK, of_axes
+from bench.truth.groups import WORK, measure_axes
 from bench.truth.zero import WIDTH
 from bench.truth.zero import measure as measure_zero
 
@@ -24,7 +24,7 @@ def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
     # is waited for, one goes on beside work, the data groups' is waited for
     links = ("network", "interconnect") if apart else ("interconnect", "network")
     # WHEN it is profiled as it stands, in one launch
-    profile, breakdown, tensor, data = of_axes(apart, activations, gradients, 30, tmp_path / "run")
+    profile, breakdown, tensor, data = measure_axes(apart, activations, gradients, 30, tmp_path / "run")
     step = breakdown.step_seconds
     waits = {wait.name: wait for wait in breakdown.seen.waits}
     # THEN each group's stall is within 2 points of the step, where it lies, and its bytes are exact

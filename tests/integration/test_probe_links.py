@@ -16,7 +16,7 @@ from stash.core.errors import UserError
 from stash.core.records.host import Links, Probe
 from stash.lab.testbed.bed import Started, Testbed
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.probe_launch import probe
+from stash.measure.launcher.probe_launch import run_probe
 
 BUSY = 2.0
 """How many times too slow a link may look on a machine that does other work."""
@@ -24,10 +24,10 @@ PROBE = """
 from stash.core.interrupts import REQUESTS, interrupted_by
 import os, sys
 from pathlib import Path
-from stash.measure.launcher.probe_launch import probe
+from stash.measure.launcher.probe_launch import run_probe
 from stash.measure.launcher.engines import Cluster
 nodes, node, budget, parts, place, out = sys.argv[1:]
-with interrupted_by(*REQUESTS): found = probe(
+with interrupted_by(*REQUESTS): found = run_probe(
     Cluster(int(os.environ.get("RANKS", "1")), int(nodes), int(node), place or None),
     budget=float(budget), data=None, instance=None, what=frozenset(parts.split(",")),
     say=lambda part: print(part, flush=True),
@@ -71,7 +71,7 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     steps: list[str] = []
     began = time.monotonic()
-    found = probe(Cluster(2), budget=2, data=None, instance=None, say=steps.append)
+    found = run_probe(Cluster(2), budget=2, data=None, instance=None, say=steps.append)
     seconds = time.monotonic() - began
     assert found is not None
     assert steps == ["compute", "reads", "exchanges"]  # there is one node, without GPUs
@@ -95,7 +95,7 @@ def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 1.0)
     began = time.monotonic()
     with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 1 s; start the same"):
-        probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, instance=None)
+        run_probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, instance=None)
     assert time.monotonic() - began < PATIENCE / 2
     assert leftovers(tmp_path) == []
 

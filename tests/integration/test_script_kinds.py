@@ -20,9 +20,9 @@ from profiled import (
     Start,
     blocks_of,
     ladder_of,
-    measured,
+    profile_of,
     read_from_disk,
-    skipped,
+    skipped_rungs,
 )
 from runs import PATIENCE
 
@@ -86,11 +86,11 @@ def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(
 ) -> None:
     # GIVEN batches that rank 0 makes in 32 ms and broadcasts
     options = ("--isolate",) if isolated else ()
-    profile = measured(run_profile(*options, "sent_batches.py", budget=3))
+    profile = profile_of(run_profile(*options, "sent_batches.py", budget=3))
     # THEN all ranks train without exchanging gradients, none by itself, and what batches take is known
     if not isolated:
         assert {block.rung for block in profile.blocks} >= {"crowd", "node", "warm"}
-        assert "(broadcast, broadcast_object_list)" in skipped(profile)["solo"]
+        assert "(broadcast, broadcast_object_list)" in skipped_rungs(profile)["solo"]
     assert attribute(profile).stall("prep").seconds == pytest.approx(0.035, abs=0.012)
 
 
@@ -174,8 +174,8 @@ def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_h
     assert {rank.local_rank for rank in profile.ranks} == {0, 1}
     assert not marker.exists()
     # AND the data rungs are skipped with what to do about it
-    assert "stash.loader" in skipped(profile)["warm"]
-    assert "stash.loader" in skipped(profile)["cold"]
+    assert "stash.loader" in skipped_rungs(profile)["warm"]
+    assert "stash.loader" in skipped_rungs(profile)["cold"]
     assert profile.workload.loaders == ()
     assert profile.workload.batch is None
     # AND each parameter's all_reduce is seen, and gradients are known
@@ -245,7 +245,7 @@ def test_checkpoints_of_the_warm_up_are_gone_afterwards(run_profile: RunProfile,
     work = tmp_path / "work"
     work.mkdir()
     (work / "resume.py").write_text(resuming)
-    profile = measured(run_profile("resume.py", folder=work, as_typed=True))
+    profile = profile_of(run_profile("resume.py", folder=work, as_typed=True))
     # THEN what the library saved is gone, the rest is named, and both are said
     assert sorted(path.name for path in work.iterdir()) == ["metrics.pkl", "resume.py"]
     assert any(note.startswith("no checkpoint is kept") for note in profile.notes)

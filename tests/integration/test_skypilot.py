@@ -14,7 +14,7 @@ from studies import cells_of, study
 
 from stash.study.backend import Submission, check_command, release_command
 from stash.study.cell_engines import describe
-from stash.study.study_folder import of_study
+from stash.study.study_folder import folder_of_study
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,10 +39,10 @@ targets:
 def submissions(folder: Path) -> list[Submission]:
     (folder / "train.py").write_text("")
     file = study(STUDY, folder)
-    whole = of_study(file.path)
+    whole = folder_of_study(file.path)
     found = [describe(cell, whole) for cell in cells_of(file)]
     for each in found:
-        each.put(whole.cell("1"))
+        each.write_files(whole.cell("1"))
     return found
 
 
@@ -53,7 +53,7 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
     (tmp_path / "task.yaml").write_text("")
     commands = [(*each.command[:-1], "task.yaml") for each in found]
     commands += [words("sky", each.lease) for each in found for words in (release_command, check_command)]
-    done = real_skypilot.asked(tmp_path, tasks, commands)
+    done = real_skypilot.ask_skypilot(tmp_path, tasks, commands)
     assert done.returncode == 0, done.stderr
 
 
@@ -67,6 +67,6 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
 )
 def test_a_slip_would_be_seen(tmp_path: Path, change: dict[str, object], option: str, why: str) -> None:
     task = yaml.safe_load(submissions(tmp_path)[0].files["task.yaml"])
-    done = real_skypilot.asked(tmp_path, [{**task, **change}], [("sky", "down", option, "name")])
+    done = real_skypilot.ask_skypilot(tmp_path, [{**task, **change}], [("sky", "down", option, "name")])
     assert done.returncode == 1
     assert why in done.stderr

@@ -44,12 +44,12 @@ def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str,
     given = [
         {**task, "envs": {name: value or envs[name] for name, value in task["envs"].items()}} for task in tasks(text)
     ]
-    done = real_skypilot.asked(tmp_path, given, commands)
+    done = real_skypilot.ask_skypilot(tmp_path, given, commands)
     assert done.returncode == 0, done.stderr
 
 
 def test_what_is_special_to_fleets_would_be_seen(tmp_path: Path) -> None:
     right = tasks(script(tmp_path, "aws/us-east-1"))[0]
     folder = {**right, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
-    assert real_skypilot.asked(tmp_path, [folder], []).returncode == 1
-    assert real_skypilot.asked(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1
+    assert real_skypilot.ask_skypilot(tmp_path, [folder], []).returncode == 1
+    assert real_skypilot.ask_skypilot(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1

@@ -48,7 +48,7 @@ def test_a_cell_on_two_nodes_from_end_to_end(cluster: SlurmCluster, tmp_path: Pa
     # Where no accounts are kept, Slurm takes any quality of service and account, and looks at neither.
     output = begin(
         cluster, tmp_path, data, "partition: two, nodes: 2, options: [--qos=normal, --account=me]", probe="4s"
-    ).ended()
+    ).wait_for_end()
     assert "1 of 1 cells are done." in output, logs(tmp_path)
     (path,) = tmp_path.glob("grid.study/cells/*/profile.stash.json")
     profile = stash.load(path)
@@ -63,7 +63,7 @@ def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_p
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2")
     cluster.until("RUNNING")
     cluster.call("sbatch", "--partition=urgent", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1")
-    output = process.ended()
+    output = process.wait_for_end()
     assert "1 of 1 cells are done." in output, logs(tmp_path)
     assert output.count("started") == 1  # it is Slurm that starts it again
     assert "DUE TO PREEMPTION" in logs(tmp_path)
@@ -71,14 +71,14 @@ def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_p
 
 
 def test_a_cell_that_fails_on_both_nodes_is_told_once(cluster: SlurmCluster, tmp_path: Path) -> None:
-    output = begin(cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2").ended(1)
+    output = begin(cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2").wait_for_end(1)
     assert "failed after" in output, logs(tmp_path)
     assert "without a training step" in output
     assert output.count("started") == 1
 
 
 def test_what_slurm_does_not_take_is_one_sentence(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
-    output = begin(cluster, tmp_path, data, "partition: nowhere").ended(1)
+    output = begin(cluster, tmp_path, data, "partition: nowhere").wait_for_end(1)
     assert output.count("Invalid partition name specified; `sinfo` lists the partitions") == 1, output
     assert "no cell was measured" in output
     assert cluster.jobs() == []
@@ -88,7 +88,7 @@ def test_ctrl_c_leaves_no_job(cluster: SlurmCluster, tmp_path: Path, data: Path)
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=600)
     cluster.until("RUNNING")
     process.popen.send_signal(signal.SIGINT)
-    process.ended(130)
+    process.wait_for_end(130)
     assert cluster.jobs() == []
 
 
@@ -98,7 +98,7 @@ def test_a_killed_controller_leaves_a_job_that_the_next_one_takes_on(
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4)
     cluster.until("RUNNING")
     process.kill()
-    output = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4).ended()
+    output = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4).wait_for_end()
     assert "taken on" in output
     assert output.count(": started") == 0
     assert "1 of 1 cells are done." in output

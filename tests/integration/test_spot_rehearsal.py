@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stash.measure.linux.processes import carrying
+from stash.measure.linux.processes import find_by_variable
 from tests.faults.exactly_once import ON_RAY, suffer_on_ray
 
 pytest.importorskip("ray")
@@ -66,7 +66,7 @@ def _marked(folder: Path) -> dict[str, str]:
 
 def _left(folder: Path) -> list[int]:
     """Processes of the test's runs that outlived them."""
-    return carrying("STASH_REHEARSED", str(folder))
+    return find_by_variable("STASH_REHEARSED", str(folder))
 
 
 def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[str]:
@@ -105,7 +105,7 @@ def test_whatever_happens_to_rays_actors_is_noticed_and_every_sample_counts_once
     assert (found.lost, found.doubled) == (0, 0), found
     assert found.exits == (2, 130) if case[3] == "both" else found.exits[-1] == 0, found
     assert found.noticed_seconds is None or found.noticed_seconds < 30
-    assert carrying("STASH_BENCHED", str(tmp_path)) == []
+    assert find_by_variable("STASH_BENCHED", str(tmp_path)) == []
 
 
 def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from profiled import SCRIPTS, Start, measured
+from profiled import SCRIPTS, Start, profile_of
 from runs import PATIENCE
 
 BIN = Path(sys.executable).parent
@@ -73,7 +73,7 @@ def test_one_process_is_started_as_python_would(start: Start, tmp_path: Path, wa
     # WHEN it is profiled
     (under := tmp_path / "under").mkdir()
     run = start(*words, under, as_typed=True, standard_input=SCRIPTS / "parts.py")
-    profile = measured(run.end())
+    profile = profile_of(run.end())
     # THEN that is what was measured, in one launch, and the profile says how to have it on every device
     alike(before, reported(under))
     assert before[0]["input"] == (SCRIPTS / "parts.py").read_text()
@@ -100,7 +100,7 @@ def test_any_other_way_starts_what_it_starts_without_stash(start: Start, tmp_pat
         assert start(program=program, standard_input=SCRIPTS / "parts.py").end().code == 0
     else:
         mine = words[1:] if way == "spawn" else ["--", *words]
-        measured(start(*mine, folders[1], *more, as_typed=True, standard_input=SCRIPTS / "parts.py").end())
+        profile_of(start(*mine, folders[1], *more, as_typed=True, standard_input=SCRIPTS / "parts.py").end())
     alike(before, reported(folders[1]))
 
 
@@ -111,7 +111,7 @@ def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(start: Start, tm
     before = untouched(folders[0], *torchrun, "reports.py", folders[0], "--form-group")
     folders[1].mkdir()
     ranks = start("--nproc-per-node", 2, "reports.py", folders[1], "--form-group")
-    assert measured(ranks.end()).world_size == 2
+    assert profile_of(ranks.end()).world_size == 2
     under = reported(folders[1])
     assert [each["threads"] for each in under] == [each["threads"] for each in before]
     names = [set(each[0]["environment"]) for each in (before, under)]

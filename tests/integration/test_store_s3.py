@@ -14,7 +14,7 @@ from stash.cli.main import main
 from stash.core.artefact import load, save
 from stash.core.errors import StoreError
 from stash.report.output import show_then_save
-from stash.store.storing import opened, store_for_copies
+from stash.store.storing import open_store, store_for_copies
 
 server = pytest.importorskip("moto.server")
 boto3 = pytest.importorskip("boto3")
@@ -85,5 +85,5 @@ def test_a_bucket_that_is_not_there_loses_nothing(endpoint: str, tmp_path: Path,
     assert "note: no copy was kept: cannot write the store s3://nobody-s/runs: " in capsys.readouterr().err
     assert load(target) == build(CALM)
     with pytest.raises(StoreError, match="cannot write the store"):
-        opened("s3://nobody-s/runs").put(target.read_bytes(), "a.stash.json")
+        open_store("s3://nobody-s/runs").put(target.read_bytes(), "a.stash.json")
     assert [each["Name"] for each in boto3.client("s3").list_buckets()["Buckets"]] == ["bucket"]

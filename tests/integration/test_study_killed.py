@@ -68,12 +68,12 @@ def cells(folder: Path) -> dict[str, tuple[str, ...]]:
 
 def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_one(tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    start(whole).ended()
+    start(whole).wait_for_end()
     for moment in MOMENTS.values():
         controller = start(killed)
         controller.wait_until(partial(moment, killed))
         controller.kill()
-    start(killed).ended()
+    start(killed).wait_for_end()
     assert cells(killed) == cells(whole)
     assert len(cells(whole)) == 3
     kept = [

@@ -19,7 +19,7 @@ from runs import PATIENCE
 
 from stash.core.errors import UserError
 from stash.lab.testbed import wiring
-from stash.lab.testbed.bed import Testbed, leftovers, sweep
+from stash.lab.testbed.bed import Testbed, list_leftovers, sweep
 from stash.lab.testbed.topology import next_owner, owner_of
 
 pytestmark = needs_testbed
@@ -31,7 +31,7 @@ def _disk_obstacle() -> str:
         wiring.device_of(Path(tempfile.gettempdir()))
     except UserError as error:
         return str(error)
-    return "" if wiring.find() is not None else "no cgroup controller for block I/O"
+    return "" if wiring.find_limits() is not None else "no cgroup controller for block I/O"
 
 
 needs_disk = pytest.mark.skipif(bool(_disk_obstacle()), reason=_disk_obstacle())
@@ -181,7 +181,7 @@ def test_what_kill_9_left_is_swept_and_only_that(holder: tuple[subprocess.Popen[
     try:
         process.kill()
         process.wait()
-        assert any(name.startswith(token) for name in leftovers())
+        assert any(name.startswith(token) for name in list_leftovers())
         with Testbed(1, verify=False):  # the next start sweeps
             assert not names(token)
         deadline = time.monotonic() + PATIENCE

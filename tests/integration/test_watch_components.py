@@ -47,7 +47,7 @@ def header() -> Header:
 def test_promtool_accepts_the_metrics_and_the_alert_rules() -> None:
     promtool = program("promtool")
     metrics = Metrics(header())
-    metrics.take(window(1))
+    metrics.receive_line(window(1))
     checked = subprocess.run(
         [promtool, "check", "metrics"],
         input=metrics.text(openmetrics=False),

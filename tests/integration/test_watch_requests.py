@@ -16,7 +16,7 @@ import pytest
 from waiting import until
 
 from stash.measure.launcher.process import SITE
-from stash.monitor.records import RunRecord, load
+from stash.monitor.records import RunRecord, load_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -79,7 +79,7 @@ def jobs(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def record(folder: Path) -> RunRecord:
-    return load(folder / "run.watch.jsonl")
+    return load_record(folder / "run.watch.jsonl")
 
 
 def seen(folder: Path, what: str) -> bool:
@@ -145,7 +145,7 @@ def test_what_remote_execution_runs_enters_a_job_and_ranks_count_alike(
 ) -> None:
     # GIVEN ranks that run the file that a newer Python would have them run, one some steps after the other
     from stash.measure.protocol.orders import Orders
-    from stash.monitor.attach import entering
+    from stash.monitor.attach import write_entry_script
     from stash.monitor.collector import Collector
 
     folder = tmp_path / "rings"
@@ -154,13 +154,13 @@ def test_what_remote_execution_runs_enters_a_job_and_ranks_count_alike(
     job = start(tmp_path, *LAUNCHER)
     jobs.append(job)
     time.sleep(6)
-    script = entering(folder)
+    script = write_entry_script(folder)
     script.rename(tmp_path / "enter.py")
     # THEN steps of both are joined, and those that are joined were taken together
     collector, joined = Collector(folder), []
     deadline = time.monotonic() + 30
     while len(joined) < 5 and time.monotonic() < deadline:
-        collector.find()
+        collector.find_ranks()
         if (found := collector.poll()) is not None and len(found.ranks) == 2:
             joined.append(found)
         time.sleep(0.5)

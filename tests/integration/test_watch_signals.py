@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from stash.monitor.records import load
+from stash.monitor.records import load_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -74,7 +74,7 @@ class Watched:
 
     def _steps(self) -> bool:
         path = self.folder / "run.watch.jsonl"
-        return path.exists() and load(path).header.ranks == 1
+        return path.exists() and load_record(path).header.ranks == 1
 
     def memory(self) -> set[Path]:
         """What this watch has in memory."""
@@ -141,7 +141,7 @@ def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder: Path
         os.environ.update(PYTHONPATH=str(ROOT / "src"), MARK=str(folder))
         os.execv(sys.executable, words)
     record = folder / "run.watch.jsonl"
-    until(lambda: record.exists() and load(record).header.ranks == 1)
+    until(lambda: record.exists() and load_record(record).header.ranks == 1)
     os.write(terminal, b"\x03")
     until(lambda: end_of(child), MOST_SECONDS)
     os.waitpid(child, 0)
@@ -180,7 +180,7 @@ def test_nohup_stays_nohup(folder: Path) -> None:
         stderr=subprocess.DEVNULL, start_new_session=True,
     )  # fmt: skip
     record = folder / "run.watch.jsonl"
-    until(lambda: record.exists() and load(record).header.ranks == 1)
+    until(lambda: record.exists() and load_record(record).header.ranks == 1)
     process.send_signal(signal.SIGHUP)
     time.sleep(1.5)
     assert not (folder / "signals").exists()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.monitor.records import load
+from stash.monitor.records import load_record
 from stash.monitor.wall_ledger import wall_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def test_every_second_of_both_starts_has_its_row_and_an_epilog_is_one_line(tmp_p
     (tmp_path / "train.py").write_text(SCRIPT)
     assert watch(tmp_path, "dies").returncode == 7
     assert watch(tmp_path, "lives").returncode == 0
-    record = load(tmp_path / "run.watch.jsonl")
+    record = load_record(tmp_path / "run.watch.jsonl")
     wall = wall_ledger(record)
     rows = {row.name: row.seconds for row in wall.rows}
     assert sum(rows.values()) == pytest.approx(wall.seconds)

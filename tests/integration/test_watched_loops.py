@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from profiled import SCRIPTS
 
-from stash.monitor.records import RunRecord, load
+from stash.monitor.records import RunRecord, load_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,14 +80,14 @@ def test_seeded_weights_are_bit_identical(
     watched = weights(tmp_path / "watched", *watch, sys.executable, *launcher, *job, steps=steps)
     assert plain.keys() == {str(rank) for rank in range(ranks)}
     assert watched == plain
-    record = load(tmp_path / "run.watch.jsonl")
+    record = load_record(tmp_path / "run.watch.jsonl")
     assert record.header.ranks == ranks
     assert not [event for event in record.events if event.what == "note"]
 
 
 def watched(tmp_path: Path, *job: object, **variables: str) -> RunRecord:
     run(SCRIPTS, "-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", *job, **variables)
-    return load(tmp_path / "run.watch.jsonl")
+    return load_record(tmp_path / "run.watch.jsonl")
 
 
 def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(data: Path, tmp_path: Path) -> None:
@@ -146,4 +146,4 @@ def test_collectives_of_functional_calls_are_counted_as_unseen(data: Path, tmp_p
         weights(tmp_path / "weights", *watch, *RANKS, "dtensor.py", data, steps=300)
     finally:
         del os.environ["TORCH_FR_BUFFER_SIZE"]
-    assert "collectives of a step were issued by C++" in load(tmp_path / "run.watch.jsonl").header.unseen
+    assert "collectives of a step were issued by C++" in load_record(tmp_path / "run.watch.jsonl").header.unseen

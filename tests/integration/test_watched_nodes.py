@@ -13,7 +13,7 @@ from runs import PATIENCE
 from waiting import until
 
 from stash.lab.testbed.bed import Started, Testbed
-from stash.monitor.records import load
+from stash.monitor.records import load_record
 
 pytestmark = [needs_testbed, pytest.mark.slow]
 _STAGE = 0.015
@@ -54,7 +54,7 @@ def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_i
 ) -> None:
     nodes = watch(bed, tmp_path, 720, "--fault=3:prep:420:720:0.03")
     assert [node.wait(PATIENCE) for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
-    record = load(tmp_path / "0" / "run.watch.jsonl")
+    record = load_record(tmp_path / "0" / "run.watch.jsonl")
     assert (record.header.ranks, record.header.nodes) == (4, 2)
     last = record.windows[-1]
     assert set(last.ranks) == {0, 1, 2, 3}
@@ -68,22 +68,22 @@ def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_i
 def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
     watch(bed, tmp_path, 100_000)
     path = tmp_path / "0" / "run.watch.jsonl"
-    until(lambda: path.exists() and len(load(path).windows) > 0)
+    until(lambda: path.exists() and len(load_record(path).windows) > 0)
     bed.kill(1)
-    until(lambda: any("node 1" in event.text for event in load(path).events))
-    assert any(event.what == "lost" for event in load(path).events)
+    until(lambda: any("node 1" in event.text for event in load_record(path).events))
+    assert any(event.what == "lost" for event in load_record(path).events)
 
 
 def test_a_link_that_gets_slower_is_told_from_a_late_rank(bed: Testbed, tmp_path: Path) -> None:
     watch(bed, tmp_path, 100_000, size=400_000)
     path = tmp_path / "0" / "run.watch.jsonl"
-    until(lambda: path.exists() and len(load(path).windows) > 2)
+    until(lambda: path.exists() and len(load_record(path).windows) > 2)
     for node in range(2):
         bed.set_network(node, "50mbit")
-    until(lambda: bool(load(path).alerts))
-    (alert,) = load(path).alerts
+    until(lambda: bool(load_record(path).alerts))
+    (alert,) = load_record(path).alerts
     assert (alert.stall, alert.rank, alert.ended) == ("exchange", None, False)
     assert "it is a link: `stash probe`" in alert.text
     for node in range(2):
         bed.set_network(node, "1gbit")
-    until(lambda: load(path).alerts[0].ended)
+    until(lambda: load_record(path).alerts[0].ended)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.monitor.records import load
+from stash.monitor.records import load_record
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
@@ -50,7 +50,7 @@ def test_a_watched_run_is_the_one_that_was_typed(tmp_path: Path) -> None:
     watched = run(tmp_path, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py")
     assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)
     assert plain.returncode == 7
-    record = load(tmp_path / "run.watch.jsonl")
+    record = load_record(tmp_path / "run.watch.jsonl")
     assert (
         sum(w.last_step - w.first_step + 1 for w in record.windows) == 98
     )  # the first is setting up, the last is open

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from profiled import ZOO, RunProfile, blocks_of, measured
+from profiled import ZOO, RunProfile, blocks_of, profile_of
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile: RunProfile,
     # GIVEN a file of which every rank has mapped and read every page before its first step
     outcome = run_profile("--nproc-per-node", 2, "mapped_two_ranks.py", rows, "--workers", workers, folder=ZOO)
     # WHEN it is profiled THEN cold blocks found nothing of it in memory and read it from disk; warm blocks did not
-    profile = measured(outcome)
+    profile = profile_of(outcome)
     cold = blocks_of(profile, "cold")
     assert {block.rank for block in cold} == {0, 1}
     assert all(block.resident is not None and block.resident < 0.1 for block in cold)

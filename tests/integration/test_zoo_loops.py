@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from profiled import ZOO, Start, measured
+from profiled import ZOO, Start, profile_of
 from runs import PATIENCE, Outcome
 
 RunProfile = Callable[..., Outcome]
@@ -75,7 +75,7 @@ def test_one_launch_runs_the_ladder_through_many_short_epochs(
     # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them
     arguments = ("--out", theirs, "--epochs", 5000) if script == "epochs.py" else ()
     # WHEN it is profiled
-    profile = measured(run_profile(script, *arguments, folder=ZOO, budget=budget, noise=0.1))
+    profile = profile_of(run_profile(script, *arguments, folder=ZOO, budget=budget, noise=0.1))
     # THEN they are one training, of one loader, started once
     assert profile.settings.launches == 1
     assert len(profile.workload.loaders) == 1

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from profiled import ZOO, RunProfile, Start, measured
+from profiled import ZOO, RunProfile, Start, profile_of
 from runs import PATIENCE
 
 pytestmark = pytest.mark.slow
@@ -25,7 +25,7 @@ def test_of_independent_trainers_one_is_measured_and_none_goes_on(
         "--rungs", "solo,warm", "--", sys.executable, "hogwild.py", saved, way, folder=ZOO, budget=4
     )
     # THEN the rounds are those of one trainer, the others are mentioned, and all of them end with it
-    profile = measured(outcome)
+    profile = profile_of(outcome)
     assert profile.workload.name == "hogwild.py"
     numbers = [(block.round, block.rung) for block in profile.blocks]
     assert len(numbers) == len(set(numbers))
@@ -39,7 +39,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing(start: Start, tmp_path: P
     run = start(program=("nohup", *PROFILE, *words), output=output, folder=ZOO)
     run.wait_until((tmp_path / "stepped").exists)
     run.popen.send_signal(signal.SIGHUP)
-    assert measured(run.end()).ended in ("budget", "precision")
+    assert profile_of(run.end()).ended in ("budget", "precision")
 
 
 def test_the_temporary_folder_is_left_as_it_was(start: Start, tmp_path: Path, tmp_path_factory: Factory) -> None:
@@ -57,7 +57,7 @@ def test_the_temporary_folder_is_left_as_it_was(start: Start, tmp_path: Path, tm
     run.popen.wait()
     (folder,) = left()
     # WHEN another one runs, with loader workers, to its end
-    measured(start(*training, folder=ZOO, TMPDIR=str(temporary)).end())
+    profile_of(start(*training, folder=ZOO, TMPDIR=str(temporary)).end())
     # THEN it has swept that one's folder, and leaves none of its own, of torchrun's or of multiprocessing's
     assert folder.startswith("stash-")
     assert left() == set()

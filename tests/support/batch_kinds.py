@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import pack_sequence
 from stash.measure.agent.data import batches
 
 
-def jagged() -> torch.Tensor:
+def jagged_tensor() -> torch.Tensor:
     return torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
 
 
@@ -22,7 +22,7 @@ KINDS: dict[str, Any] = {
     "array": np.ones((3, 2)),
     "sparse": torch.eye(4).to_sparse(),
     "rows": torch.eye(4).to_sparse_csr(),
-    "jagged": jagged(),
+    "jagged": jagged_tensor(),
     "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.strided),
     "packed": pack_sequence([torch.ones(3), torch.ones(2)]),
     "named tuple": containers.Pair(torch.ones(3), [torch.ones(2)]),
@@ -38,18 +38,18 @@ OWN_MEMORY = {"sparse", "rows", "jagged", "nested"}
 """Layouts of which a first element has no address."""
 
 
-def parametrised(*but: str) -> Any:
+def parametrize_kinds(*but: str) -> Any:
     kinds = {name: batch for name, batch in KINDS.items() if name not in but}
     return pytest.mark.parametrize("batch", kinds.values(), ids=kinds)
 
 
 def content(batch: Any) -> list[Any]:
     """Of every leaf, as something that compares."""
-    nested = ((leaf, batches.is_tensor(leaf) and leaf.is_nested) for leaf in batches.leaves(batch))
+    nested = ((leaf, batches.is_tensor(leaf) and leaf.is_nested) for leaf in batches.iter_leaves(batch))
     return [[str(part) for part in (leaf.unbind() if apart else [leaf])] for leaf, apart in nested]
 
 
 def write(batch: Any) -> None:
     """Into the first leaf, in place."""
-    leaf = next(batches.leaves(batch))
+    leaf = next(batches.iter_leaves(batch))
     leaf *= 2

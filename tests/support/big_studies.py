@@ -15,8 +15,8 @@ from stash.analysis.attribution import attribute
 from stash.core.records.host import Gpu
 from stash.core.records.profile import Profile
 from stash.study.cells import Cell
-from stash.study.results import StudyResult, results
-from stash.study.status import StudyReading, read
+from stash.study.results import StudyResult, make_results
+from stash.study.status import StudyReading, read_standings
 from stash.study.study_file import StudyFile
 from stash.study.study_folder import StudyEvent
 from stash.study.study_run import cells_of
@@ -50,7 +50,7 @@ def many(
     done = {event.cell for event in events if event.ending == "done"}
     profiles = {cell.id: profile_of(cell) for cell in every if cell.id in done}
     measured = {id: attribute(profile) for id, profile in profiles.items()}
-    return read(file.name, every, events), results(every, measured), file
+    return read_standings(file.name, every, events), make_results(every, measured), file
 
 
 def _event(cell: Cell, failed: Sequence[str], waiting: Sequence[str]) -> StudyEvent | None:

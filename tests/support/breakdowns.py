@@ -31,7 +31,7 @@ def unknown(breakdown: Breakdown) -> dict[str, str]:
     return {missing.name: missing.why for missing in breakdown.skipped}
 
 
-def without_blocks(profile: Profile, drop: Callable[[Block], bool]) -> Profile:
+def drop_blocks(profile: Profile, drop: Callable[[Block], bool]) -> Profile:
     return profile.model_copy(update={"blocks": tuple(b for b in profile.blocks if not drop(b))})
 
 

@@ -30,4 +30,4 @@ def own_file(text: str, name: str = "own.yaml") -> own.OwnFile:
     with TemporaryDirectory() as folder:
         path = Path(folder) / name
         path.write_text(text)
-        return own.read(path)
+        return own.load_own_file(path)

@@ -15,13 +15,13 @@ from runs import PATIENCE
 
 from stash.lab.testbed import doctor
 
-_OBSTACLE = doctor.obstacle() or ("" if os.geteuid() == 0 else "emulated hosts need root")
+_OBSTACLE = doctor.why_no_testbed() or ("" if os.geteuid() == 0 else "emulated hosts need root")
 needs_testbed = pytest.mark.skipif(bool(_OBSTACLE), reason=_OBSTACLE)
 SMALL_MODEL = "layers:\n- {name: only, bytes: 100kB, forward_seconds: 5ms, backward_seconds: 10ms}\n"
 
 
 class Controller:
-    """It runs; it ends at ``ended``, or by a signal at a moment."""
+    """It runs; it ends at ``wait_for_end``, or by a signal at a moment."""
 
     def __init__(self, folder: Path, study: str, **variables: str) -> None:
         self.folder = folder
@@ -35,7 +35,7 @@ class Controller:
             text=True,
         )
 
-    def ended(self, code: int = 0) -> str:
+    def wait_for_end(self, code: int = 0) -> str:
         """What it printed, once it has ended with that exit code."""
         try:
             printed, _ = self.popen.communicate(timeout=PATIENCE)

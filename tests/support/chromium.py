@@ -51,7 +51,7 @@ class Chromium:
         self._process.wait(10)
         os.close(self._read), os.close(self._write)
 
-    def open(self, path: Path, width: int = 1000, height: int = 800, dark: bool = False) -> None:
+    def load_page(self, path: Path, width: int = 1000, height: int = 800, dark: bool = False) -> None:
         """Load a file in a window of this size, and wait until all of it is there."""
         self.events = []
         self.resize(width, height)

@@ -18,13 +18,13 @@ TODAY = date(2026, 11, 22)
 JOB = "import stash.spot\njob = stash.spot.Job(None, None, None, None, batch=1)\n"
 
 
-def published() -> FleetPool:
+def published_pool() -> FleetPool:
     return read_pool(PUBLISHED)
 
 
 def dated_plan(loss: float = 0.8, seconds: float = 2400.0, **pool_fields: object) -> FleetPlan:
     """Of the published pool, dated today, with a server that costs; two p3.2xlarge and four g3.8xlarge."""
-    pool = published()
+    pool = published_pool()
     server = pool.server.model_copy(update={"dollars_per_hour": 0.2})
     update = {"as_of": TODAY.isoformat(), "server": server, "start_seconds": 60.0, **pool_fields}
     return provision(FleetWish(pool.model_copy(update=update), loss, seconds))

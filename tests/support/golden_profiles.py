@@ -113,7 +113,7 @@ def two_nodes() -> Profile:
     )
 
 
-def with_facts() -> Profile:
+def one_node_facts() -> Profile:
     """One node, with a row of everything that schema 3 holds besides."""
     profile = one_node()
     weight, bias = (0.0, 0.0, 0.0), (0.041, 0.043, 0.042)
@@ -161,7 +161,7 @@ def outputs(profile: Profile) -> dict[str, str]:
 
 if __name__ == "__main__":
     if "--profiles" in sys.argv:
-        save(with_facts(), GOLDEN / "schema-3.stash.json")
+        save(one_node_facts(), GOLDEN / "schema-3.stash.json")
     for name, make in PROFILES.items():
         if "--profiles" in sys.argv:
             save(make(), GOLDEN / f"{name}.stash.json")

@@ -57,7 +57,7 @@ def sparse(path: Path) -> None:
         file.truncate(2**32)
 
 
-def packed(path: Path) -> None:
+def write_bomb(path: Path) -> None:
     """Four gigabytes of zeros in four megabytes."""
     path.write_bytes(gzip.compress(b"\0" * 2**28, 9) * 16)
 
@@ -84,7 +84,7 @@ def surrogate(path: Path) -> None:
 
 BOMBS: list[Callable[[Path], None]] = [
     deep, deep_unended, many_values, long_number, long_text, long_line, laughs, many_columns, many_lines, sparse,
-    packed, pipe, folder, binary, empty, surrogate,
+    write_bomb, pipe, folder, binary, empty, surrogate,
 ]  # fmt: skip
 HARMLESS = {("instances.yaml", "empty")}
 """A file that adds nothing is no mistake."""

@@ -33,7 +33,7 @@ from stash.measure.protocol.messages import (
     RoundDone,
     RoundsPlanned,
 )
-from stash.measure.protocol.orders import Orders, current
+from stash.measure.protocol.orders import Orders, current_orders
 
 Agents = Callable[[Orders, "FakeProcess"], Generator[None, None, int]]
 
@@ -143,10 +143,10 @@ def expedition(
 
 def orders_of(request: Request) -> Orders:
     """The orders that a request hands to its agents."""
-    current.cache_clear()
+    current_orders.cache_clear()
     with patch.dict(os.environ, request.variables):
-        orders = current()
-    current.cache_clear()
+        orders = current_orders()
+    current_orders.cache_clear()
     assert orders is not None
     return orders
 
@@ -154,10 +154,10 @@ def orders_of(request: Request) -> Orders:
 def run(*agents: Agents, **given: Any) -> tuple[Result, list[FakeProcess]]:
     """The result of such a ``stash profile``, and its launches."""
     one, started = expedition(*agents, **given)
-    return one.run(), started
+    return one.measure_job(), started
 
 
-def even(seconds: float = 1.0, fails_after: int | None = None) -> Agents:
+def even_agents(seconds: float = 1.0, fails_after: int | None = None) -> Agents:
     """Agents that measure even rounds until they are told to stop."""
 
     def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:

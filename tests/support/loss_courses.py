@@ -65,12 +65,12 @@ def learned_curve(drawn: LossCurve | None = None, **changes: object) -> LearnedC
         "buffer_bytes": 0,
         "largest_bytes": 8_000_000,
         "replays": tuple(replays),
-        "fitted": _fitted(true),
+        "fitted": _fit_replays(true),
         "ended": "done",
     }
     return LearnedCurve.model_validate({**fields, **changes})
 
 
 @lru_cache(maxsize=8)
-def _fitted(true: LossCurve) -> FittedLoss:
+def _fit_replays(true: LossCurve) -> FittedLoss:
     return fit_curve(replays_of(true))

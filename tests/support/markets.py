@@ -77,7 +77,7 @@ def jobs() -> tuple[Profile, ...]:
     }  # fmt: skip
     slow = {"warm": {"wait_seconds": 2.0, "fetch_seconds": 20.0}}
     usual = gpu_job()
-    spread = usual.model_copy(update={"blocks": _of(gpu_job(), noisy)})
+    spread = usual.model_copy(update={"blocks": _change_means(gpu_job(), noisy)})
     alone = gpu_job(ranks=2, nodes=1)
     small, large = ((Memory(rank=0, allocated_bytes=size * 10**9),) for size in (6, 13))
     own = tuple(host.model_copy(update={"instance": "v100x2-10", "cloud": "here"}) for host in usual.hosts)
@@ -88,7 +88,7 @@ def jobs() -> tuple[Profile, ...]:
     )
 
 
-def _of(profile: Profile, times: dict[str, list[float]]) -> Any:
+def _change_means(profile: Profile, times: dict[str, list[float]]) -> Any:
     """The same blocks with other means."""
     return tuple(replace(block, seconds=10 * times[block.rung][block.round]) for block in profile.blocks)
 
@@ -142,11 +142,11 @@ def every(question: PlanProblem, candidates: CandidateSet) -> list[Evaluation]:
             while chain.stage[number] < STEP and chain.least.seconds[number] < float("inf"):
                 question.evaluator.advance(chain, number)
             if chain.least.seconds[number] < float("inf"):
-                found.append(question.evaluator.evaluated(chain, number))
+                found.append(question.evaluator.evaluate(chain, number))
     return found
 
 
-def undominated(found: list[Evaluation]) -> list[tuple[float, float]]:
+def find_undominated(found: list[Evaluation]) -> list[tuple[float, float]]:
     """(dollars, seconds) that nothing beats in both, by comparing each with each."""
     points = {(each.dollars, each.seconds) for each in found}
     return sorted(

@@ -75,7 +75,7 @@ def trails(document: Any, above: Trail = ()) -> Iterator[Trail]:
         yield above
 
 
-def replaced(document: Any, trail: Trail, text: str) -> Any:
+def replace_text(document: Any, trail: Trail, text: str) -> Any:
     """``document`` with ``text`` at the end of a trail; numbered where names of a dictionary have to differ."""
     if not trail:
         return text if isinstance(document, str) else document
@@ -83,9 +83,9 @@ def replaced(document: Any, trail: Trail, text: str) -> Any:
     if head == "=" and isinstance(document, dict):
         return {f"{text}{number or ''}": value for number, value in enumerate(document.values())}
     if head == "*" and isinstance(document, list):
-        return [replaced(value, rest, text) for value in document]
+        return [replace_text(value, rest, text) for value in document]
     if isinstance(document, dict) and head in document:
-        return {**document, head: replaced(document[head], rest, text)}
+        return {**document, head: replace_text(document[head], rest, text)}
     return document
 
 
@@ -95,7 +95,7 @@ def hostile(document: dict[str, Any], payload: str, path: Path, shows: Callable[
     # Names of dictionaries last, deepest first: other trails lead through them.
     places = sorted(dict.fromkeys(trails(document)), key=lambda each: (each[-1] == "=", -len(each)))
     for number, trail in enumerate(places):
-        tried = replaced(made, trail, payload.format(m=number))
+        tried = replace_text(made, trail, payload.format(m=number))
         path.write_text(json.dumps(tried), encoding="utf-8")
         try:
             shows(path)

@@ -134,12 +134,12 @@ def choice(
     return Choice(**{**fields, **changes})
 
 
-def chosen() -> Choice:
+def chosen_choice() -> Choice:
     stalls = {"compute": 240, "transfer": 4, "contention": 6, "interconnect": 50, "prep": 10, "fetch": 20}
     return choice("g5.48xlarge", 1, "chosen", "cheapest of what keeps the deadline", stalls, 0.98)
 
 
-def tied() -> Choice:
+def tied_choice() -> Choice:
     stalls = {"compute": 170, "transfer": 4, "contention": 6, "interconnect": 20, "prep": 10, "fetch": 20}
     return choice("p3.16xlarge", 1, "tied", "as cheap within its intervals", stalls, 0.99)
 
@@ -177,7 +177,7 @@ def plan(**changes: Any) -> RentalPlan:
             work=TrainingWork(samples=SAMPLES, text="90 epochs of 1,281,167 samples"), deadline_seconds=24 * HOUR
         ),
         "constraints": Constraints(clouds=("aws",)),
-        "choices": (chosen(), tied(), front(), lost(), infeasible(), slow()),
+        "choices": (chosen_choice(), tied_choice(), front(), lost(), infeasible(), slow()),
         "unranked": (
             Unranked(instance="p2.8xlarge", cloud="aws", why="its network is not known", count=2),
             Unranked(instance="p5.48xlarge", cloud="aws", why="no price in the catalog", count=1),
@@ -206,7 +206,7 @@ def nothing_feasible(**changes: Any) -> RentalPlan:
     """A deadline nothing keeps, and what would have to give."""
     late = [
         item.model_copy(update={"standing": "infeasible", "why": "misses the deadline", "on_time": 0.0})
-        for item in (front(), tied(), chosen())
+        for item in (front(), tied_choice(), chosen_choice())
     ]
     fields: dict[str, Any] = {
         "goal": Goal(

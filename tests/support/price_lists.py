@@ -34,7 +34,7 @@ HUNT_GCP = (
 )
 
 
-def zipped(text: str | bytes, name: str = "aws.csv") -> bytes:
+def zip_text(text: str | bytes, name: str = "aws.csv") -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(name, text)
@@ -46,8 +46,8 @@ class Web:
 
     def __init__(self) -> None:
         self.pages: dict[str, bytes | Exception] = {}
-        self.publish("gpuhunt aws", zipped(HUNT_AWS))
-        self.publish("gpuhunt gcp", zipped(HUNT_GCP, "gcp.csv"))
+        self.publish("gpuhunt aws", zip_text(HUNT_AWS))
+        self.publish("gpuhunt gcp", zip_text(HUNT_GCP, "gcp.csv"))
 
     def publish(self, name: str, body: bytes | Exception, version: bytes = b"20261119-1234\n") -> None:
         folder = f"{GPUHUNT}/{name.removeprefix('gpuhunt ')}"

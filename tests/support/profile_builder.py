@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stash.core.ladder import NAMES, Situation, reachable, rung
+from stash.core.ladder import NAMES, Situation, rung, split_reachable
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Loader, Profile, Rank, Settings, Skipped, Workload
 from stash.core.records.rank_ledger import LedgerPlace, LedgerRow, RankLedger
@@ -48,7 +48,7 @@ def build(
     """
     per_node = ranks // nodes
     situation = Situation(ranks, nodes, per_node, accelerator=device != "cpu", loader=True)
-    measurable, reasons = reachable(situation)
+    measurable, reasons = split_reachable(situation)
     reasons = {name: why for name, why in reasons.items() if name not in times}
     reasons |= {name: "not asked for (--rungs)" for name in measurable if name not in times}
     reasons |= dict(skipped or {})

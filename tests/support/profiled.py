@@ -39,7 +39,7 @@ Start = Callable[..., Started]
 RunProfile = Callable[..., Outcome]
 
 
-def measured(outcome: Outcome) -> Profile:
+def profile_of(outcome: Outcome) -> Profile:
     """The profile of a run that went well; fails with everything that was said if it did not."""
     assert outcome.code == 0, f"exit code {outcome.code}\n{outcome.stdout}\n{outcome.stderr}"
     assert outcome.profile is not None, outcome.stderr
@@ -52,18 +52,18 @@ def blocks_of(profile: Profile, rung: str) -> list[Block]:
     return [block for block in profile.blocks if block.rung == rung]
 
 
-def skipped(profile: Profile) -> dict[str, str]:
+def skipped_rungs(profile: Profile) -> dict[str, str]:
     """Why each rung was left out."""
     return {item.rung: item.why for item in profile.skipped}
 
 
 def ladder_of(outcome: Outcome, rungs: tuple[str, ...] = FULL, ranks: int = 2) -> Profile:
     """The profile, after checks that hold for every kind of script on one machine without a GPU."""
-    profile = measured(outcome)
+    profile = profile_of(outcome)
     assert profile.settings.rungs == rungs
-    assert set(skipped(profile)) == set(NAMES) - set(rungs), skipped(profile)
-    assert "CPU" in skipped(profile)["resident"]
-    assert skipped(profile)["cluster"] == ("one node" if ranks > 1 else "one device")
+    assert set(skipped_rungs(profile)) == set(NAMES) - set(rungs), skipped_rungs(profile)
+    assert "CPU" in skipped_rungs(profile)["resident"]
+    assert skipped_rungs(profile)["cluster"] == ("one node" if ranks > 1 else "one device")
     assert [rank.rank for rank in profile.ranks] == list(range(ranks))
     assert len(step_matrix(profile).rounds) >= 1
     for rung in rungs:

@@ -22,7 +22,7 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import Journal, new_messages
 from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, Payload
 from stash.measure.protocol.orders import Orders
-from stash.measure.protocol.wire import packed, unpacked
+from stash.measure.protocol.wire import pack_value, unpack_value
 
 PATIENCE = 60.0
 
@@ -37,7 +37,7 @@ class SetClock(Clock):
     def now(self) -> float:
         return self.seconds
 
-    def settled(self) -> float:
+    def synchronize(self) -> float:
         return self.seconds
 
 
@@ -63,12 +63,12 @@ class Seat(Control):
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         table = self._table
-        table.reports[self.place.rank] = packed(Payload.of(report) if isinstance(report, Message) else report)
+        table.reports[self.place.rank] = pack_value(Payload.pack(report) if isinstance(report, Message) else report)
         table.barrier.wait()
         if self.place.rank == 0:
-            table.decision = packed(decide(list(map(unpacked, table.reports))))
+            table.decision = pack_value(decide(list(map(unpack_value, table.reports))))
         table.barrier.wait()
-        decision = unpacked(table.decision)
+        decision = unpack_value(table.decision)
         table.barrier.wait()
         return decision
 
@@ -121,10 +121,10 @@ class RecordedShutdown(Shutdown):
     def __init__(self, left: list[str]) -> None:
         self.left = left
 
-    def here(self) -> None:
+    def leave_here(self) -> None:
         self.left.append("left")
 
-    def at_exit(self) -> None:
+    def leave_at_exit(self) -> None:
         self.left.append("exited")
 
 
@@ -188,5 +188,5 @@ def train(one: Job, most: int = 500) -> None:
     one.runner.loops.stop_waiting()  # a real process is gone by now, and its timer with it
 
 
-def ended(one: Job) -> str:
+def end_reason(one: Job) -> str:
     return next(message.reason for message in one.messages() if isinstance(message, LadderEnded))

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from probe_builder import GBIT, host, links, probe, stream
 
 from stash import catalog
-from stash.analysis.findings.probe_reading import read
+from stash.analysis.findings.probe_reading import read_probe
 from stash.core.records.host import Host
 
 CATALOG = catalog.load()
@@ -16,7 +16,7 @@ CATALOG = catalog.load()
 def found(*hosts: Host, against: str | None = None) -> dict[str, list[str]]:
     """Texts of the findings, by name."""
     texts: dict[str, list[str]] = {}
-    for finding in read(probe(*hosts), CATALOG, against).findings:
+    for finding in read_probe(probe(*hosts), CATALOG, against).findings:
         texts.setdefault(finding.name, []).append(finding.text)
     return texts
 

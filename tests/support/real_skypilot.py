@@ -45,7 +45,7 @@ for program, name, *words in json.loads(sys.argv[2]):
 """
 
 
-def asked(
+def ask_skypilot(
     folder: Path, tasks: Sequence[object], commands: Sequence[Sequence[str]]
 ) -> subprocess.CompletedProcess[str]:
     """What it says to them: exit code 0 if it takes all."""

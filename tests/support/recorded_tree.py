@@ -41,7 +41,7 @@ def known(root: Path, name: str, data: str = "/", fetch: Any = refuse, **wishes:
     return describe(Path(data), sources=sources(root, machine(name), fetch), **wishes)
 
 
-def changed(root: Path, name: str, **nvml: Any) -> Host:
+def change_driver(root: Path, name: str, **nvml: Any) -> Host:
     """The same of a machine whose driver says something else."""
     description = machine(name)
     description["nvml"] |= nvml
@@ -110,7 +110,7 @@ class Tree:
 
     def block(self, name: str, dev: str, slaves: Any = (), partitions: Any = None, **facts: Any) -> None:
         folder = f"sys/devices/block-of/{name}"
-        self._numbered(folder, name, dev)
+        self._link_number(folder, name, dev)
         for fact, content in facts.items():
             self.write(
                 f"{folder}/{fact.replace('rotational', 'queue/rotational').replace('model', 'device/model')}", content
@@ -118,10 +118,10 @@ class Tree:
         for slave in slaves:
             self.link(f"{folder}/slaves/{Path(slave).name}", f"sys/devices/block-of/{slave}")
         for part, number in (partitions or {}).items():
-            self._numbered(f"{folder}/{part}", part, number)
+            self._link_number(f"{folder}/{part}", part, number)
             self.write(f"{folder}/{part}/partition", 1)
 
-    def _numbered(self, folder: str, name: str, dev: str) -> None:
+    def _link_number(self, folder: str, name: str, dev: str) -> None:
         self.write(f"{folder}/dev", dev)
         self.link(f"sys/dev/block/{dev}", folder)
         self.link(f"sys/class/block/{name}", folder)

@@ -66,7 +66,7 @@ def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptCha
     return ScriptChange(name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields)
 
 
-def searched(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
+def run_search(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
     first = job.run([])
     search = Search([Candidate(each) for each in changes], job.run, TimeBudget(within, job.clock), first, **options)
     find_changes(search)
@@ -86,7 +86,7 @@ def flags(*names: str, **fields: Any) -> list[ScriptChange]:
     return [change(name, settings={"flags": {name: True}}, **fields) for name in names]
 
 
-def played(job: Job, *rows: Sequence[float], takes: float = 20.0, asked: list[Any] | None = None) -> Turns:
+def play_turns(job: Job, *rows: Sequence[float], takes: float = 20.0, asked: list[Any] | None = None) -> Turns:
     """One launch of ``takes`` seconds whose turns are these rows; ``asked`` gets what is set in them."""
 
     def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:

@@ -8,24 +8,24 @@ from breakdowns import CALM
 from probe_builder import p3_8xlarge, probe
 from profile_builder import build
 
-from stash.core.artefact import to_bytes
+from stash.core.artefact import encode_artefact
 from stash.core.records.profile import Profile
 from stash.store.store import Store
-from stash.store.storing import opened
+from stash.store.storing import open_store
 
 
-def at(day: int, **fields: object) -> Profile:
+def calm_profile(day: int, **fields: object) -> Profile:
     """A calm profile of that day of November."""
     return build(CALM, created=f"2026-11-{day:02}T12:00:00+00:00", **fields)  # type: ignore[arg-type]
 
 
 def made(folder: Path | str, days: int = 3, probes: bool = True) -> Store:
     """A store of a profile a day, and of a probe."""
-    store = opened(str(folder))
+    store = open_store(str(folder))
     for day in range(1, days + 1):
-        store.put(to_bytes(at(day)), "run.stash.json")
+        store.put(encode_artefact(calm_profile(day)), "run.stash.json")
     if probes:
-        store.put(to_bytes(probe(p3_8xlarge())), "node.host.json")
+        store.put(encode_artefact(probe(p3_8xlarge())), "node.host.json")
     return store
 
 

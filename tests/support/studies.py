@@ -14,19 +14,19 @@ from breakdowns import CALM
 from profile_builder import build
 
 from stash import catalog
-from stash.core.artefact import to_bytes
+from stash.core.artefact import encode_artefact
 from stash.core.user_files import loads
 from stash.study import study_folder
-from stash.study.backend import Leases, open_leases, spent
-from stash.study.cells import Cell, cells
+from stash.study.backend import Leases, open_leases, spent_dollars
+from stash.study.cells import Cell, make_cells
 from stash.study.controller import RunOutcome, StudyController
-from stash.study.places import places
-from stash.study.programs import Called
-from stash.study.status import StudyReading, read
+from stash.study.places import find_places
+from stash.study.programs import CommandOutcome
+from stash.study.status import StudyReading, read_standings
 from stash.study.study_file import Study, StudyFile
-from stash.study.study_folder import CellFolder, StudyFolder, of_study
+from stash.study.study_folder import CellFolder, StudyFolder, folder_of_study
 
-PROFILE = to_bytes(build(CALM))
+PROFILE = encode_artefact(build(CALM))
 LOCAL = """
 workloads: [{zoo: resnet18}, {zoo: vgg11}]
 batches: [32, 64]
@@ -114,24 +114,24 @@ class FakeWorld:
     def kill(self, cell: CellFolder) -> None:
         self.running.pop(cell.path, None)
 
-    def call(self, command: Sequence[str], seconds: float) -> Called:
+    def call(self, command: Sequence[str], seconds: float) -> CommandOutcome:
         self.commands.append(tuple(command))
         self.clock += 1
         if command[:2] == ("sky", "down"):
             if self.down_fails:
                 self.down_fails -= 1
-                return Called(0, "Terminating cluster: done")
+                return CommandOutcome(0, "Terminating cluster: done")
             self._gone(command[-1])
-            return Called(0, "")
+            return CommandOutcome(0, "")
         if command[:2] == ("sky", "status"):
             listed = [f"{name}  aws  UP" for name in self.clusters]
-            return Called(0, "\n".join(["NAME  INFRA  STATUS", *listed]))
+            return CommandOutcome(0, "\n".join(["NAME  INFRA  STATUS", *listed]))
         if command[0] == "scp":
             if self.fetch_fails:
                 self.fetch_fails -= 1
-                return Called(255, "ssh: connect to host 1.2.3.4 port 22: no route to host")
+                return CommandOutcome(255, "ssh: connect to host 1.2.3.4 port 22: no route to host")
             Path(command[-1]).write_bytes(PROFILE)
-        return Called(0, "")
+        return CommandOutcome(0, "")
 
     def now(self) -> float:
         return self.clock
@@ -181,7 +181,7 @@ class DeadOnKill(FakeWorld):
             raise Killed
         super().interrupt(cell)
 
-    def call(self, command: Sequence[str], seconds: float) -> Called:
+    def call(self, command: Sequence[str], seconds: float) -> CommandOutcome:
         if self.dead:
             raise Killed
         return super().call(command, seconds)
@@ -194,11 +194,13 @@ def study(text: str, folder: Path, name: str = "grid.yaml") -> StudyFile:
 
 
 def cells_of(file: StudyFile, version: str = "1.0") -> tuple[Cell, ...]:
-    return cells(file, places(file, catalog.load()), version)
+    return make_cells(file, find_places(file, catalog.load()), version)
 
 
 def reading_of(file: StudyFile, retry: bool = False) -> StudyReading:
-    return read(file.name, cells_of(file), study_folder.read(of_study(file.path).journal), retry)
+    return read_standings(
+        file.name, cells_of(file), study_folder.read_events(folder_of_study(file.path).journal), retry
+    )
 
 
 def states(file: StudyFile) -> list[str]:
@@ -216,17 +218,17 @@ def run(
     keep: Callable[[Cell], str] = lambda cell: f"{cell.id}.stash.json",
 ) -> RunOutcome:
     """One run of a study in that world, going on where its journal ends."""
-    folder: StudyFolder = of_study(file.path)
+    folder: StudyFolder = folder_of_study(file.path)
     lines: list[str] = [] if notes is None else notes
-    with folder.held():
-        events, reading = study_folder.read(folder.journal), reading_of(file, retry)
+    with folder.lock():
+        events, reading = study_folder.read_events(folder.journal), reading_of(file, retry)
         controller = StudyController(
             folder=folder,
             programs=world,
-            leases=Leases(folder.journal, world, spent(events)),
+            leases=Leases(folder.journal, world, spent_dollars(events)),
             keep=keep,
             max_dollars=dollars,
             seconds=reading.seconds,
             say=lines.append,
         )
-        return controller.run(reading.cells, reading.standings, open_leases(events))
+        return controller.run_cells(reading.cells, reading.standings, open_leases(events))

@@ -77,7 +77,7 @@ class Effects:
 class ReplayedRing:
     def __init__(self, effects: Effects) -> None:
         self._effects, self._offered = effects, 0
-        self.kept: list[Any] = []
+        self.batches: list[Any] = []
 
     def __len__(self) -> int:
         return self._offered
@@ -85,17 +85,17 @@ class ReplayedRing:
     def offer(self, batch: Any) -> None:
         self._offered += 1
 
-    def next(self) -> Any:
+    def next_batch(self) -> Any:
         return 0
 
-    def copy(self) -> Any:
+    def copy_first(self) -> Any:
         self._effects.add("c")
         return 0
 
     def begin(self, *_: Any) -> bool:
         return True
 
-    def rest(self) -> None:
+    def end_block(self) -> None:
         pass
 
 
@@ -113,7 +113,7 @@ class ReplayedFeed(Feed):
         return self.known_length
 
     @property
-    def like(self) -> tuple[object, ...]:
+    def signature(self) -> tuple[object, ...]:
         return (self._like,)
 
     def next(self) -> Any:
@@ -145,7 +145,7 @@ class Ticks:
     def now(self) -> float:
         return self.ticks
 
-    settled = now
+    synchronize = now
     runs_ahead = False
 
 
@@ -163,11 +163,11 @@ def noted_effects(effects: Effects) -> Iterator[None]:
         def cancel(self) -> None:
             pass
 
-    def noted(name: str, letter: str) -> Any:
+    def note_effect(name: str, letter: str) -> Any:
         original = getattr(BlockClock, name)
 
         def call(self: Any, now: float) -> None:
-            if not (name == "pause" and self.paused):
+            if not (name == "pause" and self.is_paused):
                 effects.add(letter)
             original(self, now)
 
@@ -176,7 +176,7 @@ def noted_effects(effects: Effects) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(the_loops, "threading", SimpleNamespace(Timer=Timer))
         for name, letter in (("pause", "p"), ("resume", "q"), ("skip", "k")):
-            patched.setattr(BlockClock, name, noted(name, letter))
+            patched.setattr(BlockClock, name, note_effect(name, letter))
         patched.setattr(script.bus, "passes", 0)
         yield
 
@@ -184,7 +184,7 @@ def noted_effects(effects: Effects) -> Iterator[None]:
 def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
     """Of each recorded call what came of it then, and now: outcome, ``between``, ``surprised``, effects."""
     effects, clock, ledger = Effects(), Ticks(), NoLedger()
-    stamps = SimpleNamespace(of_this_thread=True, follows_device=False)
+    stamps = SimpleNamespace(is_this_thread=True, follows_device=False)
     orders = SimpleNamespace(endless=False, trial=None)
     rank: Any = SimpleNamespace(
         feeds=[],
@@ -211,7 +211,7 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
                 name, changed, about, outcome, *after = rest
                 facts |= changed
                 effects.begin(after[2])
-                stamps.of_this_thread = facts["own"]
+                stamps.is_this_thread = facts["own"]
                 ledger.may_evaluate, ledger.sees_epochs = facts["evaluate"], facts["epochs"]
                 orders.endless, orders.trial = facts["endless"], {} if facts["trial"] else None
                 script.bus.passes = facts["passes"]
@@ -221,12 +221,15 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
                     found = _call(loops, name, about, feeds, handles, effects)
                 if name == "training":
                     rank.feeds = [feeds[number] for number in found]
-                yield [name, outcome, *after], [name, found, loops.between, loops.surprised, effects.seen]
+                yield (
+                    [name, outcome, *after],
+                    [name, found, loops.is_between_epochs, loops.is_surprised, effects.seen],
+                )
 
 
 def _call(loops: Any, name: str, about: list[Any], feeds: Any, handles: Any, effects: Effects) -> Any:
     if name == "training":
-        found = loops.training()
+        found = loops.find_training_feeds()
         return [number for number, feed in feeds.items() if feed in found]
     if len(about) < 2:
         getattr(loops, name)(*about)
@@ -263,7 +266,7 @@ def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
     clock, ring = Ticks(), Rows()
     stamps: Any = Stamps(clock.now, ring, stages)  # type: ignore[arg-type]
     mark: Any = None
-    still: Any = SimpleNamespace(at=lambda now: 0.0)
+    still: Any = SimpleNamespace(sample=lambda now: 0.0)
     stamps.followed = replace(stamps.followed, queue=still)
     stamps._step.count_delays_from(0.0)
     for kind, *given in lines:
@@ -295,7 +298,7 @@ def replay_ledger(lines: Sequence[Line]) -> list[Line]:
 class NotedStamps:
     """Notes what loops tell it."""
 
-    of_this_thread = True
+    is_this_thread = True
 
     def __init__(self) -> None:
         self.events: list[str] = []
@@ -336,12 +339,12 @@ def replay_watched(lines: Sequence[Line]) -> Iterator[tuple[list[str], list[str]
                 noted = NotedStamps()
                 loops.note_in(noted if there else None)  # none before the first step
                 with torch.set_grad_enabled(grad), suppress(StopIteration):
-                    getattr(loops, name)(sources.setdefault(number, Source()), _given(rest[0]))
+                    getattr(loops, name)(sources.setdefault(number, Source()), _make_take(rest[0]))
                 yield then, [event for event in noted.events if event != "BATCH_GIVEN"]
                 last = []
 
 
-def _given(how: str) -> Any:
+def _make_take(how: str) -> Any:
     def take() -> int:
         if how != "given":
             raise StopIteration

@@ -10,7 +10,7 @@ from typing import Any
 
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import StepRing, StepStage
-from stash.monitor.records import Header, RecordWriter, RunRecord, load
+from stash.monitor.records import Header, RecordWriter, RunRecord, load_record
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import Commands, NodeWatcher
 
@@ -63,10 +63,10 @@ class Run:
                     ring.write(row)
             self.watcher.poll()
 
-    def stand(self, seconds: float) -> None:
+    def set_standing(self, seconds: float) -> None:
         for _ in range(int(seconds)):
             self.now += 1
             self.watcher.poll()
 
     def record(self) -> RunRecord:
-        return load(self.path)
+        return load_record(self.path)

@@ -15,7 +15,7 @@ from characterized import needs_testbed
 
 from bench.machine import ROOT
 from bench.truth.broken import BREAKS
-from bench.truth.cases import CASES, QUICK, Case, exposed, four, quick
+from bench.truth.cases import CASES, QUICK, Case, exposed_seconds, four, quick
 from bench.truth.suite import Result, faults, run
 
 
@@ -67,9 +67,9 @@ def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
 
 def test_the_truth_of_overlapped_buckets_is_worked_out_as_by_hand() -> None:
     # Four layers of 10 ms backward each, 20 ms for a bucket: the last is ready at 40 and done at 10 + 4 x 20 = 90.
-    assert exposed(four(4000), lambda _: 0.02) == pytest.approx(0.05)
+    assert exposed_seconds(four(4000), lambda _: 0.02) == pytest.approx(0.05)
     # 5 ms for a bucket: only the last one shows.
-    assert exposed(four(4000), lambda _: 0.005) == pytest.approx(0.005)
+    assert exposed_seconds(four(4000), lambda _: 0.005) == pytest.approx(0.005)
 
 
 def test_every_case_has_its_own_name_and_the_quick_ones_exist() -> None:

@@ -15,7 +15,7 @@ from stash.core import secrets
 def nothing_hidden() -> Iterator[None]:
     """What arguments of one test's job were is masked in none of another."""
     yield
-    secrets.hide((), ())
+    secrets.hide_masked((), ())
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from bench.docs import options as reference
 from bench.docs import pictures, site
 from stash.core.artefact import load
 from stash.core.ladder import NAMES, STALLS
-from stash.ui.arguments import split, strays, value_takers
+from stash.ui.arguments import find_strays, split_command, value_takers
 
 RUNNABLE = re.compile(
     r"^stash( \w+)* --help$|^stash lab zoo\b|^stash show docs/(profiles|pictures)/\S+( --json| --explain)?$"
@@ -97,8 +97,8 @@ def not_understood(line: str) -> str:
             return f"no command {rest[0]!r}"
         command, rest = command.commands[rest[0]], rest[1:]
     if command.name in ("profile", "watch", "fix", "run"):
-        found = split(rest, value_takers(command.params))
-        if late := strays(found, value_takers(command.params)):
+        found = split_command(rest, value_takers(command.params))
+        if late := find_strays(found, value_takers(command.params)):
             return f"{', '.join(late)} stands after the job's name"
         rest = found.own
     for border in ("--", "--sync"):

@@ -99,7 +99,7 @@ def test_a_stall_may_be_off_by_its_noise_the_truths_spread_and_a_share_of_the_st
 
 def test_a_truth_is_the_mean_of_the_runs_around_the_profile() -> None:
     truth = Truth({"step": 0.010}, {"step": 0.014})
-    assert truth.of("step") == pytest.approx(0.012)
+    assert truth.mean_of("step") == pytest.approx(0.012)
     assert truth.spread("step") == pytest.approx(0.002)
 
 

@@ -12,7 +12,7 @@ from stash.core.intervals import Interval
 from stash.plan.records import Goal, TrainingWork
 from stash.predict import gpu_scale
 from stash.predict.cluster import Network, NodeLinks, Target
-from stash.predict.draws import measured
+from stash.predict.draws import measured_quantity
 from stash.predict.forecasting import base_of
 from stash.predict.memory import job_footprint
 
@@ -71,7 +71,7 @@ def test_the_fleet_has_sixty_goals_and_more_candidates_than_that() -> None:
 
 def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     seen, nodes = emulated.PROFILED
-    inside, network = (measured(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6))
+    inside, network = (measured_quantity(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6))
     base = Target(
         name="seen",
         machine="host0",
@@ -83,7 +83,7 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     )
     c4 = emulated.machines(base)["c4"]
     assert c4.nodes == 1
-    assert not base.is_of_machines_like(c4), "else a forecast for it would be of the profiled machine"
+    assert not base.has_same_machines(c4), "else a forecast for it would be of the profiled machine"
     assert c4.network.bytes_per_second.value == pytest.approx(48e6 * 1000 / 400)
     # 2400 Mbit/s among four devices, where 1200 among two were seen to be 70 MB/s.
     assert c4.inside.bytes_per_second.value == pytest.approx(70e6)

@@ -20,11 +20,11 @@ def test_the_model_s_spread_is_what_its_rows_say() -> None:
 
 
 def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() -> None:
-    rows = testbed.measured()
+    rows = testbed.load_measured()
     logs = []
     for each in testbed.ALL:
         if each.name in testbed.FITTED:
-            network = next(part for part in testbed.predicted(each).parts if part.name == "network")
+            network = next(part for part in testbed.predict_stalls(each).parts if part.name == "network")
             logs.append(np.log(network.seconds.mean() / float(rows[each.name]["network"]["seconds"])))
     assert len(logs) == 2
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.01)
@@ -42,11 +42,11 @@ def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
 def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
     for case in (gpus.cases()[0], gpus.cases()[-1]):
         for name, left_out in gpus.LEFT_OUT.items():
-            kept = gpus._without(name, case).rows
+            kept = gpus._scale_without(name, case).rows
             assert kept
             assert not any(left_out(case, row) for row in kept)
     everything = {(row.key, row.gpu) for row in speeds()}
-    without = {(row.key, row.gpu) for row in gpus._without("the GPU", gpus.cases()[0]).rows}
+    without = {(row.key, row.gpu) for row in gpus._scale_without("the GPU", gpus.cases()[0]).rows}
     assert everything - without == {pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu}
     assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
 

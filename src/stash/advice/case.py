@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from stash.analysis.breakdown import Breakdown, ranks_per_node
-from stash.analysis.step_figures import slower
+from stash.analysis.step_figures import slower_text
 from stash.analysis.step_times import has_unequal_batches
 from stash.core.errors import StashError
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
 from stash.core.records.profile import Loader, Profile
-from stash.core.units import format_bits, format_bytes, format_seconds, pace
+from stash.core.units import format_bits, format_bytes, format_pace, format_seconds
 from stash.predict.changed_job import change_job
 from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster_sources import usable_threads
-from stash.predict.forecasting import base_of, lost, what_if
+from stash.predict.forecasting import base_of, lost_stalls, what_if
 from stash.predict.passes import Base
-from stash.predict.sufficiency import Suffices, suffices
+from stash.predict.sufficiency import Sufficiency, assess_sufficiency
 
 
-def gain(
+def gained_seconds(
     base: Base,
     wanted: Alteration = AS_IT_IS,
     less: Mapping[str, float] | None = None,
@@ -37,10 +37,10 @@ def gain(
     ``done`` already is so before and after.
     """
     try:
-        both = done.changed(**wanted.facts)
+        both = done.replace_facts(**wanted.facts)
     except StashError:  # the one leaves no room for the other
         return None
-    before, after = _speed(base, done, None), _speed(base, both, less)
+    before, after = _forecast_speed(base, done, None), _forecast_speed(base, both, less)
     if before is None or after is None:
         return None
     (slow, samples), (fast, as_many) = before, after
@@ -51,13 +51,19 @@ def gain(
     return round(slow - fast * samples / as_many, 12)  # a picosecond: sums that cancel
 
 
-def _speed(base: Base, wanted: Alteration, less: Mapping[str, float] | None) -> tuple[float, float | None] | None:
+def _forecast_speed(
+    base: Base, wanted: Alteration, less: Mapping[str, float] | None
+) -> tuple[float, float | None] | None:
     """Seconds and samples of a step; ``None`` if a part of it cannot be predicted."""
     try:
         forecast = what_if(base, wanted, less)
     except StashError:
         return None
-    return None if lost(base, forecast) else (forecast.breakdown.step_seconds, forecast.breakdown.samples_per_step)
+    return (
+        None
+        if lost_stalls(base, forecast)
+        else (forecast.breakdown.step_seconds, forecast.breakdown.samples_per_step)
+    )
 
 
 LARGER_BATCH = "the effective batch grows, so tune the learning rate again"
@@ -102,19 +108,19 @@ class Case:
         """What every forecast from the profile starts with."""
         return base_of(self.profile, self.breakdown)
 
-    def saves(self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> float | None:
-        """Seconds that a remedy saves, see ``gain``."""
-        return gain(self.base, wanted, {**self._gone, **(less or {})}, self.done)
+    def saved_seconds(self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> float | None:
+        """Seconds that a remedy saves, see ``gained_seconds``."""
+        return gained_seconds(self.base, wanted, {**self._gone, **(less or {})}, self.done)
 
     @property
     def _gone(self) -> dict[str, float]:
         return {} if self.removed is None else {self.removed: self.seconds(self.removed)}
 
     @cached_property
-    def supply(self) -> Suffices | None:
+    def supply(self) -> Sufficiency | None:
         """What suffices for data not to be waited for, as ``stash whatif`` says it; ``None`` if unknown."""
         try:
-            return suffices(change_job(self.base, self.done), self._gone)
+            return assess_sufficiency(change_job(self.base, self.done), self._gone)
         except StashError:
             return None
 
@@ -122,7 +128,7 @@ class Case:
         return self.breakdown.seconds(*stalls)
 
     @property
-    def on_cpu(self) -> bool:
+    def is_on_cpu(self) -> bool:
         return all(rank.device == "cpu" for rank in self.profile.ranks)
 
     @property
@@ -141,7 +147,7 @@ class Case:
         return min(shares, default=None)
 
 
-def reason(case: Case, name: str) -> str | None:
+def why_stall(case: Case, name: str) -> str | None:
     """Why there is a stall called ``name``, in a clause; ``None`` if nothing that was measured tells.
 
     Every claim follows from a number in the breakdown or the profile; where it is missing, the claim is not made.
@@ -153,7 +159,10 @@ def reason(case: Case, name: str) -> str | None:
         limit, what = (rates.prep, "prepare") if name == "prep" else (rates.fetch, "read and prepare")
         if not rates.device or not limit or limit >= rates.device:
             return None
-        return f"the loaders {what} {pace(limit)} samples/s, the devices could train {pace(rates.device)} samples/s"
+        return (
+            f"the loaders {what} {format_pace(limit)} samples/s, the devices could train "
+            f"{format_pace(rates.device)} samples/s"
+        )
     seen = case.breakdown.seen
     if name == BUBBLE and seen is not None and seen.bubble is not None:
         parts = seen.bubble
@@ -182,7 +191,7 @@ def reason(case: Case, name: str) -> str | None:
             text += f", {hidden / total:.0%} of it behind the backward pass"
         return text
     if name == "contention" and slow:
-        return f"all wait for rank {slow.rank}, which is {slower(slow)}"
+        return f"all wait for rank {slow.rank}, which is {slower_text(slow)}"
     if name == "contention" and has_unequal_batches(case.profile):
         return "each step waits for whichever rank has the longest batch"
     return None

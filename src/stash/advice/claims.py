@@ -47,14 +47,14 @@ class Claims(Record):
     """What may take most of an epoch, the largest first, where that is known: for ``run`` none of them is a stall."""
 
     @property
-    def hidden(self) -> tuple[Missing, ...]:
+    def hidden_stalls(self) -> tuple[Missing, ...]:
         """The unknown ones whose time is counted as compute, unless it is too short to matter."""
         return tuple(each for each in self.unknown if each.contained_in == "compute" and not each.small)
 
     @property
     def rivals(self) -> tuple[RunRow, ...]:
         """Of what may take most of an epoch, what lies between steps."""
-        return tuple(row for row in self.rows if row.between)
+        return tuple(row for row in self.rows if row.is_between_steps)
 
 
 def may_claim(breakdown: Breakdown) -> Claims:
@@ -71,7 +71,7 @@ def may_claim(breakdown: Breakdown) -> Claims:
     unknown = tuple(missing for missing in breakdown.skipped if missing.possible)
     is_noisy = _noise(breakdown) > breakdown.step_seconds
     rows = _largest_rows(breakdown, is_noisy or breakdown.is_other_job)
-    if rows and all(row.between for row in rows):
+    if rows and all(row.is_between_steps for row in rows):
         return Claims(kind="run", rows=rows, unknown=unknown)
     if breakdown.as_typed is not None and breakdown.as_typed.is_mostly_denormal:
         return Claims(kind="compute", unknown=unknown)
@@ -87,7 +87,9 @@ def may_claim(breakdown: Breakdown) -> Claims:
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
     disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
     # the larger of two estimates
-    most = {stall.name: max(_high(stall), _waited(breakdown, dispute)) for stall, dispute in disputes if dispute}
+    most = {
+        stall.name: max(_high(stall), _disputed_wait(breakdown, dispute)) for stall, dispute in disputes if dispute
+    }
     disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > MINOR_SHARE * step)
     stalls = [stall for stall in every if stall not in disputed]
     # worth a sentence at its lower end too, and known to within half of itself or 5 % of the step
@@ -106,7 +108,7 @@ def may_claim(breakdown: Breakdown) -> Claims:
         if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
             return found
         return found.model_copy(update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest})
-    if certain or disputed or found.hidden or (large and not _is_far_below_compute(may_be, breakdown)):
+    if certain or disputed or found.hidden_stalls or (large and not _is_far_below_compute(may_be, breakdown)):
         return found
     if _noise(breakdown) > NOISY * step:
         return found.model_copy(update={"noisy": True})
@@ -174,8 +176,8 @@ def _largest_rows(breakdown: Breakdown, by_first_steps: bool) -> tuple[RunRow, .
     if by_first_steps:
         if typed is None:
             return ()
-        between = [row for row in known if row.between]
-        rest = typed.first.step.shifted(-sum(row.seconds for row in between if row.name in IN_COMPUTE))
+        between = [row for row in known if row.is_between_steps]
+        rest = typed.first.step.shift(-sum(row.seconds for row in between if row.name in IN_COMPUTE))
         known = [RunRow(name="compute", time=rest), *between]
     known += [RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes]
     certain = max(row.least for row in known)
@@ -191,7 +193,7 @@ def _noise(breakdown: Breakdown) -> float:
 # Ends of intervals
 
 
-def _waited(breakdown: Breakdown, dispute: Dispute) -> float:
+def _disputed_wait(breakdown: Breakdown, dispute: Dispute) -> float:
     """For the last of the disputed stalls: of prep and fetch together, what is not waited for prep alone."""
     before = breakdown.waits.warm if len(dispute.stalls) > 1 else None
     return dispute.waited - (before or 0.0)

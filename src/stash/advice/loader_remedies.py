@@ -57,7 +57,9 @@ def saved_out_of_order(case: Case) -> float | None:
     if times is None or loader is None or not loader.in_order or (loader.workers or 0) < 2:
         return None
     ahead, train_seconds = loader.prefetch_factor or _DEFAULT_PREFETCH, case.breakdown.seconds("compute")
-    now, then = (times.waited(loader.workers or 1, ahead, train_seconds, in_order) for in_order in (True, False))
+    now, then = (
+        times.mean_wait_seconds(loader.workers or 1, ahead, train_seconds, in_order) for in_order in (True, False)
+    )
     return 1 - then / now if now else None
 
 
@@ -66,17 +68,17 @@ def threads_of_workers(case: Case) -> float | None:
     return max((row.threads for row in case.profile.workers if row.threads), default=None)
 
 
-def for_loader(case: Case) -> list[Remedy]:
+def loader_remedies(case: Case) -> list[Remedy]:
     """Of the loader that the job trains from."""
     loader = case.loader
     if loader is None:
         return one_rank_sends(case)
     return [
         *one_rank_sends(case),
-        *_order(case),
-        *_threads(case, loader),
-        *_tensors(case, loader),
-        *_shares(case, loader),
+        *_order_remedies(case),
+        *_thread_remedies(case, loader),
+        *_tensor_remedies(case, loader),
+        *_share_remedies(case, loader),
     ]
 
 
@@ -95,7 +97,7 @@ def one_rank_sends(case: Case) -> list[Remedy]:
     return [Remedy(text, name="own-batches", first=True)]
 
 
-def _order(case: Case) -> list[Remedy]:
+def _order_remedies(case: Case) -> list[Remedy]:
     slow = slow_batches(case)
     if slow is None:
         return []
@@ -108,7 +110,7 @@ def _order(case: Case) -> list[Remedy]:
     return [order, cheaper]
 
 
-def _threads(case: Case, loader: Loader) -> list[Remedy]:
+def _thread_remedies(case: Case, loader: Loader) -> list[Remedy]:
     """Libraries in workers that use as many threads as they like."""
     threads, cores = threads_of_workers(case), case.cores_per_rank
     if threads is None or not loader.workers or cores is None:
@@ -122,7 +124,7 @@ def _threads(case: Case, loader: Loader) -> list[Remedy]:
     return [Remedy(text, name="worker-threads", knob="worker_threads", first=True)]
 
 
-def _tensors(case: Case, loader: Loader) -> list[Remedy]:
+def _tensor_remedies(case: Case, loader: Loader) -> list[Remedy]:
     count = loader.tensors_per_batch
     if not loader.workers or count is None or count < MANY_TENSORS:
         return []
@@ -134,7 +136,7 @@ def _tensors(case: Case, loader: Loader) -> list[Remedy]:
     return [Remedy(text, name="fewer-tensors", first=enough)]
 
 
-def _shares(case: Case, loader: Loader) -> list[Remedy]:
+def _share_remedies(case: Case, loader: Loader) -> list[Remedy]:
     ranks = len(case.profile.ranks)
     if loader.kind != "iterable" or ranks < 2:
         return []

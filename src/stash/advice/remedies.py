@@ -11,25 +11,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from stash.advice.case import LARGER_BATCH, Case, Remedy
-from stash.advice.loader_remedies import for_loader, one_rank_sends
-from stash.advice.run_remedies import RUN_REMEDIES, for_own_collectives
+from stash.advice.loader_remedies import loader_remedies, one_rank_sends
+from stash.advice.run_remedies import RUN_REMEDIES, own_collective_remedies
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.bubble import Seen
-from stash.analysis.pipeline_changes import balanced, layers_of, stage_costs
+from stash.analysis.pipeline_changes import balance_layers, layers_of, stage_costs
 from stash.analysis.pipeline_schedule import EVEN
 from stash.analysis.seen import expert_loads
 from stash.analysis.step_times import UNEQUAL
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.ledger_rows import OPTIMIZER
-from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
+from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
 from stash.predict.changes import BALANCED, Alteration
 from stash.predict.cluster_sources import usable_memory
 from stash.predict.loading import dataset_bytes
-from stash.predict.mesh_shapes import divided, shapes
+from stash.predict.mesh_shapes import division_of, iter_meshes
 from stash.predict.pipeline import USABLE
-from stash.predict.precision import trained_in
-from stash.predict.sufficiency import Suffices
+from stash.predict.precision import training_precision
+from stash.predict.sufficiency import Sufficiency
 
 # Prep and fetch
 
@@ -57,14 +57,14 @@ CACHED = Alteration(cache=1.0)
 """All data in memory."""
 
 
-def for_prep(case: Case) -> list[Remedy]:
-    loader, found = case.loader, [*for_loader(case), *_workers(case)]
+def prep_remedies(case: Case) -> list[Remedy]:
+    loader, found = case.loader, [*loader_remedies(case), *_worker_remedies(case)]
     where = f" ({loader.samples_at})" if loader is not None and loader.samples_at else ""
     found.append(
         Remedy(
             f"Make samples cheaper to prepare{where}: decode and resize them once and store that, or augment on the "
             "device",
-            case.saves(less={"prep": case.seconds("prep")}),
+            case.saved_seconds(less={"prep": case.seconds("prep")}),
         )
     )
     if loader is not None and loader.workers and not loader.persistent_workers and case.breakdown.startup_seconds:
@@ -77,7 +77,7 @@ def for_prep(case: Case) -> list[Remedy]:
     return found
 
 
-def _workers(case: Case) -> list[Remedy]:
+def _worker_remedies(case: Case) -> list[Remedy]:
     """How many workers hide preparation, and the cores that they need, as ``stash whatif`` says what suffices."""
     loader, supply = case.loader, case.supply
     workers = loader.workers if loader is not None else None
@@ -103,7 +103,9 @@ def _workers(case: Case) -> list[Remedy]:
     if use is not None and use > workers:
         cores = case.cores_per_rank
         limit = f", all that {cores:g} cores per device allow" if use != needed and cores else f" ({why})"
-        more = _asking(case, f"Use num_workers={use} instead of {workers}{limit}", Alteration(workers=use), "workers")
+        more = _predicted_remedy(
+            case, f"Use num_workers={use} instead of {workers}{limit}", Alteration(workers=use), "workers"
+        )
         # the setting is tried in a minute; cheaper samples are work, and nothing can save more than samples for free
         first = workers == 0 and (more.saves or 0.0) > case.seconds("prep") / 2
         found.append(replace(more, first=first))
@@ -117,7 +119,7 @@ def _workers(case: Case) -> list[Remedy]:
     return [*found, *_more_cores(case, supply)]
 
 
-def _more_cores(case: Case, supply: Suffices) -> list[Remedy]:
+def _more_cores(case: Case, supply: Sufficiency) -> list[Remedy]:
     """As many as train and make samples in the time that training takes."""
     cores, needed = case.cores_per_rank, supply.workers
     if cores is None or needed is None or supply.cores_seconds is None or not supply.lacks_cores:
@@ -130,16 +132,16 @@ def _more_cores(case: Case, supply: Suffices) -> list[Remedy]:
         f"(preparing a step takes {format_seconds(supply.made_seconds)} of one worker)"
     )
     asked = Alteration(cpus=wanted * case.base.target.devices, workers=needed)
-    return [_asking(case, more, asked, "cores")]
+    return [_predicted_remedy(case, more, asked, "cores")]
 
 
-def _asking(case: Case, text: str, wanted: Alteration, name: str, cost: str | None = None) -> Remedy:
+def _predicted_remedy(case: Case, text: str, wanted: Alteration, name: str, cost: str | None = None) -> Remedy:
     """A remedy that saves what ``stash whatif`` says of ``wanted``."""
     per_sample = cost == LARGER_BATCH
-    return Remedy(text, case.saves(wanted), cost=cost, per_sample=per_sample, name=name, asks=wanted)
+    return Remedy(text, case.saved_seconds(wanted), cost=cost, per_sample=per_sample, name=name, asks=wanted)
 
 
-def for_fetch(case: Case) -> list[Remedy]:
+def fetch_remedies(case: Case) -> list[Remedy]:
     work, rates, loader = case.profile.workload, case.breakdown.rates, case.loader
     found = []
     size = dataset_bytes(case.profile)
@@ -154,12 +156,12 @@ def for_fetch(case: Case) -> list[Remedy]:
                 f"Read the data set once before training: its {format_bytes(size)} fit into a node's memory "
                 f"({format_bytes(memory)}), and only the first epoch pays for fetching"
             )
-        found.append(_asking(case, cache, CACHED, ""))
+        found.append(_predicted_remedy(case, cache, CACHED, ""))
     if work.sample_disk_bytes and rates.device:
         per_node = work.sample_disk_bytes / case.profile.nodes
         measured = f" ({format_rate(per_node * rates.fetch)} measured)" if rates.fetch else ""
         text = f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}"
-        found.append(_asking(case, text, Alteration(disk=per_node * rates.device), "faster-disk"))
+        found.append(_predicted_remedy(case, text, Alteration(disk=per_node * rates.device), "faster-disk"))
     cold = [block for block in case.profile.blocks if block.rung == "cold" and block.files and block.file_bytes]
     files = sum(block.files or 0 for block in cold)
     average = sum(block.file_bytes or 0 for block in cold) / files if files else math.inf
@@ -182,7 +184,7 @@ def for_fetch(case: Case) -> list[Remedy]:
             )
     if loader is not None and loader.workers is not None and not work.sample_disk_bytes:
         found.append(Remedy(f"Use more than num_workers={loader.workers}, so that more reads are under way at once"))
-    return found or [_asking(case, "Move the data to a faster disk, or keep it in memory", CACHED, "")]
+    return found or [_predicted_remedy(case, "Move the data to a faster disk, or keep it in memory", CACHED, "")]
 
 
 # Interconnect and network
@@ -191,11 +193,11 @@ ACCUMULATED = 4
 """Batches of the step that is advised instead of exchanging after each."""
 
 
-def for_interconnect(case: Case) -> list[Remedy]:
+def interconnect_remedies(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
-        return _of_groups(case, case.breakdown.seen, "interconnect")
-    found = [*_beside_gradients(case, "interconnect"), *_less_exchange(case)]
-    if case.on_cpu:
+        return _group_remedies(case, case.breakdown.seen, "interconnect")
+    found = [*_other_exchange_remedies(case, "interconnect"), *_less_exchange(case)]
+    if case.is_on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: less to exchange"))
     else:
         links = case.profile.hosts[0].topology if case.profile.hosts else None
@@ -206,26 +208,26 @@ def for_interconnect(case: Case) -> list[Remedy]:
     return [*found, _larger_batch(case)]
 
 
-def for_network(case: Case) -> list[Remedy]:
+def network_remedies(case: Case) -> list[Remedy]:
     if case.breakdown.seen is not None:
-        return _of_groups(case, case.breakdown.seen, "network")
+        return _group_remedies(case, case.breakdown.seen, "network")
     exchange = case.breakdown.communication
-    found = [*_beside_gradients(case, "network"), *_less_exchange(case)]
+    found = [*_other_exchange_remedies(case, "network"), *_less_exchange(case)]
     if exchange.wire_bytes_per_second:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
-        found.append(_asking(case, rented, Alteration(network_times=2.0), name="faster-network"))
+        found.append(_predicted_remedy(case, rented, Alteration(network_times=2.0), name="faster-network"))
     return [*found, _larger_batch(case)]
 
 
-def _beside_gradients(case: Case, stall: str) -> list[Remedy]:
+def _other_exchange_remedies(case: Case, stall: str) -> list[Remedy]:
     """Against what an exchange stall contains that is no exchange of gradients."""
     alone = case.breakdown.communication.total_seconds
     waits = case.seconds(stall) - alone if alone is not None else 0.0
-    return [*one_rank_sends(case), *for_own_collectives(case, stall), *_unequal_batches(case, waits)]
+    return [*one_rank_sends(case), *own_collective_remedies(case, stall), *_unequal_batches(case, waits)]
 
 
-def _of_groups(case: Case, seen: Seen, stall: str) -> list[Remedy]:
+def _group_remedies(case: Case, seen: Seen, stall: str) -> list[Remedy]:
     """Of a job whose ranks share its model: what it exchanges is not only gradients, once a step."""
     found = _other_mesh(case)
     most = max((wait for wait in seen.waits if wait.stall == stall), key=lambda wait: wait.exchange, default=None)
@@ -239,12 +241,12 @@ def _of_groups(case: Case, seen: Seen, stall: str) -> list[Remedy]:
 def _other_mesh(case: Case) -> list[Remedy]:
     """The fastest of the meshes of a job that shares its model, where it is worth a try."""
     try:
-        known = divided(case.profile)
+        known = division_of(case.profile)
     except UserError:
         return []
     options = [
-        _asking(case, f"Share the model as {mesh} instead of {known.mesh}", Alteration(mesh=mesh), "mesh")
-        for mesh in shapes(known)
+        _predicted_remedy(case, f"Share the model as {mesh} instead of {known.mesh}", Alteration(mesh=mesh), "mesh")
+        for mesh in iter_meshes(known)
         if mesh != known.mesh
     ]
     best = max(options, key=lambda each: each.saves or 0.0, default=None)
@@ -264,22 +266,24 @@ def _less_exchange(case: Case) -> list[Remedy]:
             f"Exchange gradients once for the {batches} batches of a step: `with ddp.no_sync():` around all its "
             "backward passes but the last"
         )
-        found.append(_asking(case, once, Alteration(accumulate=batches), "no-sync"))
+        found.append(_predicted_remedy(case, once, Alteration(accumulate=batches), "no-sync"))
     elif batches <= 1 and not work.skips_exchanges:
         accumulate = (
             f"Accumulate gradients over {ACCUMULATED} batches and exchange them once: `with ddp.no_sync():` around "
             f"the first {ACCUMULATED - 1} backward passes"
         )
-        found.append(_asking(case, accumulate, Alteration(accumulate=ACCUMULATED), "accumulate", LARGER_BATCH))
+        found.append(
+            _predicted_remedy(case, accumulate, Alteration(accumulate=ACCUMULATED), "accumulate", LARGER_BATCH)
+        )
     exchanged = case.breakdown.communication.bytes
-    if not case.on_cpu and work.precision in (None, "float32") and not work.exchange_hook:
+    if not case.is_on_cpu and work.precision in (None, "float32") and not work.exchange_hook:
         size = f"the {format_bytes(exchanged)} of gradients" if exchanged else "the gradients"
         halve = (
             f"Halve {size}: `from torch.distributed.algorithms.ddp_comm_hooks import default_hooks`, then "
             "`ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)`"
         )
         rounded = "gradients are rounded to 16 bits on the way"
-        found.append(_asking(case, halve, Alteration(compress=2.0), "half-precision", rounded))
+        found.append(_predicted_remedy(case, halve, Alteration(compress=2.0), "half-precision", rounded))
     total = sum(work.bucket_bytes)
     cap, last = max(1, round(total / 8e6)), work.bucket_bytes[-1] if work.bucket_bytes else 0
     if total >= 4e6 and len(work.bucket_bytes) == 1:
@@ -304,27 +308,27 @@ def _larger_batch(case: Case) -> Remedy:
     double = f"Double the batch per device{change}, if its memory allows: the same bytes for twice the samples"
     if passes is None:
         return Remedy(double, cost=LARGER_BATCH, per_sample=True, name="larger-batch")
-    return _asking(case, double, Alteration(batch=2 * passes.batch), name="larger-batch", cost=LARGER_BATCH)
+    return _predicted_remedy(case, double, Alteration(batch=2 * passes.batch), name="larger-batch", cost=LARGER_BATCH)
 
 
 # The others
 
 
-def for_compute(case: Case) -> list[Remedy]:
+def compute_remedies(case: Case) -> list[Remedy]:
     work = case.profile.workload
     if case.breakdown.waits_for_host:
         return _submit_faster()
     found = _costly_settings(case)
-    if case.on_cpu:
+    if case.is_on_cpu:
         return [*found, *_compute_on_cpus(case)]
-    if trained_in(work) == "fp32":
+    if training_precision(work) == "fp32":
         found.append(
             Remedy(
                 'Compute the loss inside `with torch.autocast("cuda", torch.bfloat16):` (of GPUs before Ampere '
                 "torch.float16, with a GradScaler), if not done yet"
             )
         )
-    found += _optimizer(case)
+    found += _optimizer_remedies(case)
     found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
     found.append(Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH))
     busy = _busy_share(case)
@@ -356,25 +360,25 @@ def _costly_settings(case: Case) -> list[Remedy]:
         )
         digits = "numbers have 7 digits instead of 16"
         found.append(Remedy(text, cost=digits, name="float32", first=True))
-    return [*found, *_fewer_threads(case), *_sparse(case)]
+    return [*found, *_fewer_threads(case), *_sparse_remedies(case)]
 
 
 def _fewer_threads(case: Case) -> list[Remedy]:
     """Threads of parallel loops beyond the cores, of which each loop waits for the last."""
     cores = case.cores_per_rank
     last = case.profile.blocks[-1] if case.profile.blocks else None
-    if not case.on_cpu or cores is None or last is None or len(last.loop_delays) < _CROWDED * cores:
+    if not case.is_on_cpu or cores is None or last is None or len(last.loop_delays) < _CROWDED * cores:
         return []
     if sum(last.step_delays) < _DELAYED * last.seconds:
         return []
     text = (
-        f"Use {counted(math.ceil(cores), 'thread')} per rank, by `torch.set_num_threads` or OMP_NUM_THREADS: "
+        f"Use {format_count(math.ceil(cores), 'thread')} per rank, by `torch.set_num_threads` or OMP_NUM_THREADS: "
         f"{1 + len(last.loop_delays)} share {cores:g} cores now, and each operation waits for the last of them"
     )
     return [Remedy(text, name="threads", knob="threads", first=True)]
 
 
-def _sparse(case: Case) -> list[Remedy]:
+def _sparse_remedies(case: Case) -> list[Remedy]:
     """Embeddings whose gradients and updates are of all rows, of which a step looks up few."""
     tables = [each for each in case.profile.workload.embeddings if not each.sparse]
     tables = [each for each in tables if each.gradient_bytes and each.distinct < _FEW_ROWS * each.rows]
@@ -393,7 +397,7 @@ def _sparse(case: Case) -> list[Remedy]:
     ]
 
 
-def _optimizer(case: Case) -> list[Remedy]:
+def _optimizer_remedies(case: Case) -> list[Remedy]:
     """One that takes long beside the passes: it walks over its parameters one by one."""
     blocks = [block for block in case.profile.blocks if block.rung == case.breakdown.rungs[0] and block.stage_seconds]
     whole = sum(block.seconds for block in blocks)
@@ -418,7 +422,7 @@ def _seen_of_optimizer(case: Case) -> float:
     return max(known, default=1.0)
 
 
-def _flush(case: Case) -> list[Remedy]:
+def _flush_remedies(case: Case) -> list[Remedy]:
     """Of a model whose values become too small, which slows arithmetic on CPUs: it is not in what was measured."""
     count = case.profile.workload.vanished_values
     if not count:
@@ -436,15 +440,15 @@ def _compute_on_cpus(case: Case) -> list[Remedy]:
     known = f" ({cores:g} cores per rank here)" if cores is not None else ""
     threads = Remedy(f"Try another number of threads per rank, `torch.set_num_threads`{known}", knob="threads")
     found = [
-        *_flush(case),
-        *_optimizer(case),
+        *_flush_remedies(case),
+        *_optimizer_remedies(case),
         *([] if _fewer_threads(case) else [threads]),
         Remedy("Try `model = torch.compile(model)`, which fuses small operations", knob="--try compile"),
     ]
     if any("conv" in operator.operator for operator in work.operators):
         channels = "Try `model.to(memory_format=torch.channels_last)`, which convolutions often run faster in"
         found.append(Remedy(channels, knob="--try channels_last"))
-    if trained_in(work) == "fp32":
+    if training_precision(work) == "fp32":
         half = 'Try `with torch.autocast("cpu", torch.bfloat16):` around the loss, on cores with AMX or AVX512-BF16'
         found.append(Remedy(half, cost="results are rounded to 16 bits", knob="--try bfloat16"))
     return found
@@ -472,9 +476,9 @@ def _submit_faster() -> list[Remedy]:
     ]
 
 
-def for_transfer(case: Case) -> list[Remedy]:
+def transfer_remedies(case: Case) -> list[Remedy]:
     work, seconds = case.profile.workload, case.seconds("transfer")
-    saves, found = case.saves(less={"transfer": seconds}), []
+    saves, found = case.saved_seconds(less={"transfer": seconds}), []
     copy = "Copy with batch.to(device, non_blocking=True) and fetch the next batch one step ahead"
     if case.loader is not None and case.loader.pin_memory is False:
         copy = "Pass pin_memory=True to the DataLoader, and copy with batch.to(device, non_blocking=True)"
@@ -491,7 +495,7 @@ def for_transfer(case: Case) -> list[Remedy]:
     return found
 
 
-def for_contention(case: Case) -> list[Remedy]:
+def contention_remedies(case: Case) -> list[Remedy]:
     slow, found = (
         case.breakdown.slow_rank,
         [*_balanced_experts(case), *_unequal_batches(case, case.seconds("contention"))],
@@ -502,7 +506,7 @@ def for_contention(case: Case) -> list[Remedy]:
             Remedy(
                 f"Look at rank {slow.rank} ({place.device} on node {place.node}): other processes, "
                 "clocks, temperature, more data than the others",
-                case.saves(less={"contention": slow.seconds - slow.others_seconds}),
+                case.saved_seconds(less={"contention": slow.seconds - slow.others_seconds}),
                 name="slow-rank",
             )
         )
@@ -512,7 +516,7 @@ def for_contention(case: Case) -> list[Remedy]:
         )
         return [*found, Remedy(text)]
     cores = case.cores_per_rank
-    if cores is not None and not case.on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
+    if cores is not None and not case.is_on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))
         found.append(
             Remedy(
@@ -520,7 +524,7 @@ def for_contention(case: Case) -> list[Remedy]:
                 f"`taskset` or `numactl` for each ({cores:g} cores per rank here)"
             )
         )
-    if case.on_cpu:
+    if case.is_on_cpu:
         found.append(Remedy("Run fewer ranks on a node, each with more threads: they share its cores and memory"))
     else:
         found.append(Remedy("Check that devices do not share a PCIe switch or a power limit: `nvidia-smi topo -m`"))
@@ -546,7 +550,7 @@ def _balanced_experts(case: Case) -> list[Remedy]:
         Remedy(
             f"Balance the load of experts (an auxiliary loss, a capacity): rank {load.rank} computes "
             f"{load.ratio:.2f} times the tokens of the mean rank of group {load.name}",
-            case.saves(less={"contention": load.saves}),
+            case.saved_seconds(less={"contention": load.saves}),
             name="balance-experts",
         )
         for load in expert_loads(case.profile)
@@ -554,14 +558,14 @@ def _balanced_experts(case: Case) -> list[Remedy]:
     ]
 
 
-def for_bubble(case: Case) -> list[Remedy]:
+def bubble_remedies(case: Case) -> list[Remedy]:
     found, schedule = case.breakdown.seen, case.profile.workload.pipeline
     if found is None or found.bubble is None or schedule is None:
         return []
     parts, remedies = found.bubble, []
     stages, mean = parts.stage_seconds, sum(parts.stage_seconds) / len(parts.stage_seconds)
     layers = layers_of(case.profile.passes)
-    split = balanced(stage_costs(stages, layers), layers) if layers else ()
+    split = balance_layers(stage_costs(stages, layers), layers) if layers else ()
     if parts.slowest_stage is not None and (split != layers or not layers):
         over = stages[parts.slowest_stage] - mean
         text = (
@@ -569,17 +573,19 @@ def for_bubble(case: Case) -> list[Remedy]:
             f"more than the mean stage's {format_seconds(mean)}"
         )
         if layers:
-            text += f"; {listed([str(count) for count in split], most=64)} layers a stage would be most even"
-            remedies.append(_asking(case, text, Alteration(split=BALANCED), "balance-stages"))
+            text += f"; {join_names([str(count) for count in split], most=64)} layers a stage would be most even"
+            remedies.append(_predicted_remedy(case, text, Alteration(split=BALANCED), "balance-stages"))
         else:
-            remedies.append(Remedy(text, case.saves(less={"bubble": max(0.0, parts.unequal)}), name="balance-stages"))
+            remedies.append(
+                Remedy(text, case.saved_seconds(less={"bubble": max(0.0, parts.unequal)}), name="balance-stages")
+            )
     count = schedule.microbatches
     if schedule.name in EVEN:
         text = (
             f"Cut the batch into {2 * count} microbatches instead of {count}, if passes of half as many samples "
             "are as efficient"
         )
-        remedies.append(_asking(case, text, Alteration(microbatches=2 * count), "microbatches"))
+        remedies.append(_predicted_remedy(case, text, Alteration(microbatches=2 * count), "microbatches"))
     remedies.append(
         Remedy(
             "Try a schedule that leaves less idle: interleaved stages (ScheduleInterleaved1F1B), or zero bubble "
@@ -590,13 +596,13 @@ def for_bubble(case: Case) -> list[Remedy]:
 
 
 REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
-    "compute": for_compute,
-    "transfer": for_transfer,
-    "contention": for_contention,
-    "bubble": for_bubble,
-    "interconnect": for_interconnect,
-    "network": for_network,
-    "prep": for_prep,
-    "fetch": for_fetch,
+    "compute": compute_remedies,
+    "transfer": transfer_remedies,
+    "contention": contention_remedies,
+    "bubble": bubble_remedies,
+    "interconnect": interconnect_remedies,
+    "network": network_remedies,
+    "prep": prep_remedies,
+    "fetch": fetch_remedies,
     **RUN_REMEDIES,
 }

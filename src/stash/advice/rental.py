@@ -14,8 +14,8 @@ from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Reading
 from stash.analysis.findings.standings import ERROR_RATE
 from stash.catalog.facts import Offer
-from stash.core.formatting import dollars, listed, plain, quantity
-from stash.core.printable import shortened
+from stash.core.formatting import format_dollars, format_fact, format_quantity, join_names
+from stash.core.printable import shorten_text
 from stash.core.records.base import Record
 from stash.core.records.host import Probe
 from stash.predict.shortfalls import JobLoss
@@ -71,12 +71,12 @@ class RentalVerdict(Record):
         """What an agent or a scheduler needs of it: JSON of 2 KB at most."""
         long = {"fine", "unknown", "losses", "price_source", "text", "reasons", "yours"}
         texts = {
-            name: [shortened(text, _BRIEF_TEXT) for text in getattr(self, name)[:_BRIEF_TEXTS]]
+            name: [shorten_text(text, _BRIEF_TEXT) for text in getattr(self, name)[:_BRIEF_TEXTS]]
             for name in ("reasons", "yours")
         }
         lost = {each.part: None if each.seconds is None else each.seconds.value for each in self.losses}
         return {
-            "answer": self.answer, "text": shortened(self.text, 2 * _BRIEF_TEXT), **texts, "losses": lost,
+            "answer": self.answer, "text": shorten_text(self.text, 2 * _BRIEF_TEXT), **texts, "losses": lost,
             "unknown": len(self.unknown), **self.model_dump(exclude=long | {"answer"}),
         }  # fmt: skip
 
@@ -109,8 +109,8 @@ def judge_rental(
         text=_text(answer, (theirs or yours)[:1], whole, daily),
         reasons=tuple(finding.text for finding in [*theirs, *notes]),
         yours=tuple(finding.text for finding in yours),
-        fine=_fine(reading),
-        unknown=_unknown(probe, reading),
+        fine=_usual_figures(reading),
+        unknown=_unknown_figures(probe, reading),
         instance=None if offer is None else offer.instance.name,
         dollars_per_hour=price,
         price_source="" if offer is None else f"{offer.source}, {offer.as_of or 'undated'}",
@@ -131,8 +131,8 @@ def _whole_loss(losses: Sequence[JobLoss]) -> JobLoss | None:
 def _text(answer: RentalAnswer, worst: Sequence[Finding], loss: JobLoss | None, daily: float | None) -> str:
     costs = ""
     if loss is not None and loss.seconds is not None:
-        money = "" if daily is None else f", {dollars(daily)} a day"
-        costs = f" Your step loses {quantity(loss.seconds, 'seconds')} ({loss.share or 0:.1%}){money}."
+        money = "" if daily is None else f", {format_dollars(daily)} a day"
+        costs = f" Your step loses {format_quantity(loss.seconds, 'seconds')} ({loss.share or 0:.1%}){money}."
     found = re.split(r" \((?:catalog of|usual:)", worst[0].text)[0] if worst else ""
     return {
         "give back": f"Give it back: {found}.",
@@ -144,17 +144,17 @@ def _text(answer: RentalAnswer, worst: Sequence[Finding], loss: JobLoss | None, 
     }[answer] + costs
 
 
-def _fine(reading: Reading) -> tuple[str, ...]:
+def _usual_figures(reading: Reading) -> tuple[str, ...]:
     """Figures that are as usual, one for each group: the slowest."""
     found = {
-        each.group: f"{each.group} {plain(each.rate.value, each.unit)}, {each.ratio:.0%} of usual"
+        each.group: f"{each.group} {format_fact(each.rate.value, each.unit)}, {each.ratio:.0%} of usual"
         for each in sorted(reading.standings, key=lambda each: -each.ratio)
     }
     slow = {each.group for each in reading.standings if each.slow}
     return tuple(text for group, text in found.items() if group not in slow)
 
 
-def _unknown(probe: Probe, reading: Reading) -> tuple[str, ...]:
+def _unknown_figures(probe: Probe, reading: Reading) -> tuple[str, ...]:
     """What was not measured, and what had no peers."""
     skipped = [each for host in probe.hosts if host.links is not None for each in host.links.skipped]
     found = [f"{each.link}: {each.why}" for each in skipped]
@@ -162,4 +162,4 @@ def _unknown(probe: Probe, reading: Reading) -> tuple[str, ...]:
         found.append("NUMA nodes: /sys names none here, as in some containers")
     known = {each.group for each in reading.standings}
     alone = list(dict.fromkeys(link.group for link in reading.links if link.group not in known))
-    return (*found, *([f"compared with nothing: {listed(alone)}"] if alone else []), *reading.notes)
+    return (*found, *([f"compared with nothing: {join_names(alone)}"] if alone else []), *reading.notes)

@@ -32,37 +32,41 @@ _METRIC = re.compile(r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|
 _LOG = re.compile(r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot", re.I)
 
 
-def _row(case: Case, name: str) -> RunRow | None:
+def _find_row(case: Case, name: str) -> RunRow | None:
     return None if case.breakdown.run is None else case.breakdown.run.row(name)
 
 
-def _place(case: Case, name: str) -> SlowLine | None:
+def _find_place(case: Case, name: str) -> SlowLine | None:
     return None if case.breakdown.run is None else case.breakdown.run.place(name)
 
 
-def _at(place: SlowLine | None) -> str:
+def _format_place(place: SlowLine | None) -> str:
     return "" if place is None else f" ({place.where})"
 
 
-def _but(row: RunRow, left_each_time: float) -> float | None:
+def _seconds_without(row: RunRow, left_each_time: float) -> float | None:
     """Seconds of a step that a row loses if so many are left of each time; ``None`` if how often is unknown."""
     if row.each is None or not row.every:
         return None
     return max(0.0, row.each.value - left_each_time) / row.every
 
 
-def for_epoch_start(case: Case) -> list[Remedy]:
-    row, loader, place = _row(case, EPOCH_START), case.loader, _place(case, EPOCH_START)
+def epoch_start_remedies(case: Case) -> list[Remedy]:
+    row, loader, place = _find_row(case, EPOCH_START), case.loader, _find_place(case, EPOCH_START)
     if row is None:
         return []
     batch = case.supply.made_seconds / loader.batches_per_step if case.supply and loader else 0.0
-    saves = _but(row, batch)  # the first batch has still to be prepared
+    saves = _seconds_without(row, batch)  # the first batch has still to be prepared
     found = []
     if row.every is not None and row.every < _FEW_STEPS:
-        once = f"Keep one iterator{_at(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
+        once = (
+            f"Keep one iterator{_format_place(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
+        )
         found.append(Remedy(once, saves, name="one-iterator", of_run=True, first=True))
     if loader is not None and loader.workers and loader.remade:
-        once = f"Make the loader once, outside the loop over epochs{_at(place)}, with persistent_workers=True"
+        once = (
+            f"Make the loader once, outside the loop over epochs{_format_place(place)}, with persistent_workers=True"
+        )
         return [*found, Remedy(once, saves, name="one-loader", of_run=True, first=True)]
     if loader is not None and loader.workers and not loader.persistent_workers:
         keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
@@ -71,62 +75,76 @@ def for_epoch_start(case: Case) -> list[Remedy]:
             return found
         small = (
             "Let workers start faster: fork instead of spawn, where nothing forbids it; a data set that opens its "
-            f"files in the worker instead of being pickled{_at(place)}"
+            f"files in the worker instead of being pickled{_format_place(place)}"
         )
-        return [*found, Remedy(small, name="pickle", knob="start_method" if case.on_cpu else "", of_run=True)]
+        return [*found, Remedy(small, name="pickle", knob="start_method" if case.is_on_cpu else "", of_run=True)]
     draw = (
-        f"Make what happens before an epoch's first batch cheaper{_at(place)}: draw the sampler's indices with "
+        f"Make what happens before an epoch's first batch cheaper{_format_place(place)}: draw the sampler's "
+        f"indices with "
         "vectorised code (`torch.randperm`, numpy), or once for several epochs"
     )
     return [*found, Remedy(draw, saves, name="sampler", of_run=True)]
 
 
-def for_epoch_end(case: Case) -> list[Remedy]:
-    row, place = _row(case, EPOCH_END), _place(case, EPOCH_END)
+def epoch_end_remedies(case: Case) -> list[Remedy]:
+    row, place = _find_row(case, EPOCH_END), _find_place(case, EPOCH_END)
     if row is None:
         return []
     what = "what the script does from an epoch's end to the next" if place is None else written_place(place)
     once = f"Do {what} once, before the loop over epochs, or every {SELDOM} epochs"
     return [
         Remedy(once, row.seconds * (1 - 1 / SELDOM), name="between-epochs", of_run=True, first=True),
-        Remedy(f"Do it in a thread while the next epoch trains{_at(place)}", name="epoch-end-thread", of_run=True),
+        Remedy(
+            f"Do it in a thread while the next epoch trains{_format_place(place)}",
+            name="epoch-end-thread",
+            of_run=True,
+        ),
     ]
 
 
-def for_evaluation(case: Case) -> list[Remedy]:
-    row, place = _row(case, EVALUATION), _place(case, EVALUATION)
+def evaluation_remedies(case: Case) -> list[Remedy]:
+    row, place = _find_row(case, EVALUATION), _find_place(case, EVALUATION)
     if row is None or row.each is None:
         return []
-    keep = f"Build evaluation's loader once{_at(place)}, and keep workers, if it has any, by persistent_workers=True"
+    keep = (
+        f"Build evaluation's loader once{_format_place(place)}, and keep workers, if it has any, by "
+        f"persistent_workers=True"
+    )
     often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
     return [
         Remedy(keep, name="evaluation-workers", of_run=True),
-        Remedy(f"Evaluate half as often{often}", _but(row, row.each.value / 2), name="evaluate-less", of_run=True),
+        Remedy(
+            f"Evaluate half as often{often}",
+            _seconds_without(row, row.each.value / 2),
+            name="evaluate-less",
+            of_run=True,
+        ),
         Remedy("Evaluate larger batches inside `torch.inference_mode()`", name="inference-mode", of_run=True),
     ]
 
 
-def for_checkpoint(case: Case) -> list[Remedy]:
-    row, work, place = _row(case, CHECKPOINT), case.profile.workload, _place(case, CHECKPOINT)
+def checkpoint_remedies(case: Case) -> list[Remedy]:
+    row, work, place = _find_row(case, CHECKPOINT), case.profile.workload, _find_place(case, CHECKPOINT)
     if row is None or row.each is None:
         return []
     size = None if work.parameter_bytes is None else work.parameter_bytes + (work.optimizer_bytes or 0)
     beside = (
-        f"Write checkpoints beside training{_at(place)}: `torch.distributed.checkpoint.async_save`, or copy the "
+        f"Write checkpoints beside training{_format_place(place)}: `torch.distributed.checkpoint.async_save`, or "
+        f"copy the "
         "state and save it in a thread"
     )
     often = "" if not row.every else f", every {steps_in_words(2 * row.every)} steps"
     return [
         Remedy(
             beside,
-            None if size is None else _but(row, size / _COPIED),
+            None if size is None else _seconds_without(row, size / _COPIED),
             cost="meanwhile it takes memory for the copy, and a core",
             name="async-checkpoint",
             of_run=True,
         ),
         Remedy(
             f"Save half as often{often}",
-            _but(row, row.each.value / 2),
+            _seconds_without(row, row.each.value / 2),
             cost="a crash loses up to twice the work",
             name="save-less",
             of_run=True,
@@ -134,8 +152,8 @@ def for_checkpoint(case: Case) -> list[Remedy]:
     ]
 
 
-def for_loop(case: Case) -> list[Remedy]:
-    run, row = case.breakdown.run, _row(case, LOOP)
+def loop_remedies(case: Case) -> list[Remedy]:
+    run, row = case.breakdown.run, _find_row(case, LOOP)
     if run is None or row is None:
         return []
     places = [place for place in run.places if place.row == LOOP and not _TRAINS.search(place.text)]
@@ -161,7 +179,7 @@ def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
         return Remedy(text, saves, name="gradients", of_run=True)
     if _TO_HOST.search(place.text):
         text = f"Keep the number on the device at {where} (`.detach()`), and read it every {SELDOM} steps"
-        return Remedy(text, saves, name="item", knob="" if case.on_cpu else "items", of_run=True)
+        return Remedy(text, saves, name="item", knob="" if case.is_on_cpu else "items", of_run=True)
     if _METRIC.search(place.text):
         text = f"Update the metric at {where} on the device, every {SELDOM} steps, and compute it once an epoch"
         return Remedy(text, saves, name="metric", of_run=True)
@@ -179,8 +197,8 @@ def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
     return Remedy(f"Do {where} every {SELDOM} steps, or in a thread of its own", saves, name="seldom", of_run=True)
 
 
-def for_collector(case: Case) -> list[Remedy]:
-    row, place = _row(case, COLLECTOR), _place(case, COLLECTOR)
+def collector_remedies(case: Case) -> list[Remedy]:
+    row, place = _find_row(case, COLLECTOR), _find_place(case, COLLECTOR)
     if row is None:
         return []
     if place is not None and _COLLECTS.search(place.text):
@@ -201,7 +219,7 @@ def for_collector(case: Case) -> list[Remedy]:
     ]
 
 
-def for_own_collectives(case: Case, stall: str) -> list[Remedy]:
+def own_collective_remedies(case: Case, stall: str) -> list[Remedy]:
     """Against what the ``stall`` contains of collectives that the script calls beside the exchange of gradients."""
     run = case.breakdown.run
     if run is None or not run.own_collectives:
@@ -216,8 +234,8 @@ def for_own_collectives(case: Case, stall: str) -> list[Remedy]:
     return [Remedy(text, seconds * (1 - 1 / SELDOM), name="own-collectives", first=True)]
 
 
-def for_interpreter(case: Case) -> list[Remedy]:
-    row, place = _row(case, INTERPRETER), _place(case, INTERPRETER)
+def interpreter_remedies(case: Case) -> list[Remedy]:
+    row, place = _find_row(case, INTERPRETER), _find_place(case, INTERPRETER)
     if row is None:
         return []
     what = "what the other thread computes" if place is None else f"what {written_place(place)} computes"
@@ -226,11 +244,11 @@ def for_interpreter(case: Case) -> list[Remedy]:
 
 
 RUN_REMEDIES: Mapping[str, Callable[[Case], list[Remedy]]] = {
-    LOOP: for_loop,
-    COLLECTOR: for_collector,
-    INTERPRETER: for_interpreter,
-    EPOCH_START: for_epoch_start,
-    EPOCH_END: for_epoch_end,
-    EVALUATION: for_evaluation,
-    CHECKPOINT: for_checkpoint,
+    LOOP: loop_remedies,
+    COLLECTOR: collector_remedies,
+    INTERPRETER: interpreter_remedies,
+    EPOCH_START: epoch_start_remedies,
+    EPOCH_END: epoch_end_remedies,
+    EVALUATION: evaluation_remedies,
+    CHECKPOINT: checkpoint_remedies,
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stash.advice.case import Case
 from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
 from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_END, EPOCH_START, EVALUATION, INTERPRETER, LOOP
-from stash.core.units import counted, format_seconds
+from stash.core.units import format_count, format_seconds
 
 SUBJECTS = {
     LOOP: ("The script's own code", "takes"),
@@ -69,9 +69,9 @@ def _reason(case: Case, row: RunRow) -> str:
     if row.name != EPOCH_START or loader is None:
         return ""
     if loader.workers and loader.remade:
-        return f"a new loader is made each time, which starts {counted(loader.workers, 'worker')}"
+        return f"a new loader is made each time, which starts {format_count(loader.workers, 'worker')}"
     if loader.workers and not loader.persistent_workers:
-        many = counted(loader.workers, "worker")
+        many = format_count(loader.workers, "worker")
         return f"its loader's {many} {'is' if loader.workers == 1 else 'are'} restarted each time"
     if loader.workers:
         return "its loader keeps its workers, so this is its sampler, and filling its queue"

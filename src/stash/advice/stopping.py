@@ -33,21 +33,21 @@ LONGEST = 3600.0
 """Seconds of ``--budget`` beyond which a calmer machine is the better advice."""
 
 
-def decided(breakdown: Breakdown, precision: float | None = None) -> bool:
+def is_decided(breakdown: Breakdown, precision: float | None = None) -> bool:
     """Whether measuring may end: the verdict holds, and every stall is known well enough.
 
     With ``precision``, a fraction of the step, that is asked of every stall instead, whatever the verdict. What more
     rounds would hardly narrow is not waited for.
     """
     few = breakdown.repetitions < MIN_ROUNDS or breakdown.rounds < FIRST_ROUNDS
-    if few or _farthest(breakdown, precision) is not None:
+    if few or _farthest_stall(breakdown, precision) is not None:
         return False
     claims = may_claim(breakdown)
     is_open = claims.kind in ("cannot tell", "compute") and any(stall.narrows for stall in claims.open)
     return precision is not None or not is_open
 
 
-def settled(breakdown: Breakdown, spent: float, budget: float) -> bool:
+def is_settled(breakdown: Breakdown, spent: float, budget: float) -> bool:
     """Whether measuring for ``spent`` of its ``budget`` (seconds) is long enough for what it has found.
 
     So it is once a verdict holds, though widths do not: who wants those says so by a precision. Nor is a verdict
@@ -56,26 +56,29 @@ def settled(breakdown: Breakdown, spent: float, budget: float) -> bool:
     if not SETTLING_SECONDS <= spent < budget or breakdown.repetitions < FIRST_ROUNDS:
         return False
     claims = may_claim(breakdown)
-    return claims.kind != "cannot tell" or beyond_rounds(breakdown, claims) is not None
+    return claims.kind != "cannot tell" or find_undecidable(breakdown, claims) is not None
 
 
-def _wanted(stall: Stall, step_seconds: float, precision: float | None) -> float:
+def _wanted_noise(stall: Stall, step_seconds: float, precision: float | None) -> float:
     """Seconds of noise at which a stall is known well enough."""
     if precision is not None:
         return precision * step_seconds
     return max(KNOWN * step_seconds, KNOWN_OF_ITSELF * abs(stall.seconds))
 
 
-def _noise(stall: Stall) -> float:
+def _noise_seconds(stall: Stall) -> float:
     """The part of its interval that more rounds narrow, in seconds; infinite if that is unknown."""
     if stall.low is None:
         return math.inf
     return math.sqrt(max(0.0, stall.width**2 - stall.parts.besides_noise**2))
 
 
-def _farthest(breakdown: Breakdown, precision: float | None) -> Stall | None:
+def _farthest_stall(breakdown: Breakdown, precision: float | None) -> Stall | None:
     """The stall that is farthest from being known well enough; ``None`` if all are."""
-    beyond = [(_noise(each) - _wanted(each, breakdown.step_seconds, precision), each) for each in breakdown.stalls]
+    beyond = [
+        (_noise_seconds(each) - _wanted_noise(each, breakdown.step_seconds, precision), each)
+        for each in breakdown.stalls
+    ]
     most, stall = max(beyond, key=lambda pair: pair[0])
     return stall if most > 0 else None
 
@@ -109,15 +112,15 @@ class Standing:
         return min(ends)
 
 
-def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
+def make_standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
     """Where a measurement stands against what would end it."""
     rounds, sets = breakdown.rounds, breakdown.repetitions
     if sets < MIN_ROUNDS:
         return Standing(rounds)
-    stall, step = _farthest(breakdown, precision), breakdown.step_seconds
+    stall, step = _farthest_stall(breakdown, precision), breakdown.step_seconds
     if stall is None:
         return Standing(rounds, rounds_needed=max(sets, FIRST_ROUNDS) * rounds // sets)
-    goal = math.hypot(_wanted(stall, step, precision), stall.parts.besides_noise)
+    goal = math.hypot(_wanted_noise(stall, step, precision), stall.parts.besides_noise)
     needed = _rounds_for(stall, goal, sets)
     return Standing(
         rounds=rounds,
@@ -125,13 +128,13 @@ def standing(breakdown: Breakdown, precision: float | None = None) -> Standing:
         reached=stall.width / step,
         wanted=goal / step,
         rounds_needed=None if needed is None else max(FIRST_ROUNDS, needed) * rounds // sets,
-        settles=precision is None and settled(breakdown, SETTLING_SECONDS, math.inf),
+        settles=precision is None and is_settled(breakdown, SETTLING_SECONDS, math.inf),
     )
 
 
 def _rounds_for(stall: Stall, goal: float, rounds: int) -> int | None:
     """How many rounds bring the interval down to ``goal``, beyond all but the noise; ``None`` if too many to name."""
-    return rounds_needed(_noise(stall), math.sqrt(max(0.0, goal**2 - stall.parts.besides_noise**2)), rounds)
+    return rounds_needed(_noise_seconds(stall), math.sqrt(max(0.0, goal**2 - stall.parts.besides_noise**2)), rounds)
 
 
 # What more measuring would bring
@@ -151,7 +154,7 @@ def budget_to_decide(breakdown: Breakdown, profile: Profile, claims: Claims) -> 
         stalls = [
             (stall, math.hypot(asked * step, stall.parts.besides_noise))
             for stall in breakdown.stalls
-            if _noise(stall) > asked * step
+            if _noise_seconds(stall) > asked * step
         ]
     if not stalls or not all(goal > stall.parts.besides_noise for stall, goal in stalls):
         return None
@@ -160,7 +163,7 @@ def budget_to_decide(breakdown: Breakdown, profile: Profile, claims: Claims) -> 
     return _seconds(profile, rounds, max(known)) if len(known) == len(needed) else None
 
 
-def beyond_rounds(breakdown: Breakdown, claims: Claims) -> Stall | None:
+def find_undecidable(breakdown: Breakdown, claims: Claims) -> Stall | None:
     """The open stall that no number of rounds decides: what is not noise alone is too wide; ``None`` without one."""
     step = breakdown.step_seconds
     return next((s for s in claims.open if decisive_width(s, step) <= s.parts.besides_noise), None)

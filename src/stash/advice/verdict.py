@@ -10,17 +10,17 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from stash.advice.case import Case, Remedy, reason
+from stash.advice.case import Case, Remedy, why_stall
 from stash.advice.claims import MINOR_SHARE, Claims, Kind, may_claim
 from stash.advice.remedies import REMEDIES
 from stash.advice.run_words import row_sentence, written_place
-from stash.advice.stopping import FIRST_ROUNDS, beyond_rounds, budget_to_decide, precision_asked
+from stash.advice.stopping import FIRST_ROUNDS, budget_to_decide, find_undecidable, precision_asked
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown, Stall, Surfacing
 from stash.analysis.findings.machine import Finding
 from stash.analysis.run_account import RunRow
 from stash.analysis.stability import other_job
-from stash.analysis.step_figures import Figures, figures
-from stash.core.formatting import listed, plus_minus
+from stash.analysis.step_figures import StepFigures, make_figures
+from stash.core.formatting import join_names, plus_minus
 from stash.core.ladder import DATA_STALLS, NOT_ASKED
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
@@ -36,10 +36,12 @@ _BUSY = 0.1
 """Of the step: what other work takes, if more, may be why first steps differ from later ones."""
 
 
-def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
+def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]:
     """Give at most three sentences, the first of which is the one to take; ``budget`` is that of ``Advice``."""
     if claims.kind == "run" and len(claims.rows) == 1:
-        return tuple(_sentence(case, remedy) for remedy in _best(case, claims.rows[0].name)[:MAX_STEPS])
+        return tuple(
+            _remedy_sentence(case, remedy) for remedy in _rank_remedies(case, claims.rows[0].name)[:MAX_STEPS]
+        )
     if claims.kind == "run":
         return _first_of_rows(case, claims.rows)[:MAX_STEPS]
     rows = _other_rows(case, claims)
@@ -48,7 +50,7 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
     unsure = _first_of_rows(case, [row for row in rows if row not in sure])
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
-        steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _against(case, name))
+        steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _remedies_against(case, name))
         for remedy in _first_of_rows(case, rows[:1]):
             steps.insert(0 if others and claims.kind == "compute" else 1, remedy)
         steps = steps[:MAX_STEPS]
@@ -76,12 +78,14 @@ def actions(case: Case, claims: Claims, budget: float | None) -> tuple[str, ...]
             "training: what a step waited for the loader, and what it takes longer on fresh batches, should agree."
         )
     hidden: dict[str, list[str]] = {}  # in compute, by the reason
-    for missing in claims.hidden:
+    for missing in claims.hidden_stalls:
         why = missing.why.removesuffix(f"; contained in {missing.contained_in}")
         hidden.setdefault(why, []).append(missing.name)
     for why, names in hidden.items():
-        how = f"Tell {listed(names)} from compute: {why}."
-        steps.append(f"Profile again without --rungs, which left out {listed(names)}." if why == NOT_ASKED else how)
+        how = f"Tell {join_names(names)} from compute: {why}."
+        steps.append(
+            f"Profile again without --rungs, which left out {join_names(names)}." if why == NOT_ASKED else how
+        )
     return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[:MAX_STEPS]
 
 
@@ -90,7 +94,7 @@ def _known_for_certain(case: Case) -> tuple[str, ...]:
     known = [each for each in REMEDIES["compute"](case) if each.first]
     if case.breakdown.stall("contention") is not None:  # batches of unlike lengths are why steps vary
         known += [replace(each, saves=None) for each in REMEDIES["contention"](case) if each.first]
-    return tuple(_sentence(case, each) for each in known)
+    return tuple(_remedy_sentence(case, each) for each in known)
 
 
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
@@ -98,7 +102,7 @@ def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
     if budget is not None:
         gain = f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "that should decide it"
         return f"Profile again with --budget {budget:g}: {gain}."
-    stall = beyond_rounds(case.breakdown, claims)
+    stall = find_undecidable(case.breakdown, claims)
     if stall is not None and (stall.parts.correction or 0.0) > stall.parts.besides_noise / 2:
         return (
             f"Profile again once {_busiest(case.breakdown)} has ended: what other work costs is subtracted, but it "
@@ -129,16 +133,16 @@ def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
     return next((item for item in breakdown.surfacing if item.removed == name), None)
 
 
-def _against(case: Case, name: str) -> tuple[str, ...]:
+def _remedies_against(case: Case, name: str) -> tuple[str, ...]:
     """The most valuable remedies; where a hidden stall would eat their gain, also one against that."""
     hidden = hidden_behind(case.breakdown, name)
     if hidden is None:
-        return tuple(_sentence(case, remedy) for remedy in _best(case, name)[:MAX_STEPS])
+        return tuple(_remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[:MAX_STEPS])
     behind = REMEDIES[hidden.appears](Case(case.breakdown, case.profile, removed=name))[:1]
     first = hidden.seconds > case.seconds(name) / 2
     if first and behind and behind[0].asks is not None:
         case = replace(case, done=behind[0].asks)  # what the others save once that is done
-    steps = tuple(_sentence(case, remedy) for remedy in _best(case, name)[: MAX_STEPS - len(behind)])
+    steps = tuple(_remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[: MAX_STEPS - len(behind)])
     if first:
         return (*(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind), *steps)
     return (*steps, *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind))
@@ -148,9 +152,9 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
     """The most valuable remedy of each stall that is certain, each remedy once."""
     found: dict[str, str] = {}
     for stall in claims.certain:
-        remedy = next((each for each in _best(case, stall.name) if each.text not in found), None)
+        remedy = next((each for each in _rank_remedies(case, stall.name) if each.text not in found), None)
         if remedy is not None:
-            found[remedy.text] = f"Against {stall.name}: {_lower(_sentence(case, remedy))}"
+            found[remedy.text] = f"Against {stall.name}: {_lower(_remedy_sentence(case, remedy))}"
     return tuple(found.values())[:MAX_STEPS]
 
 
@@ -162,7 +166,8 @@ def _if_open(case: Case, claims: Claims) -> tuple[str, ...]:
         place = None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
         where = "" if place is None else f", waited for at {place.where}"
         found += [
-            f"If it is {stall.name}{where}: {_lower(_sentence(case, each))}" for each in _best(case, stall.name)[:1]
+            f"If it is {stall.name}{where}: {_lower(_remedy_sentence(case, each))}"
+            for each in _rank_remedies(case, stall.name)[:1]
         ]
     return tuple(found)
 
@@ -171,11 +176,14 @@ def _first_of_rows(case: Case, rows: Iterable[RunRow]) -> tuple[str, ...]:
     """The most valuable remedy of each row between steps."""
     found = []
     for row in rows:
-        found += [f"Against {row.name}: {_lower(_sentence(case, remedy))}" for remedy in _best(case, row.name)[:1]]
+        found += [
+            f"Against {row.name}: {_lower(_remedy_sentence(case, remedy))}"
+            for remedy in _rank_remedies(case, row.name)[:1]
+        ]
     return tuple(found)
 
 
-def _best(case: Case, name: str) -> list[Remedy]:
+def _rank_remedies(case: Case, name: str) -> list[Remedy]:
     """What is to be tried first, then by what they save; unknown gains keep their order.
 
     What is known to save nothing is not advised.
@@ -185,7 +193,7 @@ def _best(case: Case, name: str) -> list[Remedy]:
     return sorted(useful, key=lambda remedy: (not remedy.first, -(remedy.saves or 0.0)))
 
 
-def _sentence(case: Case, remedy: Remedy) -> str:
+def _remedy_sentence(case: Case, remedy: Remedy) -> str:
     saves = remedy.saves or 0.0
     cost = f" {_upper(remedy.cost)}." if remedy.cost else ""
     if remedy.knob:
@@ -198,7 +206,7 @@ def _sentence(case: Case, remedy: Remedy) -> str:
         return f"{remedy.text}; saves about {format_seconds(saves)} a step ({share:.0%} of an epoch).{cost}"
     samples = case.breakdown.samples_per_step
     many = f" for every {samples:.0f} samples" if samples else " for as many samples"
-    gain = figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
+    gain = make_figures(case.breakdown.stalls).part(saves, many if remedy.per_sample else " a step")
     return f"{remedy.text}; saves about {gain}.{cost}"
 
 
@@ -250,8 +258,8 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
         stalls=stalls,
         open=claims.open,
         budget_seconds=budget,
-        text=" ".join((text, *_between_steps(case, claims))),
-        next_steps=actions(case, claims, budget),
+        text=" ".join((text, *_largest_row_sentence(case, claims))),
+        next_steps=list_actions(case, claims, budget),
     )
 
 
@@ -275,7 +283,7 @@ def _run_text(case: Case, claims: Claims) -> str:
     return text if len(claims.rows) == 1 else f"{text} {_WHICH}"
 
 
-def _between_steps(case: Case, claims: Claims) -> tuple[str, ...]:
+def _largest_row_sentence(case: Case, claims: Claims) -> tuple[str, ...]:
     """Of an epoch that is more than steps: the largest row that the verdict does not name, if it matters."""
     run, others = case.breakdown.run, _other_rows(case, claims)
     if run is None or not others:
@@ -294,7 +302,9 @@ def _other_rows(case: Case, claims: Claims) -> list[RunRow]:
     run, named = case.breakdown.run, claims.rows if claims.kind == "run" else ()
     if run is None:
         return []
-    others = [row for row in run.rows if row.between and row not in named and (row.share or 0.0) >= SMALL_SHARE]
+    others = [
+        row for row in run.rows if row.is_between_steps and row not in named and (row.share or 0.0) >= SMALL_SHARE
+    ]
     return sorted(others, key=lambda row: -row.seconds)
 
 
@@ -306,15 +316,15 @@ def _estimate_text(case: Case) -> str:
     wait, names = (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
     if wait is None or case.breakdown.by_waits:
         return text
-    difference = f"{figures(case.breakdown.stalls).time(*names)} a step for {listed(names)}"
+    difference = f"{make_figures(case.breakdown.stalls).time(*names)} a step for {join_names(names)}"
     return f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
 
 
 def _stalls_text(case: Case, claims: Claims) -> str:
     """Of the stall that dominates, or of several that tie; and of others that may be larger."""
-    written, leading = figures(case.breakdown.stalls), claims.certain
+    written, leading = make_figures(case.breakdown.stalls), claims.certain
     if claims.kind == "stall":
-        (stall, *_), why, compute = leading, reason(case, leading[0].name), _mostly_compute(case, claims)
+        (stall, *_), why, compute = leading, why_stall(case, leading[0].name), _mostly_compute(case, claims)
         text = f"The {stall.name} stall takes {written.quantity(stall.name)} of every {written.step} step"
         if compute:
             text = f"{compute} The largest stall is {stall.name}, {written.quantity(stall.name)}"
@@ -331,13 +341,13 @@ def _stalls_text(case: Case, claims: Claims) -> str:
             text += f" Removing it leaves a{further} {hidden.appears} stall of "
             text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
     else:
-        names = listed([stall.name for stall in leading])
-        times = listed([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in leading])
+        names = join_names([stall.name for stall in leading])
+        times = join_names([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in leading])
         compute = _mostly_compute(case, claims)
         whole = "" if compute else f" of every {written.step} step"
         text = f"{compute} The {names} stalls take {times}{whole}; which is the largest is not known yet.".lstrip()
         for stall in leading:
-            why = reason(case, stall.name)
+            why = why_stall(case, stall.name)
             text += f" {stall.name.capitalize()}: {why}." if why else ""
     if case.breakdown.is_other_job and case.breakdown.as_typed is not None:
         text += f" {other_job(case.breakdown.as_typed)}"
@@ -347,22 +357,24 @@ def _stalls_text(case: Case, claims: Claims) -> str:
 
 def _mostly_compute(case: Case, claims: Claims) -> str:
     """A sentence where compute is certainly half of the step at least, and nothing but compute; else empty."""
-    breakdown, written = case.breakdown, figures(case.breakdown.stalls)
+    breakdown, written = case.breakdown, make_figures(case.breakdown.stalls)
     compute, largest = breakdown.stall("compute"), max(stall.seconds for stall in breakdown.stalls)
-    if compute is None or compute.seconds < largest or _takes_all(breakdown) or claims.hidden:
+    if compute is None or compute.seconds < largest or _takes_all(breakdown) or claims.hidden_stalls:
         return ""
     if (compute.low or 0.0) < breakdown.step_seconds / 2:
         return ""
     alone = None if breakdown.run is None else breakdown.run.row("compute")
     if alone is not None and alone.seconds < breakdown.step_seconds / 2:  # most of it is the script's own code
         return ""
-    return f"Compute is most of every {written.step} step: {_compute(breakdown)} ({_compute_share(breakdown)})."
+    return (
+        f"Compute is most of every {written.step} step: {_compute_sentence(breakdown)} ({_compute_share(breakdown)})."
+    )
 
 
 def _undecided_text(case: Case, claims: Claims) -> str:
     if claims.other_job and case.breakdown.as_typed is not None:
         return f"Cannot tell: what was measured is not the job as it runs. {other_job(case.breakdown.as_typed)}"
-    written, parts = figures(case.breakdown.stalls), []
+    written, parts = make_figures(case.breakdown.stalls), []
     if claims.noisy:
         arm = max(each for each in (case.breakdown.step.half_width, *_arms(case.breakdown)) if each is not None)
         return (
@@ -371,7 +383,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         )
     if claims.rivals and not claims.open:
         names = list(dict.fromkeys(row.name for row in claims.rows))
-        parts.append(f"Cannot tell yet what takes most of an epoch: {listed(names)}.")
+        parts.append(f"Cannot tell yet what takes most of an epoch: {join_names(names)}.")
     compute = _mostly_compute(case, claims)
     if claims.open:
         what = (
@@ -385,7 +397,7 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         dispute = case.breakdown.disputed(stall.name)
         assert dispute is not None
         parts.append(
-            f"Cannot tell yet how large {listed(dispute.stalls)} {'is' if len(dispute.stalls) == 1 else 'are'}: "
+            f"Cannot tell yet how large {join_names(dispute.stalls)} {'is' if len(dispute.stalls) == 1 else 'are'}: "
             f"{format_seconds(dispute.difference)} of a step of {written.step} by difference, "
             f"{format_seconds(dispute.waited)} waited for the loader; {dispute.why}."
         )
@@ -393,19 +405,19 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         f"Certain is {stall.name}: {written.quantity(stall.name)} ({written.share(stall.name)})."
         for stall in claims.certain[:1]
     ]
-    if claims.hidden:
-        names = [missing.name for missing in claims.hidden]
+    if claims.hidden_stalls:
+        names = [missing.name for missing in claims.hidden_stalls]
         share = "all" if _takes_all(case.breakdown) else written.share("compute")
         parts.append(
             f"Cannot tell what limits the devices: compute ({share} of the step) contains "
-            f"{listed(names)}, which {'was' if len(names) == 1 else 'were'} not measured."
+            f"{join_names(names)}, which {'was' if len(names) == 1 else 'were'} not measured."
         )
     return " ".join(parts)
 
 
-def _compute(breakdown: Breakdown) -> str:
+def _compute_sentence(breakdown: Breakdown) -> str:
     """Forward, backward and optimizer alone, where a ledger tells them from the script's own code."""
-    written, row = figures(breakdown.stalls), None if breakdown.run is None else breakdown.run.row("compute")
+    written, row = make_figures(breakdown.stalls), None if breakdown.run is None else breakdown.run.row("compute")
     if row is None or row.time is None:
         return written.quantity("compute")
     spread = "" if row.time.low is None else f" {plus_minus(row.time, written.scale)}"
@@ -415,7 +427,9 @@ def _compute(breakdown: Breakdown) -> str:
 def _compute_share(breakdown: Breakdown) -> str:
     row = None if breakdown.run is None else breakdown.run.row("compute")
     return (
-        figures(breakdown.stalls).share("compute") if row is None else f"{row.seconds / breakdown.step_seconds:.1%}"
+        make_figures(breakdown.stalls).share("compute")
+        if row is None
+        else f"{row.seconds / breakdown.step_seconds:.1%}"
     )
 
 
@@ -428,20 +442,20 @@ def _takes_all(breakdown: Breakdown) -> bool:
     return breakdown.seconds("compute") > breakdown.step_seconds
 
 
-def _upper_ends(written: Figures, stalls: Sequence[Stall]) -> str:
+def _upper_ends(written: StepFigures, stalls: Sequence[Stall]) -> str:
     """``"prep may take up to 34.1 ms (26%) and fetch up to 9.03 ms (7%)"``"""
     found: list[str] = []
     for stall in stalls:
         high = stall.high or 0.0  # an interval may reach beyond the step, which its stall cannot
         most = written.part(high) if high < written.step_seconds else "the whole step"
         found.append(f"{stall.name} {'' if found else 'may take '}up to {most}")
-    return listed(found)
+    return join_names(found)
 
 
 def _compute_text(breakdown: Breakdown, claims: Claims, alone: bool) -> str:
     """``alone``: nothing between steps matters, either."""
-    written = figures(breakdown.stalls)
-    text = f"Compute takes {_compute(breakdown)} of every {written.step} step ({_compute_share(breakdown)})"
+    written = make_figures(breakdown.stalls)
+    text = f"Compute takes {_compute_sentence(breakdown)} of every {written.step} step ({_compute_share(breakdown)})"
     if _takes_all(breakdown):
         text = f"Compute takes all of every {written.step} step"
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
@@ -457,7 +471,11 @@ def _compute_text(breakdown: Breakdown, claims: Claims, alone: bool) -> str:
     shares = [missing.share_at_most for missing in claims.unknown if missing.small and missing.share_at_most]
     if shares:
         found.append(f"what no loader prepares takes at most {max(shares):.1%}")
-    return text + (f": {listed(found)}." if found else ".") + (f" Unknown: {listed(unknown)}." if unknown else "")
+    return (
+        text
+        + (f": {join_names(found)}." if found else ".")
+        + (f" Unknown: {join_names(unknown)}." if unknown else "")
+    )
 
 
 # Advice on a probe

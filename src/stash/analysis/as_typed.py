@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from stash.analysis.disturbance import Undisturbed
-from stash.analysis.epoch_starts import without_epoch_starts
+from stash.analysis.epoch_starts import level_epoch_starts
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, UNTOUCHED, rung
 from stash.core.records.base import Record
@@ -155,12 +155,12 @@ def lost_share(profile: Profile, calm: Undisturbed) -> float:
     return max(0.0, 1 - without / with_others) if with_others else 0.0
 
 
-def as_typed(
+def compare_first_steps(
     profile: Profile, calm: Undisturbed, steps: Mapping[str, Interval], rounds: Sequence[int]
 ) -> AsTyped | None:
     """The first steps against the whole ``steps`` by rung, of these rounds; ``None`` if they cannot be compared."""
-    profile = without_epoch_starts(profile)
-    calm = calm._replace(profile=without_epoch_starts(calm.profile))
+    profile = level_epoch_starts(profile)
+    calm = calm._replace(profile=level_epoch_starts(calm.profile))
     reading = {name: step for name, step in steps.items() if rung(name).reads_data}
     against = reading or dict(list(steps.items())[-1:])
     first = first_steps(profile, calm)

@@ -11,7 +11,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from stash.analysis.as_typed import AsTyped, as_typed, is_explained, is_other_job, lost_share
+from stash.analysis.as_typed import AsTyped, compare_first_steps, is_explained, is_other_job, lost_share
 from stash.analysis.breakdown import (
     Breakdown,
     Dispute,
@@ -23,13 +23,19 @@ from stash.analysis.breakdown import (
     ranks_per_node,
 )
 from stash.analysis.bubble import Seen
-from stash.analysis.disturbance import Disturbance, Undisturbed, disturbance, own_delays, undisturbed
+from stash.analysis.disturbance import Disturbance, Undisturbed, estimate_disturbance, own_delays, remove_disturbance
 from stash.analysis.host_lead import host_lead
 from stash.analysis.run_account import RunAccount, account_for_run
-from stash.analysis.second_opinions import communication, disputes, rates, surfacing, waits
+from stash.analysis.second_opinions import (
+    find_disputes,
+    find_surfacing,
+    measure_communication,
+    measure_waits,
+    paper_rates,
+)
 from stash.analysis.seen import seen_stalls
-from stash.analysis.stability import stability
-from stash.analysis.step_figures import figures
+from stash.analysis.stability import check_stability
+from stash.analysis.step_figures import make_figures
 from stash.analysis.step_times import StepTimes, count_samples, find_straggler, incomplete_rounds, step_matrix
 from stash.analysis.uncertainty import launch_error, whole_stall
 from stash.core.errors import ArtefactError, StashError
@@ -37,7 +43,7 @@ from stash.core.intervals import Interval
 from stash.core.levels import Matrix, level
 from stash.core.records.profile import Profile
 from stash.core.rounds import estimate
-from stash.core.units import format_seconds, pace
+from stash.core.units import format_pace, format_seconds
 
 
 def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | None = None) -> Breakdown:
@@ -50,20 +56,20 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     """
     named = source or f"the profile of {profile.workload.name!r}"
     _refuse_damaged(profile, named)
-    calm = calm or undisturbed(profile)
+    calm = calm or remove_disturbance(profile)
     measured, profile = profile, calm.profile
     kept = step_matrix(profile)
     if not kept.rounds:
         raise StashError(f"{named} has no complete round: {_incomplete(profile, kept.rungs)}")
     found = seen_stalls(profile, kept)
     seen, matrix = (None, kept.matrix) if found is None else found
-    disturbed = disturbance(measured, calm, kept.rungs, kept.rounds)
-    stalls, seconds, step = _divided(profile, matrix, kept, seen, disturbed)
+    disturbed = estimate_disturbance(measured, calm, kept.rungs, kept.rounds)
+    stalls, seconds, step = _divide_step(profile, matrix, kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
-    speeds, waited = rates(profile, kept, samples), waits(profile, kept)
-    disputed = disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds))
+    speeds, waited = paper_rates(profile, kept, samples), measure_waits(profile, kept)
+    disputed = find_disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds))
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
-    typed = as_typed(measured, calm, levels, kept.rounds)
+    typed = compare_first_steps(measured, calm, levels, kept.rounds)
     run = account_for_run(
         measured,
         {stall.name: stall.time for stall in stalls},
@@ -91,13 +97,13 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         seen=seen,
         skipped=missing_stalls(profile, kept.rungs, seen),
         paper=paper,
-        stability=stability(profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)),
+        stability=check_stability(profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)),
         rates=speeds,
-        communication=communication(profile, kept, stalls),
+        communication=measure_communication(profile, kept, stalls),
         slow_rank=None if slow is None else slow.record,
         by_waits=kept.by_waits,
         disputes=disputed,
-        surfacing=surfacing(kept.rungs, stalls, speeds, in_step),
+        surfacing=find_surfacing(kept.rungs, stalls, speeds, in_step),
         host_lead=host_lead(profile, kept.rungs[0]),
         startup_seconds=sum(startups) if startups else None,
         as_typed=typed,
@@ -115,7 +121,7 @@ def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequ
     return None if is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls}) else typed
 
 
-def _divided(
+def _divide_step(
     profile: Profile,
     matrix: Matrix,
     kept: StepTimes,
@@ -136,7 +142,7 @@ def _divided(
         for name, time in zip(all_stalls(kept.rungs, seen), entries, strict=True)
     )
     doubt = math.hypot(launch_error(seconds), disturbed.doubt if disturbed is not None else 0.0)
-    return stalls, seconds, step.widened(doubt)
+    return stalls, seconds, step.add_error(doubt)
 
 
 def _incomplete(profile: Profile, rungs: Sequence[str]) -> str:
@@ -199,7 +205,7 @@ def _remarks(
     ]
     prep = next((stall for stall in stalls if stall.name == "prep"), None)
     if prep is not None and prep.significant and speeds.device and speeds.prep and speeds.prep >= speeds.device:
-        faster, slower = f"{pace(speeds.prep)} samples/s", pace(speeds.device)
+        faster, slower = f"{format_pace(speeds.prep)} samples/s", format_pace(speeds.device)
         why = "side by side, loading and training slow each other down"
         if profile.workload.loaders and profile.workload.loaders[0].workers == 0:
             why = "without workers nothing is prepared while a step trains"
@@ -229,7 +235,7 @@ def _remarks(
 
 def _negative(stalls: tuple[Stall, ...]) -> str:
     """A stall below zero, and with it shares beyond the whole; empty without one."""
-    written = figures(stalls)
+    written = make_figures(stalls)
     below = [stall for stall in stalls if written.times[stall.name] < 0]
     if not below:
         return ""

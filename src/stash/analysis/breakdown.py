@@ -246,7 +246,7 @@ class Communication(Record):
         return min(self.total_seconds, self.total_seconds - self.exposed_seconds)
 
     @property
-    def slowed(self) -> bool:
+    def is_slowed(self) -> bool:
         """Whether steps certainly wait longer for the exchange than it takes by itself."""
         if self.exposed_low is None or self.total_seconds is None:
             return False

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stash.analysis.pipeline_schedule import Action, actions, end_times
+from stash.analysis.pipeline_schedule import Action, end_times, parse_order
 from stash.core.records.base import Record
 from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import Profile
@@ -117,9 +117,9 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
     Means over ranks and the rounds whose passes are known; ``None`` if no round's are, of all stages.
     """
     found = []
-    for pipeline in pipelines(_joined(rows), stages):
+    for pipeline in group_pipelines(_join_rounds(rows), stages):
         ranks = _ranks(pipeline)
-        even, real = _idle(_evened(ranks)), _idle(ranks)
+        even, real = _idle_seconds(_even_passes(ranks)), _idle_seconds(ranks)
         if even is not None and real is not None:
             found.append((even, real))
     if not found:
@@ -127,7 +127,7 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
     return sum(even for even, _ in found) / len(found), sum(real for _, real in found) / len(found)
 
 
-def _joined(rows: Sequence[StagePasses]) -> list[StagePasses]:
+def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
     """One row for each rank, with the steps of all rounds that every rank has some of, as many as all have."""
     rounds = {number: [row for row in rows if row.round == number] for number in {row.round for row in rows}}
     everyone = {row.rank for row in rows}
@@ -145,14 +145,14 @@ def _joined(rows: Sequence[StagePasses]) -> list[StagePasses]:
     return list(joined.values())
 
 
-def pipelines(rows: Sequence[StagePasses], stages: int | None = None) -> list[list[StagePasses]]:
+def group_pipelines(rows: Sequence[StagePasses], stages: int | None = None) -> list[list[StagePasses]]:
     """Ranks that hold one pipeline together: of those with the same stages each belongs to one, in their order.
 
     None if rows of a stage are missing; ``stages`` is how many there are, if that is known.
     """
     by_stages: dict[tuple[int, ...], list[StagePasses]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: each.rank):
-        by_stages[tuple(sorted({stage for stage, _, _ in actions(" ".join(row.passes))}))].append(row)
+        by_stages[tuple(sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))}))].append(row)
     held = sorted(stage for stages in by_stages for stage in stages)
     if held != list(range(len(held) if stages is None else stages)):
         return []
@@ -165,7 +165,7 @@ def stage_times(profile: Profile, rung: str) -> tuple[float, ...]:
     for row in profile.passes:
         if row.rung != rung:
             continue
-        passes, took = actions(" ".join(row.passes)), defaultdict[int, float](float)
+        passes, took = parse_order(" ".join(row.passes)), defaultdict[int, float](float)
         for (stage, _, _), seconds in zip(itertools.cycle([*passes, (-1, _REST, 0)]), row.seconds, strict=False):
             took[stage] += seconds
         for stage in {stage for stage, _, _ in passes}:
@@ -173,7 +173,7 @@ def stage_times(profile: Profile, rung: str) -> tuple[float, ...]:
     return tuple(sum(sums[stage]) / len(sums[stage]) for stage in sorted(sums))
 
 
-def bubble(profile: Profile, rung: str, waited: float, longer: float = 1.0) -> Bubble | None:
+def estimate_bubble(profile: Profile, rung: str, waited: float, longer: float = 1.0) -> Bubble | None:
     """Of the steps under ``rung``, in which ranks ``waited`` for other stages on average; ``None`` if unknown.
 
     ``longer``: times the passes that are known, of which they were.
@@ -204,7 +204,7 @@ def _ranks(pipeline: Sequence[StagePasses]) -> list[_Steps]:
 
 def _steps(row: StagePasses) -> _Steps:
     """Microbatches of later steps are numbered on."""
-    passes = actions(" ".join(row.passes))
+    passes = parse_order(" ".join(row.passes))
     count = 1 + max((batch for _, _, batch in passes), default=0)
     steps = len(row.seconds) // len(row.passes)
     orders = [
@@ -215,7 +215,7 @@ def _steps(row: StagePasses) -> _Steps:
     return _Steps(orders, list(row.seconds[: steps * len(row.passes)]), len(row.passes), count)
 
 
-def _evened(ranks: Sequence[_Steps]) -> list[_Steps]:
+def _even_passes(ranks: Sequence[_Steps]) -> list[_Steps]:
     """With passes of a kind that take equally long everywhere, on average as long as they do."""
     by_kind: dict[str, list[float]] = defaultdict(list)
     for rank in ranks:
@@ -225,7 +225,7 @@ def _evened(ranks: Sequence[_Steps]) -> list[_Steps]:
     return [rank._replace(seconds=[mean[kind] for _, kind, _ in rank.orders]) for rank in ranks]
 
 
-def _idle(ranks: Sequence[_Steps]) -> float | None:
+def _idle_seconds(ranks: Sequence[_Steps]) -> float | None:
     """Seconds of a step, mean over ranks; of all steps but the first, which none goes before."""
     ends = end_times([rank.orders for rank in ranks], [rank.seconds for rank in ranks])
     if ends is None:

@@ -17,8 +17,8 @@ from stash.analysis.breakdown import Breakdown
 from stash.analysis.step_times import rungs_run, step_matrix
 from stash.analysis.uncertainty import launch_error
 from stash.core.errors import UserError
-from stash.core.formatting import listed
-from stash.core.intervals import NORMAL, Interval, change, together
+from stash.core.formatting import join_names
+from stash.core.intervals import NORMAL, Interval, pool_runs, subtract_runs
 from stash.core.ladder import NOTHING_READ, STALLS, rung
 from stash.core.levels import level
 from stash.core.records.base import Record
@@ -81,11 +81,11 @@ def compare(
     sides = (before, after)
     has = [[name for name in STALLS if all(run.stall(name) is not None for run in side)] for side in sides]
     common = [name for name in has[0] if name in has[1]]
-    both = [name for name in common if len({_contents(name, run) for run in (*before, *after)}) == 1]
+    both = [name for name in common if len({_contained_stalls(name, run) for run in (*before, *after)}) == 1]
     rates = [RATE] if all(run.samples_per_second is not None for side in sides for run in side) else []
     lines = []
     for name in (*both, STEP, *rates):
-        first, second = (measured(name, side, per_sample) for side in sides)
+        first, second = (estimate_figure(name, side, per_sample) for side in sides)
         between = changed_by(name, before, after, alike=alike, per_sample=per_sample)
         lines.append(Difference(name=name, before=first, after=second, change=between))
     return RunComparison(
@@ -97,19 +97,19 @@ def compare(
     )
 
 
-def _contents(name: str, run: Breakdown) -> frozenset[str]:
+def _contained_stalls(name: str, run: Breakdown) -> frozenset[str]:
     """What a stall of a run holds: itself, and what was not measured apart from it."""
     return frozenset({name, *(each.name for each in run.skipped if each.possible and each.contained_in == name)})
 
 
-def measured(name: str, runs: Sequence[Breakdown], per_sample: bool = False) -> Interval:
+def estimate_figure(name: str, runs: Sequence[Breakdown], per_sample: bool = False) -> Interval:
     """A stall, the step or the rate of one side: of one run what that says of itself, of several their mean."""
     if len(runs) == 1:
-        return _of(name, runs[0]).scaled(_share(name, runs[0], per_sample))
-    return _repeatable(name, runs, per_sample).widened(_common(name, runs, per_sample))
+        return _run_figure(name, runs[0]).scale(_sample_share(name, runs[0], per_sample))
+    return _mean_of_runs(name, runs, per_sample).add_error(_common_error(name, runs, per_sample))
 
 
-def _share(name: str, run: Breakdown, per_sample: bool) -> float:
+def _sample_share(name: str, run: Breakdown, per_sample: bool) -> float:
     """Of a step's times, what one sample takes of them; 1 where steps are compared."""
     if not per_sample or name == RATE:
         return 1.0
@@ -130,41 +130,45 @@ def changed_by(
     What the method adds to a stall it adds on both sides, where these are ``alike`` and were estimated in one way:
     only the difference of its errors is left in a change. Otherwise neither error tells anything of the other.
     """
-    found = change(_repeatable(name, before, per_sample).scaled(factor), _repeatable(name, after, per_sample))
-    errors = factor * _common(name, before, per_sample), _common(name, after, per_sample)
+    found = subtract_runs(
+        _mean_of_runs(name, before, per_sample).scale(factor), _mean_of_runs(name, after, per_sample)
+    )
+    errors = factor * _common_error(name, before, per_sample), _common_error(name, after, per_sample)
     one_way = len({(run.by_waits, run.seen is None) for run in (*before, *after)}) == 1
-    return found.widened(abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors))
+    return found.add_error(abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors))
 
 
-def _repeatable(name: str, runs: Sequence[Breakdown], per_sample: bool) -> Interval:
+def _mean_of_runs(name: str, runs: Sequence[Breakdown], per_sample: bool) -> Interval:
     """The mean over the runs of a side, with what another launch would measure otherwise."""
-    shares = [_share(name, run, per_sample) for run in runs]
-    spreads = [launch_error(_of(RATE if name == RATE else STEP, run).value) for run in runs]
+    shares = [_sample_share(name, run, per_sample) for run in runs]
+    spreads = [launch_error(_run_figure(RATE if name == RATE else STEP, run).value) for run in runs]
     rounds = [
-        _noise_of(name, run, launch).scaled(share) for run, launch, share in zip(runs, spreads, shares, strict=True)
+        _noise_of(name, run, launch).scale(share) for run, launch, share in zip(runs, spreads, shares, strict=True)
     ]
     spread = sum(launch * share for launch, share in zip(spreads, shares, strict=True)) / len(runs)
-    return together(rounds, spread / NORMAL)
+    return pool_runs(rounds, spread / NORMAL)
 
 
 def _noise_of(name: str, run: Breakdown, launch: float) -> Interval:
     """What the rounds of one run tell by themselves."""
-    whole, stall = _of(name, run), run.stall(name)
+    whole, stall = _run_figure(name, run), run.stall(name)
     if stall is None:
-        return whole.narrowed(launch)
+        return whole.remove_error(launch)
     arm = stall.parts.noise
-    return Interval(value=whole.value) if arm is None else Interval(value=whole.value).within(arm)
+    return Interval(value=whole.value) if arm is None else Interval(value=whole.value).symmetric(arm)
 
 
-def _common(name: str, runs: Sequence[Breakdown], per_sample: bool) -> float:
+def _common_error(name: str, runs: Sequence[Breakdown], per_sample: bool) -> float:
     """Half-width of what all runs of a side are off by together."""
     parts = [
-        stall.parts.common * _share(name, run, per_sample) for run in runs if (stall := run.stall(name)) is not None
+        stall.parts.common * _sample_share(name, run, per_sample)
+        for run in runs
+        if (stall := run.stall(name)) is not None
     ]
     return sum(parts) / len(parts) if parts else 0.0
 
 
-def _of(name: str, run: Breakdown) -> Interval:
+def _run_figure(name: str, run: Breakdown) -> Interval:
     if name == STEP:
         return run.step
     if name == RATE:  # from the step's interval, whose ends change places
@@ -212,7 +216,7 @@ def unlike_conditions(before: Sequence[Profile], after: Sequence[Profile]) -> tu
     return _differing(_conditions, before, after)
 
 
-def changed(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
+def find_changed_facts(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
     """Facts that differ between runs of one job: the likely causes of a difference."""
     return (*unlike_conditions(before, after), *_differing(_circumstances, before, after))
 
@@ -240,13 +244,13 @@ def comparable_sides(before: Mapping[str, Profile], after: Mapping[str, Profile]
     unlike_sizes = len({_step_size(profile) for side in runs for profile in side}) > 1
     if unlike_sizes and any(run.samples_per_step is None for run in (*first, *second)):
         if not anyway:
-            raise UserError(_uncounted(unlike_conditions(*runs)), code="different_jobs")
+            raise UserError(_why_uncounted(unlike_conditions(*runs)), code="different_jobs")
         unlike_sizes = False
     return Sides(first, second, set_up_alike(*runs), unlike_sizes)
 
 
-def _uncounted(facts: Sequence[DifferingFact]) -> str:
-    differs = listed([fact.text for fact in facts]) or "batches per step"
+def _why_uncounted(facts: Sequence[DifferingFact]) -> str:
+    differs = join_names([fact.text for fact in facts]) or "batches per step"
     return (
         f"the steps differ in size ({differs}), so they are compared per sample, and a profile does not say how many "
         "samples a step has; profile again with a loader that Stash sees, or compare the steps with --force"
@@ -281,11 +285,11 @@ def up_to_common_rung(before: Sequence[Profile], after: Sequence[Profile]) -> tu
     excess = unread - shared
     if not excess:
         return list(before), list(after)
-    first, second = ([_without_rungs(profile, excess) for profile in side] for side in (before, after))
+    first, second = ([_drop_rungs(profile, excess) for profile in side] for side in (before, after))
     return first, second
 
 
-def _without_rungs(profile: Profile, names: Set[str]) -> Profile:
+def _drop_rungs(profile: Profile, names: Set[str]) -> Profile:
     blocks = tuple(block for block in profile.blocks if block.rung not in names)
     asked = tuple(name for name in profile.settings.rungs if name not in names)
     settings = profile.settings.model_copy(update={"rungs": asked})
@@ -338,7 +342,7 @@ def _circumstances(profile: Profile) -> dict[str, str]:
         described = (host.hostname, _text(host.cpu), _text(host.cores), kinds, _text(host.kernel))
         for values, value in zip(machines.values(), described, strict=True):
             values.append(value)
-    facts |= {name: listed(list(dict.fromkeys(values)) or [NOT_RECORDED]) for name, values in machines.items()}
+    facts |= {name: join_names(list(dict.fromkeys(values)) or [NOT_RECORDED]) for name, values in machines.items()}
     return {**facts, "Stash": profile.stash_version, **dict(sorted(profile.software.items()))}
 
 
@@ -373,11 +377,11 @@ def network_stall(one: Sequence[Profile], other: Sequence[Profile]) -> Interval 
     ``None`` unless as many ranks are on one node on one side and on several on the other, or where a profile has no
     such steps; without ends where those of a step are unknown.
     """
-    one, other = (one, other) if _on_one_node(one) else (other, one)
+    one, other = (one, other) if _is_on_one_node(one) else (other, one)
     ranks = {run.world_size for run in (*one, *other)}
-    if len(ranks) > 1 or not _on_one_node(one) or any(run.nodes == 1 for run in other):
+    if len(ranks) > 1 or not _is_on_one_node(one) or any(run.nodes == 1 for run in other):
         return None
-    alone, apart = _replayed(one), _replayed(other)
+    alone, apart = _replayed_step(one), _replayed_step(other)
     if alone is None or apart is None:
         return None
     ratio = apart.value / alone.value
@@ -390,11 +394,11 @@ def network_stall(one: Sequence[Profile], other: Sequence[Profile]) -> Interval 
     return Interval(value=ratio - 1, low=ratio * math.exp(-below) - 1, high=ratio * math.exp(above) - 1)
 
 
-def _on_one_node(runs: Sequence[Profile]) -> bool:
+def _is_on_one_node(runs: Sequence[Profile]) -> bool:
     return all(run.nodes == 1 for run in runs)
 
 
-def _replayed(runs: Sequence[Profile]) -> Interval | None:
+def _replayed_step(runs: Sequence[Profile]) -> Interval | None:
     """The step on replayed batches, with all exchange."""
     found = []
     for run in runs:
@@ -402,4 +406,4 @@ def _replayed(runs: Sequence[Profile]) -> Interval | None:
         if times.top_replay != ("cluster" if run.nodes > 1 else "node"):
             return None
         found.append(level(times.matrix, times.rungs.index(times.top_replay)))
-    return together(found, launch_error(sum(each.value for each in found) / len(found)) / NORMAL)
+    return pool_runs(found, launch_error(sum(each.value for each in found) / len(found)) / NORMAL)

@@ -48,39 +48,44 @@ class Undisturbed(NamedTuple):
     """What was subtracted, by rank; nothing of blocks whose delays are unknown."""
 
 
-def undisturbed(profile: Profile) -> Undisturbed:
+def remove_disturbance(profile: Profile) -> Undisturbed:
     """``profile`` without what strangers cost; blocks whose delays are unknown are left as they were."""
     together: dict[tuple[int, str, int], list[int]] = defaultdict(list)
     for place, block in enumerate(profile.blocks):
         if block.step_delays and len(block.step_delays) == len(block.step_seconds) == block.steps:
             together[block.round, block.rung, block.steps].append(place)
-    blocks, lost, job = list(profile.blocks), defaultdict[BlockKey, dict[int, Lost]](dict), JobCores.of(profile)
+    blocks, lost, job = (
+        list(profile.blocks),
+        defaultdict[BlockKey, dict[int, Lost]](dict),
+        JobCores.read_profile(profile),
+    )
     for (number, name, _), places in together.items():
         if name not in RUNGS:
             continue
         own = [blocks[place] for place in places]
-        subtracted = RankDelays.of(own, job).by_strangers()
+        subtracted = RankDelays.read_blocks(own, job).strangers_costs()
         for place, block, cost in zip(places, own, subtracted, strict=True):
             lost[number, name][block.rank] = Lost(float(cost.seconds.sum()) / block.steps, cost.doubt)
-            blocks[place] = _without(block, cost)
+            blocks[place] = _subtract_cost(block, cost)
     return Undisturbed(profile.model_copy(update={"blocks": tuple(blocks)}) if lost else profile, lost)
 
 
 class Calming:
-    """``undisturbed`` of a measurement under way: a large job's earlier rounds are not worked out in every round."""
+    """``remove_disturbance`` of a measurement under way: a large job's earlier rounds are not worked out in every
+    round."""
 
     def __init__(self) -> None:
         self._seen: tuple[Block, ...] = ()
         self._blocks: tuple[Block, ...] = ()
         self._lost: dict[BlockKey, Mapping[int, Lost]] = {}
 
-    def of(self, profile: Profile) -> Undisturbed:
+    def calm_profile(self, profile: Profile) -> Undisturbed:
         """The same as ``undisturbed(profile)``; what is kept are the rounds before the newest one."""
         blocks = profile.blocks
         if blocks[: len(self._seen)] != self._seen:  # a rung was left out
             self._seen, self._blocks, self._lost = (), (), {}
         kept = len(self._seen)
-        fresh = undisturbed(profile.model_copy(update={"blocks": blocks[kept:]}))
+        fresh = remove_disturbance(profile.model_copy(update={"blocks": blocks[kept:]}))
         calm, lost = self._blocks + fresh.profile.blocks, {**self._lost, **fresh.lost}
         newest = max((block.round for block in blocks), default=0)
         while kept < len(blocks) and blocks[kept].round < newest:
@@ -90,7 +95,7 @@ class Calming:
         return Undisturbed(profile.model_copy(update={"blocks": calm}), lost)
 
 
-def without_delays(profile: Profile) -> Profile:
+def drop_delays(profile: Profile) -> Profile:
     """``profile`` without its delays: nothing is known any more of what strangers cost."""
     return profile.model_copy(update={"blocks": tuple(replace(block, step_delays=()) for block in profile.blocks)})
 
@@ -119,7 +124,7 @@ class Disturbance(Record):
         return dict(zip(stall_names(tuple(self.doubts)), both, strict=True))
 
 
-def disturbance(
+def estimate_disturbance(
     profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]
 ) -> Disturbance | None:
     """What was subtracted of the highest of ``rungs`` in these rounds; ``None`` if that is unknown."""
@@ -153,7 +158,7 @@ def own_delays(profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds
     return {name: fmean(found.values()) for name, found in known.items()}
 
 
-def _without(block: Block, cost: StrangersCost) -> Block:
+def _subtract_cost(block: Block, cost: StrangersCost) -> Block:
     """The block with what strangers cost subtracted, and without delays."""
     changes: dict[str, object] = {
         "seconds": block.seconds - float(cost.seconds.sum()),

@@ -26,7 +26,7 @@ def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
     blocks = {block.rank: block for block in profile.blocks if block.rung == UNTOUCHED.name}
     for ledger in profile.ledgers:
         block = blocks.get(ledger.rank)
-        places = {} if block is None else _places(ledger, block)
+        places = {} if block is None else _epoch_start_steps(ledger, block)
         if block is not None and places:
             usual, ends = median(block.step_seconds), occurrences(ledger, EPOCH_END)
             found[ledger.rank] = {
@@ -45,11 +45,11 @@ def occurrences(ledger: RankLedger, name: str) -> dict[int, float]:
     return found
 
 
-def without_epoch_starts(profile: Profile) -> Profile:
+def level_epoch_starts(profile: Profile) -> Profile:
     """The profile, in whose first steps those that begin an epoch take and wait no longer than the median."""
     ledgers = {ledger.rank: ledger for ledger in profile.ledgers}
     blocks = tuple(
-        _usual(block, _places(ledgers[block.rank], block))
+        _level_block(block, _epoch_start_steps(ledgers[block.rank], block))
         if block.rung == UNTOUCHED.name and block.rank in ledgers
         else block
         for block in profile.blocks
@@ -57,7 +57,7 @@ def without_epoch_starts(profile: Profile) -> Profile:
     return profile.model_copy(update={"blocks": blocks})
 
 
-def _places(ledger: RankLedger, block: Block) -> dict[int, int]:
+def _epoch_start_steps(ledger: RankLedger, block: Block) -> dict[int, int]:
     """Which of the block's steps, counted from 0, follow an epoch's start; by the steps taken before."""
     if len(block.step_seconds) != ledger.timed_steps:
         return {}
@@ -66,7 +66,7 @@ def _places(ledger: RankLedger, block: Block) -> dict[int, int]:
     return {at: at - first for at in starts if 0 <= at - first < ledger.timed_steps}
 
 
-def _usual(block: Block, places: Mapping[int, int]) -> Block:
+def _level_block(block: Block, places: Mapping[int, int]) -> Block:
     if not places:
         return block
     found: dict[str, Any] = {}

@@ -11,10 +11,10 @@ import math
 from collections.abc import Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import NOT_RECORDED, RATE, STEP, changed_by, measured, recorded_facts
+from stash.analysis.comparison import NOT_RECORDED, RATE, STEP, changed_by, estimate_figure, recorded_facts
 from stash.core.errors import UnitError, UserError
-from stash.core.formatting import quantity
-from stash.core.intervals import Interval, change
+from stash.core.formatting import format_quantity
+from stash.core.intervals import Interval, subtract_runs
 from stash.core.ladder import STALLS
 from stash.core.records.base import Record
 from stash.core.records.profile import Profile
@@ -54,7 +54,7 @@ class Decision(Record):
     sentence: str
 
 
-def parse(option: str, text: str) -> Limit:
+def parse_limit(option: str, text: str) -> Limit:
     """The limit that ``--max`` or ``--min`` asks for; raises UserError."""
     name, sign, value = (part.strip() for part in text.partition("="))
     names = (STEP, RATE, *PARTS)
@@ -91,10 +91,10 @@ def parse_slower(text: str) -> Tolerance:
     return Tolerance(name=name, fraction=_number(typed, value.removesuffix("%")) / 100, typed=typed)
 
 
-def held(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
+def judge_limit(limit: Limit, runs: Sequence[Breakdown]) -> Decision:
     """Whether runs of one job keep a limit; raises UserError if they do not have what it is about."""
     _refuse_without(limit.name, limit.typed, runs)
-    return decide_limit(limit, measured(limit.name, runs), measured(STEP, runs))
+    return decide_limit(limit, estimate_figure(limit.name, runs), estimate_figure(STEP, runs))
 
 
 def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
@@ -103,12 +103,13 @@ def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
     wanted = f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
     share = ""
     if limit.share:
-        bound, wanted = step.scaled(limit.value), f"{100 * limit.value:g}% of the step"
+        bound, wanted = step.scale(limit.value), f"{100 * limit.value:g}% of the step"
         share = f" ({found.value / step.value:.1%} of the step)"
     return Decision(
         limit=limit.typed,
-        verdict=_verdict(change(bound, found) if limit.at_most else change(found, bound)),
-        sentence=f"{limit.name} is {quantity(found, 'samples/s' if limit.name == RATE else 'seconds')}{share}; "
+        verdict=_verdict(subtract_runs(bound, found) if limit.at_most else subtract_runs(found, bound)),
+        sentence=f"{limit.name} is "
+        f"{format_quantity(found, 'samples/s' if limit.name == RATE else 'seconds')}{share}; "
         f"asked for is {'at most' if limit.at_most else 'at least'} {wanted}",
     )
 
@@ -125,7 +126,7 @@ def not_slower(
     ``alike`` and ``per_sample`` are those of ``compare``. Raises UserError if a side does not have the stall.
     """
     _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
-    first = measured(tolerance.name, before, per_sample)
+    first = estimate_figure(tolerance.name, before, per_sample)
     apart = changed_by(tolerance.name, before, after, alike=alike, per_sample=per_sample)
     beyond = changed_by(tolerance.name, before, after, 1 + tolerance.fraction, alike, per_sample)
     return decide_tolerance(tolerance, first, apart, beyond, per_sample)
@@ -142,12 +143,12 @@ def decide_tolerance(
     return Decision(
         limit=tolerance.typed,
         verdict=_verdict(beyond),
-        sentence=f"{what} changed by {quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
+        sentence=f"{what} changed by {format_quantity(apart, 'seconds')} from {format_seconds(first.value)}{share}; "
         f"asked for is at most {100 * tolerance.fraction:+g}%",
     )
 
 
-def overall(decisions: Sequence[Decision]) -> str:
+def overall_verdict(decisions: Sequence[Decision]) -> str:
     """The verdict over all: one that fails is enough, and one that is undecided keeps the rest from passing."""
     verdicts = {decision.verdict for decision in decisions}
     return next((verdict for verdict in (FAILS, CANNOT_TELL) if verdict in verdicts), PASSES)
@@ -198,7 +199,7 @@ def parse_requirement(text: str) -> Requirement:
     return Requirement(name=name, value=value, typed=f"--require {text}")
 
 
-def required(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
+def check_requirement(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
     """Whether all profiles, by their names, say so; raises UserError if there is no such fact."""
     return decide_requirement(requirement, [recorded_facts(profile) for profile in profiles.values()])
 

@@ -15,7 +15,7 @@ from functools import cache
 from typing import NamedTuple
 
 from stash.analysis.bubble import idle_of
-from stash.analysis.pipeline_schedule import EVEN, actions, end_times, order_of
+from stash.analysis.pipeline_schedule import EVEN, end_times, order_of, parse_order
 from stash.core.records.parallel import PipelineSchedule, StagePasses
 
 
@@ -26,7 +26,7 @@ class StageCost(NamedTuple):
     """Whatever layers it holds."""
     per_layer: float
 
-    def at(self, layers: int) -> float:
+    def seconds_for(self, layers: int) -> float:
         return self.fixed + layers * self.per_layer
 
 
@@ -43,7 +43,7 @@ def stage_costs(seconds: Sequence[float], layers: Sequence[int]) -> tuple[StageC
     return tuple(costs)
 
 
-def balanced(costs: Sequence[StageCost], layers: Sequence[int]) -> tuple[int, ...]:
+def balance_layers(costs: Sequence[StageCost], layers: Sequence[int]) -> tuple[int, ...]:
     """As many layers on stages that cost so, one at least each, so that the slowest is as fast as can be.
 
     Exact, stage by stage: the best for the first s stages and k layers is the least, over what the last of them
@@ -57,7 +57,7 @@ def balanced(costs: Sequence[StageCost], layers: Sequence[int]) -> tuple[int, ..
         options = []
         for own in range(1, left - stages + 2):
             slowest, moved, counts = best(stages - 1, left - own)
-            here = costs[stages - 1].at(own)
+            here = costs[stages - 1].seconds_for(own)
             options.append((max(slowest, here), moved + abs(own - layers[stages - 1]), (*counts, own)))
         return min(options, default=(float("inf"), 0, ()))
 
@@ -82,7 +82,7 @@ def idle_of_stages(seconds: Sequence[float], name: str, microbatches: int) -> fl
     A backward pass takes twice a forward pass, messages no time.
     """
     ranks = len(seconds)
-    orders = [actions(order_of(name, rank, ranks, microbatches)) for rank in range(ranks)]
+    orders = [parse_order(order_of(name, rank, ranks, microbatches)) for rank in range(ranks)]
     took = [
         [each / microbatches * (1 if kind == "F" else 2) / 3 for _, kind, _ in order]
         for each, order in zip(seconds, orders, strict=True)
@@ -97,7 +97,7 @@ def layers_of(rows: Sequence[StagePasses]) -> tuple[int, ...]:
     found: dict[int, int] = {}
     stages = set()
     for row in rows:
-        own = sorted({stage for stage, _, _ in actions(" ".join(row.passes))})
+        own = sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))})
         stages |= set(own)
         if len(own) == len(row.layers):
             found |= dict(zip(own, row.layers, strict=True))
@@ -116,7 +116,7 @@ def idle_changed(
     their mean times before and after, so that how much they vary makes no difference of the two; for schedules in
     ``EVEN`` only.
     """
-    before, scaled = idle_of(rows), [_scaled(row, times or {}) for row in rows]
+    before, scaled = idle_of(rows), [_scale_row(row, times or {}) for row in rows]
     after = idle_of(scaled)
     if before is None or after is None:
         return None
@@ -130,16 +130,16 @@ def idle_changed(
     return None if was is None or would is None else change + would[1] - was[1]
 
 
-def _scaled(row: StagePasses, times: Mapping[int, float]) -> StagePasses:
+def _scale_row(row: StagePasses, times: Mapping[int, float]) -> StagePasses:
     """``rest``, which is no stage's, stays as it is."""
-    stages = [*(stage for stage, _, _ in actions(" ".join(row.passes))), -1]
+    stages = [*(stage for stage, _, _ in parse_order(" ".join(row.passes))), -1]
     seconds = tuple(took * times.get(stages[i % len(stages)], 1.0) for i, took in enumerate(row.seconds))
     return row.model_copy(update={"seconds": seconds})
 
 
 def _mean(row: StagePasses, schedule: PipelineSchedule, microbatches: int) -> StagePasses:
     """Two steps of the same samples in so many microbatches; every pass of a kind takes its mean."""
-    passes = actions(" ".join(row.passes))
+    passes = parse_order(" ".join(row.passes))
     took: dict[str, list[float]] = defaultdict(list)
     for i, seconds in enumerate(row.seconds):
         at = i % len(row.passes)
@@ -147,5 +147,5 @@ def _mean(row: StagePasses, schedule: PipelineSchedule, microbatches: int) -> St
     order = order_of(schedule.name, passes[0][0], schedule.ranks, microbatches).split()
     smaller = schedule.microbatches / microbatches
     mean = {kind: statistics.fmean(each) * (1.0 if kind == "rest" else smaller) for kind, each in took.items()}
-    step = [*(mean[kind] for _, kind, _ in actions(" ".join(order))), mean["rest"]]
+    step = [*(mean[kind] for _, kind, _ in parse_order(" ".join(order))), mean["rest"]]
     return row.model_copy(update={"round": 0, "passes": (*order, "rest"), "seconds": tuple(step * 2)})

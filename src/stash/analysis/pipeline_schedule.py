@@ -28,7 +28,7 @@ def idle_share(schedule: PipelineSchedule) -> float | None:
         return (schedule.ranks - 1) / (schedule.microbatches + schedule.ranks - 1)
     if len(schedule.orders) != schedule.ranks:
         return None
-    return played([actions(row) for row in schedule.orders])
+    return simulate_idle_share([parse_order(row) for row in schedule.orders])
 
 
 def order_of(name: str, rank: int, ranks: int, microbatches: int) -> str:
@@ -40,12 +40,12 @@ def order_of(name: str, rank: int, ranks: int, microbatches: int) -> str:
     return " ".join(order)
 
 
-def actions(order: str) -> list[Action]:
+def parse_order(order: str) -> list[Action]:
     """A rank's passes in their order; what it sends, receives and gathers in between is left out."""
     return [(int(stage), kind, int(batch)) for stage, kind, batch in _ACTION.findall(order)]
 
 
-def played(orders: Sequence[Sequence[Action]]) -> float | None:
+def simulate_idle_share(orders: Sequence[Sequence[Action]]) -> float | None:
     """The share in which ranks are idle; ``None`` of orders that wait for each other for ever, or hold nothing."""
     seconds = [[_UNITS[kind] for _, kind, _ in order] for order in orders]
     ends = end_times(orders, seconds)
@@ -66,7 +66,7 @@ def end_times(orders: Sequence[Sequence[Action]], seconds: Sequence[Sequence[flo
         for order, took, found in zip(orders, seconds, ends, strict=True):
             while len(found) < len(order):
                 action = order[len(found)]
-                ready = _ready(action, last, ended)
+                ready = _ready_seconds(action, last, ended)
                 if ready is None:
                     break
                 now = max(found[-1] if found else 0.0, ready) + took[len(found)]
@@ -78,7 +78,7 @@ def end_times(orders: Sequence[Sequence[Action]], seconds: Sequence[Sequence[flo
     return ends
 
 
-def _ready(action: Action, last: int, ended: dict[Action, float]) -> float | None:
+def _ready_seconds(action: Action, last: int, ended: dict[Action, float]) -> float | None:
     """When what an action needs is done; ``None``: not yet."""
     stage, kind, batch = action
     if kind not in _UNITS:

@@ -99,7 +99,7 @@ class RunRow(Record):
         return self.seconds + self.doubt if self.time is None or self.time.high is None else self.time.high
 
     @property
-    def between(self) -> bool:
+    def is_between_steps(self) -> bool:
         """Whether it is none of the step's stalls."""
         return self.name in RUN_ROWS
 
@@ -195,23 +195,23 @@ def account_for_run(
     if not ledgers:
         return None
     own = (_row_of_steps(ledgers, name) for name in IN_COMPUTE)
-    between = tuple(_doubted(row, lost_share) for row in own if row is not None)
-    growth = _growth(profile, ledgers, lowest, step_seconds)
+    between = tuple(_add_doubt(row, lost_share) for row in own if row is not None)
+    growth = _own_code_growth(profile, ledgers, lowest, step_seconds)
     if growth is not None and growth > GROWING:
-        between = tuple(_grown(row, growth) if row.name == LOOP else row for row in between)
+        between = tuple(_grow_row(row, growth) if row.name == LOOP else row for row in between)
     times = {LOOP: growth or 1.0}
-    inside = sum(_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0) for row in between)
+    inside = sum(_part_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0) for row in between)
     lacking = longer_seconds if growth is None else 0.0
-    stall_rows, unseen = _without_own_code(stalls, step_seconds, between, inside, lacking, len(ledgers))
+    stall_rows, unseen = _subtract_own_code(stalls, step_seconds, between, inside, lacking, len(ledgers))
     stall_rows, between = _no_more_than_contains_it(stall_rows, between, lost_share)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     asked = _occurrences(ledgers, EPOCH_START)
-    starts = _with_first_steps(asked, longer_first_steps(profile))
+    starts = _add_first_steps(asked, longer_first_steps(profile))
     recurring = [_epoch_start(profile, asked, starts, epoch_steps)]
-    recurring += [_recurring(name, _occurrences(ledgers, name)) for name in NOW_AND_THEN[1:]]
+    recurring += [_recurring_row(name, _occurrences(ledgers, name)) for name in NOW_AND_THEN[1:]]
     in_steps = sum(row.seconds for row in (*stall_rows, *between))
-    counted = (_counted(row, ledgers, in_steps) for row in recurring if row is not None)
-    rows = (*stall_rows, *between, *(_doubted(row, lost_share) for row in counted))
+    counted = (_complete_row(row, ledgers, in_steps) for row in recurring if row is not None)
+    rows = (*stall_rows, *between, *(_add_doubt(row, lost_share) for row in counted))
     whole = sum(row.seconds for row in rows)
     if whole <= 0:  # stalls that were measured as negative
         return None
@@ -220,14 +220,14 @@ def account_for_run(
             row if row.time is None else row.model_copy(update={"share": row.seconds / whole}) for row in rows
         ),
         step_seconds=whole,
-        epoch_steps=_distance(starts) or epoch_steps,
+        epoch_steps=_steps_apart(starts) or epoch_steps,
         startup_seconds=max(_row_seconds(ledger, START_UP) for ledger in ledgers),
-        places=_places(ledgers),
-        unseen=(*unseen, *_unseen(ledgers, starts, epoch_steps)),
+        places=_slow_lines(ledgers),
+        unseen=(*unseen, *_list_unseen(ledgers, starts, epoch_steps)),
     )
 
 
-def _doubted(row: RunRow, share: float) -> RunRow:
+def _add_doubt(row: RunRow, share: float) -> RunRow:
     """Less certain by that share of it, where no interval says how much it varies."""
     return row.model_copy(update={"doubt": max(row.doubt, share * row.seconds)})
 
@@ -236,7 +236,7 @@ def _doubted(row: RunRow, share: float) -> RunRow:
 
 
 def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
-    seconds, rank = _exposed(ledgers, name)
+    seconds, rank = _slowest_seconds(ledgers, name)
     if seconds <= 0:
         return None
     steps = min(ledger.timed_steps for ledger in ledgers)
@@ -247,35 +247,37 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     return RunRow(name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank)
 
 
-def _growth(profile: Profile, ledgers: Sequence[RankLedger], lowest: str, step_seconds: float) -> float | None:
+def _own_code_growth(
+    profile: Profile, ledgers: Sequence[RankLedger], lowest: str, step_seconds: float
+) -> float | None:
     """How many times as long the loop's own code takes in measured steps as in the first; ``None`` if unknown.
 
     Checkpoints and evaluations that first steps had between them would count for it, and what ranks wait for others;
     of a loop that takes next to nothing the quotient says nothing.
     """
     has_more = any(_times_in_steps(ledger, name) for ledger in ledgers for name in (EVALUATION, CHECKPOINT))
-    if len(ledgers) > 1 or has_more or _timed(ledgers[0], LOOP) < _WORTH_SAYING * step_seconds:
+    if len(ledgers) > 1 or has_more or _timed_seconds(ledgers[0], LOOP) < _WORTH_SAYING * step_seconds:
         return None
     later = [block for block in profile.blocks if block.rung == lowest and _BETWEEN in block.stage_seconds]
     ranks = {block.rank for block in later}
     first = [block for block in profile.blocks if block.rung == UNTOUCHED.name and block.rank in ranks]
     before = sum(block.stage_seconds.get(_BETWEEN, 0.0) for block in first)
     before -= sum(row.timed_seconds for ledger in ledgers for row in ledger.rows if row.row == EPOCH_END)
-    if not later or before < _MOST * sum(block.steps for block in first) * _timed(ledgers[0], LOOP):
+    if not later or before < _MOST * sum(block.steps for block in first) * _timed_seconds(ledgers[0], LOOP):
         return None
     now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
     return now / (before / sum(block.steps for block in first))
 
 
-def _grown(row: RunRow, times: float) -> RunRow:
+def _grow_row(row: RunRow, times: float) -> RunRow:
     """As long as it is in measured steps."""
     assert row.time is not None, "of a row of every step"
-    return row.model_copy(update={"time": row.time.scaled(times), "doubt": row.doubt * times, "grew": times})
+    return row.model_copy(update={"time": row.time.scale(times), "doubt": row.doubt * times, "grew": times})
 
 
-def _exposed(ledgers: Sequence[RankLedger], name: str) -> tuple[float, int | None]:
+def _slowest_seconds(ledgers: Sequence[RankLedger], name: str) -> tuple[float, int | None]:
     """Seconds of a timed step that the slowest rank takes, and that rank, if it is far slower than others."""
-    return _slowest({ledger.rank: _timed(ledger, name) for ledger in ledgers})
+    return _slowest({ledger.rank: _timed_seconds(ledger, name) for ledger in ledgers})
 
 
 def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
@@ -285,7 +287,7 @@ def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
     return by_rank[slowest], slowest if alone else None
 
 
-def _timed(ledger: RankLedger, name: str) -> float:
+def _timed_seconds(ledger: RankLedger, name: str) -> float:
     return sum(row.timed_seconds for row in ledger.rows if row.row == name) / ledger.timed_steps
 
 
@@ -298,7 +300,7 @@ def _times_in_steps(ledger: RankLedger, name: str) -> int:
     return sum(at >= first for row in ledger.rows if row.row == name for at in row.at_steps)
 
 
-def _without_own_code(
+def _subtract_own_code(
     stalls: Mapping[str, Interval],
     step_seconds: float,
     own: Sequence[RunRow],
@@ -321,7 +323,7 @@ def _without_own_code(
     rows, unseen = [], []
     for name, time in stalls.items():
         left = less.get(name, 0.0)
-        shifted = time if not left else time.shifted(-left).widened(doubt)
+        shifted = time if not left else time.shift(-left).add_error(doubt)
         if left and shifted.value < 0:
             unseen.append(
                 f"The script's own code took {format_seconds(left)} of a step as typed, more than the "
@@ -348,24 +350,24 @@ def _no_more_than_contains_it(
     shorter = (
         row.model_copy(
             update={
-                "time": None if row.time is None else row.time.scaled(1 - gone),
+                "time": None if row.time is None else row.time.scale(1 - gone),
                 "doubt": max(row.doubt, gone * row.seconds),
             }
         )
         for row in own
     )
     return [
-        row if row.time is None else row.model_copy(update={"time": row.time.shifted(back.get(row.name, 0.0))})
+        row if row.time is None else row.model_copy(update={"time": row.time.shift(back.get(row.name, 0.0))})
         for row in stalls
     ], tuple(shorter)
 
 
-def _under(ledgers: Sequence[RankLedger], name: str, lowest: str, leader_is_slow: bool) -> float:
+def _part_under(ledgers: Sequence[RankLedger], name: str, lowest: str, leader_is_slow: bool) -> float:
     """Of a row, what the lowest rung's steps contain: the leader's part, the slowest rank's, or all ranks' mean.
 
     Of a slow leader, what it takes longer than the others has been taken out of them.
     """
-    seconds = [_timed(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)]
+    seconds = [_timed_seconds(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)]
     if rung(lowest).active == "leader":
         return median(seconds[1:]) if leader_is_slow and len(seconds) > 1 else seconds[0]
     return sum(seconds) / len(seconds) if rung(lowest).exchanges else max(seconds)
@@ -383,7 +385,7 @@ def _occurrences(ledgers: Sequence[RankLedger], name: str) -> dict[int, float]:
     return dict(sorted(found.items()))
 
 
-def _with_first_steps(starts: Mapping[int, float], longer: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+def _add_first_steps(starts: Mapping[int, float], longer: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
     """What steps after an epoch's start take longer is a part of it."""
     return {
         at: seconds + max((by_step.get(at, 0.0) for by_step in longer.values()), default=0.0)
@@ -391,7 +393,7 @@ def _with_first_steps(starts: Mapping[int, float], longer: Mapping[int, Mapping[
     }
 
 
-def _distance(found: Mapping[int, float]) -> float | None:
+def _steps_apart(found: Mapping[int, float]) -> float | None:
     """Steps from one occurrence to the next; ``None`` of a single one."""
     return (max(found) - min(found)) / (len(found) - 1) if len(found) > 1 else None
 
@@ -412,28 +414,28 @@ def _epoch_start(
     if not later and keeps:
         why = f"only the first was seen ({format_seconds(first)}), and its loader keeps its workers"
         return RunRow(name=EPOCH_START, time=None, each=Interval(value=first), times=1, why=why)
-    row = _shared_out(EPOCH_START, later or [first], _distance(found) or epoch_steps)
+    row = _shared_out(EPOCH_START, later or [first], _steps_apart(found) or epoch_steps)
     if keeps or not later or row.each is None or row.every is None:
         return row
     confirmed = max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values())) / row.every
     return row.model_copy(update={"doubt": min(row.doubt, confirmed)})
 
 
-def _recurring(name: str, found: Mapping[int, float]) -> RunRow | None:
+def _recurring_row(name: str, found: Mapping[int, float]) -> RunRow | None:
     """One that came once, after n steps, is taken to come every n."""
     if not found:
         return None
-    return _shared_out(name, list(found.values()), _distance(found) or max(found) or None)
+    return _shared_out(name, list(found.values()), _steps_apart(found) or max(found) or None)
 
 
 def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> RunRow:
     each = mean_interval(seconds) if len(seconds) >= _MIN_TIMES else Interval(value=sum(seconds) / len(seconds))
-    time = None if every is None else each.scaled(1 / every)
+    time = None if every is None else each.scale(1 / every)
     doubt = 0.0 if time is None else _DOUBT * time.value / math.sqrt(len(seconds))
     return RunRow(name=name, time=time, each=each, every=every, times=len(seconds), doubt=doubt)
 
 
-def _counted(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -> RunRow:
+def _complete_row(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -> RunRow:
     """With its rank, and without a length of the epoch with the formula."""
     _, rank = _slowest({ledger.rank: _row_seconds(ledger, row.name) for ledger in ledgers})
     if row.time is not None or row.why or row.each is None:
@@ -448,12 +450,12 @@ def _counted(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -> Run
 # Places, and what was not seen
 
 
-def _places(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
+def _slow_lines(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
     """Of each row, those of the rank that takes most for it; a line that asks for batches does nothing of its own."""
     found = []
     asks = {(place.file, place.line) for ledger in ledgers for place in ledger.places if place.row == INPUT}
     for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
-        slowest = max(ledgers, key=lambda ledger: (_timed(ledger, name), _row_seconds(ledger, name)))
+        slowest = max(ledgers, key=lambda ledger: (_timed_seconds(ledger, name), _row_seconds(ledger, name)))
         places = (place for place in slowest.places if place.row == name)
         found += [_slow_line(each, slowest) for each in places if name != LOOP or (each.file, each.line) not in asks]
     return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
@@ -479,7 +481,7 @@ def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
     )
 
 
-def _unseen(ledgers: Sequence[RankLedger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
+def _list_unseen(ledgers: Sequence[RankLedger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
     found = []
     if not starts:
         found.append("No loader was seen to begin an epoch: epoch starts are not in this.")

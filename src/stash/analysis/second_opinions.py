@@ -23,7 +23,7 @@ from stash.analysis.breakdown import (
     Surfacing,
     Waits,
 )
-from stash.analysis.step_times import StepTimes, mean_over_rounds, rank_values, readers
+from stash.analysis.step_times import StepTimes, count_readers, mean_over_rounds, rank_values
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, RUNGS, STALLS, rung
@@ -39,12 +39,12 @@ _BUSY = 0.85
 """Of the cores, or of an accelerator: more is as good as all."""
 
 
-def rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Rates:
+def paper_rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Rates:
     """G from the top replay rung, P and F from the loaders alone; ``None`` unless all ranks were measured."""
     top, device = kept.top_replay, None
     count = samples.per_rung.get(top) if samples is not None and top is not None else None
     if top and count and (rung(top).active == "all" or profile.world_size == 1):
-        device = count / float(kept.of(top).mean())
+        device = count / float(kept.column_of(top).mean())
     (prep, prep_spread), (fetch, fetch_spread) = _loader_rate(profile, "warm"), _loader_rate(profile, "cold")
     return Rates(device=device, prep=prep, fetch=fetch, prep_spread=prep_spread, fetch_spread=fetch_spread)
 
@@ -67,14 +67,14 @@ def _loader_rate(profile: Profile, feed: str) -> tuple[float | None, float | Non
                 parts[each.rank] += [part / of_part for part in each.part_seconds]
     rate = None
     if samples.keys() >= {rank.rank for rank in profile.ranks} and all(s >= MIN_TIMED for s in seconds.values()):
-        rate = sum(samples[rank] / seconds[rank] for rank in samples) * readers(profile, 1) or None
+        rate = sum(samples[rank] / seconds[rank] for rank in samples) * count_readers(profile, 1) or None
     if not parts or any(len(paces) < 3 for paces in parts.values()):
         return rate, None
     intervals = [mean_interval(paces) for paces in parts.values()]
     return rate, max((interval.half_width or 0.0) / interval.value for interval in intervals)
 
 
-def communication(profile: Profile, kept: StepTimes, stalls: Sequence[Stall]) -> Communication:
+def measure_communication(profile: Profile, kept: StepTimes, stalls: Sequence[Stall]) -> Communication:
     """Total exchange time from the collectives run alone; the exposed part from the rungs, that of all its stalls."""
     widest = "world" if any(c.scope == "world" for c in profile.collectives) else "node"
     runs = [c for c in profile.collectives if c.scope == widest and c.seconds > 0]
@@ -90,9 +90,9 @@ def communication(profile: Profile, kept: StepTimes, stalls: Sequence[Stall]) ->
         if len(parts) == 1:
             exposed = parts[0].time
         else:
-            noise = increments(np.column_stack([kept.of(without[-1]), kept.of(top)]))[0]
+            noise = increments(np.column_stack([kept.column_of(without[-1]), kept.column_of(top)]))[0]
             errors = [each.parts.method or 0.0 for each in parts] + [each.parts.correction or 0.0 for each in parts]
-            exposed = noise.widened(math.hypot(launch_error(kept.step_seconds), *errors))
+            exposed = noise.add_error(math.hypot(launch_error(kept.step_seconds), *errors))
     return Communication(
         total_seconds=total,
         exposed_seconds=exposed.value if exposed else None,
@@ -111,19 +111,19 @@ def exchanged_bytes(profile: Profile) -> int | None:
     return seen or sum(work.bucket_bytes) or sum(g.bytes for g in work.gradients) or work.parameter_bytes
 
 
-def waits(profile: Profile, kept: StepTimes) -> Waits:
+def measure_waits(profile: Profile, kept: StepTimes) -> Waits:
     """Seconds per step that the slowest rank waited for its loader; ``None`` where it was not recorded.
 
     Of an accelerator what its queue ran dry for, where that was seen: its host may wait while it works.
     """
     ahead = {rank.rank for rank in profile.ranks if rank.device != "cpu"}
 
-    def waited(block: Block) -> float | None:
+    def block_wait(block: Block) -> float | None:
         if block.rank not in ahead or not block.stage_seconds or block.wait_seconds is None:
             return block.wait_seconds
         return min(block.wait_seconds, block.stage_seconds.get("input", 0.0))  # the first is without others' delays
 
-    values = rank_values(profile, waited)
+    values = rank_values(profile, block_wait)
     return Waits(
         **{
             each.feed: mean_over_rounds(values, each.name, kept.rounds)
@@ -133,7 +133,7 @@ def waits(profile: Profile, kept: StepTimes) -> Waits:
     )
 
 
-def surfacing(
+def find_surfacing(
     rungs: tuple[str, ...], stalls: tuple[Stall, ...], speeds: Rates, samples: float | None
 ) -> tuple[Surfacing, ...]:
     """Find, for each significant stall, the data stall that appears once it is gone, if one does.
@@ -159,7 +159,7 @@ def surfacing(
     return tuple(found)
 
 
-def disputes(
+def find_disputes(
     profile: Profile, kept: StepTimes, waited: Waits, own: Mapping[str, float] | None = None
 ) -> tuple[Dispute, ...]:
     """Find where paired data stalls and the time steps waited disagree, beyond noise and 5 % of a step.
@@ -176,25 +176,25 @@ def disputes(
         wait = waited.warm if each.feed == "warm" else waited.cold
         if wait is None:
             continue
-        (paired,) = increments(np.column_stack([kept.of(replay), kept.of(each.name)]))
+        (paired,) = increments(np.column_stack([kept.column_of(replay), kept.column_of(each.name)]))
         own_wait = max(0.0, own.get(each.name, 0.0) - own.get(replay, 0.0))
         if abs(wait + own_wait - paired.value) <= DISAGREEMENT * kept.step_seconds:
             continue
-        apart = paired.above(wait) or paired.below(wait)
+        apart = paired.is_above(wait) or paired.is_below(wait)
         if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:
-            why, explained = _cause(profile, kept, each.name, paired, wait)
+            why, explained = _dispute_cause(profile, kept, each.name, paired, wait)
             names = DATA_STALLS[:count]
             found.append(Dispute(stalls=names, difference=paired.value, waited=wait, why=why, explained=explained))
     return tuple(found)
 
 
-def _cause(profile: Profile, kept: StepTimes, name: str, paired: Interval, wait: float) -> tuple[str, bool]:
+def _dispute_cause(profile: Profile, kept: StepTimes, name: str, paired: Interval, wait: float) -> tuple[str, bool]:
     """Why they are apart, and whether the profile shows that: a cause is known only where it holds evidence."""
     excess = paired.value - wait
     if excess <= 0:
         if all(rank.device == "cpu" for rank in profile.ranks):
             return "replayed batches may take longer than fresh ones, or the machine changed within the rounds", False
-        busy, step = _mean(profile, kept, name, lambda block: block.gpu), float(kept.of(name).mean())
+        busy, step = _mean(profile, kept, name, lambda block: block.gpu), float(kept.column_of(name).mean())
         if busy is not None and busy * step + wait > step:
             return "part of the wait overlaps with work that the device still had to do", True
         return "the device may still have had work meanwhile, but how busy it was does not show that", False

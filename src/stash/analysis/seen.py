@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stash.analysis.bubble import ExpertLoad, GroupWait, Seen, bubble
+from stash.analysis.bubble import ExpertLoad, GroupWait, Seen, estimate_bubble
 from stash.analysis.step_times import StepTimes, rank_values
 from stash.core.ladder import BUBBLE, NAMES, NOT_ASKED, STALLS, rung
 from stash.core.levels import Matrix
@@ -52,16 +52,16 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
     keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
     if profile.workload.bucket_bytes:
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
-    rows = {key: _of_groups(profile, kept, key) for key in keys}
+    rows = {key: _group_waits(profile, kept, key) for key in keys}
     own = _own_work(profile, kept, sum(row.waited for row in rows.values()))
-    exchanges = exchanged({key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own)
+    exchanges = split_waits({key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own)
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
     handed = np.zeros(len(kept.sets))
     for key, row in rows.items():
         name, _, kind = key.rpartition("/")
         mean, least = row.waited.mean(axis=1), row.least.mean(axis=1)
-        stall = "network" if _across(profile, name) else "interconnect"
+        stall = "network" if _spans_nodes(profile, name) else "interconnect"
         apart, slower = exchanges.get(key, (np.zeros_like(mean), np.zeros_like(mean)))
         if key in exchanges:
             parts[stall] += least + apart
@@ -70,20 +70,22 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
             handed += mean
         waits.append(GroupWait(
             name=name, kind=kind, stall=stall, seconds=float(mean.mean()), least=float(least.mean()),
-            apart=float(apart.mean()), slower=float(slower.mean()), hidden=_hidden(profile, lowest, key),
+            apart=float(apart.mean()), slower=float(slower.mean()), hidden=_hidden_share(profile, lowest, key),
         ))  # fmt: skip
     found = None
     if profile.workload.pipeline is not None:
-        found = bubble(profile, lowest, float(handed.mean()), _longer_than_played(profile, kept))
+        found = estimate_bubble(profile, lowest, float(handed.mean()), _longer_than_played(profile, kept))
     if found is not None:
-        place = "network" if any(_across(profile, w.name) for w in waits if w.kind in HANDED_ON) else "interconnect"
+        place = (
+            "network" if any(_spans_nodes(profile, w.name) for w in waits if w.kind in HANDED_ON) else "interconnect"
+        )
         parts[BUBBLE] += found.seconds
         parts[place] += handed - found.seconds
     names = tuple(name for name in STALLS if name in parts)
     if not names:
         return None
     seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
-    mean = _by_set(profile, kept, lambda block: block.seconds).mean(axis=1, keepdims=True)
+    mean = _per_set(profile, kept, lambda block: block.seconds).mean(axis=1, keepdims=True)
     return seen, taken_apart(kept.matrix - kept.matrix[:, :1] + mean, np.array([parts[name] for name in names]).T)
 
 
@@ -95,7 +97,7 @@ def _longer_than_played(profile: Profile, kept: StepTimes) -> float:
 
     known, every = {row.round for row in profile.passes if row.rung == kept.rungs[0]}, rank_values(profile, own)
     played = [value for number in known for value in every.get((number, kept.rungs[0]), {}).values()]
-    return float(_by_set(profile, kept, own).mean() / np.mean(played)) if played else 1.0
+    return float(_per_set(profile, kept, own).mean() / np.mean(played)) if played else 1.0
 
 
 class Waited(NamedTuple):
@@ -106,14 +108,14 @@ class Waited(NamedTuple):
     """By the rank of the same group that waits least."""
 
 
-def _of_groups(profile: Profile, kept: StepTimes, key: str) -> Waited:
+def _group_waits(profile: Profile, kept: StepTimes, key: str) -> Waited:
     """``key``: a group's name and a kind, as blocks have them."""
 
-    def waited(block: Block) -> float:
+    def block_wait(block: Block) -> float:
         exchange = key.endswith(f"/{BUCKETS}")
         return block.stage_seconds.get("exchange", 0.0) if exchange else block.group_waits.get(key, 0.0)
 
-    matrix, everyone = _by_set(profile, kept, waited), sorted(rank.rank for rank in profile.ranks)
+    matrix, everyone = _per_set(profile, kept, block_wait), sorted(rank.rank for rank in profile.ranks)
     least = matrix.copy()
     for group in groups_of(profile.workload.mesh, key.rpartition("/")[0], everyone):
         columns = [everyone.index(rank) for rank in group]
@@ -121,7 +123,7 @@ def _of_groups(profile: Profile, kept: StepTimes, key: str) -> Waited:
     return Waited(matrix, least)
 
 
-def _by_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]) -> Matrix:
+def _per_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]) -> Matrix:
     """Of a step under the lowest rung, ``[set, rank]``."""
     values, everyone = rank_values(profile, measure), sorted(rank.rank for rank in profile.ranks)
     sets = (_mean(values[number, kept.rungs[0]] for number in numbers) for numbers in kept.sets)
@@ -132,12 +134,12 @@ def _own_work(profile: Profile, kept: StepTimes, waited: Matrix | int) -> list[M
     """What ranks do beside waiting for each other, ``[set, rank]``: by stages of a step, if these were stamped."""
     blocks = [block for block in profile.blocks if block.rung == kept.rungs[0]]
     if not all(block.stage_seconds for block in blocks):
-        return [_by_set(profile, kept, lambda block: block.seconds) - waited]
+        return [_per_set(profile, kept, lambda block: block.seconds) - waited]
     stages = {name for block in blocks for name in block.stage_seconds} - _WAITING
-    return [_by_set(profile, kept, lambda block, name=name: block.stage_seconds.get(name, 0.0)) for name in stages]  # type: ignore[misc]
+    return [_per_set(profile, kept, lambda block, name=name: block.stage_seconds.get(name, 0.0)) for name in stages]  # type: ignore[misc]
 
 
-def exchanged(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, tuple[Matrix, Matrix]]:
+def split_waits(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, tuple[Matrix, Matrix]]:
     """By key of ``rows``: (waited for the exchange beyond ``least``, waited for slower ranks), ``[set]``.
 
     ``own`` is what ranks do themselves, by parts of the step. By as much as that of the slowest rank of each part
@@ -160,7 +162,7 @@ def exchanged(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, tu
     return found
 
 
-def _hidden(profile: Profile, lowest: str, key: str) -> float | None:
+def _hidden_share(profile: Profile, lowest: str, key: str) -> float | None:
     """Of the time that a group's calls were under way, the share in which their rank did not wait."""
     blocks = [block for block in profile.blocks if block.rung == lowest and key in block.group_waits]
     known = [block for block in blocks if key in block.group_under_way]
@@ -183,15 +185,15 @@ def expert_loads(profile: Profile) -> tuple[ExpertLoad, ...]:
     having = {block.rung for block in profile.blocks if block.received_rows}
     rung = next((name for name in NAMES if name in having), "")
     for name in sorted({name for block in profile.blocks if block.rung == rung for name in block.received_rows}):
-        rows = _by_rank(profile, rung, lambda block, name=name: block.received_rows.get(name))  # type: ignore[misc]
-        took = _by_rank(profile, rung, lambda block, name=name: block.group_waits.get(f"{name}/{ROWS}"))  # type: ignore[misc]
+        rows = _rank_means(profile, rung, lambda block, name=name: block.received_rows.get(name))  # type: ignore[misc]
+        took = _rank_means(profile, rung, lambda block, name=name: block.group_waits.get(f"{name}/{ROWS}"))  # type: ignore[misc]
         everyone = [rank.rank for rank in profile.ranks]
         groups = [ranks for ranks in groups_of(profile.workload.mesh, name, everyone) if set(ranks) <= set(rows)]
         groups = [ranks for ranks in groups if sum(rows[rank] for rank in ranks) > 0]
         if not groups or not set(rows) <= set(took):
             continue
-        more = np.concatenate([_centred([rows[rank] for rank in ranks]) for ranks in groups])
-        waited = np.concatenate([_centred([took[rank] for rank in ranks]) for ranks in groups])
+        more = np.concatenate([_centre_values([rows[rank] for rank in ranks]) for ranks in groups])
+        waited = np.concatenate([_centre_values([took[rank] for rank in ranks]) for ranks in groups])
         per_row = max(0.0, -float(more @ waited) / float(more @ more)) if more.any() else 0.0
         most = [max(ranks, key=lambda rank: rows[rank]) for ranks in groups]
         means = [float(np.mean([rows[rank] for rank in ranks])) for ranks in groups]
@@ -208,21 +210,21 @@ def expert_loads(profile: Profile) -> tuple[ExpertLoad, ...]:
     return tuple(found)
 
 
-def _centred(values: list[float]) -> Matrix:
+def _centre_values(values: list[float]) -> Matrix:
     return np.asarray(np.array(values) - np.mean(values), np.float64)
 
 
-def _by_rank(profile: Profile, rung: str, measure: Callable[[Block], float | None]) -> dict[int, float]:
+def _rank_means(profile: Profile, rung: str, measure: Callable[[Block], float | None]) -> dict[int, float]:
     """Of a step of each rank, the mean over rounds."""
     rounds = [ranks for (_, name), ranks in rank_values(profile, measure).items() if name == rung]
     return _mean(rounds) if rounds else {}
 
 
-def phases(profile: Profile, rung: str) -> dict[str, float]:
+def phase_seconds(profile: Profile, rung: str) -> dict[str, float]:
     """Seconds of a step in each phase that the script names, under ``rung``, means over ranks and rounds."""
     names = sorted({name for block in profile.blocks if block.rung == rung for name in block.phase_seconds})
     each = {
-        name: _by_rank(profile, rung, lambda block, name=name: block.phase_seconds.get(name, 0.0))  # type: ignore[misc]
+        name: _rank_means(profile, rung, lambda block, name=name: block.phase_seconds.get(name, 0.0))  # type: ignore[misc]
         for name in names
     }
     return {name: sum(ranks.values()) / len(ranks) for name, ranks in each.items()}
@@ -249,7 +251,7 @@ def groups_of(mesh: tuple[MeshAxis, ...], axis: str, ranks: list[int]) -> list[l
     ]
 
 
-def _across(profile: Profile, name: str) -> bool:
+def _spans_nodes(profile: Profile, name: str) -> bool:
     """Whether groups of that name reach over several nodes."""
     axis = next((each.across_nodes for each in profile.workload.mesh if each.name == name), None)
     if axis is not None:

@@ -45,7 +45,7 @@ class JobCores(NamedTuple):
     """Of the loaders of one rank."""
 
     @classmethod
-    def of(cls, profile: Profile) -> JobCores:
+    def read_profile(cls, profile: Profile) -> JobCores:
         cores = {}
         for node, host in enumerate(profile.hosts):
             allowed = host.limits.cpus if host.limits is not None else None
@@ -92,7 +92,7 @@ class RankDelays:
     ``[rank, 1]``"""
 
     @classmethod
-    def of(cls, blocks: Sequence[Block], job: JobCores) -> RankDelays:
+    def read_blocks(cls, blocks: Sequence[Block], job: JobCores) -> RankDelays:
         def steps(name: str) -> StepArray:
             nothing = (0.0,) * blocks[0].steps
             rows = [getattr(block, name) for block in blocks]
@@ -102,20 +102,20 @@ class RankDelays:
             steps, ("step_seconds", "step_delays", "step_exchanges", "step_exchange_delays", "step_wait_delays")
         )
         on_cpu = np.array([[float(block.rank in job.on_cpu)] for block in blocks])
-        felt = np.array([1.0 if block.rank in job.on_cpu else _felt(block) for block in blocks])
+        felt = np.array([1.0 if block.rank in job.on_cpu else _felt_share(block) for block in blocks])
         waiting = felt[:, None] * waiting
         delays = np.minimum(np.where(on_cpu > 0, delays, waiting), seconds)
         within, waiting = np.minimum(on_cpu * within, delays), np.minimum(waiting, delays)
         return cls(blocks, job, seconds, delays, on_cpu * windows, within, waiting, on_cpu)
 
-    def _of_blocks(self, name: str) -> RankArray:
+    def _block_values(self, name: str) -> RankArray:
         return np.array([getattr(block, name) or 0.0 for block in self.blocks], dtype=np.float64)
 
-    def by_strangers(self) -> list[StrangersCost]:
+    def strangers_costs(self) -> list[StrangersCost]:
         """What is theirs of each rank's block."""
         in_local, in_window = self._shares()
         steps, wall = self.seconds.shape[1], self.seconds.sum(axis=1)
-        worker_lost = in_local * self._of_blocks("worker_delay_seconds")
+        worker_lost = in_local * self._block_values("worker_delay_seconds")
         local = in_local[:, None] * (self.delays - self.within)
         spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
         total = local.sum(axis=1)
@@ -125,7 +125,7 @@ class RankDelays:
         if RUNGS[self.blocks[0].rung].exchanges and len(self.blocks) > 1:
             late = np.full_like(late, late.max())  # ranks wait for each other
             if self.windows.any(axis=1).all():
-                found, unsure = self._of_the_last(local, of_window, in_window)
+                found, unsure = self._last_rank_cost(local, of_window, in_window)
                 local, of_window = np.tile(found, (len(self.blocks), 1)), np.zeros_like(local)
                 delay = np.full_like(delay, delay.max())
         costs = np.minimum(local + of_window + late[:, None] / steps, _MOST * self.seconds)
@@ -144,24 +144,33 @@ class RankDelays:
         names = [self.job.machines.get(block.rank, "") for block in self.blocks]
         _, machine = np.unique(names, return_inverse=True)
 
-        def on_machine(each: RankArray) -> RankArray:
+        def sum_per_machine(each: RankArray) -> RankArray:
             return np.asarray(np.bincount(machine, each)[machine])
 
         wall, window = self.seconds.sum(axis=1), self.windows.sum(axis=1)
-        process = self._of_blocks("cpu_seconds")
-        loaders = on_machine(self._of_blocks("worker_cpu_seconds"))
-        own_helpers = self._of_blocks("helper_cpu_seconds")
-        helpers, threads = on_machine(own_helpers), np.maximum(0.0, process - own_helpers)
-        strangers = np.maximum(0.0, self._of_blocks("machine_cpu_seconds") - on_machine(process) - loaders) / wall
+        process = self._block_values("cpu_seconds")
+        loaders = sum_per_machine(self._block_values("worker_cpu_seconds"))
+        own_helpers = self._block_values("helper_cpu_seconds")
+        helpers, threads = sum_per_machine(own_helpers), np.maximum(0.0, process - own_helpers)
+        strangers = (
+            np.maximum(0.0, self._block_values("machine_cpu_seconds") - sum_per_machine(process) - loaders) / wall
+        )
         loops = np.array([sum(block.loop_delays) for block in self.blocks])
-        ran, wanted = on_machine(threads) / wall, on_machine(threads + self.delays.sum(axis=1) + loops) / wall
+        ran, wanted = (
+            sum_per_machine(threads) / wall,
+            sum_per_machine(threads + self.delays.sum(axis=1) + loops) / wall,
+        )
         cores = np.array([self.job.cores.get(block.rank, math.inf) for block in self.blocks])
-        running = np.minimum(on_machine(np.array([1.0 + len(block.loop_delays) for block in self.blocks])), wanted)
-        surplus = np.maximum(0.0, running - cores) * _over(ran, wanted)
+        running = np.minimum(
+            sum_per_machine(np.array([1.0 + len(block.loop_delays) for block in self.blocks])), wanted
+        )
+        surplus = np.maximum(0.0, running - cores) * _divide_known(ran, wanted)
         own = loaders / wall + surplus
-        in_local = _over(strangers, strangers + own + helpers / wall * (1 - window / wall))
-        in_window = _over(strangers, strangers + own + _over(on_machine(self._helpers_in_windows()), window))
-        limited = np.maximum(0.0, 1 - _over(self._of_blocks("throttled_seconds"), self.delays.sum(axis=1)))
+        in_local = _divide_known(strangers, strangers + own + helpers / wall * (1 - window / wall))
+        in_window = _divide_known(
+            strangers, strangers + own + _divide_known(sum_per_machine(self._helpers_in_windows()), window)
+        )
+        limited = np.maximum(0.0, 1 - _divide_known(self._block_values("throttled_seconds"), self.delays.sum(axis=1)))
         return in_local * limited, in_window * limited
 
     def _supply(self, wall: RankArray, own: RankArray, lost: RankArray) -> tuple[RankArray, RankArray]:
@@ -170,15 +179,17 @@ class RankDelays:
         ``own``: what strangers cost the training thread, ``lost``: what they cost its workers. Where workers are busy
         all the time training waits for them, and no step is shorter than the samples take that it trains on.
         """
-        making, workers = self._of_blocks("fetch_seconds"), self.job.workers
+        making, workers = self._block_values("fetch_seconds"), self.job.workers
         if not RUNGS[self.blocks[0].rung].reads_data or not workers or not making.any():
             return wall, np.zeros_like(wall)
         busy = np.minimum(1.0, making / workers / wall)
         bound = np.clip((busy - _BUSY[0]) / (_BUSY[1] - _BUSY[0]), 0.0, 1.0)
-        late = bound * np.minimum(np.maximum(0.0, lost / workers - own), self._of_blocks("wait_seconds"))
+        late = bound * np.minimum(np.maximum(0.0, lost / workers - own), self._block_values("wait_seconds"))
         return np.maximum(0.0, wall - (making - lost) / workers), late
 
-    def _of_the_last(self, local: StepArray, of_window: StepArray, in_window: RankArray) -> tuple[StepArray, float]:
+    def _last_rank_cost(
+        self, local: StepArray, of_window: StepArray, in_window: RankArray
+    ) -> tuple[StepArray, float]:
         """Of each step that ranks take together, by how much its last rank would have come earlier, and the exchange.
 
         A step takes what its last rank takes until its last gradient, and what is left of the exchange then. The
@@ -188,17 +199,17 @@ class RankDelays:
         gained = before.max(axis=0) - (before - local).max(axis=0)
         last, open_for = self.windows.argmin(axis=0), self.windows.min(axis=0)
         own = of_window[last, np.arange(len(last))]
-        helped, doubt = self._of_helpers(float(open_for.sum()), in_window)
+        helped, doubt = self._helper_cost(float(open_for.sum()), in_window)
         return np.asarray(gained + np.minimum(own + helped / len(last), open_for)), doubt
 
-    def _of_helpers(self, open_for: float, in_window: RankArray) -> tuple[float, float]:
+    def _helper_cost(self, open_for: float, in_window: RankArray) -> tuple[float, float]:
         """What strangers cost the threads that exchange while last ranks wait ``open_for`` seconds; and its doubt.
 
         Several may be delayed at once, so no more than the share of such delays in the time they were ready is taken
         off, and no more than one rank's: where an exchange waits for links its threads are seldom ready, and ranks
         wait for the same. How many were shows nowhere: half of what they may have cost beyond that is doubt.
         """
-        delayed, ran = self._of_blocks("helper_delay_seconds"), self._helpers_in_windows()
+        delayed, ran = self._block_values("helper_delay_seconds"), self._helpers_in_windows()
         of_ranks = in_window * delayed
         strange, ready = float(of_ranks.sum()), float((ran + delayed).sum())
         if not strange:
@@ -209,7 +220,7 @@ class RankDelays:
     def _helpers_in_windows(self) -> RankArray:
         """Processor time of the threads that exchange, in their windows; in the whole block if that is unknown."""
         known = all(block.helper_window_cpu_seconds is not None for block in self.blocks)
-        return self._of_blocks("helper_window_cpu_seconds" if known else "helper_cpu_seconds")
+        return self._block_values("helper_window_cpu_seconds" if known else "helper_cpu_seconds")
 
 
 def strangers_shares(
@@ -221,15 +232,15 @@ def strangers_shares(
     profile's.
     """
     ranks = frozenset(block.rank for block in blocks)
-    return RankDelays.of(blocks, JobCores(machines, cores, ranks if on_cpu else frozenset(), 0))._shares()
+    return RankDelays.read_blocks(blocks, JobCores(machines, cores, ranks if on_cpu else frozenset(), 0))._shares()
 
 
-def _felt(block: Block) -> float:
+def _felt_share(block: Block) -> float:
     """Share of the delays in waits for the loader that an accelerator's queue can have felt: what it ran dry for."""
     delayed, dry = sum(block.step_wait_delays), block.stage_seconds.get("input", 0.0)
     return min(1.0, dry / delayed) if block.stage_seconds and delayed > 0 else 1.0
 
 
-def _over(part: RankArray, whole: RankArray) -> RankArray:
+def _divide_known(part: RankArray, whole: RankArray) -> RankArray:
     """``part / whole``; nothing where there is no whole."""
     return np.divide(part, whole, out=np.zeros_like(part), where=whole > 0)

@@ -12,8 +12,8 @@ import numpy as np
 
 from stash.analysis.as_typed import AsTyped
 from stash.analysis.breakdown import SampleCounts, Stability, Stall
-from stash.analysis.step_times import StepTimes, differ
-from stash.core.formatting import listed
+from stash.analysis.step_times import StepTimes, samples_differ
+from stash.core.formatting import join_names
 from stash.core.ladder import STALLS, stall_names
 from stash.core.records.circumstances import GpuState
 from stash.core.records.profile import Profile
@@ -34,7 +34,7 @@ REPLAY = 0.02
 """Of the step: replayed batches that are slower than fresh ones by less are no matter."""
 
 
-def stability(
+def check_stability(
     profile: Profile,
     kept: StepTimes,
     stalls: tuple[Stall, ...],
@@ -43,7 +43,7 @@ def stability(
 ) -> Stability:
     """Warnings about the rounds that were measured; ``typed`` are first steps that differ from them."""
     warnings = [] if typed is None else [other_job(typed)]
-    warnings += _of_rounds(profile, kept, stalls)
+    warnings += _check_rounds(profile, kept, stalls)
     hosts = [host.steal_fraction for host in profile.hosts if host.steal_fraction is not None]
     blocks = [block.steal for block in profile.blocks if block.steal is not None]
     steal = max([*hosts, float(np.mean(blocks)) if blocks else 0.0])
@@ -55,20 +55,20 @@ def stability(
     warnings += [f"{text}; compute is longer by that." for text in slowed_gpus(profile.gpu_states)]
     if kept.top_replay is not None and "warm" in kept.rungs:
         # Replayed batches that take longer than fresh ones, beyond the noise, are not the job's.
-        (prep,) = increments(np.column_stack([kept.of(kept.top_replay), kept.of("warm")]))
-        if prep.below(0.0) and -prep.value > REPLAY * kept.step_seconds:
+        (prep,) = increments(np.column_stack([kept.column_of(kept.top_replay), kept.column_of("warm")]))
+        if prep.is_below(0.0) and -prep.value > REPLAY * kept.step_seconds:
             warnings.append(
                 f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the "
                 "noise: their batches differ, or the machine ran slower meanwhile: compute and exchange look too "
                 "long by about that, and prep too short; profile with batches of one size."
             )
-    if samples is not None and differ((samples.least, samples.most)):
+    if samples is not None and samples_differ((samples.least, samples.most)):
         text = f"Steps differ in samples: {samples.least:.3g} to {samples.most:.3g} a device, and so does their time"
-        if differ(samples.per_rung.values()):
+        if samples_differ(samples.per_rung.values()):
             text += ", also from rung to rung, which is no stall"
         warnings.append(f"{text}; keep batch size and accumulation fixed while profiling.")
     else:  # steps of different size drift and vary by themselves
-        warnings += _unsteady(kept)
+        warnings += _list_unsteady(kept)
     return Stability(ok=not warnings, warnings=tuple(warnings))
 
 
@@ -89,7 +89,7 @@ def slowed_gpus(states: Sequence[GpuState]) -> list[str]:
         slow = state.clock is not None and state.clock < SLOW_CLOCK
         if held and (slow or held.keys() & {"heat", "hardware"}):
             at = f" at {state.clock:.0%} of its highest clock" if state.clock is not None else " at a lower clock"
-            found.append(f"GPU {state.index} ran{at}, held down by {listed(sorted(held))}")
+            found.append(f"GPU {state.index} ran{at}, held down by {join_names(sorted(held))}")
     return found
 
 
@@ -103,7 +103,7 @@ def other_job(typed: AsTyped) -> str:
     )
 
 
-def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
+def _check_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
     """Whether there are enough of them."""
     count, found, settings = len(kept.sets), [], profile.settings
     if settings.isolated and count < MIN_ROUNDS:
@@ -125,7 +125,7 @@ def _of_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> 
     return found
 
 
-def _unsteady(kept: StepTimes) -> list[str]:
+def _list_unsteady(kept: StepTimes) -> list[str]:
     """Drift of the step, two modes of a rung (the lowest that has them), and spread from round to round."""
     found = []
     change = drift(kept.matrix[:, -1])

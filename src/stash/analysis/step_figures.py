@@ -15,8 +15,8 @@ _STEP_DIGITS = 4
 
 
 @dataclass(frozen=True)
-class Figures:
-    """The stalls of one step, rounded together; make it with ``figures``."""
+class StepFigures:
+    """The stalls of one step, rounded together; make it with ``make_figures``."""
 
     stalls: Mapping[str, Stall]
     scale: Scale
@@ -63,14 +63,14 @@ class Figures:
         return f"{sum(self.times.get(name, 0.0) for name in names):,.{self.scale.decimals}f}"
 
 
-def figures(stalls: Sequence[Stall]) -> Figures:
+def make_figures(stalls: Sequence[Stall]) -> StepFigures:
     """The figures of a step made of ``stalls``: one rounding for one number, in the table and in every sentence."""
     step = sum(stall.seconds for stall in stalls)
     scale = scale_for(step, SECONDS, _STEP_DIGITS)
     names = [stall.name for stall in stalls]
     times = round_to_sum([stall.seconds / scale.size for stall in stalls], scale.decimals)
     shares = round_to_sum([stall.share * 100 for stall in stalls], 1)
-    return Figures(
+    return StepFigures(
         stalls={stall.name: stall for stall in stalls},
         scale=scale,
         times=dict(zip(names, times, strict=True)),
@@ -79,7 +79,7 @@ def figures(stalls: Sequence[Stall]) -> Figures:
     )
 
 
-def slower(slow: SlowRank) -> str:
+def slower_text(slow: SlowRank) -> str:
     """How much slower a slow rank is: ``"30.0 ms slower than the others (150 ms against 120 ms)"``."""
     against = f"{format_seconds(slow.seconds)} against {format_seconds(slow.others_seconds)}"
     return f"{format_seconds(slow.seconds - slow.others_seconds)} slower than the others ({against})"

@@ -14,14 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from stash.analysis.breakdown import SampleCounts, SlowRank
-from stash.analysis.disturbance import undisturbed
+from stash.analysis.disturbance import remove_disturbance
 from stash.core.errors import StashError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import NAMES, rung
 from stash.core.levels import Matrix
 from stash.core.records.base import Record
 from stash.core.records.profile import Block, Profile
-from stash.core.rounds import drift, increments, slowest, stands_out
+from stash.core.rounds import drift, increments, slowest_rank_times, stands_out
 
 # The matrix
 
@@ -47,7 +47,7 @@ class StepTimes(NamedTuple):
         """The complete ones."""
         return tuple(itertools.chain(*self.sets))
 
-    def of(self, name: str) -> Matrix:
+    def column_of(self, name: str) -> Matrix:
         """The column of the rung ``name``, which must be one of ``rungs``."""
         return self.matrix[:, self.rungs.index(name)]
 
@@ -78,7 +78,7 @@ def step_matrix(profile: Profile) -> StepTimes:
     other. Where batches differ in size, ranks wait in each step for another one as soon as they exchange, and that
     counts. What other work on the machines cost is subtracted, if that is not done yet.
     """
-    profile = undisturbed(profile).profile
+    profile = remove_disturbance(profile).profile
     rungs = rungs_run(profile)
     per_rank = rank_values(profile, lambda block: block.seconds)
     everyone = {rank.rank for rank in profile.ranks}
@@ -94,11 +94,11 @@ def step_matrix(profile: Profile) -> StepTimes:
     def column(name: str) -> Matrix:
         if all((number, name) in longest for number in rounds):
             return np.array([np.mean([longest[number, name] for number in numbers]) for numbers in sets])
-        return slowest(_per_set(per_rank, name, sets)[1])
+        return slowest_rank_times(_per_set(per_rank, name, sets)[1])
 
     columns = [column(name) for name in rungs] if sets else []
     times = StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
-    return _by_waits(profile, times) if loads_itself(profile) else _without_slow_leader(profile, times)
+    return _replace_by_waits(profile, times) if loads_itself(profile) else _subtract_slow_leader(profile, times)
 
 
 UNEQUAL = 0.1
@@ -140,7 +140,7 @@ def loads_itself(profile: Profile) -> bool:
     return on_cpu and {loader.workers for loader in profile.workload.loaders} == {0}
 
 
-def _by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
+def _replace_by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
     """With columns that differ by what steps waited; those below them move along, and the last one stays.
 
     What is left of the difference between rungs is no time of the loader: it goes to what the first rung takes.
@@ -183,13 +183,13 @@ def find_straggler(profile: Profile, times: StepTimes) -> SlowRankExcess | None:
     others = np.median(np.delete(seconds, slow, axis=1), axis=1)
     (excess,) = increments(np.column_stack([others, seconds[:, slow]]))
     typical = float(others.mean())
-    if excess.value <= SLOW_RANK_EXCESS * typical or not excess.above(0.0) or not stands_out(seconds):
+    if excess.value <= SLOW_RANK_EXCESS * typical or not excess.is_above(0.0) or not stands_out(seconds):
         return None
     record = SlowRank(rank=ranks[slow], seconds=typical + excess.value, others_seconds=typical)
     return SlowRankExcess(record, seconds[:, slow] - others)
 
 
-def _without_slow_leader(profile: Profile, raw: StepTimes) -> StepTimes:
+def _subtract_slow_leader(profile: Profile, raw: StepTimes) -> StepTimes:
     """Compute is what a usual rank takes: what the leader alone takes longer, the others wait for as for any rank."""
     alone = [at for at, name in enumerate(raw.rungs) if rung(name).active == "leader"]
     slow = find_straggler(profile, raw) if alone else None
@@ -270,16 +270,16 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
     others count as if they did as it does.
     """
 
-    def trained(block: Block) -> float | None:
+    def trained_samples(block: Block) -> float | None:
         # By all steps but the first: one batch read ahead may count for it or be missing. It is missing in a block's
         # last step where a loader that is made for every epoch handed it out at the epoch's end.
         later = block.step_samples[1:]
         later = later[:-1] if len(later) > 1 and not later[-1] and any(later) else later
         return block.samples if block.samples is None or not later else sum(later) * block.steps / len(later)
 
-    values = rank_values(profile, trained)
+    values = rank_values(profile, trained_samples)
     of_rung = {name: [values.get((number, name), {}) for number in kept.rounds] for name in kept.rungs}
-    replicas = readers(profile, 1)
+    replicas = count_readers(profile, 1)
     known: dict[str, float] = {}
     for name, rounds in of_rung.items():
         if rung(name).active == "leader":
@@ -300,7 +300,7 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
     return SampleCounts(per_rung=per_rung, least=batch, most=batch)
 
 
-def readers(profile: Profile, ranks: int | None = None) -> float:
+def count_readers(profile: Profile, ranks: int | None = None) -> float:
     """Of so many ranks, by default all, as many as read other samples: fewer where some share a replica of the model.
 
     Those that share one read the same samples, which count once.
@@ -309,7 +309,7 @@ def readers(profile: Profile, ranks: int | None = None) -> float:
     return ranks * (profile.workload.replicas or profile.world_size) / profile.world_size
 
 
-def differ(counts: Collection[float]) -> bool:
+def samples_differ(counts: Collection[float]) -> bool:
     """Whether samples per step, of blocks or of rungs, are clearly not the same."""
     return max(counts) - min(counts) > UNEVEN * max(counts)
 
@@ -370,9 +370,9 @@ class Course(Record):
     """Relative change of the step from the first round to the last, if a trend is shown; never by few rounds."""
 
 
-def course(profile: Profile) -> Course:
+def make_course(profile: Profile) -> Course:
     """The course of a profile's measurement."""
-    profile = undisturbed(profile).profile
+    profile = remove_disturbance(profile).profile
     every = step_matrix(profile)
     alone = [numbers[0] if len(numbers) == 1 else None for numbers in every.sets]
     combined = {

@@ -27,7 +27,7 @@ from stash.analysis.limits import (
 )
 from stash.analysis.uncertainty import launch_error
 from stash.core.errors import UserError
-from stash.core.intervals import NORMAL, Interval, change, together
+from stash.core.intervals import NORMAL, Interval, pool_runs, subtract_runs
 from stash.core.trace_records import TRACE_PARTS, Trace
 
 
@@ -39,7 +39,7 @@ def compare_traces(before: Sequence[Trace], after: Sequence[Trace]) -> RunCompar
     lines = []
     for name in (*both, STEP):
         first, second = (traced_time(name, side) for side in sides)
-        lines.append(Difference(name=name, before=first, after=second, change=change(first, second)))
+        lines.append(Difference(name=name, before=first, after=second, change=subtract_runs(first, second)))
     return RunComparison(
         lines=tuple(lines),
         only_before=tuple(name for name in has[0] if name not in both),
@@ -54,7 +54,7 @@ def traced_time(name: str, runs: Sequence[Trace]) -> Interval:
         part = run.part(name)
         times.append(run.step if part is None else part.time)
     spread = launch_error(sum(run.step_seconds for run in runs) / len(runs))
-    return times[0].widened(spread) if len(times) == 1 else together(times, spread / NORMAL)
+    return times[0].add_error(spread) if len(times) == 1 else pool_runs(times, spread / NORMAL)
 
 
 def traced_facts(trace: Trace) -> dict[str, str]:
@@ -89,8 +89,8 @@ def traces_not_slower(tolerance: Tolerance, before: Sequence[Trace], after: Sequ
     """Whether the step, or a part of it, is longer than a baseline's by more than a fraction; raises UserError."""
     _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
     first, second = traced_time(tolerance.name, before), traced_time(tolerance.name, after)
-    beyond = change(first.scaled(1 + tolerance.fraction), second)
-    return decide_tolerance(tolerance, first, change(first, second), beyond)
+    beyond = subtract_runs(first.scale(1 + tolerance.fraction), second)
+    return decide_tolerance(tolerance, first, subtract_runs(first, second), beyond)
 
 
 def traces_required(requirement: Requirement, runs: Sequence[Trace]) -> Decision:

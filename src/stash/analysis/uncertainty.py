@@ -61,7 +61,7 @@ def whole_stall(name: str, noise: Interval, step_seconds: float, correction: flo
         launch=launch_error(step_seconds),
         correction=correction,
     )
-    time = noise.widened(parts.besides_noise)
+    time = noise.add_error(parts.besides_noise)
     if name in ADDED and time.low is not None and time.low < 0.0 <= time.value:
         time = time.model_copy(update={"low": 0.0})
     return Stall(name=name, time=time, share=noise.value / step_seconds, parts=parts)

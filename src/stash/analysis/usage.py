@@ -35,7 +35,7 @@ class Use(Record):
     """Of the rounds: what a machine does varies by more than chance, so a range says more than an interval."""
 
 
-def usage(profile: Profile, kept: StepTimes) -> tuple[Use, ...]:
+def list_usage(profile: Profile, kept: StepTimes) -> tuple[Use, ...]:
     """Use by resource, then rung in ladder order; what no block recorded is left out.
 
     One value a round: the mean over nodes of the mean over each node's ranks. Counters of a host are taken once a

@@ -30,11 +30,11 @@ class WatchedTraining:
 
     def begin(self) -> None:
         """Start it, unless Stash listens already or this is not the machine's first rank. Training goes on."""
-        from stash.measure.protocol.orders import ATTACHABLE, current
+        from stash.measure.protocol.orders import ATTACHABLE, current_orders
         from stash.measure.protocol.watch_folder import attach_file
         from stash.monitor.entry import enter_process
 
-        orders, own = current(), str(os.getpid())
+        orders, own = current_orders(), str(os.getpid())
         if self._watcher is not None or (orders is not None and orders.files.path.is_dir()):
             return
         if os.environ.get("LOCAL_RANK", "0") != "0":

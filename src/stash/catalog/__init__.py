@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stash.core.on_first_use import on_first_use
+from stash.core.on_first_use import make_lazy_access
 
 if TYPE_CHECKING:
     from stash.catalog.facts import GpuFacts, Instance, Offer, PriceKind
     from stash.catalog.layers import gpu, instance, load, query, search
     from stash.catalog.offers import Answer, Catalog, OfferFilter
 
-__getattr__, __dir__ = on_first_use(
+__getattr__, __dir__ = make_lazy_access(
     __name__,
     {
         "Answer": "stash.catalog.offers",

@@ -27,7 +27,7 @@ app = App()
 
 def _price(text: str) -> float:
     bare = text.strip().removeprefix("$")
-    return units.price(f"${bare}/h" if bare.replace(".", "", 1).isdecimal() else text)
+    return units.validate_price(f"${bare}/h" if bare.replace(".", "", 1).isdecimal() else text)
 
 
 def _instances_option() -> Any:
@@ -42,10 +42,10 @@ class CatalogOptions(Options):
     gpus: tuple[float | None, float | None] = option(
         "N", 'Require this many GPUs: "8", "4-8", "4-" or "-8".', parsers.number_range, default=(None, None)
     )
-    min_gpu_memory: float | None = option("SIZE", "Require this much memory per GPU, like 24GB.", units.size)
+    min_gpu_memory: float | None = option("SIZE", "Require this much memory per GPU, like 24GB.", units.validate_size)
     cloud: str | None = option("NAME", "Show only this cloud: aws, gcp, azure, lambda, runpod, on-premise …")
     region: str | None = option("NAME", "Show only this region, like us-east-1.")
-    min_network: float | None = option("RATE", "Require this sustained network, like 25gbit.", units.rate)
+    min_network: float | None = option("RATE", "Require this sustained network, like 25gbit.", units.validate_rate)
     interconnect: str | None = option("NAME", "Require this link between GPUs: nvlink, nvlink3, nvswitch, pcie.")
     max_price: float | None = option("DOLLARS/H", 'Pay at most this, like 10 or "$3.06/h".', _price)
     spot: bool = flag("Show spot prices instead of on-demand prices.")
@@ -55,7 +55,7 @@ class CatalogOptions(Options):
 
     def wish(self, known: Catalog) -> OfferFilter:
         """What offers have to be; raises UserError for names that ``known`` does not have."""
-        from stash.catalog.facts import as_written
+        from stash.catalog.facts import match_name
         from stash.catalog.offers import OfferFilter
 
         least, most = self.gpus
@@ -64,8 +64,8 @@ class CatalogOptions(Options):
             min_gpu_count=least,
             max_gpu_count=most,
             min_gpu_memory_bytes=self.min_gpu_memory,
-            cloud=self.cloud and as_written(self.cloud, {item.cloud for item in known.instances}, "cloud", "cloud"),
-            region=self.region and as_written(self.region, known.regions, "region", "region"),
+            cloud=self.cloud and match_name(self.cloud, {item.cloud for item in known.instances}, "cloud", "cloud"),
+            region=self.region and match_name(self.region, known.regions, "region", "region"),
             kinds=("spot",) if self.spot else ("on-demand",),
             max_dollars_per_hour=self.max_price,
             min_network_bytes_per_second=self.min_network,
@@ -97,14 +97,14 @@ def catalog(options: CatalogOptions, context: typer.Context) -> None:
         _refuse_options(context)
         return
     from stash import catalog as facts
-    from stash.catalog.page import nothing
+    from stash.catalog.page import explain_nothing
 
     known = facts.load(options.instances)
     wish = options.wish(known)
     answer = known.search(wish)
-    lacking = None if answer.offers else nothing(known, wish)
+    lacking = None if answer.offers else explain_nothing(known, wish)
     if options.json:
-        print(_as_json(answer, known, lacking))
+        print(_format_json(answer, known, lacking))
     else:
         _print(known, lacking, answer, options.limit)
     if lacking is not None:
@@ -137,13 +137,13 @@ def refresh(options: RefreshOptions) -> None:
     """
     from rich.text import Text
 
-    from stash.catalog.refresh import https
-    from stash.catalog.refresh import refresh as renew
+    from stash.catalog.refresh import fetch_https
+    from stash.catalog.refresh import refresh_snapshot as renew
     from stash.ui.terminal import list_console, progress_console
 
     console = list_console()
     with progress_console(options.quiet).status("downloading price lists"):
-        report = renew(transport=https)
+        report = renew(transport=fetch_https)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)
     for failure in report.failures:
@@ -163,22 +163,22 @@ def _refuse_options(context: typer.Context) -> None:
 
 def _known_gpu(name: str, known: Catalog) -> str:
     """``name`` if some instance or GPU goes by it; raises UserError with the nearest names otherwise."""
-    from stash.catalog.facts import tokens, unknown
+    from stash.catalog.facts import name_words, unknown_name
     from stash.catalog.offers import has_gpu
 
-    if tokens(name) and (
-        any(tokens(name) <= tokens(gpu.name) for gpu in known.gpus)
+    if name_words(name) and (
+        any(name_words(name) <= name_words(gpu.name) for gpu in known.gpus)
         or any(has_gpu(item, name) for item in known.instances)
     ):
         return name
     models = {item.gpu_model for item in known.instances if item.gpu_model} | {gpu.name for gpu in known.gpus}
-    raise unknown("GPU", name, sorted(models))
+    raise unknown_name("GPU", name, sorted(models))
 
 
 def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
     from rich.text import Text
 
-    from stash.catalog.page import left_out, listing, marked, nothing_text
+    from stash.catalog.page import explain_mark, left_out, listing, nothing_text
     from stash.ui.terminal import list_console, list_width
 
     today = date.today()
@@ -190,7 +190,7 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
         console.print(fitted.text)
     else:
         console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
-    notes = [marked(shown, today), fitted.note if shown else ""]
+    notes = [explain_mark(shown, today), fitted.note if shown else ""]
     if len(answer.offers) > limit:
         notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
     if answer.left_out:
@@ -200,11 +200,11 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
         console.print(Text(printable_line(note)), style="dim", soft_wrap=screen is None)
 
 
-def _as_json(answer: Answer, known: Catalog, lacking: Nothing | None) -> str:
-    from stash.catalog.facts import age
+def _format_json(answer: Answer, known: Catalog, lacking: Nothing | None) -> str:
+    from stash.catalog.facts import price_age
 
     today = date.today()
-    ages = [age(offer.as_of, today) for offer in answer.offers]
+    ages = [price_age(offer.as_of, today) for offer in answer.offers]
     listed = [
         {
             **offer.instance.model_dump(exclude={"as_of", "source", "notes"}),

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator, Field
 
 from stash.core.errors import UserError
 from stash.core.records.base import Record
-from stash.core.units import nearest
+from stash.core.units import find_nearest
 
 PriceKind = Literal["on-demand", "spot", "prior", "reserved"]
 """``prior`` is an on-demand price of an earlier date; it stays as history. ``reserved`` is one of capacity that
@@ -181,24 +181,24 @@ the maker, with the words of the catalog's name. Of the H100s only SXM5 boards h
 a GH200's processor. All other names (``Tesla V100-SXM2-16GB``) hold the catalog's words already."""
 
 
-def unknown(what: str, name: str, known: Iterable[str], option: str = "") -> UserError:
+def unknown_name(what: str, name: str, known: Iterable[str], option: str = "") -> UserError:
     """The error for a name that is not there, of an ``option`` if it is one's: what it may have been meant to be."""
-    alike = nearest(name, known)
+    alike = find_nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash catalog` lists what there is"
     wrong = f"--{option} {name}: no such {what} in the catalog" if option else f"unknown {what} {name!r}"
     return UserError(f"{wrong}; {hint}")
 
 
-def as_written(name: str, known: Iterable[str], what: str, option: str) -> str:
+def match_name(name: str, known: Iterable[str], what: str, option: str) -> str:
     """The name as the catalog writes it, taken in any case; raises UserError with the nearest names."""
     written = {each.lower(): each for each in known}
     if name.strip().lower() not in written:
-        raise unknown(what, name, written.values(), option)
+        raise unknown_name(what, name, written.values(), option)
     return written[name.strip().lower()]
 
 
 @lru_cache(maxsize=4096)
-def tokens(name: str) -> frozenset[str]:
+def name_words(name: str) -> frozenset[str]:
     """The words of a GPU's name in lower case, without its maker: {"a100", "sxm4", "80gb"}.
 
     A name that only drivers use has the words of the catalog's name instead.
@@ -212,12 +212,12 @@ def found_by_name(name: str, gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
 
     A driver's name has words of all three kinds.
     """
-    words, known = tokens(name), list(gpus)
-    exact = [gpu for gpu in known if tokens(gpu.name) == words]
-    of_model = [gpu for gpu in known if tokens(gpu.model) == words]
+    words, known = name_words(name), list(gpus)
+    exact = [gpu for gpu in known if name_words(gpu.name) == words]
+    of_model = [gpu for gpu in known if name_words(gpu.model) == words]
     if not exact and len(of_model) == 1:
         return of_model
-    return exact or [gpu for gpu in known if words and words <= tokens(gpu.name)]
+    return exact or [gpu for gpu in known if words and words <= name_words(gpu.name)]
 
 
 # Sources date a price by a day, a month or a year, or not at all: an age is a range of days, never a guess within it.
@@ -245,7 +245,7 @@ class Age(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def age(as_of: str | None, today: date) -> Age | None:
+def price_age(as_of: str | None, today: date) -> Age | None:
     """The age of a price of the ISO date ``as_of``, which may be a month or a year; ``None`` if it is undated.
 
     Of a period that is not over yet, only its days until ``today`` count.
@@ -257,7 +257,7 @@ def age(as_of: str | None, today: date) -> Age | None:
 
 
 def is_date(text: str) -> bool:
-    """Whether ``text`` is an ISO date, a month or a year, as ``age`` takes it."""
+    """Whether ``text`` is an ISO date, a month or a year, as ``price_age`` takes it."""
     if not _DATE.fullmatch(text):
         return False
     try:
@@ -323,9 +323,9 @@ def share_of(name: str | None, memory_bytes: float | None, gpus: Iterable[GpuFac
     """
     if name is None or not memory_bytes:
         return 1.0
-    words = tokens(name)
-    alike = [gpu for gpu in gpus if gpu.memory_bytes and tokens(gpu.model) <= words]
-    exact = [gpu for gpu in alike if tokens(gpu.name) <= words]
+    words = name_words(name)
+    alike = [gpu for gpu in gpus if gpu.memory_bytes and name_words(gpu.model) <= words]
+    exact = [gpu for gpu in alike if name_words(gpu.name) <= words]
     whole = min((gpu.memory_bytes for gpu in exact or alike if gpu.memory_bytes), default=None)
     if whole is None or memory_bytes >= _MIN_WHOLE * whole:
         return 1.0
@@ -333,7 +333,7 @@ def share_of(name: str | None, memory_bytes: float | None, gpus: Iterable[GpuFac
     return 1 / min(_PARTS, key=lambda count: abs(math.log(parts / count)))
 
 
-def sliced(instance: Instance, gpus: Iterable[GpuFacts]) -> Instance:
+def slice_gpu(instance: Instance, gpus: Iterable[GpuFacts]) -> Instance:
     """The same with the fraction of a GPU that its memory shows, where a price list counts it as a whole one."""
     if instance.gpu_count != 1:
         return instance

@@ -12,8 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from stash.catalog import facts, own, shipped, snapshot
-from stash.catalog.facts import GpuFacts, Instance, Offer, Price, sliced
-from stash.catalog.links import with_links
+from stash.catalog.facts import GpuFacts, Instance, Offer, Price, slice_gpu
+from stash.catalog.links import fill_links
 from stash.catalog.offers import Answer, Catalog, OfferFilter
 from stash.catalog.own import OwnFile
 from stash.catalog.snapshot import Snapshot
@@ -29,8 +29,8 @@ def load(instances: Path | None = None) -> Catalog:
     ``instances`` is a file of the user's own (default: ``~/.config/stash/instances.yaml`` if it exists). Raises
     UserError when it or the snapshot is damaged, or when it was named and is not there.
     """
-    chosen = own.read(instances) if instances is not None else own.read_if_there(facts.own_file())
-    return merge(snapshot.read(facts.snapshot_file()), chosen)
+    chosen = own.load_own_file(instances) if instances is not None else own.read_if_there(facts.own_file())
+    return merge(snapshot.load_snapshot(facts.snapshot_file()), chosen)
 
 
 def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
@@ -42,15 +42,15 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
         _fill_in(known, part.instances, gpus)
     if mine:
         gpus |= {gpu.name: gpu for gpu in mine.gpus}
-        placed = mine.placed(known)
+        placed = mine.place_entries(known)
         for key, instance in placed.instances.items():
             known[key] = _override(known.get(key), instance)
     prices: Sequence[Price] = shipped.prices()
     if parts:
-        prices = _renewed(prices, [price for part in parts for price in part.prices])
+        prices = _renew_prices(prices, [price for part in parts for price in part.prices])
     if mine:
-        prices = _overridden(prices, placed.prices)
-    whole = [with_links(sliced(instance, gpus.values()), gpus.values()) for instance in known.values()]
+        prices = _override_prices(prices, placed.prices)
+    whole = [fill_links(slice_gpu(instance, gpus.values()), gpus.values()) for instance in known.values()]
     return Catalog(tuple(gpus.values()), tuple(whole), tuple(prices), _sentences(fresh, mine))
 
 
@@ -94,7 +94,7 @@ def _override(old: Instance | None, mine: Instance) -> Instance:
     return old.model_copy(update={name: getattr(mine, name) for name in given})
 
 
-def _renewed(lower: Iterable[Price], upper: Sequence[Price]) -> list[Price]:
+def _renew_prices(lower: Iterable[Price], upper: Sequence[Price]) -> list[Price]:
     """``lower`` beneath ``upper``; a hidden on-demand price becomes prior, other hidden ones go.
 
     One that did not change tells how long it has held, so it goes only where its date, or its region, is unknown.
@@ -123,7 +123,7 @@ def _replaces(newer: Price, price: Price) -> bool:
     return price.region is not None and price.as_of is not None and newer.as_of != price.as_of
 
 
-def _overridden(lower: Iterable[Price], mine: Sequence[Price]) -> list[Price]:
+def _override_prices(lower: Iterable[Price], mine: Sequence[Price]) -> list[Price]:
     """``lower`` without any price of an (instance, kind) for which the user names a price, and the user's."""
     named = {(price.cloud, price.instance, price.kind) for price in mine}
     return [*mine, *(price for price in lower if (price.cloud, price.instance, price.kind) not in named)]

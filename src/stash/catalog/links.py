@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from stash.catalog.facts import GpuFacts, Instance, tokens
+from stash.catalog.facts import GpuFacts, Instance, name_words
 
 _FABRICS = {"Pascal": "nvlink1", "Volta": "nvlink2", "Ampere": "nvlink3+nvswitch", "Hopper": "nvlink4+nvswitch",
             "Blackwell": "nvlink5+nvswitch"}  # fmt: skip
@@ -22,13 +22,13 @@ _ALIKE = 0.1
 """Of a GPU's memory, that sources round away."""
 
 
-def with_links(instance: Instance, gpus: Iterable[GpuFacts]) -> Instance:
+def fill_links(instance: Instance, gpus: Iterable[GpuFacts]) -> Instance:
     """The same with its GPU's variant and links, as far as one name says both and no source says otherwise."""
     is_named = instance.interconnect not in (None, "pcie")  # without a generation nothing is said
     if is_named or instance.gpu_model is None or (instance.gpu_count or 0) <= 1:
         return instance
     alike = [gpu for gpu in gpus if gpu.model == instance.gpu_model]
-    variants = [gpu for gpu in alike if gpu.name == instance.gpu] or _called(instance, alike)
+    variants = [gpu for gpu in alike if gpu.name == instance.gpu] or _find_variants(instance, alike)
     rates = {gpu.nvlink_bytes_per_second for gpu in variants}
     found: dict[str, object] = {}
     if len(variants) == 1 and instance.gpu is None:
@@ -46,7 +46,7 @@ def with_links(instance: Instance, gpus: Iterable[GpuFacts]) -> Instance:
     return instance.model_copy(update={**found, "source": f"{instance.source}; links: those of {which}"})
 
 
-def _called(instance: Instance, alike: Iterable[GpuFacts]) -> list[GpuFacts]:
+def _find_variants(instance: Instance, alike: Iterable[GpuFacts]) -> list[GpuFacts]:
     """Variants of the form and the memory that the offer's name and source say; none where it names no form."""
     name = instance.name.lower().replace("hgx", "sxm")
     form = next((word for word in _FORMS if re.search(rf"(?<![a-z]){word}(?![a-z])", name)), None)
@@ -55,6 +55,6 @@ def _called(instance: Instance, alike: Iterable[GpuFacts]) -> list[GpuFacts]:
         gpu
         for gpu in alike
         if form is not None
-        and any(word.startswith(form) for word in tokens(gpu.name))
+        and any(word.startswith(form) for word in name_words(gpu.name))
         and (not memory or not gpu.memory_bytes or abs(memory / gpu.memory_bytes - 1) <= _ALIKE)
     ]

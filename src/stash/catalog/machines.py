@@ -24,13 +24,13 @@ class Peak:
     about: str
 
 
-def variants(name: str, catalog: Catalog) -> tuple[GpuFacts, ...]:
+def find_variants(name: str, catalog: Catalog) -> tuple[GpuFacts, ...]:
     """Every variant of the model of that name, else the one GPU of that name; raises UserError naming the nearest."""
     model = tuple(gpu for gpu in catalog.gpus if gpu.model.lower() == name.strip().lower())
     return model or (catalog.gpu(name),)
 
 
-def peak(gpus: Sequence[GpuFacts], precision: str) -> Peak:
+def peak_rates(gpus: Sequence[GpuFacts], precision: str) -> Peak:
     """The rates of the fastest variant; raises UserError if the catalog does not know them."""
     known = [
         (flops, gpu.memory_bytes_per_second, gpu)

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import permutations
 from typing import NamedTuple
 
-from stash.catalog.shipped import GB, rows
+from stash.catalog.shipped import GB, read_rows
 
 _PART_OF = {"p3.8xlarge": "p3.16xlarge", "p3.16xlarge": "p3.16xlarge"}
 """By instance, the mesh whose GPUs it gets."""
@@ -44,7 +44,7 @@ class NvlinkMesh(NamedTuple):
 @lru_cache(maxsize=8)
 def mesh_of(instance: str) -> NvlinkMesh | None:
     """The mesh of which an instance has some GPUs or all; ``None`` where it is not known link by link."""
-    own = [row for row in rows("nvlinks.csv") if row["mesh"] == _PART_OF.get(instance.lower())]
+    own = [row for row in read_rows("nvlinks.csv") if row["mesh"] == _PART_OF.get(instance.lower())]
     if not own:
         return None
     links = {(int(row["first"]), int(row["second"])): int(row["links"]) for row in own}

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, found_by_name, tokens, unknown
+from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, found_by_name, name_words, unknown_name
 from stash.core.errors import UserError
 from stash.core.records.circumstances import MachinePrice
 
@@ -45,7 +45,7 @@ Judgement = tuple[bool | None, str]
 """Whether a wish is met (``None``: not known) and the name of the fact it is about."""
 
 
-def _at_least(value: float | None, wanted: float | None, fact: str, slack: float = 1.0) -> Judgement:
+def _judge_least(value: float | None, wanted: float | None, fact: str, slack: float = 1.0) -> Judgement:
     if wanted is None:
         return True, fact
     return (None if value is None else value >= wanted * slack), fact
@@ -55,14 +55,14 @@ def has_gpu(instance: Instance, wanted: str) -> bool | None:
     """Whether the instance's GPU is the ``wanted`` model or variant; ``None`` when only the variant is unknown."""
     if instance.gpu_model is None:
         return False if instance.gpu_count == 0 else None
-    words, have = tokens(wanted), tokens(instance.gpu_model)
+    words, have = name_words(wanted), name_words(instance.gpu_model)
     if instance.gpu is not None:
-        have |= tokens(instance.gpu)
+        have |= name_words(instance.gpu)
     if instance.gpu_memory_bytes is not None:
         have |= {f"{round(instance.gpu_memory_bytes / 2**30)}gb"}
     if words <= have:
         return True
-    if not words & tokens(instance.gpu_model):
+    if not words & name_words(instance.gpu_model):
         return False
     sizes_differ = instance.gpu_memory_bytes is not None and any(word.endswith("gb") for word in words - have)
     return None if instance.gpu is None and not sizes_differ else False
@@ -76,9 +76,9 @@ def _gpu(instance: Instance, wish: OfferFilter) -> list[Judgement]:
     memory = (False, "GPU memory") if cpu_only and least_memory is not None else None
     return [
         (True if wish.gpu is None else has_gpu(instance, wish.gpu), "exact GPU"),
-        _at_least(count, wish.min_gpu_count, "GPU count"),
+        _judge_least(count, wish.min_gpu_count, "GPU count"),
         (fewer, "GPU count"),
-        memory or _at_least(instance.gpu_memory_bytes, least_memory, "GPU memory", _ROUNDING),
+        memory or _judge_least(instance.gpu_memory_bytes, least_memory, "GPU memory", _ROUNDING),
     ]
 
 
@@ -90,7 +90,7 @@ def _fabric(instance: Instance, wanted: str | None) -> Judgement:
     return any(part.startswith(wanted.lower()) for part in instance.interconnect.lower().split("+")), "interconnect"
 
 
-def judge(instance: Instance, wish: OfferFilter) -> Judgement:
+def judge_instance(instance: Instance, wish: OfferFilter) -> Judgement:
     """(True, "") when every wish about the instance is met, (False, "") when one is known not to be.
 
     (None, fact) when nothing is known to be missing but ``fact`` is not known.
@@ -99,7 +99,7 @@ def judge(instance: Instance, wish: OfferFilter) -> Judgement:
     findings = [
         (same_cloud, "cloud"),
         *_gpu(instance, wish),
-        _at_least(instance.network_bytes_per_second, wish.min_network_bytes_per_second, "network"),
+        _judge_least(instance.network_bytes_per_second, wish.min_network_bytes_per_second, "network"),
         _fabric(instance, wish.interconnect),
     ]
     if any(met is False for met, _ in findings):
@@ -136,7 +136,7 @@ class Catalog:
     def search(self, wish: OfferFilter | None = None) -> Answer:
         """Like ``query``, and says how many offers were left out for which unknown fact."""
         wish = wish or OfferFilter()
-        verdicts = {key: judge(instance, wish) for key, instance in self._by_key.items()}
+        verdicts = {key: judge_instance(instance, wish) for key, instance in self._instances_by_key.items()}
         region = None if wish.region is None else wish.region.lower()
         found: list[Offer] = []
         left: Counter[str] = Counter()
@@ -174,16 +174,16 @@ class Catalog:
             return alike[0]
         if alike:
             raise UserError(f"{name!r} is made in several variants: {', '.join(gpu.name for gpu in alike)}; name one")
-        raise unknown("GPU", name, [name for gpu in self.gpus for name in {gpu.model, gpu.name}])
+        raise unknown_name("GPU", name, [name for gpu in self.gpus for name in {gpu.model, gpu.name}])
 
     def instance(self, name: str) -> Instance:
         """One instance by name, in any case and with or without its cloud (``aws/p3.8xlarge``).
 
         Raises UserError with the nearest names.
         """
-        found = self._by_name.get(name.strip().lower())
+        found = self._instances_by_name.get(name.strip().lower())
         if found is None:
-            raise unknown("instance", name, [instance.name for instance in self.instances])
+            raise unknown_name("instance", name, [instance.name for instance in self.instances])
         return found
 
     def offers_of(self, instance: Instance) -> tuple[Offer, ...]:
@@ -195,7 +195,7 @@ class Catalog:
 
     def newest_on_demand(self, name: str | None) -> Offer | None:
         """The on-demand price of an instance of the newest date, of one date the cheapest; ``None`` if unknown."""
-        instance = None if name is None else self._by_name.get(name.strip().lower())
+        instance = None if name is None else self._instances_by_name.get(name.strip().lower())
         if instance is None:
             return None
         offers = [offer for offer in self.offers_of(instance) if offer.kind == "on-demand"]
@@ -221,20 +221,20 @@ class Catalog:
         return {}
 
     @cached_property
-    def _by_name(self) -> dict[str, Instance]:
+    def _instances_by_name(self) -> dict[str, Instance]:
         plain = {instance.name.lower(): instance for instance in reversed(self.instances)}
         return plain | {f"{instance.cloud}/{instance.name}".lower(): instance for instance in self.instances}
 
     @cached_property
-    def _by_key(self) -> dict[tuple[str, str], Instance]:
+    def _instances_by_key(self) -> dict[tuple[str, str], Instance]:
         return {(instance.cloud, instance.name): instance for instance in self.instances}
 
     @cached_property
     def _order(self) -> dict[tuple[str, str], int]:
-        return {key: number for number, key in enumerate(self._by_key)}
+        return {key: number for number, key in enumerate(self._instances_by_key)}
 
     def _offer(self, price: Price) -> Offer:
-        instance = self._by_key[price.cloud, price.instance]
+        instance = self._instances_by_key[price.cloud, price.instance]
         return Offer(
             instance,
             price.kind,

@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from stash.catalog import shipped
 from stash.catalog.facts import Architecture, Date, GpuFacts, Instance, Price, PriceKind, found_by_name
 from stash.core import units
-from stash.core.units import format_rate, nearest
+from stash.core.units import find_nearest, format_rate
 from stash.core.user_files import UserFile, load, quantity
 
 ON_PREMISE = "on-premise"
@@ -28,11 +28,11 @@ def _countable(given: float | None) -> float | None:
     return given
 
 
-ByteCount = Annotated[float | None, quantity(units.size)]
-ByteRate = Annotated[float | None, quantity(units.rate)]
-Dollars = Annotated[float | None, quantity(units.price)]
-Purchase = Annotated[float | None, quantity(units.purchase)]
-Watts = Annotated[float | None, quantity(units.power)]
+ByteCount = Annotated[float | None, quantity(units.validate_size)]
+ByteRate = Annotated[float | None, quantity(units.validate_rate)]
+Dollars = Annotated[float | None, quantity(units.validate_price)]
+Purchase = Annotated[float | None, quantity(units.validate_purchase)]
+Watts = Annotated[float | None, quantity(units.validate_power)]
 PowerPrice = Annotated[float | None, quantity(units.power_price)]
 Machines = Annotated[int | None, Field(ge=1, le=MAX_MACHINES)]
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -112,7 +112,7 @@ class OwnFile:
     entries: tuple[OwnInstance, ...]
     known_gpus: Mapping[str, GpuFacts]
 
-    def placed(self, known: Mapping[tuple[str, str], Instance]) -> Placed:
+    def place_entries(self, known: Mapping[tuple[str, str], Instance]) -> Placed:
         """Find the cloud of every entry: its own, else that of a known instance of this name, else on-premise.
 
         Both names are taken in any case, as they are everywhere else.
@@ -133,10 +133,10 @@ class OwnFile:
 
 def read_if_there(path: Path) -> OwnFile | None:
     """The file at ``path`` or ``None``; raises UserError when there is one with a mistake in it."""
-    return read(path) if path.exists() else None
+    return load_own_file(path) if path.exists() else None
 
 
-def read(path: Path) -> OwnFile:
+def load_own_file(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
     file = load(path, _Content, "the instances file", "see docs/how-to/own-instances.md")
     gpus = tuple(_gpu(gpu, path) for gpu in file.content.gpus)
@@ -152,7 +152,7 @@ def read(path: Path) -> OwnFile:
         seen.add(key)
         _check_entry(entry, number, file)
         if entry.gpu is not None and not found_by_name(entry.gpu, known.values()):
-            alike = nearest(entry.gpu, known)
+            alike = find_nearest(entry.gpu, known)
             hint = f"did you mean {', '.join(alike)}? Otherwise " if alike else ""
             why = f"{entry.gpu!r} is unknown; {hint}add it under gpus: in this file"
             raise file.mistake(("instances", number, "gpu"), why)

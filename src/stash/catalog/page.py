@@ -9,14 +9,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, NamedTuple
 
-from stash.catalog.facts import OLD_DAYS, Age, age
+from stash.catalog.facts import OLD_DAYS, Age, price_age
 from stash.core.errors import UserError
 from stash.core.printable import printable_line
 from stash.core.units import format_bytes, format_rate
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 from stash.ui.terminal import Listing
-from stash.ui.terminal import listing as fitted
+from stash.ui.terminal import make_listing as fitted
 
 if TYPE_CHECKING:
     from stash.catalog.facts import GpuFacts, Instance, Offer
@@ -47,7 +47,7 @@ def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> L
     several = len(regions) > len({cloud for cloud, _ in regions})
     columns = [column for column in _COLUMNS if several or column[0] != "region"]
     rows = tuple(
-        (*(printable_line(cell(offer)) for _, _, cell, _ in columns[:-1]), _age(age(offer.as_of, today)))
+        (*(printable_line(cell(offer)) for _, _, cell, _ in columns[:-1]), _age(price_age(offer.as_of, today)))
         for offer in offers
     )
     return fitted(
@@ -63,9 +63,9 @@ def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> L
     )
 
 
-def marked(offers: Sequence[Offer], today: date) -> str:
+def explain_mark(offers: Sequence[Offer], today: date) -> str:
     """What the mark behind an age means; empty if no price is marked."""
-    if not any(_age(age(offer.as_of, today)).endswith(OLD) for offer in offers):
+    if not any(_age(price_age(offer.as_of, today)).endswith(OLD) for offer in offers):
         return ""
     return f"{OLD} may be older than {OLD_DAYS} days; `stash catalog refresh` gets today's prices"
 
@@ -96,16 +96,16 @@ class Nothing(NamedTuple):
     """Each wish that lets something through when it alone is dropped."""
 
 
-def nothing(known: Catalog, wish: OfferFilter) -> Nothing:
+def explain_nothing(known: Catalog, wish: OfferFilter) -> Nothing:
     """Which wishes leave nothing; a fact that is not known keeps an offer out as well."""
     given = [name for name in _OPTIONS if getattr(wish, name) is not None]
 
-    def without(options: Collection[str]) -> tuple[Offer, ...]:
+    def query_without(options: Collection[str]) -> tuple[Offer, ...]:
         return known.query(wish.model_copy(update={name: None for name in given if _OPTIONS[name] in options}))
 
     options = list(dict.fromkeys(_OPTIONS[name] for name in given))
-    found = [Dropped(option, without([option])) for option in options]
-    return Nothing(wish.kinds[0], bool(without(options)), tuple(each for each in found if each.offers))
+    found = [Dropped(option, query_without([option])) for option in options]
+    return Nothing(wish.kinds[0], bool(query_without(options)), tuple(each for each in found if each.offers))
 
 
 def nothing_text(nothing: Nothing) -> str:
@@ -213,7 +213,7 @@ def _per_gpu(offer: Offer) -> str:
     return _NO_GPU if offer.instance.gpu_count == 0 else _UNKNOWN
 
 
-def _between(item: Instance) -> str:
+def _interconnect_text(item: Instance) -> str:
     return _NO_GPU if item.gpu_count == 0 else item.interconnect or _UNKNOWN
 
 
@@ -252,7 +252,7 @@ _COLUMNS: list[tuple[str, int, Callable[[Offer], str], bool]] = [
     ("GPUs", 0, lambda offer: _gpus(offer.instance), True),
     ("vCPU", 4, lambda offer: _number(offer.instance.vcpus), False),
     ("GiB", 5, lambda offer: _number(offer.instance.memory_bytes, 2**30), False),
-    ("interconnect", 6, lambda offer: _between(offer.instance), True),
+    ("interconnect", 6, lambda offer: _interconnect_text(offer.instance), True),
     ("Gbit/s", 3, lambda offer: _number(offer.instance.network_bytes_per_second, 1e9 / 8), False),
     ("region", 7, lambda offer: offer.region or _UNKNOWN, True),
     ("$/h", 0, lambda offer: _dollars(offer.dollars_per_hour), False),

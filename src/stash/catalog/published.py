@@ -88,7 +88,7 @@ class ParsedPriceList:
             raise ValueError("no name or region")
         asked = {kind: price for kind, price in prices.items() if price is not None}
         for price in asked.values():
-            if not believable(price, count, vcpus):
+            if not is_believable(price, count, vcpus):
                 raise ValueError(f"{price} is no price")
         if name not in self.instances:  # before its prices, which would be of nothing if a field of it makes no sense
             self.instances[name] = Instance(
@@ -108,7 +108,7 @@ class ParsedPriceList:
             self.zones[name, region, kind].append(price)
 
 
-def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
+def read_csv(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
     """The lines of a published CSV file; raises DamagedError when it is cut off or has other columns."""
     if not text.endswith("\n"):
         raise DamagedError("it is cut off: its last line is not complete")
@@ -125,13 +125,13 @@ def rows(text: str, required: tuple[str, ...]) -> Iterator[CsvRow]:
         raise DamagedError(f"line {reader.line_num + 1}: {error}") from None
 
 
-def believable(price: float, gpu_count: float, vcpus: float | None) -> bool:
+def is_believable(price: float, gpu_count: float, vcpus: float | None) -> bool:
     """Whether a price in dollars per hour can be one: publishers use 0, 700 and the like for "not sold here"."""
     size = gpu_count or max(1.0, (vcpus or 1.0) / 40)
     return _MIN <= price / size <= _MAX
 
 
-def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:
+def parse_gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:
     """Read one ``<provider>.csv`` of gpuhunt's catalog. ``known``: the cloud's instances that Stash has already.
 
     Memory is in GB as clouds write it, meaning GiB. Raises DamagedError.
@@ -139,7 +139,7 @@ def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, 
 
     found = ParsedPriceList(cloud, source, as_of, known)
 
-    def take(row: CsvRow) -> None:
+    def add_row(row: CsvRow) -> None:
         count, model = float(row["gpu_count"] or 0), _model(row["gpu_name"])
         name = row["instance_name"]
         if (
@@ -157,7 +157,7 @@ def gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, 
         gib = _number(row["gpu_memory"]), _number(row["memory"])
         found.add(name, model, count, gib, _number(row["cpu"]), region, {kind: _number(row["price"])})
 
-    return found.take_all(rows(text, _GPUHUNT), take)
+    return found.take_all(read_csv(text, _GPUHUNT), add_row)
 
 
 def _runpod_name(gpu: str, count: float, location: str) -> str:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from stash.catalog.facts import Amount
-from stash.catalog.shipped import GB, record, rows
+from stash.catalog.shipped import GB, parse_record, read_rows
 from stash.core.errors import UserError
 from stash.core.records.base import Count, Record
 
@@ -67,14 +67,14 @@ def speeds() -> tuple[Speed, ...]:
             variant=row["gpu"],
             strict=row["precision"] == "fp32",
         )
-        for row in rows("training_speeds.csv")
+        for row in read_rows("training_speeds.csv")
     )
 
 
 @lru_cache(maxsize=1)
 def flops_per_byte() -> Mapping[str, float]:
     """By model's key, FLOPs of its dense products for each byte that its operators move, in mixed precision."""
-    return {row["model"]: float(row["flops_per_byte"]) for row in rows("model_intensity.csv")}
+    return {row["model"]: float(row["flops_per_byte"]) for row in read_rows("model_intensity.csv")}
 
 
 class KnownDataset(Record):
@@ -92,7 +92,7 @@ class KnownDataset(Record):
 @lru_cache(maxsize=1)
 def known_datasets() -> tuple[KnownDataset, ...]:
     """Every one, in the file's order."""
-    return tuple(record(row, KnownDataset, "dataset") for row in rows("datasets.csv"))
+    return tuple(parse_record(row, KnownDataset, "dataset") for row in read_rows("datasets.csv"))
 
 
 def known_dataset(name: str) -> KnownDataset:
@@ -143,8 +143,8 @@ class Tariff(Record):
 def tariffs() -> Mapping[str, Tariff]:
     """The shipped tariffs by cloud."""
     found: dict[str, dict[str, object]] = {}
-    for row in rows("tariffs.csv"):
-        fact = record(row, TariffFact, columns={"value": ("value", _UNITS[row["unit"]])})
+    for row in read_rows("tariffs.csv"):
+        fact = parse_record(row, TariffFact, columns={"value": ("value", _UNITS[row["unit"]])})
         found.setdefault(row["cloud"], {})[row["fact"]] = fact
     return {cloud: Tariff.model_validate({"cloud": cloud, **facts}) for cloud, facts in found.items()}
 
@@ -199,7 +199,7 @@ def collective_rates() -> tuple[CollectiveRate, ...]:
         "message_bytes": ("message_bytes", 1.0),
         "busbw_gbyte_per_s": ("bus_bytes_per_second", GB),
     }
-    return tuple(record(row, CollectiveRate, columns=columns) for row in rows("collectives.csv"))
+    return tuple(parse_record(row, CollectiveRate, columns=columns) for row in read_rows("collectives.csv"))
 
 
 class ReachedRate(Record):
@@ -221,14 +221,14 @@ class ReachedRate(Record):
 @lru_cache(maxsize=1)
 def reached_rates() -> tuple[ReachedRate, ...]:
     """Every published measurement, in the file's order."""
-    return tuple(record(row, ReachedRate) for row in rows("reached.csv"))
+    return tuple(parse_record(row, ReachedRate) for row in read_rows("reached.csv"))
 
 
 @lru_cache(maxsize=1)
 def hop_latencies() -> tuple[HopLatency, ...]:
     """Every published latency of a hop, in the file's order."""
     columns = {"start_us": ("start_seconds", MICROSECOND), "hop_us": ("hop_seconds", MICROSECOND)}
-    return tuple(record(row, HopLatency, columns=columns) for row in rows("hop_latencies.csv"))
+    return tuple(parse_record(row, HopLatency, columns=columns) for row in read_rows("hop_latencies.csv"))
 
 
 class NodeScaling(Record):
@@ -258,4 +258,4 @@ class NodeScaling(Record):
 def node_scaling() -> tuple[NodeScaling, ...]:
     """Every published pair, in the file's order."""
     columns = {"one_per_s": ("one_per_second", 1.0), "all_per_s": ("all_per_second", 1.0)}
-    return tuple(record(row, NodeScaling, columns=columns) for row in rows("node_scaling.csv"))
+    return tuple(parse_record(row, NodeScaling, columns=columns) for row in read_rows("node_scaling.csv"))

@@ -25,7 +25,7 @@ from zlib import error as ZlibError  # noqa: N812  (its real name says nothing)
 from stash.catalog import facts, layers, snapshot
 from stash.catalog.facts import Instance, Price, PriceKind, is_date
 from stash.catalog.offers import Catalog
-from stash.catalog.published import DamagedError, gpuhunt
+from stash.catalog.published import DamagedError, parse_gpuhunt
 from stash.catalog.snapshot import Part, Snapshot
 from stash.core.errors import StashError, one_line
 
@@ -57,12 +57,12 @@ class Report:
     path: Path
 
 
-def https(url: str) -> bytes:
+def fetch_https(url: str) -> bytes:
     """The real transport: the body behind an https URL, of bounded size and time. Raises OSError."""
-    return fetched(url, "https")
+    return fetch_url(url, "https")
 
 
-def fetched(url: str, scheme: str) -> bytes:
+def fetch_url(url: str, scheme: str) -> bytes:
     """The body behind ``url``, asked for, and sent on to, nowhere but over ``scheme``. Raises OSError."""
     if urlsplit(url).scheme != scheme:
         raise URLError(f"{url} is not {scheme}")
@@ -103,29 +103,29 @@ def _read(answer: HTTPResponse) -> bytes:
     return b"".join(parts)
 
 
-def refresh(transport: Transport = https, now: datetime | None = None) -> Report:
+def refresh_snapshot(transport: Transport = fetch_https, now: datetime | None = None) -> Report:
     """Renew the snapshot from every list that can be had and believed.
 
     Raises StashError, and changes nothing, when no list could be.
     """
     path, now = facts.snapshot_file(), now or datetime.now(timezone.utc)
-    old, lost = _old(path)
+    old, lost = _load_old(path)
     before = layers.merge(old, None)
-    parts, failures = _downloaded(transport, before, old)
+    parts, failures = _download_lists(transport, before, old)
     if not parts:
-        raise StashError(_nothing(failures, old))
+        raise StashError(_why_nothing(failures, old))
     # The new parts, and the old ones that could not be renewed.
     every = [parts.get(name) or (old and old.part(name)) for name in map(_name, _LISTS)]
     renewed = Snapshot(now.isoformat(timespec="seconds"), tuple(part for part in every if part))
     offers = len(layers.merge(renewed, None).prices)
-    snapshot.write(renewed, path)
+    snapshot.save_snapshot(renewed, path)
     return Report((*lost, *(text for _, text in failures)), tuple(parts), offers, path)
 
 
-def _old(path: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
+def _load_old(path: Path) -> tuple[Snapshot | None, tuple[str, ...]]:
     """The snapshot so far; a damaged one counts as none and is replaced."""
     try:
-        return snapshot.read(path), ()
+        return snapshot.load_snapshot(path), ()
     except StashError as error:
         return None, (f"{error}; it is replaced",)
 
@@ -138,13 +138,13 @@ def _name(cloud: str) -> str:
     return f"gpuhunt {cloud}"
 
 
-def _downloaded(transport: Transport, before: Catalog, old: Snapshot | None) -> tuple[dict[str, Part], Failures]:
+def _download_lists(transport: Transport, before: Catalog, old: Snapshot | None) -> tuple[dict[str, Part], Failures]:
     parts: dict[str, Part] = {}
     failures: Failures = []
     for cloud in _LISTS:
         name = _name(cloud)
         try:
-            parts[name] = _part(cloud, transport, before, old.part(name) if old else None)
+            parts[name] = _download_part(cloud, transport, before, old.part(name) if old else None)
         except HTTPError as error:
             failures.append((False, f"{name}: the server answers {error.code} for {error.url}"))
         except OSError as error:
@@ -155,7 +155,7 @@ def _downloaded(transport: Transport, before: Catalog, old: Snapshot | None) -> 
     return parts, failures
 
 
-def _nothing(failures: Failures, old: Snapshot | None) -> str:
+def _why_nothing(failures: Failures, old: Snapshot | None) -> str:
     keeps = f"the snapshot of {old.created[:10]} stays" if old else "the prices that came with Stash stay"
     if all(network for network, _ in failures):
         return f"the catalog was not refreshed, because this machine seems to be offline; {keeps} ({failures[0][1]})"
@@ -164,7 +164,7 @@ def _nothing(failures: Failures, old: Snapshot | None) -> str:
     )
 
 
-def _part(cloud: str, transport: Transport, before: Catalog, old: Part | None) -> Part:
+def _download_part(cloud: str, transport: Transport, before: Catalog, old: Part | None) -> Part:
     name, folder = _name(cloud), f"{GPUHUNT}/{_LISTS[cloud]}"
     version, published = _version(transport(f"{folder}/version"))
     body = transport(f"{folder}/{version}/catalog.zip")
@@ -173,7 +173,7 @@ def _part(cloud: str, transport: Transport, before: Catalog, old: Part | None) -
     text = _text(body, f"{_LISTS[cloud]}.csv")
     known = {item.name: item for item in before.instances if item.cloud == cloud}
     try:
-        listed = gpuhunt(cloud, text, f"{name}, published {published}", published, known)
+        listed = parse_gpuhunt(cloud, text, f"{name}, published {published}", published, known)
     except DamagedError:
         raise
     except (csv.Error, ValueError, LookupError, TypeError) as error:

@@ -50,13 +50,13 @@ _DISK_UNITS = {"": 1.0, "GB": GB, "GiB": GIB}
 _KINDS: dict[str, PriceKind] = {kind: kind for kind in get_args(PriceKind)}
 
 
-def rows(name: str) -> list[dict[str, str]]:
+def read_rows(name: str) -> list[dict[str, str]]:
     """The lines of one data file, e.g. ``"gpus.csv"``, as they are."""
     text = files("stash.catalog").joinpath("data").joinpath(name).read_text(encoding="utf-8")
     return list(csv.DictReader(text.splitlines()))
 
 
-def record(row: Mapping[str, str], model: type[R], name: str = "", columns: Units | None = None) -> R:
+def parse_record(row: Mapping[str, str], model: type[R], name: str = "", columns: Units | None = None) -> R:
     """One line as a record; the column ``name`` is its field ``name``."""
     fields: dict[str, object] = {}
     for column, cell in row.items():
@@ -68,15 +68,15 @@ def record(row: Mapping[str, str], model: type[R], name: str = "", columns: Unit
 
 def gpus() -> tuple[GpuFacts, ...]:
     """The shipped GPUs, in base units."""
-    return tuple(record(row, GpuFacts, "gpu", _GPU) for row in rows("gpus.csv"))
+    return tuple(parse_record(row, GpuFacts, "gpu", _GPU) for row in read_rows("gpus.csv"))
 
 
 def instances() -> tuple[Instance, ...]:
     """The shipped instances, in base units."""
     found = []
-    for row in rows("instances.csv"):
+    for row in read_rows("instances.csv"):
         disk = _DISK_UNITS[row.pop("local_disk_unit")]
-        found.append(record(row, Instance, "instance", {**_INSTANCE, "local_disk": ("local_disk_bytes", disk)}))
+        found.append(parse_record(row, Instance, "instance", {**_INSTANCE, "local_disk": ("local_disk_bytes", disk)}))
     return tuple(found)
 
 
@@ -87,5 +87,5 @@ def prices() -> tuple[Price, ...]:
             *(row["cloud"], row["instance"], row["region"] or None, _KINDS[row["kind"]], float(row["usd_per_hour"])),
             *(row["as_of"] or None, row["source"], row["notes"]),
         )
-        for row in rows("prices.csv")
+        for row in read_rows("prices.csv")
     )

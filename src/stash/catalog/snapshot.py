@@ -44,7 +44,7 @@ class Snapshot:
         return next((part for part in self.parts if part.name == name), None)
 
 
-def read(path: Path) -> Snapshot | None:
+def load_snapshot(path: Path) -> Snapshot | None:
     """The snapshot at ``path``, ``None`` when there is none; raises UserError when it is damaged."""
     try:
         text = read_up_to(path, _LARGEST)
@@ -55,13 +55,13 @@ def read(path: Path) -> Snapshot | None:
     try:
         if len(text) > _LARGEST:
             raise ValueError(f"it is larger than {_LARGEST // 2**20} MB")
-        return _from_document(parse_json(text))
+        return _parse_snapshot(parse_json(text))
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         remedy = "delete it, and get a new one with `stash catalog refresh`"
         raise UserError(f"the catalog's snapshot {path} is damaged ({one_line(error)}); {remedy}") from error
 
 
-def write(snapshot: Snapshot, path: Path) -> None:
+def save_snapshot(snapshot: Snapshot, path: Path) -> None:
     """Put ``snapshot`` at ``path``: the file there is replaced at once, or left as it was. Raises StashError."""
     parts = [
         {
@@ -73,7 +73,7 @@ def write(snapshot: Snapshot, path: Path) -> None:
     ]
     document = {"schema": SCHEMA, "created": snapshot.created, "parts": parts}
     text = json.dumps(document, separators=(",", ":")).encode()
-    _from_document(parse_json(text))  # what cannot be read back is not written
+    _parse_snapshot(parse_json(text))  # what cannot be read back is not written
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, text, mode=0o600)
@@ -83,7 +83,7 @@ def write(snapshot: Snapshot, path: Path) -> None:
         ) from error
 
 
-def _from_document(document: Any) -> Snapshot:
+def _parse_snapshot(document: Any) -> Snapshot:
     if document["schema"] != SCHEMA:
         raise ValueError(f"its schema is {document['schema']}, this Stash reads {SCHEMA}")
     return Snapshot(str(document["created"]), tuple(_read_part(part) for part in document["parts"]))

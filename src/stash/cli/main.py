@@ -13,7 +13,7 @@ import typer
 
 from stash.cli import completion
 from stash.core.errors import StashError, UserError, error_document
-from stash.core.printable import choose_colours, has_colours, printable, printable_line, shortened, strict_json
+from stash.core.printable import choose_colours, has_colours, printable, printable_line, shorten_text, strict_json
 from stash.ui.arguments import readers_may_leave
 from stash.ui.commands import HELP_ALL, App, LazyCommand, LazyGroup
 
@@ -107,7 +107,7 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-def _at_once(*names: str, does: Callable[..., None], help: str) -> Any:
+def _eager_option(*names: str, does: Callable[..., None], help: str) -> Any:
     """An option that does something else in place of a command."""
     return typer.Option(*names, metavar="", callback=does, is_eager=True, expose_value=False, help=help)
 
@@ -118,10 +118,12 @@ _TAB = "Set up completion by Tab in this shell (bash, zsh, fish)."
 @app.callback()
 def stash(
     ctx: typer.Context,
-    version: Annotated[bool, _at_once("--version", "-V", does=_version, help="Print the version.")] = False,
-    install_completion: Annotated[bool, _at_once("--install-completion", does=completion.install, help=_TAB)] = False,
+    version: Annotated[bool, _eager_option("--version", "-V", does=_version, help="Print the version.")] = False,
+    install_completion: Annotated[
+        bool, _eager_option("--install-completion", does=completion.install, help=_TAB)
+    ] = False,
     show_completion: Annotated[
-        bool, _at_once("--show-completion", does=completion.show, help="Print the completion script.")
+        bool, _eager_option("--show-completion", does=completion.show, help="Print the completion script.")
     ] = False,
     color: Annotated[str, typer.Option(metavar="WHEN", help="Use colours: auto, always or never.")] = "auto",
     help_all: Annotated[bool, HELP_ALL] = False,
@@ -157,9 +159,9 @@ def _run() -> int:
     try:
         return app(standalone_mode=False, prog_name="stash", complete_var=completion.ASKED) or 0
     except StashError as error:
-        from stash.core.secrets import masked_text
+        from stash.core.secrets import mask_text
 
-        text = printable(masked_text(shortened(str(error), _MAX_CHARACTERS)))
+        text = printable(mask_text(shorten_text(str(error), _MAX_CHARACTERS)))
         if error.as_json:
             print(strict_json(error_document(error.code, text)))
         _print_error(text)
@@ -167,7 +169,7 @@ def _run() -> int:
     except OSError as error:
         if error.errno != errno.ENAMETOOLONG:
             raise
-        named = printable_line(shortened(os.fsdecode(error.filename or ""), 200))
+        named = printable_line(shorten_text(os.fsdecode(error.filename or ""), 200))
         _print_error(f"{named} is longer than any name of a file can be; name another")
         return UserError.exit_code
     except (KeyboardInterrupt, typer.Abort):

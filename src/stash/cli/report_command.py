@@ -12,7 +12,7 @@ from stash.core.errors import UnitError, UserError
 from stash.core.garbage import no_garbage
 from stash.core.output_files import is_same, output_file, write_output
 from stash.core.printable import print_written
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.report.output import PICTURES, WIDTH_MM, file_of
 from stash.store.storing import store_option
 from stash.ui.options import Options, argument, option, public_flag
@@ -85,14 +85,18 @@ class ReportOptions(Options):
                 f"--output {self.output}: every chart is a picture of its own; say `--format "
                 f"{ending.removeprefix('.')} -o FOLDER`"
             )
-        if ending in (".json", ".jsonl") and not self.in_folder:
+        if ending in (".json", ".jsonl") and not self.has_many_files:
             raise UserError(
                 f"--output {self.output}: a page is no JSON, and what was measured ends so; name a file that ends in "
                 ".html or .md"
             )
-        if self.output is not None and not self.in_folder and any(is_same(self.output, each) for each in self.files):
+        if (
+            self.output is not None
+            and not self.has_many_files
+            and any(is_same(self.output, each) for each in self.files)
+        ):
             raise UserError(f"--output {self.output} is what the report is made of; choose another file")
-        if self.in_folder and ending in (".html", ".md"):
+        if self.has_many_files and ending in (".html", ".md"):
             raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
         if self.width is not None and not self.drawn:
             raise UserError(f"--width is of pictures; say which, like --format {_DRAWN[-1]}")
@@ -110,7 +114,7 @@ class ReportOptions(Options):
         return tuple(each for each in self.formats if each in _DRAWN)
 
     @property
-    def in_folder(self) -> bool:
+    def has_many_files(self) -> bool:
         """Whether several files may be written."""
         return bool(self.drawn) or len(self.formats) > 1
 
@@ -125,7 +129,7 @@ def report(options: ReportOptions) -> None:
       stash report train.stash.json --format md >> "$GITHUB_STEP_SUMMARY"
     """
     with no_garbage():
-        _write_folder(options) if options.in_folder else _write_page(options)
+        _write_folder(options) if options.has_many_files else _write_page(options)
 
 
 def _write_page(options: ReportOptions) -> None:
@@ -143,7 +147,7 @@ def _write_page(options: ReportOptions) -> None:
 
 def _write_folder(options: ReportOptions) -> None:
     """A file of every chart and format, and pages next to them."""
-    from stash.ui.charts.chart_files import content
+    from stash.ui.charts.chart_files import render_chart
 
     folder, stem = options.output or Path(_FOLDER), _short(options.files[0])
     page = read_page(options.files, options.probe, options.store, folder)
@@ -154,13 +158,13 @@ def _write_folder(options: ReportOptions) -> None:
     written = []
     for kind in options.formats:
         pages = [(stem, file_of(page, f".{kind}"))] if kind in _PAGES else []
-        pictures = ((name, content(chart, kind, options.width or WIDTH_MM)) for name, chart in charts)
+        pictures = ((name, render_chart(chart, kind, options.width or WIDTH_MM)) for name, chart in charts)
         for name, made in pages or pictures:
             target = folder / f"{name}.{kind}"
             write_output(target, made, public=options.public)
             written.append(target)
     names = ", ".join(path.name for path in written)
-    print_written(counted(len(written), "file"), False, f" to {folder}: {names}")
+    print_written(format_count(len(written), "file"), False, f" to {folder}: {names}")
 
 
 def read_page(
@@ -207,12 +211,12 @@ def _page_of_study(files: Sequence[str], probe: Path | None, folder: Path) -> Pa
 
 def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:
     from stash.analysis.attribution import attribute
-    from stash.core.artefact import check_of_hosts, with_links
+    from stash.core.artefact import add_links, check_probed_hosts
     from stash.report.pages import ReadRun
 
     if links is not None:
-        check_of_hosts(links, probe, profile, file)
-        profile = with_links(profile, links)
+        check_probed_hosts(links, probe, profile, file)
+        profile = add_links(profile, links)
     return ReadRun(name, profile, attribute(profile, file))
 
 
@@ -226,10 +230,10 @@ def _page_of_profile(run: ReadRun, file: str) -> Page:
 
 
 def _reading(probe: Probe) -> Reading:
-    from stash.analysis.findings.probe_reading import read
+    from stash.analysis.findings.probe_reading import read_probe
     from stash.catalog.layers import load as load_catalog
 
-    return read(probe, load_catalog())
+    return read_probe(probe, load_catalog())
 
 
 def _short(name: str) -> str:

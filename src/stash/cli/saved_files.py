@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from stash.core.documents import FLEET_PLAN, PLAN, SPOT_LOG, begins_as, is_one, is_watch_record
 from stash.core.fix_records import Fix
 from stash.core.trace_records import Trace
-from stash.store.storing import FoundRun, found
+from stash.store.storing import FoundRun, find_run
 from stash.ui.page import Page
 
 
@@ -35,7 +35,7 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
     path = Path(file)
     if is_watch_record(file):
         from stash.monitor import page as of_watch
-        from stash.monitor.records import load as load_watched
+        from stash.monitor.records import load_record as load_watched
 
         watched = load_watched(path)
         document = partial(of_watch.document, watched)
@@ -58,7 +58,7 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
 
         log = load_spot_log(path)
         return SavedFile("a log of a run", partial(of_run.page, log, path.name), partial(of_run.document, log))
-    run = found(file, store)
+    run = find_run(file, store)
     if isinstance(run.artefact, Fix):
         from stash.fix import page as of_fix
 

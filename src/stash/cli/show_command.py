@@ -42,13 +42,13 @@ def show(options: ShowOptions) -> None:
       stash show resnet18.stash.json --json | jq '.stalls[] | {name, seconds}'
       stash show resnet18.stash.json --redact -o shared.stash.json
     """
-    from stash.analysis.disturbance import without_delays
+    from stash.analysis.disturbance import drop_delays
     from stash.cli.saved_files import SavedFile, saved_file
     from stash.core.fix_records import Fix
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.core.trace_records import Trace
-    from stash.report.output import printed
+    from stash.report.output import print_output
 
     file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
     if output is not None and not redact:
@@ -58,7 +58,7 @@ def show(options: ShowOptions) -> None:
         if isinstance(saved, SavedFile):
             if asked := "--redact" if redact else "--explain" if explain else "--as-seen" if options.as_seen else "":
                 raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
-            printed(saved.document() if json else saved.page())
+            print_output(saved.document() if json else saved.page())
             return
         assert not isinstance(saved.artefact, (Fix, Trace))
         found = _fit_to_share(saved.artefact, saved.place, output, json) if redact else saved.artefact
@@ -67,7 +67,7 @@ def show(options: ShowOptions) -> None:
         if options.as_seen and isinstance(found, Probe):
             raise UserError("--as-seen is about the stalls of a profile; a probe has none")
         if isinstance(found, Profile):
-            found = without_delays(found) if options.as_seen else found
+            found = drop_delays(found) if options.as_seen else found
             print_profile(found, json, source=Path(file), explain=explain)
         else:
             from stash.catalog.layers import load as load_catalog
@@ -79,9 +79,9 @@ def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None, js
     """The artefact without names and paths, saved if there is a file to save it to."""
     from stash.core.artefact import save
     from stash.core.output_files import output_file
-    from stash.core.redaction import redacted
+    from stash.core.redaction import redact_artefact
 
-    found = redacted(artefact)
+    found = redact_artefact(artefact)
     if output is not None:
         if str(output.resolve()) == place:
             raise UserError(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.core import documents
-from stash.core.columns import from_columns, of_rows, to_columns
+from stash.core.columns import pack_blocks, pack_rows, unpack_blocks
 from stash.core.documents import (
     FIX,
     PROBE,
@@ -49,7 +49,7 @@ def _blocks_in_columns(document: Document) -> Document:
     rows = document.get("blocks")
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         return document
-    return {**document, "blocks": of_rows(rows)}
+    return {**document, "blocks": pack_rows(rows)}
 
 
 # Schema 2 had none of the facts that prediction needs; all of them may be missing.
@@ -64,30 +64,30 @@ def save(artefact: Profile | Probe, path: str | os.PathLike[str]) -> None:
     The document is complete on disk before it takes the name: whoever reads ``path`` at any moment
     sees the old document or the new one, also after a power cut.
     """
-    documents.save_text(_written(artefact), Path(path), _kind(artefact))
+    documents.save_text(_format_artefact(artefact), Path(path), _kind_of(artefact))
 
 
 def save_new(artefact: Profile | Probe, path: str | os.PathLike[str]) -> Path:
     """The same under a name that nothing has: ``path``, else with the first free number; raises ArtefactError."""
-    return documents.save_text_new(_written(artefact), Path(path), _kind(artefact))
+    return documents.save_text_new(_format_artefact(artefact), Path(path), _kind_of(artefact))
 
 
-def _kind(artefact: Profile | Probe) -> DocumentKind:
+def _kind_of(artefact: Profile | Probe) -> DocumentKind:
     return PROBE if isinstance(artefact, Probe) else PROFILE
 
 
-def document(artefact: Profile | Probe) -> Document:
+def document_of(artefact: Profile | Probe) -> Document:
     """What is saved of ``artefact``, as JSON has it."""
     if isinstance(artefact, Probe):
         return artefact.model_dump(mode="json")
     dumped = artefact.model_dump(mode="json", exclude={"blocks"})
-    columns = to_columns(artefact.blocks)
+    columns = pack_blocks(artefact.blocks)
     return {name: columns if name == "blocks" else dumped[name] for name in Profile.model_fields}
 
 
-def _written(artefact: Profile | Probe) -> str:
+def _format_artefact(artefact: Profile | Probe) -> str:
     """A line for each field, and for each column of the blocks: large jobs have very many numbers."""
-    fields = document(artefact)
+    fields = document_of(artefact)
     lines = {name: json_text(value) for name, value in fields.items()}
     if "blocks" in lines:
         lines["blocks"] = json_object(
@@ -96,24 +96,26 @@ def _written(artefact: Profile | Probe) -> str:
     return json_object(lines, indent=1) + "\n"
 
 
-def to_bytes(artefact: Artefact) -> bytes:
+def encode_artefact(artefact: Artefact) -> bytes:
     """What a file of ``artefact`` holds."""
     if isinstance(artefact, Fix):
-        return FIXES.text(artefact).encode()
-    return (TRACES.text(artefact) if isinstance(artefact, Trace) else _written(artefact)).encode()
+        return FIXES.format_record(artefact).encode()
+    return (TRACES.format_record(artefact) if isinstance(artefact, Trace) else _format_artefact(artefact)).encode()
 
 
 def suffix_of(artefact: Artefact) -> str:
     """What names of files of such an artefact end in."""
     if isinstance(artefact, Trace):
         return TRACE.suffix
-    return FIX.suffix if isinstance(artefact, Fix) else _kind(artefact).suffix
+    return FIX.suffix if isinstance(artefact, Fix) else _kind_of(artefact).suffix
 
 
 def load(path: str | os.PathLike[str]) -> Profile:
     """The profile saved at ``path``, of this or any older schema; raises ArtefactError."""
     source = Path(path)
-    return _profile(documents.parsed(documents.content_of(source, PROFILE), source, PROFILE, _joined), source)
+    return _make_profile(
+        documents.parse_document(documents.read_content(source, PROFILE), source, PROFILE, _parse_rounds), source
+    )
 
 
 def load_probe(path: str | os.PathLike[str]) -> Probe:
@@ -127,45 +129,45 @@ def load_any(path: str | os.PathLike[str]) -> Artefact:
     What cannot be read is taken for what it is called like.
     """
     source = Path(path)
-    return from_bytes(content_of(source), source)
+    return decode_artefact(read_content(source), source)
 
 
-def content_of(source: Path) -> bytes:
+def read_content(source: Path) -> bytes:
     """The bytes of a file that is to be an artefact; raises ArtefactError."""
-    return documents.content_of(source, _expected(source))
+    return documents.read_content(source, _expected_kind(source))
 
 
-def from_bytes(content: bytes, source: str | os.PathLike[str]) -> Artefact:
+def decode_artefact(content: bytes, source: str | os.PathLike[str]) -> Artefact:
     """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
     source = Path(source)
-    document = documents.parsed(content, source, _expected(source), _joined)
+    document = documents.parse_document(content, source, _expected_kind(source), _parse_rounds)
     if documents.kind_of(document) is FIX:
-        return FIXES.made(document, source, Fix.model_validate)
+        return FIXES.make_record(document, source, Fix.model_validate)
     if documents.kind_of(document) is TRACE:
-        return TRACES.made(document, source, Trace.model_validate)
+        return TRACES.make_record(document, source, Trace.model_validate)
     if documents.kind_of(document) is PROBE:
-        return PROBES.made(document, source, Probe.model_validate)
-    return _profile(document, source)
+        return PROBES.make_record(document, source, Probe.model_validate)
+    return _make_profile(document, source)
 
 
-def _expected(source: Path) -> DocumentKind:
+def _expected_kind(source: Path) -> DocumentKind:
     return next((kind for kind in (PROBE, FIX, TRACE) if source.name.endswith(kind.suffix)), PROFILE)
 
 
-def _profile(document: Document, source: Path) -> Profile:
-    return PROFILES.made(document, source, lambda current: Profile.model_validate(_with_blocks(current)))
+def _make_profile(document: Document, source: Path) -> Profile:
+    return PROFILES.make_record(document, source, lambda current: Profile.model_validate(_read_blocks(current)))
 
 
-def _with_blocks(document: Document) -> Document:
+def _read_blocks(document: Document) -> Document:
     columns = document.get("blocks")
     parts = columns if isinstance(columns, list) else [columns]
     if not all(isinstance(part, dict) for part in parts):
         return document
-    return {**document, "blocks": (*itertools.chain.from_iterable(map(from_columns, parts)),)}
+    return {**document, "blocks": (*itertools.chain.from_iterable(map(unpack_blocks, parts)),)}
 
 
-def _joined(text: str) -> Any:
-    """The document of a file, with the rounds of the lines after it (``Growing``); the last may be cut short."""
+def _parse_rounds(text: str) -> Any:
+    """The document of a file, with the rounds of the lines after it (``GrowingFile``); the last may be cut short."""
     try:
         return parse_json(text)
     except json.JSONDecodeError as error:
@@ -183,7 +185,7 @@ _KILLED = "interrupted"
 """How a measurement ended whose file was not saved as one document again."""
 
 
-class Growing:
+class GrowingFile:
     """A profile's file while its rounds are measured: a document after the first, a line for each further one.
 
     Should the launcher be killed, every finished round is in the file. Such a line is a JSON object of fields that
@@ -203,26 +205,26 @@ class Growing:
         """As it was taken last."""
 
     @property
-    def new(self) -> bool:
+    def needs_free_name(self) -> bool:
         """Whether a free name is still to be taken, or again, because another process writes to the one it had."""
         return self._must_be_new and not self._is_ours()
 
     @property
-    def begun(self) -> bool:
+    def has_file(self) -> bool:
         """Whether there is a file."""
         return self._file is not None
 
-    def take(self, profile: Profile) -> None:
+    def save_rounds(self, profile: Profile) -> None:
         """Bring the file up to date with a profile that has more rounds than the one before."""
         if self._failed:
             return
         profile = profile.model_copy(update={"ended": _KILLED})
         fields = profile.model_dump(mode="json", exclude={"blocks"})
         try:
-            if not self.begun or self.new or not self._continues(profile):
-                self._begin(profile)
+            if not self.has_file or self.needs_free_name or not self._has_same_start(profile):
+                self._begin_file(profile)
             elif self._is_ours():
-                self._append(profile, fields)
+                self._append_rounds(profile, fields)
             else:
                 self._failed = True  # another process writes to the name that was asked for
         except (ArtefactError, OSError):
@@ -246,14 +248,14 @@ class Growing:
         except OSError:
             return False
 
-    def _continues(self, profile: Profile) -> bool:
+    def _has_same_start(self, profile: Profile) -> bool:
         """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
         before = () if self.last is None else self.last.blocks
         return bool(before) and len(profile.blocks) >= len(before) and profile.blocks[len(before) - 1] is before[-1]
 
-    def _begin(self, profile: Profile) -> None:
+    def _begin_file(self, profile: Profile) -> None:
         self.close()
-        if self.new:
+        if self.needs_free_name:
             self.target = save_new(profile, self.target)
         else:
             save(profile, self.target)
@@ -261,11 +263,11 @@ class Growing:
         self._file = os.open(self.target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._left = _identity(os.fstat(self._file))
 
-    def _append(self, profile: Profile, fields: dict[str, Any]) -> None:
+    def _append_rounds(self, profile: Profile, fields: dict[str, Any]) -> None:
         assert self._file is not None
         assert self.last is not None
         news = {name: value for name, value in fields.items() if value != self._fields[name]}
-        news["blocks"] = to_columns(profile.blocks[len(self.last.blocks) :])
+        news["blocks"] = pack_blocks(profile.blocks[len(self.last.blocks) :])
         line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
         written = os.write(self._file, line)
         self._left = _identity(os.fstat(self._file))
@@ -302,7 +304,7 @@ def check_probed(probe: Probe, path: str, hostname: str) -> None:
         )
 
 
-def check_of_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
+def check_probed_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
     """Raise UserError when the probe saved at ``path`` measured no host of the profile saved at ``of``."""
     measured, hosts = links_by_hostname(probe), {host.hostname for host in profile.hosts}
     if not measured:
@@ -314,7 +316,7 @@ def check_of_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
         )
 
 
-def with_links(profile: Profile, probe: Probe) -> Profile:
+def add_links(profile: Profile, probe: Probe) -> Profile:
     """``profile`` with the probe's links in those hosts that it knows, and a note naming those that it does not."""
     left = {name: list(links) for name, links in links_by_hostname(probe).items()}
     hosts, unknown = [], []

@@ -29,86 +29,91 @@ class ColumnError(ValueError):
     """A column that is not what it should be: which, and what is wrong."""
 
 
-def to_columns(blocks: Sequence[Block]) -> dict[str, Packed]:
+def pack_blocks(blocks: Sequence[Block]) -> dict[str, Packed]:
     """The columns of ``blocks`` by field, in the order of the blocks."""
-    return _columns(lambda field: [getattr(block, field.name) for block in blocks])
+    return _pack_fields(lambda field: [getattr(block, field.name) for block in blocks])
 
 
-def of_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
+def pack_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
     """Columns, unchecked, of blocks as schema 1 held them: an object each, without what is at its default.
 
     Raises ColumnError where a list is none, which a column could not say.
     """
-    lists = [name for name, kind in _types().items() if _items(kind) is not None]
+    lists = [name for name, kind in _field_types().items() if _item_type(kind) is not None]
     for number, row in enumerate(rows):
         for name in lists:
             if not isinstance(row.get(name, []), list):
                 raise ColumnError(f"blocks.{number}.{name}: input should be a list")
-    return _columns(lambda field: [row.get(field.name, _default(field)) for row in rows])
+    return _pack_fields(lambda field: [row.get(field.name, _default(field)) for row in rows])
 
 
-def _columns(values_of: Callable[[Field[Any]], list[Any]]) -> dict[str, Packed]:
-    types, columns = _types(), {}
+def _pack_fields(values_of: Callable[[Field[Any]], list[Any]]) -> dict[str, Packed]:
+    types, columns = _field_types(), {}
     for field in fields(Block):
         values, default = values_of(field), _default(field)
         if default is MISSING or any(value != default for value in values):
-            columns[field.name] = _packed(values, _items(types[field.name]) is not None)
+            columns[field.name] = _pack_column(values, _item_type(types[field.name]) is not None)
     return columns
 
 
-def _packed(values: list[Any], of_lists: bool = False) -> Packed:
+def _pack_column(values: list[Any], of_lists: bool = False) -> Packed:
     if of_lists:
-        return {"lengths": _packed([len(each) for each in values]), "items": _packed([*chain.from_iterable(values)])}
+        return {
+            "lengths": _pack_column([len(each) for each in values]),
+            "items": _pack_column([*chain.from_iterable(values)]),
+        }
     runs = [(value, sum(1 for _ in run)) for value, run in groupby(values)]
     if 2 * len(runs) >= len(values):
         return values
     return {"times": [times for _, times in runs], "values": [value for value, _ in runs]}
 
 
-def from_columns(columns: dict[str, Any]) -> tuple[Block, ...]:
+def unpack_blocks(columns: dict[str, Any]) -> tuple[Block, ...]:
     """The blocks of ``columns``; raises ColumnError. Columns of fields that a later Stash added are left alone."""
-    types, most = _types(), _MAX_OMITTED + _written(columns)
-    read = {f.name: _read(f.name, columns[f.name], types[f.name], most) for f in fields(Block) if f.name in columns}
+    types, most = _field_types(), _MAX_OMITTED + _count_values(columns)
+    read = {
+        f.name: _read_column(f.name, columns[f.name], types[f.name], most) for f in fields(Block) if f.name in columns
+    }
     count = len(next(iter(read.values()), ()))
     for name, values in read.items():
         if len(values) != count:
             raise ColumnError(f"blocks.{name}: {len(values)} entries, others have {count}")
-    rows = [_filled(field, read, count) for field in fields(Block)]
+    rows = [_fill_column(field, read, count) for field in fields(Block)]
     return tuple(Block(*row) for row in zip(*rows, strict=True))
 
 
-def _filled(field: Field[Any], read: dict[str, list[Any]], count: int) -> Iterable[Any]:
+def _fill_column(field: Field[Any], read: dict[str, list[Any]], count: int) -> Iterable[Any]:
     default = _default(field)
     if field.name not in read and default is MISSING:
         raise ColumnError(f"blocks.{field.name}: field required")
     return read[field.name] if field.name in read else repeat(default, count)
 
 
-def _written(columns: Any) -> int:
+def _count_values(columns: Any) -> int:
     """How many values stand in the columns, runs counted once."""
     if isinstance(columns, dict):
-        return sum(map(_written, columns.values()))
+        return sum(map(_count_values, columns.values()))
     return len(columns) if isinstance(columns, list) else 0
 
 
-def _read(name: str, column: Any, kind: Any, most: int) -> list[Any]:
+def _read_column(name: str, column: Any, kind: Any, most: int) -> list[Any]:
     """One value for each block, of type ``kind``; of lists and their items, at most ``most``."""
-    item = _items(kind)
+    item = _item_type(kind)
     if item is None:
-        return _unpacked(name, column, kind, most)
-    lengths = _unpacked(f"{name}.lengths", _part(name, column, "lengths"), Count, most)
-    items = _unpacked(f"{name}.items", _part(name, column, "items"), item, most)
+        return _unpack_column(name, column, kind, most)
+    lengths = _unpack_column(f"{name}.lengths", _column_part(name, column, "lengths"), Count, most)
+    items = _unpack_column(f"{name}.items", _column_part(name, column, "items"), item, most)
     ends = [0, *accumulate(lengths)]
     if ends[-1] != len(items):
         raise ColumnError(f"blocks.{name}: {len(items)} items, and lengths that add up to {ends[-1]}")
     return [tuple(items[start:end]) for start, end in pairwise(ends)]
 
 
-def _unpacked(name: str, column: Any, kind: Any, most: int) -> list[Any]:
+def _unpack_column(name: str, column: Any, kind: Any, most: int) -> list[Any]:
     if isinstance(column, list):
-        return _checked(name, column, kind)
-    times = _checked(f"{name}.times", _part(name, column, "times"), Count)
-    values = _checked(f"{name}.values", _part(name, column, "values"), kind)
+        return _validate_column(name, column, kind)
+    times = _validate_column(f"{name}.times", _column_part(name, column, "times"), Count)
+    values = _validate_column(f"{name}.values", _column_part(name, column, "values"), kind)
     if len(times) != len(values):
         raise ColumnError(f"blocks.{name}: {len(times)} times, and {len(values)} values")
     if sum(times) > most:
@@ -116,13 +121,13 @@ def _unpacked(name: str, column: Any, kind: Any, most: int) -> list[Any]:
     return [*chain.from_iterable(map(repeat, values, times))]
 
 
-def _part(name: str, column: Any, part: str) -> Any:
+def _column_part(name: str, column: Any, part: str) -> Any:
     if not isinstance(column, dict) or part not in column:
         raise ColumnError(f"blocks.{name}.{part}: field required")
     return column[part]
 
 
-def _checked(name: str, values: Any, kind: Any) -> list[Any]:
+def _validate_column(name: str, values: Any, kind: Any) -> list[Any]:
     try:
         return _adapter(kind).validate_python(values)
     except ValidationError as error:
@@ -136,12 +141,12 @@ def _adapter(kind: Any) -> TypeAdapter[list[Any]]:
 
 
 @lru_cache
-def _types() -> dict[str, Any]:
+def _field_types() -> dict[str, Any]:
     """The types of a block's fields, with their bounds."""
     return get_type_hints(Block, vars(base), include_extras=True)
 
 
-def _items(kind: Any) -> Any:
+def _item_type(kind: Any) -> Any:
     """The type of the items of a field that holds a list of any length; ``None`` of another field."""
     arguments = get_args(kind)
     return arguments[0] if get_origin(kind) is tuple and arguments[1:] == (...,) else None

@@ -112,27 +112,27 @@ class DocumentFile(Generic[R]):
 
     def save(self, record: R, path: str | os.PathLike[str]) -> None:
         """Write ``record`` to ``path``, replacing it in one step, for its owner alone; raises ArtefactError."""
-        save_text(self.text(record), Path(path), self.kind)
+        save_text(self.format_record(record), Path(path), self.kind)
 
-    def text(self, record: R) -> str:
+    def format_record(self, record: R) -> str:
         """What a file of ``record`` holds."""
-        return lined(record.model_dump(mode="json"), self.lists)
+        return format_fields(record.model_dump(mode="json"), self.lists)
 
     def load(self, path: str | os.PathLike[str]) -> R:
         """The record saved at ``path``, of this or any older schema; raises ArtefactError."""
         source = Path(path)
-        document = parsed(content_of(source, self.kind), source, self.kind)
-        record = self.made(document, source, self.record.model_validate)
+        document = parse_document(read_content(source, self.kind), source, self.kind)
+        record = self.make_record(document, source, self.record.model_validate)
         contradiction = self.contradiction(record)
         if contradiction is not None:
             raise ArtefactError(f"{source} is not a {self.kind.name}: {contradiction}; {self.kind.hint}")
         return record
 
-    def made(self, document: Document, source: Path, record_of: Callable[[Document], R]) -> R:
+    def make_record(self, document: Document, source: Path, record_of: Callable[[Document], R]) -> R:
         """The record of a document of any schema; raises ArtefactError. ``record_of`` may raise ValueError."""
         kind = self.kind
         try:
-            return record_of(migrated(document, source, kind, self.schema, self.migrations))
+            return record_of(migrate_document(document, source, kind, self.schema, self.migrations))
         except ValueError as error:  # pydantic's ValidationError is one
             _refuse_other(document, source, kind)
             why = first_mistake(error) if isinstance(error, ValidationError) else str(error)
@@ -143,7 +143,7 @@ class DocumentFile(Generic[R]):
         return is_one(word, self.kind)
 
 
-def numbered(path: Path, suffix: str) -> Iterator[Path]:
+def iter_free_names(path: Path, suffix: str) -> Iterator[Path]:
     """``run.stash.json``, ``run-2.stash.json`` and so on, for ever."""
     ending = suffix if path.name.endswith(suffix) else path.suffix
     stem = path.name.removesuffix(ending)
@@ -169,7 +169,7 @@ def save_text_new(text: str, path: Path, kind: DocumentKind) -> Path:
 
     The name is taken in one step, so that of two that save at once each gets its own.
     """
-    for target in numbered(path, kind.suffix):
+    for target in iter_free_names(path, kind.suffix):
         try:
             save_text(text, target, kind, new=True)
         except FileExistsError:
@@ -203,7 +203,7 @@ def json_object(members: Mapping[str, str], indent: int) -> str:
     return "{\n" + " " * indent + between.join(lines) + "\n}"
 
 
-def lined(fields: Mapping[str, Any], lists: Sequence[str]) -> str:
+def format_fields(fields: Mapping[str, Any], lists: Sequence[str]) -> str:
     """A line for each field, and for each item of ``lists``: what changed between two files is seen line by line."""
     lines = {name: json_text(value) for name, value in fields.items()}
     for name in lists:
@@ -212,7 +212,7 @@ def lined(fields: Mapping[str, Any], lists: Sequence[str]) -> str:
     return json_object(lines, indent=1) + "\n"
 
 
-def content_of(source: Path, kind: DocumentKind) -> bytes:
+def read_content(source: Path, kind: DocumentKind) -> bytes:
     """The bytes of a file that is to be of this kind; raises ArtefactError."""
     try:
         return read_up_to(source, MAX_BYTES)
@@ -227,7 +227,9 @@ def content_of(source: Path, kind: DocumentKind) -> bytes:
         raise ArtefactError(f"cannot read {source}: {error.strerror or error}") from error
 
 
-def parsed(content: bytes, source: Path, kind: DocumentKind, read: Callable[[str], Any] = parse_json) -> Document:
+def parse_document(
+    content: bytes, source: Path, kind: DocumentKind, read: Callable[[str], Any] = parse_json
+) -> Document:
     """The document in a file's bytes, as ``read`` finds it there; raises ArtefactError."""
     is_not = f"{source} is not a {kind.name}:"
     if len(content) > MAX_BYTES:
@@ -261,7 +263,7 @@ def _refuse_other(document: Document, source: Path, kind: DocumentKind) -> None:
         )
 
 
-def migrated(
+def migrate_document(
     document: Document,
     source: Path,
     kind: DocumentKind,

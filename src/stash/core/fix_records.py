@@ -14,7 +14,7 @@ from stash.core import documents
 from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
 from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence
-from stash.core.secrets import MASK, is_secret, masked_text
+from stash.core.secrets import MASK, is_secret, mask_text
 
 SCHEMA = 1
 
@@ -31,8 +31,8 @@ SearchStage = Literal["turns", "filling", "screening", "combining", "final"]
 """*filling*: a launch that prepares what a change needs, and is no measurement."""
 
 
-def _without_secrets(variables: dict[str, str]) -> dict[str, str]:
-    return {name: MASK if is_secret(name) else masked_text(value) for name, value in variables.items()}
+def _mask_variables(variables: dict[str, str]) -> dict[str, str]:
+    return {name: MASK if is_secret(name) else mask_text(value) for name, value in variables.items()}
 
 
 class CallPlace(Record):
@@ -76,7 +76,7 @@ class Tried(Record):
     """How it gets into the job; empty if it is not kept."""
     how: Sentence = ""
     place: CallPlace | None = None
-    variables: Annotated[dict[str, str], AfterValidator(_without_secrets)] = Field(default_factory=dict)
+    variables: Annotated[dict[str, str], AfterValidator(_mask_variables)] = Field(default_factory=dict)
     cores: dict[str, list[int] | list[list[int]]] | None = None
     compile_seconds: Number | None = None
     """What starting takes longer with it."""
@@ -133,7 +133,7 @@ class Fix(Record):
     notes: tuple[Sentence, ...] = ()
     left: tuple[Sentence, ...] = ()
     """What of the space there was nothing to try of, and why."""
-    patch: Annotated[str, AfterValidator(masked_text)] = ""
+    patch: Annotated[str, AfterValidator(mask_text)] = ""
     """A unified diff, without secrets; empty if nothing is written into source."""
     sources: dict[str, str] = Field(default_factory=dict)
     """SHA-256 of each file that the patch changes, as it was measured."""

@@ -62,22 +62,22 @@ def plus_minus(measured: Interval, scale: Scale) -> str:
     return f"± {scale.number(half)}"
 
 
-def quantity(measured: Interval, unit: Unit) -> str:
+def format_quantity(measured: Interval, unit: Unit) -> str:
     """``"9.21 ± 0.30 GB/s"``; without an interval ``"9.21 GB/s (± unknown)"``."""
-    return _in_words(*parts(measured, unit))
+    return _join_spread(*split_spread(measured, unit))
 
 
-def bits(measured: Interval) -> str:
+def format_bit_rate(measured: Interval) -> str:
     """A rate measured in bytes per second, in the unit of networks: ``"9.21 ± 0.30 Gbit/s"``."""
-    return _in_words(*bits_parts(measured))
+    return _join_spread(*bits_parts(measured))
 
 
-def _in_words(shown: str, spread: str) -> str:
+def _join_spread(shown: str, spread: str) -> str:
     number, _, name = shown.partition(" ")
     return f"{shown} ({spread})" if spread == _UNKNOWN else f"{number} {spread} {name}".strip()
 
 
-def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
+def split_spread(measured: Interval, unit: Unit) -> tuple[str, str]:
     """Value with its unit, and ``± half-width`` (or both arms) in the same unit, for two columns of a table."""
     ends = [measured.value if end is None else end for end in (measured.low, measured.high)]
     half = max(abs(end - measured.value) for end in ends)
@@ -88,13 +88,13 @@ def parts(measured: Interval, unit: Unit) -> tuple[str, str]:
 
 
 def bits_parts(measured: Interval) -> tuple[str, str]:
-    """Do as ``parts`` does, in bits, for networks."""
-    bits = measured.scaled(8)
+    """Do as ``split_spread`` does, in bits, for networks."""
+    bits = measured.scale(8)
     scale = scale_for(bits.value, BITS)
     return scale.text(bits.value), plus_minus(bits, scale)
 
 
-def plain(value: float, unit: Unit) -> str:
+def format_fact(value: float, unit: Unit) -> str:
     """A fact's value: ``"50.0 GB/s"``, ``"64"``."""
     if unit == "bytes/s":
         return format_rate(value)
@@ -107,7 +107,7 @@ def plain(value: float, unit: Unit) -> str:
     return f"{value:.0%}" if unit == "fraction" else f"{value:g}"
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
+def join_names(names: Sequence[str], most: int = 6) -> str:
     """``"0, 1 and 3"``; beyond ``most`` the rest is counted."""
     if len(names) > most:
         return f"{', '.join(names[: most - 1])} and {len(names) - most + 1} more"
@@ -132,7 +132,7 @@ def span_scale(seconds: float) -> Scale:
     return Scale(unit, size, min(_MAX_DECIMALS, significant_decimals(float(f"{number:.2e}"), 3)))
 
 
-def span(seconds: float) -> str:
+def format_span(seconds: float) -> str:
     """``"20.7 h"``, ``"5.0 min"``, ``"4.4 days"``; whole ones without decimals: ``"24 h"``."""
     scale = span_scale(seconds)
     whole = seconds / scale.size
@@ -145,7 +145,7 @@ def span_interval(time: Interval, scale: Scale | None = None) -> str:
     return f"{size.number(time.value)} {plus_minus(time, size)} {size.unit}"
 
 
-def dollars(value: float, decimals: int | None = None) -> str:
+def format_dollars(value: float, decimals: int | None = None) -> str:
     """``"$338"``, ``"$4.08"``, ``"−$12.30"``; with as many ``decimals`` as are given."""
     shown = money_decimals(value) if decimals is None else decimals
     return f"{'−' if value < 0 else ''}${abs(value):,.{shown}f}"
@@ -153,10 +153,10 @@ def dollars(value: float, decimals: int | None = None) -> str:
 
 def dollars_interval(money: Interval) -> str:
     """``"$338 ± 14"``."""
-    return f"{dollars(money.value)} {plus_minus(money, Scale('$', 1.0, money_decimals(money.value)))}"
+    return f"{format_dollars(money.value)} {plus_minus(money, Scale('$', 1.0, money_decimals(money.value)))}"
 
 
-def chance(probability: float | None, limit: float | None = None) -> str:
+def format_chance(probability: float | None, limit: float | None = None) -> str:
     """``"98%"``, ``"> 99%"``; a probability from draws is never shown as certain, nor one of a limit left out."""
     if probability is None:
         return "" if limit is None else "unknown"

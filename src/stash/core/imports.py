@@ -56,7 +56,7 @@ def require_torchvision(purpose: str) -> None:
 _HOME = str(Path(__file__).resolve().parents[2])
 
 
-def borrowed(name: str) -> ModuleType:
+def import_borrowed(name: str) -> ModuleType:
     """The module of that name, the interpreter's own if it has one; raises ImportError if there is none."""
     try:
         return import_module(name)

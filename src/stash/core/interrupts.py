@@ -54,24 +54,26 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
         return
     outer, _Request.came = _Request.came, False
     try:
-        with handled(signals, interrupt):
+        with handle_signals(signals, interrupt):
             yield
     finally:
         _Request.came = outer
 
 
 @contextmanager
-def postponed() -> Iterator[None]:
+def postpone_requests() -> Iterator[None]:
     """What is done within the block is done whole: a request that comes meanwhile takes effect at its end."""
     came: list[int] = []
-    with handled(REQUESTS, lambda number, frame: came.append(number)):
+    with handle_signals(REQUESTS, lambda number, frame: came.append(number)):
         yield
     if came:
         signal.raise_signal(came[0])
 
 
 @contextmanager
-def handled(signals: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handle_signals(
+    signals: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
     """Within the block signals go to ``handler``; one that is ignored (``nohup``) stays ignored."""
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -45,13 +45,13 @@ class Interval(Record):
     @property
     def holds_itself(self) -> bool:
         """Whether the value is a finite number inside its interval, or its interval is wholly unknown."""
-        return within(self.value, self.low, self.high)
+        return is_within(self.value, self.low, self.high)
 
-    def below(self, fact: float, tolerance: float = 0.0) -> bool:
+    def is_below(self, fact: float, tolerance: float = 0.0) -> bool:
         """Whether the whole interval lies below ``fact`` less its ``tolerance``; never if it is unknown."""
         return self.high is not None and self.high < fact * (1 - tolerance)
 
-    def above(self, fact: float) -> bool:
+    def is_above(self, fact: float) -> bool:
         """Whether the whole interval lies above ``fact``; never if it is unknown."""
         return self.low is not None and self.low > fact
 
@@ -61,18 +61,18 @@ class Interval(Record):
             return False
         return self.value * factor < other.value and self.high < other.low
 
-    def within(self, half_width: float) -> Interval:
+    def symmetric(self, half_width: float) -> Interval:
         """The value ± ``half_width``."""
         return self.model_copy(update={"low": self.value - half_width, "high": self.value + half_width})
 
-    def widened(self, half_width: float) -> Interval:
+    def add_error(self, half_width: float) -> Interval:
         """Add an independent error of that ``half_width``: both arms grow in quadrature."""
         if self.low is None or self.high is None:
             return self
         below, above = (math.hypot(arm, half_width) for arm in (self.value - self.low, self.high - self.value))
         return self.model_copy(update={"low": self.value - below, "high": self.value + above})
 
-    def narrowed(self, half_width: float) -> Interval:
+    def remove_error(self, half_width: float) -> Interval:
         """Remove an error of that ``half_width`` by which the interval was widened."""
         if self.low is None or self.high is None:
             return self
@@ -80,25 +80,25 @@ class Interval(Record):
         below, above = (math.sqrt(max(0.0, arm**2 - half_width**2)) for arm in arms)
         return self.model_copy(update={"low": self.value - below, "high": self.value + above})
 
-    def scaled(self, factor: float) -> Interval:
+    def scale(self, factor: float) -> Interval:
         """The same measurement in another unit, or per something else; ``factor`` is positive."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Interval(value=self.value * factor, low=low, high=high, repetitions=self.repetitions)
 
-    def shifted(self, by: float) -> Interval:
+    def shift(self, by: float) -> Interval:
         """The same measurement of something that is longer ``by`` so much, known exactly."""
         low, high = (None if end is None else end + by for end in (self.low, self.high))
         return self.model_copy(update={"value": self.value + by, "low": low, "high": high})
 
 
-def within(value: float, low: float | None, high: float | None) -> bool:
+def is_within(value: float, low: float | None, high: float | None) -> bool:
     """Whether a value is a finite number between its ends, or both of them are unknown."""
     if low is None or high is None:
         return low is high and math.isfinite(value)
     return -math.inf < low <= value <= high < math.inf
 
 
-def student(count: int, deviation: float = 1.0) -> float:
+def student_half_width(count: int, deviation: float = 1.0) -> float:
     """Half-width of the 95 % interval of the mean of so many values, two at least, of that standard deviation."""
     return float(student_quantile(count - 1, 1 - TAIL)) * deviation / math.sqrt(count)
 
@@ -116,7 +116,7 @@ def median_interval(values: Sequence[float]) -> Interval:
         return Interval(value=middle)
     if count < _MIN_FOR_ORDER:
         logs = np.log(ordered)
-        arm, center = student(count, float(logs.std(ddof=1))), float(logs.mean())
+        arm, center = student_half_width(count, float(logs.std(ddof=1))), float(logs.mean())
         low = min(float(ordered[0]), math.exp(center - arm))
         high = max(float(ordered[-1]), math.exp(center + arm))
         return Interval(value=middle, low=low, high=high, repetitions=count)
@@ -142,7 +142,7 @@ def overall_interval(rates: Sequence[float]) -> Interval:
     count, mean = len(paces), float(paces.mean())
     if count < 2:
         return Interval(value=1 / mean)
-    arm = student(count, float(paces.std(ddof=1)))
+    arm = student_half_width(count, float(paces.std(ddof=1)))
     if arm >= mean:
         return Interval(value=1 / mean, repetitions=count)
     return Interval(value=1 / mean, low=1 / (mean + arm), high=1 / (mean - arm), repetitions=count)
@@ -154,11 +154,11 @@ def mean_interval(values: Sequence[float]) -> Interval:
     if count < 2:
         return Interval(value=mean)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    arm = student(count, deviation)
+    arm = student_half_width(count, deviation)
     return Interval(value=mean, low=mean - arm, high=mean + arm, repetitions=count)
 
 
-def unevenness(rates: Mapping[K, Interval]) -> tuple[K, tuple[K, ...]] | None:
+def find_uneven(rates: Mapping[K, Interval]) -> tuple[K, tuple[K, ...]] | None:
     """The fastest, and those slower than it by ``UNEVEN`` beyond their intervals, slowest first; ``None`` if even.
 
     Rates without an interval are left out. With many members the fastest is so partly by luck; ``UNEVEN`` is far
@@ -180,7 +180,7 @@ NORMAL = 1.959964
 """Half-width of a 95 % interval in standard errors."""
 
 
-def together(runs: Sequence[Interval], spread: float) -> Interval:
+def pool_runs(runs: Sequence[Interval], spread: float) -> Interval:
     """The mean of one run or more of the same job, and its 95 % interval; unknown if that of any run is.
 
     A launch differs from the next of the same job by more than its own rounds tell (where memory lies, which clock a
@@ -208,7 +208,7 @@ def together(runs: Sequence[Interval], spread: float) -> Interval:
     return Interval(value=mean, low=mean - arm(below), high=mean + arm(above), repetitions=count)
 
 
-def change(before: Interval, after: Interval) -> Interval:
+def subtract_runs(before: Interval, after: Interval) -> Interval:
     """``after`` less ``before``, measured independently; unknown if the interval of either is.
 
     The arms are added in quadrature, each side's own (the method of variance estimates recovery, Zou and Donner

@@ -62,21 +62,21 @@ class Tail:
         self._path, self._at = path, 0
         self._file: BinaryIO | None = None
 
-    def lines(self) -> list[str]:
+    def read_new_lines(self) -> list[str]:
         """The lines completed since the last call."""
-        return whole_lines(self.news())
+        return whole_lines(self.read_new_bytes())
 
-    def rows(self) -> list[Any]:
+    def read_new_rows(self) -> list[Any]:
         """The same as values; raises ValueError for what is no JSON."""
-        return [parse_json(line) for line in self.lines()]
+        return [parse_json(line) for line in self.read_new_lines()]
 
-    def news(self) -> bytes:
+    def read_new_bytes(self) -> bytes:
         """The same as bytes; nothing while there is no such file."""
         is_replaced = self._is_replaced()
-        found = self._read()
+        found = self._read_new()
         if is_replaced:
             self._file, self._at = None, 0
-            found += self._read()
+            found += self._read_new()
         return found
 
     def _is_replaced(self) -> bool:
@@ -87,7 +87,7 @@ class Tail:
         except FileNotFoundError:
             return False
 
-    def _read(self) -> bytes:
+    def _read_new(self) -> bytes:
         if self._file is None:
             try:
                 self._file = self._path.open("rb")

@@ -99,7 +99,7 @@ def stall_names(rungs: Sequence[str]) -> tuple[str, ...]:
     return (STALLS[0], *(_BY_NAME[name].adds for name in rungs[1:]))
 
 
-def without_exchange(phase: str) -> bool:
+def has_no_exchange(phase: str) -> bool:
     """Whether collectives of the job are held back in this phase: below scope world, or while ranks catch up."""
     return phase == CATCH_UP or (phase in _BY_NAME and _BY_NAME[phase].scope != "world")
 
@@ -125,7 +125,7 @@ class Situation:
     """Why its batches cannot be kept on the device, if they cannot."""
 
 
-def reachable(situation: Situation, wanted: Iterable[str] = NAMES) -> tuple[tuple[str, ...], dict[str, str]]:
+def split_reachable(situation: Situation, wanted: Iterable[str] = NAMES) -> tuple[tuple[str, ...], dict[str, str]]:
     """Split the rungs into those worth measuring and those skipped, each with its reason.
 
     A rung that cannot differ from the one below it is not measured: its stall is unknown, not zero.

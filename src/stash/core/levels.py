@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stash.core.distributions import student_probability, student_quantile
-from stash.core.intervals import TAIL, Interval, student
+from stash.core.intervals import TAIL, Interval, student_half_width
 
 Matrix = NDArray[np.float64]
 
@@ -57,13 +57,13 @@ class _Noise(NamedTuple):
     """Of all of S⁻¹."""
     log_determinant: Matrix
 
-    def fitted(self, values: Matrix) -> tuple[Matrix, Matrix]:
+    def fit(self, values: Matrix) -> tuple[Matrix, Matrix]:
         """Generalised least squares: the mean under each noise, and what is left, as a sum of squares."""
         centre = self.sums @ values / self.total
-        squares = self.divided(values) @ values - centre**2 * self.total
+        squares = self.solve(values) @ values - centre**2 * self.total
         return centre, np.maximum(squares, 0.0)
 
-    def divided(self, values: Matrix) -> Matrix:
+    def solve(self, values: Matrix) -> Matrix:
         """S⁻¹ times ``values``, ``[noise, round]``."""
         x = np.empty_like(self.pivots)
         x[0] = values[0]
@@ -84,8 +84,8 @@ def level(matrix: Matrix, column: int) -> Interval:
 
     The noise of n rounds is σ²((1 − w)·I + w·R), where R[i, j] = ρ^|i − j| is a slow part that all rungs share. It
     shows best in each round's mean over its k rungs, in which their own noise is k times smaller; from those ρ and w
-    get their weights. Of a rung that varies less by itself than others, more is slow (``_own``). Under each of them
-    the mean has Student's distribution (generalised least squares with Jeffreys' prior of σ); the interval holds
+    get their weights. Of a rung that varies less by itself than others, more is slow (``_own_noise``). Under each of
+    them the mean has Student's distribution (generalised least squares with Jeffreys' prior of σ); the interval holds
     95 % of the weighted sum. Of rounds without memory it is about a third wider than Student's, as ten
     rounds do not prove that there is none. Unknown after one round.
     """
@@ -93,10 +93,10 @@ def level(matrix: Matrix, column: int) -> Interval:
     mean = float(values.mean())
     if rounds == 1:
         return Interval(value=mean)
-    together, relative = _together(rounds), matrix / matrix.mean(axis=0)
+    together, relative = _mean_noise(rounds), matrix / matrix.mean(axis=0)
     share = _GRID[:, 1]
-    alone = _noise(rounds, share / (share + (1 - share) * _own(relative)[column]))
-    low, high = _ends(alone, _weights(together, relative), values - mean)
+    alone = _make_noise(rounds, share / (share + (1 - share) * _own_noise(relative)[column]))
+    low, high = _interval_ends(alone, _weights(together, relative), values - mean)
     return Interval(value=mean, low=mean + min(low, 0.0), high=mean + max(high, 0.0), repetitions=rounds)
 
 
@@ -112,19 +112,19 @@ def slow_share(matrix: Matrix) -> float:
     scale = relative.std(axis=0)
     if rounds == 1 or not scale.all():
         return 0.0
-    together = _together(rounds)
+    together = _mean_noise(rounds)
     rows = ((relative - 1) / scale).mean(axis=1) * float(scale.min())
-    low, high = _ends(together, _weights(together, relative), rows)
-    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student(rounds, float(rows.std(ddof=1))) ** 2))
+    low, high = _interval_ends(together, _weights(together, relative), rows)
+    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student_half_width(rounds, float(rows.std(ddof=1))) ** 2))
 
 
-def _ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[float, float]:
+def _interval_ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[float, float]:
     """Of the interval of the mean of ``values``, averaged over the grid: a weighted sum of Student's distributions.
 
     Its quantiles are found by halving the range of the members' own.
     """
     freedom = len(values) - 1
-    centre, squares = noise.fitted(values)
+    centre, squares = noise.fit(values)
     spread, at = np.sqrt(squares / freedom / noise.total), np.array([TAIL, 1 - TAIL])
     ends = centre + spread * student_quantile(freedom, at)[:, None]
     low, high = ends.min(axis=1), ends.max(axis=1)
@@ -150,7 +150,7 @@ def _weights(noise: _Noise, relative: Matrix) -> Matrix:
     scaled = (relative - 1) / scale
     rows = scaled.mean(axis=1)
     own = float(((scaled - rows[:, None]) ** 2).sum())
-    _, squares = noise.fitted(rows)
+    _, squares = noise.fit(rows)
     # Of a row's mean, the share 1 - v is own noise, k times smaller than a rung's.
     together = rungs * (1 - _GRID[:, 1]) * squares + own
     if not together.all():
@@ -161,7 +161,7 @@ def _weights(noise: _Noise, relative: Matrix) -> Matrix:
     return np.asarray(weights / weights.sum())
 
 
-def _own(relative: Matrix) -> Matrix:
+def _own_noise(relative: Matrix) -> Matrix:
     """Variance of every rung's own noise, in units of that of the rounds' mean over rungs; as many as rungs if alike.
 
     Rungs count in their own units in that mean: rung j with the part u_j, Σu = 1. What is left of rung j after it
@@ -188,12 +188,12 @@ def _own(relative: Matrix) -> Matrix:
 
 
 @lru_cache(maxsize=2)
-def _together(rounds: int) -> _Noise:
+def _mean_noise(rounds: int) -> _Noise:
     """The grid for the rounds' mean over rungs."""
-    return _noise(rounds, _GRID[:, 1])
+    return _make_noise(rounds, _GRID[:, 1])
 
 
-def _noise(rounds: int, share: Matrix) -> _Noise:
+def _make_noise(rounds: int, share: Matrix) -> _Noise:
     """For two rounds at least."""
     memory = _GRID[:, 0]
     alone = 1 - memory**2
@@ -206,5 +206,5 @@ def _noise(rounds: int, share: Matrix) -> _Noise:
         pivots[i] -= (1 - share) * off_diagonal * factors[i]
     log_determinant = np.log(pivots).sum(axis=0) + (rounds - 1) * np.log(alone)
     noise = _Noise(diagonal, off_diagonal, pivots, factors, np.empty(0), np.empty(0), log_determinant)
-    sums = noise.divided(np.ones(rounds))
+    sums = noise.solve(np.ones(rounds))
     return noise._replace(sums=sums, total=sums.sum(axis=1))

@@ -54,7 +54,7 @@ class RunMember:
     def sign(self, content: bytes) -> bytes:
         return signature(self._key, content)
 
-    def signed(self, content: bytes, tag: bytes) -> bool:
+    def is_signed(self, content: bytes, tag: bytes) -> bool:
         return hmac.compare_digest(tag, self.sign(content))
 
 
@@ -63,7 +63,7 @@ def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HAN
     deadline, drawn = time.monotonic() + seconds, secrets.token_bytes(_NONCE)
     link.settimeout(seconds)
     link.sendall(drawn)
-    answer = received(link, _NONCE + _NAME + _PROOF, deadline)
+    answer = receive_bytes(link, _NONCE + _NAME + _PROOF, deadline)
     reply, proof = answer[:-_PROOF], answer[-_PROOF:]
     facts = (purpose.encode(), drawn, reply)
     if not hmac.compare_digest(proof, signature(secret, b"client", *facts)):
@@ -80,12 +80,12 @@ def join(
     deadline, called = time.monotonic() + seconds, name.encode().ljust(_NAME, b"\0")
     if len(called) != _NAME:
         raise ValueError(f"{name!r} is longer than {_NAME} bytes")
-    drawn = received(link, _NONCE, deadline)
+    drawn = receive_bytes(link, _NONCE, deadline)
     greeting = secrets.token_bytes(_NONCE) + called
     facts = (purpose.encode(), drawn, greeting)
     link.sendall(greeting + signature(secret, b"client", *facts))
     try:
-        proof = received(link, _PROOF, deadline)
+        proof = receive_bytes(link, _PROOF, deadline)
     except ConnectionError:
         raise HungUpError("it hung up: its secret is another one, or it takes no members any more") from None
     if not hmac.compare_digest(proof, signature(secret, b"server", *facts)):
@@ -106,7 +106,7 @@ def connect(
         raise
 
 
-def received(link: socket.socket, size: int, deadline: float | None) -> bytes:
+def receive_bytes(link: socket.socket, size: int, deadline: float | None) -> bytes:
     """So many bytes by then, if ever; raises ConnectionError if the other end hangs up before, TimeoutError."""
     data = bytearray()
     while len(data) < size:
@@ -142,12 +142,12 @@ class SignedLink:
 
     def receive(self, deadline: float | None = None) -> bytes:
         """The next message; raises OSError where none comes by then, if ever, StrangerError for a foreign one."""
-        head = received(self._link, _HEAD.size, deadline)
+        head = receive_bytes(self._link, _HEAD.size, deadline)
         length, number = _HEAD.unpack(head)
         if length > _MAX_BYTES or number != self._got + 1:
             raise StrangerError("it is no message of this connection")
-        content = received(self._link, length, deadline)
-        if not self._member.signed(head + content, received(self._link, _PROOF, deadline)):
+        content = receive_bytes(self._link, length, deadline)
+        if not self._member.is_signed(head + content, receive_bytes(self._link, _PROOF, deadline)):
             raise StrangerError("its signature is wrong")
         self._got = number
         return content
@@ -173,7 +173,7 @@ class Door:
         self._unproven: dict[socket.socket, None] = {}
         self._lock, self._closed = threading.Lock(), False
         listener.settimeout(_PAUSE)  # where it cannot be shut down, it is looked after as often
-        self._thread = threading.Thread(target=self._listen, daemon=True)
+        self._thread = threading.Thread(target=self._accept_links, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class Door:
             for link in self._unproven:
                 hang_up(link)
 
-    def _listen(self) -> None:
+    def _accept_links(self) -> None:
         while not self._closed:
             try:
                 link, _ = self._listener.accept()
@@ -216,7 +216,7 @@ class Door:
         self._welcome(link, member)
 
 
-def gathered(
+def gather_members(
     listener: socket.socket, secret: bytes, purpose: str, count: int, deadline: float
 ) -> list[tuple[socket.socket, RunMember]]:
     """The first ``count`` members that come, or as many as have come by then. The listener is closed."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def on_first_use(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def make_lazy_access(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The package's ``__getattr__`` and ``__dir__``.
 
     ``homes`` says in which module a name lives, and after a colon what it is called there if not the same. A name

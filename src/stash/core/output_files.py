@@ -14,9 +14,9 @@ from stash.core.files import write_whole
 def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
     """``wanted``, or a new file named after ``stem``; raises UserError if it cannot be written."""
     if wanted is None:
-        from stash.core.documents import numbered
+        from stash.core.documents import iter_free_names
 
-        names = numbered(Path(f"{stem}{suffix}"), suffix)
+        names = iter_free_names(Path(f"{stem}{suffix}"), suffix)
         wanted = next(path for path in names if not os.path.lexists(path))  # never over an earlier one
     folder = wanted.parent
     if wanted.exists() and not wanted.is_file() and not wanted.is_dir():

@@ -34,12 +34,12 @@ def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
         value = -1.0 if text.strip().startswith("-") else parse(text)
         if not 0 < value < math.inf:
             raise UnitError(f"it must be more than 0{'' if math.isfinite(value) else ', and finite'}")
-        return bounded(value)
+        return check_bound(value)
 
     return read
 
 
-def bounded(value: float) -> float:
+def check_bound(value: float) -> float:
     """The value; raises UnitError if it is too large to be reckoned with."""
     if value > LARGEST:
         raise UnitError(f"it must be at most {LARGEST:g}")
@@ -66,7 +66,7 @@ def size(text: str) -> float:
     bare = text.strip()
     if value and bare.replace(".", "", 1).isdecimal():
         raise UnitError(f"{bare!r} has no unit; type {bare}MB, {bare}GB or {bare}GiB")
-    return bounded(value)
+    return check_bound(value)
 
 
 size_above_zero = _above_zero(size)

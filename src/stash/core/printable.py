@@ -32,7 +32,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 """Of characters, which no encoding has."""
 
 
-def in_words(text: str) -> str:
+def escape_bytes(text: str) -> str:
     """``text`` as any encoding can hold it: a byte that is no text is written as ``\\xff``.
 
     Where only the locale knew no UTF-8, such bytes are text after all.
@@ -55,7 +55,7 @@ def printable(text: str) -> str:
 
 def printable_line(text: str, most: int = MAX_SENTENCE_CHARACTERS) -> str:
     """The same in one line of not much more than ``most`` characters: a name, a sentence, a cell of a table."""
-    return printable(shortened(text, most)).replace("\n", "\\n").replace("\t", " ")
+    return printable(shorten_text(text, most)).replace("\n", "\\n").replace("\t", " ")
 
 
 _chosen: list[bool] = []
@@ -89,7 +89,7 @@ def print_written(file: object, json: bool, more: str = "") -> None:
     print_note(f"Wrote {file}{more}.", json)
 
 
-def shortened(text: str, most: int) -> str:
+def shorten_text(text: str, most: int) -> str:
     """``text``, or its beginning and its end around how much was left out between them."""
     if len(text) <= most:
         return text

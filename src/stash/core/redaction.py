@@ -30,10 +30,10 @@ _ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]|-\w)|\b(?:[0-9
 
 
 @overload
-def redacted(artefact: Profile) -> Profile: ...
+def redact_artefact(artefact: Profile) -> Profile: ...
 @overload
-def redacted(artefact: Probe) -> Probe: ...
-def redacted(artefact: Profile | Probe) -> Profile | Probe:
+def redact_artefact(artefact: Probe) -> Probe: ...
+def redact_artefact(artefact: Profile | Probe) -> Profile | Probe:
     """``artefact`` with ``host0``, ``host1`` … for its machines and neither paths nor addresses."""
     hostnames = dict.fromkeys(host.hostname for host in artefact.hosts)
     names = {name: f"host{number}" for number, name in enumerate(hostnames)}
@@ -46,7 +46,7 @@ def redacted(artefact: Profile | Probe) -> Profile | Probe:
         sentence = _ADDRESS.sub(ADDRESS, _PATH.sub(PATH, _URL.sub(URL, sentence)))
         return sentence if named is None else named.sub(lambda match: known[match[1]], sentence)
 
-    fields = _walked(artefact.model_dump(exclude={"blocks"}), text)
+    fields = _redact_fields(artefact.model_dump(exclude={"blocks"}), text)
     for host in fields["hosts"]:
         host["programs"] = [{**each, "name": f"program{at}"} for at, each in enumerate(host["programs"])]
         for state in host["links"]["states"] if host["links"] else ():
@@ -61,10 +61,10 @@ def redacted(artefact: Profile | Probe) -> Profile | Probe:
     return type(artefact).model_validate(fields)
 
 
-def _walked(fields: Any, text: Callable[[str], str]) -> Any:
+def _redact_fields(fields: Any, text: Callable[[str], str]) -> Any:
     """A dumped record with its fields changed, at any depth."""
     if isinstance(fields, (list, tuple)):
-        return [_walked(each, text) for each in fields]
+        return [_redact_fields(each, text) for each in fields]
     if not isinstance(fields, dict):
         return fields
     changed: dict[str, Any] = {}
@@ -84,5 +84,5 @@ def _walked(fields: Any, text: Callable[[str], str]) -> Any:
         elif name in SENTENCES and value is not None:
             changed[name] = [text(each) for each in value]
         else:
-            changed[name] = _walked(value, text)
+            changed[name] = _redact_fields(value, text)
     return changed

@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from stash.core.distributions import student_probability
-from stash.core.intervals import Interval, mean_interval, student
+from stash.core.intervals import Interval, mean_interval, student_half_width
 from stash.core.levels import Matrix, level, slow_share
 
 MAD_TO_SIGMA = 1.4826
@@ -25,7 +25,7 @@ def estimate(matrix: Matrix) -> list[Interval]:
     Entry 0 is no difference, so its interval is a level's (``levels``); those of the others are wider than their
     differences' by what they would be longer or shorter on a machine slow all along.
     """
-    matrix = _checked(matrix)
+    matrix = _check_matrix(matrix)
     share, found = slow_share(matrix), [level(matrix, 0)]
     for one in increments(matrix):
         if one.low is None or one.high is None or not share:
@@ -38,10 +38,10 @@ def estimate(matrix: Matrix) -> list[Interval]:
 
 def increments(matrix: Matrix) -> list[Interval]:
     """What each rung but the first adds to the one before: the mean over rounds, and Student's interval of it."""
-    return [mean_interval(added) for added in np.diff(_checked(matrix), axis=1).T.tolist()]
+    return [mean_interval(added) for added in np.diff(_check_matrix(matrix), axis=1).T.tolist()]
 
 
-def _checked(matrix: Matrix) -> Matrix:
+def _check_matrix(matrix: Matrix) -> Matrix:
     matrix = np.asarray(matrix, dtype=np.float64)
     if matrix.ndim != 2 or 0 in matrix.shape or not np.isfinite(matrix).all():
         raise ValueError(f"need a finite matrix of rounds x rungs, got one of shape {matrix.shape}")
@@ -56,8 +56,8 @@ def rounds_needed(half_width: float, wanted: float, rounds: int) -> int | None:
     """
     if wanted <= 0 or not math.isfinite(half_width):
         return None
-    goal = wanted / half_width * student(rounds) if half_width > 0 else math.inf
-    return next((count for count in range(2, 1000 * rounds) if student(count) <= goal), None)
+    goal = wanted / half_width * student_half_width(rounds) if half_width > 0 else math.inf
+    return next((count for count in range(2, 1000 * rounds) if student_half_width(count) <= goal), None)
 
 
 def drift(values: Matrix) -> float | None:
@@ -131,7 +131,7 @@ STRAGGLER = 3.0
 variance. What is assumed before measuring, besides that there is one in half of all jobs."""
 
 
-def slowest(times: Matrix) -> Matrix:
+def slowest_rank_times(times: Matrix) -> Matrix:
     """Round by round, the time of the rank that is slowest on average, of ``times[round, rank]`` in seconds.
 
     The largest of many noisy means lies above all true ones, even of equal ranks: by 3 % of a step for 64 ranks, five
@@ -150,12 +150,12 @@ def slowest(times: Matrix) -> Matrix:
     top = int(np.argmax(means))
     if rounds == 1 or ranks == 1:
         return times[:, top]
-    luck, found = _luck(times), float(means.var(ddof=1))
+    luck, found = _mean_error(times), float(means.var(ddof=1))
     if not luck or not found:
         return times[:, top]
     common = times.mean(axis=1)
     apart = times[:, top] - common
-    alone = _straggles((means - np.median(means)) / luck)
+    alone = _straggler_evidence((means - np.median(means)) / luck)
     real = max(0.0, 1 - luck**2 / found)
     gap = (1 - real) * float(apart.mean()) / luck
     scattered = min(1.0, real + 2 / (ranks - 1) * gap**2)
@@ -166,7 +166,7 @@ def slowest(times: Matrix) -> Matrix:
     return drawn if drawn.min() > 0 else times[:, top]
 
 
-def _straggles(apart: Matrix) -> float:
+def _straggler_evidence(apart: Matrix) -> float:
     """How likely it is that the one farthest from the median is slow and the others equal; in standard errors.
 
     Every rank is taken to be as likely the slow one, and the likelihood of each against that of none is Bayes' factor
@@ -182,10 +182,10 @@ def stands_out(times: Matrix) -> bool:
     """Whether the slowest rank is slower than R equal ones would make one by luck; needs two rounds and ranks."""
     means = times.mean(axis=0)
     reach = math.sqrt(2 * math.log(len(means))) + BEYOND_LUCK
-    return float(means.max() - np.median(means)) > reach * _luck(times)
+    return float(means.max() - np.median(means)) > reach * _mean_error(times)
 
 
-def _luck(times: Matrix) -> float:
+def _mean_error(times: Matrix) -> float:
     """Standard error of a rank's mean against the others', by what ranks vary in a round beyond the round itself."""
     rounds, ranks = times.shape
     left = times - times.mean(axis=0) - times.mean(axis=1, keepdims=True) + times.mean()

@@ -51,36 +51,36 @@ _SHAPES = re.compile(
 _PARTS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
-def masked(words: Sequence[str]) -> tuple[str, ...]:
+def mask_words(words: Sequence[str]) -> tuple[str, ...]:
     """The words of a command with what looks secret in them masked; their number and order stay."""
     kept: list[str] = []
     for word in words:
         before = kept[-1] if kept else ""
         valued = before.startswith("-") and "=" not in before and is_secret(before)
-        kept.append(MASK if valued and not re.match(r"--?[A-Za-z]", word) else masked_text(word))
+        kept.append(MASK if valued and not re.match(r"--?[A-Za-z]", word) else mask_text(word))
     return tuple(kept)
 
 
-def masked_text(text: str, arguments: bool = True) -> str:
+def mask_text(text: str, arguments: bool = True) -> str:
     """``text`` with what looks secret in it masked; of text without any, the same text.
 
     Without ``arguments`` those of the job stay: for whoever typed them and wants to type them again.
     """
 
-    text = _without_secrets(text)
+    text = _mask_secrets(text)
     return text if _Hidden.pattern is None or not arguments else _Hidden.pattern.sub(HIDDEN, text)
 
 
 @lru_cache(maxsize=4096)  # records of one plan say the same thousands of times
-def _without_secrets(text: str) -> str:
-    def without_value(found: re.Match[str]) -> str:
+def _mask_secrets(text: str) -> str:
+    def mask_value(found: re.Match[str]) -> str:
         if not is_secret(found["name"]) or found["value"] == MASK:
             return found[0]
         return found[0][: found.start("value") - found.start()] + MASK
 
     text = _IN_ADDRESS.sub(rf"\g<scheme>{MASK}@", text)
-    text = _OPTION.sub(without_value, text)
-    return _SHAPES.sub(MASK, _ASSIGNED.sub(without_value, text))
+    text = _OPTION.sub(mask_value, text)
+    return _SHAPES.sub(MASK, _ASSIGNED.sub(mask_value, text))
 
 
 def is_secret(name: str) -> bool:
@@ -136,7 +136,7 @@ def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Seq
     """
     kept: list[str] = []
     begun = False
-    for number, word in enumerate(masked(words)):
+    for number, word in enumerate(mask_words(words)):
         before = words[number - 1] if number else ""
         names = not begun and (_STARTS.fullmatch(word) is not None or word.endswith(_SCRIPT))
         module = not begun and before in ("-m", "--module") and re.fullmatch(r"[\w.]+", word) is not None
@@ -152,7 +152,7 @@ def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Seq
     return tuple(kept)
 
 
-def hide(words: Sequence[str], kept: Sequence[str]) -> None:
+def hide_masked(words: Sequence[str], kept: Sequence[str]) -> None:
     """Mask from now on, in all text of this process, what ``kept`` does not show of ``words``.
 
     Short plain words (``memory``, ``train``) stay, unless their option's name is a secret's: every sentence has such.

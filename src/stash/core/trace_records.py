@@ -41,7 +41,7 @@ class TracePart(Record):
         return self.time.value
 
     @property
-    def hidden(self) -> float | None:
+    def hidden_share(self) -> float | None:
         """The share of it that was hidden."""
         return None if not self.whole_seconds else 1 - self.seconds / self.whole_seconds
 

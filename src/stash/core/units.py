@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from stash.core.errors import UnitError
-from stash.core.printable import shortened
+from stash.core.printable import shorten_text
 
 # Digits for people: the unit and decimals that fit a number, and a rounding that keeps a sum.
 
@@ -67,12 +67,12 @@ def round_to_sum(values: Sequence[float], decimals: int) -> list[float]:
     return [round(value / unit, max(0, decimals)) for value in whole]
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """``"1 worker"``, ``"3 workers"``."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+def find_nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The ``count`` known names most like ``name``, best first; empty when none is alike."""
     folded = {item.lower(): item for item in known}
     found = difflib.get_close_matches(name.lower(), folded, n=count, cutoff=0.5)
@@ -103,7 +103,7 @@ _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(.*?)\s*$", re.I
 def _split(text: str, kind: str, example: str) -> tuple[float, str]:
     match = _NUMBER.match(text) if len(text) <= _MAX_CHARACTERS else None
     if match is None or not math.isfinite(float(match[1])):
-        raise UnitError(f"cannot read the {kind} {shortened(text, _MAX_CHARACTERS)!r}; write it like {example}")
+        raise UnitError(f"cannot read the {kind} {shorten_text(text, _MAX_CHARACTERS)!r}; write it like {example}")
     return float(match[1]), match[2]
 
 
@@ -214,7 +214,7 @@ def format_bits(bytes_per_second: float) -> str:
     return f"{bytes_per_second * 8 / scale.size:.3g} {scale.unit}"
 
 
-def pace(samples_per_second: float) -> str:
+def format_pace(samples_per_second: float) -> str:
     """``"70.3"`` or ``"1,783"``: samples per second, without the unit."""
     return f"{samples_per_second:,.{0 if samples_per_second >= 1000 else 1}f}"
 
@@ -235,7 +235,7 @@ _EXAMPLE = "10%/month, 5-10%/month or 0.02/h"
 def parse_interruptions(text: str) -> tuple[float, float]:
     """Revocations per machine and hour, (least, most); raises UnitError."""
     match = _TEXT.fullmatch(text) if len(text) <= 100 else None
-    typed = shortened(text, 100)
+    typed = shorten_text(text, 100)
     if match is None or match[5].lower() not in _HOURS or (match[1] and match[3]):
         raise UnitError(f"cannot read the interruptions {typed!r}; write them like {_EXAMPLE}")
     if match[1] == ">":
@@ -263,39 +263,39 @@ _POWER = re.compile(r"(\d+\.?\d*|\.\d+)\s*(k)?w", re.I)
 _PERCENT = re.compile(r"(\d+\.?\d*|\.\d+)\s*%")
 
 
-def size(given: object) -> float:
+def validate_size(given: object) -> float:
     """Bytes in a memory or disk size such as "80GiB", between 64 MiB and 10 PB."""
     text = _text(given, '"80GiB"')
-    return _between(parse_bytes(text), 2**26, 1e16, text, "a size")
+    return _check_range(parse_bytes(text), 2**26, 1e16, text, "a size")
 
 
-def rate(given: object) -> float:
+def validate_rate(given: object) -> float:
     """Bytes per second in a rate such as "25gbit" or "1.2GB/s", between 1 MB/s and 100 TB/s."""
     text = _text(given, '"25gbit" or "1.2GB/s"')
-    return _between(parse_rate(text), 1e6, 1e14, text, "a rate")
+    return _check_range(parse_rate(text), 1e6, 1e14, text, "a rate")
 
 
-def price(given: object) -> float:
+def validate_price(given: object) -> float:
     """Dollars per hour in a price such as "$3.06/h", between 0.1 cents and 10,000 dollars."""
     text = _dollars(given, "$3.06/h")
     if _PERIODS.search(text):
         raise UnitError(f"the price {text!r} is not per hour; convert it and write it like $3.06/h")
-    return _between(parse_price(text), 1e-3, 1e4, text, "a price per hour")
+    return _check_range(parse_price(text), 1e-3, 1e4, text, "a price per hour")
 
 
-def purchase(given: object) -> float:
+def validate_purchase(given: object) -> float:
     """Dollars in a sum such as "$180000" or "$180k", between 100 dollars and 100 million."""
     text = _dollars(given, "$180000")
-    return _between(parse_dollars(text.replace(",", "")), 100, 1e8, text, "what a machine was bought for")
+    return _check_range(parse_dollars(text.replace(",", "")), 100, 1e8, text, "what a machine was bought for")
 
 
-def power(given: object) -> float:
+def validate_power(given: object) -> float:
     """Watts in a power such as "6kW" or "800 W", between 10 W and 1 MW."""
     text = _text(given, '"6kW"')
     match = _POWER.fullmatch(text.strip())
     if match is None:
         raise UnitError(f"cannot read the power {text!r}; write it like 6kW or 800W")
-    return _between(float(match[1]) * (1e3 if match[2] else 1.0), 10, 1e6, text, "what a machine draws")
+    return _check_range(float(match[1]) * (1e3 if match[2] else 1.0), 10, 1e6, text, "what a machine draws")
 
 
 def power_price(given: object) -> float:
@@ -304,16 +304,16 @@ def power_price(given: object) -> float:
     amount, slash, unit = text.lower().rpartition("/")
     if not slash or unit.strip() != "kwh":
         raise UnitError(f"the price of power {text!r} is not per kWh; convert it and write it like $0.12/kWh")
-    return _between(parse_dollars(amount), 1e-3, 10, text, "a price of power")
+    return _check_range(parse_dollars(amount), 1e-3, 10, text, "a price of power")
 
 
-def share(given: object) -> float:
+def validate_share(given: object) -> float:
     """A share such as "60%", above 0 and up to 1."""
     text = _text(given, '"60%"')
     match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise UnitError(f"cannot read the share {text!r}; write it like 60%")
-    return _between(float(match[1]) / 100, 1e-3, 1, text, "a share of the time")
+    return _check_range(float(match[1]) / 100, 1e-3, 1, text, "a share of the time")
 
 
 def _dollars(given: object, example: str) -> str:
@@ -333,7 +333,7 @@ def _text(given: object, example: str) -> str:
     return given
 
 
-def _between(value: float, least: float, most: float, text: str, what: str) -> float:
+def _check_range(value: float, least: float, most: float, text: str, what: str) -> float:
     if value == 0:
         raise UnitError(f"{text!r} is zero; leave it out if it is not known")
     if not least <= value <= most:

@@ -21,8 +21,8 @@ from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from stash.core.errors import UnitError, UserError
 from stash.core.files import read_up_to
-from stash.core.printable import shortened
-from stash.core.units import nearest
+from stash.core.printable import shorten_text
+from stash.core.units import find_nearest
 
 M = TypeVar("M", bound=BaseModel)
 Location = tuple[int | str, ...]
@@ -111,7 +111,7 @@ class YamlText:
         field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
         return f"{self.path}:{self.line(where)}: {field or 'the file'}: {why}"
 
-    def place(self, where: Location, missing: bool) -> Location:
+    def strip_kinds(self, where: Location, missing: bool) -> Location:
         """``where`` as pydantic has it, without names that are not the document's: of one kind of several."""
         value, found = self.data, []
         for number, part in enumerate(where):
@@ -140,7 +140,7 @@ def load(path: Path, model: type[M], what: str, described: str) -> UserFile[M]:
 
 def loads(text: str, path: Path | str, model: type[M]) -> UserFile[M]:
     """The same of a text; ``path`` is only named in errors."""
-    return fitted(yaml_text(text, path), model)
+    return fit_model(yaml_text(text, path), model)
 
 
 def yaml_text(text: str, path: Path | str) -> YamlText:
@@ -155,7 +155,7 @@ def yaml_text(text: str, path: Path | str) -> YamlText:
     return YamlText(path, {} if data is None else data, numbers)
 
 
-def fitted(document: YamlText, model: type[M]) -> UserFile[M]:
+def fit_model(document: YamlText, model: type[M]) -> UserFile[M]:
     """The document as ``model``; raises UserError that names every mistake, the first line's first."""
     mistakes = dict(_unknown_fields(document.data, model, ()))
     content = None
@@ -168,23 +168,23 @@ def fitted(document: YamlText, model: type[M]) -> UserFile[M]:
             empty = detail["type"] == "too_short"
             if detail["type"] == "extra_forbidden" or (empty and detail["loc"] in inside):
                 continue  # an unknown name is listed already; entries that are there and wrong are no missing ones
-            where = document.place(detail["loc"], detail["type"] == "missing")
+            where = document.strip_kinds(detail["loc"], detail["type"] == "missing")
             if detail["type"] == "union_tag_invalid":
                 where = (*where, _discriminator(detail))
-            mistakes.setdefault(where, _sentence(detail, document.data, model))
+            mistakes.setdefault(where, _describe_mistake(detail, document.data, model))
     if content is None or mistakes:
         ordered = sorted(mistakes.items(), key=lambda item: document.line(item[0]))
-        raise UserError(_listed(document.sentence(*item) for item in ordered))
+        raise UserError(_join_mistakes(document.sentence(*item) for item in ordered))
     return UserFile(document.path, document.data, document.numbers, content)
 
 
-def _listed(mistakes: Iterable[str]) -> str:
+def _join_mistakes(mistakes: Iterable[str]) -> str:
     lines = [*mistakes]
     more = len(lines) - _MAX_MISTAKES
     return "\n".join([*lines[:_MAX_MISTAKES], f"and {more} more mistakes"] if more > 0 else lines)
 
 
-def _sentence(detail: Mapping[str, Any], data: Any, model: type[BaseModel]) -> str:
+def _describe_mistake(detail: Mapping[str, Any], data: Any, model: type[BaseModel]) -> str:
     """What pydantic found, in the words of all files."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "union_tag_invalid":
@@ -195,7 +195,7 @@ def _sentence(detail: Mapping[str, Any], data: Any, model: type[BaseModel]) -> s
         return f"needs `{field}:`, one of {', '.join(_tags(model, field))}"
     if kind == "too_short" and context.get("min_length") == 1:
         return "needs at least one entry"
-    return _SENTENCES.get(kind) or _words(detail)
+    return _SENTENCES.get(kind) or _clean_message(detail)
 
 
 def _discriminator(detail: Mapping[str, Any]) -> str:
@@ -203,7 +203,7 @@ def _discriminator(detail: Mapping[str, Any]) -> str:
     return str(detail["ctx"]["discriminator"]).strip("'")
 
 
-def _words(detail: Mapping[str, Any]) -> str:
+def _clean_message(detail: Mapping[str, Any]) -> str:
     return _PARSING.sub("", _SUBJECT.sub("", detail["msg"]).partition(" or instance of ")[0])
 
 
@@ -217,9 +217,9 @@ def _unknown_fields(data: Any, annotation: Any, where: Location) -> Iterator[tup
             assert model is not None
             field = model.model_fields.get(str(name))
             if field is None:
-                alike = nearest(str(name), model.model_fields, 1)
+                alike = find_nearest(str(name), model.model_fields, 1)
                 hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(model.model_fields)}"
-                yield (*where, str(name)), f"there is no such field; {shortened(hint, 400)}"
+                yield (*where, str(name)), f"there is no such field; {shorten_text(hint, 400)}"
             else:
                 yield from _unknown_fields(value, field.annotation, (*where, str(name)))
     elif isinstance(data, list):
@@ -352,7 +352,7 @@ def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 1
     head = [name.strip() for name in lines[0][1]] if lines else []
     missing = next((name for name in columns if name not in head), None)
     if missing is not None:
-        alike = nearest(missing, head, 1)
+        alike = find_nearest(missing, head, 1)
         hint = f" ({alike[0]} is another)" if alike else ""
         first = f"its first line has to be {head_line}, and the others like {example}"
         raise UserError(f"{path} has no column {missing}{hint}; {first}")
@@ -368,8 +368,8 @@ def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 1
         except ValidationError as error:
             for detail in error.errors(include_url=False, include_input=False):
                 name = str(detail["loc"][0])
-                why = f"{shortened(given[name], 60)!r} {_words(detail)}"
+                why = f"{shorten_text(given[name], 60)!r} {_clean_message(detail)}"
                 mistakes.append(f"{path}:{number}: {name}: {why}; write it like {columns[name]}")
     if mistakes:
-        raise UserError(_listed(mistakes))
+        raise UserError(_join_mistakes(mistakes))
     return rows

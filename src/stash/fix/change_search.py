@@ -14,15 +14,15 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, SCREENED, proven
+from stash.fix.decision import LOOKS, SCREENED, is_proven
 from stash.fix.final_comparison import (
     find_rungs,
     fits_only_in_turns,
     leave_out,
     list_arms,
-    prove,
+    prove_changes,
     standing_of,
     train_longer,
 )
@@ -37,8 +37,8 @@ from stash.fix.fix_search import (
     Final,
     OutOfTimeError,
     Search,
-    beyond_noise,
-    gained,
+    is_beyond_noise,
+    saved_seconds,
 )
 from stash.fix.turns import launch_in_turns, saves_only_together, settle_in_turns
 
@@ -51,26 +51,26 @@ _UNKNOWN = 0.05
 def find_changes(search: Search) -> Final:
     """Try, combine, prove; what was proven until an interrupt, or the end of the time, is kept."""
     try:
-        prove(search, _combine(search, _try_all(search)))
+        prove_changes(search, _combine_best(search, _try_all(search)))
         train_longer(search)
     except KeyboardInterrupt:
         search.interrupted = True
-        _settle(search, "interrupted before it was tried", "interrupted before it was shown")
+        _settle_candidates(search, "interrupted before it was tried", "interrupted before it was shown")
     except OutOfTimeError:
-        _settle(search, NO_TIME, NO_PROOF)
+        _settle_candidates(search, NO_TIME, NO_PROOF)
     for each in search.candidates:
         if each.standing == "left out":
             each.why = each.why or "not tried"
     return search.final
 
 
-def _settle(search: Search, untried: str, unproven: str) -> None:
+def _settle_candidates(search: Search, untried: str, unproven: str) -> None:
     """In the middle: what the last look has shown stands, the rest does not."""
-    if not all(each.standing == "kept" for each in search.of(search.final.kept)):
+    if not all(each.standing == "kept" for each in search.find_candidates(search.final.kept)):
         search.final.kept, search.final.together = (), None
     for each in search.candidates:
         if each.standing == "left out" and not each.why:
-            search.stand([each], *(("left out", untried) if each.saves is None else ("unproven", unproven)))
+            search.set_standing([each], *(("left out", untried) if each.saves is None else ("unproven", unproven)))
 
 
 def _try_all(search: Search) -> list[Candidate]:
@@ -83,58 +83,58 @@ def _try_all(search: Search) -> list[Candidate]:
     for each in [each for each in active if _needs_consent(search, each) and each.saves is not None]:
         _ask_consent(search, each)  # it is shown, and kept by no one
         active.remove(each)
-    large = [each for each in active if gained(each) > LARGE * search.typed and proven(each.saves)]
-    largest = max(large, key=gained, default=None)
+    large = [each for each in active if saved_seconds(each) > LARGE * search.typed and is_proven(each.saves)]
+    largest = max(large, key=saved_seconds, default=None)
     arm = () if largest is None else (largest.change.name,)
     if largest is not None and not search.budget.is_short() and not search.launch("screening", 0, arm):
         search.base = arm
         active = _drop_idle(search, [each for each in active if each is not largest], [largest])
         search.step = search.stages["screening"][0][search.base]
-    shown = [each for each in active if proven(each.saves)]
-    active = _screen(search, _try_at_once(search, [each for each in active if each not in shown]))
+    shown = [each for each in active if is_proven(each.saves)]
+    active = _screen_candidates(search, _try_at_once(search, [each for each in active if each not in shown]))
     while not (active or shown or search.base or search.budget.is_short()):
         late = [each for each in search.candidates if each.why == NO_TIME and each.saves is None]
         if not late:
             break
-        search.stand(late, "left out", "")  # what was set aside for others is there for these
-        active = _screen(search, late)
-    return [*search.of(search.base), *shown, *active]
+        search.set_standing(late, "left out", "")  # what was set aside for others is there for these
+        active = _screen_candidates(search, late)
+    return [*search.find_candidates(search.base), *shown, *active]
 
 
-def _screen(search: Search, active: list[Candidate]) -> list[Candidate]:
+def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidate]:
     """As many of these as there is time for, each alone."""
     active = _keep_affordable(search, active)
     for number in range(SCREENED):
         if not active:
             break
         if number and search.budget.is_short(1 + len(active)):
-            for each in [each for each in active if gained(each) < search.worth * search.step]:
-                search.stand([each], "no difference", "")
+            for each in [each for each in active if saved_seconds(each) < search.worth * search.step]:
+                search.set_standing([each], "no difference", "")
                 active.remove(each)
             break  # what looked good once goes on to be proven
         order = active if number % 2 == 0 else active[::-1]
         if number and (why := search.launch("screening", number, search.base)):
-            search.stand(active, "left out", f"what it was to be compared with failed at a later start: {why}")
+            search.set_standing(active, "left out", f"what it was to be compared with failed at a later start: {why}")
             search.base = TYPED
             return []
         for each in list(order):
             if number and _needs_consent(search, each):
                 continue  # it is shown, and kept by no one: once will do
-            milder = search.of((each.change.beyond,))
-            if not number and any(gained(one) < search.worth * search.step for one in milder):
-                search.stand([each], "left out", f"{each.change.beyond} saves nothing")
+            milder = search.find_candidates((each.change.beyond,))
+            if not number and any(saved_seconds(one) < search.worth * search.step for one in milder):
+                search.set_standing([each], "left out", f"{each.change.beyond} saves nothing")
                 active.remove(each)
                 continue
             if not number and search.budget.is_short():
-                if gained(each) < search.worth * search.step:
-                    search.stand([each], "left out", NO_TIME)
+                if saved_seconds(each) < search.worth * search.step:
+                    search.set_standing([each], "left out", NO_TIME)
                     active.remove(each)  # what looked good in turns goes on to be proven
             elif search.launch("screening", number, arm := (*search.base, each.change.name)):
                 active.remove(each)
             else:
-                each.saves = search.saving("screening", search.base, arm, 0.05)
+                each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
         search.step = fmean(row[search.base] for row in search.stages["screening"] if search.base in row)
-        active = _dismiss(search, active, number)
+        active = _drop_unpromising(search, active, number)
     active += _find_inseparable(search, active)
     for each in active:
         if _needs_consent(search, each):
@@ -142,7 +142,7 @@ def _screen(search: Search, active: list[Candidate]) -> list[Candidate]:
     return [each for each in active if each.standing != "asks"]
 
 
-def _dismiss(search: Search, active: Sequence[Candidate], number: int) -> list[Candidate]:
+def _drop_unpromising(search: Search, active: Sequence[Candidate], number: int) -> list[Candidate]:
     """Those that screening, so far, does not dismiss."""
     found = []
     for each in active:
@@ -150,14 +150,14 @@ def _dismiss(search: Search, active: Sequence[Candidate], number: int) -> list[C
         if not any(arm in row for row in search.stages["screening"]):
             found.append(each)
             continue
-        each.saves = search.saving("screening", search.base, arm, 0.05)
+        each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
         worth = each.saves.value >= (1 if number else JOINED) * search.worth * search.step
-        sure = beyond_noise(each.saves) or each.saves.value >= LARGE * search.step or _needs_consent(search, each)
+        sure = is_beyond_noise(each.saves) or each.saves.value >= LARGE * search.step or _needs_consent(search, each)
         if worth and (number + 1 < SCREENED or sure):
             found.append(each)
             continue
         most = each.saves.high if each.saves.high is not None else each.saves.value + LARGE * search.step
-        search.stand([each], "slower" if most < 0 else "no difference", "")
+        search.set_standing([each], "slower" if most < 0 else "no difference", "")
     return found
 
 
@@ -165,7 +165,7 @@ def _drop_idle(search: Search, others: list[Candidate], beside: Sequence[Candida
     """Those that change anything where loaders have no workers, if one ``beside`` them leaves none."""
     if all(each.change.leaves_workers != 0 for each in beside):
         return others
-    search.stand([each for each in others if each.change.needs_workers], "no difference", "no worker is left")
+    search.set_standing([each for each in others if each.change.needs_workers], "no difference", "no worker is left")
     return [each for each in others if not each.change.needs_workers]
 
 
@@ -174,7 +174,7 @@ def _needs_consent(search: Search, each: Candidate) -> bool:
 
 
 def _ask_consent(search: Search, each: Candidate) -> None:
-    search.stand([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
+    search.set_standing([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
 
 
 def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
@@ -190,16 +190,16 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
     arm = (*search.base, *(each.change.name for each in first.values()))
     if len(first) < 2:
         return active
-    if search.budget.is_short() and any(gained(each) > 0 for each in search.candidates):
-        search.stand([each for each in active if each.change.joins], "left out", NO_TIME)
+    if search.budget.is_short() and any(saved_seconds(each) > 0 for each in search.candidates):
+        search.set_standing([each for each in active if each.change.joins], "left out", NO_TIME)
         return [each for each in active if not each.change.joins]
     for number in range(SCREENED):
         if number and search.launch("screening", number, search.base):
             return active
         if search.launch("screening", number, arm):
             return active
-        saves = search.saving("screening", search.base, arm, 0.05)
-        if saves.value >= JOINED * search.worth * search.step and (not number or beyond_noise(saves)):
+        saves = search.estimate_saving("screening", search.base, arm, 0.05)
+        if saves.value >= JOINED * search.worth * search.step and (not number or is_beyond_noise(saves)):
             search.joined = arm
             continue
         if saves.value < -LARGE * search.step and not number:  # one of them or noise does harm, which hides others
@@ -208,7 +208,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
             if search.stages["screening"][1][arm] > (1 + LARGE) * search.step:
                 return active
         out = [each for each in active if each.change.knob in first]
-        search.stand(out, "no difference", f"no faster with all of {', '.join(first)} at once")
+        search.set_standing(out, "no difference", f"no faster with all of {', '.join(first)} at once")
         search.joined = TYPED
         return [each for each in active if each.standing == "left out"]
     return active
@@ -216,16 +216,20 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
 
 def _find_inseparable(search: Search, active: Sequence[Candidate]) -> list[Candidate]:
     """Of those launched all at once the rest, if they save only together; combining takes out who has no part."""
-    rest = [each for each in search.of(search.joined) if each.standing in ("no difference", "slower", "left out")]
+    rest = [
+        each
+        for each in search.find_candidates(search.joined)
+        if each.standing in ("no difference", "slower", "left out")
+    ]
     rest = [each for each in rest if each not in active and each.change.name not in search.base]
     if not rest:
         return []
     shown = [each for each in active if each.change.name in search.joined]
-    if not saves_only_together(search, shown, search.saving("screening", search.base, search.joined, 0.05)):
+    if not saves_only_together(search, shown, search.estimate_saving("screening", search.base, search.joined, 0.05)):
         return []
     search.inseparable = tuple(each.change.name for each in (*shown, *rest))
-    search.say(f"{listed([each.change.new_value for each in rest])} may save something only together")
-    search.stand(rest, "left out", "")
+    search.say(f"{join_names([each.change.new_value for each in rest])} may save something only together")
+    search.set_standing(rest, "left out", "")
     return rest
 
 
@@ -235,7 +239,7 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
         most = each.change.forecast
         if most is not None and most < search.worth * search.typed:
             at_most = format_seconds(max(0.0, most))
-            search.stand([each], "left out", f"saves {at_most} of the step at most, by forecast")
+            search.set_standing([each], "left out", f"saves {at_most} of the step at most, by forecast")
         else:
             found.append(each)
     places: dict[str, int] = {}
@@ -248,21 +252,21 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
 
 def _keep_affordable(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     """As many as can be launched in time, with the final comparison after them; first what turns showed."""
-    wanted = sorted(wanted, key=gained, reverse=True)
-    spare = (search.budget.left() - search.budget.reserve) / search.budget.launch_seconds()
+    wanted = sorted(wanted, key=saved_seconds, reverse=True)
+    spare = (search.budget.seconds_left() - search.budget.reserve) / search.budget.launch_seconds()
     most = max(1, int(spare / SCREENED) - 1 if search.budget.reserve else int(spare))
-    search.stand(wanted[most:], "left out", NO_TIME)
+    search.set_standing(wanted[most:], "left out", NO_TIME)
     return wanted[:most]
 
 
-def _combine(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
+def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     """The best of each knob, without those that the others are faster without."""
     best: list[Candidate] = []
-    for each in sorted(worth, key=gained, reverse=True):
+    for each in sorted(worth, key=saved_seconds, reverse=True):
         if any(each.change.knobs & other.change.knobs for other in best):
-            search.stand([each], "no difference", "another value of the same is faster")
+            search.set_standing([each], "no difference", "another value of the same is faster")
         elif each.change.leaves_workers == 0 and (faster := [one for one in best if one.change.needs_workers]):
-            search.stand([each], "no difference", f"{faster[0].change.name} saves more, with workers")
+            search.set_standing([each], "no difference", f"{faster[0].change.name} saves more, with workers")
         else:
             best.append(each)
     chosen = _drop_idle(search, best, best)
@@ -271,8 +275,8 @@ def _combine(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     chosen = _drop_doubtful(search, chosen)
     if fits_only_in_turns(search, arm := tuple(each.change.name for each in chosen)):
         return arm
-    most = max(1, int(search.budget.left() / search.budget.launch_seconds() / LOOKS[0]) - 2)
-    search.stand(chosen[most:], "unproven", NO_PROOF)
+    most = max(1, int(search.budget.seconds_left() / search.budget.launch_seconds() / LOOKS[0]) - 2)
+    search.set_standing(chosen[most:], "unproven", NO_PROOF)
     chosen = chosen[:most]
     if not search.budget.has_room((LOOKS[0] + 1) * (len(chosen) + 2)):
         return tuple(each.change.name for each in chosen)  # the final comparison has the same arms
@@ -281,7 +285,7 @@ def _combine(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
         why = search.launch("combining", 0, TYPED) or search.launch("combining", 0, arm)
         if not why:
             break
-        search.stand([chosen.pop()], standing_of(search, arm), f"together with the others: {why}")
+        search.set_standing([chosen.pop()], standing_of(search, arm), f"together with the others: {why}")
     if len(chosen) < 2:
         return tuple(each.change.name for each in chosen)
     for each in chosen:
@@ -299,9 +303,9 @@ def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
     while len(chosen) > 1:
         rungs = find_rungs(search, arm)
         takes = search.budget.turns_seconds(rungs.values(), LOOKS[0], search.typed)
-        if not rungs or search.budget.left() < 2 * takes + search.budget.launch_seconds():
+        if not rungs or search.budget.seconds_left() < 2 * takes + search.budget.launch_seconds():
             return ()
-        search.say(f"trying all but one of {search.in_words(arm)} in turns, in one launch")
+        search.say(f"trying all but one of {search.describe_arm(arm)} in turns, in one launch")
         rows, failed = launch_in_turns(search, rungs, LOOKS[0], "combining")
         if failed or not rows:
             return ()
@@ -317,9 +321,9 @@ def _drop_least(search: Search, chosen: list[Candidate], less: Sequence[Candidat
     """The arm without the one of those that adds least to it: one at a time, as two may do the same."""
     out = min(less, key=lambda each: _part_of(search, each, arm))
     if _part_of(search, out, arm) < -search.worth / 2 * search.step:
-        search.stand([out], "slower", "beside the others it costs more than it saves")
+        search.set_standing([out], "slower", "beside the others it costs more than it saves")
     else:
-        search.stand([out], "no difference", "too little beside the others")
+        search.set_standing([out], "no difference", "too little beside the others")
     chosen.remove(out)
     return leave_out(arm, out.change.name)
 
@@ -333,9 +337,13 @@ def _part_of(search: Search, each: Candidate, arm: Arm) -> float:
 
 def _adds_little(search: Search, each: Candidate, arm: Arm) -> bool:
     part, worth = _part_of(search, each, arm), search.worth * search.step
-    alike = [other for other in search.of(arm) if gained(other) >= gained(each) / 2 and other is not each]
-    same = bool(alike) and gained(each) >= LARGE * search.step and part < _MOST_OF_IT * gained(each)
-    return same or part < -worth / 2 or part + SCREENED * gained(each) < (1 + SCREENED) * worth
+    alike = [
+        other
+        for other in search.find_candidates(arm)
+        if saved_seconds(other) >= saved_seconds(each) / 2 and other is not each
+    ]
+    same = bool(alike) and saved_seconds(each) >= LARGE * search.step and part < _MOST_OF_IT * saved_seconds(each)
+    return same or part < -worth / 2 or part + SCREENED * saved_seconds(each) < (1 + SCREENED) * worth
 
 
 def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
@@ -343,9 +351,14 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
 
     What saves most, and much, counts as shown: a step as typed that varies widely leaves nothing else.
     """
-    best = max(chosen, key=gained, default=None)
-    sure = [each for each in chosen if proven(each.saves) or each.change.name in search.inseparable]
-    if best is not None and best not in sure and gained(best) >= LARGE * search.step and beyond_noise(best.saves):
+    best = max(chosen, key=saved_seconds, default=None)
+    sure = [each for each in chosen if is_proven(each.saves) or each.change.name in search.inseparable]
+    if (
+        best is not None
+        and best not in sure
+        and saved_seconds(best) >= LARGE * search.step
+        and is_beyond_noise(best.saves)
+    ):
         sure.insert(0, best)
     arms = len(list_arms(search, tuple(each.change.name for each in chosen)))
     again = len(list_arms(search, tuple(each.change.name for each in sure)))
@@ -353,5 +366,5 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
     if enough or not sure:
         return chosen
     doubtful = [each for each in chosen if each not in sure]
-    search.stand(doubtful, "unproven", NO_PROOF)
+    search.set_standing(doubtful, "unproven", NO_PROOF)
     return sure

@@ -16,11 +16,11 @@ from stash.core.errors import ArtefactError, JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.output_files import output_file
 from stash.core.printable import last_of, print_written, printable, printable_line
-from stash.core.secrets import masked_text
+from stash.core.secrets import mask_text
 from stash.core.units import format_minutes
 from stash.measure.command import own_job
-from stash.measure.ranks import RankOptions, cluster
-from stash.report.output import printed
+from stash.measure.ranks import RankOptions, resolve_cluster
+from stash.report.output import print_output
 from stash.store.storing import keep_copy, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import flag, json_flag, option, quiet_flag
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from stash.advice.case import Case
     from stash.core.fix_records import Fix, Tried
     from stash.fix.fix_search import Candidate, Search
-    from stash.fix.patch import Patch, Written
+    from stash.fix.patch import Patch, WrittenChange
     from stash.measure.launcher.measurement import Result
     from stash.measure.launcher.session import ProfileSession
 
@@ -112,31 +112,31 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     from stash.measure.launcher.session import ProfileSession
 
     job = own_job(context.obj, "fix")
-    where = cluster(options, ranks=job.of_zoo)
-    if where.nnodes > 1 or where.inherited:
+    where = resolve_cluster(options, ranks=job.is_zoo_workload)
+    if where.nnodes > 1 or where.is_inherited:
         raise UserError("stash fix starts the script itself, on one machine; leave the other nodes out")
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.budget)
     session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
-    session.request()
+    session.first_request()
     with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
         began = time.monotonic()
         session.launches.passing, session.launches.until = True, began + options.budget
-        result = _profiled(session, began + options.budget, options.quiet)
-        found, patch = _tried(session, result, options, began)
-        keep_copy(found, copies, _finish(found, patch, target, options))
+        result = _profile_script(session, began + options.budget, options.quiet)
+        found, patch = _try_changes(session, result, options, began)
+        keep_copy(found, copies, _save_and_show(found, patch, target, options))
     if found.interrupted:
         raise typer.Exit(130)
 
 
-def _profiled(session: ProfileSession, until: float, quiet: bool) -> Result:
+def _profile_script(session: ProfileSession, until: float, quiet: bool) -> Result:
     """The profile that the search starts from; raises JobError, UserError, or Exit after an interrupt."""
     from stash.measure.live import Progress
     from stash.ui.terminal import progress_console
 
     with Progress(session, progress_console(quiet)) as progress:
-        result = session.run(progress.show)
+        result = session.measure_job(progress.show)
     if result.interrupted:
         print("interrupted before anything was tried: nothing is kept", file=sys.stderr)
         raise typer.Exit(130)
@@ -145,21 +145,21 @@ def _profiled(session: ProfileSession, until: float, quiet: bool) -> Result:
         if failure is None:
             raise JobError("rank 0 of the script runs on another machine; start stash fix there")
         if time.monotonic() >= until:
-            raise _late(session)
+            raise _late_error(session)
         if failure.own_words:
-            print(printable(masked_text(last_of(failure.own_words.rstrip()))), file=sys.stderr)
+            print(printable(mask_text(last_of(failure.own_words.rstrip()))), file=sys.stderr)
         raise (UserError if failure.users_mistake else JobError)(failure.sentence)
     return result
 
 
-def _tried(session: ProfileSession, result: Result, options: FixOptions, began: float) -> tuple[Fix, Patch]:
+def _try_changes(session: ProfileSession, result: Result, options: FixOptions, began: float) -> tuple[Fix, Patch]:
     """Launch after launch, until it is known what to keep."""
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
     from stash.fix.change_search import find_changes
     from stash.fix.fix_search import Candidate, Search
-    from stash.fix.script_changes import Facts, ScriptChange, merged, sites_of
-    from stash.fix.space import propose
+    from stash.fix.script_changes import Facts, ScriptChange, merge_changes, sites_of
+    from stash.fix.space import propose_changes
     from stash.fix.time_budget import TimeBudget
     from stash.measure.launcher.trials import TrialRun, Trials
 
@@ -167,14 +167,14 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
     case = Case(attribute(result.profile), result.profile)
     seconds = min(max(_SECONDS[0], _STEPS * case.breakdown.step_seconds), _SECONDS[1])
     profiled, until = time.monotonic() - began, began + options.budget
-    if time.monotonic() + (profiled - session.measurement.spent()) + seconds > until:
-        raise _late(session)
+    if time.monotonic() + (profiled - session.measurement.seconds_spent()) + seconds > until:
+        raise _late_error(session)
     others = case.breakdown.disturbed
     busy = others is not None and others.time.value >= _BUSY * case.breakdown.step_seconds
     with Trials(session, until=until, bare=not busy) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None) -> TrialRun:
-            return trials.run(*merged(changes), seconds if steps is None else options.budget, steps)
+            return trials.run_trial(*merge_changes(changes), seconds if steps is None else options.budget, steps)
 
         def say(text: str) -> None:
             left = f"{format_minutes(max(0.0, until - time.monotonic()))} left of {format_minutes(options.budget)}"
@@ -189,7 +189,7 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             raise typer.Exit(130) from None
         if first.failure is not None or first.step_seconds is None:
             if time.monotonic() >= until:
-                raise _late(session)
+                raise _late_error(session)
             why = first.failure.sentence if first.failure is not None else "no step of it was timed"
             raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
         evidence = first.evidence[0]
@@ -197,21 +197,21 @@ def _tried(session: ProfileSession, result: Result, options: FixOptions, began: 
             case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"],
             first.epoch_seconds, len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
         )  # fmt: skip
-        changes, left = propose(facts, options.try_only or ())
+        changes, left = propose_changes(facts, options.try_only or ())
         search = Search(
             [Candidate(change) for change in changes], run,
             TimeBudget(until - time.monotonic(), time.monotonic), first, say, turns=trials.take_turns,
             allowed=frozenset(options.allow), worth=options.min_saving,
         )  # fmt: skip
         find_changes(search)
-    record, patch = _fix(session, search, case)
+    record, patch = _make_fix(session, search, case)
     return record.model_copy(update={
         "profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began,
         "left": tuple(f"{knob}: {why}" for knob, why in left.items()),
     }), patch  # fmt: skip
 
 
-def _late(session: ProfileSession) -> UserError:
+def _late_error(session: ProfileSession) -> UserError:
     """What to say where the time does not suffice to start the script as typed once more."""
     return UserError(
         f"--budget is over before {session.job.title} can be tried: it was profiled, and is started five times and "
@@ -219,7 +219,7 @@ def _late(session: ProfileSession) -> UserError:
     )
 
 
-def _tried_of(each: Candidate, written: Written | None, search: Search) -> Tried:
+def _describe_candidate(each: Candidate, written: WrittenChange | None, search: Search) -> Tried:
     from stash.core.fix_records import CallPlace, Tried
 
     change = each.change
@@ -242,9 +242,9 @@ def _tried_of(each: Candidate, written: Written | None, search: Search) -> Tried
     )  # fmt: skip
 
 
-def _fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix, Patch]:
+def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix, Patch]:
     from stash.core.fix_records import Fix
-    from stash.core.records.base import now
+    from stash.core.records.base import utc_now
     from stash.core.version import __version__
     from stash.fix.patch import Patch
 
@@ -254,15 +254,15 @@ def _fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix, Patc
     written = {each.change.name: patch.add(each.change, script) for each in kept}
     typed = [row.step_seconds for row in search.launches if not row.changes and row.step_seconds is not None]
     return Fix(
-        stash_version=__version__, created=now(), workload=job.title, command=job.kept,
+        stash_version=__version__, created=utc_now(), workload=job.title, command=job.kept_command,
         ranks=len(case.profile.ranks), engine=session.measurement.cluster.engine, error_rate=search.error_rate,
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
         together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
         final_rounds=final.rounds, final_in_turns=final.in_turns, launches=tuple(search.launches),
-        tried=tuple(_tried_of(each, written.get(each.change.name), search) for each in search.candidates),
-        advice=_outside(case, search.of(final.kept), search.worth),
-        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.diff(),
-        sources=patch.sources(), proof=search.proven_long,
+        tried=tuple(_describe_candidate(each, written.get(each.change.name), search) for each in search.candidates),
+        advice=_list_advice(case, search.find_candidates(final.kept), search.worth),
+        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.make_diff(),
+        sources=patch.source_digests(), proof=search.proven_long,
     ), patch  # fmt: skip
 
 
@@ -270,7 +270,7 @@ _OURS = ("workers", "shard", "no-sync", "half-precision")
 """Remedies that are, or whose kin are, in the space of changes, beside those that name a knob."""
 
 
-def _outside(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, ...]:
+def _list_advice(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, ...]:
     """What the advice says that no change to the script does, with its forecast.
 
     Of stalls that a kept change acts on there is none: what is left of them was not profiled. Nor of those that the
@@ -283,7 +283,7 @@ def _outside(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, 
     less = {name for each in kept for name in each.change.stalls}
     stalls = [each.name for each in case.breakdown.stalls if each.low is not None and each.low > 0]
     rows = case.breakdown.run.rows if case.breakdown.run is not None else ()
-    between = [row.name for row in rows if row.between and row.least > 0]
+    between = [row.name for row in rows if row.is_between_steps and row.least > 0]
     for name in [each for each in (*stalls, *between) if each not in less]:
         for remedy in REMEDIES[name](case) if name in REMEDIES else ():
             is_ours = remedy.name in _OURS or remedy.knob
@@ -293,7 +293,7 @@ def _outside(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, 
     return tuple(sorted(found, key=lambda text: -found[text])[:_OUTSIDE])
 
 
-def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path:
+def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path:
     """Save record and patch, show what was found even if that fails, apply if asked; the value is the record's."""
     from stash.core.documents import save_text_new
     from stash.core.fix_records import FILE
@@ -303,16 +303,16 @@ def _finish(found: Fix, patch: Patch, target: Path, options: FixOptions) -> Path
 
     try:
         if options.output is None:  # another fix may have taken the name since
-            target = save_text_new(FILE.text(found), target, FILE.kind)
+            target = save_text_new(FILE.format_record(found), target, FILE.kind)
         else:
             FILE.save(found, target)
         beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")
         if found.patch:
-            write_output(beside, patch.diff())
+            write_output(beside, patch.make_diff())
     except ArtefactError:
-        printed(document(found) if options.json else page(found))
+        print_output(document(found) if options.json else page(found))
         raise
-    printed(document(found) if options.json else page(found, str(target), str(beside) if found.patch else ""))
+    print_output(document(found) if options.json else page(found, str(target), str(beside) if found.patch else ""))
     for written in (target, *([beside] if found.patch else [])):
         print_written(written, options.json)
     out = sys.stderr if options.json else sys.stdout
@@ -341,6 +341,6 @@ def run(options: StartOptions, context: typer.Context) -> None:
       stash run --with train.fix.json train.py
     """
     require_linux("stash run")
-    from stash.fix.running import start
+    from stash.fix.running import start_job
 
-    start(options.record, own_job(context.obj, "run"), options)
+    start_job(options.record, own_job(context.obj, "run"), options)

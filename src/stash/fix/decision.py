@@ -47,17 +47,17 @@ class Spread:
     freedom: int
 
 
-def pooled(stages: Sequence[Sequence[Round]]) -> Spread | None:
+def pool_spread(stages: Sequence[Sequence[Round]]) -> Spread | None:
     """The spread of launches over all ``stages``, each some rounds; ``None`` where no arm was launched twice.
 
     Of rounds that lack an arm, only arms are used that all rounds of the stage have.
     """
-    blocked = _pooled(stages, by_round=True)
+    blocked = _pool_stages(stages, by_round=True)
     few = blocked is not None and blocked.freedom < _FEW
-    return _pooled(stages, by_round=False) if few else blocked
+    return _pool_stages(stages, by_round=False) if few else blocked
 
 
-def _pooled(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | None:
+def _pool_stages(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | None:
     squares, freedom = 0.0, 0
     for rounds in stages:
         arms = sorted(set.intersection(*(set(each) for each in rounds))) if rounds else []
@@ -72,7 +72,7 @@ def _pooled(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | None:
     return Spread(math.sqrt(squares / freedom), freedom) if freedom else None
 
 
-def saving(
+def estimate_saving(
     rounds: Sequence[Round], slow: Any, fast: Any, spread: Spread | None, level: float, doubt: float = 0.0
 ) -> Interval:
     """Seconds that ``fast`` saves against ``slow``, with a two-sided interval of error rate ``level``.
@@ -90,12 +90,12 @@ def saving(
     return Interval(value=value, low=value - half, high=value + half, repetitions=len(both))
 
 
-def level(statements: int, look: int, error_rate: float = ERROR_RATE) -> float:
+def look_error_rate(statements: int, look: int, error_rate: float = ERROR_RATE) -> float:
     """The error rate of one statement at the look after so many rounds."""
     return error_rate / max(1, statements) * SPENT[look]
 
 
-def promising(interval: Interval | None, rounds: int, least: float) -> bool:
+def is_promising(interval: Interval | None, rounds: int, least: float) -> bool:
     """Whether a saving that is not shown to be above ``least`` seconds after so many rounds may be within the looks.
 
     An interval narrows with the root of its rounds; a third is allowed for luck.
@@ -105,6 +105,6 @@ def promising(interval: Interval | None, rounds: int, least: float) -> bool:
     return interval.half_width * math.sqrt(rounds / LOOKS[-1]) < (1 + 1 / 3) * (interval.value - least)
 
 
-def proven(interval: Interval | None, least: float = 0.0) -> bool:
+def is_proven(interval: Interval | None, least: float = 0.0) -> bool:
     """Whether it is shown that more than ``least`` seconds are saved."""
     return interval is not None and interval.low is not None and interval.low > least

@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import ChangeStanding
-from stash.fix.decision import LOOKS, level, promising, proven
-from stash.fix.fix_search import LARGE, NO_PROOF, TYPED, Arm, Final, OutOfTimeError, Search, gained
+from stash.fix.decision import LOOKS, is_promising, is_proven, look_error_rate
+from stash.fix.fix_search import LARGE, NO_PROOF, TYPED, Arm, Final, OutOfTimeError, Search, saved_seconds
 from stash.fix.turns import launch_in_turns, rung_of
 
 PROVEN_STEPS = 200
@@ -30,7 +30,7 @@ _WORTH_TIME = 0.05
 """Of the step: while so much seems to be saved, rounds go on until time is up, however noisy."""
 
 
-def prove(search: Search, chosen: tuple[str, ...]) -> None:
+def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
     """The final comparisons."""
     goes_on = False
     for number in range(_FINALS):
@@ -39,8 +39,10 @@ def prove(search: Search, chosen: tuple[str, ...]) -> None:
         if not goes_on:
             search.stages.pop("final", None)
             search.statements = _FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1)
-        alone = {each.change.name: gained(each) for each in search.of(chosen) if proven(each.saves)}
-        unproven = _compare(search, chosen, goes_on)
+        alone = {
+            each.change.name: saved_seconds(each) for each in search.find_candidates(chosen) if is_proven(each.saves)
+        }
+        unproven = _compare_arms(search, chosen, goes_on)
         if not unproven:
             return
         if any(_keep_alternative(search, chosen, each) for each in _list_alternatives(search, chosen, unproven)):
@@ -50,8 +52,8 @@ def prove(search: Search, chosen: tuple[str, ...]) -> None:
             unproven = leave_out(unproven, stays)
         left = tuple(name for name in chosen if name not in unproven)
         why = NO_PROOF if search.final.in_turns else f"not shown in {search.final.rounds} rounds"
-        search.stand(
-            [each for each in search.of(unproven) if each.standing not in ("failed", "other training")],
+        search.set_standing(
+            [each for each in search.find_candidates(unproven) if each.standing not in ("failed", "other training")],
             "unproven",
             why,
         )
@@ -59,8 +61,8 @@ def prove(search: Search, chosen: tuple[str, ...]) -> None:
         if left == chosen or not in_time:
             left = ()
         if not left or number + 1 == _FINALS:
-            search.stand(
-                [each for each in search.of(chosen) if each.standing == "left out"],
+            search.set_standing(
+                [each for each in search.find_candidates(chosen) if each.standing == "left out"],
                 "unproven",
                 "not shown in time",
             )
@@ -83,13 +85,13 @@ def _has_whole_rounds(search: Search, arm: Arm) -> bool:
 def _try_once_more(search: Search, chosen: Arm, before: Mapping[str, float]) -> Arm:
     """What was not shown though sure to save much ``before``: noise that lasts hides it for some rounds."""
     best = max(before, key=lambda name: before[name], default="")
-    unshown = [each for each in search.of((best,)) if each.standing == "unproven"]
+    unshown = [each for each in search.find_candidates((best,)) if each.standing == "unproven"]
     goes_on = len(chosen) > 1 and _has_whole_rounds(search, (best,))
     least = LARGE if goes_on else _SURE
     if not unshown or before[best] < least * search.typed or search.final.in_turns:
         return ()
-    search.stand(unshown, "left out", "")
-    search.say(f"trying {search.in_words([best])} once more, as it saved much before")
+    search.set_standing(unshown, "left out", "")
+    search.say(f"trying {search.describe_arm([best])} once more, as it saved much before")
     return (best,)
 
 
@@ -98,17 +100,17 @@ def train_longer(search: Search) -> None:
 
     What turns out to train something else then is kept no more.
     """
-    kept = search.of(search.final.kept)
+    kept = search.find_candidates(search.final.kept)
     long = 2 * (search.budget.launch_seconds() + PROVEN_STEPS * (search.final.typed_seconds or 0.0))
-    if not kept or search.budget.left() < long:
+    if not kept or search.budget.seconds_left() < long:
         return
     search.say(f"training {PROVEN_STEPS} steps as typed, and with all that is kept")
     typed, changed = search.run([], PROVEN_STEPS), search.run([each.change for each in kept], PROVEN_STEPS)
     if typed.failure is not None or changed.failure is not None:
         return
-    search.proven_long = search.compared(typed, changed, kept)
+    search.proven_long = search.compare_training(typed, changed, kept)
     if not search.proven_long.holds:
-        search.stand(kept, "other training", search.proven_long.text)
+        search.set_standing(kept, "other training", search.proven_long.text)
         search.final.kept, search.final.together = (), None
 
 
@@ -118,7 +120,7 @@ def list_arms(search: Search, chosen: Arm) -> list[Arm]:
     return [TYPED, chosen, *(leave_out(chosen, each) for each in chosen)]
 
 
-def _compare(search: Search, chosen: Arm, goes_on: bool) -> Arm:
+def _compare_arms(search: Search, chosen: Arm, goes_on: bool) -> Arm:
     """Fresh rounds until all is shown, or time is up; the value is what was not shown.
 
     Statements of all, of each one's part, and of all without each: of these the rounds before them may hold some.
@@ -132,7 +134,7 @@ def _compare(search: Search, chosen: Arm, goes_on: bool) -> Arm:
         try:
             for arm in arms if number % 2 == 0 else arms[::-1]:
                 if why := search.launch("final", number, arm):
-                    search.stand(search.of(chosen), standing_of(search, arm), why)
+                    search.set_standing(search.find_candidates(chosen), standing_of(search, arm), why)
                     return chosen
         except OutOfTimeError:
             if number < LOOKS[0]:
@@ -159,7 +161,7 @@ def _compare_in_turns(search: Search, chosen: Arm) -> Arm:
     if not looks:
         raise OutOfTimeError
     if frozenset(chosen) not in search.proofs and (why := search.launch("combining", 0, chosen)):
-        search.stand(search.of(chosen), standing_of(search, chosen), why)
+        search.set_standing(search.find_candidates(chosen), standing_of(search, chosen), why)
         return chosen
     rows, _ = launch_in_turns(search, find_rungs(search, chosen), looks[-1], "final")
     if len(rows) < looks[0]:
@@ -176,7 +178,11 @@ def find_rungs(search: Search, chosen: Arm) -> dict[Arm, Mapping[str, Any]]:
     """What is set in a block of each arm; empty where one cannot be switched while the script runs."""
     if search.turns is None:
         return {}
-    rungs = {arm: rung_of([each.change for each in search.of(arm)]) for arm in list_arms(search, chosen) if arm}
+    rungs = {
+        arm: rung_of([each.change for each in search.find_candidates(arm)])
+        for arm in list_arms(search, chosen)
+        if arm
+    }
     known = {arm: rung for arm, rung in rungs.items() if rung is not None}
     return known if len(known) == len(rungs) else {}
 
@@ -198,45 +204,45 @@ def fits_only_in_turns(search: Search, chosen: Arm) -> bool:
 def _may_be_shown(search: Search, chosen: Arm, unproven: Arm, number: int) -> bool:
     """Whether more rounds may show what so many did not: all of it to be worth it, or a part to save anything."""
     least = search.worth * search.typed
-    if not proven(search.final.together, least):
+    if not is_proven(search.final.together, least):
         seems = search.final.together is not None and search.final.together.value >= _WORTH_TIME * search.typed
-        return seems or promising(search.final.together, number, least)
-    return any(promising(each.saves, number, 0.0) for each in search.of(unproven))
+        return seems or is_promising(search.final.together, number, least)
+    return any(is_promising(each.saves, number, 0.0) for each in search.find_candidates(unproven))
 
 
 def _is_hopeless(search: Search, chosen: Arm) -> bool:
     """Whether fresh rounds show nothing that is worth it; to stop for that never keeps anything falsely."""
     alone = [arm for arm in list_arms(search, chosen) if len(arm) == 1]
-    saved = {arm: search.saving("final", TYPED, arm, 0.05) for arm in (chosen, *alone)}
+    saved = {arm: search.estimate_saving("final", TYPED, arm, 0.05) for arm in (chosen, *alone)}
     if any(each.value > search.worth * search.typed for each in saved.values()):
         return False
     search.final.rounds = _FUTILE
     if len(chosen) == 1:
-        search.of(chosen)[0].saves = saved[chosen]
+        search.find_candidates(chosen)[0].saves = saved[chosen]
     return True
 
 
 def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> Arm:
     """Judge after so many rounds; the value is what is not shown."""
-    rate = level(search.statements, number, search.error_rate)
+    rate = look_error_rate(search.statements, number, search.error_rate)
     rounds = search.stages["final"][:number]
-    together = search.saving("final", TYPED, chosen, rate, number)
+    together = search.estimate_saving("final", TYPED, chosen, rate, number)
     search.final = Final(
         kept=chosen, together=together, rounds=number, typed_seconds=fmean(row[TYPED] for row in rounds),
         after_seconds=fmean(row[chosen] for row in rounds), in_turns=in_turns,
     )  # fmt: skip
     search.typed = search.final.typed_seconds or search.typed
     unproven = []
-    for each in search.of(chosen):
+    for each in search.find_candidates(chosen):
         rest = leave_out(chosen, each.change.name)
-        each.saves = search.saving("final", rest, chosen, rate, number)
+        each.saves = search.estimate_saving("final", rest, chosen, rate, number)
         each.proof = search.proofs.get(frozenset(chosen)) if len(chosen) == 1 else each.proof
-        if not proven(each.saves):
+        if not is_proven(each.saves):
             unproven.append(each.change.name)
-    if not proven(together, _least_saving(search)):
+    if not is_proven(together, _least_saving(search)):
         unproven = list(chosen)
     if not unproven:
-        search.stand(search.of(chosen), "kept", "")
+        search.set_standing(search.find_candidates(chosen), "kept", "")
     return tuple(unproven)
 
 
@@ -260,17 +266,17 @@ def _list_alternatives(search: Search, chosen: Arm, unproven: Arm) -> list[Arm]:
 def _keep_alternative(search: Search, chosen: Arm, left: Arm) -> bool:
     """Keep what is ``left`` of those, if that was shown to be faster."""
     number = search.final.rounds
-    rate = level(search.statements, number, search.error_rate)
-    together = search.saving("final", TYPED, left, rate, number)
-    if not proven(together, _least_saving(search)) or frozenset(left) not in search.proofs:
+    rate = look_error_rate(search.statements, number, search.error_rate)
+    together = search.estimate_saving("final", TYPED, left, rate, number)
+    if not is_proven(together, _least_saving(search)) or frozenset(left) not in search.proofs:
         return False
     after = fmean(row[left] for row in search.stages["final"][:number])
     search.final = replace(search.final, kept=left, together=together, after_seconds=after)
-    search.stand(search.of(left), "kept", "")
+    search.set_standing(search.find_candidates(left), "kept", "")
     if len(left) == 1:
-        search.of(left)[0].saves = together
-    dropped = [each for each in search.of(chosen) if each.change.name not in left]
-    search.stand(dropped, "unproven", f"not shown beside the others in {number} rounds")
+        search.find_candidates(left)[0].saves = together
+    dropped = [each for each in search.find_candidates(chosen) if each.change.name not in left]
+    search.set_standing(dropped, "unproven", f"not shown beside the others in {number} rounds")
     return True
 
 

@@ -11,12 +11,12 @@ from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.intervals import Interval
-from stash.fix.decision import ERROR_RATE, WORTH, pooled, saving
+from stash.fix.decision import ERROR_RATE, WORTH, estimate_saving, pool_spread
 from stash.fix.script_changes import ScriptChange
 from stash.fix.time_budget import TimeBudget
-from stash.fix.training_proof import apart, proof
+from stash.fix.training_proof import judge_training, loss_distance
 from stash.measure.launcher.trials import TrialRun
 
 JOINED = 2
@@ -116,28 +116,28 @@ class Search:
         """How far losses of two launches as typed are apart."""
         self._doubts: dict[Arm, list[float]] = {}
         self._filled: set[str] = set()
-        self._note("screening", 0, TYPED, self.first)
-        self.typed = self.step = self._seconds(self.first)
+        self._note_launch("screening", 0, TYPED, self.first)
+        self.typed = self.step = self._step_seconds(self.first)
         """Seconds of a step as typed, and of what changes are compared with."""
         self.budget.starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self.typed)
         self.budget.set_aside(self.typed, self.turns is not None)
 
-    def of(self, names: Iterable[str]) -> list[Candidate]:
+    def find_candidates(self, names: Iterable[str]) -> list[Candidate]:
         wanted = set(names)
         return [each for each in self.candidates if each.change.name in wanted]
 
-    def in_words(self, names: Iterable[str]) -> str:
+    def describe_arm(self, names: Iterable[str]) -> str:
         """What a launch with these changes has."""
-        return listed([each.change.new_value for each in self.of(names)]) or "the script as typed"
+        return join_names([each.change.new_value for each in self.find_candidates(names)]) or "the script as typed"
 
-    def _seconds(self, found: TrialRun) -> float:
+    def _step_seconds(self, found: TrialRun) -> float:
         assert found.step_seconds is not None
         if self.first.epoch_seconds is None:
             return found.step_seconds
         known = self.first if found.epoch_seconds is None else found  # an epoch that did not end saves nothing
         return found.step_seconds + (known.epoch_seconds or 0.0)
 
-    def _note(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
+    def _note_launch(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
         failure = found.failure.sentence if found.failure is not None else ""
         self.launches.append(
             Launched(
@@ -152,7 +152,7 @@ class Search:
             rounds = self.stages.setdefault(stage, [])
             while len(rounds) <= number:
                 rounds.append({})
-            rounds[number][arm] = self._seconds(found)
+            rounds[number][arm] = self._step_seconds(found)
             self._doubts.setdefault(arm, []).append(found.doubt_seconds)
 
     def launch(self, stage: SearchStage, number: int, arm: Arm) -> str:
@@ -160,75 +160,75 @@ class Search:
 
         That is told by what launches took so far; one that takes longer is ended by whoever runs it.
         """
-        members = self.of(arm)
+        members = self.find_candidates(arm)
         fresh = {each.change.name for each in members if each.change.fills} - self._filled
         own = [each.elapsed_seconds for each in self.launches if each.changes == arm and each.stage != "turns"]
-        if self.budget.left() < (2 if fresh else 1) * max(self.budget.launch_seconds(), *own, 0.0):
+        if self.budget.seconds_left() < (2 if fresh else 1) * max(self.budget.launch_seconds(), *own, 0.0):
             raise OutOfTimeError
         if fresh:
             self._filled |= fresh
-            self.say(f"preparing {self.in_words(arm)}")
-            self._note("filling", 0, arm, self.run([each.change for each in members], None))
+            self.say(f"preparing {self.describe_arm(arm)}")
+            self._note_launch("filling", 0, arm, self.run([each.change for each in members], None))
         again = f", round {number + 1}" if number else ""
-        self.say(f"{_DOING[stage]} {self.in_words(arm)}{again}")
+        self.say(f"{_DOING[stage]} {self.describe_arm(arm)}{again}")
         found = self.run([each.change for each in members], None)
-        self._note(stage, number, arm, found)
+        self._note_launch(stage, number, arm, found)
         new = [each for each in members if each.change.name not in self.base] or members
         blamed = new if len(new) == 1 else []
-        if self.budget.left() <= 0 and found.step_seconds is None:
+        if self.budget.seconds_left() <= 0 and found.step_seconds is None:
             raise OutOfTimeError  # it was ended
         if found.failure is not None or found.step_seconds is None:
             why = found.failure.sentence if found.failure is not None else "no step of it was timed"
-            self.stand(blamed, "failed", why)
+            self.set_standing(blamed, "failed", why)
             return why
         if arm == TYPED:
-            self._own = max(self._own or 0.0, apart(self.first.evidence, found.evidence) or 0.0)
+            self._own = max(self._own or 0.0, loss_distance(self.first.evidence, found.evidence) or 0.0)
             self.repeats = self._own == 0
             return ""
-        shown = self._shown(found, _effect(members))
+        shown = self._check_training(found, _combined_effect(members))
         self.proofs[frozenset(arm)] = shown
         for each in blamed:
             each.proof = shown
         if not shown.holds:
-            self.stand(blamed, "other training", shown.text)
+            self.set_standing(blamed, "other training", shown.text)
             return shown.text
         return ""
 
-    def _shown(self, found: TrialRun, effect: Effect) -> Proof:
-        shown = proof(self.first.evidence, found.evidence, effect, self._own)
+    def _check_training(self, found: TrialRun, effect: Effect) -> Proof:
+        shown = judge_training(self.first.evidence, found.evidence, effect, self._own)
         if not shown.holds and self._own is None:  # does the script repeat itself?
             if not self.budget.has_room(1):
                 raise OutOfTimeError
             again = self.run([], None)
-            self._own = apart(self.first.evidence, again.evidence) or 0.0
+            self._own = loss_distance(self.first.evidence, again.evidence) or 0.0
             self.repeats = self._own == 0
-            shown = proof(self.first.evidence, found.evidence, effect, self._own)
+            shown = judge_training(self.first.evidence, found.evidence, effect, self._own)
         return shown
 
-    def compared(self, typed: TrialRun, changed: TrialRun, members: Sequence[Candidate]) -> Proof:
+    def compare_training(self, typed: TrialRun, changed: TrialRun, members: Sequence[Candidate]) -> Proof:
         """What the changes of ``members`` did to training, by two launches of their own."""
-        return proof(typed.evidence, changed.evidence, _effect(members), self._own)
+        return judge_training(typed.evidence, changed.evidence, _combined_effect(members), self._own)
 
-    def stand(self, members: Iterable[Candidate], standing: ChangeStanding, why: str) -> None:
+    def set_standing(self, members: Iterable[Candidate], standing: ChangeStanding, why: str) -> None:
         for each in members:
             each.standing, each.why = standing, why
 
-    def saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
+    def estimate_saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
         doubts = [fmean(self._doubts.get(arm, [0.0])) for arm in (slow, fast)]  # of turns alone none is known
         doubt = abs(doubts[0] - doubts[1])
-        spread = pooled(list(self.stages.values()))
-        return saving(self.stages[stage][:number], slow, fast, spread, rate, doubt)
+        spread = pool_spread(list(self.stages.values()))
+        return estimate_saving(self.stages[stage][:number], slow, fast, spread, rate, doubt)
 
 
-def _effect(members: Sequence[Candidate]) -> Effect:
+def _combined_effect(members: Sequence[Candidate]) -> Effect:
     """What all of them together do to training."""
     return max((each.change.effect for each in members), key=_EFFECTS.index)
 
 
-def beyond_noise(saves: Interval | None) -> bool:
+def is_beyond_noise(saves: Interval | None) -> bool:
     """Whether it is more than chance does in two of three cases."""
     return saves is None or saves.half_width is None or saves.value > saves.half_width / 2
 
 
-def gained(each: Candidate) -> float:
+def saved_seconds(each: Candidate) -> float:
     return each.saves.value if each.saves is not None else 0.0

@@ -11,21 +11,23 @@ from typing import Any
 from stash.advice.loader_remedies import saved_out_of_order, threads_of_workers
 from stash.advice.remedies import REMEDIES
 from stash.core.units import format_bytes, format_seconds
-from stash.fix.script_changes import Around, Facts, Proposal, ScriptChange, Site, of_threads
+from stash.fix.script_changes import Around, Facts, Proposal, ScriptChange, Site, thread_vars
 from stash.measure.agent.wraps.patched_code import OneThread
 from stash.measure.agent.wraps.sample_cache import MEMORY, CachedSamples
 
 
-def of_loader(propose: Callable[[Facts, Site], Proposal]) -> Callable[[Facts], Proposal]:
+def propose_for_loader(propose: Callable[[Facts, Site], Proposal]) -> Callable[[Facts], Proposal]:
     """What is proposed for the call that built the loader that trains."""
 
-    def proposed(facts: Facts) -> Proposal:
+    def propose_change(facts: Facts) -> Proposal:
         return "no DataLoader trains the job" if facts.loader is None else propose(facts, facts.loader)
 
-    return proposed
+    return propose_change
 
 
-def _set(name: str, knob: str, text: str, site: Site, values: Mapping[str, Any], **more: Any) -> ScriptChange:
+def _set_arguments(
+    name: str, knob: str, text: str, site: Site, values: Mapping[str, Any], **more: Any
+) -> ScriptChange:
     """Arguments of the loader, set as it is built and written as they are."""
     settings = {"loader": {**values, "site": site.key}, **more.pop("settings", {})}
     return ScriptChange(name, knob, text, site=site, settings=settings, writes=values, **more)
@@ -58,16 +60,19 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
         wanted.add(0)
-    near, text = in_order(wanted - {now}, min(needed, most_workers), room), f"num_workers {now} ->"
-    more = {"stalls": ("prep", "fetch"), "forecast": facts.prep}
-    found = [_set(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more) for n in near[:_VALUES]]
-    return [*found[:1], *_with_fewer_threads(facts, site, needed, room), *found[1:]]
+    near, text = order_workers(wanted - {now}, min(needed, most_workers), room), f"num_workers {now} ->"
+    more = {"stalls": ("prep", "fetch"), "forecast": facts.prep_seconds}
+    found = [
+        _set_arguments(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more)
+        for n in near[:_VALUES]
+    ]
+    return [*found[:1], *_trade_threads(facts, site, needed, room), *found[1:]]
 
 
-def _with_fewer_threads(facts: Facts, site: Site, needed: int, room: int) -> list[ScriptChange]:
+def _trade_threads(facts: Facts, site: Site, needed: int, room: int) -> list[ScriptChange]:
     """Workers on cores that threads leave them: where threads have all cores, neither saves anything alone."""
     now, found = int(site.values["num_workers"]), []
-    if not facts.on_cpu or facts.site("threads") is not None:
+    if not facts.is_on_cpu or facts.find_site("threads") is not None:
         return []
     for n in sorted({min(needed, room - 1), room // 2} - {0, now}):
         threads = room - n
@@ -75,16 +80,16 @@ def _with_fewer_threads(facts: Facts, site: Site, needed: int, room: int) -> lis
             continue
         text = f"num_workers {now} -> {n}, threads of a rank {facts.threads} -> {threads}"
         found.append(
-            _set(
+            _set_arguments(
                 f"workers={n}+threads={threads}", "workers", text, site, {"num_workers": n}, effect="rounding",
-                stalls=("prep", "fetch", "contention"), settings={"threads": threads}, variables=of_threads(threads),
-                forecast=facts.prep,
+                stalls=("prep", "fetch", "contention"), settings={"threads": threads}, variables=thread_vars(threads),
+                forecast=facts.prep_seconds,
             )
         )  # fmt: skip
     return found
 
 
-def in_order(values: set[int], needed: int, room: int) -> list[int]:
+def order_workers(values: set[int], needed: int, room: int) -> list[int]:
     """First what lies half way from the cores to the advice, far from neither; then these two, and what is near."""
     inside = [n for n in values if min(needed, room) < n < max(needed, room)]
     first = [needed, room]
@@ -101,7 +106,11 @@ def prefetch_changes(facts: Facts, site: Site) -> Proposal:
         return "the loader has no workers"
     new = 4 if now < 4 else 2 * now
     text, values = f"prefetch_factor {now} -> {new}", {"prefetch_factor": new}
-    return [_set(f"prefetch={new}", "prefetch", text, site, values, stalls=("prep", "fetch"), forecast=facts.prep)]
+    return [
+        _set_arguments(
+            f"prefetch={new}", "prefetch", text, site, values, stalls=("prep", "fetch"), forecast=facts.prep_seconds
+        )
+    ]
 
 
 def persistent_changes(facts: Facts, site: Site) -> Proposal:
@@ -110,7 +119,7 @@ def persistent_changes(facts: Facts, site: Site) -> Proposal:
     if facts.epoch_seconds is None:
         return _NO_EPOCH
     return [
-        _set(
+        _set_arguments(
             "persistent", "persistent", "persistent_workers False -> True", site, {"persistent_workers": True},
             effect="order", stalls=("prep",), forecast=facts.epoch_seconds,
         )
@@ -123,23 +132,29 @@ def order_changes(facts: Facts, site: Site) -> Proposal:
         return "one batch is made at a time"
     if not loader.in_order:
         return "PyTorch has no in_order before 2.6" if loader.in_order is None else "already set"
-    share, most = saved_out_of_order(facts.case), facts.at_most("prep")
+    share, most = saved_out_of_order(facts.case), facts.most_seconds("prep")
     text, values = "in_order True -> False", {"in_order": False}
     forecast = most if share is None or most is None else share * most  # None: too few batches were timed
-    return [_set("in_order", "in_order", text, site, values, effect="order", stalls=("prep",), forecast=forecast)]
+    return [
+        _set_arguments(
+            "in_order", "in_order", text, site, values, effect="order", stalls=("prep",), forecast=forecast
+        )
+    ]
 
 
 def start_method_changes(facts: Facts, site: Site) -> Proposal:
     loader = facts.case.loader
     if not site.values["num_workers"] or loader is None or loader.start_method in (None, "fork"):
         return "workers are forked already" if site.values["num_workers"] else "the loader has no workers"
-    if not facts.on_cpu and loader.on_device is not False:
+    if not facts.is_on_cpu and loader.on_device is not False:
         return "batches may be made on a GPU, which no forked worker can use"
     if facts.epoch_seconds is None:
         return _NO_EPOCH
     text = f"multiprocessing_context {loader.start_method} -> fork"
     values = {"multiprocessing_context": "fork"}
-    return [_set("fork", "start_method", text, site, values, stalls=("prep",), forecast=facts.epoch_seconds)]
+    return [
+        _set_arguments("fork", "start_method", text, site, values, stalls=("prep",), forecast=facts.epoch_seconds)
+    ]
 
 
 def worker_threads_changes(facts: Facts, site: Site) -> Proposal:
@@ -159,7 +174,7 @@ def worker_threads_changes(facts: Facts, site: Site) -> Proposal:
             settings={"loader": {"one_thread": True, "site": site.key}},
             line=source_with_imports(OneThread, "sys"),
             around=Around("worker_init_fn", "OneThread(", alone=True),
-            forecast=facts.at_most("prep", "contention", "compute"),
+            forecast=facts.most_seconds("prep", "contention", "compute"),
         )
     ]
 
@@ -185,7 +200,7 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
         ScriptChange(
             f"cache={place}", "cache", text, stalls=("prep", "fetch"), site=site, fills=True,
             settings={"cache": {"site": site.key, "transform": kept["transform"]}},
-            forecast=facts.prep, line=cached_samples(),
+            forecast=facts.prep_seconds, line=cached_samples(),
             around=Around("dataset", "CachedSamples(", f"{where}{', transform=True' if kept['transform'] else ''})"),
         )
     ]  # fmt: skip
@@ -204,24 +219,26 @@ def source_with_imports(cls: type, *names: str) -> str:
 
 
 def pin_changes(facts: Facts, site: Site) -> Proposal:
-    if facts.on_cpu:
+    if facts.is_on_cpu:
         return "the job trains on CPUs"
     if site.values["pin_memory"]:
         return "already set"
     text, values = "pin_memory False -> True", {"pin_memory": True}
-    more: dict[str, Any] = {"stalls": ("transfer",), "forecast": facts.at_most("transfer", "prep")}
-    changes = [_set("pin", "pin", text, site, values, **more)]
-    waiting = [each for each in facts.every("copy") if not each.values["non_blocking"]]
-    own = tuple(each for each in facts.every_step("copy") if each in waiting)
-    if waiting or not facts.every("copy"):
+    more: dict[str, Any] = {"stalls": ("transfer",), "forecast": facts.most_seconds("transfer", "prep")}
+    changes = [_set_arguments("pin", "pin", text, site, values, **more)]
+    waiting = [each for each in facts.list_sites("copy") if not each.values["non_blocking"]]
+    own = tuple(each for each in facts.list_step_sites("copy") if each in waiting)
+    if waiting or not facts.list_sites("copy"):
         more |= {"settings": {"non_blocking": True}, "copies": own}
         more |= {} if own else {"by_hand": "and copy with `batch.to(device, non_blocking=True)`"}
-        changes.append(_set("pin+non_blocking", "pin", f"{text}, copies non_blocking", site, values, **more))
+        changes.append(
+            _set_arguments("pin+non_blocking", "pin", f"{text}, copies non_blocking", site, values, **more)
+        )
     return changes
 
 
 def non_blocking_changes(facts: Facts) -> Proposal:
-    copies = [each for each in facts.every("copy") if each.values["pinned"]]
+    copies = [each for each in facts.list_sites("copy") if each.values["pinned"]]
     if not copies:
         return "no copies of pinned batches to a GPU were seen"
     waiting = [each for each in copies if not each.values["non_blocking"]]
@@ -231,6 +248,6 @@ def non_blocking_changes(facts: Facts) -> Proposal:
         ScriptChange(
             "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=waiting[0],
             also=tuple(waiting[1:]), settings={"non_blocking": True}, writes={"non_blocking": True},
-            forecast=facts.at_most("transfer"),
+            forecast=facts.most_seconds("transfer"),
         )
     ]  # fmt: skip

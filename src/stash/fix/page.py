@@ -9,10 +9,10 @@ from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import Fix, Tried
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.intervals import Interval
-from stash.core.units import counted, format_bytes, format_minutes
-from stash.fix.decision import ARMS, LOOKS, SCREENED, proven
+from stash.core.units import format_bytes, format_count, format_minutes
+from stash.fix.decision import ARMS, LOOKS, SCREENED, is_proven
 from stash.report.profile_contract import job_words
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -32,18 +32,19 @@ _LEAST = 0.05
 def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     """The whole report; ``record`` and ``patch`` are the files that there are of it."""
     tried = [each for each in fix.tried if each.standing != "left out"]
-    kept, launches = counted(len(fix.kept), "change"), sum(each.elapsed_seconds > 0 for each in fix.launches)
+    kept, launches = format_count(len(fix.kept), "change"), sum(each.elapsed_seconds > 0 for each in fix.launches)
     ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
     return Page(
         title=(
-            f"{fix.workload} | {counted(fix.ranks, 'rank')} | {in_ms(fix.step_seconds)} ms a step; {kept} kept of "
+            f"{fix.workload} | {format_count(fix.ranks, 'rank')} | {ms_of(fix.step_seconds)} ms a step; {kept} "
+            f"kept of "
             f"{len(tried)} tried, in {format_minutes(fix.elapsed_seconds)}"
         ),
         source=record,
         verdict=(_verdict(fix),),
         grids=tuple(_grids(fix)),
         warnings=tuple(_warnings(fix)),
-        next_steps=tuple(_next(fix, record, patch)),
+        next_steps=tuple(_next_steps(fix, record, patch)),
         chapters=tuple(_chapters(fix)),
         footer=(
             f"{launches} launch{'' if launches == 1 else 'es'} of the script, each with only the named changes; "
@@ -65,15 +66,15 @@ def _verdict(fix: Fix) -> str:
         where = "of one launch" if fix.final_in_turns else "side by side"
         times, trained = fix.step_seconds / fix.after_seconds, "" if fix.proof is None else f"; {fix.proof.text}"
         return (
-            f"A step takes {in_ms(fix.after_seconds)} ms instead of {in_ms(fix.step_seconds)}: {times:.2f} times as "
+            f"A step takes {ms_of(fix.after_seconds)} ms instead of {ms_of(fix.step_seconds)}: {times:.2f} times as "
             f"fast, shown in {fix.final_rounds} rounds {where}{trained}."
         )
     if fix.interrupted:
         return "Interrupted before anything was proven: nothing is kept."
     nothing = "No change was proven to make this script faster"
-    sure = [each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and proven(each.saves)]
+    sure = [each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and is_proven(each.saves)]
     if sure:
-        return f"{nothing}, but {listed(sure)} looked faster at first: allow more time with --budget."
+        return f"{nothing}, but {join_names(sure)} looked faster at first: allow more time with --budget."
     if any(each.why.startswith("no time") for each in fix.tried):
         return f"{nothing}, and time was too short for some: allow more with --budget."
     return f"{nothing}: leave it as it is."
@@ -81,33 +82,39 @@ def _verdict(fix: Fix) -> str:
 
 def _grids(fix: Fix) -> Iterator[Grid]:
     if fix.kept:
-        rows = [(each.text, saved(each.saves), _way(each) + _paid_back(each)) for each in fix.kept]
+        rows = [
+            (each.text, format_saving(each.saves), _describe_writing(each) + _paid_back(each)) for each in fix.kept
+        ]
         if fix.together is not None and fix.after_seconds and len(rows) > 1:
-            after = f"{in_ms(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
-            rows.append(("together", saved(fix.together), after))
-        yield _changes("Kept", "how to apply", rows)
+            after = f"{ms_of(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
+            rows.append(("together", format_saving(fix.together), after))
+        yield _changes_grid("Kept", "how to apply", rows)
     for title, standings in (("Needs your consent", {"asks"}), ("Tried, and not kept", {*_BECAUSE, "unproven"})):
-        rows = [(each.text, saved(each.saves), _why(each)) for each in fix.tried if each.standing in standings]
+        rows = [
+            (each.text, format_saving(each.saves), _why_not_kept(each))
+            for each in fix.tried
+            if each.standing in standings
+        ]
         if rows:
-            yield _changes(title, "why", rows)
+            yield _changes_grid(title, "why", rows)
 
 
-def in_ms(seconds: float) -> str:
+def ms_of(seconds: float) -> str:
     """Milliseconds of a step or a part of it, without the unit."""
     milliseconds = 1e3 * seconds
     return f"{milliseconds:.{0 if abs(milliseconds) >= 1000 else 1 if abs(milliseconds) >= 1 else 2}f}"
 
 
-def saved(saves: Interval | None) -> str:
+def format_saving(saves: Interval | None) -> str:
     """What a change does to the step: ``-58.1 ± 4.0 ms``; empty where it is not known."""
     if saves is None:
         return ""
-    half = "" if saves.half_width is None else f" ± {in_ms(saves.half_width)}"
+    half = "" if saves.half_width is None else f" ± {ms_of(saves.half_width)}"
     value = -saves.value if abs(saves.value) * 1e3 >= _LEAST else 0.0
-    return f"{'+' if value > 0 else ''}{in_ms(value)}{half} ms"
+    return f"{'+' if value > 0 else ''}{ms_of(value)}{half} ms"
 
 
-def _changes(title: str, last: str, rows: Sequence[tuple[str, str, str]]) -> Grid:
+def _changes_grid(title: str, last: str, rows: Sequence[tuple[str, str, str]]) -> Grid:
     return Grid(title, ("a step", last), tuple(rows), frozenset({0, 2}), first="change", prose=True)
 
 
@@ -119,7 +126,7 @@ def _paid_back(each: Tried) -> str:
     return f"; compiling takes {each.compile_seconds:.0f} s longer to start, paid back after {steps:,} steps"
 
 
-def _way(each: Tried) -> str:
+def _describe_writing(each: Tried) -> str:
     where = f" at {each.place.file.rpartition('/')[2]}:{each.place.line}" if each.place is not None else ""
     if each.written == "patch":
         return f"in the patch{where}" + (f"; {each.how}" if each.how else "")
@@ -130,7 +137,7 @@ def _way(each: Tried) -> str:
     return f"by hand: {each.how}"
 
 
-def _why(each: Tried) -> str:
+def _why_not_kept(each: Tried) -> str:
     because = _BECAUSE.get(each.standing, "")
     return because + each.why if because.endswith(" ") else each.why or because
 
@@ -148,13 +155,14 @@ def _warnings(fix: Fix) -> Iterator[str]:
     if late and took:
         needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
         yield (
-            f"no time was left for {listed(late)}, as a launch takes {fmean(took):.0f} s: allow more, like --budget "
+            f"no time was left for {join_names(late)}, as a launch takes {fmean(took):.0f} s: allow more, like "
+            f"--budget "
             f"{math.ceil(needed / 60)}m"
         )
     yield from fix.notes
 
 
-def _next(fix: Fix, record: str, patch: str) -> Iterator[str]:
+def _next_steps(fix: Fix, record: str, patch: str) -> Iterator[str]:
     if fix.patch and patch:
         outside = any(f"+++ b/{file.lstrip('/')}" in fix.patch for file in fix.sources)
         named = shlex.quote(patch)
@@ -180,17 +188,17 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
     shown = [] if fix.proof is None else [("together, in longer launches", fix.proof.text)]
     shown += [(each.text, each.proof.text) for each in fix.tried if each.proof is not None]
     if shown:
-        grid = _texts("against the unmodified script", shown)
+        grid = _texts_grid("against the unmodified script", shown)
         yield Chapter("training", "What each change does to training", grids=(grid,))
     left = [(each.text, each.why) for each in fix.tried if each.standing == "left out"]
     if left:
-        yield Chapter("left", "Not tried", grids=(_texts("why", left),), folded=True)
+        yield Chapter("left", "Not tried", grids=(_texts_grid("why", left),), folded=True)
     if fix.left:
         yield Chapter("none", "Not applicable", points=fix.left, folded=True)
     launched: tuple[tuple[str, ...], ...] = tuple(
         (
             each.stage, str(each.round + 1), " + ".join(each.changes) or "as typed",
-            "" if each.step_seconds is None else in_ms(each.step_seconds),
+            "" if each.step_seconds is None else ms_of(each.step_seconds),
             *((str(each.steps), f"{each.elapsed_seconds:.0f}") if each.elapsed_seconds else ("", "")),
             "" if each.resident_bytes is None else format_bytes(each.resident_bytes),
         )
@@ -204,5 +212,5 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
         yield Chapter("patch", "The patch", points=tuple(fix.patch.splitlines()), folded=True)
 
 
-def _texts(head: str, rows: Sequence[tuple[str, str]]) -> Grid:
+def _texts_grid(head: str, rows: Sequence[tuple[str, str]]) -> Grid:
     return Grid("", (head,), tuple(rows), frozenset({0, 1}), first="change", prose=True)

@@ -21,9 +21,9 @@ from typing import Any, Literal
 
 from stash.core.errors import UserError
 from stash.core.files import write_whole
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.fix.script_changes import ScriptChange, Site
-from stash.fix.source import POSITIONS, ArgumentFix, ByWords, Edit, SourceText, edited
+from stash.fix.source import POSITIONS, ArgumentFix, Edit, SourceText, TypedChange, apply_edits
 
 _NO_PYTHON = "the patch of it would be no Python, beside the others"
 _REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
@@ -32,7 +32,7 @@ Way = Literal["patch", "command", "setting", "explained"]
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenChange:
     """How one change gets into the job."""
 
     way: Way
@@ -52,29 +52,29 @@ class Patch:
     edits: dict[str, list[Edit]] = field(default_factory=dict)
     texts: dict[str, str] = field(default_factory=dict)
 
-    def add(self, change: ScriptChange, script: str | None) -> Written:
+    def add(self, change: ScriptChange, script: str | None) -> WrittenChange:
         """Plan how ``change`` is written; ``script`` is the job's own file."""
         outside = " ".join(f"{name}={value}" for name, value in change.variables.items())
         if change.variables and not change.writes:
-            return Written("setting", outside)
-        places = [each for each in (change.site, *change.removes) if each is not None and not each.in_library]
+            return WrittenChange("setting", outside)
+        places = [each for each in (change.site, *change.removes) if each is not None and not each.is_in_library]
         place = (places[0].file, places[0].line) if places else ("", 0)
         try:
             edits, words = self._list_edits(change, script)
             if words and not edits:
-                return Written("command", ", ".join(words), *place)
-            self._take(edits, change)
+                return WrittenChange("command", ", ".join(words), *place)
+            self._plan_edits(edits, change)
         except _UnwritableError as error:
-            return Written("explained", str(error), *place)
+            return WrittenChange("explained", str(error), *place)
         if not change.writes:
-            return Written("patch", "", *(place if places else (edits[0][0], 1)))
+            return WrittenChange("patch", "", *(place if places else (edits[0][0], 1)))
         more = [*words, *filter(None, (change.by_hand, outside and f"and set in the environment: {outside}"))]
-        return Written("patch", "; ".join(more), *place)
+        return WrittenChange("patch", "; ".join(more), *place)
 
     def _list_edits(self, change: ScriptChange, script: str | None) -> tuple[list[tuple[str, Edit]], list[str]]:
         """Edits by file, and what a person types; raises _UnwritableError with what to do where no patch does it."""
         if change.line and change.around is None:
-            own = None if script is None else self._source(script)
+            own = None if script is None else self._load_source(script)
             if script is None or own is None or not own.find_imports("torch"):
                 raise _UnwritableError(change.by_hand or f"write `{change.line}` before the model is built")
             return [(script, own.line_after_imports(change.line, needs="torch"))], []
@@ -84,13 +84,13 @@ class Patch:
         edits: list[tuple[str, Edit]] = []
         words: dict[str, None] = {}
         for site, todo, writes in calls:
-            source = None if site.in_library else self._source(site.file)
-            call = None if source is None else source.call(site)
+            source = None if site.is_in_library else self._load_source(site.file)
+            call = None if source is None else source.find_call(site)
             found: list[ArgumentFix]
             if source is None or call is None:
-                found = ["it is in a library" if site.in_library else "the call was not found again"]
+                found = ["it is in a library" if site.is_in_library else "the call was not found again"]
             elif change.removes:
-                found = [source.without(call)]
+                found = [source.remove_statement(call)]
             elif change.around is not None:
                 position = POSITIONS.get((site.kind, change.around.argument))
                 found = [
@@ -99,31 +99,31 @@ class Patch:
                 ]
             else:
                 found = [
-                    source.argument(call, name, value, POSITIONS.get((site.kind, name)), site.values.get(name))
-                    for name, value in _with_companions(writes, call, site).items()
+                    source.set_argument(call, name, value, POSITIONS.get((site.kind, name)), site.values.get(name))
+                    for name, value in _add_companions(writes, call, site).items()
                 ]
             for each in found:
                 if isinstance(each, str):
                     raise _UnwritableError(f"{todo}: no patch does, as {each}")
-                if isinstance(each, ByWords):
+                if isinstance(each, TypedChange):
                     words[each.text] = None
                 else:
                     edits += [(site.file, edit) for edit in (each if isinstance(each, tuple) else (each,))]
         return edits, [*words]
 
-    def _take(self, edits: Sequence[tuple[str, Edit]], change: ScriptChange) -> None:
+    def _plan_edits(self, edits: Sequence[tuple[str, Edit]], change: ScriptChange) -> None:
         """Plan these edits with all before; raises _UnwritableError where no Python would come out."""
         planned = {file: list(each) for file, each in self.edits.items()}
         for file, edit in edits:
             planned.setdefault(file, []).append(edit)
         try:
             for file in {file for file, _ in edits}:
-                edited(self.texts[file], _joined(planned[file]))
+                apply_edits(self.texts[file], _join_edits(planned[file]))
         except (SyntaxError, ValueError):
             raise _UnwritableError(change.by_hand or f"{change.text}: {_NO_PYTHON}") from None
         self.edits = planned
 
-    def _source(self, file: str) -> SourceText | None:
+    def _load_source(self, file: str) -> SourceText | None:
         try:
             if file not in self.texts:
                 self.texts[file] = text_of(Path(file))
@@ -131,15 +131,15 @@ class Patch:
         except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
             return None
 
-    def after(self) -> dict[str, str]:
+    def edited_texts(self) -> dict[str, str]:
         """Each file's text with its edits."""
-        return {file: edited(self.texts[file], _joined(edits)) for file, edits in self.edits.items()}
+        return {file: apply_edits(self.texts[file], _join_edits(edits)) for file, edits in self.edits.items()}
 
-    def diff(self) -> str:
+    def make_diff(self) -> str:
         """A unified diff, as ``git apply`` takes it in the current folder; with a file outside, from the root."""
-        parts, outside = [], any(os.path.isabs(_short(file)) for file in self.edits)
-        for file, text in self.after().items():
-            name = file.lstrip("/") if outside else _short(file)
+        parts, outside = [], any(os.path.isabs(_short_path(file)) for file in self.edits)
+        for file, text in self.edited_texts().items():
+            name = file.lstrip("/") if outside else _short_path(file)
             name += "\t" * (" " in name)  # else a space ends it, for `patch`
             # A form feed ends no line, though ``str.splitlines`` has it so.
             before, after = (list(io.StringIO(each, newline="\n")) for each in (self.texts[file], text))
@@ -147,7 +147,7 @@ class Patch:
             parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
         return "".join(parts)
 
-    def sources(self) -> dict[str, str]:
+    def source_digests(self) -> dict[str, str]:
         """SHA-256 of the files that are edited, as they are now."""
         return {file: hashlib.sha256(Path(file).read_bytes()).hexdigest() for file in self.edits}
 
@@ -162,14 +162,14 @@ def _list_calls(change: ScriptChange) -> list[tuple[Site, str, Mapping[str, Any]
         return [(change.site, change.text, {})]
     written = [(site, change.writes) for site in (change.site, *change.also)]
     written += [(site, {"non_blocking": True}) for site in change.copies]
-    return [(site, f"at {_place_of(site)} set {_arguments(writes)}", writes) for site, writes in written]
+    return [(site, f"at {_place_of(site)} set {_format_arguments(writes)}", writes) for site, writes in written]
 
 
 def _place_of(site: Site) -> str:
-    return f"{_short(site.file)}:{site.line}"
+    return f"{_short_path(site.file)}:{site.line}"
 
 
-def _with_companions(writes: Mapping[str, Any], call: ast.Call, site: Site) -> dict[str, Any]:
+def _add_companions(writes: Mapping[str, Any], call: ast.Call, site: Site) -> dict[str, Any]:
     """With what the call has beside them and PyTorch refuses then, set to None as trials do."""
     given, found = {each.arg for each in call.keywords}, dict(writes)  # of a mapping: None
     if found.get("num_workers") == 0 and given & {"prefetch_factor", None}:
@@ -181,7 +181,7 @@ def _with_companions(writes: Mapping[str, Any], call: ast.Call, site: Site) -> d
     return found
 
 
-def _joined(edits: Sequence[Edit]) -> list[Edit]:
+def _join_edits(edits: Sequence[Edit]) -> list[Edit]:
     """Each edit once, and insertions at one place as one, in the order in which they came, what closes last."""
     found: list[Edit] = []
     for edit in sorted(dict.fromkeys(edits), key=lambda each: each.closes):
@@ -202,11 +202,11 @@ def text_of(path: Path) -> str:
     return content.decode()
 
 
-def _arguments(writes: Mapping[str, Any]) -> str:
-    return listed([f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()])
+def _format_arguments(writes: Mapping[str, Any]) -> str:
+    return join_names([f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()])
 
 
-def _short(file: str) -> str:
+def _short_path(file: str) -> str:
     """A path as it is named in this folder, with no way out of it; else whole."""
     path = os.path.relpath(file)
     return file if path.startswith("..") else path
@@ -217,31 +217,33 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
 
     A file that git knows, without changes since its last commit, can be had back from it; of others a copy stays.
     """
-    after = patch.after()
+    after = patch.edited_texts()
     for file, digest in sources.items():
         path = Path(file)
         if not path.is_file() or hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             raise UserError(
-                f"{_short(file)} has changed since it was measured; nothing was applied: run `stash fix` again"
+                f"{_short_path(file)} has changed since it was measured; nothing was applied: run `stash fix` again"
             )
         if not os.access(path, os.W_OK) or not os.access(path.parent, os.W_OK):
-            raise UserError(f"no permission to write {_short(file)}; nothing was applied: the patch is in its file")
+            raise UserError(
+                f"no permission to write {_short_path(file)}; nothing was applied: the patch is in its file"
+            )
     ways_back = {}
     for file in after:  # before any is written: there may be no room for a copy
-        if _in_git(Path(file)):
-            ways_back[file] = f"`git checkout -- {_short(file)}` undoes it"
+        if _is_in_git(Path(file)):
+            ways_back[file] = f"`git checkout -- {_short_path(file)}` undoes it"
         else:
-            ways_back[file] = f"as it was: {_short(str(_copied(Path(file))))}"
+            ways_back[file] = f"as it was: {_short_path(str(_keep_copy(Path(file))))}"
     for file, text in after.items():
         status = os.stat(file)
         write_whole(Path(file), text, mode=None)
         with suppress(PermissionError):  # who may not give a file away could not have had it from another either
             os.chown(file, status.st_uid, status.st_gid)
             os.chmod(file, status.st_mode & 0o7777)
-    return [f"Changed {_short(file)}; {back}" for file, back in ways_back.items()]
+    return [f"Changed {_short_path(file)}; {back}" for file, back in ways_back.items()]
 
 
-def _in_git(path: Path) -> bool:
+def _is_in_git(path: Path) -> bool:
     """Whether git has the file as it is."""
     command = ["git", "-C", str(path.parent), "--no-optional-locks", "-c", "core.fsmonitor=false"]
     if any(name in os.environ for name in _REPOSITORY):  # the next `git` may be typed without them
@@ -262,7 +264,7 @@ def _in_git(path: Path) -> bool:
     return known.returncode == 0 and known.stdout.startswith(b"H ") and clean.returncode == 0
 
 
-def _copied(path: Path) -> Path:
+def _keep_copy(path: Path) -> Path:
     for number in range(1, 1000):
         copy = path.with_name(f"{path.name}.orig" + ("" if number == 1 else f"-{number}"))
         try:

@@ -15,10 +15,10 @@ from stash.fix.space import SETTABLE
 from stash.measure.launcher.engines import ENGINES
 from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
-from stash.measure.ranks import RankOptions, cluster
+from stash.measure.ranks import RankOptions, resolve_cluster
 
 
-def settings(fix: Fix) -> dict[str, str]:
+def kept_variables(fix: Fix) -> dict[str, str]:
     """Environment variables that set what is kept outside the script.
 
     Raises UserError for any that `stash fix` itself would not write: a record may come from somebody else.
@@ -36,9 +36,9 @@ def settings(fix: Fix) -> dict[str, str]:
     return found
 
 
-def command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], dict[str, str]]:
+def start_command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], dict[str, str]]:
     """What is started and with which variables; raises UserError for a record that sets nothing from outside."""
-    new = settings(fix)
+    new = kept_variables(fix)
     if not new:
         raise UserError(
             f"`stash fix` chose no environment variables for {fix.workload}: apply the patch and start it as before"
@@ -48,13 +48,13 @@ def command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], 
     ranks = fix.engine == "torchrun"
     if ranks and options.nproc_per_node is None:
         options = replace(options, nproc_per_node=fix.ranks)
-    where = cluster(options, ranks=ranks)
+    where = resolve_cluster(options, ranks=ranks)
     return ENGINES[where.engine].command(job, where), new
 
 
-def start(record: Path, job: Job, options: RankOptions) -> None:
+def start_job(record: Path, job: Job, options: RankOptions) -> None:
     """Become the job; raises UserError."""
-    words, new = command(FILE.load(record), job, options)
+    words, new = start_command(FILE.load(record), job, options)
     with FolderLock(Path.cwd(), is_shared=True) as folder_lock:
         folder_lock.hand_on()
         print(" ".join(f"{name}={value}" for name, value in new.items()), file=sys.stderr, flush=True)

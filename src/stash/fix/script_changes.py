@@ -18,7 +18,7 @@ from typing import Any
 from stash.advice.case import Case
 from stash.core.fix_records import Effect
 from stash.core.intervals import mean_interval
-from stash.core.units import counted
+from stash.core.units import format_count
 
 MIB = 2**20
 _NEARLY = 0.8
@@ -42,7 +42,7 @@ class Site:
     function: str = ""
 
     @property
-    def in_library(self) -> bool:
+    def is_in_library(self) -> bool:
         """Whether the call stands in an installed package, which no patch is to change."""
         return (
             any(f"/{name}/" in self.file for name in ("site-packages", "dist-packages")) or "/lib/python" in self.file
@@ -77,16 +77,16 @@ class Facts:
     update_seconds: float | None = None
     """Of a step, in its optimizers."""
 
-    def every_step(self, kind: str) -> list[Site]:
+    def list_step_sites(self, kind: str) -> list[Site]:
         """Calls of a kind that the script itself makes in every step, or nearly."""
-        found = [each for each in self.sites if each.kind == kind and not each.in_library]
+        found = [each for each in self.sites if each.kind == kind and not each.is_in_library]
         return [each for each in found if self.steps and each.calls >= _NEARLY * self.steps]
 
-    def site(self, kind: str) -> Site | None:
+    def find_site(self, kind: str) -> Site | None:
         """The one call of a kind; of several the one that most calls came from."""
-        return next(iter(self.every(kind)), None)
+        return next(iter(self.list_sites(kind)), None)
 
-    def every(self, kind: str) -> list[Site]:
+    def list_sites(self, kind: str) -> list[Site]:
         """The calls of a kind, the one that most calls came from first."""
         return sorted((each for each in self.sites if each.kind == kind), key=lambda each: -each.calls)
 
@@ -94,10 +94,10 @@ class Facts:
     def loader(self) -> Site | None:
         """The call that built the loader that trains, in the script rather than in a library around it."""
         built = next((each for each in self.sites if each.key == self.trains), None)
-        if built is None or not built.in_library:
+        if built is None or not built.is_in_library:
             return built
         same = built.values.get("same_data")
-        own = [each for each in self.sites if each.kind == "loader" and not each.in_library]
+        own = [each for each in self.sites if each.kind == "loader" and not each.is_in_library]
         return next((each for each in own if each.values.get("same_data") == same), built)
 
     @property
@@ -110,10 +110,10 @@ class Facts:
         return max(1, int((self.case.cores_per_rank or 1) * self.ranks))
 
     @property
-    def on_cpu(self) -> bool:
-        return self.case.on_cpu
+    def is_on_cpu(self) -> bool:
+        return self.case.is_on_cpu
 
-    def at_most(self, *stalls: str) -> float | None:
+    def most_seconds(self, *stalls: str) -> float | None:
         """Seconds of these stalls, to the ends of their intervals; ``None`` if one of them has none."""
         parts = [self.case.breakdown.stall(name) for name in stalls]
         known = [part for part in parts if part is not None]
@@ -124,12 +124,12 @@ class Facts:
         return sum(highs)
 
     @property
-    def prep(self) -> float | None:
+    def prep_seconds(self) -> float | None:
         """The same of what a loader's settings can save in a launch, whose files are in memory since the profile.
 
         Without workers that is also at most what steps were seen to wait for batches, of which less is noise.
         """
-        most = self.at_most("prep")
+        most = self.most_seconds("prep")
         if most is None or self.loader is None or self.loader.values["num_workers"]:
             return most
         rounds: dict[int, list[tuple[float, ...]]] = {}
@@ -203,7 +203,7 @@ class ScriptChange:
     def new_value(self) -> str:
         """What a launch with it has, in words: ``4 loader workers`` of ``num_workers 0 -> 4``."""
         words = re.sub(r"\S+ -> (\S+)", r"\1", self.text)
-        return re.sub(r"^num_workers (\d+)", lambda found: counted(int(found[1]), "loader worker"), words)
+        return re.sub(r"^num_workers (\d+)", lambda found: format_count(int(found[1]), "loader worker"), words)
 
     @property
     def leaves_workers(self) -> int | None:
@@ -233,12 +233,12 @@ class Knob:
     """Whether its values seldom cost anything: it is launched with others at once to see if any of them pays."""
 
 
-def of_threads(number: int) -> dict[str, str]:
+def thread_vars(number: int) -> dict[str, str]:
     """Variables that give each rank's parallel loops so many threads."""
     return {"OMP_NUM_THREADS": str(number), "MKL_NUM_THREADS": str(number)}
 
 
-def merged(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:
+def merge_changes(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:
     """Settings and variables of several changes at once."""
     settings: dict[str, Any] = {}
     variables: dict[str, str] = {}

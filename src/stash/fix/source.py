@@ -30,13 +30,13 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class ByWords:
+class TypedChange:
     """What a person types, or writes into a configuration: an option of the script, or a key by its last name."""
 
     text: str
 
 
-ArgumentFix = Edit | tuple[Edit, ...] | ByWords | str
+ArgumentFix = Edit | tuple[Edit, ...] | TypedChange | str
 """What to do about one argument; a text says why nothing can be done."""
 
 
@@ -44,14 +44,14 @@ class SourceText:
     """A Python file's text, behind its mark of UTF-8 if it has one; raises SyntaxError if it is no Python."""
 
     def __init__(self, text: str) -> None:
-        self.tree = _tree(text)
+        self.tree = _parse_tree(text)
         self._bytes = text.encode()
         self._newline = "\r\n" if b"\r\n" in self._bytes else "\n"
         self._lines = text.removeprefix(_MARK).encode().splitlines(keepends=True)
         before = len(self._bytes) - sum(map(len, self._lines))
         self._starts = list(accumulate(map(len, self._lines), initial=before))
 
-    def call(self, site: Site) -> ast.Call | None:
+    def find_call(self, site: Site) -> ast.Call | None:
         """The call at a site; without columns (Python 3.10) the only one on its line with that name."""
         found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and not _passes_on(node)]
         if site.column is not None:
@@ -63,10 +63,12 @@ class SourceText:
         else:
             names = _CALLED.get(site.kind, ())
             found = [each for each in found if each.lineno <= site.line <= (each.end_lineno or each.lineno)]
-            found = [each for each in found if _name(each.func) in names]
+            found = [each for each in found if _called_name(each.func) in names]
         return found[0] if len(found) == 1 else None
 
-    def argument(self, call: ast.Call, name: str, value: Any, position: int | None, now: Any = None) -> ArgumentFix:
+    def set_argument(
+        self, call: ast.Call, name: str, value: Any, position: int | None, now: Any = None
+    ) -> ArgumentFix:
         """How the call gets ``value`` as its argument ``name``; ``position``: where it may stand without a name.
 
         ``now`` is what it got while it ran, if that is known.
@@ -80,8 +82,8 @@ class SourceText:
             start, end = self._span(mappings[0])
             return Edit(start, start, "dict("), Edit(end, end, f", {text}"), Edit(end, end, ")", closes=True)
         if node is None:
-            return self._added(call, text)
-        if isinstance(node, ast.Call) and _name(node.func) in ("int", "bool") and len(node.args) == 1:
+            return self._add_argument(call, text)
+        if isinstance(node, ast.Call) and _called_name(node.func) in ("int", "bool") and len(node.args) == 1:
             node = node.args[0]
         if _is_literal(node):
             return Edit(*self._span(node), repr(value))
@@ -93,17 +95,17 @@ class SourceText:
             )  # fmt: skip
             return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
-            found = self._by_option(node.attr, value)
+            found = self._set_by_option(node.attr, value)
             same = [each for each in ast.walk(self.tree) if isinstance(each, ast.Attribute)]
             stores = any(each.attr == node.attr and isinstance(each.ctx, ast.Store) for each in same)
-            is_option = isinstance(found, ByWords) and found.text.startswith("--")
+            is_option = isinstance(found, TypedChange) and found.text.startswith("--")
             worked_on = is_option and stores  # a share for each GPU
             return Edit(*self._span(node), repr(value)) if worked_on else found
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-            return _in_config(str(node.slice.value), value)
+            return _set_in_config(str(node.slice.value), value)
         return f"its value is worked out while the script runs ({ast.unparse(node)})"
 
-    def _added(self, call: ast.Call, text: str) -> Edit | str:
+    def _add_argument(self, call: ast.Call, text: str) -> Edit | str:
         """The argument behind the last one, on a line of its own where each has one."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         _, end = self._span(call)
@@ -128,13 +130,13 @@ class SourceText:
         node = _argument_node(call, around.argument, position)
         unseen = any(isinstance(each, ast.Starred) for each in call.args) or _mappings(call)
         if node is None and around.alone and not unseen:
-            return self._added(call, f"{around.argument}={around.before}{around.behind}")
+            return self._add_argument(call, f"{around.argument}={around.before}{around.behind}")
         if node is None or isinstance(node, ast.Starred):
             return f"its argument {around.argument} does not stand there"
         start, end = self._span(node)
         return Edit(start, start, around.before), Edit(end, end, around.behind)
 
-    def without(self, call: ast.Call) -> Edit | str:
+    def remove_statement(self, call: ast.Call) -> Edit | str:
         """The statement that is nothing but this call taken out, by lines; ``pass`` where a block had no other."""
         names = ("body", "orelse", "finalbody")
         blocks = [getattr(node, name, None) for node in ast.walk(self.tree) for name in names]
@@ -188,10 +190,10 @@ class SourceText:
         is_alone = len(values) == sum(_binds(node, name) for node in nodes) == 1
         return values[0] if is_alone and values[0] is not None and _is_literal(values[0]) else None
 
-    def _by_option(self, dest: str, value: Any) -> ArgumentFix:
+    def _set_by_option(self, dest: str, value: Any) -> ArgumentFix:
         """The option of an argument parser in this file whose value has that name; else a key of a configuration."""
         calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
-        for node in [each for each in calls if _name(each.func) in ("add_argument", "option", "add")]:
+        for node in [each for each in calls if _called_name(each.func) in ("add_argument", "option", "add")]:
             words = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
             option = next((word for word in words if word.startswith("--")), "")
             more = {each.arg: each.value for each in node.keywords}
@@ -203,12 +205,12 @@ class SourceText:
             if value is None:
                 return f"None cannot be typed for {option}"
             if "Boolean" in action:
-                return ByWords(option if value else f"--no-{option[2:]}")
+                return TypedChange(option if value else f"--no-{option[2:]}")
             if "store_true" in action or "store_false" in action:
                 wanted = bool(value) == ("store_true" in action)
-                return ByWords(option) if wanted else f"the flag {option} says otherwise: leave that out"
-            return ByWords(f"{option} {value}")
-        return _in_config(dest, value)
+                return TypedChange(option) if wanted else f"the flag {option} says otherwise: leave that out"
+            return TypedChange(f"{option} {value}")
+        return _set_in_config(dest, value)
 
 
 _CALLED: Mapping[str, tuple[str, ...]] = {
@@ -239,8 +241,8 @@ POSITIONS: Mapping[tuple[str, str], int] = {
 """Where arguments may stand without a name."""
 
 
-def _in_config(key: str, value: Any) -> ByWords:
-    return ByWords(f"{key}: {'null' if value is None else value} in the script's configuration")
+def _set_in_config(key: str, value: Any) -> TypedChange:
+    return TypedChange(f"{key}: {'null' if value is None else value} in the script's configuration")
 
 
 def _argument_node(call: ast.Call, name: str, position: int | None) -> ast.expr | None:
@@ -254,7 +256,7 @@ def _mappings(call: ast.Call) -> list[ast.expr]:
     return [keyword.value for keyword in call.keywords if keyword.arg is None]
 
 
-def _name(node: ast.expr) -> str:
+def _called_name(node: ast.expr) -> str:
     return getattr(node, "attr", "") or getattr(node, "id", "")
 
 
@@ -282,7 +284,7 @@ def _is_literal(node: ast.expr) -> bool:
     )
 
 
-def edited(text: str, edits: list[Edit]) -> str:
+def apply_edits(text: str, edits: list[Edit]) -> str:
     """The text after all edits; raises ValueError for two that meet, SyntaxError if what comes out is no Python."""
     content = text.encode()
     before = None
@@ -292,12 +294,12 @@ def edited(text: str, edits: list[Edit]) -> str:
         content = content[: edit.start] + edit.new.encode() + content[edit.end :]
         before = edit.start
     found = content.decode()
-    _tree(found)
+    _parse_tree(found)
     return found
 
 
 _MARK = "\ufeff"
 
 
-def _tree(text: str) -> ast.Module:
+def _parse_tree(text: str) -> ast.Module:
     return ast.parse(text.removeprefix(_MARK))

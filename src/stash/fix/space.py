@@ -13,10 +13,10 @@ from typing import Any
 
 from stash.advice.run_remedies import COLLECTED
 from stash.core.fix_records import Effect
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.ledger_rows import COLLECTOR
 from stash.fix import loader_changes as loaders
-from stash.fix.loader_changes import of_loader
+from stash.fix.loader_changes import propose_for_loader
 from stash.fix.script_changes import (
     MIB,
     OF_EXCHANGE,
@@ -25,19 +25,19 @@ from stash.fix.script_changes import (
     Proposal,
     ScriptChange,
     Site,
-    of_threads,
+    thread_vars,
 )
 from stash.measure.agent.wraps.patched_code import SeldomCollected
-from stash.predict.precision import trained_in
+from stash.predict.precision import training_precision
 
 
-def _waits(facts: Facts) -> Proposal:
-    if facts.ranks < 2 and facts.on_cpu:
+def _propose_no_waits(facts: Facts) -> Proposal:
+    if facts.ranks < 2 and facts.is_on_cpu:
         return "one process on CPUs waits for nobody"
-    found = facts.every_step("wait")
+    found = facts.list_step_sites("wait")
     if not found:
         return "no synchronize() and no barrier() in every step"
-    calls = listed([f"{each.values['name']}() in line {each.line}" for each in found])
+    calls = join_names([f"{each.values['name']}() in line {each.line}" for each in found])
     return [
         ScriptChange(
             "no_waits", "waits", f"without {calls}", stalls=("contention", *OF_EXCHANGE), removes=tuple(found),
@@ -47,53 +47,53 @@ def _waits(facts: Facts) -> Proposal:
     ]  # fmt: skip
 
 
-def _items(facts: Facts) -> Proposal:
-    if facts.on_cpu:
+def _propose_items(facts: Facts) -> Proposal:
+    if facts.is_on_cpu:
         return "on CPUs .item() waits for nothing"
     return [
         ScriptChange(
             f"item:{each.line}", "items", f".item() at {Path(each.file).name}:{each.line} does not wait for its step",
-            stalls=("compute",), settings={"late": each.key}, site=each, forecast=facts.at_most("compute"),
+            stalls=("compute",), settings={"late": each.key}, site=each, forecast=facts.most_seconds("compute"),
             by_hand="keep `.detach()` of it, and call .item() every 50 steps, when the number is printed",
         )
-        for each in facts.every_step("item")
+        for each in facts.list_step_sites("item")
     ] or "no .item() in every step"  # fmt: skip
 
 
-def _threads(facts: Facts) -> Proposal:
-    if not facts.on_cpu:
+def _propose_threads(facts: Facts) -> Proposal:
+    if not facts.is_on_cpu:
         return "the job trains on GPUs"
     now, room = facts.threads, max(1, facts.cores // facts.ranks)
-    site = facts.site("threads")
+    site = facts.find_site("threads")
     wanted = sorted({1, room, max(1, room // 2)} - {now})
     return [
         ScriptChange(
             f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
             stalls=("compute", "contention"), settings={"threads": n}, site=site,
-            forecast=facts.at_most("compute", "contention"),
-            **({"variables": of_threads(n)} if site is None else {"writes": {"0": n}}),
+            forecast=facts.most_seconds("compute", "contention"),
+            **({"variables": thread_vars(n)} if site is None else {"writes": {"0": n}}),
         )
         for n in wanted
     ] or "as many as cores"  # fmt: skip
 
 
-def _ddp(facts: Facts) -> Site | str:
-    site = facts.site("ddp")
+def _find_ddp(facts: Facts) -> Site | str:
+    site = facts.find_site("ddp")
     return "the job has no DistributedDataParallel" if site is None or facts.ranks < 2 else site
 
 
-def _exchange(facts: Facts) -> float | None:
+def _exchange_seconds(facts: Facts) -> float | None:
     names = [name for name in ("interconnect", "network") if facts.case.breakdown.stall(name) is not None]
-    return facts.at_most(*names) if names else None
+    return facts.most_seconds(*names) if names else None
 
 
-def _sums(facts: Facts) -> Effect:
+def _sum_effect(facts: Facts) -> Effect:
     """Of two ranks a sum is the same whatever it travels with; of more its order depends on its place in a bucket."""
     return "none" if facts.ranks <= 2 else "rounding"
 
 
-def _bucket(facts: Facts) -> Proposal:
-    site = _ddp(facts)
+def _propose_bucket(facts: Facts) -> Proposal:
+    site = _find_ddp(facts)
     if isinstance(site, str):
         return site
     total, now = sum(facts.case.profile.workload.bucket_bytes), site.values["bucket_bytes_cap"]
@@ -105,11 +105,11 @@ def _bucket(facts: Facts) -> Proposal:
         wanted = {25}  # all of it in one bucket as DDP comes
     kept = [n for n in wanted if n != current and not (n * MIB >= total and current * MIB >= total)]
     larger, smaller = sorted(n for n in kept if n > current), sorted((n for n in kept if n < current), reverse=True)
-    most, milder = _exchange(facts), dict(zip(smaller[1:], smaller, strict=False))
+    most, milder = _exchange_seconds(facts), dict(zip(smaller[1:], smaller, strict=False))
     return [
         _set_calls(
-            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", "ddp", facts.every("ddp"),
-            {"bucket_cap_mb": n}, effect=_sums(facts), stalls=OF_EXCHANGE, forecast=most,
+            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", "ddp", facts.list_sites("ddp"),
+            {"bucket_cap_mb": n}, effect=_sum_effect(facts), stalls=OF_EXCHANGE, forecast=most,
             joins=n > current,  # more exchanges may cost more
             beyond=f"bucket={milder[n]}" if n in milder else "",
         )
@@ -121,22 +121,22 @@ def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], 
     """``behind`` is a flag that has to be off before."""
 
     def propose(facts: Facts) -> Proposal:
-        site = _ddp(facts)
+        site = _find_ddp(facts)
         if isinstance(site, str):
             return site
-        unset = [each for each in facts.every("ddp") if each.values[name] != value]
+        unset = [each for each in facts.list_sites("ddp") if each.values[name] != value]
         if not unset or any(each.values.get(behind) for each in unset):
             return f"{behind} goes first" if unset else "already set"
         text, stalls = f"{name} {not value} -> {value}", ("compute", *OF_EXCHANGE)
-        return [_set_calls(name, name, text, "ddp", unset, {name: value}, effect=_sums(facts), stalls=stalls)]
+        return [_set_calls(name, name, text, "ddp", unset, {name: value}, effect=_sum_effect(facts), stalls=stalls)]
 
     return propose
 
 
-def _no_sync(facts: Facts) -> Proposal:
+def _propose_no_sync(facts: Facts) -> Proposal:
     work = facts.case.profile.workload
     batches = max((loader.batches_per_step for loader in work.loaders), default=1)
-    if isinstance(_ddp(facts), str) or batches <= 1:
+    if isinstance(_find_ddp(facts), str) or batches <= 1:
         return "a step is one batch"
     if work.skips_exchanges is not False:
         return "gradients are exchanged once a step already"
@@ -148,7 +148,7 @@ def _no_sync(facts: Facts) -> Proposal:
         ScriptChange(
             "no_sync", "no_sync", f"gradients exchanged once for the {batches} batches of a step", effect="rounding",
             stalls=OF_EXCHANGE, settings={"exchange_every": int(batches)}, by_hand=by_hand,
-            forecast=_exchange(facts),
+            forecast=_exchange_seconds(facts),
         )
     ]  # fmt: skip
 
@@ -162,8 +162,8 @@ def _set_calls(
     )
 
 
-def _set_to_none(facts: Facts) -> Proposal:
-    unset = [each for each in facts.every("zero_grad") if not each.values["set_to_none"]]
+def _propose_set_to_none(facts: Facts) -> Proposal:
+    unset = [each for each in facts.list_sites("zero_grad") if not each.values["set_to_none"]]
     if not unset:
         return "already set"
     text, values = "zero_grad(set_to_none=True)", {"set_to_none": True}
@@ -171,9 +171,9 @@ def _set_to_none(facts: Facts) -> Proposal:
     return [change]
 
 
-def _fused(facts: Facts) -> Proposal:
-    forms = ("fused", "foreach") if facts.on_cpu else ("fused",)  # on GPUs foreach is what PyTorch takes by itself
-    sites = facts.every("optimizer")
+def _propose_fused(facts: Facts) -> Proposal:
+    forms = ("fused", "foreach") if facts.is_on_cpu else ("fused",)  # on GPUs foreach is what PyTorch takes by itself
+    sites = facts.list_sites("optimizer")
     form = next((form for form in forms if any(form in each.values["takes"] for each in sites)), None)
     if form is None:
         return "the optimizer has no fused form"
@@ -184,22 +184,22 @@ def _fused(facts: Facts) -> Proposal:
         _set_calls(
             form, "fused", f"{unset[0].values['class']}({form}=True)", "optimizer", unset, {form: True},
             effect="rounding", stalls=("compute",),
-            forecast=facts.update_seconds if facts.on_cpu else facts.at_most("compute"),
+            forecast=facts.update_seconds if facts.is_on_cpu else facts.most_seconds("compute"),
         )
     ]  # fmt: skip
 
 
-def _convolves(facts: Facts) -> bool:
+def _has_convolutions(facts: Facts) -> bool:
     return any("conv" in operator.operator for operator in facts.case.profile.workload.operators)
 
 
-def _channels_last(facts: Facts) -> Proposal:
-    if not _convolves(facts):
+def _propose_channels_last(facts: Facts) -> Proposal:
+    if not _has_convolutions(facts):
         return "the model has no convolutions"
     return [
         ScriptChange(
             "channels_last", "channels_last", "model in channels_last", effect="rounding", stalls=("compute",),
-            settings={"channels_last": True}, forecast=facts.at_most("compute"),
+            settings={"channels_last": True}, forecast=facts.most_seconds("compute"),
             by_hand="model = model.to(memory_format=torch.channels_last)  # before DDP and the optimizer are built",
         )
     ]  # fmt: skip
@@ -207,50 +207,50 @@ def _channels_last(facts: Facts) -> Proposal:
 
 def _flag_of_gpus(name: str, text: str, effect: Effect, consent: str = "") -> Callable[[Facts], Proposal]:
     def propose(facts: Facts) -> Proposal:
-        if facts.on_cpu:
+        if facts.is_on_cpu:
             return "the job trains on CPUs"
-        if "cudnn.benchmark" in name and not _convolves(facts):
+        if "cudnn.benchmark" in name and not _has_convolutions(facts):
             return "the model has no convolutions"
         short = name.rpartition("backends.")[2]
         return [
             ScriptChange(
                 short, short, text, effect=effect, stalls=("compute",), settings={"flags": {name: True}},
-                line=f"torch.{name} = True", consent=consent, forecast=facts.at_most("compute"),
+                line=f"torch.{name} = True", consent=consent, forecast=facts.most_seconds("compute"),
             )
         ]  # fmt: skip
 
     return propose
 
 
-def _compile(facts: Facts) -> Proposal:
+def _propose_compile(facts: Facts) -> Proposal:
     return [
         ScriptChange(
             "compile", "compile", "torch.compile", effect="rounding", stalls=("compute",), settings={"compile": True},
-            by_hand="model.compile()  # before DDP is built around it", forecast=facts.at_most("compute"),
+            by_hand="model.compile()  # before DDP is built around it", forecast=facts.most_seconds("compute"),
         )
     ]  # fmt: skip
 
 
-def _bfloat16(facts: Facts) -> Proposal:
-    if trained_in(facts.case.profile.workload) == "amp":
+def _propose_bfloat16(facts: Facts) -> Proposal:
+    if training_precision(facts.case.profile.workload) == "amp":
         return "the job trains in 16 bits already"
     if "float64" in (facts.case.profile.workload.precision or ""):
         return "the job trains in 64 bits, which autocast leaves alone"
-    device = "cpu" if facts.on_cpu else "cuda"
+    device = "cpu" if facts.is_on_cpu else "cuda"
     return [
         ScriptChange(
             "bfloat16", "bfloat16", "forward passes in bfloat16", effect="numerics", stalls=("compute",),
-            settings={"autocast": "bfloat16"}, consent="numerics", forecast=facts.at_most("compute"),
+            settings={"autocast": "bfloat16"}, consent="numerics", forecast=facts.most_seconds("compute"),
             by_hand=f'with torch.autocast("{device}", torch.bfloat16):  # around the forward pass and the loss',
         )
     ]  # fmt: skip
 
 
-SETTABLE: Mapping[str, str] = dict.fromkeys(of_threads(1), r"[1-9][0-9]{0,3}")
+SETTABLE: Mapping[str, str] = dict.fromkeys(thread_vars(1), r"[1-9][0-9]{0,3}")
 """Variables that a change may set, and a pattern of their values: no record sets another."""
 
 
-def _collector(facts: Facts) -> Proposal:
+def _propose_collector(facts: Facts) -> Proposal:
     run = facts.case.breakdown.run
     row = None if run is None else run.row(COLLECTOR)
     if row is None or not row.seconds:
@@ -275,31 +275,31 @@ def _collector(facts: Facts) -> Proposal:
 
 
 SPACE: tuple[Knob, ...] = (
-    Knob("workers", of_loader(loaders.workers_changes)),
-    Knob("prefetch", of_loader(loaders.prefetch_changes), joins=True),
-    Knob("persistent", of_loader(loaders.persistent_changes), joins=True),
-    Knob("start_method", of_loader(loaders.start_method_changes)),
-    Knob("in_order", of_loader(loaders.order_changes)),
-    Knob("worker_threads", of_loader(loaders.worker_threads_changes)),
-    Knob("cache", of_loader(loaders.cache_changes)),
-    Knob("pin", of_loader(loaders.pin_changes), joins=True),
+    Knob("workers", propose_for_loader(loaders.workers_changes)),
+    Knob("prefetch", propose_for_loader(loaders.prefetch_changes), joins=True),
+    Knob("persistent", propose_for_loader(loaders.persistent_changes), joins=True),
+    Knob("start_method", propose_for_loader(loaders.start_method_changes)),
+    Knob("in_order", propose_for_loader(loaders.order_changes)),
+    Knob("worker_threads", propose_for_loader(loaders.worker_threads_changes)),
+    Knob("cache", propose_for_loader(loaders.cache_changes)),
+    Knob("pin", propose_for_loader(loaders.pin_changes), joins=True),
     Knob("non_blocking", loaders.non_blocking_changes, joins=True),
-    Knob("waits", _waits, joins=True),
-    Knob("items", _items, joins=True),
-    Knob("threads", _threads),
-    Knob("bucket", _bucket),
+    Knob("waits", _propose_no_waits, joins=True),
+    Knob("items", _propose_items, joins=True),
+    Knob("threads", _propose_threads),
+    Knob("bucket", _propose_bucket),
     Knob("bucket_view", _flag_of_ddp("gradient_as_bucket_view", True), joins=True),
     Knob("static_graph", _flag_of_ddp("static_graph", True, behind="find_unused_parameters"), joins=True),
     Knob("find_unused", _flag_of_ddp("find_unused_parameters", False), joins=True),
-    Knob("no_sync", _no_sync),
-    Knob("set_to_none", _set_to_none, joins=True),
-    Knob("fused", _fused, joins=True),
-    Knob("collector", _collector),
-    Knob("channels_last", _channels_last),
+    Knob("no_sync", _propose_no_sync),
+    Knob("set_to_none", _propose_set_to_none, joins=True),
+    Knob("fused", _propose_fused, joins=True),
+    Knob("collector", _propose_collector),
+    Knob("channels_last", _propose_channels_last),
     Knob("cudnn", _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
     Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
-    Knob("compile", _compile),
-    Knob("bfloat16", _bfloat16),
+    Knob("compile", _propose_compile),
+    Knob("bfloat16", _propose_bfloat16),
 )
 """In the order in which they are weighed where no forecast ranks them."""
 NAMES = tuple(knob.name for knob in SPACE)
@@ -307,14 +307,14 @@ _UNASKED = ("compile", "channels_last", "bfloat16")
 """Knobs that are tried on CPUs only if ``--try`` names them: each launch takes long, and gains there are rare."""
 
 
-def propose(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], dict[str, str]]:
+def propose_changes(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], dict[str, str]]:
     """All changes for a job, of the knobs ``wanted`` or of all, and why there are none of the others."""
     changes: list[ScriptChange] = []
     left: dict[str, str] = {}
     for knob in SPACE:
         if wanted and knob.name not in wanted:
             continue
-        is_asked = knob.name not in _UNASKED or not facts.on_cpu or knob.name in wanted
+        is_asked = knob.name not in _UNASKED or not facts.is_on_cpu or knob.name in wanted
         found = knob.propose(facts) if is_asked else f"on CPUs only with --try {knob.name}"
         if isinstance(found, str):
             left[knob.name] = found

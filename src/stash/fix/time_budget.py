@@ -35,7 +35,7 @@ class TimeBudget:
     def __post_init__(self) -> None:
         self._began = self.clock()
 
-    def left(self) -> float:
+    def seconds_left(self) -> float:
         """Seconds until time is up."""
         return self.within - (self.clock() - self._began)
 
@@ -45,11 +45,11 @@ class TimeBudget:
 
     def has_room(self, launches: float) -> bool:
         """Whether so many launches would end in time."""
-        return self.left() >= launches * self.launch_seconds()
+        return self.seconds_left() >= launches * self.launch_seconds()
 
     def is_short(self, launches: int = 1) -> bool:
         """Whether after so many more launches there would be no time left to prove a change, if there was any."""
-        return self.reserve > 0 and self.left() < launches * self.launch_seconds() + self.reserve
+        return self.reserve > 0 and self.seconds_left() < launches * self.launch_seconds() + self.reserve
 
     def set_aside(self, step: float, takes_turns: bool) -> None:
         """Keep the seconds of a proof, if as many are left as are needed to find what it is to prove."""
@@ -59,7 +59,7 @@ class TimeBudget:
         found_by = self.starting + TURNS * (ARMS + 1) * self.block_seconds(rung, step)
         if self.has_room(launched + 1):
             self.reserve = launched * self.launch_seconds()
-        elif takes_turns and self.left() >= proof + found_by:
+        elif takes_turns and self.seconds_left() >= proof + found_by:
             self.reserve = proof
 
     def block_seconds(self, rung: BlockSettings, step: float) -> float:
@@ -74,5 +74,5 @@ class TimeBudget:
 
     def rounds_in_turns(self, rungs: Iterable[BlockSettings], launches: int, step: float) -> int:
         """Rounds of one launch in which these take turns, for which there is time after so many others."""
-        spare = self.left() - self.starting - launches * self.launch_seconds()
+        spare = self.seconds_left() - self.starting - launches * self.launch_seconds()
         return max(0, min(MOST_TURNS, int(spare / (self.turns_seconds(rungs, 1, step) - self.starting))))

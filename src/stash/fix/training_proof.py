@@ -29,15 +29,15 @@ TrialEvidence = Sequence[Mapping[str, Any]]
 """By rank, as the agent wrote it."""
 
 
-def _pairs(one: TrialEvidence, other: TrialEvidence, name: str) -> list[tuple[Any, Any]]:
+def _pair_records(one: TrialEvidence, other: TrialEvidence, name: str) -> list[tuple[Any, Any]]:
     """What both have recorded, rank by rank, up to where the shorter one ends."""
     return [pair for a, b in zip(one, other, strict=False) for pair in zip(a[name], b[name], strict=False)]
 
 
-def apart(one: TrialEvidence, other: TrialEvidence) -> float | None:
+def loss_distance(one: TrialEvidence, other: TrialEvidence) -> float | None:
     """The largest relative difference of losses; ``None`` without any. What is no number is infinitely far away."""
     found = None
-    for first, second in _pairs(one, other, "losses"):
+    for first, second in _pair_records(one, other, "losses"):
         a, b = float.fromhex(first), float.fromhex(second)
         if first == second or a == b:
             difference = 0.0
@@ -49,28 +49,28 @@ def apart(one: TrialEvidence, other: TrialEvidence) -> float | None:
     return found
 
 
-def _twice(ranks: TrialEvidence, batches: int) -> int:
+def _count_repeats(ranks: TrialEvidence, batches: int) -> int:
     """How often the print of a batch comes again among the first ``batches`` of all ranks."""
     prints = [each for rank in ranks for each in rank["batches"][:batches] if each is not None]
     return len(prints) - len(set(prints))
 
 
-def _grown(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, float]:
+def _loss_growth(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, float]:
     """The largest relative difference of the first losses, and that of the mean of all."""
     first = [[{"losses": rank["losses"][:_EARLY]} for rank in ranks] for ranks in (typed, changed)]
-    columns = zip(*_pairs(typed, changed, "losses"), strict=True)
+    columns = zip(*_pair_records(typed, changed, "losses"), strict=True)
     one, other = (fmean(map(float.fromhex, column)) for column in columns)
-    return apart(*first) or 0.0, abs(one - other) / (max(abs(one), abs(other)) or 1.0)
+    return loss_distance(*first) or 0.0, abs(one - other) / (max(abs(one), abs(other)) or 1.0)
 
 
-def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None) -> Proof:
+def judge_training(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None) -> Proof:
     """What ``changed`` trained against the script as ``typed``; ``own``: how far two launches as typed are apart."""
-    losses = len(_pairs(typed, changed, "losses"))
-    known = [pair for pair in _pairs(typed, changed, "batches") if None not in pair]
-    difference = apart(typed, changed)
+    losses = len(_pair_records(typed, changed, "losses"))
+    known = [pair for pair in _pair_records(typed, changed, "batches") if None not in pair]
+    difference = loss_distance(typed, changed)
     is_finite = difference is not None and math.isfinite(difference)
     fewest = min((len(rank["batches"]) for rank in (*typed, *changed)), default=0)
-    again, other = _twice(changed, fewest) - _twice(typed, fewest), sum(a != b for a, b in known)
+    again, other = _count_repeats(changed, fewest) - _count_repeats(typed, fewest), sum(a != b for a, b in known)
     allowed = TOLERANCE.get(effect, 0.0)
     if again > 0:
         holds, text = False, f"{again} of {fewest * len(changed)} batches came twice"
@@ -86,7 +86,7 @@ def proof(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: flo
     elif own and difference <= _NEAR * own:
         holds, text = True, f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}"
     elif effect == "rounding" and is_finite and difference > allowed and losses >= _MANY * len(changed):
-        early, of_mean = _grown(typed, changed)
+        early, of_mean = _loss_growth(typed, changed)
         text = f"the first {_EARLY} losses differ by {early:.1e} at most, the mean of {losses} by {of_mean:.1e}"
         holds = early <= allowed and of_mean <= _OF_MEAN
     else:

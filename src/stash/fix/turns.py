@@ -13,10 +13,10 @@ from statistics import median
 from typing import Any
 
 from stash.core.fix_records import Launched, SearchStage
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import pooled, proven, saving
+from stash.fix.decision import estimate_saving, is_proven, pool_spread
 from stash.fix.fix_search import (
     JOINED,
     LARGE,
@@ -26,8 +26,8 @@ from stash.fix.fix_search import (
     Arm,
     Candidate,
     Search,
-    beyond_noise,
-    gained,
+    is_beyond_noise,
+    saved_seconds,
 )
 from stash.fix.script_changes import ScriptChange
 from stash.fix.time_budget import MOST_TURNS, TURNS
@@ -54,13 +54,15 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
 
     Of each knob that is its best value.
     """
-    able = [each for each in wanted if _rung(each.change) is not None]
+    able = [each for each in wanted if _switchable_settings(each.change) is not None]
     turns, rounds = _choose_turns(search, sorted(able, key=lambda each: not _sets_loader(each)))
     wanted = [each for each in wanted if not each.why]
     if search.turns is None or len(turns) < 2:
         return wanted
-    search.say(f"trying {listed([each.change.new_value for each in turns])} in turns, in one launch")
-    rungs: dict[Arm, Mapping[str, Any]] = {(each.change.name,): _rung(each.change) or {} for each in turns}
+    search.say(f"trying {join_names([each.change.new_value for each in turns])} in turns, in one launch")
+    rungs: dict[Arm, Mapping[str, Any]] = {
+        (each.change.name,): _switchable_settings(each.change) or {} for each in turns
+    }
     able = [each for each in turns if each.change.joins and not _sets_loader(each)]
     all_of = tuple(each.change.name for each in able)
     every = rung_of([each.change for each in able])
@@ -75,9 +77,9 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     hidden = {
         arm: rungs[arm]
         for arm, each in saves.items()
-        if each.value >= worth and not beyond_noise(each) and each.high is not None and each.high >= much
+        if each.value >= worth and not is_beyond_noise(each) and each.high is not None and each.high >= much
     }
-    room = min(search.budget.left() - search.budget.reserve, _AGAIN_SHARE * search.budget.left())
+    room = min(search.budget.seconds_left() - search.budget.reserve, _AGAIN_SHARE * search.budget.seconds_left())
     if hidden and search.budget.turns_seconds(hidden.values(), rounds, search.typed) <= room:
         search.say("trying once more what noise may hide")
         again, _ = launch_in_turns(search, hidden, rounds, "turns", len(rows_by_arm))
@@ -99,8 +101,8 @@ def _judge_turns(search: Search, rows: Sequence[Mapping[Arm, float]]) -> dict[Ar
     most = {arm: values[-2] if len(rows) > TURNS else _FAR * middle[arm] for arm, values in by_arm.items()}
     bounded = [{arm: min(row[arm], most[arm]) for arm in arms} for row in rows]
     near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
-    spread = pooled([[{arm: row[arm] for arm in near} for row in bounded]])
-    return {arm: saving(bounded, TYPED, arm, spread, 0.05) for arm in arms if arm}
+    spread = pool_spread([[{arm: row[arm] for arm in near} for row in bounded]])
+    return {arm: estimate_saving(bounded, TYPED, arm, spread, 0.05) for arm in arms if arm}
 
 
 def saves_only_together(search: Search, members: Sequence[Candidate], more: Interval) -> bool:
@@ -108,8 +110,8 @@ def saves_only_together(search: Search, members: Sequence[Candidate], more: Inte
 
     Where two calls wait for the same, either alone saves nothing.
     """
-    alone = sum(max(0.0, gained(each)) for each in members)
-    return proven(more) and more.value >= 2 * alone + JOINED * search.worth * search.step
+    alone = sum(max(0.0, saved_seconds(each)) for each in members)
+    return is_proven(more) and more.value >= 2 * alone + JOINED * search.worth * search.step
 
 
 def launch_in_turns(
@@ -141,18 +143,18 @@ def launch_in_turns(
 def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
     """Of each knob only its best value goes on, if it is worth that."""
     best: dict[str, Candidate] = {}
-    for each in sorted(turns, key=gained, reverse=True):
+    for each in sorted(turns, key=saved_seconds, reverse=True):
         first = best.setdefault(each.change.knob, each)
-        alike = gained(first) - gained(each) < NO_DIFFERENCE * search.typed
-        if alike and _workers(each) < _workers(first):  # what does as well with less
+        alike = saved_seconds(first) - saved_seconds(each) < NO_DIFFERENCE * search.typed
+        if alike and _count_workers(each) < _count_workers(first):  # what does as well with less
             best[each.change.knob] = each
     for each in turns:
         bar = (1 if _sets_loader(each) else JOINED) * search.worth * search.typed
-        saved, first = gained(each), best[each.change.knob]
-        if saved < bar or not beyond_noise(each.saves):
-            search.stand([each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", "")
+        saved, first = saved_seconds(each), best[each.change.knob]
+        if saved < bar or not is_beyond_noise(each.saves):
+            search.set_standing([each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", "")
         elif each is not first:
-            search.stand([each], "no difference", f"{first.change.text} was chosen of these")
+            search.set_standing([each], "no difference", f"{first.change.text} was chosen of these")
 
 
 def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidate], int]:
@@ -163,18 +165,18 @@ def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidat
     if most < _SMALL * search.typed:  # then the next value of the same saves hardly more
         at_most = format_seconds(max(0.0, most))
         out = loaders[_FEW:]
-        search.stand(out, "left out", f"saves {at_most} of the step at most, by forecast, as others do")
+        search.set_standing(out, "left out", f"saves {at_most} of the step at most, by forecast, as others do")
         turns = [each for each in turns if each not in out]
     if len(turns) < 2:
         return [], 0
-    costs = [search.budget.block_seconds(_rung(each.change) or {}, search.typed) for each in turns]
+    costs = [search.budget.block_seconds(_switchable_settings(each.change) or {}, search.typed) for each in turns]
     seconds = [TURNS * (costs[0] + spent) for spent in accumulate(costs)]
-    starting, left = search.budget.starting, search.budget.left()
+    starting, left = search.budget.starting, search.budget.seconds_left()
     room = min(left - starting - search.budget.reserve, max(seconds[1], _TURNS_SHARE * left - starting))
     fit = sum(spent <= room for spent in seconds)
     if fit < 2:
         return [], 0
-    search.stand([each for each in turns[fit:] if _sets_loader(each)], "left out", NO_TIME)
+    search.set_standing([each for each in turns[fit:] if _sets_loader(each)], "left out", NO_TIME)
     return turns[:fit], min(MOST_TURNS, max(TURNS, int(2 * starting * TURNS / seconds[fit - 1])))
 
 
@@ -186,7 +188,7 @@ def rung_of(changes: Sequence[ScriptChange]) -> Mapping[str, Any] | None:
     """The settings of all of them that can be switched between blocks; None if one of any cannot."""
     found: dict[str, Any] = {}
     for change in changes:
-        rung = _rung(change)
+        rung = _switchable_settings(change)
         if rung is None:
             return None
         for name, value in rung.items():
@@ -194,7 +196,7 @@ def rung_of(changes: Sequence[ScriptChange]) -> Mapping[str, Any] | None:
     return found
 
 
-def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
+def _switchable_settings(change: ScriptChange) -> Mapping[str, Any] | None:
     """The settings of a change that can be switched between blocks; None if one of them cannot."""
     settings = dict(change.settings)
     outside = change.variables and "threads" not in settings
@@ -207,5 +209,5 @@ def _rung(change: ScriptChange) -> Mapping[str, Any] | None:
     return settings
 
 
-def _workers(each: Candidate) -> int:
+def _count_workers(each: Candidate) -> int:
     return each.change.leaves_workers or 0

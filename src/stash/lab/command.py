@@ -19,8 +19,8 @@ from stash.core.errors import UserError
 from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.core.printable import printable_line
 from stash.core.units import format_bytes, format_seconds
-from stash.lab.testbed.bed import Started, Testbed, elsewhere, leftovers, sweep
-from stash.lab.testbed.doctor import examine
+from stash.lab.testbed.bed import Started, Testbed, list_elsewhere, list_leftovers, sweep
+from stash.lab.testbed.doctor import run_checks
 from stash.lab.testbed.topology import MAX_NODES
 from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
@@ -103,7 +103,7 @@ def run(options: TestbedOptions) -> None:
 @testbed_app.command()
 def doctor() -> None:
     """Check what this machine can emulate and what is missing."""
-    checks = examine()
+    checks = run_checks()
     rows = tuple(("yes" if check.ok else "no", check.name, check.detail) for check in checks)
     grid = Grid("", ("what", ""), rows, frozenset({0, 1, 2}), prose=True)
     print_page(Page("What this machine can emulate", grids=(grid,)))
@@ -118,12 +118,12 @@ def clean() -> None:
     """Remove what ended testbeds left behind."""
     removed = sweep()
     print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
-    if others := elsewhere():
+    if others := list_elsewhere():
         print(
             f"left alone {', '.join(others)}: only in the container (PID namespace) that made them can be seen "
             "whether they are in use; run `stash lab testbed clean` there, or remove them with `ip netns del NAME`"
         )
-    left = leftovers()
+    left = list_leftovers()
     if left:
         raise UserError(f"could not remove {', '.join(left)}; run with sudo")
 
@@ -154,12 +154,12 @@ def model(options: TestbedModelOptions) -> None:
     `python -m stash.lab.testbed.train_emulated --model FILE` trains it.
     """
     from stash.catalog.layers import load
-    from stash.catalog.machines import VALUE_BYTES, peak, variants
+    from stash.catalog.machines import VALUE_BYTES, find_variants, peak_rates
     from stash.lab.testbed.emulation import dump
-    from stash.lab.testbed.generate import emulate
+    from stash.lab.testbed.generate import emulate_workload
 
-    rates = peak(variants(options.gpu, load()), options.dtype)
-    made = emulate(
+    rates = peak_rates(find_variants(options.gpu, load()), options.dtype)
+    made = emulate_workload(
         options.name,
         rates.flops_per_second,
         rates.memory_bytes_per_second,

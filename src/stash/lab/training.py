@@ -16,7 +16,7 @@ from stash.core.errors import StashError, UserError
 Batch = TypeVar("Batch")
 
 
-def endless(loader: DataLoader[Batch]) -> Iterator[Batch]:
+def repeat_epochs(loader: DataLoader[Batch]) -> Iterator[Batch]:
     """Batches of one epoch after the other, each reshuffled."""
     epoch = 0
     while True:

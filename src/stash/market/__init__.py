@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stash.core.on_first_use import on_first_use
+from stash.core.on_first_use import make_lazy_access
 
 __all__ = ["JobState", "MarketJob", "Policy", "PolicyDecision", "policy", "read_job", "read_market", "replay"]
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stash.market.market_table import read_market
     from stash.market.policies import policy
 
-__getattr__, __dir__ = on_first_use(
+__getattr__, __dir__ = make_lazy_access(
     __name__,
     {
         "PolicyDecision": "stash.market.job_market",

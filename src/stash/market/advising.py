@@ -13,7 +13,7 @@ import numpy as np
 
 from stash.api import AUTOSTOP, CLOUDS, Catalog, plain_name, sky_resources, sky_task_yaml, task_body, task_name
 from stash.core.errors import UserError
-from stash.core.formatting import dollars, span
+from stash.core.formatting import format_dollars, format_span
 from stash.core.records.profile import Profile
 from stash.market.job_market import JobMarket, JobState
 from stash.market.market_trace import HOUR, MarketTrace
@@ -115,12 +115,12 @@ def _outlook(state: JobState, to: int) -> _Outlook:
 
 
 def _late(state: JobState, options: Mapping[int, _Outlook], best: int, deadline: float, is_in_time: bool) -> str:
-    done = f"done in {span(options[best].seconds)}"
+    done = f"done in {format_span(options[best].seconds)}"
     if not is_in_time:
-        return f"Nothing is done within {span(deadline)}: this is the soonest, {done}."
+        return f"Nothing is done within {format_span(deadline)}: this is the soonest, {done}."
     if state.held is None:
         return f"It is {done}."
-    return f"It is {done}; {state.market.offers[state.held].name} takes {span(options[state.held].seconds)}."
+    return f"It is {done}; {state.market.offers[state.held].name} takes {format_span(options[state.held].seconds)}."
 
 
 def _sentence(
@@ -130,14 +130,15 @@ def _sentence(
     if held is None:
         seconds, price = options[best].seconds, float(state.prices[best])
         return (
-            f"Rent {market.offers[best].name} at ${price:.4g}/h: the whole job takes {span(seconds)}, its start "
-            f"included, and costs about {dollars(options[best].dollars)} there at today's price."
+            f"Rent {market.offers[best].name} at ${price:.4g}/h: the whole job takes {format_span(seconds)}, its "
+            f"start "
+            f"included, and costs about {format_dollars(options[best].dollars)} there at today's price."
         )
     here = market.offers[held].name
     if other is None or saves is None or costs is None:
         return f"Stay on {here}: nothing else can be rented now."
-    gain = f"saves {dollars(saves)}" if saves >= 0 else f"costs {dollars(-saves)} more"
-    moving = f"{gain} over what is left, the move's {dollars(costs)} paid"
+    gain = f"saves {format_dollars(saves)}" if saves >= 0 else f"costs {format_dollars(-saves)} more"
+    moving = f"{gain} over what is left, the move's {format_dollars(costs)} paid"
     there = market.offers[other].name
     return f"Move to {there}: that {moving}." if best != held else f"Stay on {here}: moving to {there} {moving}."
 

@@ -12,11 +12,11 @@ import numpy as np
 from stash.api import Tariff, tariffs
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.formatting import span
-from stash.core.units import counted
+from stash.core.formatting import format_span
+from stash.core.units import format_count
 from stash.market.job_market import JobMarket, Policy, job_market
 from stash.market.jobs import MarketJob
-from stash.market.market_trace import DAY, HOUR, MarketTrace, day
+from stash.market.market_trace import DAY, HOUR, MarketTrace, iso_day
 from stash.market.policies import DEFAULT, policy
 from stash.market.replaying import ReplayedRun, UncoveredError, check_parts, play
 
@@ -73,7 +73,7 @@ def replay(
     market = job_market(job, trace, tariffs() if fees is None else fees, excluded)
     rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
     _check_policies(rules, deadline)
-    moments, left_out = _covered(market, starts, deadline)
+    moments, left_out = _covered_starts(market, starts, deadline)
     rows: list[tuple[float, list[ReplayedRun]]] = []
     for start in moments:
         try:
@@ -85,7 +85,7 @@ def replay(
             check_parts(run)
         rows.append((start, runs))
     if not rows:
-        raise UserError(_nothing(market, left_out))
+        raise UserError(_no_start_text(market, left_out))
     kept, played = zip(*rows, strict=True)
     by_policy = {rule.name: runs for rule, runs in zip(rules, zip(*played, strict=True), strict=True)}
     return Backtest(market, rules, by_policy, kept, left_out, deadline)
@@ -113,7 +113,7 @@ def _moments(market: JobMarket, starts: str) -> list[float]:
     return [float(begin + number * every) for number in numbers]
 
 
-def _covered(
+def _covered_starts(
     market: JobMarket, starts: str | Sequence[float], deadline: float | None
 ) -> tuple[list[float], Counter[str]]:
     """Starts at which every cloud is watched, and from which the deadline is; why the others are left out."""
@@ -130,12 +130,12 @@ def _covered(
     return kept, left_out
 
 
-def _nothing(market: JobMarket, left_out: Mapping[str, int]) -> str:
+def _no_start_text(market: JobMarket, left_out: Mapping[str, int]) -> str:
     trace = market.trace
-    fastest = span(market.start_seconds(False) + market.job.samples / float(market.rates.max()))
-    reasons = [f"{counted(count, 'start')}: {reason}" for reason, count in left_out.items()]
+    fastest = format_span(market.start_seconds(False) + market.job.samples / float(market.rates.max()))
+    reasons = [f"{format_count(count, 'start')}: {reason}" for reason, count in left_out.items()]
     return (
-        f"nothing can be replayed in the {span(trace.end - trace.begin)} from {day(trace.begin)} on "
+        f"nothing can be replayed in the {format_span(trace.end - trace.begin)} from {iso_day(trace.begin)} on "
         f"({'; '.join(reasons) or 'no start was given'}); the job takes {fastest} on the fastest offer. Give a "
         "longer record, a nearer deadline or fewer clouds (--cloud)"
     )

@@ -24,11 +24,11 @@ from stash.api import (
     training_work,
 )
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_note, print_written, printable_line
 from stash.core.records.profile import Profile
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.market import advising
 from stash.market.backtest import replay
 from stash.market.job_market import job_market
@@ -42,8 +42,8 @@ from stash.market.market_options import (
     ReplayOptions,
     ShowMarketOptions,
 )
-from stash.market.market_table import read_market, written
-from stash.market.market_trace import MarketTrace, merged
+from stash.market.market_table import market_bytes, read_market
+from stash.market.market_trace import MarketTrace, merge_traces
 from stash.market.page import (
     advice_document,
     advice_page,
@@ -65,7 +65,7 @@ def import_market(options: MarketImportOptions) -> None:
     """
     target = _target(options.output, options.kind)
     found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
-    write_output(target, written(found.trace, target))
+    write_output(target, market_bytes(found.trace, target))
     shown = market_document if options.json else market_page
     print_answer(shown(found.trace, target.name))
     for note in found.notes:
@@ -89,10 +89,12 @@ def record(options: RecordOptions) -> None:
     target = _target(options.market, "prices")
     look, old = current_prices(load_catalog(None), datetime.now(timezone.utc), LATELY_DAYS)
     before = [read_market(target)] if target.exists() else []
-    write_output(target, written(merged([*before, look]), target))  # the last look holds for its ``max_gap`` at most
-    print(printable_line(f"{counted(len(look.offers), 'offer')} added to {target}."))
+    write_output(
+        target, market_bytes(merge_traces([*before, look]), target)
+    )  # the last look holds for its ``max_gap`` at most
+    print(printable_line(f"{format_count(len(look.offers), 'offer')} added to {target}."))
     if old:
-        print_note(f"Left out: {counted(len(old), 'older price')}; `stash catalog refresh` gets today's.", False)
+        print_note(f"Left out: {format_count(len(old), 'older price')}; `stash catalog refresh` gets today's.", False)
 
 
 def show(options: ShowMarketOptions) -> None:
@@ -107,7 +109,7 @@ def show(options: ShowMarketOptions) -> None:
 
 def _markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
     """The files as one market, and what it is called; raises UserError."""
-    found, source = merged([read_market(path) for path in paths]), ", ".join(path.name for path in paths)
+    found, source = merge_traces([read_market(path) for path in paths]), ", ".join(path.name for path in paths)
     refuse_absurd(found, load_catalog(None), source)
     return found, source
 
@@ -135,8 +137,8 @@ def _job(
     """(the market of the clouds that were asked for, the job, why an instance has no rate, its profile)."""
     chosen = [number for number, each in enumerate(whole.offers) if not options.cloud or each.cloud in options.cloud]
     if not chosen:
-        raise UserError(f"--cloud leaves no offer; the market has {listed(_clouds(whole))}")
-    trace, profile = whole.of(chosen), None
+        raise UserError(f"--cloud leaves no offer; the market has {join_names(_clouds(whole))}")
+    trace, profile = whole.select_offers(chosen), None
     missing: Mapping[str, str] = {}
     if options.job.suffix in (".yaml", ".yml"):
         job = read_job(options.job)
@@ -145,11 +147,11 @@ def _job(
         catalog = load_catalog(options.instances)
         base = forecast_base(profile, attribute(profile, str(options.job)), catalog=lambda: catalog)
         asked = PlanOptions(epochs=options.epochs, samples=options.samples, dataset=options.dataset)
-        samples = training_work(asked, TrainedJob.of_profile(base)).samples
+        samples = training_work(asked, TrainedJob.read_base(base)).samples
         job, missing = job_of_profile(base, samples, trace.offers, catalog)
     given = {"data": options.data_size, "data_in": options.data_in, "checkpoint_every": options.checkpoint_every}
     job = job.model_copy(update={name: value for name, value in given.items() if value is not None})
-    return trace, _located(job, whole), missing, profile
+    return trace, _locate_data(job, whole), missing, profile
 
 
 def _profiled_on(profile: Profile | None, trace: MarketTrace) -> str | None:
@@ -163,7 +165,7 @@ def _clouds(trace: MarketTrace) -> list[str]:
     return sorted({each.cloud for each in trace.offers})
 
 
-def _located(job: MarketJob, whole: MarketTrace) -> MarketJob:
+def _locate_data(job: MarketJob, whole: MarketTrace) -> MarketJob:
     """The job with its data in ``cloud/region``, or in a cloud; raises UserError for what is neither."""
     if job.data_in is None:
         return job
@@ -175,7 +177,7 @@ def _located(job: MarketJob, whole: MarketTrace) -> MarketJob:
     if place.partition("/")[0] not in clouds:
         raise UserError(
             f"--data-in {job.data_in}: no offer is of that region or cloud; name another region with its cloud, like "
-            f"aws/eu-west-1, of {listed(clouds, len(clouds))}"
+            f"aws/eu-west-1, of {join_names(clouds, len(clouds))}"
         )
     return job.model_copy(update={"data_in": place})
 
@@ -192,7 +194,7 @@ def advise(options: MoveOptions) -> None:
     now, catalog = datetime.now(timezone.utc), load_catalog(options.instances)
     target = None if options.output is None else output_file(options.output, "move", ".sky.yaml")
     today, old = current_prices(catalog, now)
-    whole = merged([*([_markets(options.markets)[0]] if options.markets else []), today])
+    whole = merge_traces([*([_markets(options.markets)[0]] if options.markets else []), today])
     trace, job, missing, profile = _job(options, whole)
     market = job_market(job, trace, tariffs(), missing)
     notes = ["the catalog says prices, not whether machines are to be had"]
@@ -200,12 +202,12 @@ def advise(options: MoveOptions) -> None:
     outdated = len(old.intersection(market.offers))
     gone = {each for each in old if each.kind == "spot"} - set(market.offers)
     if gone:
-        price = counted(len(gone), "price")
+        price = format_count(len(gone), "price")
         notes.append(
             f"left out: {price} on spot of more than {RECENT_DAYS} days, or undated; `stash catalog refresh`"
         )
     if outdated:
-        price = counted(outdated, "price")
+        price = format_count(outdated, "price")
         notes.append(f"{price} may be {OLD_PRICE_DAYS} days old and more; `stash catalog refresh` renews them")
     found = advising.advise(market, held, now.timestamp(), options.deadline, warnings=notes)
     if found.to is not None:

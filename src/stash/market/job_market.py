@@ -16,7 +16,7 @@ import numpy as np
 
 from stash.api import Array, Tariff
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.market.fees import move_dollars
 from stash.market.jobs import InstanceRate, MarketJob
 from stash.market.market_trace import HOUR, Bools, Integers, MarketOffer, MarketTrace
@@ -57,7 +57,7 @@ class JobMarket:
         """
         return np.asarray(~(self.trace.available < self.job.machines) & ~np.isnan(self.trace.price))
 
-    def gone(self, offer: int, now: float) -> float:
+    def offer_end(self, offer: int, now: float) -> float:
         """When an offer that is there ``now`` is no longer."""
         piece = int(self.trace.find(offer, now))
         return float(self.trace.at[piece + int(self.there[piece : self.trace.first[offer + 1]].argmin())])
@@ -87,13 +87,13 @@ def job_market(
 ) -> JobMarket:
     """The watched part of ``trace`` on which the job's speed is known; raises UserError if there is none."""
     rated = [job.rate(each) is not None for each in trace.offers]
-    known = np.flatnonzero(rated & np.logical_or.reduceat(trace.watched, trace.first[:-1]))
+    known = np.flatnonzero(rated & np.logical_or.reduceat(trace.is_watched, trace.first[:-1]))
     why = "the job has no rate for it"
     missing = {f"{each.cloud}/{each.instance}": why for each in trace.offers if job.rate(each) is None}
     if not len(known):
-        names = listed(sorted(missing)) or "a record with prices"
+        names = join_names(sorted(missing)) or "a record with prices"
         raise UserError(f"{job.name} has no rate for any instance that was watched; add {names}")
-    return JobMarket(job, trace.of(known), fees, {**missing, **(excluded or {})})
+    return JobMarket(job, trace.select_offers(known), fees, {**missing, **(excluded or {})})
 
 
 class PolicyDecision(NamedTuple):

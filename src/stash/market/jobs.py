@@ -120,7 +120,7 @@ def job_of_profile(
 
 def _forecast(base: Base, key: str, catalog: Catalog) -> InstanceRate:
     """All GPUs of one machine; raises StashError."""
-    drawn = stall_draws(base, Alteration().changed(nodes=1, instance=key))
+    drawn = stall_draws(base, Alteration().replace_facts(nodes=1, instance=key))
     missing = missing_stalls(base, drawn)
     if missing:
         raise UserError(missing[0].why)

@@ -78,7 +78,9 @@ def lease_of(market: JobMarket, offer: int, now: float, saved: float) -> Lease:
     needed = (job.samples - saved) / rate
     ready = now + market.start_seconds(saved > 0)
     stretch = min(job.interval, needed)
-    return Lease(offer, now, now + job.boot, ready, rate, needed, stretch, job.save_seconds, market.gone(offer, now))
+    return Lease(
+        offer, now, now + job.boot, ready, rate, needed, stretch, job.save_seconds, market.offer_end(offer, now)
+    )
 
 
 @dataclass(frozen=True)

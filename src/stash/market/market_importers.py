@@ -18,14 +18,14 @@ from stash.core.files import parse_json
 from stash.core.records.base import Count, Number, PlainName, Record, first_mistake
 from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
-from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merged, trace_of
+from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merge_traces, trace_of
 
 _DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/how-to/market.md)'
 CONFIRM_SECONDS = 12 * HOUR
 """What was watched all the time is said again so often."""
 
 
-class Imported(NamedTuple):
+class ImportedTrace(NamedTuple):
     """A trace, and what was left out of it."""
 
     trace: MarketTrace
@@ -86,7 +86,7 @@ class _Ticks(Record):
 
 def import_skypilot(
     paths: Iterable[Path], prices: Mapping[str, float] | None = None, on_demand: Mapping[str, float] | None = None
-) -> Imported:
+) -> ImportedTrace:
     """Traces by path; raises UserError.
 
     A tick is how many instances could be had, as the repository's README says. ``prices`` are dollars an hour of what
@@ -94,7 +94,7 @@ def import_skypilot(
     """
     traces, notes = [], set()
     for file, ticks in _read_files(paths):
-        offer, start = _named(file)
+        offer, start = _parse_file_name(file)
         start = ticks.metadata.start or start
         if start is None:
             notes.add(f"{file.name} has no date: it begins at {_START}")
@@ -118,10 +118,10 @@ def import_skypilot(
             rows += [(1, at, fixed, math.nan) for _, at, *_ in rows]
         rows += [(number, begin + count * gap, math.nan, math.nan) for number in range(len(offers))]
         traces.append(trace_of(offers, rows, MAX_GAP, ["skypilot-org/spot-traces"]))
-    return Imported(merged(traces), sorted(notes))
+    return ImportedTrace(merge_traces(traces), sorted(notes))
 
 
-def _named(file: Path) -> tuple[MarketOffer, str | None]:
+def _parse_file_name(file: Path) -> tuple[MarketOffer, str | None]:
     """Offer and beginning by the names of file and folders; raises UserError."""
     zone, _, kind = file.stem.partition("_")
     if not kind or not zone:
@@ -151,7 +151,10 @@ def refuse_absurd(trace: MarketTrace, catalog: Catalog, source: str) -> None:
         key = (offer.instance.cloud, offer.instance.name)
         known[key] = max(known.get(key, 0.0), offer.dollars_per_hour)
     for number, each in enumerate(trace.offers):
-        fixed, highest = known.get((each.cloud, each.instance)), np.nan_to_num(trace.of([number]).price).max()
+        fixed, highest = (
+            known.get((each.cloud, each.instance)),
+            np.nan_to_num(trace.select_offers([number]).price).max(),
+        )
         if fixed and highest > _ABSURD * fixed:
             raise UserError(
                 f"{source}: usd_per_hour: {each.name} costs ${highest:g}/h, more than ten times its on-demand price "

@@ -14,7 +14,7 @@ from stash.ui.options import Options, argument, json_flag, option
 _JOB, _MAY, _GOAL = "The job", "What may be rented", "What is wanted"
 
 
-def _priced(text: str) -> tuple[str, float]:
+def _parse_price(text: str) -> tuple[str, float]:
     name, equals, price = text.partition("=")
     if not equals or not name.strip():
         raise UnitError("it is a type and dollars an hour, like p3.2xlarge=0.918")
@@ -31,10 +31,10 @@ class MarketImportOptions(Options):
         "FILE", "Write the market to this file: .market.csv or .market.csv.gz.", Path, "--output", "-o"
     )
     spot_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "Set an hour's price, for traces without prices; repeatable.", _priced, many=True
+        "TYPE=DOLLARS", "Set an hour's price, for traces without prices; repeatable.", _parse_price, many=True
     )
     on_demand_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "Add an on-demand offer in each region; repeatable.", _priced, many=True
+        "TYPE=DOLLARS", "Add an on-demand offer in each region; repeatable.", _parse_price, many=True
     )
     json: bool = json_flag()
 
@@ -84,7 +84,7 @@ class ReplayOptions(Options):
     )
 
     def check(self) -> None:
-        given = self.given("epochs", "samples", "dataset")
+        given = self.list_given("epochs", "samples", "dataset")
         if given and self.job.suffix in (".yaml", ".yml"):
             raise UserError(f"{self.job} states its own samples; leave out {given[0]}")
 

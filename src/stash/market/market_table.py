@@ -30,8 +30,8 @@ import numpy as np
 
 from stash.core.errors import UserError, one_line
 from stash.core.files import is_longer_unpacked, opened_regular
-from stash.core.printable import printable_line, shortened
-from stash.market.market_trace import HOUR, NEVER, MarketOffer, MarketTrace, stamp, trace_of
+from stash.core.printable import printable_line, shorten_text
+from stash.market.market_trace import HOUR, NEVER, MarketOffer, MarketTrace, iso_time, trace_of
 
 VERSION = "# stash market 1"
 COLUMNS = "at,cloud,region,zone,instance,kind,usd_per_hour,available"
@@ -74,17 +74,17 @@ def _read_trace(text: io.TextIOWrapper, file: Path) -> MarketTrace:
     while (head := text.readline(_MAX_LINE).strip()).startswith("#"):
         name, _, value = head.lstrip("# ").partition(":")
         if name.startswith("stash market ") and head != VERSION:
-            raise UserError(f"{file}:{line}: {shortened(head, 60)!r}: this Stash reads version 1")
+            raise UserError(f"{file}:{line}: {shorten_text(head, 60)!r}: this Stash reads version 1")
         if name == "source":
             sources.append(printable_line(value.strip(), 200))
         if name == "max_gap":
             max_gap = _number(value, 1e9) or 0.0
             if not max_gap >= 1:
-                why = f"{shortened(value.strip(), 40)!r} is no number of seconds from 1 on, like 129600"
+                why = f"{shorten_text(value.strip(), 40)!r} is no number of seconds from 1 on, like 129600"
                 raise UserError(f"{file}:{line}: max_gap: {why}")
         line += 1
     if head != COLUMNS:
-        why = f"{shortened(head, 100)!r} does not name the columns"
+        why = f"{shorten_text(head, 100)!r} does not name the columns"
         raise UserError(f"{file}:{line}: {why}; write {COLUMNS}. Prices are US dollars")
     numbers: dict[tuple[str, ...], int] = {}
     rows, last = array("d"), 0
@@ -94,7 +94,7 @@ def _read_trace(text: io.TextIOWrapper, file: Path) -> MarketTrace:
         try:
             key, moment, price, available = _read_row(cells)
             if moment < last:
-                raise ValueError(f"at: {cells[0]} is earlier than the line before ({stamp(last)}); sort by time")
+                raise ValueError(f"at: {cells[0]} is earlier than the line before ({iso_time(last)}); sort by time")
         except ValueError as error:
             raise UserError(f"{file}:{at_line}: {error}; {_DESCRIBED}") from None
         last = moment
@@ -114,15 +114,15 @@ def _read_row(cells: list[str]) -> tuple[tuple[str, ...], int, float, float]:
     if not cloud or not instance or not (region or zone):
         raise ValueError("it needs a cloud, a region or a zone, and an instance")
     if kind not in ("spot", "on-demand"):
-        raise ValueError(f"kind: {shortened(kind, 40)!r} is none; write spot or on-demand")
+        raise ValueError(f"kind: {shorten_text(kind, 40)!r} is none; write spot or on-demand")
     dollars = _number(price, _MAX_DOLLARS)
     if dollars is None:
         why = f"is no price of an hour from 0 to {_MAX_DOLLARS:,.0f} US dollars, like 1.1409"
-        raise ValueError(f"usd_per_hour: {shortened(price, 40)!r} {why}")
+        raise ValueError(f"usd_per_hour: {shorten_text(price, 40)!r} {why}")
     count = _number(available, _MAX_AVAILABLE)
     if count is None or count % 1 > 0:
         why = "is no number of machines; write 0, 1, 2 …, or nothing if nobody looked"
-        raise ValueError(f"available: {shortened(available, 40)!r} {why}")
+        raise ValueError(f"available: {shorten_text(available, 40)!r} {why}")
     return (cloud, region, zone, instance, kind), _moment(at), dollars, count
 
 
@@ -133,7 +133,7 @@ def _moment(text: str) -> int:
         when = datetime.fromisoformat(text.replace("Z", "+00:00").replace("z", "+00:00"))
         seconds = int(when.timestamp())
     except (ValueError, OverflowError):
-        raise ValueError(f"at: {shortened(text, 40)!r} is no time; write it like 2020-02-27T17:42:36Z") from None
+        raise ValueError(f"at: {shorten_text(text, 40)!r} is no time; write it like 2020-02-27T17:42:36Z") from None
     if when.tzinfo is None:
         raise ValueError(f"at: {text} has no zone; write {text}Z if it is UTC")
     if not 0 < seconds < NEVER:
@@ -152,7 +152,7 @@ def _number(text: str, most: float) -> float | None:
     return value if 0 <= value <= most else None
 
 
-def content(trace: MarketTrace) -> Iterator[str]:
+def market_lines(trace: MarketTrace) -> Iterator[str]:
     """The lines of a market file: a row for each piece, in order of time."""
     yield f"{VERSION}\n"
     yield from (f"# source: {source}\n" for source in trace.sources)
@@ -163,10 +163,10 @@ def content(trace: MarketTrace) -> Iterator[str]:
     for number, moment, price, available in rows:
         shown = "" if math.isnan(price) else f"{price:.10g}"
         count = "" if math.isnan(available) else f"{available:.0f}"
-        yield f"{stamp(moment)},{','.join(trace.offers[number])},{shown},{count}\n"
+        yield f"{iso_time(moment)},{','.join(trace.offers[number])},{shown},{count}\n"
 
 
-def written(trace: MarketTrace, path: Path) -> bytes:
+def market_bytes(trace: MarketTrace, path: Path) -> bytes:
     """The bytes of a file of that name, ``.csv`` or ``.csv.gz``."""
-    text = "".join(content(trace)).encode()
+    text = "".join(market_lines(trace)).encode()
     return gzip.compress(text, 6, mtime=0) if path.name.endswith(".gz") else text

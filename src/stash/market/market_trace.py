@@ -80,7 +80,7 @@ class MarketTrace:
         return ends
 
     @cached_property
-    def watched(self) -> Bools:
+    def is_watched(self) -> Bools:
         """Whether the price or the number of machines is known in each piece."""
         return np.asarray(~(np.isnan(self.price) & np.isnan(self.available)))
 
@@ -107,14 +107,14 @@ class MarketTrace:
     @cached_property
     def begin(self) -> int:
         """When anything was watched first."""
-        return int(self.at[self.watched].min())
+        return int(self.at[self.is_watched].min())
 
     @cached_property
     def end(self) -> int:
         """When everything ceased to be watched."""
-        return int(self.ends[self.watched].max())
+        return int(self.ends[self.is_watched].max())
 
-    def of(self, chosen: Sequence[int] | Integers) -> MarketTrace:
+    def select_offers(self, chosen: Sequence[int] | Integers) -> MarketTrace:
         """The same with these offers only, one at least."""
         parts = [np.arange(self.first[number], self.first[number + 1]) for number in chosen]
         rows, first = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
@@ -154,7 +154,7 @@ def trace_of(
     )
 
 
-def merged(traces: Sequence[MarketTrace]) -> MarketTrace:
+def merge_traces(traces: Sequence[MarketTrace]) -> MarketTrace:
     """All of them as one: where several watched an offer, the last one's word is kept.
 
     Prices and counts are filled in from each other's traces: one may have only prices, the other only counts.
@@ -162,7 +162,7 @@ def merged(traces: Sequence[MarketTrace]) -> MarketTrace:
     offers = sorted({each for trace in traces for each in trace.offers})
     ats, prices, counts = [], [], []
     for offer in offers:
-        parts = [trace.of([trace.offers.index(offer)]) for trace in traces if offer in trace.offers]
+        parts = [trace.select_offers([trace.offers.index(offer)]) for trace in traces if offer in trace.offers]
         moments = np.unique(np.concatenate([part.at for part in parts]))
         values = np.full((2, len(moments)), np.nan)
         for part in parts:
@@ -178,11 +178,11 @@ def merged(traces: Sequence[MarketTrace]) -> MarketTrace:
     return MarketTrace(tuple(offers), first, at, price, available, max_gap, tuple(sources))
 
 
-def stamp(seconds: float) -> str:
+def iso_time(seconds: float) -> str:
     """``2020-02-27T17:42:36Z``."""
     return datetime.fromtimestamp(int(seconds), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def day(seconds: float) -> str:
+def iso_day(seconds: float) -> str:
     """``2020-02-27``."""
-    return stamp(seconds)[:10]
+    return iso_time(seconds)[:10]

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from stash.core.formatting import dollars, listed, span
-from stash.core.units import counted
+from stash.core.formatting import format_dollars, format_span, join_names
+from stash.core.units import format_count
 from stash.market.advising import MarketAdvice
 from stash.market.backtest import Backtest
 from stash.market.fees import not_counted
 from stash.market.jobs import BOOT, EVERY, FETCH
 from stash.market.leases import PARTS
-from stash.market.market_trace import MarketTrace, day, stamp
+from stash.market.market_trace import MarketTrace, iso_day, iso_time
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Page
 
@@ -32,7 +32,7 @@ def market_page(trace: MarketTrace, source: str) -> Page:
     rows = tuple(
         (
             offer.name,
-            span(each["covered_seconds"]),
+            format_span(each["covered_seconds"]),
             *("unknown" if each[name] is None else f"{each[name]:.4g}" for name in ("lowest", "mean", "highest")),
             "not watched"
             if each["available"] is None
@@ -44,15 +44,17 @@ def market_page(trace: MarketTrace, source: str) -> Page:
     more = len(trace.offers) - len(rows)
     below = f"{more} more; --json has all" if more else ""
     grid = Grid("Offers", head, rows, frozenset({0}), first="offer", ranks=(0, 1, 3, 2, 4, 5), below=below)
-    clouds = listed(sorted({each.cloud for each in trace.offers}))
-    whole = f"{counted(len(trace.offers), 'offer')} of {clouds} from {day(trace.begin)} to {day(trace.end)}."
+    clouds = join_names(sorted({each.cloud for each in trace.offers}))
+    whole = (
+        f"{format_count(len(trace.offers), 'offer')} of {clouds} from {iso_day(trace.begin)} to {iso_day(trace.end)}."
+    )
     return Page(title="A market", source=source, subtitle=trace.sources[:3], verdict=(whole,), grids=(grid,))
 
 
 def _offer_facts(trace: MarketTrace, number: int) -> dict[str, Any]:
-    only = trace.of([number])
+    only = trace.select_offers([number])
     price, available, lasts = only.price, only.available, np.minimum(only.ends, trace.end) - only.at
-    known, seen, whole = ~np.isnan(price), ~np.isnan(available), float(lasts[only.watched].sum())
+    known, seen, whole = ~np.isnan(price), ~np.isnan(available), float(lasts[only.is_watched].sum())
     covered, looked = float(lasts[known].sum()), float(lasts[seen].sum())
     return {
         **only.offers[0]._asdict(),
@@ -70,8 +72,8 @@ def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "market": source,
-        "begin": stamp(trace.begin),
-        "end": stamp(trace.end),
+        "begin": iso_time(trace.begin),
+        "end": iso_time(trace.end),
         "max_gap_seconds": trace.max_gap,
         "sources": list(trace.sources),
         "offers": [_offer_facts(trace, number) for number in range(len(trace.offers))],
@@ -84,11 +86,13 @@ def market_document(trace: MarketTrace, source: str) -> dict[str, Any]:
 def backtest_page(found: Backtest, source: str) -> Page:
     """A line for each policy."""
     first, last = found.starts[0], found.starts[-1]
-    late = "" if found.deadline is None else f", each to be done in {span(found.deadline)}"
+    late = "" if found.deadline is None else f", each to be done in {format_span(found.deadline)}"
     return Page(
         title=f"{found.market.job.name} on {source}",
-        source=f"{counted(len(found.starts), 'start')}, {day(first)} to {day(last)}{late}",
-        subtitle=tuple(f"{counted(count, 'start')} left out: {why}" for why, count in sorted(found.left_out.items())),
+        source=f"{format_count(len(found.starts), 'start')}, {iso_day(first)} to {iso_day(last)}{late}",
+        subtitle=tuple(
+            f"{format_count(count, 'start')} left out: {why}" for why, count in sorted(found.left_out.items())
+        ),
         verdict=(_verdict(found),),
         grids=(_policies(found), _parts(found)),
         warnings=tuple(_warnings(found)),
@@ -100,9 +104,9 @@ def _verdict(found: Backtest) -> str:
     best = min(in_time or found.runs, key=found.mean)
     among = " of those that are never late" if 0 < len(in_time) < len(found.runs) else ""
     least, base = found.mean(best), found.mean(found.reference)
-    sentence = f"{best} costs least{among} in the mean, {dollars(least)}"
+    sentence = f"{best} costs least{among} in the mean, {format_dollars(least)}"
     if best != found.reference:
-        sentence += f" ({_against(found, least)} against {found.reference}, {dollars(base)})"
+        sentence += f" ({_against(found, least)} against {found.reference}, {format_dollars(base)})"
     return f"{sentence}."
 
 
@@ -130,15 +134,15 @@ def _against(found: Backtest, mean: float) -> str:
 def _range(values: Sequence[float]) -> str:
     low, high = np.percentile(values, [5, 95])
     decimals = 2 if high < 100 else 0
-    return f"{dollars(float(np.mean(values)))} ({low:,.{decimals}f}-{high:,.{decimals}f})"
+    return f"{format_dollars(float(np.mean(values)))} ({low:,.{decimals}f}-{high:,.{decimals}f})"
 
 
 def _warnings(found: Backtest) -> Iterator[str]:
     market, trace = found.market, found.market.trace
     if market.excluded:
         names = sorted(market.excluded)
-        yield f"Without a rate, and so left out: {listed(names, 8)} ({market.excluded[names[0]]})"
-    lasts = np.where(trace.watched, trace.ends - trace.at, 0.0)
+        yield f"Without a rate, and so left out: {join_names(names, 8)} ({market.excluded[names[0]]})"
+    lasts = np.where(trace.is_watched, trace.ends - trace.at, 0.0)
     watched = float(lasts[~np.isnan(trace.available)].sum() / lasts.sum())
     if watched < 0.999:
         yield f"Whether machines could be had was watched for {watched:.1%} of the time; else they are taken as there"
@@ -147,9 +151,9 @@ def _warnings(found: Backtest) -> Iterator[str]:
         yield f"Assumed: {', '.join(f'{name} of {_ASSUMED[name]}' for name in assumed)}; a job.yaml can state them"
     uncharged = not_counted(market.fees, {each.cloud for each in market.offers})
     if uncharged:
-        yield f"Not counted, since no source says it: {listed(uncharged)}"
+        yield f"Not counted, since no source says it: {join_names(uncharged)}"
     if len(found.starts) < 10:
-        yield f"{counted(len(found.starts), 'start')}: one stretch of time, and how another one goes is unknown"
+        yield f"{format_count(len(found.starts), 'start')}: one stretch of time, and how another one goes is unknown"
 
 
 def _parts(found: Backtest) -> Grid:
@@ -175,7 +179,7 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
         "policies": {
             name: [
                 {
-                    "start": stamp(run.start),
+                    "start": iso_time(run.start),
                     "dollars": run.dollars,
                     "finish_seconds": run.seconds,
                     "late": run.late,
@@ -186,7 +190,7 @@ def backtest_document(found: Backtest, source: str) -> dict[str, Any]:
                         {
                             "offer": market.offers[lease.offer].name,
                             "cloud": market.offers[lease.offer].cloud,
-                            "granted": stamp(lease.granted),
+                            "granted": iso_time(lease.granted),
                             "seconds": lease.ended - lease.granted,
                             "dollars": lease.dollars,
                             "end": lease.end,
@@ -222,7 +226,7 @@ def advice_page(advice: MarketAdvice) -> Page:
     grid = Grid("Offers now, the cheapest for a sample first", head, rows, frozenset({0}), first="offer")
     return Page(
         title=f"{market.job.name}: {advice.word}",
-        source=f"Prices of {stamp(state.now)}",
+        source=f"Prices of {iso_time(state.now)}",
         verdict=(advice.sentence,),
         grids=(grid,),
         warnings=advice.warnings,
@@ -235,7 +239,7 @@ def advice_document(advice: MarketAdvice) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "answer": advice.word,
-        "at": stamp(advice.state.now),
+        "at": iso_time(advice.state.now),
         "to": None if advice.to is None else advice.state.market.offers[advice.to].name,
         "saves_dollars": advice.saves,
         "move_costs_dollars": advice.costs,

@@ -15,8 +15,8 @@ import numpy as np
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.formatting import listed
-from stash.core.units import nearest
+from stash.core.formatting import join_names
+from stash.core.units import find_nearest
 from stash.market.job_market import JobMarket, JobState, Policy, PolicyDecision
 from stash.market.market_trace import DAY, HOUR, Integers
 
@@ -129,8 +129,8 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
     if base == "look-ahead":
         horizon = _seconds(name, option or "24h")
         return Policy(f"look-ahead:{horizon / HOUR:g}h", partial(look_ahead, horizon=horizon))
-    alike = nearest(base, NAMES, 2)
-    hint = f"did you mean {listed(alike)}?" if alike else f"there are {listed(NAMES, len(NAMES))}"
+    alike = find_nearest(base, NAMES, 2)
+    hint = f"did you mean {join_names(alike)}?" if alike else f"there are {join_names(NAMES, len(NAMES))}"
     raise UserError(f"--policy {name}: there is no such policy; {hint}")
 
 
@@ -149,7 +149,7 @@ def _policy_at_home(base: str, instance: str, market: JobMarket) -> Policy:
         names = sorted({each.instance for each in market.offers})
         raise UserError(
             f"--policy {base}:{instance}: no offer on which the job's speed is known; there are "
-            f"{listed(nearest(instance, names) or names[:4])}"
+            f"{join_names(find_nearest(instance, names) or names[:4])}"
         )
     numbers = np.flatnonzero(
         [

@@ -15,7 +15,7 @@ from stash.core.errors import StashError, UserError
 from stash.market.fees import move_dollars
 from stash.market.job_market import CloudRegion, JobMarket, JobState, Policy
 from stash.market.leases import End, Lease, LeaseBill, LeaseProgress, bill_of, lease_of
-from stash.market.market_trace import stamp
+from stash.market.market_trace import iso_time
 
 _MAX_LEASES = 10_000
 _SAME = 1e-3
@@ -149,7 +149,7 @@ def play(market: JobMarket, policy: Policy, start: float, deadline: float | None
         decision = policy.decide(state)
         memory, held = decision.memory, state.held
         if decision.hold not in (None, held) and not state.there[decision.hold]:
-            name = f"{market.offers[decision.hold].name} at {stamp(run.now)}"
+            name = f"{market.offers[decision.hold].name} at {iso_time(run.now)}"
             raise UserError(f"policy {policy.name} rents {name}, which could not be rented then")
         before = len(run.bills)
         run = _hold(run, decision.hold)
@@ -157,11 +157,11 @@ def play(market: JobMarket, policy: Policy, start: float, deadline: float | None
             change = run.state(start, limit, None).next_change if decision.changes else math.inf
             run = _advance(run, min(max(decision.until, run.now + 1.0), change))
         if run.is_done:
-            return _played(run, policy.name, start, limit)
+            return _finish_run(run, policy.name, start, limit)
     raise UserError(f"policy {policy.name} moves in circles: {_MAX_LEASES:,} leases, and the job is not done")
 
 
-def _played(run: _Run, name: str, start: float, limit: float | None) -> ReplayedRun:
+def _finish_run(run: _Run, name: str, start: float, limit: float | None) -> ReplayedRun:
     if run.uncovered and (limit is None or run.now < limit):
         raise UncoveredError(run.uncovered)
     if run.lease is not None:
@@ -180,6 +180,6 @@ def check_parts(played: ReplayedRun) -> None:
     total = sum(played.parts.values())
     if abs(total - played.dollars) > 1e-6 * max(1.0, abs(played.dollars)):
         raise StashError(
-            f"the parts of {played.policy}'s bill from {stamp(played.start)} add up to ${total:.6f}, not "
+            f"the parts of {played.policy}'s bill from {iso_time(played.start)} add up to ${total:.6f}, not "
             f"${played.dollars:.6f}; please report this"
         )

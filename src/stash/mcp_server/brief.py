@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from stash.core.errors import UserError
-from stash.core.units import counted
+from stash.core.units import format_count
 
 MAX_BYTES = 4096
 """Of a tool's answer."""
@@ -139,9 +139,9 @@ class Handles:
         self._documents[handle] = document
         for old in list(self._documents)[:-_KEPT]:
             del self._documents[old]
-        chosen = {**about, **picked(document, keys), "more": handle}
+        chosen = {**about, **pick_keys(document, keys), "more": handle}
         for items, length in _CUTS:
-            if fits(text := _json(cut(chosen, items, length))):
+            if is_within_limit(text := _json(shorten_value(chosen, items, length))):
                 return text
         return _json({"keys": [name[:20] for name in document][:50], "more": handle})  # too many to say more of any
 
@@ -159,32 +159,32 @@ class Handles:
         for length in (3400, 1600, 500):  # letters of several bytes, and escapes
             end = offset + length
             answer = _json({"text": text[offset:end], "next_offset": end if end < len(text) else None})
-            if fits(answer):
+            if is_within_limit(answer):
                 break
         return answer
 
 
-def fits(text: str) -> bool:
+def is_within_limit(text: str) -> bool:
     return len(text.encode()) <= MAX_BYTES
 
 
-def picked(value: Any, keys: Keys | tuple[str, ...] | None) -> Any:
+def pick_keys(value: Any, keys: Keys | tuple[str, ...] | None) -> Any:
     """Only these keys of a mapping, or of each mapping of a list; those that it has."""
     if keys is None or value is None:
         return value
     if isinstance(value, list):
-        return [picked(each, keys) for each in value]
+        return [pick_keys(each, keys) for each in value]
     inner = keys if isinstance(keys, Mapping) else dict.fromkeys(keys)
-    return {name: picked(value[name], below) for name, below in inner.items() if name in value}
+    return {name: pick_keys(value[name], below) for name, below in inner.items() if name in value}
 
 
-def cut(value: Any, items: int, length: int) -> Any:
+def shorten_value(value: Any, items: int, length: int) -> Any:
     """The same with lists and texts no longer than this, which say what is missing; numbers to five digits."""
     if isinstance(value, dict):
-        return {name: cut(each, items, length) for name, each in value.items()}
+        return {name: shorten_value(each, items, length) for name, each in value.items()}
     if isinstance(value, list):
         more = [f"… {len(value) - items} more"] if len(value) > items else []
-        return [*(cut(each, items, length) for each in value[:items]), *more]
+        return [*(shorten_value(each, items, length) for each in value[:items]), *more]
     if isinstance(value, str):
         return value if len(value) <= length else f"{value[:length]} …"
     return float(f"{value:.{_DIGITS}g}") if isinstance(value, float) else value
@@ -198,7 +198,7 @@ def _inside(value: Any, part: str, path: str) -> Any:
     there = (
         ", ".join(value)
         if isinstance(value, dict)
-        else counted(len(value), "item")
+        else format_count(len(value), "item")
         if isinstance(value, list)
         else ""
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from stash.core.errors import StashError, UserError, error_document, one_line
 from stash.core.imports import require_package
-from stash.core.printable import shortened
+from stash.core.printable import shorten_text
 from stash.core.records.base import first_mistake
 from stash.core.version import __version__
 
@@ -90,7 +90,7 @@ def named_arguments(
     from stash.mcp_server.tools import near_names, plain_name
 
     if tool not in known:
-        raise UserError(f"there is no tool {shortened(tool, 100)}; {near_names(tool, known)}")
+        raise UserError(f"there is no tool {shorten_text(tool, 100)}; {near_names(tool, known)}")
     parameters = known[tool]
     nested = next((name for name, schema in parameters.items() if "properties" in schema), None)
     inside = {} if nested is None else parameters[nested]["properties"]
@@ -102,7 +102,7 @@ def named_arguments(
             named[nested] = {**named.get(nested, arguments.get(nested, {})), name: value}
         else:
             why = near_names(name, [*parameters, *inside])
-            raise UserError(f"{tool} has no argument {shortened(name, 100)}; {why}")
+            raise UserError(f"{tool} has no argument {shorten_text(name, 100)}; {why}")
     return named
 
 
@@ -117,5 +117,5 @@ def _refusal(error: Exception, kinds: Any) -> Any:
         code, text = UserError.code, first_mistake(cause)
     else:
         code, text = StashError.code, f"Stash failed: {one_line(cause or error)}"
-    document = json.dumps(error_document(code, shortened(text, 3000)), ensure_ascii=False)
+    document = json.dumps(error_document(code, shorten_text(text, 3000)), ensure_ascii=False)
     return kinds.CallToolResult(is_error=True, content=[kinds.TextContent(type="text", text=document)])

@@ -28,13 +28,13 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from stash.cli.main import app
 from stash.core import parsers
-from stash.core.artefact import content_of
+from stash.core.artefact import read_content
 from stash.core.documents import FIX
 from stash.core.errors import JobError, StashError, UserError
 from stash.core.output_files import output_file
-from stash.core.printable import last_of, shortened
+from stash.core.printable import last_of, shorten_text
 from stash.core.records.base import SUFFIX
-from stash.core.units import nearest
+from stash.core.units import find_nearest
 from stash.mcp_server.brief import COMPARISON, DECISIONS, LISTING, PLAN, WHATIF, Handles, keys_of
 from stash.monitor.records import SUFFIX as WATCH_SUFFIX
 from stash.plan.plan_options import PlanOptions
@@ -83,7 +83,7 @@ def schema_of(options: Mapping[str, Option]) -> dict[str, Any]:
     return {"type": "object", "properties": described, "additionalProperties": False}
 
 
-def _as_words(given: Any) -> Any:
+def _split_command(given: Any) -> Any:
     """A command that is one text, word by word as a shell has it."""
     try:
         return shlex.split(given) if isinstance(given, str) else given
@@ -91,12 +91,12 @@ def _as_words(given: Any) -> Any:
         raise ValueError(f"cannot be read as a command: {error}") from None
 
 
-def _as_list(given: Any) -> Any:
+def _make_list(given: Any) -> Any:
     """One text where several may be given."""
     return [given] if isinstance(given, str) else given
 
 
-def _as_seconds(given: Any) -> Any:
+def _parse_seconds(given: Any) -> Any:
     """A time as the command line takes it."""
     try:
         return parsers.duration(given) if isinstance(given, str) else given
@@ -113,16 +113,16 @@ TrainingWords = Annotated[
         description="What trains, word by word: ['train.py', '--lr', '0.1'], ['-m', 'my.training'], or "
         "another launcher's words."
     ),
-    BeforeValidator(_as_words),
+    BeforeValidator(_split_command),
 ]
 TimeLimit = Annotated[
     float,
     Field(description=f"Seconds, or like 2m: at most so long, up to {_MAX_SECONDS}."),
-    BeforeValidator(_as_seconds),
+    BeforeValidator(_parse_seconds),
     WithJsonSchema({"type": ["number", "string"]}),
 ]
 Output = Annotated[str | None, Field(description="A new file for what is measured; else named after the script.")]
-TextList = Annotated[list[str], BeforeValidator(_as_list)]
+TextList = Annotated[list[str], BeforeValidator(_make_list)]
 Given = Annotated[dict[str, Any], Field(description="Each as on the command line, like {'nodes': 4}.")]
 
 
@@ -137,21 +137,21 @@ class AgentTools:
         command."""
         target = _new_file(command, budget, output, SUFFIX)
         await _run(["profile", f"--budget={budget:g}", f"--output={target}", *_job(command)])
-        return self._explained(target)
+        return self._explain_file(target)
 
     async def fix(self, command: TrainingWords, budget: TimeLimit = 300, output: Output = None) -> str:
         """Find out what makes a training script faster: try changes on it, and write a patch beside it. It runs the
         command many times; the script itself stays as it is."""
         target = _new_file(command, budget, output, FIX.suffix)
         await _run(["fix", f"--budget={budget:g}", f"--output={target}", *_job(command)])
-        return self._explained(target)
+        return self._explain_file(target)
 
     async def watch(self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None) -> str:
         """Watch a training command for some seconds, then end it, and say what its steps waited for and which alerts
         there were. It runs the command. The record of a run that is watched already is a file for explain."""
         target = _new_file(command, budget, output, WATCH_SUFFIX)
         await _run(["watch", f"--output={target}", *_job(command)], stop_after=budget)
-        return self._explained(target)
+        return self._explain_file(target)
 
     def list_artefacts(
         self,
@@ -167,7 +167,7 @@ class AgentTools:
         document = _command("show", (), _local_file("run", run))
         return self._handles.answer(document, keys_of(document))
 
-    def _explained(self, target: Path) -> str:
+    def _explain_file(self, target: Path) -> str:
         document = _command("show", (), str(target))
         return self._handles.answer(document, keys_of(document), file=str(target))
 
@@ -206,7 +206,7 @@ class AgentTools:
         changes: Annotated[Given, WithJsonSchema(schema_of(CHANGES))] = {},  # noqa: B006 - never changed
     ) -> str:
         """Predict a profiled job's step on other machines or with other settings."""
-        words = _words(changes, CHANGES)
+        words = _option_words(changes, CHANGES)
         return self._handles.answer(_command("whatif", words, _local_file("run", run)), WHATIF)
 
     def recommend(
@@ -216,7 +216,7 @@ class AgentTools:
     ) -> str:
         """Say what to rent for a profiled job, by published prices; nothing is rented."""
         files = [_local_file("runs", run) for run in runs]
-        return self._handles.answer(_command("recommend", _words(options, WISHES), *files), PLAN)
+        return self._handles.answer(_command("recommend", _option_words(options, WISHES), *files), PLAN)
 
     def more(
         self,
@@ -256,7 +256,7 @@ def refuse_to_rent(command: Sequence[str]) -> None:
         )
 
 
-def _words(given: Mapping[str, Any], known: Mapping[str, Option]) -> list[str]:
+def _option_words(given: Mapping[str, Any], known: Mapping[str, Option]) -> list[str]:
     """Options as on the command line; raises UserError for others."""
     words = []
     for key, value in given.items():
@@ -265,11 +265,11 @@ def _words(given: Mapping[str, Any], known: Mapping[str, Option]) -> list[str]:
             raise UserError(f"there is no option {key}; {near_names(name, known)}")
         option = f"--{name.replace('_', '-')}"
         if known[name].kind == "flag":
-            words += [option] if _as_flag(key, value) else []
+            words += [option] if _parse_flag(key, value) else []
         elif known[name].many and isinstance(value, list):
-            words += [f"{option}={_as_text(key, each)}" for each in value]
+            words += [f"{option}={_format_argument(key, each)}" for each in value]
         elif value is not None:
-            words.append(f"{option}={_as_text(key, value)}")
+            words.append(f"{option}={_format_argument(key, value)}")
     return words
 
 
@@ -280,21 +280,21 @@ def plain_name(key: str) -> str:
 
 def near_names(name: str, known: Collection[str]) -> str:
     """What may have been meant, for the end of an error."""
-    alike = nearest(name, known, 3)
+    alike = find_nearest(name, known, 3)
     return f"did you mean {' or '.join(alike)}?" if alike else f"there are {', '.join(known)}"
 
 
-def _as_flag(key: str, value: Any) -> bool:
+def _parse_flag(key: str, value: Any) -> bool:
     typed = str(value).lower()
     if typed not in ("true", "false", "none"):
-        raise UserError(f"{key}={shortened(str(value), 100)}: it is true or false")
+        raise UserError(f"{key}={shorten_text(str(value), 100)}: it is true or false")
     return typed == "true"
 
 
-def _as_text(key: str, value: Any) -> str:
+def _format_argument(key: str, value: Any) -> str:
     """A value as it is typed: 4, 4.0 and "4" alike, a list with commas; raises UserError for what names a URL."""
     if isinstance(value, list):
-        return ",".join(_as_text(key, each) for each in value)
+        return ",".join(_format_argument(key, each) for each in value)
     if isinstance(value, dict):
         raise UserError(f"{key}: it is a text or a number, not an object")
     if isinstance(value, bool):
@@ -307,7 +307,9 @@ def _as_text(key: str, value: Any) -> str:
 def _local_name(parameter: str, name: str) -> str:
     """The name of something on this machine; raises UserError for a URL, to which a hostile text could send data."""
     if "://" in name or "::" in name or "\0" in name:
-        raise UserError(f"{parameter}={shortened(name, 200)}: it is a file on this machine, not a URL; copy it here")
+        raise UserError(
+            f"{parameter}={shorten_text(name, 200)}: it is a file on this machine, not a URL; copy it here"
+        )
     return name
 
 
@@ -318,10 +320,10 @@ def _local_file(parameter: str, name: str) -> str:
         is_there = path.is_file()
     except OSError as error:
         raise UserError(
-            f"{parameter}={shortened(name, 200)}: {error.strerror}; name a file on this machine"
+            f"{parameter}={shorten_text(name, 200)}: {error.strerror}; name a file on this machine"
         ) from None
     if not is_there:
-        content_of(path)  # says what is there instead, and names files that could be meant
+        read_content(path)  # says what is there instead, and names files that could be meant
     return str(path)
 
 
@@ -354,10 +356,10 @@ async def _run(words: list[str], stop_after: float | None = None) -> None:
             with anyio.move_on_after(stop_after) as running:
                 await process.wait()
         except BaseException:  # the client gave up: as Ctrl-C does, which puts the job's files back
-            await _interrupted(process)
+            await _interrupt_process(process)
             raise
         if running.cancelled_caught:
-            await _interrupted(process)
+            await _interrupt_process(process)
         log.seek(0)
         printed = log.read().decode(errors="replace")
     if process.returncode and not running.cancelled_caught:
@@ -365,7 +367,7 @@ async def _run(words: list[str], stop_after: float | None = None) -> None:
         raise UserError(text) if process.returncode == UserError.exit_code else JobError(text)
 
 
-async def _interrupted(process: anyio.abc.Process) -> None:
+async def _interrupt_process(process: anyio.abc.Process) -> None:
     """End a command and its job, as Ctrl-C in a terminal does, and by force if they do not."""
     with anyio.CancelScope(shield=True):
         for number, patience in ((signal.SIGINT, _PATIENCE), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):

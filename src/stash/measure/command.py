@@ -20,16 +20,16 @@ from stash.core.errors import JobError, UserError
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.output_files import output_file
 from stash.core.printable import last_of, printable
-from stash.core.secrets import masked_text
+from stash.core.secrets import mask_text
 from stash.measure.launcher.profile_options import ProfileOptions
-from stash.measure.ranks import COMMON_OF_RANKS, RankOptions, cluster
+from stash.measure.ranks import COMMON_OF_RANKS, RankOptions, resolve_cluster
 from stash.report.output import print_probe, print_profile, show_then_save
 from stash.store.storing import past_probes, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand, Split
 from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
-    from stash.core.artefact import Growing
+    from stash.core.artefact import GrowingFile
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.measure.launcher.engines import Cluster
@@ -98,38 +98,42 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
       stash profile --nnodes 2 --node-rank 0 --rdzv-endpoint node0:29500 train.py
     """
     require_linux("stash profile")
-    from stash.core.artefact import Growing
+    from stash.core.artefact import GrowingFile
     from stash.measure.launcher.engines import stands_alone
     from stash.measure.launcher.session import ProfileSession
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "profile")
     wishes = replace(options, data_root=options.data_root or options.data)
-    target, probed, copies = _output(options.output, chosen), _probe(options.probe), store_for_copies(options.store)
-    where = cluster(options, ranks=chosen.of_zoo)
-    if where.inherited and stands_alone(os.environ):
+    target, probed, copies = (
+        _output_path(options.output, chosen),
+        _load_probe(options.probe),
+        store_for_copies(options.store),
+    )
+    where = resolve_cluster(options, ranks=chosen.is_zoo_workload)
+    if where.is_inherited and stands_alone(os.environ):
         print(
             f"RANK={os.environ['RANK']} and WORLD_SIZE={os.environ['WORLD_SIZE']} are set, so the job waits for its "
             "other ranks; if nothing starts them, unset both",
             file=sys.stderr,
         )
     session = ProfileSession(chosen, where, wishes)
-    request = session.request()  # refuses what cannot be started, before anything is
+    request = session.first_request()  # refuses what cannot be started, before anything is
     if options.dry_run:
-        print(printable(masked_text(request.describe(), arguments=False)))
+        print(printable(mask_text(request.describe(), arguments=False)))
         return
     # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
-    with interrupted_by(*REQUESTS), _locked(session, target):
-        file = Growing(target, new=options.output is None)
-        _finish(_watched(session, probed, file, options.quiet), file, copies)
+    with interrupted_by(*REQUESTS), _lock_output(session, target):
+        file = GrowingFile(target, new=options.output is None)
+        _show_and_save(_measure_live(session, probed, file, options.quiet), file, copies)
 
 
 @contextmanager
-def _locked(session: ProfileSession, target: Path) -> Iterator[None]:
+def _lock_output(session: ProfileSession, target: Path) -> Iterator[None]:
     """Be the only command that works in this folder, and writes ``target``, which one node of several does."""
     from stash.measure.launcher.folder_lock import output_lock
 
     cluster = session.measurement.cluster
-    is_one_of_several = cluster.nnodes > 1 or cluster.inherited
+    is_one_of_several = cluster.nnodes > 1 or cluster.is_inherited
     with session.folder_lock, nullcontext() if is_one_of_several else output_lock(target):
         yield
 
@@ -144,7 +148,7 @@ def job_of(words: Split, workload: str | None, data: str | None, batch: int | No
                 f"--workload {workload} and {words.words[0]} are two jobs; {verb} one of them "
                 "(the workload's own options go after `--`)"
             )
-        job = jobs.workload(workload, data, batch, words.words)
+        job = jobs.make_workload_job(workload, data, batch, words.words)
         jobs.require_torch_of(job)
         return job
     for name, value in (("--data", data), ("--batch", batch)):
@@ -169,21 +173,21 @@ def own_job(words: Split, verb: str) -> Job:
         raise UserError(f"nothing to {verb}; type `stash {verb} train.py` (`stash {verb} --help` shows all ways)")
     first, rest = words.words[0], words.words[1:]
     if words.kind == "script":
-        job = jobs.script(first, rest)
+        job = jobs.make_script_job(first, rest)
     else:
-        job = jobs.Job("module", first, rest) if words.kind == "module" else jobs.command(words.words)
+        job = jobs.Job("module", first, rest) if words.kind == "module" else jobs.make_command_job(words.words)
     jobs.require_torch_of(job)
     return job
 
 
-def _output(wanted: Path | None, job: Job) -> Path:
+def _output_path(wanted: Path | None, job: Job) -> Path:
     """Where the profile will go; checked before a minute is spent measuring."""
     from stash.core.records.base import SUFFIX
 
     return output_file(wanted, job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-"), SUFFIX)
 
 
-def _probe(path: Path | None) -> Probe | None:
+def _load_probe(path: Path | None) -> Probe | None:
     """The probe to embed; refused before a minute is spent measuring if it is of other machines."""
     if path is None:
         return None
@@ -194,7 +198,7 @@ def _probe(path: Path | None) -> Probe | None:
     return probe
 
 
-def _watched(session: ProfileSession, probe: Probe | None, file: Growing, quiet: bool) -> Result:
+def _measure_live(session: ProfileSession, probe: Probe | None, file: GrowingFile, quiet: bool) -> Result:
     """Measure; every finished round is shown, and in the file at once."""
     from stash.analysis.step_times import step_matrix
     from stash.measure.launcher.measurement import Moment, Result
@@ -204,36 +208,36 @@ def _watched(session: ProfileSession, probe: Probe | None, file: Growing, quiet:
     result = Result(None, None, interrupted=True)  # while progress is begun, or ended
 
     def watch(moment: Moment) -> None:
-        if moment.profile is not None and (file.begun or step_matrix(moment.profile).rounds):
-            file.take(_with_links(moment.profile, probe))
+        if moment.profile is not None and (file.has_file or step_matrix(moment.profile).rounds):
+            file.save_rounds(_embed_links(moment.profile, probe))
         progress.show(moment)
 
     with suppress(KeyboardInterrupt), Progress(session, progress_console(quiet)) as progress:
-        result = session.run(watch)
+        result = session.measure_job(watch)
     file.close(discard=result.profile is None and not result.interrupted)
     if result.interrupted and result.profile is None:
         return replace(result, profile=file.last)  # while what was measured was handed over
-    return result if result.profile is None else replace(result, profile=_with_links(result.profile, probe))
+    return result if result.profile is None else replace(result, profile=_embed_links(result.profile, probe))
 
 
-def _with_links(profile: Profile, probe: Probe | None) -> Profile:
+def _embed_links(profile: Profile, probe: Probe | None) -> Profile:
     if probe is None:
         return profile
-    from stash.core.artefact import with_links
+    from stash.core.artefact import add_links
 
-    return with_links(profile, probe)
+    return add_links(profile, probe)
 
 
-def _finish(result: Result, file: Growing, copies: Store | None) -> None:
+def _show_and_save(result: Result, file: GrowingFile, copies: Store | None) -> None:
     """Show and save what was measured, then say what went wrong, if anything did."""
     if result.profile is None:
         print(*result.swept, sep="\n", end="\n" if result.swept else "", file=sys.stderr)
     else:
         show = partial(print_profile, result.profile)
-        show_then_save(result.profile, file.target, show, new=file.new, copies=copies)
+        show_then_save(result.profile, file.target, show, new=file.needs_free_name, copies=copies)
     if result.failure is not None:
         if result.failure.own_words:
-            print(printable(masked_text(last_of(result.failure.own_words.rstrip()))), file=sys.stderr)
+            print(printable(mask_text(last_of(result.failure.own_words.rstrip()))), file=sys.stderr)
         if result.log is not None:
             print(f"(all the job printed: {result.log})", file=sys.stderr)
         kept = ". The rounds measured before are kept." if result.profile is not None else ""
@@ -331,9 +335,9 @@ def probe(options: ProbeOptions) -> None:
             known.instance(name)  # an unknown name is refused before anything is measured
     copies, output, base = store_for_copies(options.store), options.output, base_of_job(options.job, options.store)
     wanted = output is not None or not options.no_measure
-    target = output_file(output, socket.gethostname().partition(".")[0], _suffix()) if wanted else None
+    target = output_file(output, socket.gethostname().partition(".")[0], _probe_suffix()) if wanted else None
     with _interruption_reported(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
-        found = _described(folder, options) if options.no_measure else measured_probe(folder, options, base)
+        found = _describe_machine(folder, options) if options.no_measure else measured_probe(folder, options, base)
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
@@ -371,12 +375,12 @@ def _interruption_reported() -> Iterator[None]:
 def _probed_folder(folder: Path | None) -> Path | None:
     if folder is None or folder.is_dir():
         return folder
-    if folder.name.endswith(_suffix()):
+    if folder.name.endswith(_probe_suffix()):
         raise UserError(f"{folder} is no folder of data; a saved probe is shown with `stash show {folder}`")
     raise UserError(f"there is no data folder {folder}; name one, or leave it out to measure the current one")
 
 
-def _suffix() -> str:
+def _probe_suffix() -> str:
     from stash.core.artefact import PROBE_SUFFIX
 
     return PROBE_SUFFIX
@@ -397,16 +401,16 @@ def measured_probe(
 
     require_torch("stash probe")
     budget = options.budget or (_QUICK_SECONDS if options.quick else _SECONDS if count_gpus() else _CPU_SECONDS)
-    with _progress(options.quiet) as say:
-        return probing.probe(
-            where or cluster(options), budget=budget, data=folder, instance=options.instance,
+    with _show_progress(options.quiet) as say:
+        return probing.run_probe(
+            where or resolve_cluster(options), budget=budget, data=folder, instance=options.instance,
             what=_QUICK_PARTS if options.quick else options.only, say=say, ask_metadata=not options.no_metadata,
             products=() if base is None else products_of(base.profile.workload), force=options.force,
         )  # fmt: skip
 
 
-def _described(folder: Path | None, options: ProbeOptions) -> Probe:
-    from stash.core.records.base import now
+def _describe_machine(folder: Path | None, options: ProbeOptions) -> Probe:
+    from stash.core.records.base import utc_now
     from stash.core.records.host import Probe
     from stash.core.version import __version__
     from stash.measure.host.describe import describe
@@ -415,7 +419,7 @@ def _described(folder: Path | None, options: ProbeOptions) -> Probe:
     host = describe(folder, instance=options.instance, ask_metadata=not options.no_metadata)
     return Probe(
         stash_version=__version__,
-        created=now(),
+        created=utc_now(),
         hosts=(host,),
         budget_seconds=0.0,
         elapsed_seconds=time.monotonic() - began,
@@ -423,7 +427,7 @@ def _described(folder: Path | None, options: ProbeOptions) -> Probe:
 
 
 @contextmanager
-def _progress(quiet: bool) -> Iterator[Callable[[str], None]]:
+def _show_progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     """What is being measured: one changing line on a terminal, a line each in a log; on stderr."""
     from stash.ui.terminal import progress_console
 

@@ -13,10 +13,10 @@ from stash.core.errors import StashError, UserError
 from stash.core.interrupts import require_linux
 from stash.core.ladder import NAMES, parse_rungs
 from stash.core.records.profile import Profile
-from stash.measure.launcher.function import loop_text, measured
+from stash.measure.launcher.function import loop_text, measure_function
 from stash.measure.launcher.measurement import Watcher
 from stash.measure.launcher.profile_options import ProfileOptions
-from stash.measure.launcher.session import ProfileSession, unwatched
+from stash.measure.launcher.session import ProfileSession, watch_nothing
 from stash.measure.live import NotebookProgress, Progress
 from stash.ui.options import declarations
 
@@ -64,17 +64,17 @@ def profile(
         noise=noise, budget=budget, rungs=parse_rungs(rungs) if rungs else NAMES, isolate=isolate,
         data_root=data_root, keep_logging=keep_logging,
     )  # fmt: skip
-    shown = (_in_notebook() or sys.stderr.isatty()) if progress is None else progress
-    return measured(train, (args, kwargs), nproc_per_node, wishes, _watching if shown else unwatched)
+    shown = (_is_in_notebook() or sys.stderr.isatty()) if progress is None else progress
+    return measure_function(train, (args, kwargs), nproc_per_node, wishes, _show_progress if shown else watch_nothing)
 
 
 @contextmanager
-def _watching(session: ProfileSession) -> Iterator[Watcher]:
-    with (NotebookProgress if _in_notebook() else Progress)(session) as progress:
+def _show_progress(session: ProfileSession) -> Iterator[Watcher]:
+    with (NotebookProgress if _is_in_notebook() else Progress)(session) as progress:
         yield progress.show
 
 
-def _in_notebook() -> bool:
+def _is_in_notebook() -> bool:
     """Whether IPython runs in a kernel, whose front end shows HTML; IPython in a terminal is a terminal."""
     ipython: Any = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
@@ -86,9 +86,9 @@ def load_ipython_extension(shell: Any) -> None:
     def stash(line: str, cell: str) -> Profile | None:
         """%%stash [--budget SECONDS] [--noise PCT] [--nproc-per-node N] …: profile the loop in this cell."""
         try:
-            nproc, wishes = _read(line)
+            nproc, wishes = _parse_options(line)
             loop = loop_text(shell.transform_cell(cell), shell.user_ns)
-            return measured(loop, ((), {}), nproc, wishes, _watching)
+            return measure_function(loop, ((), {}), nproc, wishes, _show_progress)
         except StashError as error:  # a sentence; the traceback through Stash helps nobody
             print(f"error: {error}", file=sys.stderr)
             return None
@@ -96,7 +96,7 @@ def load_ipython_extension(shell: Any) -> None:
     shell.register_magic_function(stash, "cell")
 
 
-def _read(line: str) -> tuple[int | None, ProfileOptions]:
+def _parse_options(line: str) -> tuple[int | None, ProfileOptions]:
     """The options after ``%%stash``, which are those of ``stash profile``; raises UserError."""
     known = {one.name(name): (name, one.kind) for name, one in declarations(ProfileOptions).items()}
     known["--nproc-per-node"] = ("nproc_per_node", "option")

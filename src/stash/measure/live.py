@@ -18,15 +18,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from stash.advice.stopping import Standing, standing
+from stash.advice.stopping import Standing, make_standing
 from stash.advice.verdict import verdict
 from stash.analysis.as_typed import first_steps
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.disturbance import undisturbed
+from stash.analysis.disturbance import remove_disturbance
 from stash.analysis.stability import MIN_ROUNDS
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.printable import printable_line
-from stash.core.units import counted, format_seconds
+from stash.core.units import format_count, format_seconds
 from stash.report.profile_page import table_rows
 from stash.ui.stall_lines import StallTable
 from stash.ui.terminal import each_text, plain_text, progress_console
@@ -79,7 +79,7 @@ class Progress:
             self._live = Live(self, console=self._console, transient=True, refresh_per_second=4)
             self._live.start()
         else:
-            self._print(f"profiling {self._title} ...")
+            self._print_line(f"profiling {self._title} ...")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -90,9 +90,9 @@ class Progress:
         """Take note of where the measurement is."""
         if moment.notice is not None:
             self._print_above(printable_line(moment.notice))
-        forecast = _forecast(moment.round_seconds, self._wishes.budget)
+        forecast = _forecast_rounds(moment.round_seconds, self._wishes.budget)
         if forecast and self._live is None and (self._moment is None or self._moment.round_seconds is None):
-            self._print(f"  {forecast}")
+            self._print_line(f"  {forecast}")
         if moment.step_seconds is not None and not self._knows_step:  # said again of no second launch
             self._knows_step = True
             self._print_above(f"about {format_seconds(moment.step_seconds)} a step; timing the first ones as typed …")
@@ -102,7 +102,7 @@ class Progress:
         if moment.breakdown is None:
             self._print_above(_first_answer(moment.profile))
             return
-        now = standing(moment.breakdown, self._wishes.noise)
+        now = make_standing(moment.breakdown, self._wishes.noise)
         if now.rounds <= self._standing.rounds:
             return
         self._standing = now
@@ -112,18 +112,18 @@ class Progress:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
             far, *known = map(plain_text, _how_far(now, moment.elapsed, self._wishes))
             last = f" of {now.rounds}" if now.seconds_left(moment.elapsed, self._wishes.budget) <= 0 else ""
-            self._print("; ".join((f"  round {now.rounds}{last} done ({far})", *known)))
+            self._print_line("; ".join((f"  round {now.rounds}{last} done ({far})", *known)))
 
     def _print_above(self, line: str) -> None:
         """A line that stays, above what is updated; nothing of an empty one."""
         if not line:
             return
         if self._live is None:
-            self._print(f"  {line}")
+            self._print_line(f"  {line}")
         else:
             self._live.console.print(Text(line))
 
-    def _print(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         print(line, file=self._console.file, flush=True)
 
     def __rich__(self) -> RenderableType:
@@ -139,10 +139,10 @@ class Progress:
         if moment is None or not moment.elapsed:
             far = [f"{now - self._since:.0f} s"]  # no block has begun yet, from which the budget counts
         else:
-            rounds = f"{counted(self._standing.rounds, 'round')}, "
+            rounds = f"{format_count(self._standing.rounds, 'round')}, "
             far = _how_far(self._standing, moment.elapsed + now - self._updated, self._wishes)
             far[0] = rounds + far[0]
-        forecast = _forecast(moment.round_seconds, self._wishes.budget) if moment else ""
+        forecast = _forecast_rounds(moment.round_seconds, self._wishes.budget) if moment else ""
         lines = [head, *(Text(f"  {line}", style="dim") for line in (*far, forecast) if line)]
         return Group(*lines, *([] if self._table is None else [self._table]))
 
@@ -163,7 +163,7 @@ class NotebookProgress(Progress):
     def __exit__(self, *ended_by: object) -> None:
         how = "ended after" if any(ended_by) else "profiled in"
         done = f"{self._title}: {how} {self._clock() - self._since:.0f} s"
-        self._output.update(_preformatted(done), raw=True)
+        self._output.update(_preformat(done), raw=True)
 
     def show(self, moment: Moment) -> None:
         """Take note, and draw it: a round's end at once, else four times a second."""
@@ -177,21 +177,21 @@ class NotebookProgress(Progress):
     def _print_above(self, line: str) -> None:
         self._above += [line] if line else []
 
-    def _print(self, line: str) -> None:
+    def _print_line(self, line: str) -> None:
         """Lines of a log, which the panel says as well."""
 
     def _bundle(self) -> dict[str, str]:
         with self._console.capture() as drawn:
             self._console.print(*self._above, self, sep="\n")
-        return _preformatted(drawn.get())
+        return _preformat(drawn.get())
 
 
-def _preformatted(text: str) -> dict[str, str]:
+def _preformat(text: str) -> dict[str, str]:
     """By media type, as a notebook takes it."""
     return {"text/plain": text, "text/html": f"<pre>{html.escape(text)}</pre>"}
 
 
-def _forecast(round_seconds: float | None, budget: float) -> str:
+def _forecast_rounds(round_seconds: float | None, budget: float) -> str:
     """What a budget of few rounds can reach, before they are measured; empty if there is time for enough."""
     if round_seconds is None or MIN_ROUNDS * round_seconds <= budget:
         return ""
@@ -206,7 +206,7 @@ def _forecast(round_seconds: float | None, budget: float) -> str:
 
 def _first_answer(profile: Profile) -> str:
     """What the job's first steps tell before anything is changed: seen, which is not yet what a remedy saves."""
-    first = first_steps(profile, undisturbed(profile))
+    first = first_steps(profile, remove_disturbance(profile))
     if first is None:
         return ""
     step = first.step.value
@@ -216,7 +216,7 @@ def _first_answer(profile: Profile) -> str:
         for name, part in parts
         if part > 0.01 * step
     ]
-    waits = listed(known) if known else "no significant waits"
+    waits = join_names(known) if known else "no significant waits"
     return f"first look ({first.steps} unmodified steps): {format_seconds(step)} a step, {waits}"
 
 

@@ -31,20 +31,20 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
         samples_per_second: float | None = None, **limits: str,
     ) -> Profile:  # fmt: skip
         from stash.analysis.attribution import attribute
-        from stash.analysis.limits import held, parse
+        from stash.analysis.limits import judge_limit, parse_limit
         from stash.core.errors import UserError
         from stash.measure.from_python import profile
 
-        wanted = [parse("--max", f"{name}={value}") for name, value in limits.items()]
+        wanted = [parse_limit("--max", f"{name}={value}") for name, value in limits.items()]
         if samples_per_second is not None:
-            wanted.append(parse("--min", f"samples/s={samples_per_second:g}"))
+            wanted.append(parse_limit("--min", f"samples/s={samples_per_second:g}"))
         if not wanted:
             raise UserError('stash_budget needs a limit, like step="250ms" or prep="20ms"')
         found = profile(train, *args, budget=budget, nproc_per_node=nproc_per_node, progress=False)
         breakdown = attribute(found, "the profile")
         figures = [("step", breakdown.step_seconds), *((stall.name, stall.seconds) for stall in breakdown.stalls)]
         request.node.user_properties += [(f"stash.{name}_seconds", seconds) for name, seconds in figures]
-        _judge([held(limit, [breakdown]) for limit in wanted])
+        _judge([judge_limit(limit, [breakdown]) for limit in wanted])
         return found
 
     return within
@@ -52,10 +52,10 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
 
 def _judge(decisions: list[Decision]) -> None:
     """Fail or skip the test, with what became of each limit that was not kept."""
-    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
+    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall_verdict
 
     text = "\n".join(f"{each.verdict}: {each.sentence}" for each in decisions if each.verdict != PASSES)
-    if overall(decisions) == FAILS:
+    if overall_verdict(decisions) == FAILS:
         pytest.fail(text, pytrace=False)
-    if overall(decisions) == CANNOT_TELL:
+    if overall_verdict(decisions) == CANNOT_TELL:
         pytest.skip(f"{text}; a larger budget tells")

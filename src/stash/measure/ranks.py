@@ -32,16 +32,16 @@ COMMON_OF_RANKS = ("nproc_per_node", "nnodes", "node_rank", "rdzv_endpoint")
 """Those that ``--help`` always shows."""
 
 
-def cluster(options: RankOptions, ranks: bool = True) -> Cluster:
+def resolve_cluster(options: RankOptions, ranks: bool = True) -> Cluster:
     """The cluster that these options ask for, of machines like this one; raises UserError.
 
     ``ranks`` says whether something is started once per device.
     """
     from stash.measure.host.gpus import count_gpus
     from stash.measure.launcher import engines
-    from stash.measure.launcher.engines import Asked, Machine
+    from stash.measure.launcher.engines import Machine, RankRequest
 
-    asked = Asked(
+    asked = RankRequest(
         ranks, options.nproc_per_node, options.nnodes, options.node_rank, options.rdzv_endpoint, options.rdzv_id
     )
-    return engines.cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))
+    return engines.choose_cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))

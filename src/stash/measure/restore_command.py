@@ -38,22 +38,22 @@ def restore(options: RestoreOptions) -> None:
       stash restore
     """
     require_linux("stash restore")
-    from stash.measure.launcher.guarded import sentences
+    from stash.measure.launcher.guarded import report_sentences
     from stash.measure.protocol import put_back
-    from stash.measure.protocol.folder import machine_of, owned
+    from stash.measure.protocol.folder import has_owner, machine_of
 
     failed = False
-    found = put_back.left()
+    found = put_back.find_abandoned()
     for folder in found:
-        if owned(folder) is None and not options.other_machines:
+        if has_owner(folder) is None and not options.other_machines:
             machine = machine_of(folder) or "that is not known"
             print(printable(f"of a profile on the machine {machine}, which may still run:"))
-            _list(folder, " with --other-machines")
+            _list_files(folder, " with --other-machines")
         elif options.dry_run:
-            _list(folder)
-        elif (report := put_back.restore(folder)) is not None:
+            _list_files(folder)
+        elif (report := put_back.restore_run(folder)) is not None:
             failed = failed or bool(report.unprotected)
-            print(*map(printable, sentences(report)), sep="\n")
+            print(*map(printable, report_sentences(report)), sep="\n")
     if not found:
         print("nothing to put back: no profile that was killed has left a file changed")
     if failed:
@@ -72,32 +72,32 @@ def restore_what_is_left() -> None:
     remove_stale_orders()
     if not somebody_kept():
         return
-    from stash.measure.launcher.guarded import of_restored
-    from stash.measure.launcher.neighbours import restored
+    from stash.measure.launcher.guarded import restored_sentences
+    from stash.measure.launcher.neighbours import restore_killed_runs
 
-    for sentence in of_restored(restored()):
+    for sentence in restored_sentences(restore_killed_runs()):
         print(printable(sentence), file=sys.stderr)
 
 
 def _remove_watch(folder: Path) -> None:
     """Remove what a killed watcher has in memory, and say whether its job goes on."""
-    from stash.measure.linux.processes import carrying, descendants
+    from stash.measure.linux.processes import find_by_variable, list_descendants
     from stash.measure.protocol.orders import VARIABLE
 
-    job = carrying(VARIABLE, f"{folder}/orders.json")
-    below = {each for process in job for each in descendants(process)}
+    job = find_by_variable(VARIABLE, f"{folder}/orders.json")
+    below = {each for process in job for each in list_descendants(process)}
     for process in set(job) - below:
         text = f"a watcher was killed; its job goes on unwatched as process {process} (`kill {process}` ends it)"
         print(f"stash: {text}", file=sys.stderr)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _list(folder: Path, how: str = "") -> None:
+def _list_files(folder: Path, how: str = "") -> None:
     from stash.measure.protocol import put_back
     from stash.measure.protocol.file_backup import entries_of
     from stash.measure.protocol.put_back import NOT_BEFORE, is_to_undo
 
-    for ledger in put_back.ledgers(folder):
+    for ledger in put_back.list_ledgers(folder):
         for kept in filter(is_to_undo, entries_of(ledger) or ()):
             goes = kept.how in NOT_BEFORE
             source = f", from {kept.other}" if kept.other and not goes else ""

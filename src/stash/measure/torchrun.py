@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from stash.core.membership import LOOPBACK
-from stash.measure.linux.interfaces import interface_of, listen
+from stash.measure.linux.interfaces import interface_of, listen_at
 
 _INTERFACES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 """How the libraries that ranks talk through learn where to listen."""
@@ -32,7 +32,7 @@ def main(words: Sequence[str]) -> None:
     args = run.parse_args(list(words))
     if args.nnodes == "1":
         _stay_on_loopback()
-    if args.node_rank == 0 and (listener := _listener(args.master_addr, args.master_port)) is not None:
+    if args.node_rank == 0 and (listener := _open_listener(args.master_addr, args.master_port)) is not None:
         args.master_port = listener.getsockname()[1]
         hand_over(listener, store)
     record(run.run)(args)
@@ -46,10 +46,10 @@ def _stay_on_loopback() -> None:
             os.environ.setdefault(name, loopback)
 
 
-def _listener(host: str, port: int) -> socket.socket | None:
+def _open_listener(host: str, port: int) -> socket.socket | None:
     """Where the store is to listen; None where that is left to torch. A port that is taken ends the process."""
     try:
-        return listen(host, port)
+        return listen_at(host, port)
     except socket.gaierror:
         return None  # torch says what is wrong with that name
     except OSError as error:

@@ -21,14 +21,14 @@ def accept_machine(options: WatchCommandOptions) -> int:
     """Probe this machine quickly and say what to do with it; the exit code. Raises UserError, JobError."""
     from stash.advice.rental import REFUSED
 
-    verdict = _judged(options)
+    verdict = _judge_machine(options)
     if options.json:
         print(json.dumps(verdict.brief, separators=(",", ":")))
     print(f"stash: {printable_line(verdict.text, 600)}", file=sys.stderr, flush=True)
     return REFUSED if verdict.answer == "give back" else 0
 
 
-def _judged(options: WatchCommandOptions) -> RentalVerdict:
+def _judge_machine(options: WatchCommandOptions) -> RentalVerdict:
     from stash import catalog as facts
     from stash.measure.command import ProbeOptions, base_of_job, measured_probe
     from stash.measure.host.gpus import count_gpus

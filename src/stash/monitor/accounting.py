@@ -79,7 +79,7 @@ DELAYS = 3
 """Of a step's run-queue delay: all of it, and what fell into waits for input and for the exchange."""
 
 
-def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
+def join_cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
     """(numbers, seconds, delays) of the cycles that every rank has whole.
 
     ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``, ``delays`` (cycles, ranks, ``DELAYS``); ranks
@@ -96,15 +96,15 @@ def cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], Second
         for at, number in enumerate(numbers):
             stages = steps[number].stages
             seconds[at, index] = [stages[place] for place in places]
-            seconds[at, index, 0] = steps[number - 1].of(StepStage.OPTIMIZER)
+            seconds[at, index, 0] = steps[number - 1].seconds_in(StepStage.OPTIMIZER)
             row = steps[number]
             delays[at, index] = row.delay, row.input_delay, row.exchange_delay
     return numbers, seconds, delays
 
 
-def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
+def account_cycles(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
-    stages = _by_stage(seconds)
+    stages = _stages_first(seconds)
     upto, tops, last = np.zeros(stages.shape[1:]), [], []
     for stage in stages:  # one sum for all stages, so that it stays in the cache
         upto += stage
@@ -142,18 +142,20 @@ def account(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -
     )
 
 
-def _by_stage(seconds: SecondsArray) -> SecondsArray:
+def _stages_first(seconds: SecondsArray) -> SecondsArray:
     """(stages, cycles, ranks): of many ranks that is the order in which sums are quick."""
     return np.ascontiguousarray(np.moveaxis(seconds, 2, 0))
 
 
-def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray, lost: SecondsArray) -> StepAccount:
+def account_undisturbed(
+    ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray, lost: SecondsArray
+) -> StepAccount:
     """The account without what strangers cost, ``lost`` of ``seconds`` (both of one shape), which is ``disturbed``.
 
     Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing. A rank
     waits for the last one, and after that for what was left of the exchange then.
     """
-    stages, strange = _by_stage(seconds), _by_stage(lost)
+    stages, strange = _stages_first(seconds), _stages_first(lost)
     before = stages[:_OWN].sum(axis=0)
     longest, last = (before + stages[_OWN:].sum(axis=0)).max(axis=1), before.argmax(axis=1)
     after = longest - before.max(axis=1)
@@ -162,13 +164,13 @@ def undisturbed(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArra
     np.subtract(stages[:_OWN], strange[:_OWN], out=calm[:_OWN])
     own = before - strange[:_OWN].sum(axis=0)
     calm[-1] = (own.max(axis=1) + after)[:, None] - own
-    found, step = account(ranks, np.moveaxis(calm, 0, 2), delays), float(longest.mean())
+    found, step = account_cycles(ranks, np.moveaxis(calm, 0, 2), delays), float(longest.mean())
     stalls = {**found.seconds, "disturbed": step - found.step_seconds}
     ambiguous = bool(stages[_OWN].mean(axis=0).min() > _AMBIGUOUS * step)
     return replace(found, step_seconds=step, seconds=stalls, ambiguous=ambiguous)
 
 
-def stragglers(found: StepAccount) -> list[LateRank]:
+def find_stragglers(found: StepAccount) -> list[LateRank]:
     """Ranks whose excess in a stage is at least 5 % of the step, the worst first; hidden ones too.
 
     A rank's excess is its mean less the median of the others: what another one hides behind the frontier counts.

@@ -37,14 +37,14 @@ enter_process({folder!r})
 """What a process runs that is entered."""
 
 
-def training(process: int) -> list[int]:
+def find_training(process: int) -> list[int]:
     """The process and those below it that have PyTorch in memory; raises UserError if there are none."""
-    from stash.measure.linux.processes import descendants
+    from stash.measure.linux.processes import list_descendants
 
     if not os.path.exists(f"/proc/{process}"):
         raise UserError(f"--attach {process}: there is no such process; `ps` lists them")
     found = []
-    for number in (process, *descendants(process)):
+    for number in (process, *list_descendants(process)):
         with suppress(OSError):
             if _TRAINS in Path(f"/proc/{number}/maps").read_bytes():
                 found.append(number)
@@ -53,7 +53,7 @@ def training(process: int) -> list[int]:
     return found
 
 
-def enter(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | None) -> bool:
+def enter_job(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | None) -> bool:
     """Have one process listened to from now on; whether there is a way to."""
     with suppress(OSError):
         environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
@@ -65,7 +65,7 @@ def enter(process: int, folder: Path, remote_exec: Callable[[int, str], Any] | N
     with suppress(OSError):
         version = _PYTHON.search(os.path.realpath(f"/proc/{process}/exe"))
         if remote_exec is not None and version is not None and int(version[1]) >= _FIRST_ENTERED:
-            remote_exec(process, str(entering(folder)))
+            remote_exec(process, str(write_entry_script(folder)))
             return True
     return False
 
@@ -75,7 +75,7 @@ def _asks_itself(process: int) -> bool:
     return os.environ.get(ATTACHABLE) == str(process)
 
 
-def entering(folder: Path) -> Path:
+def write_entry_script(folder: Path) -> Path:
     """The file that a process is to run; it is made."""
     from stash.measure.launcher.process import SITE
 
@@ -91,11 +91,11 @@ def attach(process: int, options: WatchCommandOptions) -> None:
     from stash.monitor.watch_start import begin_watch, say_summary
     from stash.monitor.watcher import POLL_SECONDS
 
-    targets = training(process)
+    targets = find_training(process)
     began = time.time()  # before any process is entered, whose first step may end before the watcher is ready
     with watch_folder() as folder, interrupted_by(*REQUESTS):
         Orders(str(folder), (), 0.0, began=began, watched=True).write()
-        entered = [target for target in targets if enter(target, folder, getattr(sys, "remote_exec", None))]
+        entered = [target for target in targets if enter_job(target, folder, getattr(sys, "remote_exec", None))]
         if not entered:
             raise UserError(
                 f"--attach {process}: only Python 3.14 lets Stash in, itself run with 3.14; older ones do if it was "

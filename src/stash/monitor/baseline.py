@@ -34,7 +34,7 @@ class RunBaseline:
         return f"{self.source} has {self.ranks} ranks, this run {ranks}"
 
 
-def read(path: Path, job: str, force: bool) -> RunBaseline:
+def load_baseline(path: Path, job: str, force: bool) -> RunBaseline:
     """The profile at ``path``; raises UserError if it is of another job than ``job``, unless by ``force``."""
     profile = load(path)
     breakdown = attribute(profile)

@@ -93,12 +93,12 @@ class ChangeTest:
         self._recent: deque[_TestedSlice] = deque(maxlen=_IN_A_ROW)
         self._open: dict[str, StallChange] = {}
 
-    def take(self, slice: Slice) -> list[StallChange]:
+    def add_slice(self, slice: Slice) -> list[StallChange]:
         """What has begun or ended with this slice."""
-        values = corrected(slice.account)
+        values = correct_stalls(slice.account)
         if not self.reference:
             if values["step"] > 0:  # else it only waited for a core
-                self._learn(slice, values)
+                self._learn_start(slice, values)
             return []
         self._recent.append((slice, values))
         found = [change for name in TESTED if (change := self._judge(name)) is not None]
@@ -107,7 +107,7 @@ class ChangeTest:
                 kept.append(values[name])
         return found
 
-    def _learn(self, slice: Slice, values: dict[str, float]) -> None:
+    def _learn_start(self, slice: Slice, values: dict[str, float]) -> None:
         self._seen += 1
         if self._seen > _SKIPPED:
             self._start.append((slice, values))
@@ -127,9 +127,9 @@ class ChangeTest:
     def _judge(self, name: str) -> StallChange | None:
         if len(self._recent) < _IN_A_ROW:
             return None
-        step, scatter = self.reference["step"], _scatter(self._healthy[name])
+        step, scatter = self.reference["step"], _robust_deviation(self._healthy[name])
         least = max(_LEAST_SHARE * step, _DEVIATIONS * scatter)
-        whole = max(_LEAST_SHARE * step, _DEVIATIONS * _scatter(self._healthy["step"]))
+        whole = max(_LEAST_SHARE * step, _DEVIATIONS * _robust_deviation(self._healthy["step"]))
         rises = [values[name] - self.reference[name] for _, values in self._recent]
         steps = [values["step"] - step for _, values in self._recent]
         first = self._recent[0][0]
@@ -180,7 +180,7 @@ def _seconds_of(slices: Iterable[_TestedSlice], rank: int, stage: str) -> list[f
     return [each.account.ranks[rank][stage] for each, _ in slices if rank in each.account.ranks]
 
 
-def _scatter(healthy: Collection[float]) -> float:
+def _robust_deviation(healthy: Collection[float]) -> float:
     """Robust standard deviation of healthy slices."""
     values = np.asarray(healthy)
     return float(1.4826 * np.median(np.abs(values - np.median(values))))
@@ -213,7 +213,7 @@ class GrowthTest:
         self._step = 0.0
         self.is_told = False
 
-    def take(self, first_step: int, between: float, step: float) -> SlowGrowth | None:
+    def add_window(self, first_step: int, between: float, step: float) -> SlowGrowth | None:
         """The next window: seconds of a step ``between`` steps, and of the whole ``step``."""
         self._held.append((first_step, between))
         if len(self._held) < _WINDOWS_A_MINUTE or self.is_told:
@@ -231,7 +231,7 @@ class GrowthTest:
         return SlowGrowth(held[0][0], first, last[-1], (self._step + rise) / self._step)
 
 
-def corrected(account: StepAccount) -> dict[str, float]:
+def correct_stalls(account: StepAccount) -> dict[str, float]:
     """Seconds of ``TESTED`` stalls and of the ``step`` without what lies between, less the delay of the last rank.
 
     The delay is taken out of compute and contention of the rank that has most of it: where the thread waits, in input

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from stash.measure.protocol.stamped import RingReader, StampedStep, StepStage
-from stash.monitor.accounting import STAGES, SecondsArray, account, cycles, undisturbed
+from stash.monitor.accounting import STAGES, SecondsArray, account_cycles, account_undisturbed, join_cycles
 from stash.monitor.change_test import Slice
 
 WINDOW_SECONDS, WINDOW_STEPS = 10.0, 20
@@ -21,8 +21,8 @@ _KEPT_ROWS = 20_000
 
 
 @dataclass(frozen=True)
-class Joined:
-    """Cycles that every rank of the node has whole; arrays as in ``accounting.cycles``."""
+class JoinedCycles:
+    """Cycles that every rank of the node has whole; arrays as in ``accounting.join_cycles``."""
 
     ranks: tuple[int, ...]
     numbers: list[int]
@@ -43,19 +43,19 @@ class RankState:
     asked: int = 0
     """The last request that its rank was told of."""
 
-    def ask(self, number: int) -> None:
+    def send_request(self, number: int) -> None:
         """Tell its rank of the request of that number."""
         self.asked = number
-        self.reader.request(number)
+        self.reader.write_request(number)
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return os.path.exists(f"/proc/{self.reader.process}")
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether it trains no more: it has ended, or is gone."""
-        return self.lost or self.reader.now()[1]
+        return self.lost or self.reader.read_state()[1]
 
 
 class Collector:
@@ -68,19 +68,19 @@ class Collector:
         self.taken = 0
         """The last step that any rank has taken."""
 
-    def find(self) -> None:
+    def find_ranks(self) -> None:
         """Look for ranks that have begun, or begun again."""
         for path in self._folder.glob("ring.*"):
             if path.name not in self._known:
                 with suppress(OSError, ValueError):  # not written whole yet
-                    self._consider(path.name, RankState(RingReader(path)))
+                    self._consider_rank(path.name, RankState(RingReader(path)))
 
-    def _consider(self, name: str, found: RankState) -> None:
+    def _consider_rank(self, name: str, found: RankState) -> None:
         """Watch a rank that has begun; not what else steps optimizers while the rank of that number lives."""
         rank = found.reader.rank
         before = self.ranks.get(rank)
-        if before is not None and before.alive and not before.reader.now()[1]:
-            if not found.alive:  # it came and went
+        if before is not None and before.is_alive and not before.reader.read_state()[1]:
+            if not found.is_alive:  # it came and went
                 self._known.add(name)
             return
         self._known.add(name)
@@ -93,14 +93,14 @@ class Collector:
         self.ranks[rank] = found
 
     @property
-    def expected(self) -> int:
+    def expected_ranks(self) -> int:
         """Ranks of the whole job, as the ranks know it."""
         return max((state.reader.ranks for state in self.ranks.values()), default=0)
 
-    def poll(self) -> Joined | None:
+    def poll(self) -> JoinedCycles | None:
         """Cycles that were completed since the last call by all ranks that are here; none if there is no new one."""
         for rank, state in self.ranks.items():
-            new = state.reader.new()
+            new = state.reader.read_new()
             state.rows += new
             if new:
                 self.taken = max(self.taken, new[-1].number)
@@ -108,16 +108,16 @@ class Collector:
             if note and note != state.note:
                 state.note = note
                 self._tell("note", f"rank {rank}: {note}")
-            if not state.lost and not state.alive and not state.reader.now()[1]:
+            if not state.lost and not state.is_alive and not state.reader.read_state()[1]:
                 state.lost = True
                 self._tell("lost", f"rank {rank} is gone (process {state.reader.process})")
             if len(state.rows) > _KEPT_ROWS:
                 del state.rows[:-_KEPT_ROWS]
         ranks = tuple(sorted(rank for rank, state in self.ranks.items() if state.rows and not state.note))
-        here = [rank for rank, state in self.ranks.items() if not state.note and not state.over]
+        here = [rank for rank, state in self.ranks.items() if not state.note and not state.is_over]
         if not ranks or not set(here).issubset(ranks):
             return None
-        numbers, seconds, delays = cycles({rank: self.ranks[rank].rows for rank in ranks})
+        numbers, seconds, delays = join_cycles({rank: self.ranks[rank].rows for rank in ranks})
         if not numbers:
             self._leave_behind(here)
             return None
@@ -125,24 +125,24 @@ class Collector:
         for state in (self.ranks[rank] for rank in ranks):  # the last one's optimizer stage belongs to the next cycle
             state.rows = [row for row in state.rows if row.number >= numbers[-1]]
             ended.append(state.rows[0].ended + state.reader.offset)
-        return Joined(ranks, numbers, seconds, delays, float(max(ended)))
+        return JoinedCycles(ranks, numbers, seconds, delays, float(max(ended)))
 
     def _leave_behind(self, here: Sequence[int]) -> None:
         """Wait no more for ranks that are done, once all that are ``here`` have taken steps that they never will."""
         upto = min((self.ranks[rank].rows[-1].number for rank in here), default=0)
         for state in self.ranks.values():
-            if state.over and state.rows and state.rows[-1].number < upto:
+            if state.is_over and state.rows and state.rows[-1].number < upto:
                 state.rows.clear()
 
-    def unseen(self) -> tuple[int, int, float | None] | None:
+    def unseen_collectives(self) -> tuple[int, int, float | None] | None:
         """Of a step: (collectives that C++ issued, all, seconds of one if known), of the rank with most of them."""
-        found = [state.reader.unseen.split() for state in self.ranks.values()]
+        found = [state.reader.unseen_note.split() for state in self.ranks.values()]
         known = [(int(e[0]), int(e[1]), float(e[2]) if len(e) > 2 else None) for e in found if len(e) > 1]
         return max(known, key=lambda each: each[0], default=None)
 
-    def stages(self) -> dict[int, StepStage]:
+    def rank_stages(self) -> dict[int, StepStage]:
         """What each rank that still trains does now."""
-        return {rank: state.reader.now()[0] for rank, state in self.ranks.items() if not state.over}
+        return {rank: state.reader.read_state()[0] for rank, state in self.ranks.items() if not state.is_over}
 
 
 @dataclass
@@ -151,11 +151,11 @@ class Cutter:
 
     least_seconds: float
     least_steps: int
-    lost: Callable[[Joined], SecondsArray | None] = lambda joined: None
+    lost: Callable[[JoinedCycles], SecondsArray | None] = lambda joined: None
     """What strangers cost of a part's seconds, if that is known."""
-    _held: list[Joined] = field(default_factory=list)
+    _held: list[JoinedCycles] = field(default_factory=list)
 
-    def take(self, joined: Joined) -> Slice | None:
+    def add_cycles(self, joined: JoinedCycles) -> Slice | None:
         """The part that is complete with these cycles, if one is."""
         last = self._held[-1] if self._held else joined
         if last.ranks != joined.ranks or (self._held and joined.numbers[0] <= last.numbers[-1]):  # they began again
@@ -166,29 +166,29 @@ class Cutter:
         taken = self._held[-1].numbers[-1] - self._held[0].numbers[0] + 1
         if seconds * taken / steps < self.least_seconds or taken < self.least_steps:
             return None
-        return self.rest()
+        return self.cut_rest()
 
-    def rest(self) -> Slice | None:
+    def cut_rest(self) -> Slice | None:
         """What there is, complete or not."""
         held, self._held = self._held, []
         if not held:
             return None
-        whole = together(held)
+        whole = join_parts(held)
         lost, delays = self.lost(whole), whole.delays[:, :, 0]
         if lost is None:
-            found = account(whole.ranks, whole.seconds, delays)
+            found = account_cycles(whole.ranks, whole.seconds, delays)
         else:
-            found = undisturbed(whole.ranks, whole.seconds, delays, lost)
+            found = account_undisturbed(whole.ranks, whole.seconds, delays, lost)
         saved = np.flatnonzero(whole.seconds[:, :, _CHECKPOINT].any(axis=1))
         saved_step = whole.numbers[saved[-1]] if len(saved) else None
         return Slice(whole.numbers[0], whole.numbers[-1], found, whole.ended, saved_step)
 
 
-def together(held: Sequence[Joined]) -> Joined:
+def join_parts(held: Sequence[JoinedCycles]) -> JoinedCycles:
     """Several of the same ranks as one, those of the last."""
     held = [each for each in held if each.ranks == held[-1].ranks]
     if len(held) == 1:
         return held[0]
     numbers = [number for each in held for number in each.numbers]
     seconds, delays = (np.concatenate([getattr(each, name) for each in held]) for name in ("seconds", "delays"))
-    return Joined(held[-1].ranks, numbers, seconds, delays, held[-1].ended)
+    return JoinedCycles(held[-1].ranks, numbers, seconds, delays, held[-1].ended)

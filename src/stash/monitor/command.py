@@ -17,7 +17,7 @@ import typer
 from stash.core.errors import UserError
 from stash.core.interrupts import require_linux
 from stash.core.printable import printable_line
-from stash.measure.ranks import cluster
+from stash.measure.ranks import resolve_cluster
 from stash.monitor.run_requests import RunRequest, is_waiting, leave_request, withdraw_request
 from stash.monitor.watch_options import WatchCommandOptions
 
@@ -47,9 +47,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
     """
     if options.epilog is not None:
         from stash.monitor.page import epilog
-        from stash.monitor.records import load
+        from stash.monitor.records import load_record
 
-        print(printable_line(epilog(load(options.epilog)), 400))
+        print(printable_line(epilog(load_record(options.epilog)), 400))
         return
     if options.join is not None:
         if context.obj.kind != "none":
@@ -57,9 +57,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
                 f"--join follows a run that is watched already, and starts nothing; leave {context.obj.words[0]} out"
             )
         if options.pause or options.resume or options.capture is not None:
-            ask(options.join, options)
+            ask_run(options.join, options)
         else:
-            follow(options.join)
+            follow_record(options.join)
         return
     require_linux("stash watch")
     if options.attach is not None:
@@ -78,13 +78,13 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
-    raise typer.Exit(run(chosen, cluster(options, ranks=chosen.of_zoo), options))
+    raise typer.Exit(run_watch(chosen, resolve_cluster(options, ranks=chosen.is_zoo_workload), options))
 
 
-def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
+def run_watch(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     """Start the job and watch it; the value is its exit code."""
     from stash.core.interrupts import REQUESTS, interrupted_by
-    from stash.core.secrets import hide
+    from stash.core.secrets import hide_masked
     from stash.measure.launcher.folder_lock import FolderLock
     from stash.measure.protocol.watch_folder import watch_folder
     from stash.monitor.records import SUFFIX
@@ -96,12 +96,14 @@ def run(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
         own = f"{options.output.name.removesuffix(SUFFIX)}.node{where.node_rank}{SUFFIX}"
         options = replace(options, output=options.output.with_name(own))
 
-    hide(job.command, job.kept)
+    hide_masked(job.command, job.kept_command)
     with FolderLock(Path.cwd(), is_shared=True), watch_folder() as folder:
         with interrupted_by(*REQUESTS):
-            watcher, target = begin_watch(folder, job.title, job.kept, where.nnodes, options)
-        code = WatchedJob(lambda: _start(job, where, folder), folder).run(POLL_SECONDS, _AsLongAsItCan(watcher.poll))
-        _quietly(lambda: watcher.finish(code))
+            watcher, target = begin_watch(folder, job.title, job.kept_command, where.nnodes, options)
+        code = WatchedJob(lambda: _start(job, where, folder), folder).run_job(
+            POLL_SECONDS, _FailOncePoll(watcher.poll)
+        )
+        _call_quietly(lambda: watcher.finish(code))
     say_summary(target, options)
     return code
 
@@ -119,17 +121,17 @@ def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, env={**os.environ, VARIABLE: str(orders), "PYTHONPATH": path})
 
 
-class _AsLongAsItCan:
+class _FailOncePoll:
     """Polls, until that fails once: the job goes on without."""
 
     def __init__(self, poll: Callable[[], object]) -> None:
         self._poll, self._works = poll, True
 
     def __call__(self) -> None:
-        self._works = self._works and _quietly(self._poll)
+        self._works = self._works and _call_quietly(self._poll)
 
 
-def _quietly(act: Callable[[], object]) -> bool:
+def _call_quietly(act: Callable[[], object]) -> bool:
     """Do it; an error is told, and ends nothing of the job. The value is whether there was none."""
     try:
         act()
@@ -140,11 +142,11 @@ def _quietly(act: Callable[[], object]) -> bool:
     return True
 
 
-def ask(path: Path, options: WatchCommandOptions) -> None:
+def ask_run(path: Path, options: WatchCommandOptions) -> None:
     """Have the run of a record paused, watched again or traced; raises UserError for one that has ended."""
-    from stash.monitor.records import load
+    from stash.monitor.records import load_record
 
-    if any(event.what == "end" for event in load(path, whole=False).events):
+    if any(event.what == "end" for event in load_record(path, whole=False).events):
         raise UserError(f"--join {path}: that run has ended; there is nothing to ask of it")
     steps, ranks = options.capture or (0, ())
     paused = options.pause if options.pause or options.resume else None
@@ -161,10 +163,10 @@ def ask(path: Path, options: WatchCommandOptions) -> None:
     print(f"stash: asked; `stash watch --join {printable_line(str(path))}` shows when it was done", file=sys.stderr)
 
 
-def follow(path: Path) -> None:
+def follow_record(path: Path) -> None:
     """Show a record's last window whenever there is another one, until the run has ended."""
     from stash.monitor.page import page
-    from stash.monitor.records import load
+    from stash.monitor.records import load_record
     from stash.ui.terminal import print_page
 
     shown: tuple[int, int] | None = None
@@ -173,7 +175,7 @@ def follow(path: Path) -> None:
             status = path.stat() if path.exists() else None
             state = (0, 0) if status is None else (status.st_ino, status.st_size)
             if state != shown:  # a record of a day takes a second to read
-                shown, record = state, load(path, whole=False)
+                shown, record = state, load_record(path, whole=False)
                 if sys.stdout.isatty():
                     print("\x1b[2J\x1b[H", end="")
                 print_page(page(record, path.name, live=True))

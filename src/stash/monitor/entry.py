@@ -8,7 +8,7 @@ import time
 from functools import cache
 from importlib import import_module
 
-from stash.measure.protocol.orders import VARIABLE, Orders, current
+from stash.measure.protocol.orders import VARIABLE, Orders, current_orders
 
 _COPIED = {"torch.distributed.distributed_c10d": "torch.distributed", "torch.serialization": "torch"}
 """Modules whose functions are known under another one's name as well."""
@@ -20,9 +20,9 @@ def enter_process(folder: str) -> None:
     from stash.measure.agent.runner.watched_run import WatchedRun
 
     os.environ[VARIABLE] = str(Orders(folder, (), 0.0, began=time.time(), watched=True).write())
-    current.cache_clear()
+    current_orders.cache_clear()
     _wrap_modules()
-    orders = current()
+    orders = current_orders()
     assert orders is not None
     script.subscribe(WatchedRun(orders, counted_before=None))
 

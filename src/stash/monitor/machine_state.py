@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from stash.analysis.stability import shared_gpus, slowed_gpus
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.measure.launcher.gpu_looks import GpuLooks
 from stash.measure.linux import run_queue
 from stash.measure.linux.counters import Activity
@@ -47,7 +47,7 @@ class MachineLooks:
         self._gpus, self._read_quota, self._read_heat = gpus or GpuLooks(), quota, hot
         self._quota, self._heat = quota(), hot()
 
-    def look(
+    def sample_machine(
         self, node: int, seconds: float, activity: Activity, cores: float | None, ours: Callable[[int], bool]
     ) -> MachineState:
         """The last ``seconds`` of this machine, as node ``node``; ``cores``: what strangers used.
@@ -60,9 +60,9 @@ class MachineLooks:
             throttled = round(used_up / periods, 4) if periods > 0 else 0.0
         hottest = max((heat[core] - self._heat[core] for core in heat.keys() & self._heat.keys()), default=None)
         self._quota, self._heat = quota, heat
-        self._gpus.look(ours)
-        gpus = self._gpus.states()
-        self._gpus.forget()
+        self._gpus.sample_gpus(ours)
+        gpus = self._gpus.list_states()
+        self._gpus.reset_counts()
         return MachineState(
             node=node, others_cores=None if cores is None else round(cores, 3), steal=activity.steal,
             disk_bytes=activity.disk_bytes, throttled=throttled,
@@ -103,11 +103,11 @@ def slow_parts(state: MachineState, before: ErrorCounts | None = None) -> list[s
     return [*slowed_gpus(state.gpus), *known]
 
 
-def causes(state: MachineState, before: ErrorCounts | None = None) -> str:
+def explain_lateness(state: MachineState, before: ErrorCounts | None = None) -> str:
     """What of a machine's facts may make its ranks late, in words; empty if nothing is known to."""
     facts = (
         (state.throttled, _MIN_SHARE, "its quota of CPU time is used up {:.0%} of the time"),
         (state.others_cores, _MIN_CORES, "other programs use {:.1f} cores"),
     )
     known = [text.format(value) for value, least, text in facts if value is not None and value > least]
-    return listed([*slow_parts(state, before), *shared_gpus(state.gpus), *known])
+    return join_names([*slow_parts(state, before), *shared_gpus(state.gpus), *known])

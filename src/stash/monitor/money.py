@@ -29,9 +29,9 @@ def price_of(instance: str | None, nodes: int, needed: bool = False) -> MachineP
     ``needed``, or was asked for by name.
     """
     from stash.catalog.layers import load as load_catalog
-    from stash.measure.host.cloud import over_http, rented
+    from stash.measure.host.cloud import fetch_over_http, find_rental
 
-    name = instance or rented(Path("/"), over_http).instance
+    name = instance or find_rental(Path("/"), fetch_over_http).instance
     if name is None:
         if needed:
             raise UserError("--max-dollars needs a price, and this machine does not say what it is; add --instance")
@@ -67,7 +67,9 @@ def lost_a_day(window: Window, price: MachinePrice) -> dict[str, float]:
     }
 
 
-def bill(price: MachinePrice, elapsed: float, windows: Sequence[Window], taken: int, planned: int | None) -> RunBill:
+def forecast_bill(
+    price: MachinePrice, elapsed: float, windows: Sequence[Window], taken: int, planned: int | None
+) -> RunBill:
     """After ``elapsed`` seconds and ``taken`` steps of ``planned``."""
     per_second = price.dollars_per_hour / _HOUR
     left = None if planned is None else max(0, planned - taken)

@@ -23,7 +23,7 @@ from stash.core.membership import Door, RunMember, SignedLink, connect
 from stash.core.records.base import Count, Record
 from stash.measure.protocol.orders import Invitation
 from stash.monitor.accounting import DELAYS
-from stash.monitor.collector import Joined, together
+from stash.monitor.collector import JoinedCycles, join_parts
 from stash.monitor.records import MachineState
 from stash.monitor.strangers import CoreUse
 
@@ -41,7 +41,7 @@ class NodeNews(Record):
 
     node: Count
     joined: Any = Field(default=None, exclude=True)
-    """Further cycles of its ranks, a ``Joined``; ``None`` if there are none."""
+    """Further cycles of its ranks, a ``JoinedCycles``; ``None`` if there are none."""
     stages: dict[int, int] = Field(default_factory=dict)
     """What each of its ranks that still train does."""
     ranks: Count = 0
@@ -53,7 +53,7 @@ class NodeNews(Record):
     ended: bool = False
 
 
-def packed_news(news: NodeNews) -> bytes:
+def pack_news(news: NodeNews) -> bytes:
     """As it is sent: a line of JSON; of cycles another one, then seconds and delays as floats of 4 bytes."""
     own, head = news.joined, news.model_dump_json().encode()
     if own is None:
@@ -63,7 +63,7 @@ def packed_news(news: NodeNews) -> bytes:
     return b"\n".join((head, numbers, b"".join(arrays)))
 
 
-def unpacked_news(content: bytes) -> NodeNews:
+def unpack_news(content: bytes) -> NodeNews:
     """Raises ValueError or TypeError for what is none."""
     head, *cycles = content.split(b"\n", 2)
     news = NodeNews.model_validate_json(head)
@@ -72,7 +72,7 @@ def unpacked_news(content: bytes) -> NodeNews:
     ranks, numbers, ended = json.loads(cycles[0])
     values: Any = np.frombuffer(cycles[1], _NUMBERS)  # made larger as they are joined
     whole = np.moveaxis(values.reshape(-1, len(numbers), len(ranks)), 0, 2)
-    joined = Joined(tuple(ranks), numbers, whole[:, :, :-DELAYS], whole[:, :, -DELAYS:], ended)
+    joined = JoinedCycles(tuple(ranks), numbers, whole[:, :, :-DELAYS], whole[:, :, -DELAYS:], ended)
     return news.model_copy(update={"joined": joined})
 
 
@@ -80,9 +80,9 @@ class NodeMerge:
     """Joins the cycles of nodes by their numbers. Pure."""
 
     def __init__(self) -> None:
-        self._held: dict[int, list[Joined]] = {}
+        self._held: dict[int, list[JoinedCycles]] = {}
 
-    def take(self, node: int, joined: Joined) -> None:
+    def add_cycles(self, node: int, joined: JoinedCycles) -> None:
         """Add what a node has; one that counts from the start again was restarted with all others."""
         held = self._held.setdefault(node, [])
         if held and joined.numbers[0] <= held[-1].numbers[-1]:
@@ -90,15 +90,15 @@ class NodeMerge:
                 each.clear()
         held.append(joined)
 
-    def leave(self, node: int) -> None:
+    def drop_node(self, node: int) -> None:
         """Wait for that node no more."""
         self._held.pop(node, None)
 
-    def merged(self) -> Joined | None:
+    def merge_cycles(self) -> JoinedCycles | None:
         """The cycles that all nodes have by now, each once."""
         if not self._held or not all(self._held.values()):
             return None
-        joined = [together(each) for _, each in sorted(self._held.items())]
+        joined = [join_parts(each) for _, each in sorted(self._held.items())]
         common = sorted(set.intersection(*(set(each.numbers) for each in joined)))
         if not common:
             return None
@@ -121,10 +121,10 @@ class NodeMerge:
         if (order != np.arange(len(order))).any():
             seconds, delays = seconds[:, order], delays[:, order]
         ended = min(each.ended for each in joined)
-        return Joined(tuple(ranks[order].tolist()), common, seconds, delays, ended)
+        return JoinedCycles(tuple(ranks[order].tolist()), common, seconds, delays, ended)
 
 
-def _taken(come: queue.SimpleQueue[T]) -> list[T]:
+def _take_all(come: queue.SimpleQueue[T]) -> list[T]:
     return [come.get() for _ in range(come.qsize())]  # nobody else takes from it
 
 
@@ -144,7 +144,7 @@ class NodeHost:
         link, node = SignedLink(connection, member), -1
         try:
             while True:
-                news = unpacked_news(link.receive())
+                news = unpack_news(link.receive())
                 node = news.node
                 self._links[node] = link
                 self._news.put(news)
@@ -157,18 +157,18 @@ class NodeHost:
             self._links.pop(node, None)
             link.close()
 
-    def news(self) -> list[NodeNews]:
+    def take_news(self) -> list[NodeNews]:
         """What has come since the last call."""
-        return _taken(self._news)
+        return _take_all(self._news)
 
-    def tell(self, content: bytes) -> None:
+    def send_to_all(self, content: bytes) -> None:
         """Send the same to all."""
         for link in list(self._links.values()):
             with suppress(OSError):
                 link.send(content)
 
     def close(self) -> None:
-        self.tell(_ENDED)
+        self.send_to_all(_ENDED)
         self._door.close()
         for link in list(self._links.values()):
             link.close()
@@ -184,21 +184,21 @@ class NodeGuest:
         self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.is_released = False
         """Whether node 0's record is closed."""
-        threading.Thread(target=self._listen, daemon=True, name="stash node 0").start()
+        threading.Thread(target=self._receive_requests, daemon=True, name="stash node 0").start()
 
-    def _listen(self) -> None:
+    def _receive_requests(self) -> None:
         with suppress(OSError):
             while (content := self._link.receive()) != _ENDED:
                 self._asked.put(content)
             self.is_released = True
 
-    def asked(self) -> list[bytes]:
+    def take_requests(self) -> list[bytes]:
         """What node 0's watcher has sent since the last call."""
-        return _taken(self._asked)
+        return _take_all(self._asked)
 
     def send(self, news: NodeNews) -> None:
         """Raises OSError once node 0's watcher is gone."""
-        self._link.send(packed_news(news))
+        self._link.send(pack_news(news))
 
     def close(self) -> None:
         self._link.close()

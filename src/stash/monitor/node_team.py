@@ -14,7 +14,7 @@ from typing import Any
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.stamped import StepStage
-from stash.monitor.collector import Collector, Joined
+from stash.monitor.collector import Collector, JoinedCycles
 from stash.monitor.node_links import LOST, NodeGuest, NodeHost, NodeMerge, NodeNews
 from stash.monitor.records import MachineState
 from stash.monitor.strangers import CoreUse
@@ -49,7 +49,7 @@ class NodeTeam:
         self._place = _NodePlace()
         self._link: NodeHost | NodeGuest | None = None
         self._merge = NodeMerge()
-        self._held: list[Joined] = []
+        self._held: list[JoinedCycles] = []
         self._events: list[tuple[str, str]] = []
         self._nodes: dict[int, tuple[NodeNews, float]] = {}
         """By node, the last news of it, and when they came."""
@@ -68,10 +68,10 @@ class NodeTeam:
         return self.node != 0 and not self._place.is_alone
 
     def gather(
-        self, joined: Joined | None, uses: Mapping[int, CoreUse], machine: MachineState | None
-    ) -> Joined | None:
+        self, joined: JoinedCycles | None, uses: Mapping[int, CoreUse], machine: MachineState | None
+    ) -> JoinedCycles | None:
         """The cycles that are to be accounted for here, now that this node has ``joined`` more."""
-        self._meet()
+        self._meet_others()
         if self.hands_on:
             self._hand_on(joined, uses=uses, machine=machine)
             return None
@@ -80,24 +80,24 @@ class NodeTeam:
         self._receive()
         for node, (news, seen) in list(self._nodes.items()):
             if self._clock() - seen > _SILENT_SECONDS and not news.ended:
-                self._take(NodeNews(node=node, events=((LOST, f"node {node} is gone"),), ended=True))
+                self._handle_news(NodeNews(node=node, events=((LOST, f"node {node} is gone"),), ended=True))
         if joined is not None:
-            self._merge.take(0, joined)
+            self._merge.add_cycles(0, joined)
         ranks = len(self._collector.ranks) + sum(news.ranks for news, _ in self._nodes.values())
-        if ranks < self._collector.expected and self._clock() - self._place.since < _WAITS_SECONDS:
+        if ranks < self._collector.expected_ranks and self._clock() - self._place.since < _WAITS_SECONDS:
             return None
-        return self._merge.merged()
+        return self._merge.merge_cycles()
 
-    def _meet(self) -> None:
+    def _meet_others(self) -> None:
         if self._place.is_alone or self._link is not None or not self._collector.ranks:
             return
         try:
             if self._place.node is not None:
-                if (invitation := Invitation.brought(self._folder)) is not None:
+                if (invitation := Invitation.load_meeting(self._folder)) is not None:
                     self._link = NodeGuest(invitation, self._place.node)
                 elif self._clock() - self._place.since > _HOLDS_SECONDS:
                     self._stay_alone("node 0 is not watched")
-            elif (neighbours := Neighbours.read(self._folder)) is not None:
+            elif (neighbours := Neighbours.load(self._folder)) is not None:
                 self._place = _NodePlace(neighbours.node, self._clock())
                 if neighbours.node == 0:
                     self._link = host = NodeHost(neighbours.address)
@@ -109,17 +109,20 @@ class NodeTeam:
         self._place = replace(self._place, is_alone=True)
         self._tell("alone", f"{why}; this node has a record of its own")
 
-    def event(self, what: str, text: str) -> None:
+    def add_event(self, what: str, text: str) -> None:
         """Something that node 0's record is to have."""
         self._events.append((what, text))
 
-    def _hand_on(self, joined: Joined | None, **more: Any) -> None:
+    def _hand_on(self, joined: JoinedCycles | None, **more: Any) -> None:
         if joined is not None:
             self._held.append(joined)
             del self._held[:-_MAX_HELD]
         if not isinstance(self._link, NodeGuest):
             return
-        stages, local = {r: int(stage) for r, stage in self._collector.stages().items()}, len(self._collector.ranks)
+        stages, local = (
+            {r: int(stage) for r, stage in self._collector.rank_stages().items()},
+            len(self._collector.ranks),
+        )
         news = NodeNews(node=self.node, stages=stages, ranks=local)
         try:
             for each in self._held[:-1]:
@@ -133,51 +136,51 @@ class NodeTeam:
                 self._stay_alone(f"node 0's watcher is gone ({error})")
 
     def _receive(self) -> None:
-        for news in self._link.news() if isinstance(self._link, NodeHost) else []:
-            self._take(news)
+        for news in self._link.take_news() if isinstance(self._link, NodeHost) else []:
+            self._handle_news(news)
 
-    def _take(self, news: NodeNews) -> None:
+    def _handle_news(self, news: NodeNews) -> None:
         for what, text in news.events:
             self._tell(what, text if what == LOST and news.ended else f"node {news.node}: {text}")
         if news.joined is not None:
-            self._merge.take(news.node, news.joined)
+            self._merge.add_cycles(news.node, news.joined)
         self.uses.update(news.uses)
         if news.machine is not None:
             self.machines[news.node] = news.machine
         self._nodes[news.node] = news, self._clock()
         if news.ended:
-            self._merge.leave(news.node)
+            self._merge.drop_node(news.node)
             self.machines.pop(news.node, None)
 
-    def stages(self) -> dict[int, StepStage]:
+    def rank_stages(self) -> dict[int, StepStage]:
         """What every rank that still trains does, on all nodes."""
         others = [news.stages for news, _ in self._nodes.values() if not news.ended]
         found = {rank: StepStage(stage) for stages in others for rank, stage in stages.items()}
-        return self._collector.stages() | found
+        return self._collector.rank_stages() | found
 
-    def nodes(self, otherwise: int) -> int:
+    def count_nodes(self, otherwise: int) -> int:
         """How many nodes are known of."""
         return 1 + len(self._nodes) if self._nodes else otherwise
 
-    def tell(self, content: bytes) -> None:
+    def tell_nodes(self, content: bytes) -> None:
         """Let the other nodes' watchers know."""
         if isinstance(self._link, NodeHost):
-            self._link.tell(content)
+            self._link.send_to_all(content)
 
-    def asked(self) -> list[bytes]:
+    def take_requests(self) -> list[bytes]:
         """What node 0's watcher lets this one know."""
-        return self._link.asked() if isinstance(self._link, NodeGuest) else []
+        return self._link.take_requests() if isinstance(self._link, NodeGuest) else []
 
-    def ends(self) -> bool:
+    def have_others_ended(self) -> bool:
         """Node 0: whether all others have ended by now. Elsewhere: say so, and be done."""
         if self.hands_on:
             self._hand_on(None, ended=True)
         self._receive()
         return all(news.ended for news, _ in self._nodes.values())
 
-    def rest(self) -> Joined | None:
+    def merge_rest(self) -> JoinedCycles | None:
         """What the others have sent last, joined."""
-        return self._merge.merged()
+        return self._merge.merge_cycles()
 
     def close(self) -> None:
         if self._link is not None:

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from stash.core.formatting import dollars, listed, span
-from stash.core.units import counted, format_seconds, scale_for
+from stash.core.formatting import format_dollars, format_span, join_names
+from stash.core.units import format_count, format_seconds, scale_for
 from stash.monitor.accounting import STALL_OF, STALLS
 from stash.monitor.baseline import GROUPS
-from stash.monitor.machine_state import causes
-from stash.monitor.money import bill, lost_a_day
+from stash.monitor.machine_state import explain_lateness
+from stash.monitor.money import forecast_bill, lost_a_day
 from stash.monitor.records import Header, LateRank, RunRecord, Window
 from stash.monitor.run_chart import SERIES, step_course
 from stash.monitor.wall_ledger import WallLedger, wall_ledger
 from stash.monitor.window_lines import digits
-from stash.monitor.window_sums import alert_name, inapplicable, overall, row_name
+from stash.monitor.window_sums import alert_name, inapplicable_stalls, row_name, sum_windows
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
@@ -35,7 +35,7 @@ _MOST_ROWS = 5
 def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     """The last window of a run that goes on (``live``), else all of them."""
     header = record.header
-    shown = (record.windows[-1] if record.windows else None) if live else overall(record.windows)
+    shown = (record.windows[-1] if record.windows else None) if live else sum_windows(record.windows)
     ranks = "ranks unknown" if header.ranks is None else f"{header.ranks} rank{'s' if header.ranks > 1 else ''}"
     nodes = f" on {header.nodes} nodes" if header.nodes > 1 else ""
     if shown is None:
@@ -46,7 +46,7 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         title = f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
     wall = wall_ledger(record)
     rows, money = () if shown is None else _rows(record, shown), tuple(_money(record, wall))
-    events = tuple(f"{_date(event.when)}  {event.text or event.what}" for event in record.events)
+    events = tuple(f"{_format_date(event.when)}  {event.text or event.what}" for event in record.events)
     chapters = (
         Chapter("course", "The run over time", label="Course", charts=(step_course(record),) if shown else ()),
         Chapter("money", "Money", facts=money, brief=True),
@@ -60,9 +60,9 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
         rows=rows,
         grids=tuple(_grids(record, shown, None if live else wall)),
         warnings=tuple(_warnings(record, shown, wall)),
-        below_rows=_below(record, shown),
+        below_rows=_describe_rows(record, shown),
         chapters=tuple(each for each in chapters if each.charts or each.facts or each.points),
-        made=f"since {_date(header.began)}, Stash {header.stash_version}",
+        made=f"since {_format_date(header.began)}, Stash {header.stash_version}",
     )
 
 
@@ -84,14 +84,14 @@ def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[st
         now = shown.step_seconds - (shown.stalls.get("other") or 0.0)
         yield f"A step takes {now / known:.0%} of the profile's{against}."
     elif not (live and open_ones):
-        yield f"A step takes {format_seconds(shown.step_seconds)}. {_largest(shown, record.header)}"
+        yield f"A step takes {format_seconds(shown.step_seconds)}. {_describe_largest(shown, record.header)}"
     if not record.alerts:
         yield "There was no alert."
 
 
-def _clock(seconds: float, record: RunRecord) -> str:
+def _format_clock(seconds: float, record: RunRecord) -> str:
     """The time of day; with its day where that is not the one on which the watch began."""
-    text, day = _date(seconds), _date(record.header.began).split()[0]
+    text, day = _format_date(seconds), _format_date(record.header.began).split()[0]
     return text.removeprefix(f"{day} ").removesuffix(" UTC")
 
 
@@ -101,7 +101,7 @@ _GOES_INTO = {
 }  # fmt: skip
 
 
-def _largest(shown: Window, header: Header) -> str:
+def _describe_largest(shown: Window, header: Header) -> str:
     """What most of a step is lost to, and what says more about it; without a loader they hide between steps."""
     apart = ("compute",) if header.loaders else ("compute", "other")
     lost = {name: value or 0.0 for name, value in shown.stalls.items() if name not in apart}
@@ -117,14 +117,14 @@ def _largest(shown: Window, header: Header) -> str:
     return f"{share:.0%} of it {what}: `stash profile` says why, `stash fix` tries changes."
 
 
-def _below(record: RunRecord, shown: Window | None) -> str:
+def _describe_rows(record: RunRecord, shown: Window | None) -> str:
     """Which rows do not apply, and which a watch cannot split."""
     if shown is None:
         return ""
     several = record.header.nodes > 1
     joined = ["prep from fetch", *(["interconnect from network"] if several else [])]
-    parts = [f"a watch cannot tell {listed(joined)}; `stash profile` can"]
-    away = inapplicable(record.header)
+    parts = [f"a watch cannot tell {join_names(joined)}; `stash profile` can"]
+    away = inapplicable_stalls(record.header)
     if away:
         cpu = record.header.device == "cpu"
         alone = ("one CPU rank" if cpu else "one rank") if record.header.ranks == 1 else "CPUs"
@@ -139,7 +139,7 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
         if name not in shown.stalls:
             continue
         value, title = shown.stalls[name], row_name(name, record.header.nodes)
-        if name in inapplicable(record.header):
+        if name in inapplicable_stalls(record.header):
             continue
         if value is None:
             rows.append(Row(title, why="no copy to a device was seen"))
@@ -168,7 +168,7 @@ def _remark(record: RunRecord, shown: Window, name: str) -> str:
     return "" if late is None else f"rank {late.rank}"
 
 
-def _against(record: RunRecord, shown: Window) -> Grid | None:
+def _baseline_grid(record: RunRecord, shown: Window) -> Grid | None:
     """The same beside the profile, with the stalls that only the ladder tells apart."""
     split = record.header.baseline_stalls
     if not split:
@@ -197,9 +197,9 @@ def _wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
     rows = [*((row.name, row.seconds, row.times) for row in shown), ("wall", wall.seconds, 0)]
     texts = tuple(
         (
-            row_name(name, record.header.nodes), span(seconds),
+            row_name(name, record.header.nodes), format_span(seconds),
             f"{seconds / wall.seconds:.1%}" if wall.seconds else "",
-            *((dollars(seconds * rate),) if rate else ()),
+            *((format_dollars(seconds * rate),) if rate else ()),
             *((f"{times} times" if times > 1 else "",) if is_repeated else ()),
         )
         for name, seconds, times in rows
@@ -212,16 +212,16 @@ def _wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
 def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> Iterator[Grid]:
     if wall is not None and len(wall.rows) > 1:
         yield _wall_grid(record, wall)
-    if shown is not None and (beside := _against(record, shown)) is not None:
+    if shown is not None and (beside := _baseline_grid(record, shown)) is not None:
         yield beside
     if record.alerts:
         head = ("step", "stall", "rank", "longer", "± 95 %", "until", "what")
         rows = tuple(
             (
-                _clock(alert.first_told, record), f"{alert.step:,}", alert_name(alert, record.header.nodes),
+                _format_clock(alert.first_told, record), f"{alert.step:,}", alert_name(alert, record.header.nodes),
                 "" if alert.rank is None else str(alert.rank),
                 *("" if each is None else format_seconds(each) for each in (alert.seconds, alert.plus_minus)),
-                _clock(alert.when, record) if alert.ended else "open", alert.text,
+                _format_clock(alert.when, record) if alert.ended else "open", alert.text,
             )
             for alert in record.alerts[-12:]
         )  # fmt: skip
@@ -242,7 +242,7 @@ def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
     """What may explain it of the machine that the rank is on, in the last window that it was late in."""
     for window in reversed(windows):
         if any((each.rank, each.stage) == (late.rank, late.stage) for each in window.stragglers):
-            return "; ".join(causes(each) for each in window.machines if each.node == late.node)
+            return "; ".join(explain_lateness(each) for each in window.machines if each.node == late.node)
     return ""
 
 
@@ -273,18 +273,22 @@ def _money(record: RunRecord, wall: WallLedger) -> Iterator[tuple[str, str]]:
     if header.price is None or not record.windows:
         return
     last = record.windows[-1]
-    found = bill(header.price, wall.seconds, record.windows, last.last_step, header.planned_steps)
+    found = forecast_bill(header.price, wall.seconds, record.windows, last.last_step, header.planned_steps)
     yield (
         "spent",
-        f"{dollars(found.so_far)} at {dollars(header.price.dollars_per_hour)} an hour ({header.price.source})",
+        f"{format_dollars(found.so_far)} at {format_dollars(header.price.dollars_per_hour)} an hour "
+        f"({header.price.source})",
     )
     if found.forecast is not None and found.plus_minus is not None:
-        yield "whole bill", f"{dollars(found.forecast)} ± {dollars(found.plus_minus)}"
+        yield "whole bill", f"{format_dollars(found.forecast)} ± {format_dollars(found.plus_minus)}"
     lost = sorted(lost_a_day(last, header.price).items(), key=lambda each: -each[1])
-    yield "lost per day", ", ".join(f"{name} {dollars(value)}" for name, value in lost if value >= 0.005) or "nothing"
+    yield (
+        "lost per day",
+        ", ".join(f"{name} {format_dollars(value)}" for name, value in lost if value >= 0.005) or "nothing",
+    )
 
 
-def _date(seconds: float) -> str:
+def _format_date(seconds: float) -> str:
     return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime(_DAY_FORMAT)
 
 
@@ -303,7 +307,7 @@ def document(record: RunRecord) -> dict[str, Any]:
         "nodes": header.nodes,
         "began": header.began,
         "baseline": header.baseline,
-        **_summed(overall(record.windows)),
+        **_sum_window(sum_windows(record.windows)),
         "wall": {
             "seconds": digits(wall.seconds), "dollars": cost(wall.seconds), "exit_code": wall.code,
             "rows": [
@@ -318,7 +322,7 @@ def document(record: RunRecord) -> dict[str, Any]:
         "alerts": [{name: getattr(alert, name) for name in _ALERT_FIELDS} for alert in record.alerts],
         "windows": [
             {
-                "began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_summed(each),
+                "began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_sum_window(each),
                 "machines": [machine.model_dump(mode="json") for machine in each.machines],
             }
             for each in record.windows
@@ -333,12 +337,12 @@ def epilog(record: RunRecord) -> str:
     ended = "still runs, or its watcher was killed" if wall.code is None else f"exit {wall.code}"
     large = sorted(wall.rows, key=lambda row: -row.seconds)[:_MOST_ROWS]
     parts = [f"{row_name(row.name, header.nodes)} {row.seconds / wall.seconds:.0%}" for row in large if wall.seconds]
-    bill_ = "" if header.price is None else f"; {dollars(wall.seconds * header.price.dollars_per_hour / 3600)}"
-    alerts = f"; {counted(len(record.alerts), 'alert')}" if record.alerts else ""
-    return f"{header.job} {span(wall.seconds)}, {ended}: {', '.join(parts)}{bill_}{alerts}"
+    bill_ = "" if header.price is None else f"; {format_dollars(wall.seconds * header.price.dollars_per_hour / 3600)}"
+    alerts = f"; {format_count(len(record.alerts), 'alert')}" if record.alerts else ""
+    return f"{header.job} {format_span(wall.seconds)}, {ended}: {', '.join(parts)}{bill_}{alerts}"
 
 
-def _summed(window: Window | None) -> dict[str, Any]:
+def _sum_window(window: Window | None) -> dict[str, Any]:
     if window is None:
         return {"steps": 0, "step_seconds": None, "stalls": [], "stragglers": []}
     step = window.step_seconds

@@ -177,7 +177,7 @@ class RunRecord:
     """As they stand: of those that ended the line that says so."""
     events: list[RunEvent] = field(default_factory=list)
 
-    def take(self, line: RecordLine) -> None:
+    def add_line(self, line: RecordLine) -> None:
         """Add a line."""
         if isinstance(line, Header):
             self.header = line
@@ -190,7 +190,7 @@ class RunRecord:
             self.alerts.sort(key=lambda each: each.number)
 
 
-def parsed(text: str, where: str) -> RecordLine:
+def parse_line(text: str, where: str) -> RecordLine:
     """One line; raises ArtefactError."""
     try:
         row = parse_json(text)
@@ -201,16 +201,16 @@ def parsed(text: str, where: str) -> RecordLine:
         raise ArtefactError(f"{where} is not a line of a watched run (*{SUFFIX} of `stash watch`)") from None
 
 
-def load(path: Path, whole: bool = True) -> RunRecord:
+def load_record(path: Path, whole: bool = True) -> RunRecord:
     """The record at ``path``, with what was moved aside if ``whole``; raises ArtefactError.
 
     A last line cut short is left out.
     """
-    record = _load(path)
+    record = _load_part(path)
     if whole:
-        aside = [part for part in newest_parts(path) if (_number(part) or 0) < record.header.part]
+        aside = [part for part in newest_parts(path) if (_part_number(part) or 0) < record.header.part]
         for part in reversed(aside):
-            before = _load(part)
+            before = _load_part(part)
             if before.header.id == record.header.id:
                 record.windows, record.events = before.windows + record.windows, before.events + record.events
                 newer = {alert.number for alert in record.alerts}
@@ -218,7 +218,7 @@ def load(path: Path, whole: bool = True) -> RunRecord:
     return record
 
 
-def _load(path: Path) -> RunRecord:
+def _load_part(path: Path) -> RunRecord:
     try:
         content = read_up_to(path, _MAX_BYTES)
     except FileNotFoundError:
@@ -233,7 +233,7 @@ def _load(path: Path) -> RunRecord:
             "another file long before"
         )
     texts = [each for each in enumerate(whole_lines(content), 1) if not each[1].startswith(_SUMS)]
-    lines = [parsed(text, f"{path}, line {number}") for number, text in texts]
+    lines = [parse_line(text, f"{path}, line {number}") for number, text in texts]
     if not lines or not isinstance(lines[0], Header):
         raise ArtefactError(f"{path} is not the record of a watched run: it does not begin with its header")
     if lines[0].watch_schema > SCHEMA:
@@ -244,7 +244,7 @@ def _load(path: Path) -> RunRecord:
         )
     record = RunRecord(lines[0])
     for line in lines:
-        record.take(line)
+        record.add_line(line)
     return record
 
 
@@ -265,7 +265,7 @@ class RecordWriter:
         with ExitStack() as held:
             if goes_on:
                 held.enter_context(output_lock(path))
-                self.before, flags = load(path, whole=False), 0
+                self.before, flags = load_record(path, whole=False), 0
                 self._header, old = self.before.header, header.job
                 if self._header.job != old:
                     raise UserError(
@@ -298,13 +298,13 @@ class RecordWriter:
 
     def write(self, line: RecordLine) -> None:
         """Add a line."""
-        text = _encoded(line)
+        text = _encode_line(line)
         size = os.fstat(self._file).st_size
         if size and size + len(text) > self._rotated:
             self._rotate()
         if isinstance(line, Header):
             self._header = line.model_copy(update={name: getattr(self._header, name) for name in _KEPT})
-            text = _encoded(self._header)
+            text = _encode_line(self._header)
         try:
             add_lines(self._file, text)
             self.failed = None
@@ -321,7 +321,7 @@ class RecordWriter:
         while (aside := self.path.with_name(f"{stem}.{number}{SUFFIX}")).exists():
             number += 1  # of an earlier run, whose last file is gone
         header = self._header.model_copy(update={"part": number + 1})
-        begin = b"".join(map(_encoded, (header, *self._open.values())))
+        begin = b"".join(map(_encode_line, (header, *self._open.values())))
         if not self._is_in_place():
             return
         try:
@@ -356,17 +356,19 @@ class RecordWriter:
         self._lock.close()
 
 
-def _encoded(line: Record) -> bytes:
+def _encode_line(line: Record) -> bytes:
     return (json.dumps(line.model_dump(mode="json"), separators=(",", ":")) + "\n").encode()
 
 
 def newest_parts(path: Path) -> Sequence[Path]:
     """The files of a record that were moved aside, the oldest first."""
     stem = path.name.removesuffix(SUFFIX)
-    found = {part: number for part in path.parent.glob(f"{stem}.*{SUFFIX}") if (number := _number(part)) is not None}
+    found = {
+        part: number for part in path.parent.glob(f"{stem}.*{SUFFIX}") if (number := _part_number(part)) is not None
+    }
     return sorted(found, key=lambda part: found[part])
 
 
-def _number(part: Path) -> int | None:
+def _part_number(part: Path) -> int | None:
     text = part.name.removesuffix(SUFFIX).rpartition(".")[2]
     return int(text) if text.isdecimal() else None

@@ -9,8 +9,8 @@ from dataclasses import replace
 from stash.core.units import format_seconds
 from stash.monitor.accounting import STALLS
 from stash.monitor.records import Alert, RunRecord, Window
-from stash.monitor.window_sums import alert_name, inapplicable, overall, row_name
-from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, plane_chart, ruler
+from stash.monitor.window_sums import alert_name, inapplicable_stalls, row_name, sum_windows
+from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, make_ruler, plane_chart
 from stash.ui.charts.chart import Bar, Chart, Grid, Legend, Tag, time_scale
 
 SERIES = {
@@ -31,22 +31,22 @@ def step_course(record: RunRecord) -> Chart:
     """The step and its stalls over time, and the alerts; of a record that has a window."""
     windows, began = record.windows, record.header.began
     together = math.ceil(len(windows) / _MOST_COLUMNS)
-    parts = [overall(windows[at : at + together]) for at in range(0, len(windows), together)]
+    parts = [sum_windows(windows[at : at + together]) for at in range(0, len(windows), together)]
     columns = [each for each in parts if each is not None]
     last = columns[-1]
     length = last.began + last.seconds - began
     size, unit, _ = next(each for each in _UNITS if length >= each[0] * each[2])
     scale = time_scale(max(each.step_seconds for each in columns))
-    across = ruler((0.0, length), f"time since the watch began ({unit})", size)
-    upward = ruler([0.0, *(each.step_seconds for each in columns)], f"one step ({scale.unit})", scale.size)
-    away = inapplicable(record.header)
+    across = make_ruler((0.0, length), f"time since the watch began ({unit})", size)
+    upward = make_ruler([0.0, *(each.step_seconds for each in columns)], f"one step ({scale.unit})", scale.size)
+    away = inapplicable_stalls(record.header)
     shown = [name for name in STALLS if name not in away and any(each.stalls.get(name) for each in columns)]
     nodes = record.header.nodes
-    begins = [(alert, _moment(alert, record.windows) - began) for alert in record.alerts]
+    begins = [(alert, _alert_moment(alert, record.windows) - began) for alert in record.alerts]
     chart = plane_chart(
         "course",
         "The step over time",
-        _lines(columns, began),
+        _step_lines(columns, began),
         across,
         upward,
         _table(columns, shown, nodes),
@@ -54,13 +54,13 @@ def step_course(record: RunRecord) -> Chart:
         "lines: an alert began or ended.",
         keys=[Legend(SERIES.get(name, name), row_name(name, nodes)) for name in shown],
         rules=[*(at for _, at in begins), *(alert.when - began for alert in record.alerts if alert.ended)],
-        tags=[Tag(across.at(at), _TAG_HEIGHT, _text(alert, nodes), firm=True) for alert, at in begins],
+        tags=[Tag(across.locate(at), _TAG_HEIGHT, _text(alert, nodes), firm=True) for alert, at in begins],
     )
-    bars = [bar for each in columns for bar in _bars(each, shown, began, across, upward, nodes)]
+    bars = [bar for each in columns for bar in _stall_bars(each, shown, began, across, upward, nodes)]
     return replace(chart, marks=(*bars, *chart.marks))
 
 
-def _lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
+def _step_lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
     """The step's line, interrupted where nobody watched."""
     lines: list[list[PlotPoint]] = []
     ended = -math.inf
@@ -73,7 +73,7 @@ def _lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
     return [PlotCurve("plain", tuple(points), line=True, dots=False) for points in lines]
 
 
-def _bars(
+def _stall_bars(
     column: Window, shown: Sequence[str], began: float, across: Ruler, upward: Ruler, nodes: int
 ) -> Iterator[Bar]:
     """The parts of a column's step, one on top of the other."""
@@ -89,7 +89,7 @@ def _bars(
         foot += seconds
 
 
-def _moment(alert: Alert, windows: Sequence[Window]) -> float:
+def _alert_moment(alert: Alert, windows: Sequence[Window]) -> float:
     """When what it is about began, by its step (Unix time)."""
     for window in reversed(windows):  # a job that was started again counts from 1
         if window.began <= alert.first_told and window.first_step <= alert.step <= window.last_step:

@@ -14,8 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from stash.core.errors import UserError
 from stash.core.files import opened_regular, write_whole
-from stash.core.formatting import listed
-from stash.core.units import counted
+from stash.core.formatting import join_names
+from stash.core.units import format_count
 from stash.monitor.records import SUFFIX
 
 _MAX_STEPS = 1000
@@ -23,7 +23,7 @@ _MAX_RANK = 2**31
 _MAX_BYTES = 65536
 
 
-def _printable(text: str) -> str:
+def _check_printable(text: str) -> str:
     if not text.isprintable():
         raise ValueError("it has letters that cannot be printed")
     return text
@@ -41,20 +41,20 @@ class RunRequest(BaseModel):
     """… on these; none: on all."""
     recorders: bool = False
     """Whether ranks write their flight recorders."""
-    folder: Annotated[str, AfterValidator(_printable)] = ""
+    folder: Annotated[str, AfterValidator(_check_printable)] = ""
     """Where these go; the watcher's own choice if empty."""
 
-    def described(self, folder: str) -> tuple[str, str]:
+    def describe(self, folder: str) -> tuple[str, str]:
         """What happens, and a sentence."""
         if self.paused is not None:
             return ("paused", "watching is paused") if self.paused else ("resumed", "watching is resumed")
-        names = listed([str(rank) for rank in self.ranks])
+        names = join_names([str(rank) for rank in self.ranks])
         whose = f"rank{'s' if len(self.ranks) > 1 else ''} {names}" if self.ranks else "all ranks"
-        steps = f"{counted(self.steps, 'step')} of {whose} traced into {Path(folder).name}"
+        steps = f"{format_count(self.steps, 'step')} of {whose} traced into {Path(folder).name}"
         return "capture", f"{steps}; traced steps are not counted"
 
 
-def parsed_capture(text: str) -> tuple[int, tuple[int, ...]]:
+def parse_capture(text: str) -> tuple[int, tuple[int, ...]]:
     """``5`` or ``5:0,3``: steps, and on which ranks; raises ValueError."""
     steps, _, ranks = text.partition(":")
     try:
@@ -76,14 +76,14 @@ def recorders_folder(record: Path, step: int) -> Path:
     return record.absolute().with_name(f"{record.name.removesuffix(SUFFIX)}.recorders") / f"step{step}"
 
 
-def _file(record: Path) -> Path:
+def _request_file(record: Path) -> Path:
     return record.with_name(f"{record.name.removesuffix(SUFFIX)}.watch.request")
 
 
 def leave_request(record: Path, request: RunRequest) -> None:
     """Ask; raises UserError where the record's folder cannot be written to."""
     try:
-        write_whole(_file(record), request.model_dump_json(), lasting=False)
+        write_whole(_request_file(record), request.model_dump_json(), lasting=False)
     except OSError as error:
         raise UserError(
             f"--join {record}: cannot write a request beside it: {error.strerror}; try it on the machine of the run"
@@ -93,7 +93,7 @@ def leave_request(record: Path, request: RunRequest) -> None:
 def withdraw_request(record: Path) -> bool:
     """Take back what nobody has taken; whether there was such a request."""
     try:
-        _file(record).unlink()
+        _request_file(record).unlink()
     except OSError:
         return False
     return True
@@ -101,12 +101,12 @@ def withdraw_request(record: Path) -> bool:
 
 def is_waiting(record: Path) -> bool:
     """Whether a request is there that no watcher has taken."""
-    return os.path.lexists(_file(record))
+    return os.path.lexists(_request_file(record))
 
 
-def taken_request(record: Path) -> RunRequest | None:
+def take_request(record: Path) -> RunRequest | None:
     """What was asked, once; ``None`` if nothing, or by somebody else."""
-    file = _file(record)
+    file = _request_file(record)
     try:
         with opened_regular(file) as opened:
             mine, content = os.fstat(opened.fileno()).st_uid in (os.getuid(), 0), opened.read(_MAX_BYTES)

@@ -15,11 +15,11 @@ import numpy as np
 from stash.analysis.shared_cores import strangers_shares
 from stash.core.records.profile import Block
 from stash.measure.linux import counters
-from stash.measure.linux.processes import descendants
+from stash.measure.linux.processes import list_descendants
 from stash.measure.linux.run_queue import Helpers, times_of
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import STAGES, SecondsArray
-from stash.monitor.collector import Joined
+from stash.monitor.collector import JoinedCycles
 
 _INPUT, _EXCHANGE = STAGES.index(StepStage.INPUT), STAGES.index(StepStage.EXCHANGE)
 _RUNNING = [STAGES.index(each) for each in (
@@ -55,14 +55,14 @@ class ProcessLooks:
         """The processes of the job, as of the last look: of its ranks, and those below them."""
         self._helpers: dict[int, Helpers] = {}
         self._before: dict[int, tuple[tuple[float, ...] | None, dict[int, float]]] = {}
-        self._totals = counters.totals()
-        self.activity = counters.since(self._totals)
+        self._totals = counters.read_totals()
+        self.activity = counters.activity_since(self._totals)
         """Of the machine, between the last two looks."""
 
-    def look(self, processes: Mapping[int, int], seconds: float, node: int = 0) -> dict[int, CoreUse]:
+    def sample_processes(self, processes: Mapping[int, int], seconds: float, node: int = 0) -> dict[int, CoreUse]:
         """What the ranks used in the last ``seconds``; ``processes`` are theirs, by rank. Nothing the first time."""
         self.begun = True
-        self.activity, self._totals = counters.since(self._totals), counters.totals()
+        self.activity, self._totals = counters.activity_since(self._totals), counters.read_totals()
         found, self.ours = {}, set(processes.values())
         for gone in self._helpers.keys() - self.ours:  # they keep files of its threads open
             del self._helpers[gone], self._before[gone]
@@ -70,11 +70,11 @@ class ProcessLooks:
             helpers = self._helpers.get(process)
             if helpers is None:
                 helpers = self._helpers[process] = Helpers(process, process)
-            helpers.look()
-            ran, below = times_of(process), descendants(process)
+            helpers.find_threads()
+            ran, below = times_of(process), list_descendants(process)
             self.ours.update(below)
             workers = ran.ended + sum(map(sum, map(times_of, below)))
-            now = (ran.own, workers, helpers.exchange().ran)
+            now = (ran.own, workers, helpers.read_exchange().ran)
             known, (before, last) = helpers.loop_delays(), self._before.get(process, (None, {}))
             self._before[process] = now, known
             if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
@@ -92,7 +92,7 @@ def strangers_cores(uses: Mapping[int, CoreUse]) -> float | None:
     return None if everybody is None else max(0.0, everybody - sum(use.own + use.workers for use in uses.values()))
 
 
-def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool) -> SecondsArray | None:
+def lost_to_strangers(joined: JoinedCycles, uses: Mapping[int, CoreUse], on_cpu: bool) -> SecondsArray | None:
     """Of each cycle, rank and stage the seconds that strangers cost; ``None`` where a rank's use is unknown."""
     if any(rank not in uses for rank in joined.ranks):
         return None
@@ -104,7 +104,7 @@ def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool)
         whole.sum(axis=0).tolist(), of_input.sum(axis=0).tolist(), of_exchange.sum(axis=0).tolist(),
         strict=True,
     )  # fmt: skip
-    blocks = [_block(rank, uses[rank], *each) for rank, each in zip(joined.ranks, sums, strict=True)]
+    blocks = [_make_block(rank, uses[rank], *each) for rank, each in zip(joined.ranks, sums, strict=True)]
     machines = {rank: str(uses[rank].node) for rank in joined.ranks}
     local, window = strangers_shares(blocks, machines, {rank: uses[rank].cores for rank in joined.ranks}, on_cpu)
     lost[_INPUT] = np.minimum(local * of_input, seconds[_INPUT])
@@ -118,7 +118,7 @@ def lost_to_strangers(joined: Joined, uses: Mapping[int, CoreUse], on_cpu: bool)
     return np.moveaxis(lost, 0, 2)
 
 
-def _block(
+def _make_block(
     rank: int, use: CoreUse, wall: float, exchange: float, delay: float, of_input: float, of_exchange: float
 ) -> Block:
     """A rank's cycles as the instrument takes them, all as one step: their delays are shared out alike."""

@@ -24,7 +24,7 @@ _MAX_KEPT = 360
 _ENDS_SECONDS = 10.0
 
 
-def figures(window: Window) -> dict[str, float]:
+def window_figures(window: Window) -> dict[str, float]:
     """What a window is logged as."""
     known = {f"stash/{name}_seconds": value for name, value in window.stalls.items() if value is not None}
     worst = max((late.seconds for late in window.stragglers), default=0.0)
@@ -40,16 +40,16 @@ class Tracker:
     def __init__(self, name: str, run: TrackerRun) -> None:
         self._name, self._run = name, run
         self._rows: SimpleQueue[tuple[int, TrackedFigures] | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._work, daemon=True, name=f"stash {name}")
+        self._thread = threading.Thread(target=self._log_rows, daemon=True, name=f"stash {name}")
         self._thread.start()
 
-    def take(self, line: RecordLine) -> None:
+    def receive_line(self, line: RecordLine) -> None:
         if isinstance(line, Window):
-            self._rows.put((line.last_step, figures(line)))
+            self._rows.put((line.last_step, window_figures(line)))
         elif isinstance(line, Alert) and not line.ended:
             self._rows.put((line.step, {"stash/alert": 1.0}))
 
-    def _work(self) -> None:
+    def _log_rows(self) -> None:
         kept, is_down = deque[tuple[int, TrackedFigures]](maxlen=_MAX_KEPT), False
         while (row := self._rows.get()) is not None:
             kept.append(row)
@@ -75,7 +75,7 @@ class Tracker:
             print(f"stash: {self._name}: {error}", file=sys.stderr)
 
 
-def tracker(where: str, header: Header) -> Tracker:
+def open_tracker(where: str, header: Header) -> Tracker:
     """The tracker that ``TOOL:WHERE`` names; raises UserError for another tool, or one that is not installed."""
     tool, _, place = where.partition(":")
     if tool not in _TOOLS or not place:

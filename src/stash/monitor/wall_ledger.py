@@ -68,7 +68,7 @@ class _Walk:
         self.row = row
         self.times[row] += 1
 
-    def window(self, window: Window) -> None:
+    def add_window(self, window: Window) -> None:
         self.reach(window.began)
         taken = window.last_step - window.first_step + 1
         for name, seconds in window.stalls.items():
@@ -102,7 +102,7 @@ def wall_ledger(record: RunRecord) -> WallLedger:
     lines: list[Window | RunEvent] = [*record.windows, *record.events]
     for line in sorted(lines, key=lambda each: each.began if isinstance(each, Window) else each.when):
         if isinstance(line, Window):
-            walk.window(line)
+            walk.add_window(line)
         elif line.what == ENDED:
             if walk.row == UNREAD:
                 walk.enter(END)

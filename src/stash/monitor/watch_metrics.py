@@ -13,7 +13,7 @@ from typing import Any
 
 from stash.core.errors import UserError
 from stash.monitor.records import Alert, Header, RecordLine, Window
-from stash.report.openmetrics import MetricFamily, exposition
+from stash.report.openmetrics import MetricFamily, format_exposition
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
@@ -46,7 +46,7 @@ class Metrics:
         self._begun: dict[str, int] = {}
         self._open: set[int] = set()
 
-    def take(self, line: RecordLine) -> None:
+    def receive_line(self, line: RecordLine) -> None:
         """Count a line."""
         if isinstance(line, Header):
             self._header = line
@@ -71,7 +71,9 @@ class Metrics:
     def text(self, openmetrics: bool = True) -> str:
         """All families, in one of the two formats."""
         families = ((name, FAMILIES[name], samples) for name, samples in self._samples())
-        return exposition((MetricFamily(name, of[1], samples, of[0]) for name, of, samples in families), openmetrics)
+        return format_exposition(
+            (MetricFamily(name, of[1], samples, of[0]) for name, of, samples in families), openmetrics
+        )
 
     def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
         header, last = self._header, self._last

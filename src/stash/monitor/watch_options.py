@@ -9,7 +9,7 @@ from typing import ClassVar
 from stash.core import parsers
 from stash.core.errors import UserError
 from stash.measure.ranks import COMMON_OF_RANKS, RankOptions
-from stash.monitor.run_requests import parsed_capture
+from stash.monitor.run_requests import parse_capture
 from stash.store.storing import store_option
 from stash.ui.arguments import ProfileCommand
 from stash.ui.options import Options, flag, json_flag, option, quiet_flag
@@ -34,7 +34,7 @@ class _WatchedOptions(Options):
     pause: bool = flag("With --join: pause watching.")
     resume: bool = flag("With --join: resume watching.")
     capture: tuple[int, tuple[int, ...]] | None = option(
-        "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parsed_capture
+        "N[:RANKS]", "Trace N steps when an alert begins; with --join, trace now.", parse_capture
     )
     accept: bool = flag("Probe this machine first; exit with 3 to give it back.")
     json: bool = json_flag("With --accept: print its verdict as JSON of at most 2 KB.")

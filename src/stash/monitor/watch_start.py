@@ -16,11 +16,11 @@ from stash.core.output_files import output_file
 from stash.core.printable import has_colours, print_written, printable_line
 from stash.core.version import __version__
 from stash.measure.protocol.folder import start_of_machine
-from stash.monitor.baseline import read
+from stash.monitor.baseline import load_baseline
 from stash.monitor.money import price_of
 from stash.monitor.page import summary
-from stash.monitor.records import SUFFIX, Alert, Header, RecordWriter, RunEvent, load
-from stash.monitor.trackers import tracker
+from stash.monitor.records import SUFFIX, Alert, Header, RecordWriter, RunEvent, load_record
+from stash.monitor.trackers import open_tracker
 from stash.monitor.watch_metrics import MetricsServer
 from stash.monitor.watch_options import WatchCommandOptions
 from stash.monitor.watch_state import WatchOptions
@@ -35,7 +35,7 @@ def say_summary(target: Path, options: WatchCommandOptions) -> None:
 
     with suppress(OSError, ArtefactError):
         text = render(
-            summary(load(target), target.name),
+            summary(load_record(target), target.name),
             shutil.get_terminal_size().columns,
             has_colours(sys.stderr.isatty(), os.environ),
         )
@@ -56,7 +56,7 @@ def begin_watch(
     ``began`` is when the run was first listened to, if that was before now, in seconds since 1970.
     """
 
-    baseline = None if options.baseline is None else read(options.baseline, title, options.force)
+    baseline = None if options.baseline is None else load_baseline(options.baseline, title, options.force)
     price = price_of(options.instance, nodes, options.max_dollars is not None)
     stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     header = Header(
@@ -69,10 +69,10 @@ def begin_watch(
         options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force,
         None if options.capture is None else options.capture[0],
     )  # fmt: skip
-    listeners: list[LineListener] = [tracker(where, header) for where in options.log]
+    listeners: list[LineListener] = [open_tracker(where, header) for where in options.log]
     if options.metrics is not None:
         listeners.append(MetricsServer(options.metrics, header))
-    listeners.append(_OnStandardError())
+    listeners.append(_AlertPrinter())
     while True:
         target = output_file(options.output, stem, SUFFIX)
         goes_on = options.output is not None and is_watch_record(str(target)) and target.exists()
@@ -88,10 +88,10 @@ def begin_watch(
         return watcher, target
 
 
-class _OnStandardError:
+class _AlertPrinter:
     """Alerts, on standard error."""
 
-    def take(self, line: object) -> None:
+    def receive_line(self, line: object) -> None:
         if isinstance(line, Alert) or (isinstance(line, RunEvent) and line.what != "end"):
             with suppress(OSError):  # a disk that is full, a pipe that nobody reads
                 print(f"stash: {printable_line(line.text)}", file=sys.stderr, flush=True)

@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from stash.core.formatting import dollars, listed
+from stash.core.formatting import format_dollars, join_names
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, StallChange
-from stash.monitor.machine_state import causes, error_counts, slow_parts
-from stash.monitor.money import bill
+from stash.monitor.machine_state import error_counts, explain_lateness, slow_parts
+from stash.monitor.money import forecast_bill
 from stash.monitor.records import Alert, Header, MachineState, RecordLine, RunEvent, RunRecord, Window
 from stash.monitor.run_requests import RunRequest
 from stash.monitor.wall_ledger import CONTINUED
-from stash.monitor.window_lines import advice, described, digits, whose
+from stash.monitor.window_lines import advise, describe_stages, digits, name_owner
 
 STUCK_SECONDS = 120.0
 _STUCK_STEPS = 10
@@ -182,7 +182,7 @@ class _Notices:
 
 
 class WatchState:
-    """The state of one watched run; ``take`` is all that changes it."""
+    """The state of one watched run; ``handle_event`` is all that changes it."""
 
     def __init__(self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float) -> None:
         self.header, self._options, self._baseline = header, options, baseline
@@ -197,7 +197,7 @@ class WatchState:
         self._slow_windows = 0
         """Windows in a row in which some part was slow."""
 
-    def take(self, event: WatchEvent, now: Now) -> list[WatchAction]:
+    def handle_event(self, event: WatchEvent, now: Now) -> list[WatchAction]:
         """What is to be done now that this has happened."""
         return [*_TABLE[type(event)](self, event, now)]
 
@@ -235,26 +235,28 @@ class WatchState:
         if _STUCK in self._open:
             yield from self._end(self._open.pop(_STUCK), f"steps continue since step {now.taken:,}", now)
 
-    def _test(self, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
+    def _test_slice(self, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         assert self._changes is not None
         self._pace = replace(self._pace, usual=event.part.account.step_seconds)
         test, than = self._changes
-        for change in test.take(event.part):
+        for change in test.add_slice(event.part):
             if not change.ended:
                 yield from self._tell_change(change, than, event, now)
             elif (began := self._open.pop(change.stall, None)) is not None:
-                who = whose(change.stall, change.rank, change.stage)
+                who = name_owner(change.stall, change.rank, change.stage)
                 yield from self._end(began, f"{who} is as before since step {change.step:,}", now)
 
     def _tell_change(self, change: StallChange, than: str, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         late = None if change.rank is None else event.nodes.get(change.rank)
         why = "; ".join(
-            text for each in event.machines if late in (None, each.node) and (text := causes(each, self._errors))
+            text
+            for each in event.machines
+            if late in (None, each.node) and (text := explain_lateness(each, self._errors))
         )
         text = (
             f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: "
-            f"{whose(change.stall, change.rank, change.stage)} takes {format_seconds(change.seconds)} ± "
-            f"{format_seconds(change.plus_minus)} more a step; {advice(change, why)}"
+            f"{name_owner(change.stall, change.rank, change.stage)} takes {format_seconds(change.seconds)} ± "
+            f"{format_seconds(change.plus_minus)} more a step; {advise(change, why)}"
         )
         yield from self._begin(
             now, what="slower", step=change.step, stall=change.stall, rank=change.rank, stage=change.stage,
@@ -271,7 +273,7 @@ class WatchState:
         window = event.window
         yield window
         yield from self._watch_parts(window, now)
-        grown = self._growth.take(window.first_step, window.stalls.get("other") or 0.0, window.step_seconds)
+        grown = self._growth.add_window(window.first_step, window.stalls.get("other") or 0.0, window.step_seconds)
         if grown is not None:
             text = (
                 f"what lies between steps grows: {format_seconds(grown.before)} a step at first, "
@@ -286,7 +288,7 @@ class WatchState:
     def _watch_parts(self, window: Window, now: Now) -> Iterator[WatchAction]:
         """A part that is slow or fails in two windows in a row, named beside the stall that it may explain."""
         self._errors = {**error_counts(window.machines), **self._errors}
-        parts = {each.node: text for each in window.machines if (text := listed(slow_parts(each, self._errors)))}
+        parts = {each.node: text for each in window.machines if (text := join_names(slow_parts(each, self._errors)))}
         self._slow_windows = self._slow_windows + 1 if parts else 0
         began = self._open.get(_SLOW_PART)
         if began is not None and not parts:
@@ -307,7 +309,7 @@ class WatchState:
         late = [rank for rank, stage in stages.items() if stage not in waiting]
         yield from self._begin(
             now, what=_STUCK, step=now.taken, rank=late[0] if len(late) == 1 else None, seconds=digits(still),
-            text=f"no step for {still:.0f} s: {described(stages)}",
+            text=f"no step for {still:.0f} s: {describe_stages(stages)}",
         )  # fmt: skip
         if len(stages) > 1:
             self._pace = replace(self._pace, recorders=(now.when + _RECORDERS_SECONDS, ReadRecorders(now.taken)))
@@ -323,7 +325,7 @@ class WatchState:
     def _follow_request(self, event: Requested, now: Now) -> Iterator[WatchAction]:
         if event.request.recorders:
             return
-        what, text = event.request.described(event.folder)
+        what, text = event.request.describe(event.folder)
         yield RunEvent(when=now.when, what=what, text=text)
         if event.request.paused is False:
             self._pace = replace(self._pace, moved=now.when)
@@ -341,14 +343,14 @@ class WatchState:
         price, most = self.header.price, self._options.max_dollars
         if price is None or most is None or self._notices.spent >= 1:
             return
-        spent = bill(price, now.when - self.header.began, (), 0, None).so_far
+        spent = forecast_bill(price, now.when - self.header.began, (), 0, None).so_far
         reached = next((share for share in (1.0, _WARNS_AT) if spent >= share * most), 0.0)
         if reached <= self._notices.spent:
             return
         self._notices = replace(self._notices, spent=reached)
-        text = f"{dollars(spent)} of --max-dollars {dollars(most)} are spent"
+        text = f"{format_dollars(spent)} of --max-dollars {format_dollars(most)} are spent"
         if reached == 1:
-            text = f"{dollars(spent)} are spent, all of --max-dollars {dollars(most)}"
+            text = f"{format_dollars(spent)} are spent, all of --max-dollars {format_dollars(most)}"
         yield from self._begin(
             now, is_open=False, what="money", step=now.taken, ratio=digits(spent / most), text=text
         )
@@ -362,13 +364,13 @@ class WatchState:
         alert = Alert(number=self._notices.number, when=now.when, began=now.when, **fields)
         if is_open:
             self._open[alert.stall or alert.what] = alert
-        yield from self._tell(alert)
+        yield from self._tell_alert(alert)
 
     def _end(self, alert: Alert, text: str, now: Now) -> Iterator[WatchAction]:
         fields = {"ended": True, "when": now.when, "began": alert.first_told, "text": text}
-        yield from self._tell(alert.model_copy(update=fields))
+        yield from self._tell_alert(alert.model_copy(update=fields))
 
-    def _tell(self, alert: Alert) -> Iterator[WatchAction]:
+    def _tell_alert(self, alert: Alert) -> Iterator[WatchAction]:
         yield alert
         if self._options.on_alert is not None:
             yield StartCommand(self._options.on_alert, alert.model_dump(mode="json"))
@@ -377,7 +379,7 @@ class WatchState:
 _TABLE: Mapping[type, Callable[[WatchState, Any, Now], Iterator[WatchAction]]] = {
     Continued: WatchState._continue,
     StepsTaken: WatchState._follow_steps,
-    SliceTaken: WatchState._test,
+    SliceTaken: WatchState._test_slice,
     WindowTaken: WatchState._write_window,
     Stopped: WatchState._tell_stop,
     NothingStepped: WatchState._miss_steps,

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from stash.core.interrupts import REQUESTS, handled
+from stash.core.interrupts import REQUESTS, handle_signals
 
 _HANDED_ON = (*REQUESTS, *(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)))
 _GROUP_SECONDS = 0.3
@@ -47,9 +47,9 @@ class WatchedJob:
         except OSError:  # a system without a shell
             return None
 
-    def run(self, seconds: float, poll: Callable[[], object]) -> int:
+    def run_job(self, seconds: float, poll: Callable[[], object]) -> int:
         """Start it, call ``poll`` every so many seconds until it has ended; the value is its exit code in a shell."""
-        with handled(_HANDED_ON, lambda number, frame: self._received.append(number)):
+        with handle_signals(_HANDED_ON, lambda number, frame: self._received.append(number)):
             self._process = self._start()
             self._witness = self._start_witness()
             try:

@@ -18,16 +18,16 @@ from typing import Any, Protocol
 
 from stash.core.errors import UserError
 from stash.core.records.rank_ledger import LedgerPlace
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.measure.protocol.orders import LINES, TraceRequest, WatchRequest
 from stash.monitor.accounting import SecondsArray
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, Slice
-from stash.monitor.collector import WINDOW_SECONDS, WINDOW_STEPS, Collector, Cutter, Joined, RankState
+from stash.monitor.collector import WINDOW_SECONDS, WINDOW_STEPS, Collector, Cutter, JoinedCycles, RankState
 from stash.monitor.machine_state import MachineLooks
 from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordLine, RecordWriter, RunEvent
-from stash.monitor.run_requests import RunRequest, recorders_folder, taken_request, traces_folder, withdraw_request
+from stash.monitor.run_requests import RunRequest, recorders_folder, take_request, traces_folder, withdraw_request
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 from stash.monitor.wall_ledger import ENDED
 from stash.monitor.watch_state import (
@@ -70,15 +70,15 @@ def recorders_text(folder: Path) -> str:
         return (
             "no rank wrote one: start the job with TORCH_FR_BUFFER_SIZE=2000 to learn which collective it stands in"
         )
-    sentences = " ".join(flight.sentences(flight.account(dumps)))
+    sentences = " ".join(flight.sentences(flight.account_dumps(dumps)))
     where = f"{folder.parent.name}/{folder.name}"
-    return f"{sentences} Of {counted(len(dumps), 'rank')}: `stash trace {where} --flight-recorder`"
+    return f"{sentences} Of {format_count(len(dumps), 'rank')}: `stash trace {where} --flight-recorder`"
 
 
 class LineListener(Protocol):
     """Gets every line of the record as it is written; must not fail."""
 
-    def take(self, line: RecordLine) -> None: ...
+    def receive_line(self, line: RecordLine) -> None: ...
 
     def close(self) -> None: ...
 
@@ -91,7 +91,7 @@ class Commands:
     failed: Callable[[str], None] = lambda text: None
     _running: list[Any] = field(default_factory=list)
 
-    def run(self, command: str, given: dict[str, Any]) -> None:
+    def start_command(self, command: str, given: dict[str, Any]) -> None:
         """Start ``command`` with JSON on its standard input; an error is told and ends nothing."""
         self._running = [each for each in self._running if each.poll() is None]
         try:
@@ -123,14 +123,14 @@ class NodeLooks:
         self.uses: dict[int, CoreUse] = {}
         self.state: MachineState | None = None
 
-    def look(self, ranks: Mapping[int, RankState], node: int, when: float) -> None:
+    def sample_node(self, ranks: Mapping[int, RankState], node: int, when: float) -> None:
         """Look, if it is time to."""
         if not ranks or (self._processes.begun and when - self._looked < _LOOKS_SECONDS):
             return
         processes = {rank: state.reader.process for rank, state in ranks.items() if not state.lost}
         seconds = when - self._looked
-        self.uses, self._looked = self._processes.look(processes, seconds, node), when
-        self.state = self._machine.look(
+        self.uses, self._looked = self._processes.sample_processes(processes, seconds, node), when
+        self.state = self._machine.sample_machine(
             node, seconds, self._processes.activity, strangers_cores(self.uses), self._processes.ours.__contains__
         )
 
@@ -147,11 +147,11 @@ class NodeWatcher:
         self._record, self._options, self._folder = record, options, folder
         withdraw_request(record.path)  # of an earlier run of that name
         self._listeners, self._clock = listeners, clock
-        self._commands = commands or Commands(failed=lambda text: self._event("command failed", text))
-        self.collector = Collector(folder, self._event)
-        self._team = NodeTeam(folder, self.collector, self._event, clock)
+        self._commands = commands or Commands(failed=lambda text: self._record_event("command failed", text))
+        self.collector = Collector(folder, self._record_event)
+        self._team = NodeTeam(folder, self.collector, self._record_event, clock)
         self._slices = Cutter(SLICE_SECONDS, SLICE_STEPS)
-        self._windows = Cutter(WINDOW_SECONDS, WINDOW_STEPS, self._lost)
+        self._windows = Cutter(WINDOW_SECONDS, WINDOW_STEPS, self._lost_seconds)
         self._looks = NodeLooks(machine or MachineLooks(), clock())
         self._request = WatchRequest(0)
         self._lines_of: tuple[str, ...] = ()
@@ -160,27 +160,29 @@ class NodeWatcher:
         before = record.before
         self._state = WatchState(header if before is None else record.header, options, baseline, clock())
         if before is not None:
-            self._tell(Continued(before))
+            self._handle_event(Continued(before))
 
-    def _tell(self, event: WatchEvent) -> None:
+    def _handle_event(self, event: WatchEvent) -> None:
         """Tell the state, and do what it answers."""
-        for action in self._state.take(event, Now(self._clock(), self.collector.taken)):
+        for action in self._state.handle_event(event, Now(self._clock(), self.collector.taken)):
             match action:
                 case StartCommand():
-                    self._commands.run(action.command, action.given)
+                    self._commands.start_command(action.command, action.given)
                 case TraceRanks():
                     place = str(traces_folder(self._record.path))
                     request = RunRequest(steps=self._options.capture or 0, ranks=action.ranks, folder=place)
-                    self._team.tell(request.model_dump_json().encode())
-                    self._ask(request)
+                    self._team.tell_nodes(request.model_dump_json().encode())
+                    self._apply_request(request)
                 case AskForLines():
                     self._ask_for_lines(action.stall, action.rank)
                 case AskForRecorders():
                     request = RunRequest(recorders=True, folder=str(recorders_folder(self._record.path, action.step)))
-                    self._team.tell(request.model_dump_json().encode())
-                    self._ask(request)
+                    self._team.tell_nodes(request.model_dump_json().encode())
+                    self._apply_request(request)
                 case ReadRecorders():
-                    self._event("flight recorder", recorders_text(recorders_folder(self._record.path, action.step)))
+                    self._record_event(
+                        "flight recorder", recorders_text(recorders_folder(self._record.path, action.step))
+                    )
                 case _:
                     self._write(action)
 
@@ -192,82 +194,82 @@ class NodeWatcher:
         self._full = why is not None
         for each in lines:
             for listener in self._listeners:
-                listener.take(each)
+                listener.receive_line(each)
 
-    def _event(self, what: str, text: str) -> None:
+    def _record_event(self, what: str, text: str) -> None:
         if self._team.hands_on:
-            self._team.event(what, text)
+            self._team.add_event(what, text)
         else:
             self._write(RunEvent(when=self._clock(), what=what, text=text))
 
     def poll(self) -> None:
         """Read what is new, and say what follows from it."""
-        self.collector.find()
+        self.collector.find_ranks()
         own = self.collector.poll()
-        self._looks.look(self.collector.ranks, self._team.node, self._clock())
+        self._looks.sample_node(self.collector.ranks, self._team.node, self._clock())
         joined = self._team.gather(own, self._looks.uses, self._looks.state)
         self._follow_requests()
         self._tell_lines()
         if self._team.hands_on:
             return
         if joined is not None:
-            self._tell(StepsTaken(self._job()))
-            if (part := self._slices.take(joined)) is not None:
-                self._tell(SliceTaken(part, self._machines(), self._nodes()))
-            self._window(self._windows.take(joined))
+            self._handle_event(StepsTaken(self._job_facts()))
+            if (part := self._slices.add_cycles(joined)) is not None:
+                self._handle_event(SliceTaken(part, self._machine_states(), self._rank_nodes()))
+            self._record_window(self._windows.add_cycles(joined))
         elif not self.collector.ranks:
-            self._tell(NothingStepped())
+            self._handle_event(NothingStepped())
         elif not self._request.paused and self._state.is_still(self._clock()):
-            stages = self._team.stages()
+            stages = self._team.rank_stages()
             if stages:  # else the run is at its end
-                self._tell(Stopped(stages))
-        self._tell(MomentPassed())
+                self._handle_event(Stopped(stages))
+        self._handle_event(MomentPassed())
 
-    def _job(self) -> dict[str, Any]:
+    def _job_facts(self) -> dict[str, Any]:
         """What ranks tell of the job."""
-        first, unseen = next(iter(self.collector.ranks.values())).reader, self.collector.unseen()
+        first, unseen = next(iter(self.collector.ranks.values())).reader, self.collector.unseen_collectives()
         return {
-            "ranks": self.collector.expected,
+            "ranks": self.collector.expected_ranks,
             "device": first.device or None,
             "loaders": tuple(first.loaders),
-            "nodes": self._team.nodes(self._state.header.nodes),
+            "nodes": self._team.count_nodes(self._state.header.nodes),
             "unseen": "" if unseen is None else unseen_text(*unseen),
         }
 
-    def _lost(self, joined: Joined) -> SecondsArray | None:
-        return lost_to_strangers(joined, self._uses(), self._state.header.device in (None, "cpu"))
+    def _lost_seconds(self, joined: JoinedCycles) -> SecondsArray | None:
+        return lost_to_strangers(joined, self._core_uses(), self._state.header.device in (None, "cpu"))
 
-    def _uses(self) -> dict[int, CoreUse]:
+    def _core_uses(self) -> dict[int, CoreUse]:
         """Of ranks on all nodes."""
         return {**self._team.uses, **self._looks.uses}
 
-    def _nodes(self) -> dict[int, int]:
+    def _rank_nodes(self) -> dict[int, int]:
         """By rank, the node that it is on."""
-        return {rank: use.node for rank, use in self._uses().items()}
+        return {rank: use.node for rank, use in self._core_uses().items()}
 
-    def _machines(self) -> list[MachineState]:
+    def _machine_states(self) -> list[MachineState]:
         """Of every node, as it was looked at last."""
         own = self._looks.state
         return [*([] if own is None else [own]), *self._team.machines.values()]
 
-    def _window(self, part: Slice | None) -> None:
+    def _record_window(self, part: Slice | None) -> None:
         if part is not None:
             device = self._state.header.device
-            self._tell(WindowTaken(window_of(part, device, self._nodes(), self._machines())))
+            self._handle_event(WindowTaken(window_of(part, device, self._rank_nodes(), self._machine_states())))
 
     def _follow_requests(self) -> None:
         """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""
-        requests = [RunRequest.model_validate_json(each) for each in self._team.asked()]
-        if not self._team.hands_on and (beside := taken_request(self._record.path)) is not None:
+        requests = [RunRequest.model_validate_json(each) for each in self._team.take_requests()]
+        if not self._team.hands_on and (beside := take_request(self._record.path)) is not None:
             requests.append(beside)
-            self._team.tell(beside.model_dump_json().encode())
+            self._team.tell_nodes(beside.model_dump_json().encode())
         for each in requests:
-            self._ask(each)
+            self._apply_request(each)
         for state in self.collector.ranks.values():
             if state.asked != self._request.number and self._request.paused:
-                state.ask(self._request.number)
+                state.send_request(self._request.number)
 
-    def _ask(self, request: RunRequest) -> None:
+    def _apply_request(self, request: RunRequest) -> None:
         """Have the ranks of this node follow a request; and say so in the record."""
         paused = self._request.paused if request.paused is None else request.paused
         folder = str(request.folder or traces_folder(self._record.path))
@@ -278,9 +280,9 @@ class NodeWatcher:
             self._request.write(self._folder)
         for state in self.collector.ranks.values():
             with suppress(OSError):
-                state.ask(self._request.number)
+                state.send_request(self._request.number)
         if not self._team.hands_on:
-            self._tell(Requested(request, folder))
+            self._handle_event(Requested(request, folder))
 
     def _ask_for_lines(self, stall: str, rank: int | None) -> None:
         """Have a rank of this node say which lines of the script a stall is at; of all that are slower the first."""
@@ -291,7 +293,7 @@ class NodeWatcher:
         self._request = WatchRequest(self._request.number + 1, lines=(first,))
         with suppress(OSError):
             self._request.write(self._folder)
-            self.collector.ranks[first].ask(self._request.number)
+            self.collector.ranks[first].send_request(self._request.number)
 
     def _tell_lines(self) -> None:
         """What ranks have said to that."""
@@ -302,19 +304,19 @@ class NodeWatcher:
                 places = [LedgerPlace.model_validate(row) for row in rows]
                 places = [place for place in places if place.row in self._lines_of]
                 if places:
-                    self._event("lines", lines_text(rank, places))
+                    self._record_event("lines", lines_text(rank, places))
 
     def finish(self, code: int | None) -> None:
         """The job has ended with that code: what is left is written."""
         self.poll()
         until = time.monotonic() + _ENDS_SECONDS
-        while not self._team.ends() and time.monotonic() < until:
+        while not self._team.have_others_ended() and time.monotonic() < until:
             time.sleep(0.05)
         handed_on = self._team.hands_on
         if not handed_on:
-            if (joined := self._team.rest()) is not None:
-                self._window(self._windows.take(joined))
-            self._window(self._windows.rest())
+            if (joined := self._team.merge_rest()) is not None:
+                self._record_window(self._windows.add_cycles(joined))
+            self._record_window(self._windows.cut_rest())
             how = "the job has ended" if not code else f"the job has ended with exit code {code}"
             self._write(RunEvent(when=self._clock(), what=ENDED, text=how, code=code))
         for listener in self._listeners:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER
 from stash.core.records.rank_ledger import LedgerPlace
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
-from stash.monitor.accounting import OWN_STAGES, StepAccount, stragglers
+from stash.monitor.accounting import OWN_STAGES, StepAccount, find_stragglers
 from stash.monitor.change_test import Slice, StallChange
 from stash.monitor.machine_state import most_telling
 from stash.monitor.records import MachineState, Window
@@ -43,21 +43,21 @@ def window_of(
     stalls = {name: digits(value) for name, value in found.seconds.items()}
     late = tuple(
         each.model_copy(update={"seconds": digits(each.seconds), "node": (nodes or {}).get(each.rank)})
-        for each in stragglers(found)[:_SLOWEST]
+        for each in find_stragglers(found)[:_SLOWEST]
     )
     return Window(
         began=round(part.ended - seconds, 3),
         seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
         steps=found.steps, step_seconds=digits(found.step_seconds),
         stalls=stalls if copied else {**stalls, "transfer": None},
-        set_by=found.set_by, ranks=_shown(found), stragglers=late,
+        set_by=found.set_by, ranks=_shown_ranks(found), stragglers=late,
         machines=most_telling(machines, {each.node for each in late}),
         delay=digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
         saved_step=part.saved_step,
     )  # fmt: skip
 
 
-def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
+def _shown_ranks(found: StepAccount) -> dict[int, dict[str, float]]:
     """Each rank's stages; of many ranks those of the slowest."""
     ranks = list(found.ranks)
     if len(ranks) > _MAX_RANKS:
@@ -69,26 +69,26 @@ def _shown(found: StepAccount) -> dict[int, dict[str, float]]:
     }
 
 
-def described(stages: Mapping[int, StepStage]) -> str:
+def describe_stages(stages: Mapping[int, StepStage]) -> str:
     """``"rank 3: wait for input; ranks 0, 1 and 2: wait for the exchange"``."""
     by_stage: dict[StepStage, list[int]] = {}
     for rank, stage in sorted(stages.items()):
         by_stage.setdefault(stage, []).append(rank)
     parts = sorted(by_stage.items(), key=lambda each: len(each[1]))
     return "; ".join(
-        f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks])}: {DOES[stage]}"
+        f"rank{'s' if len(ranks) > 1 else ''} {join_names([str(rank) for rank in ranks])}: {DOES[stage]}"
         for stage, ranks in parts
     )
 
 
-def whose(stall: str, rank: int | None, stage: str | None) -> str:
+def name_owner(stall: str, rank: int | None, stage: str | None) -> str:
     if stall == "exchange":
         return "the exchange"
     name = stage if stage not in (None, "between") else stall
     return f"rank {rank}'s {name}" if rank is not None else f"{name} of all ranks"
 
 
-def advice(change: StallChange, why: str = "") -> str:
+def advise(change: StallChange, why: str = "") -> str:
     """What to do next; ``why``: what of its machine, or of any if all are late, may be the cause, if anything is."""
     if change.stall == "exchange":
         return "nobody is late, so it is a link: `stash probe` measures those of a machine"
@@ -116,7 +116,7 @@ def lines_text(rank: int, places: Sequence[LedgerPlace]) -> str:
         + (f" (called at {each.caller})" if each.caller else "")
         for each in longest
     ]
-    return f"a step of rank {rank} takes {listed(parts)}"
+    return f"a step of rank {rank} takes {join_names(parts)}"
 
 
 def digits(value: float) -> float:

@@ -25,13 +25,13 @@ def alert_name(alert: Alert, nodes: int) -> str:
     return alert.what if alert.stall is None else row_name(alert.stall, nodes)
 
 
-def inapplicable(header: Header) -> tuple[str, ...]:
+def inapplicable_stalls(header: Header) -> tuple[str, ...]:
     """Stalls that such a job cannot have."""
     alone = ("contention", "exchange") if header.ranks == 1 else ()
     return (*(("transfer",) if header.device == "cpu" else ()), *alone)
 
 
-def overall(windows: Sequence[Window]) -> Window | None:
+def sum_windows(windows: Sequence[Window]) -> Window | None:
     """All windows as one, each step counting alike, the first counted back from the last; ``None`` of none."""
     if not windows:
         return None

@@ -19,13 +19,13 @@ import numpy as np
 from pydantic import Field
 
 from stash.catalog.reference import Tariff
-from stash.core.formatting import listed, span
+from stash.core.formatting import format_span, join_names
 from stash.core.intervals import Interval
 from stash.core.records.base import Number, Record
 from stash.core.units import MONTH_HOURS
 from stash.plan.records import BillItem, HourlyPrice, PlanFact, Rental, StallShare
 from stash.predict.draws import OUTSIDE, Array, Draws, Used, intervals
-from stash.predict.forecast import Predicted, StallDraws
+from stash.predict.forecast import PredictedStall, StallDraws
 
 HOUR = 3600.0
 MONTH = MONTH_HOURS * HOUR
@@ -69,7 +69,7 @@ class Bill:
     """One training on one rental; records are made only of those that are shown."""
 
     parts: tuple[BillPart, ...]
-    predicted: tuple[Predicted, ...]
+    predicted: tuple[PredictedStall, ...]
     """The step's stalls."""
     stall_dollars: tuple[Array, ...]
     """Of each of those over the whole training."""
@@ -126,7 +126,7 @@ class Bill:
         )
 
 
-def bill(
+def make_bill(
     stalls: StallDraws,
     steps: float,
     rental: Rental,
@@ -139,20 +139,20 @@ def bill(
     ``first_epoch_seconds`` are those that the first epoch takes more than the others, ``[draws]``: its data are not
     in memory yet. ``None``: not counted.
     """
-    per_second = hourly(rental.price, f"{rental.cloud}/{rental.instance}", draws) * rental.nodes / HOUR
+    per_second = hourly_cost(rental.price, f"{rental.cloud}/{rental.instance}", draws) * rental.nodes / HOUR
     parts = []
 
-    def lasts(name: ItemName, seconds: Array, text: str, known: bool) -> None:
+    def add_time(name: ItemName, seconds: Array, text: str, known: bool) -> None:
         parts.append(BillPart(name, seconds, seconds * per_second, text, known, known))
 
     known = all(part.spread_known for part in stalls.parts)
-    start = _start(stalls, facts, draws)
+    start = _start_time(stalls, facts, draws)
     if start is not None:
-        lasts("start-up", *start)
+        add_time("start-up", *start)
     if first_epoch_seconds is not None:
-        lasts("first epoch", first_epoch_seconds, "what reading data takes longer until memory caches them", known)
+        add_time("first epoch", first_epoch_seconds, "what reading data takes longer until memory caches them", known)
     at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
-    lasts("training", steps * stalls.step, f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}", known)
+    add_time("training", steps * stalls.step, f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}", known)
     wall: Array = np.sum([part.seconds for part in parts], axis=0)
     parts += _timeless_items(wall, all(part.seconds_known for part in parts), per_second, rental, facts)
     return Bill(
@@ -163,7 +163,7 @@ def bill(
     )
 
 
-def hourly(asked: HourlyPrice, of: str, draws: Draws) -> Array:
+def hourly_cost(asked: HourlyPrice, of: str, draws: Draws) -> Array:
     """Dollars of one instance for an hour, ``[draws]``, or ``[1]`` where all draws are one; ``of`` names the type.
 
     The same however many are rented.
@@ -182,12 +182,12 @@ def hourly(asked: HourlyPrice, of: str, draws: Draws) -> Array:
     return np.where(drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value))
 
 
-def _start(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:
+def _start_time(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:
     """Seconds until training starts, what they are, and whether their spread is known; ``None`` if unstated."""
     seconds, sentences, known = np.zeros(draws.count), [], True
     if facts.start_seconds is not None:
-        seconds = seconds + draws.of("start-up", facts.start_seconds)
-        sentences.append(f"{span(facts.start_seconds.value)} until machines are up")
+        seconds = seconds + draws.draw("start-up", facts.start_seconds)
+        sentences.append(f"{format_span(facts.start_seconds.value)} until machines are up")
         known = facts.start_seconds.low is not None
     rate, network = facts.download_bytes_per_second, stalls.target.network
     if rate is not None and network is not None and network.bytes_per_second is not None:
@@ -206,30 +206,30 @@ def _timeless_items(
     nothing = np.zeros_like(wall)
     items: list[BillPart] = []
 
-    def costs(name: ItemName, dollars: Array, text: str, known: bool) -> None:
+    def add_cost(name: ItemName, dollars: Array, text: str, known: bool) -> None:
         items.append(BillPart(name, nothing, dollars, text, True, known))
 
     tariff = facts.tariffs.get(rental.cloud)
     if rental.price.paid_as != "own" and tariff is not None and tariff.billed_by_seconds is not None:
         by = tariff.billed_by_seconds.value
         least = 0.0 if tariff.least_seconds is None else tariff.least_seconds.value
-        idle = rounded_up(wall, by, least) - wall
+        idle = round_up_seconds(wall, by, least) - wall
         text = f"{rental.cloud} bills by {by:,.0f} s, {least:,.0f} s at least"
-        costs("rounding", idle * per_second, text, wall_known)
+        add_cost("rounding", idle * per_second, text, wall_known)
     disk = _disk(rental, facts)
     if disk is not None:
         size, rate = disk
         text = f"{rental.nodes} × {size / GB:,.4g} GB at ${rate:,.4g} per GB and month"
-        costs("disk", rental.nodes * size / GB * rate * wall / MONTH, text, wall_known)
+        add_cost("disk", rental.nodes * size / GB * rate * wall / MONTH, text, wall_known)
     egress = _egress(rental, facts)
     if egress is not None:
         size, rate = egress
         text = f"{rental.nodes} × {size / GB:,.4g} GB of data at ${rate:,.4g} per GB"
-        costs("egress", nothing + rental.nodes * size / GB * rate, text, True)
+        add_cost("egress", nothing + rental.nodes * size / GB * rate, text, True)
     return items
 
 
-def rounded_up(seconds: Array, by: float, least: float) -> Array:
+def round_up_seconds(seconds: Array, by: float, least: float) -> Array:
     """Seconds that are paid for: whole multiples of ``by``, and ``least`` at any rate."""
     # What an hour's worth of steps adds up to may exceed the hour by its last bit.
     whole: Array = np.ceil(seconds / by - 1e-9) * by
@@ -276,10 +276,10 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
     unrounded = [name for name in clouds if name not in facts.tariffs or not facts.tariffs[name].billed_by_seconds]
     diskless = sorted({rental.cloud for rental in rented if _disk(rental, facts) is None})
     if unrounded:
-        left.append(f"{listed(unrounded)} may round use up: how is in no source, and not counted")
+        left.append(f"{join_names(unrounded)} may round use up: how is in no source, and not counted")
     if diskless:
         why = "the data's size was not given" if facts.dataset_bytes is None else "their price is in no source"
-        left.append(f"disks of {listed(diskless)} are not counted: {why}")
+        left.append(f"disks of {join_names(diskless)} are not counted: {why}")
     if facts.data_in is None:
         left.append("data that leave a cloud are not counted: where they lie was not given (--data-in aws)")
     elif facts.dataset_bytes is not None and any(

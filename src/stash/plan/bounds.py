@@ -24,7 +24,7 @@ from stash.predict.draws import Array
 
 
 @dataclass(frozen=True, eq=False)
-class Least:
+class LowerBounds:
     """Lower bounds, or exact numbers, of one setting on each of its node counts, ``[node counts]`` each."""
 
     seconds: Array
@@ -35,12 +35,12 @@ class Least:
     sure_dollars: Array
 
 
-def raised(
-    least: Least, number: int, step: Array, shape: Shape, price: Array, goal: Goal, onward: float | None
+def raise_bounds(
+    least: LowerBounds, number: int, step: Array, shape: Shape, price: Array, goal: Goal, onward: float | None
 ) -> None:
     """Raise the bounds of node count ``number``, and of those beyond it, by a forecast of its step.
 
-    ``step`` is ``[draws]``, ``price`` as of ``bill.hourly``. ``onward`` is compute in times of the profiled one;
+    ``step`` is ``[draws]``, ``price`` as of ``bill.hourly_cost``. ``onward`` is compute in times of the profiled one;
     ``None``: nothing follows for others. See the top.
     """
     rows, steps = np.array([number]), step[None, :]

@@ -10,12 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from stash.catalog.facts import Instance, Offer, PriceKind, as_written, tokens, unknown
-from stash.catalog.offers import Catalog, OfferFilter, has_gpu, judge
+from stash.catalog.facts import Instance, Offer, PriceKind, match_name, name_words, unknown_name
+from stash.catalog.offers import Catalog, OfferFilter, has_gpu, judge_instance
 from stash.catalog.own import ON_PREMISE
 from stash.core.errors import UserError
-from stash.core.formatting import listed
-from stash.plan.hourly_prices import available, hourly_price
+from stash.core.formatting import join_names
+from stash.plan.hourly_prices import available_count, hourly_price
 from stash.plan.records import CALLED, LIMITED, Constraints, HourlyPrice, Rental, Unranked
 from stash.predict.changes import MAX_NODES
 from stash.predict.cluster import Target
@@ -54,10 +54,10 @@ class Rentable:
     def device_memory_bytes(self) -> float | None:
         return self._fact("device_memory_bytes", self.instance.gpu_memory_bytes)
 
-    def left_out(self, why: str) -> Unranked:
+    def make_unranked(self, why: str) -> Unranked:
         """Why it is not ranked, and what one of its GPUs costs for an hour."""
         price = self.price.dollars_per_hour.value
-        return unranked(self.instance, why, price)
+        return make_unranked(self.instance, why, price)
 
     def _fact(self, measured: str, published: float | None) -> float | None:
         known: Quantity | None = getattr(self.machine, measured, None)
@@ -74,7 +74,7 @@ class Rentable:
         )
 
 
-def unranked(instance: Instance, why: str, dollars_per_hour: float | None = None) -> Unranked:
+def make_unranked(instance: Instance, why: str, dollars_per_hour: float | None = None) -> Unranked:
     """What is not known of a type; its price, where that is."""
     gpus = instance.gpu_count
     of_gpu = None if dollars_per_hour is None or not gpus else dollars_per_hour / gpus
@@ -89,11 +89,11 @@ class Market:
     unranked: tuple[Unranked, ...]
 
 
-def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date) -> Market:
+def build_market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date) -> Market:
     """Every type that may be rented; raises UserError if nothing is left."""
     kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
     offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
-    allowed = {id(each): _allows(constraints, each, each.name in machines) for each in catalog.instances}
+    allowed = {id(each): _is_allowed(constraints, each, each.name in machines) for each in catalog.instances}
     by_kind: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
         anywhere = not constraints.regions or offer.instance.cloud == ON_PREMISE
@@ -108,9 +108,9 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
         price = hourly_price(alike[0], now, fixed.get(instance))
         if price is None:
             why = "its price on spot is old or undated, and none on demand says what it can be at most"
-            left_out.append(unranked(alike[0].instance, why, alike[0].dollars_per_hour))
+            left_out.append(make_unranked(alike[0].instance, why, alike[0].dollars_per_hour))
         else:
-            found.append(_rentable(alike, price, constraints, machines.get(alike[0].instance.name)))
+            found.append(_make_rentable(alike, price, constraints, machines.get(alike[0].instance.name)))
     rentables = tuple(each for each in found if each.most_nodes > 0)
     cheapest = {(offer.instance.cloud, offer.instance.name): offer.dollars_per_hour for offer in reversed(offers)}
     for each in catalog.instances:
@@ -118,10 +118,10 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
         if verdict is True and price_of is None:
             verdict = "its price is unknown"
         if isinstance(verdict, str):
-            left_out.append(unranked(each, verdict, price_of))
+            left_out.append(make_unranked(each, verdict, price_of))
     if not rentables:
         given = [f"--{CALLED.get(name, name)}" for name, field in LIMITED.items() if getattr(constraints, field)]
-        which = f"these constraints ({listed(given)})" if given else "the catalog"
+        which = f"these constraints ({join_names(given)})" if given else "the catalog"
         first = f"; {left_out[0].instance} is left out: {left_out[0].why}" if left_out else ""
         raise UserError(
             f"{which} leave nothing that could be rented{first}; loosen one, or add prices: `stash catalog refresh`"
@@ -129,13 +129,13 @@ def market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Ta
     return Market(rentables, tuple(left_out))
 
 
-def _rentable(
+def _make_rentable(
     alike: Sequence[Offer], price: HourlyPrice, constraints: Constraints, machine: Target | None
 ) -> Rentable:
     offer, instance = alike[0], alike[0].instance
     devices = machine.devices if machine is not None else instance.devices
     device = machine.device if machine is not None else instance.gpu or instance.gpu_model
-    counts = [each for each in (available(offer), constraints.quotas.get(instance.name)) if each is not None]
+    counts = [each for each in (available_count(offer), constraints.quotas.get(instance.name)) if each is not None]
     if not counts and price.paid_as == "own":
         counts = [1]  # of one's own there is one, unless a file or a quota says how many
     limits = [constraints.most_nodes, MAX_NODES // devices, *counts]  # as far as forecasts go
@@ -145,7 +145,7 @@ def _rentable(
     return Rentable(instance, price, devices, device, min(limits), len(alike), machine)
 
 
-def _allows(constraints: Constraints, instance: Instance, measured: bool) -> bool | str:
+def _is_allowed(constraints: Constraints, instance: Instance, measured: bool) -> bool | str:
     """Whether the type may be rented; a sentence where a fact that decides it, or its speed, is unknown."""
     cloud, name = instance.cloud, instance.name
     if constraints.clouds and cloud not in constraints.clouds:
@@ -158,7 +158,7 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
             return "its exact GPU is unknown" if None in answers else False
     least = constraints.least_gpu_memory_bytes
     if least is not None:
-        enough, _ = judge(instance, OfferFilter(min_gpu_memory_bytes=least))
+        enough, _ = judge_instance(instance, OfferFilter(min_gpu_memory_bytes=least))
         if not enough:
             return "its GPUs' memory is unknown" if enough is None else False
     if measured or instance.gpu_share == 1.0:
@@ -169,24 +169,24 @@ def _allows(constraints: Constraints, instance: Instance, measured: bool) -> boo
     )
 
 
-def with_names_as_written(constraints: Constraints, catalog: Catalog) -> Constraints:
+def resolve_names(constraints: Constraints, catalog: Catalog) -> Constraints:
     """The same, each name as the catalog writes it; raises UserError, with the nearest, for one that it lacks."""
     clouds = {each.cloud for each in catalog.instances}
     types = {each.name for each in catalog.instances}
     machines = clouds | types | {f"{each.cloud}/{each.name}" for each in catalog.instances}
     for name in constraints.gpus:
-        if not tokens(name) or all(has_gpu(each, name) is False for each in catalog.instances):
+        if not name_words(name) or all(has_gpu(each, name) is False for each in catalog.instances):
             models = {gpu for each in catalog.instances for gpu in (each.gpu_model, each.gpu) if gpu}
-            raise unknown("GPU", name, models, "gpu")
+            raise unknown_name("GPU", name, models, "gpu")
     return constraints.model_copy(
         update={
-            "clouds": tuple(as_written(each, clouds, "cloud", "cloud") for each in constraints.clouds),
-            "regions": tuple(as_written(each, catalog.regions, "region", "region") for each in constraints.regions),
+            "clouds": tuple(match_name(each, clouds, "cloud", "cloud") for each in constraints.clouds),
+            "regions": tuple(match_name(each, catalog.regions, "region", "region") for each in constraints.regions),
             "excluded": tuple(
-                as_written(each, machines, "instance type or cloud", "exclude") for each in constraints.excluded
+                match_name(each, machines, "instance type or cloud", "exclude") for each in constraints.excluded
             ),
             "quotas": {
-                as_written(each, types, "instance type", "quota"): most for each, most in constraints.quotas.items()
+                match_name(each, types, "instance type", "quota"): most for each, most in constraints.quotas.items()
             },
         }
     )

@@ -14,8 +14,8 @@ from stash.core.errors import UserError
 from stash.core.files import write_whole
 from stash.core.output_files import is_same
 from stash.core.printable import printable_line
-from stash.report.output import printed
-from stash.store.storing import as_profile, found, profile_of, store_option
+from stash.report.output import print_output
+from stash.store.storing import find_run, profile_of, require_profile, store_option
 from stash.ui.options import Options, argument, check_one_format, json_flag, markdown_flag, option
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ _OF_LIMITS = ("max", "min", "against", "slower", "require")
 
 
 def _check_limit(name: str, text: str) -> None:
-    from stash.analysis.limits import parse
+    from stash.analysis.limits import parse_limit
 
-    parse(name, text)
+    parse_limit(name, text)
 
 
 def _check_requirement(text: str) -> None:
@@ -89,20 +89,20 @@ def check(options: CheckOptions) -> None:
       stash check today.stash.json --require ranks=8 --require precision=bfloat16 --min samples/s=900
       stash check train.plan.json on-p3.stash.json
     """
-    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall
+    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall_verdict
     from stash.plan.records import is_plan
 
     of_plan = any(is_plan(file) for file in options.files)
     workload, decisions = _check_plan(options) if of_plan else _check_limits(options)
     _print(workload, decisions, options)
     if options.junit is not None:
-        from stash.report.junit import render
+        from stash.report.junit import render_junit
 
         try:
-            write_whole(options.junit, render(decisions, workload))
+            write_whole(options.junit, render_junit(decisions, workload))
         except OSError as error:
             raise UserError(f"--junit {options.junit}: {error.strerror or error}; choose another place") from None
-    raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall(decisions)])
+    raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall_verdict(decisions)])
 
 
 _Checked = tuple[str, "Sequence[Decision]"]
@@ -116,7 +116,7 @@ def _check_plan(options: CheckOptions) -> _Checked:
     from stash.plan.checking import check_plan, find_choice
     from stash.plan.records import is_plan, load_plan
 
-    if refused := options.given(*_OF_LIMITS):
+    if refused := options.list_given(*_OF_LIMITS):
         raise UserError(f"{refused[0]} is about profiles alone, and a plan has limits of its own; leave one out")
     if len(options.files) != 2 or not is_plan(options.files[0]):
         raise UserError(
@@ -134,12 +134,14 @@ def _check_plan(options: CheckOptions) -> _Checked:
 
 def _check_limits(options: CheckOptions) -> _Checked:
     """The limits that were given; raises UserError."""
-    from stash.analysis.limits import parse, parse_requirement, parse_slower
+    from stash.analysis.limits import parse_limit, parse_requirement, parse_slower
     from stash.core.trace_records import Trace
 
     if options.instance is not None:
         raise UserError(f"--instance {options.instance} belongs to a plan, like `stash check train.plan.json RUN`")
-    limits = [parse("--max", text) for text in options.max] + [parse("--min", text) for text in options.min]
+    limits = [parse_limit("--max", text) for text in options.max] + [
+        parse_limit("--min", text) for text in options.min
+    ]
     tolerances = [parse_slower(text) for text in options.slower]
     requirements = [parse_requirement(text) for text in options.require]
     if bool(options.against) is not bool(tolerances):
@@ -148,15 +150,15 @@ def _check_limits(options: CheckOptions) -> _Checked:
         raise UserError(
             "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
         )
-    runs = {name: found(name, options.store) for name in (*options.files, *options.against)}
+    runs = {name: find_run(name, options.store) for name in (*options.files, *options.against)}
     if all(isinstance(run.artefact, Trace) for run in runs.values()):
         return _check_traces(
             options, {name: run.artefact for name, run in runs.items()}, limits, tolerances, requirements
         )
-    profiles = {name: as_profile(name, runs[name]) for name in options.files}
-    baseline = {name: as_profile(name, runs[name]) for name in options.against}
+    profiles = {name: require_profile(name, runs[name]) for name in options.files}
+    baseline = {name: require_profile(name, runs[name]) for name in options.against}
     workload = next(iter(profiles.values())).workload.name
-    return workload, _decided(profiles, limits, requirements, baseline, tolerances)
+    return workload, _decide_limits(profiles, limits, requirements, baseline, tolerances)
 
 
 def _check_traces(
@@ -177,23 +179,23 @@ def _check_traces(
 
 
 def _print(workload: str, decisions: Sequence[Decision], options: CheckOptions) -> None:
-    from stash.analysis.limits import overall
+    from stash.analysis.limits import overall_verdict
     from stash.report.comparison_page import decisions as document
     from stash.report.comparison_page import decisions_page
-    from stash.ui.terminal import plain_text, screen
+    from stash.ui.terminal import plain_text, screen_format
 
     if options.json:
-        printed(document(decisions, overall(decisions)))
+        print_output(document(decisions, overall_verdict(decisions)))
     elif options.markdown:
-        printed(decisions_page(decisions, overall(decisions), workload), markdown=True)
+        print_output(decisions_page(decisions, overall_verdict(decisions), workload), markdown=True)
     else:
-        _, colour = screen()
+        _, colour = screen_format()
         for decision in decisions:
             line = printable_line(f"{decision.verdict}: {decision.sentence} ({decision.limit})")
             print(line if colour else plain_text(line))
 
 
-def _decided(
+def _decide_limits(
     profiles: Mapping[str, Profile],
     limits: Sequence[Limit],
     requirements: Sequence[Requirement],
@@ -203,7 +205,7 @@ def _decided(
     """What becomes of every limit, in the order of the options; raises UserError if the baseline is another job."""
     from stash.analysis.attribution import attribute
     from stash.analysis.comparison import comparable_sides, incomparable
-    from stash.analysis.limits import held, not_slower, required
+    from stash.analysis.limits import check_requirement, judge_limit, not_slower
 
     facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
     if facts:
@@ -212,7 +214,7 @@ def _decided(
     runs = [attribute(profile, name) for name, profile in profiles.items()]
     sides = comparable_sides(baseline, profiles) if baseline else None
     return [
-        *(required(requirement, profiles) for requirement in requirements),
-        *(held(limit, runs) for limit in limits),
+        *(check_requirement(requirement, profiles) for requirement in requirements),
+        *(judge_limit(limit, runs) for limit in limits),
         *(not_slower(tolerance, *sides) for tolerance in tolerances if sides is not None),
     ]

@@ -10,14 +10,21 @@ from __future__ import annotations
 import math
 
 from stash.analysis.breakdown import Breakdown, ranks_per_node
-from stash.analysis.comparison import STEP, measured
+from stash.analysis.comparison import STEP, estimate_figure
 from stash.analysis.findings.machine import model_of
 from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, Decision
 from stash.catalog.machines import is_called
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.formatting import dollars, dollars_interval, listed, quantity, span, span_interval
-from stash.core.intervals import Interval, change
+from stash.core.formatting import (
+    dollars_interval,
+    format_dollars,
+    format_quantity,
+    format_span,
+    join_names,
+    span_interval,
+)
+from stash.core.intervals import Interval, subtract_runs
 from stash.core.ladder import DATA_STALLS
 from stash.core.records.profile import Profile
 from stash.plan.bill import HOUR
@@ -30,28 +37,28 @@ _SAME = 0.005
 def check_plan(plan: RentalPlan, choice: Choice, breakdown: Breakdown) -> list[Decision]:
     """What became of the step, the deadline and the budget by a profile of ``choice``."""
     step = _measured_step(choice, breakdown)
-    seconds, cost = step.scaled(choice.steps), step.scaled(choice.steps * choice.rented.dollars_per_hour / HOUR)
+    seconds, cost = step.scale(choice.steps), step.scale(choice.steps * choice.rented.dollars_per_hour / HOUR)
     for item in choice.items:
         if item.name != "training":
-            seconds, cost = seconds.shifted(item.seconds.value), cost.shifted(item.dollars.value)
+            seconds, cost = seconds.shift(item.seconds.value), cost.shift(item.dollars.value)
     found = [
         Decision(
             limit=STEP,
-            verdict=_keeps(change(choice.step, step), 0.0),
-            sentence=f"the step of {choice.name} is {quantity(step, 'seconds')}; planned was "
-            f"{quantity(choice.step, 'seconds')}",
+            verdict=_judge_change(subtract_runs(choice.step, step), 0.0),
+            sentence=f"the step of {choice.name} is {format_quantity(step, 'seconds')}; planned was "
+            f"{format_quantity(choice.step, 'seconds')}",
         )
     ]
     if (deadline := plan.goal.deadline_seconds) is not None:
-        text = f"at this step the training takes {span_interval(seconds)}; the deadline is {span(deadline)}"
-        found.append(Decision(limit="deadline", verdict=_keeps(seconds, deadline), sentence=text))
+        text = f"at this step the training takes {span_interval(seconds)}; the deadline is {format_span(deadline)}"
+        found.append(Decision(limit="deadline", verdict=_judge_change(seconds, deadline), sentence=text))
     if (budget := plan.goal.budget_dollars) is not None:
-        text = f"at this step the training costs {dollars_interval(cost)}; the budget is {dollars(budget)}"
-        found.append(Decision(limit="budget", verdict=_keeps(cost, budget), sentence=text))
+        text = f"at this step the training costs {dollars_interval(cost)}; the budget is {format_dollars(budget)}"
+        found.append(Decision(limit="budget", verdict=_judge_change(cost, budget), sentence=text))
     return found
 
 
-def _keeps(found: Interval, most: float) -> str:
+def _judge_change(found: Interval, most: float) -> str:
     """Of a change from what was planned, whose limit is 0, it is enough that the interval does not lie above it."""
     if found.low is None or found.high is None:
         return CANNOT_TELL
@@ -62,12 +69,12 @@ def _keeps(found: Interval, most: float) -> str:
 
 def _measured_step(choice: Choice, breakdown: Breakdown) -> Interval:
     """The step of later epochs."""
-    step = measured(STEP, [breakdown])
+    step = estimate_figure(STEP, [breakdown])
     cached = any(item.name == "first epoch" for item in choice.items)
     for planned in choice.stalls:
         seen = breakdown.stall(planned.name)
         if planned.name in DATA_STALLS and (seen is None or (cached and planned.name == "fetch")):
-            step = step.shifted(planned.seconds.value - (0.0 if seen is None else seen.seconds))
+            step = step.shift(planned.seconds.value - (0.0 if seen is None else seen.seconds))
     return step
 
 
@@ -95,8 +102,8 @@ def find_choice(
 
     here = [choice for choice in plan.choices if is_of(choice)]
     if not here:
-        what = "CPUs" if on_cpus else listed(sorted(models)) or "GPUs"
-        names = listed(list(dict.fromkeys(choice.name for choice in plan.choices)))
+        what = "CPUs" if on_cpus else join_names(sorted(models)) or "GPUs"
+        names = join_names(list(dict.fromkeys(choice.name for choice in plan.choices)))
         raise UserError(
             f"this profile is of {profile.nodes} × {seen or 'a machine'} with {devices} × {what}, which the plan "
             f"does not have; it has {names}" + ("" if seen else "; say which type it is with --instance NAME")
@@ -106,7 +113,7 @@ def find_choice(
     if not alike:
         raise UserError(
             f"this profile trains {samples_per_step:g} samples a step, and the plan's {here[0].name} "
-            f"{listed([f'{choice.samples_per_step:g}' for choice in here])}; profile with the plan's batch and "
+            f"{join_names([f'{choice.samples_per_step:g}' for choice in here])}; profile with the plan's batch and "
             "accumulation"
         )
     return alike[0]

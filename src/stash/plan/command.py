@@ -15,7 +15,7 @@ from stash.catalog.layers import load as load_catalog
 from stash.core.errors import StashError, UserError
 from stash.core.output_files import output_file
 from stash.core.printable import print_written
-from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, constraints, goal
+from stash.plan.plan_options import PlanOptions, TrainedJob, bill_facts, make_constraints, make_goal
 from stash.plan.recommend import recommend as planned_rental
 from stash.predict.forecasting import base_of
 from stash.store.storing import profile_of
@@ -39,28 +39,32 @@ def recommend(options: PlanOptions) -> None:
       stash recommend runs/*.stash.json --epochs 90 --dataset imagenet --pareto -o choice.html
     """
     targets = [output_file(path, "", path.suffix) for path in options.output]
-    found = planned(options)
+    found = make_plan(options)
     plan = found.plan
-    task = None if options.launch is None else _task(found)  # if there is none, nothing is printed but that
-    named = plan.chosen.rented.instance if options.explain and plan.chosen is not None else options.explain_type
+    task = None if options.launch is None else _make_task(found)  # if there is none, nothing is printed but that
+    named = (
+        plan.chosen_choice.rented.instance
+        if options.explain and plan.chosen_choice is not None
+        else options.explain_type
+    )
     _print(plan, named, options.json, options.pareto)
     for target in targets:
         _write(plan, target, options.pareto, options.json)
     if task is not None:
         _write_task(*task, options.json)
-    if plan.chosen is None:
+    if plan.chosen_choice is None:
         raise typer.Exit(1)
 
 
 def _print(plan: RentalPlan, explain: str | None, json: bool, pareto: bool) -> None:
-    from stash.plan.explained import explained
+    from stash.plan.explained import explain_type
     from stash.plan.page import document, page
-    from stash.report.output import printed
+    from stash.report.output import print_output
 
     if explain is not None:
-        printed(explained(plan, explain))
+        print_output(explain_type(plan, explain))
     else:
-        printed(document(plan) if json else page(plan, pareto))
+        print_output(document(plan) if json else page(plan, pareto))
 
 
 def _write(plan: RentalPlan, target: Path, pareto: bool, data_on_stdout: bool) -> None:
@@ -77,11 +81,11 @@ def _write(plan: RentalPlan, target: Path, pareto: bool, data_on_stdout: bool) -
     print_written(target, data_on_stdout)
 
 
-def _task(found: Planned) -> tuple[Path, str, str]:
+def _make_task(found: PlanResult) -> tuple[Path, str, str]:
     """The chosen one as a SkyPilot task: its file, its text, its name; raises StashError where nothing is chosen."""
     from stash.plan.launch import sky_task, task_name
 
-    chosen = found.plan.chosen
+    chosen = found.plan.chosen_choice
     if chosen is None:
         raise StashError("--launch sky: nothing keeps deadline and budget, so there is no choice to write down")
     target = output_file(None, task_name(found.profile), ".sky.yaml")
@@ -97,7 +101,7 @@ def _write_task(target: Path, text: str, name: str, data_on_stdout: bool) -> Non
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanResult:
     """A plan, and what it was made of."""
 
     plan: RentalPlan
@@ -107,28 +111,28 @@ class Planned:
     bill: BillFacts
 
 
-def planned(options: PlanOptions) -> Planned:
+def make_plan(options: PlanOptions) -> PlanResult:
     """The plan; raises UserError."""
-    names = _names(options)
-    bases = _bases(names, options.store)
+    names = _profile_names(options)
+    bases = _load_bases(names, options.store)
     now = datetime.now().astimezone()
-    wanted = goal(options, TrainedJob.of_profile(bases[0]), now)
+    wanted = make_goal(options, TrainedJob.read_base(bases[0]), now)
     catalog = load_catalog(options.instances)
     bill = bill_facts(options, bases[0].profile.workload.dataset_bytes, catalog)
     plan = planned_rental(
         bases,
         wanted,
-        constraints(options),
+        make_constraints(options),
         catalog,
         bill,
         names,
         now.date(),
         listed=() if options.explain_type is None else (options.explain_type,),
     )
-    return Planned(plan, bases[0].profile, catalog, bill)
+    return PlanResult(plan, bases[0].profile, catalog, bill)
 
 
-def _names(options: PlanOptions) -> list[str]:
+def _profile_names(options: PlanOptions) -> list[str]:
     found = list(options.runs)
     if not found:
         raise UserError("what is to be trained? Name a profile: stash recommend train.stash.json --epochs 90")
@@ -138,7 +142,7 @@ def _names(options: PlanOptions) -> list[str]:
     return found
 
 
-def _bases(names: Sequence[str], store: str | None) -> list[Base]:
+def _load_bases(names: Sequence[str], store: str | None) -> list[Base]:
     """The catalog of a base only describes the machines that were profiled."""
     profiles = [profile_of(name, store)[0] for name in names]
     return [

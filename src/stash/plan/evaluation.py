@@ -13,16 +13,16 @@ from functools import cached_property
 
 import numpy as np
 
-from stash.plan.bill import Bill, BillFacts, bill, hourly
-from stash.plan.bounds import Least, raised
+from stash.plan.bill import Bill, BillFacts, hourly_cost, make_bill
+from stash.plan.bounds import LowerBounds, raise_bounds
 from stash.plan.candidates import Rentable
-from stash.plan.hourly_prices import kept, quantile_at
+from stash.plan.hourly_prices import kept_share, quantile_at
 from stash.plan.records import Goal, Rental, Setting, Unranked
 from stash.plan.settings import Shape
 from stash.predict.cluster import NodeTransport
 from stash.predict.draws import Array
 from stash.predict.forecast import StallDraws
-from stash.predict.forecasting import lost, stall_draws
+from stash.predict.forecasting import lost_stalls, stall_draws
 from stash.predict.passes import Base
 from stash.predict.pipeline import cached_share
 
@@ -82,15 +82,15 @@ class Evaluation:
         return np.asarray(bill.dollars + np.where(bill.seconds > goal.deadline_seconds, goal.late_dollars, 0.0))
 
     @property
-    def expected(self) -> float:
+    def expected_objective(self) -> float:
         """Mean of the objective."""
         return float(self.objective.mean())
 
-    def on_time(self, goal: Goal) -> float | None:
-        return kept(self.billed.seconds, goal.deadline_seconds)
+    def chance_in_time(self, goal: Goal) -> float | None:
+        return kept_share(self.billed.seconds, goal.deadline_seconds)
 
-    def within_budget(self, goal: Goal) -> float | None:
-        return kept(self.billed.dollars, goal.budget_dollars)
+    def chance_in_budget(self, goal: Goal) -> float | None:
+        return kept_share(self.billed.dollars, goal.budget_dollars)
 
 
 @dataclass(eq=False)
@@ -100,8 +100,8 @@ class CandidateChain:
     rentable: Rentable
     shape: Shape
     price: Array
-    """Dollars an hour of one node, as ``hourly`` gives them."""
-    least: Least
+    """Dollars an hour of one node, as ``hourly_cost`` gives them."""
+    least: LowerBounds
     stage: Array
     """``[node counts]``."""
     own: bool
@@ -130,31 +130,31 @@ class Evaluator:
         self.unknown: dict[str, Unranked] = {}
         """What could not be forecast, by type."""
 
-    def asked(self, goal: Goal) -> Evaluator:
+    def change_goal(self, goal: Goal) -> Evaluator:
         """The same forecasts for another goal."""
         return Evaluator(goal, self._facts, self._transport, self._forecasts)
 
     def chain(self, rentable: Rentable, shape: Shape, own: bool) -> CandidateChain:
         """Start a chain; raises UserError where nothing is known of the device's speed."""
         assert shape.compute > 0, "a known speed"
-        price, count = hourly(rentable.price, rentable.key, shape.base.draws), len(shape.nodes)
-        return CandidateChain(rentable, shape, price, Least(*np.zeros((4, count))), np.zeros(count), own)
+        price, count = hourly_cost(rentable.price, rentable.key, shape.base.draws), len(shape.nodes)
+        return CandidateChain(rentable, shape, price, LowerBounds(*np.zeros((4, count))), np.zeros(count), own)
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
         if chain.stage[number] == STEP:
-            self._to_whole(chain, number)
+            self._evaluate_whole(chain, number)
             return
         most = _most_workers(chain.rentable, chain.shape.base)
-        drawn = self._drawn(chain, int(chain.shape.nodes[number]), most, self._share(chain))
-        missing = lost(chain.shape.base, drawn)
+        drawn = self._draw_stalls(chain, int(chain.shape.nodes[number]), most, self._cached_share(chain))
+        missing = lost_stalls(chain.shape.base, drawn)
         if missing:
             self._leave_out(chain, number, missing[0].why, only_several=missing[0].name == "network")
             return
         self._raise(chain, number, drawn.step)
         chain.stage[number] = STEP
 
-    def evaluated(self, chain: CandidateChain, number: int) -> Evaluation:
+    def evaluate(self, chain: CandidateChain, number: int) -> Evaluation:
         """A candidate at its last stage."""
         while chain.stage[number] < WHOLE:
             self.advance(chain, number)
@@ -164,27 +164,27 @@ class Evaluator:
         """Bounds of this node count, and of those that cannot take less, to those of such a step, ``[draws]``."""
         onward = int(chain.shape.nodes[number]) >= chain.onward_from
         compute = chain.shape.compute if onward else None
-        raised(chain.least, number, step, chain.shape, chain.price, self.goal, compute)
+        raise_bounds(chain.least, number, step, chain.shape, chain.price, self.goal, compute)
 
-    def _to_whole(self, chain: CandidateChain, number: int) -> None:
+    def _evaluate_whole(self, chain: CandidateChain, number: int) -> None:
         base, shape, nodes = chain.shape.base, chain.shape, int(chain.shape.nodes[number])
-        most, share = _most_workers(chain.rentable, base), self._share(chain)
-        drawn, workers = self._drawn(chain, nodes, most, share), most
+        most, share = _most_workers(chain.rentable, base), self._cached_share(chain)
+        drawn, workers = self._draw_stalls(chain, nodes, most, share), most
         if most is not None:
-            usual = self._drawn(chain, nodes, None, share)
+            usual = self._draw_stalls(chain, nodes, None, share)
             longer = usual.step - drawn.step
             if np.all(longer >= 0) and longer.mean() <= WORTH * drawn.step.mean():
                 drawn, workers = usual, None
         first, loaders = None, base.profile.workload.loaders
         if share and loaders and loaders[0].samples:
             epochs = np.minimum(1.0, loaders[0].samples / shape.samples / shape.steps)  # of all steps
-            longer = self._drawn(chain, nodes, workers, None).step - drawn.step
+            longer = self._draw_stalls(chain, nodes, workers, None).step - drawn.step
             first = shape.steps[number] * epochs[number] * longer
             if workers == most:
                 self._raise(chain, number, drawn.step + epochs.min() * longer)
         rental = chain.rentable.rental(nodes)
-        billed = bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
-        wanted = shape.altered
+        billed = make_bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
+        wanted = shape.alteration
         setting = Setting(batch=wanted.batch, accumulate=wanted.accumulate, workers=workers)
         evaluation = Evaluation(chain.rentable, shape, number, rental, setting, drawn, billed, self.goal)
         self._evaluated[id(chain), number] = evaluation
@@ -203,9 +203,9 @@ class Evaluator:
             bound[lacking] = np.inf
         if np.isfinite(chain.least.seconds).any():
             why = f"on other node counts than those ranked: {why}"
-        self.unknown[chain.rentable.key] = chain.rentable.left_out(why)
+        self.unknown[chain.rentable.key] = chain.rentable.make_unranked(why)
 
-    def _drawn(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
+    def _draw_stalls(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
         key = (chain.rentable.key, chain.shape, nodes, workers, share)
         if key not in self._forecasts:
             update: dict[str, object] = {"workers": workers, "cache": share}
@@ -213,10 +213,10 @@ class Evaluator:
                 kind = "instance" if chain.rentable.machine is None else "cluster"
                 update |= {"nodes": nodes, kind: chain.rentable.key, "transport": self._transport}
             base = chain.shape.base
-            self._forecasts[key] = stall_draws(base, chain.shape.altered.changed(**update))
+            self._forecasts[key] = stall_draws(base, chain.shape.alteration.replace_facts(**update))
         return self._forecasts[key]
 
-    def _share(self, chain: CandidateChain) -> float | None:
+    def _cached_share(self, chain: CandidateChain) -> float | None:
         """Of the data set, that a node's memory holds after the first epoch; ``None``: unknown, and so none."""
         loading, memory = chain.shape.base.loading, chain.rentable.memory_bytes
         size = None if loading is None else loading.dataset_bytes

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 
 from stash.core.errors import UserError
 from stash.core.formatting import (
-    chance,
-    dollars,
     dollars_interval,
+    format_chance,
+    format_dollars,
+    format_span,
     plus_minus,
-    span,
     span_interval,
 )
-from stash.core.units import SECONDS, nearest, scale_for
+from stash.core.units import SECONDS, find_nearest, scale_for
 from stash.plan.plan_charts import WORDS, evidence_letter, label
 from stash.plan.records import Choice, Goal, PlanFact, Rental, RentalPlan, Unranked
 from stash.predict.draws import Quantity, Used, fact_text
@@ -27,7 +27,7 @@ Line = tuple[str, str, str]
 """What, how much, and where it comes from with all that it rests on."""
 
 
-def explained(plan: RentalPlan, name: str) -> Page:
+def explain_type(plan: RentalPlan, name: str) -> Page:
     """The derivation of the plan's first choice of that instance type, as ``TYPE`` or ``CLOUD/TYPE``.
 
     Of a type that could not be ranked, why. Raises UserError if the plan knows nothing of it.
@@ -46,7 +46,7 @@ def explained(plan: RentalPlan, name: str) -> Page:
     if left_out is not None:
         return Page(left_out.instance, verdict=(f"It is not ranked: {left_out.why}.",))
     known = {item.rented.instance for item in plan.choices} | {item.instance for item in plan.unranked}
-    alike = nearest(name, known)
+    alike = find_nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash recommend … --json` lists what was weighed"
     raise UserError(
         f"--explain-type {name}: nothing of that type is listed: it is unknown, not allowed or proven worse; {hint}"
@@ -64,13 +64,13 @@ def derivation(choice: Choice, goal: Goal) -> tuple[Grid, ...]:
         ("One step, stall by stall", _step(choice)),
         ("From start to end", _time(choice)),
         ("The bill", _bill(choice)),
-        ("Against what was asked", _kept(choice, goal)),
+        ("Against what was asked", _chance_lines(choice, goal)),
     )
     found = ((title, tuple(lines)) for title, lines in parts)
     return tuple(Grid(title, ("", ""), rows, frozenset({0, 2}), prose=True) for title, rows in found if rows)
 
 
-def settings(choice: Choice) -> str:
+def settings_text(choice: Choice) -> str:
     """What of the job's settings changes: ``"batch 32, accumulate 2"``; empty if nothing does."""
     given = choice.setting.model_dump(exclude_none=True)
     return ", ".join(f"{name} {value}" for name, value in given.items())
@@ -85,8 +85,8 @@ def _work(choice: Choice, goal: Goal) -> Iterator[Line]:
     asked = "so many on each device" if goal.scaling == "per device" else "the profiled global batch, shared"
     text = f"{rented.nodes} × {rented.devices} × {device}, {each:,.4g} samples each ({asked})"
     yield "a step", f"{choice.samples_per_step:,.0f} samples", text
-    if settings(choice):
-        yield "settings", settings(choice), "instead of what was profiled"
+    if settings_text(choice):
+        yield "settings", settings_text(choice), "instead of what was profiled"
     yield "steps", f"{choice.steps:,.0f}", f"{samples:,.0f} / {choice.samples_per_step:,.0f}, rounded up"
 
 
@@ -118,10 +118,10 @@ def _bill(choice: Choice) -> Iterator[Line]:
     rented, price = choice.rented, choice.rented.price
     origin = [price.paid_as, price.region or "any region", price.as_of or "undated", price.source, price.moved]
     cost = price.dollars_per_hour
-    each = dollars_interval(cost) if cost.half_width else dollars(cost.value)
+    each = dollars_interval(cost) if cost.half_width else format_dollars(cost.value)
     yield "price", f"{each}/h", ", ".join(filter(None, origin))
     if rented.nodes > 1:
-        yield "of all nodes", f"{dollars(rented.dollars_per_hour)}/h", f"{rented.nodes} of them"
+        yield "of all nodes", f"{format_dollars(rented.dollars_per_hour)}/h", f"{rented.nodes} of them"
     for item in choice.items:
         stalls = [f"{stall.name} {dollars_interval(stall.dollars)}" for stall in choice.stalls]
         text = "; ".join(filter(None, (item.text, *(stalls if item.name == "training" else ()))))
@@ -129,15 +129,18 @@ def _bill(choice: Choice) -> Iterator[Line]:
     yield "in all", dollars_interval(choice.dollars), ""
 
 
-def _kept(choice: Choice, goal: Goal) -> Iterator[Line]:
+def _chance_lines(choice: Choice, goal: Goal) -> Iterator[Line]:
     kept = "kept with unknown probability, as it may be interrupted"
     if goal.deadline_seconds is not None:
-        text = kept if choice.on_time is None else f"kept with {chance(choice.on_time)}"
-        yield "deadline", span(goal.deadline_seconds), f"{text}; needed: {goal.surely_in_time:.0%}"
+        text = kept if choice.on_time is None else f"kept with {format_chance(choice.on_time)}"
+        yield "deadline", format_span(goal.deadline_seconds), f"{text}; needed: {goal.surely_in_time:.0%}"
     if goal.budget_dollars is not None:
-        text = f"{kept if choice.within_budget is None else f'kept with {chance(choice.within_budget)}'}; needed: "
+        text = (
+            f"{kept if choice.within_budget is None else f'kept with {format_chance(choice.within_budget)}'}; "
+            f"needed: "
+        )
         text += f"{goal.surely_in_budget:.0%}"
-        yield "budget", dollars(goal.budget_dollars), text
+        yield "budget", format_dollars(goal.budget_dollars), text
 
 
 def _fact(fact: PlanFact) -> str:

@@ -11,7 +11,7 @@ from datetime import date
 
 import numpy as np
 
-from stash.catalog.facts import Offer, age
+from stash.catalog.facts import Offer, price_age
 from stash.catalog.own import ON_PREMISE
 from stash.core.intervals import Interval
 from stash.plan.records import HourlyPrice, PaidAs
@@ -23,7 +23,7 @@ RECENT_DAYS = 30
 
 def is_recent(as_of: str | None, now: date) -> bool:
     """Whether a price of that date is one of these days."""
-    asked = age(as_of, now)
+    asked = price_age(as_of, now)
     return asked is not None and asked.most <= RECENT_DAYS
 
 
@@ -32,7 +32,7 @@ def hourly_price(offer: Offer, now: date, on_demand: float | None = None) -> Hou
 
     ``None`` of an old price on spot that no price ``on_demand`` bounds.
     """
-    value, paid, asked = offer.dollars_per_hour, paid_as(offer), age(offer.as_of, now)
+    value, paid, asked = offer.dollars_per_hour, payment_kind(offer), price_age(offer.as_of, now)
     # Who writes a price into his own file without a date has it in a contract.
     is_agreed = paid in ("own", "reserved") or (paid != "spot" and asked is None and offer.own)
     low = high = None
@@ -58,7 +58,7 @@ def hourly_price(offer: Offer, now: date, on_demand: float | None = None) -> Hou
     )
 
 
-def paid_as(offer: Offer) -> PaidAs:
+def payment_kind(offer: Offer) -> PaidAs:
     """How the machine is paid for: one's own where it stands on one's premises."""
     if offer.kind == "reserved":
         return "reserved"
@@ -67,13 +67,13 @@ def paid_as(offer: Offer) -> PaidAs:
     return "spot" if offer.kind == "spot" else "on-demand"
 
 
-def agreed(price: HourlyPrice) -> bool:
+def is_contract_price(price: HourlyPrice) -> bool:
     """Whether it holds whatever lists say: of one's own machine, reserved, or written down without a date."""
     in_contract = price.as_of is None and price.dollars_per_hour.low is not None and price.paid_as != "spot"
     return price.paid_as in ("own", "reserved") or in_contract
 
 
-def available(offer: Offer) -> int | None:
+def available_count(offer: Offer) -> int | None:
     """How many machines of it there are, where the user's file says so; ``None`` if unstated."""
     return offer.instance.reserved_count if offer.kind == "reserved" else offer.instance.owned_count
 
@@ -81,7 +81,7 @@ def available(offer: Offer) -> int | None:
 # Probabilities from draws
 
 
-def kept(drawn: Array, limit: float | None) -> float | None:
+def kept_share(drawn: Array, limit: float | None) -> float | None:
     """The share of draws that do not exceed ``limit``; ``None`` without one."""
     return None if limit is None else float(np.count_nonzero(drawn <= limit) / len(drawn))
 
@@ -96,7 +96,7 @@ def quantile_at(drawn: Array, confidence: float) -> Array:
     return least
 
 
-def apart(difference: Array, outside: float = 0.025) -> bool:
+def is_apart(difference: Array, outside: float = 0.025) -> bool:
     """Whether the middle of the draws, all but ``outside`` of them at either end, lies on one side of zero."""
     beyond = int(outside * len(difference))
     ordered = np.sort(difference)

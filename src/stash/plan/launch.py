@@ -20,7 +20,7 @@ from stash.catalog.facts import Instance
 from stash.catalog.offers import Catalog
 from stash.catalog.sky import AUTOSTOP, CLOUDS, plain_name, resources, task_yaml
 from stash.core.errors import UserError
-from stash.core.formatting import dollars_interval, listed, span_interval
+from stash.core.formatting import dollars_interval, join_names, span_interval
 from stash.core.printable import printable_line
 from stash.core.records.profile import Profile
 from stash.core.secrets import HIDDEN, MASK
@@ -59,7 +59,7 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, per_node: str) ->
     words = list(command)
     if not words:
         return Relaunch("", ("the profile does not hold the job's command: write it into run",))
-    launcher, job = _split(words)
+    launcher, job = _split_command(words)
     if launcher is None:
         note = f"`{shlex.join(words[:2])}` starts the job, and how to give it {nodes} machines is unknown"
         notes = (f"{note}: edit run",) if nodes > 1 else (f"{note}: look at run",)
@@ -74,7 +74,7 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, per_node: str) ->
             f"--machine_rank={_NODE}",
             f"--main_process_ip={_FIRST}",
             f"--main_process_port={_PORT}",
-            *map(shlex.quote, _kept(launcher[2:])),
+            *map(shlex.quote, _drop_rank_options(launcher[2:])),
         ]
         return Relaunch(_lines(["accelerate launch", *options, shlex.join(job)]))
     # Without the dashes torchrun takes the script's --log or --max for abbreviations of its own options.
@@ -85,22 +85,22 @@ def relaunch(command: Sequence[str], nodes: int, devices: int, per_node: str) ->
         f"--node-rank={_NODE}",
         f"--master-addr={_FIRST}",
         f"--master-port={_PORT}",
-        *map(shlex.quote, _kept(launcher[1:])),
+        *map(shlex.quote, _drop_rank_options(launcher[1:])),
     ]
     return Relaunch(_lines(["torchrun", *options, shlex.join(dashed)]))
 
 
-def _split(words: list[str]) -> tuple[list[str] | None, list[str]]:
+def _split_command(words: list[str]) -> tuple[list[str] | None, list[str]]:
     """The launcher's words (none where Python starts the job, ``None`` where it is another) and the job's."""
     if words[0] == "-m" or words[0].endswith(".py"):
         return [], words
     python = _PYTHON.fullmatch(words[0]) is not None
     if python and words[1:2] == ["-m"] and words[2:3] and words[2] in _TORCHRUN_MODULES:
-        return _at_the_job(["torchrun", *words[3:]])
+        return _split_at_job(["torchrun", *words[3:]])
     if words[0].rpartition("/")[2] == "torchrun":
-        return _at_the_job(["torchrun", *words[1:]])
+        return _split_at_job(["torchrun", *words[1:]])
     if words[0].rpartition("/")[2] == "accelerate" and words[1:2] == ["launch"]:
-        return _at_the_job(["accelerate", *words[1:]])
+        return _split_at_job(["accelerate", *words[1:]])
     if python:
         rest = [word for word in words[1:] if word != "-u"] if words[1:2] == ["-u"] else words[1:]
         if rest and (rest[0] == "-m" or rest[0].endswith(".py")):
@@ -108,7 +108,7 @@ def _split(words: list[str]) -> tuple[list[str] | None, list[str]]:
     return None, []
 
 
-def _at_the_job(words: list[str]) -> tuple[list[str] | None, list[str]]:
+def _split_at_job(words: list[str]) -> tuple[list[str] | None, list[str]]:
     """Cut where the launcher's options end: at ``--``, ``-m`` or a script."""
     for number, word in enumerate(words):
         if word == "--":
@@ -118,7 +118,7 @@ def _at_the_job(words: list[str]) -> tuple[list[str] | None, list[str]]:
     return None, []
 
 
-def _kept(options: Sequence[str]) -> list[str]:
+def _drop_rank_options(options: Sequence[str]) -> list[str]:
     """A launcher's options without those that say where ranks are."""
     kept, skip = [], False
     for word in options:
@@ -156,7 +156,7 @@ def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFact
     instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
     devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
     body, started = task_body(profile, rented.nodes, rented.devices, devices, _resources(choice, instance, facts))
-    return _head(choice, task_name(profile), file, (*started.notes, *_to_do(choice, profile, facts))) + body
+    return _header(choice, task_name(profile), file, (*started.notes, *_manual_steps(choice, profile, facts))) + body
 
 
 def task_body(
@@ -165,7 +165,7 @@ def task_body(
     """The task's YAML for the resources that are ``wanted``; ``devices`` are shell words for a node's ``ranks``."""
     started = relaunch(profile.workload.command, nodes, ranks, devices)
     known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
-    measured = [f"# Profiled with {printable_line(listed(known))}."] if known else []
+    measured = [f"# Profiled with {printable_line(join_names(known))}."] if known else []
     install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
     task: dict[str, object] = {
         "name": task_name(profile),
@@ -199,7 +199,7 @@ def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str
     return wanted
 
 
-def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
+def _manual_steps(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
     """What only a person can see to, in sentences."""
     rented, command = choice.rented, profile.workload.command
     settings = (
@@ -210,7 +210,7 @@ def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
     changes = [f"{value:,} {name}" for name, value in settings if value is not None]
     notes = []
     if changes:
-        notes.append(f"the forecast is of {listed(changes)}: set them in the job's own arguments")
+        notes.append(f"the forecast is of {join_names(changes)}: set them in the job's own arguments")
     if profile.world_size == 1 and rented.nodes * rented.devices > 1:
         notes.append("the job was profiled on one device: it has to train with DistributedDataParallel to use more")
     if any(MASK in word or HIDDEN in word for word in command):
@@ -227,24 +227,24 @@ def _to_do(choice: Choice, profile: Profile, facts: BillFacts) -> list[str]:
     return notes
 
 
-def _head(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:
+def _header(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:
     rented = choice.rented
     where = rented.cloud if rented.price.region is None else f"{rented.cloud} {rented.price.region}"
     dated = f" of {rented.price.as_of}" if rented.price.as_of else ", undated"
     price = f"${rented.price.dollars_per_hour.value:,.4g}/h each ({rented.price.paid_as}{dated})"
     start = f"sky jobs launch {file}" if rented.price.paid_as == "spot" else f"sky launch -c {name} {file}"
     lines = [
-        *_wrapped(f"{choice.name}, {where}, {price}.", ""),
+        *_wrap_line(f"{choice.name}, {where}, {price}.", ""),
         f"Forecast: {span_interval(choice.seconds)}, {dollars_interval(choice.dollars)}.",
         "Written by `stash recommend`; nothing was started. To start it:",
         f"    {start}",
         "Before you do:",
-        *(part for note in notes for part in _wrapped(note, "- ")),
+        *(part for note in notes for part in _wrap_line(note, "- ")),
     ]
     return "".join(f"# {line}\n" for line in lines)
 
 
-def _wrapped(line: str, bullet: str) -> list[str]:
+def _wrap_line(line: str, bullet: str) -> list[str]:
     return textwrap.wrap(
         printable_line(line),
         _WIDTH,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stash.core.formatting import chance, dollars, dollars_interval, span_interval, span_scale
-from stash.core.units import Scale, counted
+from stash.core.formatting import dollars_interval, format_chance, format_dollars, span_interval, span_scale
+from stash.core.units import Scale, format_count
 from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan, StallShare
 from stash.predict.compute_ratios import is_of_model
 from stash.ui.charts.builders import (
@@ -16,10 +16,10 @@ from stash.ui.charts.builders import (
     PlotPoint,
     Ruler,
     level,
+    make_ruler,
     plane_chart,
-    ruler,
 )
-from stash.ui.charts.chart import Blank, Chart, Grid, Legend, Tag, axis, extent
+from stash.ui.charts.chart import Blank, Chart, Grid, Legend, Tag, make_axis, round_extent
 
 WORDS: dict[ChoiceStanding, str] = {
     "chosen": "rent",
@@ -69,14 +69,14 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     name, title = "cost-against-time", "Cost against time"
     if not plan.choices:
         return Blank(name, title, _UNKNOWN)
-    near, goal = _near(plan), plan.goal
+    near, goal = _choices_near_front(plan), plan.goal
     unit = span_scale(max(item.seconds.value for item in near))
     sure = [item for item in near if item.standing in FRONT]
     times = [goal.deadline_seconds, *(item.seconds.value for item in near), *(item.seconds.high for item in sure)]
     costs = [goal.budget_dollars, *(item.dollars.value for item in near), *(item.dollars.high for item in sure)]
     # A tie may be beaten in both.
     front = sorted((item for item in sure if item.standing != "tied"), key=lambda item: item.seconds.value)
-    x = ruler(times, f"{unit.unit} from start to end", unit.size)
+    x = make_ruler(times, f"{unit.unit} from start to end", unit.size)
     y = _dollar_ruler(costs)
     best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
     curves = [] if goal.budget_dollars is None else [level(goal.budget_dollars)]
@@ -90,15 +90,15 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     )
     # The best last, so that nothing hides them; names the best first.
     curves += [PlotCurve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
-    tags = [] if goal.deadline_seconds is None else [Tag(x.at(goal.deadline_seconds), 0.0, "deadline")]
-    tags += [] if goal.budget_dollars is None else [Tag(0.0, y.at(goal.budget_dollars), "budget")]
+    tags = [] if goal.deadline_seconds is None else [Tag(x.locate(goal.deadline_seconds), 0.0, "deadline")]
+    tags += [] if goal.budget_dollars is None else [Tag(0.0, y.locate(goal.budget_dollars), "budget")]
     tags += [
-        Tag(x.at(item.seconds.value), y.at(item.dollars.value), item.name, firm=item.standing == "chosen")
+        Tag(x.locate(item.seconds.value), y.locate(item.dollars.value), item.name, firm=item.standing == "chosen")
         for item in best_first
     ]
     present = {_SERIES[item.standing] for item in near}
     far = len(plan.choices) - len(near)
-    left_out = f"{counted(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
+    left_out = f"{format_count(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
     return plane_chart(
         name,
         title,
@@ -115,7 +115,7 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     )
 
 
-def _near(plan: RentalPlan) -> list[Choice]:
+def _choices_near_front(plan: RentalPlan) -> list[Choice]:
     """Choices that are no more than so many times as long, or as dear, as the front; all, where there is none."""
     front = [item for item in plan.choices if item.standing in FRONT]
     longest = max((item.seconds.value for item in front), default=0.0)
@@ -137,9 +137,9 @@ def _point(item: Choice) -> PlotPoint:
 
 
 def _dollar_ruler(values: Sequence[float | None]) -> Ruler:
-    shown = extent(values)
+    shown = round_extent(values)
     decimals = 0 if shown.step >= 1 else 2
-    return Ruler(shown, axis(shown, "dollars", lambda value: dollars(value, decimals)))
+    return Ruler(shown, make_axis(shown, "dollars", lambda value: format_dollars(value, decimals)))
 
 
 def label(choice: Choice) -> str:
@@ -172,11 +172,11 @@ def choices_table(
         ("time", lambda item: span_interval(item.seconds, scale), False, 0),
         ("cost", lambda item: dollars_interval(item.dollars), False, 0),
         ("by", evidence, True, 1),
-        ("on time", lambda item: chance(item.on_time, goal.deadline_seconds), False, 0),
-        ("in budget", lambda item: chance(item.within_budget, goal.budget_dollars), False, 0),
-        (superlative(goal), lambda item: chance(item.best), False, 1),
+        ("on time", lambda item: format_chance(item.on_time, goal.deadline_seconds), False, 0),
+        ("in budget", lambda item: format_chance(item.within_budget, goal.budget_dollars), False, 0),
+        (superlative(goal), lambda item: format_chance(item.best), False, 1),
         ("largest stall", _stall_text, True, 1),
-        ("$/h", lambda item: dollars(item.rented.dollars_per_hour), False, 2),
+        ("$/h", lambda item: format_dollars(item.rented.dollars_per_hour), False, 2),
         ("where", place, True, 2),
         ("why", why, True, 0),
     ]

@@ -12,13 +12,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from stash.catalog.facts import as_written
+from stash.catalog.facts import match_name
 from stash.catalog.offers import Catalog
 from stash.catalog.own import ON_PREMISE
 from stash.catalog.reference import known_dataset, tariffs
 from stash.core import parsers
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.intervals import Interval
 from stash.plan.bill import BillFacts
 from stash.plan.records import PLAN_SUFFIX, Constraints, Goal, ScalingPolicy, TrainingWork
@@ -171,9 +171,9 @@ class PlanOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        shown = self.given("pareto", "explain", "explain_type", "json")
+        shown = self.list_given("pareto", "explain", "explain_type", "json")
         if len(shown) > 1 and shown != ["--pareto", "--json"]:
-            raise UserError(f"{listed(shown)} are different ways to show a plan; leave out all but one of them")
+            raise UserError(f"{join_names(shown)} are different ways to show a plan; leave out all but one of them")
         if self.late_costs is not None and self.deadline is None:
             raise UserError("--late-costs says what missing a deadline costs; give one, like --deadline 24h")
         _refuse_two_works(self)
@@ -181,12 +181,12 @@ class PlanOptions(Options):
 
 def _refuse_two_works(asked: PlanOptions) -> None:
     """Raise UserError where two options say how much is trained, or one has no effect without another."""
-    ways = asked.given(*_WAYS)
+    ways = asked.list_given(*_WAYS)
     if len(ways) > 1:
         raise UserError(f"{ways[0]} and {ways[1]} both say how much is to be trained; give one of them")
-    sizes = asked.given("samples", "dataset")
+    sizes = asked.list_given("samples", "dataset")
     if sizes and ways in (["--steps"], ["--tokens"]):
-        raise UserError(f"{ways[0]} and {listed(sizes)} both say how much is to be trained; give one of them")
+        raise UserError(f"{ways[0]} and {join_names(sizes)} both say how much is to be trained; give one of them")
     if asked.tokens_per_sample is not None and asked.tokens is None and asked.dataset is None:
         raise UserError("--tokens-per-sample turns tokens into samples; say how many, like --tokens 300B")
     if len(sizes) > 1:
@@ -208,7 +208,7 @@ def bill_facts(asked: PlanOptions, dataset_bytes: float | None, catalog: Catalog
         image_bytes=asked.image_size,
         dataset_bytes=dataset_bytes if asked.data_size is None else asked.data_size,
         download_bytes_per_second=asked.download,
-        data_in=None if asked.data_in is None else as_written(asked.data_in, clouds, "cloud", "data-in"),
+        data_in=None if asked.data_in is None else match_name(asked.data_in, clouds, "cloud", "data-in"),
         tariffs=tariffs(),
     )
 
@@ -226,34 +226,34 @@ class TrainedJob:
     dataset_samples: int | None = None
 
     @classmethod
-    def of_profile(cls, base: Base) -> TrainedJob:
+    def read_base(cls, base: Base) -> TrainedJob:
         sizes = [loader.samples for loader in base.profile.workload.loaders if loader.samples is not None]
         return cls(base.breakdown.samples_per_step, sizes[0] if len(sizes) == 1 else None)
 
 
-def work(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
+def training_work(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
     """The training that these options ask for; raises UserError if they ask for none."""
     if asked.steps is not None:
-        return _of_steps(asked.steps, job)
+        return _work_of_steps(asked.steps, job)
     if asked.tokens is not None:
-        return _of_tokens(asked.tokens, "", asked)
+        return _work_of_tokens(asked.tokens, "", asked)
     if asked.epochs is not None or asked.dataset is not None:
-        return _of_epochs(asked, job)
+        return _work_of_epochs(asked, job)
     if asked.samples is not None:
-        return _training(samples=asked.samples, text=f"{asked.samples:,.0f} samples")
+        return _make_work(samples=asked.samples, text=f"{asked.samples:,.0f} samples")
     raise UserError(
         f"how much is to be trained? Say it like {EXAMPLE}, --epochs 90 --dataset imagenet, --samples 50M, --steps "
         "100k or --tokens 300B --tokens-per-sample 1024"
     )
 
 
-def _training(samples: float, text: str) -> TrainingWork:
+def _make_work(samples: float, text: str) -> TrainingWork:
     if samples > parsers.LARGEST:
         raise UserError(f"{text}: that is more than {parsers.LARGEST:g} samples; give fewer")
     return TrainingWork(samples=samples, text=text)
 
 
-def _of_steps(steps: float, job: TrainedJob) -> TrainingWork:
+def _work_of_steps(steps: float, job: TrainedJob) -> TrainingWork:
     if job.samples_per_step is None:
         raise UserError(
             "--steps: the profile does not know how many samples a step has; give --samples instead, or profile "
@@ -261,33 +261,33 @@ def _of_steps(steps: float, job: TrainedJob) -> TrainingWork:
         )
     samples = steps * job.samples_per_step
     text = f"{steps:,.0f} steps of {job.samples_per_step:,.0f} samples, as profiled: {samples:,.0f} samples"
-    return _training(samples=samples, text=text)
+    return _make_work(samples=samples, text=text)
 
 
-def _of_epochs(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
+def _work_of_epochs(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
     epochs = 1.0 if asked.epochs is None else asked.epochs
     many = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
     if asked.samples is not None:
-        return _training(samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples")
+        return _make_work(samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples")
     if asked.dataset is not None:
         found = known_dataset(asked.dataset)
         if found.samples is None:
-            return _of_tokens(epochs * (found.tokens or 0), f"{many} of {found.name}: ", asked)
+            return _work_of_tokens(epochs * (found.tokens or 0), f"{many} of {found.name}: ", asked)
         if asked.tokens_per_sample is not None:
             raise UserError(
                 f"--tokens-per-sample turns tokens into samples, and {found.name} is {found.samples:,} samples; "
                 "leave it out"
             )
-        return _training(samples=epochs * found.samples, text=f"{many} of {found.name}, {found.samples:,} samples")
+        return _make_work(samples=epochs * found.samples, text=f"{many} of {found.name}, {found.samples:,} samples")
     if job.dataset_samples is None:
         raise UserError(
             "--epochs: how large is an epoch? The profile does not know; add --samples 1281167, or --dataset imagenet"
         )
     text = f"{many} of {job.dataset_samples:,} samples, as profiled"
-    return _training(samples=epochs * job.dataset_samples, text=text)
+    return _make_work(samples=epochs * job.dataset_samples, text=text)
 
 
-def _of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
+def _work_of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
     length = asked.tokens_per_sample
     if length is None:
         raise UserError(
@@ -296,13 +296,13 @@ def _of_tokens(tokens: float, about: str, asked: PlanOptions) -> TrainingWork:
         )
     samples = tokens / length
     text = f"{about}{tokens:,.0f} tokens, {length:,.0f} a sample: {samples:,.0f} samples"
-    return _training(samples=samples, text=text)
+    return _make_work(samples=samples, text=text)
 
 
-def goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
+def make_goal(asked: PlanOptions, job: TrainedJob, now: datetime) -> Goal:
     """What is wanted of the training; raises UserError. A deadline as a date without a zone is in that of ``now``."""
     return Goal(
-        work=work(asked, job),
+        work=training_work(asked, job),
         deadline_seconds=_seconds_left(asked, now),
         budget_dollars=asked.max_dollars,
         confidence=asked.confidence,
@@ -327,7 +327,7 @@ def _seconds_left(asked: PlanOptions, now: datetime) -> float | None:
     return (until - now).total_seconds()
 
 
-def constraints(asked: PlanOptions) -> Constraints:
+def make_constraints(asked: PlanOptions) -> Constraints:
     """What may be rented, names as they were typed."""
     return Constraints(
         clouds=asked.cloud or (),

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stash.core.formatting import chance, dollars, span
+from stash.core.formatting import format_chance, format_dollars, format_span
 from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
-from stash.plan.hourly_prices import apart
+from stash.plan.hourly_prices import is_apart
 from stash.plan.records import IN_BUDGET, IN_TIME, Goal
 from stash.plan.regret import chances
-from stash.plan.search import CandidateSet, Measure, cheapest, front, keeps, least
+from stash.plan.search import CandidateSet, Measure, can_keep_limits, find_cheapest, find_least, pareto_front
 from stash.predict.draws import Array
 
 # Why each choice stands where it does
@@ -27,11 +27,11 @@ from stash.predict.draws import Array
 def explain_choice(goal: Goal, evaluation: Evaluation) -> str:
     """Why it is the one."""
     unless = ", unless it is interrupted" if evaluation.rental.price.paid_as == "spot" else ""
-    sure = f"with {chance(goal.confidence or IN_BUDGET)} probability or more{unless}"
+    sure = f"with {format_chance(goal.confidence or IN_BUDGET)} probability or more{unless}"
     if goal.aim == "seconds":
-        return f"the fastest that stays within {dollars(goal.budget_dollars or 0.0)} {sure}"
-    kept = [span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
-    kept += [dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
+        return f"the fastest that stays within {format_dollars(goal.budget_dollars or 0.0)} {sure}"
+    kept = [format_span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
+    kept += [format_dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
     if goal.weighs_lateness:
         return f"the least expected cost for {' and '.join(kept)}, with what being late costs{unless}"
     return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
@@ -39,13 +39,13 @@ def explain_choice(goal: Goal, evaluation: Evaluation) -> str:
 
 def explain_tie(goal: Goal, chosen: Evaluation, better: float) -> str:
     what = "sooner" if goal.aim == "seconds" else "cheaper"
-    return f"as good as {chosen.rental.name} within what is known: {what} than it in {chance(better)} of cases"
+    return f"as good as {chosen.rental.name} within what is known: {what} than it in {format_chance(better)} of cases"
 
 
 def explain_front(evaluation: Evaluation, chosen: Evaluation) -> str:
     more, less = evaluation.dollars - chosen.dollars, evaluation.seconds - chosen.seconds
-    money = f"{dollars(abs(more))} {'dearer' if more > 0 else 'cheaper'}"
-    time = f"{span(abs(less))} {'later' if less > 0 else 'sooner'}"
+    money = f"{format_dollars(abs(more))} {'dearer' if more > 0 else 'cheaper'}"
+    time = f"{format_span(abs(less))} {'later' if less > 0 else 'sooner'}"
     return f"{money} and {time} than {chosen.rental.name}"
 
 
@@ -55,30 +55,36 @@ def explain_loss(goal: Goal, evaluation: Evaluation, chosen: Evaluation) -> str:
     worst = max(mine, key=lambda each: mine[each] - other.get(each, 0.0))
     total, less = (float(getattr(each, goal.aim)) for each in (evaluation, chosen))
     text, than, does, whole = (
-        (span, "later", "takes", "time") if goal.aim == "seconds" else (dollars, "dearer", "costs", "bill")
+        (format_span, "later", "takes", "time")
+        if goal.aim == "seconds"
+        else (format_dollars, "dearer", "costs", "bill")
     )
     more = f"{text(total - less)} {than} than {chosen.rental.name}"
     if worst == "compute":
         return f"{more}: compute alone {does} {text(mine[worst])} there, {text(other[worst])} on the other"
     what = f"{worst} stall" if any(part.name == worst for part in evaluation.drawn.parts) else worst
-    return f"{more}: {chance(mine[worst] / total)} of its {whole} is {what}"
+    return f"{more}: {format_chance(mine[worst] / total)} of its {whole} is {what}"
 
 
 def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
     """Which limit it misses, and by how much."""
     reasons = []
-    on_time, within = evaluation.on_time(goal), evaluation.within_budget(goal)
+    on_time, within = evaluation.chance_in_time(goal), evaluation.chance_in_budget(goal)
     if on_time is not None and on_time < goal.surely_in_time and goal.deadline_seconds is not None:
-        limit = span(goal.deadline_seconds)
-        reasons.append(f"takes {span(evaluation.seconds)}, done in {limit} with {chance(on_time)} probability")
+        limit = format_span(goal.deadline_seconds)
+        reasons.append(
+            f"takes {format_span(evaluation.seconds)}, done in {limit} with {format_chance(on_time)} probability"
+        )
     if within is not None and within < goal.surely_in_budget and goal.budget_dollars is not None:
-        limit = dollars(goal.budget_dollars)
-        reasons.append(f"costs {dollars(evaluation.dollars)}, within {limit} with {chance(within)} probability")
+        limit = format_dollars(goal.budget_dollars)
+        reasons.append(
+            f"costs {format_dollars(evaluation.dollars)}, within {limit} with {format_chance(within)} probability"
+        )
     step = float(evaluation.drawn.step.mean())
     stalls = {part.name: float(part.seconds.mean()) for part in evaluation.drawn.parts if part.name != "compute"}
     worst = max(stalls, key=lambda each: stalls[each], default=None)
     if worst is not None and stalls[worst] >= 0.2 * step:  # that is what keeps it from being faster
-        return f"{' and '.join(reasons)}; {chance(stalls[worst] / step)} of its step is {worst} stall"
+        return f"{' and '.join(reasons)}; {format_chance(stalls[worst] / step)} of its step is {worst} stall"
     return " and ".join(reasons)
 
 
@@ -100,7 +106,7 @@ _WORTHWHILE = 0.05
 """Of what is to be least: an exchange that brings less is not one."""
 
 
-def exchanges(
+def certainty_prices(
     candidates: CandidateSet, goal: Goal, chosen: Evaluation, others: Sequence[Evaluation]
 ) -> tuple[str, ...]:
     """What a little less certainty would buy, and where lateness is weighed, what more of it costs: sentences."""
@@ -110,26 +116,26 @@ def exchanges(
         sure = goal.confidence or IN_BUDGET
         less = sure - _LESS_SURE
         looser = goal.model_copy(update={"confidence": less})
-        found = candidates.asked(looser).least(goal.aim, looser)
-        return () if found is None else _exchange(goal, chosen, found, less, sure)
-    sure = chosen.on_time(goal) or 0.0
-    surer = [each for each in others if (each.on_time(goal) or 0.0) >= sure + _LESS_SURE]
+        found = candidates.change_goal(looser).least(goal.aim, looser)
+        return () if found is None else _certainty_price(goal, chosen, found, less, sure)
+    sure = chosen.chance_in_time(goal) or 0.0
+    surer = [each for each in others if (each.chance_in_time(goal) or 0.0) >= sure + _LESS_SURE]
     cheaper = [each for each in others if each.dollars < chosen.dollars]
-    less_sure = [each for each in cheaper if IN_TIME <= (each.on_time(goal) or 0.0) <= sure - _LESS_SURE]
+    less_sure = [each for each in cheaper if IN_TIME <= (each.chance_in_time(goal) or 0.0) <= sure - _LESS_SURE]
     best = [min(each, key=lambda one: one.dollars) for each in (less_sure, surer) if each]
-    texts = (_exchange(goal, chosen, each, each.on_time(goal) or 0.0, sure) for each in best)
+    texts = (_certainty_price(goal, chosen, each, each.chance_in_time(goal) or 0.0, sure) for each in best)
     return tuple(text for one in texts for text in one)
 
 
-def _exchange(goal: Goal, chosen: Evaluation, other: Evaluation, its: float, sure: float) -> tuple[str, ...]:
+def _certainty_price(goal: Goal, chosen: Evaluation, other: Evaluation, its: float, sure: float) -> tuple[str, ...]:
     mine, theirs = (getattr(each, goal.aim) for each in (chosen, other))
     if abs(theirs - mine) < _WORTHWHILE * mine:
         return ()
     if goal.aim == "dollars":
-        what = f"{dollars(abs(theirs - mine))} {'more' if theirs > mine else 'less'}"
+        what = f"{format_dollars(abs(theirs - mine))} {'more' if theirs > mine else 'less'}"
     else:
-        what = f"{mine / theirs:.2g} times sooner" if mine >= 2 * theirs else f"{span(mine - theirs)} sooner"
-    return (f"{chance(its)} instead of {chance(sure)}: {what}, with {other.rental.name}",)
+        what = f"{mine / theirs:.2g} times sooner" if mine >= 2 * theirs else f"{format_span(mine - theirs)} sooner"
+    return (f"{format_chance(its)} instead of {format_chance(sure)}: {what}, with {other.rental.name}",)
 
 
 # Beyond what was profiled
@@ -138,7 +144,7 @@ _FAR = 16
 """Times the devices that were profiled."""
 
 
-def far_beyond(evaluation: Evaluation) -> str | None:
+def extrapolation_doubt(evaluation: Evaluation) -> str | None:
     """A doubt about many more devices than were profiled; ``None`` where they are not so many."""
     ranks, before = int(evaluation.shape.ranks[evaluation.number]), evaluation.shape.base.target.ranks
     if ranks <= _FAR * before:
@@ -160,9 +166,9 @@ def difference(evaluation: Evaluation, chosen: Evaluation) -> Array:
     return evaluation.objective - chosen.objective
 
 
-def tied(evaluation: Evaluation, chosen: Evaluation) -> bool:
+def is_tied(evaluation: Evaluation, chosen: Evaluation) -> bool:
     less = difference(evaluation, chosen)
-    return float(less.mean()) <= NEAR * chosen.expected and not apart(less)
+    return float(less.mean()) <= NEAR * chosen.expected_objective and not is_apart(less)
 
 
 # Standings
@@ -194,63 +200,65 @@ class Standings:
         return () if self.chosen is None else (self.chosen, *self.ties, *self.front, *self.lost)
 
 
-def standings(candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
+def rank_candidates(candidates: CandidateSet, goal: Goal, listed: Sequence[str]) -> Standings:
     """Rank every candidate; types in ``listed`` are shown whatever their rank."""
     evaluator, measure = candidates.evaluator, goal.aim
     missed: Measure = "sure_dollars" if measure == "seconds" else "sure_seconds"
-    best = front(evaluator, candidates.chains, goal)
+    best = pareto_front(evaluator, candidates.chains, goal)
     chosen = None if not best else best[-1] if measure == "seconds" else best[0]
     if goal.weighs_lateness:
-        chosen = cheapest(evaluator, candidates.chains, goal)
-    near = np.inf if chosen is None else (1 + NEAR) * chosen.expected
+        chosen = find_cheapest(evaluator, candidates.chains, goal)
+    near = np.inf if chosen is None else (1 + NEAR) * chosen.expected_objective
     on_front = {each.rentable.key for each in best}
     ties: list[Evaluation] = []
     lost: list[Evaluation] = []
     infeasible: list[Evaluation] = []
     unlisted = 0
-    by_bound = sorted(candidates.types().items(), key=lambda item: _bound(item[1], goal))
+    by_bound = sorted(candidates.types().items(), key=lambda item: _least_bound(item[1], goal))
     asked_for = {each.lower() for each in listed}
     for key, chains in by_bound:
         if chosen is not None and key == chosen.rentable.key:
             continue
         named = not asked_for.isdisjoint((key.lower(), key.partition("/")[2].lower()))
         shown = key not in on_front and (len(lost) + len(infeasible) < LISTED or named)
-        may_tie = chosen is not None and _bound(chains, goal) <= near
+        may_tie = chosen is not None and _least_bound(chains, goal) <= near
         if not shown and not may_tie:
             unlisted += key not in on_front
             continue
-        evaluation = None if chosen is None else _best(evaluator, chains, goal, near)
-        if evaluation is not None and chosen is not None and tied(evaluation, chosen):
+        evaluation = None if chosen is None else _best_of_type(evaluator, chains, goal, near)
+        if evaluation is not None and chosen is not None and is_tied(evaluation, chosen):
             ties.append(evaluation)
         elif not shown:
             unlisted += key not in on_front
         elif evaluation is not None:
             lost.append(evaluation)
-        elif (nearest := least(evaluator, chains, missed, slack=SLACK)) is not None:
+        elif (nearest := find_least(evaluator, chains, missed, slack=SLACK)) is not None:
             infeasible.append(nearest)
-    lost.sort(key=lambda each: each.expected)
+    lost.sort(key=lambda each: each.expected_objective)
     rest = [each for each in best if each is not chosen and each not in ties]
     if chosen is not None:
         # Where a tail is heavy the mean hides it: what is best as often as the chosen one is no loser.
         found = (chosen, *ties, *rest, *lost)
         shares = dict(zip(found, chances(found).tolist(), strict=True))
-        alike = [each for each in lost if shares[each] >= shares[chosen] and not apart(difference(each, chosen))]
+        alike = [each for each in lost if shares[each] >= shares[chosen] and not is_apart(difference(each, chosen))]
         ties += alike
         lost = [each for each in lost if each not in alike]
     return Standings(chosen, tuple(ties), tuple(rest), tuple(lost), tuple(infeasible), unlisted)
 
 
-def _bound(chains: Sequence[CandidateChain], goal: Goal) -> float:
+def _least_bound(chains: Sequence[CandidateChain], goal: Goal) -> float:
     """The least that any candidate of a type can be; infinite if none keeps the limits."""
-    rows = [(getattr(chain.least, goal.aim), keeps(goal, chain.least)) for chain in chains]
+    rows = [(getattr(chain.least, goal.aim), can_keep_limits(goal, chain.least)) for chain in chains]
     return min(float(values[keeps].min(initial=np.inf)) for values, keeps in rows)
 
 
-def _best(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal, near: float) -> Evaluation | None:
+def _best_of_type(
+    evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal, near: float
+) -> Evaluation | None:
     """Of one type; exactly where it may be a tie, or lateness counts, else as near as ``SLACK``."""
     if goal.weighs_lateness:
-        return cheapest(evaluator, chains, goal)
-    evaluation = least(evaluator, chains, goal.aim, goal, SLACK)
+        return find_cheapest(evaluator, chains, goal)
+    evaluation = find_least(evaluator, chains, goal.aim, goal, SLACK)
     if evaluation is None or getattr(evaluation, goal.aim) > near * (1 + SLACK):
         return evaluation
-    return least(evaluator, chains, goal.aim, goal)
+    return find_least(evaluator, chains, goal.aim, goal)

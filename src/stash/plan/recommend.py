@@ -10,13 +10,13 @@ import numpy as np
 
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.formatting import dollars, span
+from stash.core.formatting import format_dollars, format_span
 from stash.core.garbage import no_garbage
 from stash.core.intervals import Interval
 from stash.core.version import __version__
 from stash.plan import ranking, regret
 from stash.plan.bill import BillFacts, not_counted
-from stash.plan.candidates import with_names_as_written
+from stash.plan.candidates import resolve_names
 from stash.plan.evaluation import Evaluation
 from stash.plan.ranking import Standings, difference
 from stash.plan.records import (
@@ -33,7 +33,7 @@ from stash.plan.records import (
 from stash.plan.search import CandidateSet, Measure, PlanProblem
 from stash.plan.settings import policy_notes, step_plan
 from stash.predict.cluster import Target
-from stash.predict.draws import intervals, worst
+from stash.predict.draws import intervals, least_certain
 from stash.predict.passes import Base
 
 # Where nothing is feasible
@@ -42,7 +42,7 @@ MAX_NODES = 64
 """Nodes that are tried where fewer do not suffice."""
 
 
-def relaxations(
+def find_relaxations(
     problem: PlanProblem, candidates: CandidateSet, goal: Goal, constraints: Constraints
 ) -> tuple[Relaxation, ...]:
     """What to loosen, each by itself, deadline and budget first.
@@ -52,34 +52,36 @@ def relaxations(
     if without it, and with all others, something is feasible.
     """
     surely = goal.model_copy(update={"confidence": goal.confidence or IN_BUDGET})
-    asked = candidates.asked(surely)
-    of_goal = tuple(_of_goal(asked, surely)) or tuple(_of_both(asked, surely))
-    return (*of_goal, *_of_constraints(problem, surely, constraints))
+    asked = candidates.change_goal(surely)
+    of_goal = tuple(_relax_goal(asked, surely)) or tuple(_relax_both_limits(asked, surely))
+    return (*of_goal, *_relax_constraints(problem, surely, constraints))
 
 
-def _of_goal(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
+def _relax_goal(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
     if goal.deadline_seconds is not None:
         nearest = candidates.least("sure_seconds", goal.model_copy(update={"deadline_seconds": None}))
         if nearest is not None:
-            to = _hours_up(nearest.sure_seconds)
-            within = "" if goal.budget_dollars is None else f" within {dollars(goal.budget_dollars)}"
+            to = _round_hours_up(nearest.sure_seconds)
+            within = "" if goal.budget_dollars is None else f" within {format_dollars(goal.budget_dollars)}"
             text = f"the nearest deadline that anything keeps{within} is {to}"
-            needed = _faster(nearest, nearest.sure_seconds / goal.deadline_seconds, span(goal.deadline_seconds))
-            text = f"{text}: {nearest.rental.name}, {span(nearest.seconds)}; {needed}"
+            needed = _needed_speedup(
+                nearest, nearest.sure_seconds / goal.deadline_seconds, format_span(goal.deadline_seconds)
+            )
+            text = f"{text}: {nearest.rental.name}, {format_span(nearest.seconds)}; {needed}"
             yield Relaxation(option="deadline", to=to, text=text)
     if goal.budget_dollars is not None:
         nearest = candidates.least("sure_dollars", goal.model_copy(update={"budget_dollars": None}))
         if nearest is not None:
             to = f"{math.ceil(nearest.sure_dollars)}"
-            within = "" if goal.deadline_seconds is None else f" in {span(goal.deadline_seconds)}"
+            within = "" if goal.deadline_seconds is None else f" in {format_span(goal.deadline_seconds)}"
             text = f"the least budget that does it{within} is ${int(to):,}"
             times = nearest.sure_dollars / goal.budget_dollars
-            needed = _faster(nearest, times, f"{dollars(goal.budget_dollars)} at this price")
-            text = f"{text}: {nearest.rental.name}, {dollars(nearest.dollars)}; {needed}"
+            needed = _needed_speedup(nearest, times, f"{format_dollars(goal.budget_dollars)} at this price")
+            text = f"{text}: {nearest.rental.name}, {format_dollars(nearest.dollars)}; {needed}"
             yield Relaxation(option="budget", to=to, text=text)
 
 
-def _faster(nearest: Evaluation, times: float, limit: str) -> str:
+def _needed_speedup(nearest: Evaluation, times: float, limit: str) -> str:
     """What would have to change for the nearest to keep ``limit``, and whether its stalls could give it."""
     step = float(nearest.drawn.step.mean())
     compute = sum(float(part.seconds.mean()) for part in nearest.drawn.parts if part.name == "compute")
@@ -88,7 +90,7 @@ def _faster(nearest: Evaluation, times: float, limit: str) -> str:
     return f"for {limit} it would have to be {times:.2g} times as fast, {can}"
 
 
-def _of_both(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
+def _relax_both_limits(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
     """Where neither deadline nor budget helps by itself: both, of the cheapest and of the fastest there is."""
     if goal.deadline_seconds is None or goal.budget_dollars is None:
         return
@@ -97,26 +99,31 @@ def _of_both(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
         nearest = candidates.least(measure)
         if nearest is not None:
             budget = math.ceil(nearest.sure_dollars)
-            to = f"--deadline {_hours_up(nearest.sure_seconds)} --max-dollars {budget}"
+            to = f"--deadline {_round_hours_up(nearest.sure_seconds)} --max-dollars {budget}"
             text = f"neither helps alone; {to} is kept by the {what}, {nearest.rental.name}"
             yield Relaxation(option="deadline and budget", to=to, text=text)
 
 
-def _of_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
-    for option, update in _loosened(constraints):
+def _relax_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
+    for option, update in _lift_constraints(constraints):
         try:
             left = problem.candidates(constraints.model_copy(update=update))
         except UserError:
             continue
-        nearest = left.asked(goal).least(goal.aim, goal)
+        nearest = left.change_goal(goal).least(goal.aim, goal)
         if nearest is None:
             continue
-        to, text = _loosened_to(option, nearest)
-        text = f"{text} makes {nearest.rental.name} feasible: {span(nearest.seconds)}, {dollars(nearest.dollars)}"
-        yield Relaxation(option=option, to=to, text="; ".join(filter(None, (text, ranking.far_beyond(nearest)))))
+        to, text = _describe_lift(option, nearest)
+        text = (
+            f"{text} makes {nearest.rental.name} feasible: {format_span(nearest.seconds)}, "
+            f"{format_dollars(nearest.dollars)}"
+        )
+        yield Relaxation(
+            option=option, to=to, text="; ".join(filter(None, (text, ranking.extrapolation_doubt(nearest))))
+        )
 
 
-def _loosened(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]]]:
+def _lift_constraints(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]]]:
     """Each constraint that is in force, and the fields that lift it."""
     if constraints.most_nodes < MAX_NODES:
         yield "max-nodes", {"most_nodes": MAX_NODES}
@@ -127,7 +134,7 @@ def _loosened(constraints: Constraints) -> Iterator[tuple[str, dict[str, object]
         yield "spot", {"spot": "allow"}
 
 
-def _loosened_to(option: str, nearest: Evaluation) -> tuple[str, str]:
+def _describe_lift(option: str, nearest: Evaluation) -> tuple[str, str]:
     """What to type, and what that does."""
     if option == "max-nodes":
         return str(nearest.rental.nodes), f"--max-nodes {nearest.rental.nodes}"
@@ -144,7 +151,7 @@ def _loosened_to(option: str, nearest: Evaluation) -> tuple[str, str]:
     return "", f"leaving out --{CALLED.get(option, option)}"
 
 
-def _hours_up(seconds: float) -> str:
+def _round_hours_up(seconds: float) -> str:
     """As it is typed, rounded up to a tenth of an hour, or to a minute below one."""
     if seconds < 3600:
         return f"{math.ceil(seconds / 60)}m"
@@ -173,11 +180,11 @@ def recommend(
     are one node each of instance types that were measured or described, by name: their facts replace those of the
     catalog. Types in ``listed`` are among the choices however bad they are. Raises UserError.
     """
-    constraints = with_names_as_written(constraints, catalog)
+    constraints = resolve_names(constraints, catalog)
     plan = step_plan(bases, goal, files)
     problem = PlanProblem(bases, plan, catalog, bill, machines or {}, now, constraints.transport)
     candidates = problem.candidates(constraints).with_lateness_priced()
-    standings = ranking.standings(candidates, candidates.evaluator.goal, listed)
+    standings = ranking.rank_candidates(candidates, candidates.evaluator.goal, listed)
     taken, warned = policy_notes(plan)
     draws = problem.bases[0].draws
     return RentalPlan(
@@ -187,47 +194,47 @@ def recommend(
         profiles=tuple(files),
         goal=goal,
         constraints=constraints,
-        choices=tuple(_choices(goal, standings)),
+        choices=tuple(_make_choices(goal, standings)),
         unranked=(*candidates.unranked, *candidates.evaluator.unknown.values()),
-        risk=None if standings.chosen is None else regret.risk(goal, standings.chosen, standings.feasible),
+        risk=None if standings.chosen is None else regret.measure_risk(goal, standings.chosen, standings.feasible),
         experiment=None
         if standings.chosen is None
-        else regret.experiment(goal, standings.chosen, standings.feasible, standings.infeasible),
+        else regret.find_experiment(goal, standings.chosen, standings.feasible, standings.infeasible),
         exchanges=()
         if standings.chosen is None
-        else ranking.exchanges(candidates, goal, standings.chosen, standings.feasible[1:]),
-        relaxations=() if standings.chosen else relaxations(problem, candidates, goal, constraints),
-        assumptions=(*taken, *_assumed(problem, candidates, bill, files, standings.unlisted)),
+        else ranking.certainty_prices(candidates, goal, standings.chosen, standings.feasible[1:]),
+        relaxations=() if standings.chosen else find_relaxations(problem, candidates, goal, constraints),
+        assumptions=(*taken, *_assumptions(problem, candidates, bill, files, standings.unlisted)),
         warnings=warned,
         weighed=candidates.combinations,
-        pruned=candidates.pruned,
+        pruned=candidates.pruned_count,
         seed=draws.seed,
         draws=draws.count,
     )
 
 
-def _choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
+def _make_choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
     """In the order of a plan."""
     chosen = standings.chosen
     if chosen is not None:
         best = dict(zip(standings.feasible, regret.chances(standings.feasible).tolist(), strict=True))
-        yield _choice(goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen])
+        yield _make_choice(goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen])
         for each in standings.ties:
             better = float(np.mean(difference(each, chosen) < 0))
-            yield _choice(goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each])
+            yield _make_choice(goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each])
         for each in standings.front:
-            yield _choice(goal, each, "front", ranking.explain_front(each, chosen), best[each])
+            yield _make_choice(goal, each, "front", ranking.explain_front(each, chosen), best[each])
         for each in standings.lost:
-            yield _choice(goal, each, "lost", ranking.explain_loss(goal, each, chosen), best[each])
+            yield _make_choice(goal, each, "lost", ranking.explain_loss(goal, each, chosen), best[each])
     for each in standings.infeasible:
-        yield _choice(goal, each, "infeasible", ranking.explain_failure(goal, each))
+        yield _make_choice(goal, each, "infeasible", ranking.explain_failure(goal, each))
 
 
-def _choice(
+def _make_choice(
     goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: str, best: float | None = None
 ) -> Choice:
     parts, billed = evaluation.drawn.parts, evaluation.billed
-    doubts = filter(None, (ranking.far_beyond(evaluation),))
+    doubts = filter(None, (ranking.extrapolation_doubt(evaluation),))
     median_seconds, median_dollars = np.median([billed.seconds, billed.dollars], axis=1).tolist()
     (step,) = intervals(evaluation.drawn.step[np.newaxis])
     revocable = evaluation.rental.price.paid_as == "spot"  # how often it is interrupted, no source of a plan says
@@ -243,30 +250,30 @@ def _choice(
         items=billed.items,
         seconds=billed.seconds_interval,
         dollars=billed.dollars_interval,
-        on_time=None if revocable else evaluation.on_time(goal),
-        within_budget=None if revocable else evaluation.within_budget(goal),
+        on_time=None if revocable else evaluation.chance_in_time(goal),
+        within_budget=None if revocable else evaluation.chance_in_budget(goal),
         best=best,
         median_seconds=median_seconds,
         median_dollars=median_dollars,
-        transport=evaluation.drawn.target.talks_over,
-        origin=worst(part.origin for part in parts),
+        transport=evaluation.drawn.target.transport_name,
+        origin=least_certain(part.origin for part in parts),
         beyond=tuple(dict.fromkeys((*doubts, *(sentence for part in parts for sentence in part.beyond)))),
     )
 
 
-def _assumed(
+def _assumptions(
     problem: PlanProblem, candidates: CandidateSet, bill: BillFacts, files: Sequence[str], unlisted: int
 ) -> Iterator[str]:
     """What was taken for granted, besides the policy of scaling."""
     late = candidates.evaluator.goal.late_dollars
     if late is not None:
         said = ", the bill of what is surely in time (--late-costs 500 says what it does)"
-        yield f"being late costs {dollars(late)}{said if problem.evaluator.goal.late_dollars is None else ''}"
+        yield f"being late costs {format_dollars(late)}{said if problem.evaluator.goal.late_dollars is None else ''}"
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
     yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)
     if any(chain.shape.nodes[-1] > 1 for chain in candidates.chains):
-        yield problem.talk
+        yield problem.transport_note
     if len(problem.bases) > 1:
         used = {chain.rentable.key: chain.shape.key.base for chain in candidates.chains}
         for number, file in enumerate(files):

@@ -288,7 +288,7 @@ class Relaxation(Record):
     text: Sentence
 
     @property
-    def typed(self) -> str:
+    def command_words(self) -> str:
         """The same as words of the command line, where some options have another name than here."""
         if self.option == "spot":
             return "--allow-spot"
@@ -332,12 +332,12 @@ class RentalPlan(Record):
     draws: Count
 
     @property
-    def chosen(self) -> Choice | None:
+    def chosen_choice(self) -> Choice | None:
         first = self.choices[0] if self.choices else None
         return first if first is not None and first.standing == "chosen" else None
 
     @property
-    def tied(self) -> tuple[Choice, ...]:
+    def tied_choices(self) -> tuple[Choice, ...]:
         return tuple(choice for choice in self.choices if choice.standing == "tied")
 
 

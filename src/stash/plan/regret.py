@@ -17,12 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.core.formatting import chance, dollars, span
+from stash.core.formatting import format_chance, format_dollars, format_span
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Experiment, Goal, Risk
 from stash.plan.settings import PROFILED
 from stash.predict.draws import Array, intervals
-from stash.predict.passes import command
+from stash.predict.passes import profile_command
 
 SECONDS = 300.0
 """That a machine is rented for an experiment: its start, and the seconds below."""
@@ -40,7 +40,7 @@ def chances(evaluations: Sequence[Evaluation]) -> Array:
     return shares
 
 
-def risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Risk:
+def measure_risk(goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation]) -> Risk:
     """Measure the risk of choosing that one of them now."""
     every = np.array([each.objective for each in evaluations])
     (regret,) = intervals((chosen.objective - every.min(axis=0))[np.newaxis])
@@ -73,7 +73,7 @@ class _Trial:
         return self.worth - (SECONDS if goal.aim == "seconds" else self.price)
 
 
-def worth(evaluations: Sequence[Evaluation], outcome: Array) -> float:
+def information_value(evaluations: Sequence[Evaluation], outcome: Array) -> float:
     """What knowing ``outcome``, ``[draws]``, before choosing is expected to save, seconds or dollars; 0 or more."""
     spread = float(outcome.std())
     every = np.array([each.objective for each in evaluations])
@@ -87,13 +87,13 @@ def worth(evaluations: Sequence[Evaluation], outcome: Array) -> float:
     return max(0.0, float(means.min() - expected.min(axis=0).mean()))
 
 
-def saved(chosen: Array, other: Array, keeps: NDArray[np.bool_]) -> float:
+def expected_saving(chosen: Array, other: Array, keeps: NDArray[np.bool_]) -> float:
     """What knowing whether another candidate keeps the limits is expected to save, by ``[draws]`` of what is to be
     least: it is then chosen where it does, and is less."""
     return float(np.where(keeps, np.maximum(0.0, chosen - other), 0.0).mean())
 
 
-def experiment(
+def find_experiment(
     goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation], unsure: Sequence[Evaluation] = ()
 ) -> Experiment | None:
     """What to measure before renting: whatever saves most beyond its price; ``None`` where guessing is cheaper.
@@ -103,32 +103,35 @@ def experiment(
     probable = np.argsort(-chances(evaluations), kind="stable")[:_TRIED]
     tried = dict.fromkeys((chosen, *(evaluations[int(each)] for each in probable)))
     outcomes = ((on, _outcome(goal, on)) for on in tried)
-    trials = [_Trial(on, worth(evaluations, outcome)) for on, outcome in outcomes if outcome is not None]
+    trials = [_Trial(on, information_value(evaluations, outcome)) for on, outcome in outcomes if outcome is not None]
     for on in unsure:
-        keeps = _keeps(goal, on)
-        trials.append(_Trial(on, saved(chosen.objective, on.objective, keeps), float(keeps.mean())))
+        keeps = _keeps_limits(goal, on)
+        trials.append(_Trial(on, expected_saving(chosen.objective, on.objective, keeps), float(keeps.mean())))
     best = max(trials, key=lambda each: each.gain(goal), default=None)
-    return None if best is None or best.gain(goal) <= 0 else _proposed(goal, best)
+    return None if best is None or best.gain(goal) <= 0 else _make_experiment(goal, best)
 
 
-def _keeps(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
+def _keeps_limits(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
     """In which draws it is in time and within the budget."""
     billed, most = evaluation.billed, (goal.deadline_seconds, goal.budget_dollars)
     limits = [np.inf if each is None else each for each in most]
     return np.logical_and(billed.seconds <= limits[0], billed.dollars <= limits[1])
 
 
-def _proposed(goal: Goal, trial: _Trial) -> Experiment:
-    saves = span(trial.worth) if goal.aim == "seconds" else dollars(trial.worth)
-    unsure = "" if trial.chance is None else f", as it keeps the limits with {chance(trial.chance)} probability"
+def _make_experiment(goal: Goal, trial: _Trial) -> Experiment:
+    saves = format_span(trial.worth) if goal.aim == "seconds" else format_dollars(trial.worth)
+    unsure = (
+        "" if trial.chance is None else f", as it keeps the limits with {format_chance(trial.chance)} probability"
+    )
     return Experiment(
-        command=tuple(shlex.split(command(trial.on.shape.base.profile))),
+        command=tuple(shlex.split(profile_command(trial.on.shape.base.profile))),
         on=trial.on.rental.instance,
         seconds=SECONDS,
         dollars=trial.price,
         worth=trial.worth,
         text=f"profile on 1 × {trial.on.rental.instance} before renting ({PROFILED:.0f} s, "
-        f"{dollars(trial.price)} for {SECONDS / 60:.0f} minutes of it){unsure}: choosing after it saves an expected "
+        f"{format_dollars(trial.price)} for {SECONDS / 60:.0f} minutes of it){unsure}: choosing after it saves an "
+        f"expected "
         f"{saves}",
     )
 

@@ -19,26 +19,26 @@ from numpy.typing import NDArray
 
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.formatting import listed
-from stash.core.units import counted
+from stash.core.formatting import join_names
+from stash.core.units import format_count
 from stash.plan.bill import BillFacts
-from stash.plan.bounds import Least
-from stash.plan.candidates import Market, Rentable, market
+from stash.plan.bounds import LowerBounds
+from stash.plan.candidates import Market, Rentable, build_market
 from stash.plan.evaluation import FLOOR, STEP, WHOLE, CandidateChain, Evaluation, Evaluator
 from stash.plan.records import IN_BUDGET, IN_TIME, Constraints, Goal, Unranked
 from stash.plan.settings import (
     PROFILED,
-    Nearest,
+    NearestProfile,
     Shapes,
     StepPlan,
+    add_machines,
+    find_room,
+    is_profiled_on,
     measured_machines,
-    profiled_on,
-    refused,
-    room,
-    with_machines,
+    why_not_divisible,
 )
 from stash.predict.cluster import NodeTransport, Target, transport_used
-from stash.predict.passes import Base, command
+from stash.predict.passes import Base, profile_command
 
 _FROM_CPUS = "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that"
 _HOLES = {
@@ -65,7 +65,7 @@ class CandidateSet:
         return sum(len(chain.shape.nodes) * chain.rentable.offers for chain in self.chains)
 
     @property
-    def pruned(self) -> int:
+    def pruned_count(self) -> int:
         """Combinations skipped so far: dearer offers of the same machines, and what bounds kept from being billed."""
         count = 0
         for chain in self.chains:
@@ -73,15 +73,15 @@ class CandidateSet:
             count += int(np.count_nonzero(np.isfinite(chain.least.seconds) & (chain.stage < WHOLE)))
         return count
 
-    def asked(self, goal: Goal) -> CandidateSet:
+    def change_goal(self, goal: Goal) -> CandidateSet:
         """The same candidates for another goal, by the same forecasts."""
-        other = self.evaluator.asked(goal)
+        other = self.evaluator.change_goal(goal)
         chains = tuple(other.chain(each.rentable, each.shape, each.own) for each in self.chains)
         return replace(self, evaluator=other, chains=chains)
 
     def least(self, measure: Measure, goal: Goal | None = None) -> Evaluation | None:
         """The one of least ``measure`` that keeps ``goal``; ``None`` if nothing does."""
-        return least(self.evaluator, self.chains, measure, goal)
+        return find_least(self.evaluator, self.chains, measure, goal)
 
     def with_lateness_priced(self) -> CandidateSet:
         """The same for a goal that says what being late costs: else the bill of what is surely in time.
@@ -93,9 +93,9 @@ class CandidateSet:
             return self
         for confidence in (IN_BUDGET, IN_TIME):
             sure = goal.model_copy(update={"confidence": confidence})
-            found = self.asked(sure).least("dollars", sure)
+            found = self.change_goal(sure).least("dollars", sure)
             if found is not None:
-                return self.asked(goal.model_copy(update={"late_dollars": found.dollars}))
+                return self.change_goal(goal.model_copy(update={"late_dollars": found.dollars}))
         return self
 
     def types(self) -> dict[str, list[CandidateChain]]:
@@ -121,14 +121,14 @@ class PlanProblem:
     ) -> None:
         self._given, self._now, self._transport = frozenset(machines), now, transport
         self._machines = {**measured_machines(bases, catalog, transport), **machines}
-        self.bases = tuple(with_machines(base, catalog, self._machines) for base in bases)
+        self.bases = tuple(add_machines(base, catalog, self._machines) for base in bases)
         self._catalog = catalog
-        self._nearest = Nearest(self.bases, catalog)
+        self._nearest = NearestProfile(self.bases, catalog)
         self._shapes = Shapes(self.bases, plan)
         self.evaluator = Evaluator(plan.goal, facts, transport)
 
     @property
-    def talk(self) -> str:
+    def transport_note(self) -> str:
         """How several machines are taken to talk, in a sentence."""
         used = self._transport or transport_used(self.bases[0].target.network)
         if used == "rdma":
@@ -137,7 +137,7 @@ class PlanProblem:
 
     def candidates(self, constraints: Constraints) -> CandidateSet:
         """Every candidate; raises UserError if there is none."""
-        left = market(self._catalog, constraints, self._machines, self._now)
+        left = build_market(self._catalog, constraints, self._machines, self._now)
         chains: list[CandidateChain] = []
         unranked = list(left.unranked)
         self._refuse_unknown_cpus(left)
@@ -147,45 +147,48 @@ class PlanProblem:
             try:
                 chains += self._chains(rentable)
             except UserError as error:
-                unranked.append(rentable.left_out(f"{error}{self._holes(rentable)}"))
+                unranked.append(rentable.make_unranked(f"{error}{self._sheet_holes(rentable)}"))
         if not chains:
             reasons = Counter(each.why for each in unranked).most_common(2)
-            why = "; ".join(f"{why} ({counted(count, 'type')})" for why, count in reasons) or "none of it has a GPU"
+            why = (
+                "; ".join(f"{why} ({format_count(count, 'type')})" for why, count in reasons)
+                or "none of it has a GPU"
+            )
             raise UserError(f"nothing that may be rented can be forecast: {why}")
         return CandidateSet(self.evaluator, left, tuple(chains), tuple(unranked))
 
-    def _holes(self, rentable: Rentable) -> str:
+    def _sheet_holes(self, rentable: Rentable) -> str:
         """What the GPU's data sheet lacks, and what would fill it; empty where that is not what is missing."""
         known = [gpu for gpu in self._catalog.gpus if rentable.device in (gpu.name, gpu.model)]
         lacks = [name for name, field in _HOLES.items() if known and getattr(known[0], field) is None]
         if "memory_bandwidth" not in lacks and "fp32_tflops" not in lacks:
             return ""
-        return f"; or add {listed(lacks)} to {known[0].name} under gpus: in a file for --instances"
+        return f"; or add {join_names(lacks)} to {known[0].name} under gpus: in a file for --instances"
 
     def _refuse_unknown_cpus(self, left: Market) -> None:
         """Raise UserError where all profiles are of CPUs, and none is of a type that may be rented."""
         on_cpus = all(base.target.device is None for base in self.bases)
         if on_cpus and not any(each.device is None and each.machine is not None for each in left.rentables):
-            again = command(self.bases[0].profile)
+            again = profile_command(self.bases[0].profile)
             raise UserError(
                 f"{_FROM_CPUS}; run `{again}` for {PROFILED:.0f} s on any machine with a GPU, or to rent CPUs on the "
                 "type that you would rent"
             )
 
     def _chains(self, rentable: Rentable) -> list[CandidateChain]:
-        number = self._nearest.to(rentable)
-        own = rentable.instance.name not in self._given and profiled_on(self.bases[number], rentable.instance)
+        number = self._nearest.choose(rentable)
+        own = rentable.instance.name not in self._given and is_profiled_on(self.bases[number], rentable.instance)
         if self.bases[number].target.device is None and rentable.machine is None:
             raise UserError(_FROM_CPUS)
         share = 1.0 if rentable.machine is None else rentable.machine.device_share
         if share != self.bases[number].target.device_share:
             raise UserError("the job was profiled on a slice of a GPU, and how fast others train does not follow")
-        fits = room(self.bases[number], rentable)
+        fits = find_room(self.bases[number], rentable)
         if not fits.largest:
             raise UserError(fits.why)
-        shapes = self._shapes.of(rentable, number, fits.largest)
+        shapes = self._shapes.find(rentable, number, fits.largest)
         if not shapes:
-            why = refused(self.bases[number], rentable, rentable.most_nodes)
+            why = why_not_divisible(self.bases[number], rentable, rentable.most_nodes)
             raise UserError(
                 why or "no number of its devices shares out the batch evenly in parts that fit into their memory"
             )
@@ -199,7 +202,7 @@ _ALIKE = 1.02
 as its forecast raises those of all others. Only the order depends on it."""
 
 
-def keeps(goal: Goal | None, least: Least) -> NDArray[np.bool_]:
+def can_keep_limits(goal: Goal | None, least: LowerBounds) -> NDArray[np.bool_]:
     """Which node counts may keep the goal's deadline and budget with its confidence, ``[node counts]``.
 
     Those that cannot be forecast never do. ``None``: whatever it takes.
@@ -212,7 +215,7 @@ def keeps(goal: Goal | None, least: Least) -> NDArray[np.bool_]:
     return kept
 
 
-def least(
+def find_least(
     evaluator: Evaluator,
     chains: Sequence[CandidateChain],
     measure: Measure,
@@ -223,34 +226,34 @@ def least(
 
     With ``slack`` one that is proven to be within that part of the least, which takes fewer forecasts.
     """
-    return next(ascending(evaluator, chains, measure, goal, slack), None)
+    return next(iter_ascending(evaluator, chains, measure, goal, slack), None)
 
 
-def cheapest(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Evaluation | None:
+def find_cheapest(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Evaluation | None:
     """The candidate of least expected cost that keeps ``goal``, with what being late costs: never less than its bill.
 
     So in ascending order of bills, none after the first whose bill alone is more than the best so far can be better.
     """
     best: Evaluation | None = None
-    for each in ascending(evaluator, chains, "dollars", goal):
-        if best is not None and each.dollars >= best.expected:
+    for each in iter_ascending(evaluator, chains, "dollars", goal):
+        if best is not None and each.dollars >= best.expected_objective:
             break
-        if best is None or each.expected < best.expected:
+        if best is None or each.expected_objective < best.expected_objective:
             best = each
     return best
 
 
-def front(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> tuple[Evaluation, ...]:
+def pareto_front(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> tuple[Evaluation, ...]:
     """Whatever keeps ``goal`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
     evaluations: list[Evaluation] = []
-    for each in ascending(evaluator, chains, "dollars", goal, sooner=True):
+    for each in iter_ascending(evaluator, chains, "dollars", goal, sooner=True):
         if evaluations and evaluations[-1].dollars == each.dollars:
             evaluations.pop()  # as cheap, and later
         evaluations.append(each)
     return tuple(evaluations)
 
 
-def ascending(
+def iter_ascending(
     evaluator: Evaluator,
     chains: Sequence[CandidateChain],
     measure: Measure,
@@ -263,20 +266,20 @@ def ascending(
     With ``sooner`` only those faster than all that came before.
     """
     rows = [chain.least for chain in chains]
-    keys = np.array([getattr(row, measure)[keeps(goal, row)].min(initial=np.inf) for row in rows])
+    keys = np.array([getattr(row, measure)[can_keep_limits(goal, row)].min(initial=np.inf) for row in rows])
     fastest = np.array([row.seconds.min(initial=np.inf) for row in rows])
     seen: dict[int, list[int]] = {}
     soonest = np.inf
     while len(keys) and np.isfinite(keys.min()):
         number = int(keys.argmin())
         chain, values = chains[number], getattr(rows[number], measure)
-        open_ = keeps(goal, rows[number]) & (rows[number].seconds < soonest)
+        open_ = can_keep_limits(goal, rows[number]) & (rows[number].seconds < soonest)
         open_[seen.get(number, [])] = False
         now = float(values[open_].min(initial=np.inf))
         if now > keys[number]:
             keys[number] = now
             continue
-        place = _next(chain, values, open_, now)
+        place = _next_number(chain, values, open_, now)
         if slack and chain.stage[place] < STEP:
             # One whose step is forecast, and that may be near enough, before another forecast is made.
             made = np.flatnonzero(open_ & (chain.stage == STEP) & (values <= now * (1 + slack / 2)))
@@ -284,17 +287,17 @@ def ascending(
         if chain.stage[place] < WHOLE:
             evaluator.advance(chain, place)
             near_enough = slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
-            if not (near_enough and keeps(goal, rows[number])[place]):
+            if not (near_enough and can_keep_limits(goal, rows[number])[place]):
                 continue
         seen.setdefault(number, []).append(place)
-        evaluation = evaluator.evaluated(chain, place)
+        evaluation = evaluator.evaluate(chain, place)
         if sooner:
             soonest = evaluation.seconds
             keys[fastest >= soonest] = np.inf
         yield evaluation
 
 
-def _next(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:
+def _next_number(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:
     """The node count to look at: that of the least bound, or a smaller one that would raise it."""
     best = int(np.flatnonzero(open_ & (values == now))[0])
     if chain.stage[best] != FLOOR:

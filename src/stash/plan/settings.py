@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from stash.analysis.step_times import readers
+from stash.analysis.step_times import count_readers
 from stash.catalog.facts import Instance
 from stash.catalog.machines import is_called
 from stash.catalog.offers import Catalog, has_gpu
@@ -24,10 +24,10 @@ from stash.plan.candidates import Rentable
 from stash.plan.records import Goal
 from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import NodeTransport, Target, transport_used
-from stash.predict.cluster_sources import of_instance
+from stash.predict.cluster_sources import target_of_instance
 from stash.predict.draws import Array
 from stash.predict.memory import RESERVE, holds_shards, job_footprint
-from stash.predict.passes import Base, Passes, records, without_replicas
+from stash.predict.passes import Base, Passes, recording_hint, why_replicas_split
 
 PROFILED = 40.0
 """Seconds that a short profile takes."""
@@ -47,7 +47,7 @@ class StepPlan:
     replicas: float
     """Of a device; below 1 where several share a replica of the model."""
 
-    def of_device(self, devices: int) -> int | None:
+    def device_samples(self, devices: int) -> int | None:
         """Samples of each of ``devices`` in a step; ``None`` where a global batch cannot be shared out evenly."""
         if self.goal.scaling == "per device":
             return self.per_device
@@ -81,8 +81,8 @@ def step_plan(bases: Sequence[Base], goal: Goal, names: Sequence[str] = ()) -> S
                 )
     samples = first.breakdown.samples_per_step
     if first.passes is None or not samples:
-        raise UserError(f"the samples of a step of this job were not counted; {records(first.profile)}")
-    return StepPlan(goal, first.passes.samples, samples, readers(first.profile, 1))
+        raise UserError(f"the samples of a step of this job were not counted; {recording_hint(first.profile)}")
+    return StepPlan(goal, first.passes.samples, samples, count_readers(first.profile, 1))
 
 
 def _essentials(base: Base) -> Mapping[str, str | None]:
@@ -96,7 +96,7 @@ def _essentials(base: Base) -> Mapping[str, str | None]:
     }
 
 
-def split(of_device: int, largest: int) -> tuple[int, int]:
+def split_batch(of_device: int, largest: int) -> tuple[int, int]:
     """Batch and passes whose product is ``of_device``: the largest batch that fits, up to ``largest``, 1 or more.
 
     Of all ways to cut a device's samples into k equal passes this is the fastest by the mean. Compute takes k passes
@@ -171,17 +171,17 @@ class Shape:
     def compute(self) -> float:
         """Of a pass, in times of the profiled one; raises UserError where nothing is known of the device's speed."""
         base, device = self.base, self.key.device
-        if device == base.target.device and self.altered.batch is None:
+        if device == base.target.device and self.alteration.batch is None:
             return 1.0
         target = base.target.model_copy(update={"device": device, "machine": None, "cores": None})
         return base.compute_scale(target, Passes(self.key.batch, self.key.accumulate)).mean
 
     @cached_property
-    def altered(self) -> Alteration:
+    def alteration(self) -> Alteration:
         """Its batch and passes, as far as they are not as profiled."""
         before = self.base.passes
         assert before is not None, "a step's samples are counted"
-        return AS_IT_IS.changed(
+        return AS_IT_IS.replace_facts(
             batch=None if self.key.batch == before.batch else self.key.batch,
             accumulate=None if self.key.accumulate == before.accumulated else self.key.accumulate,
         )
@@ -197,7 +197,7 @@ class Room:
     """Why nothing fits, or that it is unknown; a clause."""
 
 
-def room(base: Base, rentable: Rentable) -> Room:
+def find_room(base: Base, rentable: Rentable) -> Room:
     """The largest batch on this type's devices.
 
     Without a measured peak, a batch is taken to fit where it was profiled, and in any memory as large as that.
@@ -215,17 +215,17 @@ def room(base: Base, rentable: Rentable) -> Room:
         return Room(None, "its GPUs' memory is unknown")
     largest = line.largest_batch(memory)
     if largest < 1:
-        needed = line.at(1) / (1 - RESERVE)
+        needed = line.bytes_at(1) / (1 - RESERVE)
         return Room(0, f"a single sample needs {needed / 2**30:,.1f} GiB of its {memory / 2**30:,.0f} GiB")
     return Room(largest)
 
 
-def refused(base: Base, rentable: Rentable, nodes: int) -> str | None:
+def why_not_divisible(base: Base, rentable: Rentable, nodes: int) -> str | None:
     """Why the job's model cannot be divided among so many nodes; ``None``: it can."""
     ranks, was = nodes * rentable.devices, base.target.ranks
     if not holds_shards(base, ranks, rentable.device_memory_bytes):
         return f"the job shards its model over {was} ranks, and whether parts for {ranks} fit into memory is unknown"
-    return without_replicas(base, nodes, rentable.devices)
+    return why_replicas_split(base, nodes, rentable.devices)
 
 
 class Shapes:
@@ -235,19 +235,19 @@ class Shapes:
         self._bases, self._plan = bases, plan
         self._known: dict[tuple[int, str | None, int, float | None, int, int], tuple[Shape, ...]] = {}
 
-    def of(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
+    def find(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
         """One for each batch that its node counts ask for, none above ``largest``."""
         key = (base, rentable.device, rentable.devices, rentable.device_memory_bytes, rentable.most_nodes, largest)
         if key not in self._known:
-            self._known[key] = tuple(self._made(rentable, base, largest))
+            self._known[key] = tuple(self._make_shapes(rentable, base, largest))
         return self._known[key]
 
-    def _made(self, rentable: Rentable, base: int, largest: int) -> Iterator[Shape]:
+    def _make_shapes(self, rentable: Rentable, base: int, largest: int) -> Iterator[Shape]:
         by_split: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
-            of_device = self._plan.of_device(nodes * rentable.devices)
-            if of_device is not None and refused(self._bases[base], rentable, nodes) is None:
-                by_split.setdefault(split(of_device, largest), []).append(nodes)
+            of_device = self._plan.device_samples(nodes * rentable.devices)
+            if of_device is not None and why_not_divisible(self._bases[base], rentable, nodes) is None:
+                by_split.setdefault(split_batch(of_device, largest), []).append(nodes)
         for (batch, accumulated), counts in by_split.items():
             key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)
             nodes_of = np.array(counts, dtype=np.int64)
@@ -259,14 +259,14 @@ class Shapes:
 # The nearest profile
 
 
-class Nearest:
+class NearestProfile:
     """Profiles of one job, asked which of them speaks for a machine."""
 
     def __init__(self, bases: Sequence[Base], catalog: Catalog) -> None:
         self._bases, self._catalog = bases, catalog
         self._doubts: dict[tuple[int, str | None], float] = {}
 
-    def to(self, rentable: Rentable) -> int:
+    def choose(self, rentable: Rentable) -> int:
         """Which of the profiles.
 
         The same instance type first, then the same device, then the least doubt about the device's speed, then the
@@ -277,7 +277,7 @@ class Nearest:
 
         def distance(number: int) -> tuple[bool, bool, float, int]:
             base, device = self._bases[number], rentable.device
-            same = profiled_on(base, rentable.instance)
+            same = is_profiled_on(base, rentable.instance)
             return not same, base.target.device != device, self._doubt(number, device), -base.profile.nodes
 
         return min(range(len(self._bases)), key=distance)
@@ -297,7 +297,7 @@ class Nearest:
         return self._doubts[number, device]
 
 
-def profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
+def is_profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
     """Whether the profile was taken on this type, and with all of its GPUs; on CPUs with any number of ranks."""
     host = base.profile.hosts[0] if base.profile.hosts else None
     if host is None or host.instance is None or not is_called(instance.name, instance.cloud, host.instance):
@@ -318,14 +318,14 @@ def measured_machines(
     for all_devices in (True, False):
         for base in bases:
             for instance in catalog.instances:
-                if profiled_on(base, instance, all_devices):
-                    sheet = of_instance(instance, 1, transport or transport_used(base.target.network))
+                if is_profiled_on(base, instance, all_devices):
+                    sheet = target_of_instance(instance, 1, transport or transport_used(base.target.network))
                     if (base.target.device is None) is (sheet.device is None):
-                        completed = base.target.completed_by(sheet).model_copy(update={"nodes": 1})
+                        completed = base.target.complete_from(sheet).model_copy(update={"nodes": 1})
                         machines.setdefault(instance.name, completed)
     return machines
 
 
-def with_machines(base: Base, catalog: Catalog, machines: dict[str, Target]) -> Base:
+def add_machines(base: Base, catalog: Catalog, machines: dict[str, Target]) -> Base:
     """The same base with this catalog, and with machines that clusters are made of by ``cloud/name``."""
     return replace(base, catalog=lambda: catalog, clusters=lambda name: machines[name.partition("/")[2]])

@@ -15,10 +15,10 @@ from stash.core.units import format_bytes
 from stash.predict.changes import AS_IT_IS, Alteration, Sharding, option_name, retarget
 from stash.predict.cluster import Storage, Target
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
-from stash.predict.loading import cores_worth, lacks, rented
+from stash.predict.loading import cores_worth, is_rented, why_no_loading
 from stash.predict.mesh_shapes import Mesh
-from stash.predict.passes import Base, ComputeScale, Passes, passes_of, records, without_replicas
-from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, served, warmed_share
+from stash.predict.passes import Base, ComputeScale, Passes, passes_of, recording_hint, why_replicas_split
+from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, draw_storage, warmed_share
 from stash.predict.timeline import Stage
 
 _OF_MACHINES = (
@@ -112,8 +112,8 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
     if any(getattr(wanted, name) is not None for name in _OF_MACHINES):
         target = retarget(base.target, wanted, base.catalog(), base.clusters)
         if target == base.target:  # what was asked for is what was measured
-            wanted = wanted.changed(**dict.fromkeys(_OF_MACHINES))
-        elif (why := without_replicas(base, target.nodes, target.devices)) is not None:
+            wanted = wanted.replace_facts(**dict.fromkeys(_OF_MACHINES))
+        elif (why := why_replicas_split(base, target.nodes, target.devices)) is not None:
             raise UserError(f"{target.name}: {why}")
     scale, passes = ComputeScale(np.ones(base.draws.count)), base.passes
     if wanted.mesh is not None:
@@ -140,7 +140,7 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
         cached=cached,
         storage=storage,
         unpublished=unpublished,
-        shared_cores=wanted.instance is not None or rented(host),
+        shared_cores=wanted.instance is not None or is_rented(host),
         microbatches=wanted.microbatches,
         split=wanted.split,
         unchanged=wanted == AS_IT_IS,
@@ -180,15 +180,15 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> tuple[NodeStorag
     """
     as_it_did, unpublished = None if base.loading is None else base.loading.rate, False
     if wanted.disk_times is not None and as_it_did is not None:
-        as_it_did = as_it_did.scaled(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
+        as_it_did = as_it_did.scale(wanted.disk_times, source=f"--disk {wanted.disk_times:g}x")
     elif target.storage is not None and target.storage != base.target.storage:
-        there = served(target.storage, base.draws)
+        there = draw_storage(target.storage, base.draws)
         if there is not None:
             return there, False
         unpublished = True
     if as_it_did is None:
         return None, unpublished
-    return served(Storage(bytes_per_second=as_it_did), base.draws), unpublished
+    return draw_storage(Storage(bytes_per_second=as_it_did), base.draws), unpublished
 
 
 def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
@@ -199,7 +199,7 @@ def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
         why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
         raise UserError(f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})")
     if wanted.workers is not None and loading is None:
-        raise UserError(f"--workers: {lacks(profile, breakdown) or records(profile)}")
+        raise UserError(f"--workers: {why_no_loading(profile, breakdown) or recording_hint(profile)}")
     if wanted.memory is not None and loading is not None and not loading.dataset_bytes:
         raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
     if wanted.disk_times is not None and (loading is None or loading.rate is None):
@@ -209,7 +209,7 @@ def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
         )
     if wanted.disk is not None and not work.sample_disk_bytes:
         raise UserError(
-            f"--disk: the profile does not hold how many bytes a sample takes on disk; {records(profile)}"
+            f"--disk: the profile does not hold how many bytes a sample takes on disk; {recording_hint(profile)}"
         )
     if not counted and (wanted.batch is not None or wanted.accumulate is not None):
         raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
@@ -220,6 +220,6 @@ def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
             "profile; profile it with DistributedDataParallel"
         )
     if wanted.sharding not in (None, "none") and not any(each.ready_seconds is not None for each in work.gradients):
-        raise UserError(f"--sharding: the profile does not hold when gradients are ready; {records(profile)}")
+        raise UserError(f"--sharding: the profile does not hold when gradients are ready; {recording_hint(profile)}")
     if wanted.bucket is not None and not work.gradients:
-        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {records(profile)}")
+        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {recording_hint(profile)}")

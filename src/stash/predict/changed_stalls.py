@@ -12,46 +12,46 @@ import numpy as np
 
 from stash.analysis.breakdown import Missing
 from stash.core.ladder import BUBBLE, DATA_STALLS, EXCHANGE_STALLS
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.predict.changed_job import ChangedJob
 from stash.predict.cluster import Target
-from stash.predict.compute_ratios import crowded, crowding
+from stash.predict.compute_ratios import crowding, crowding_quantiles
 from stash.predict.draws import Array, Origin, Used
 from stash.predict.exposure import AS_MEASURED
-from stash.predict.forecast import Predicted, PredictedStalls
-from stash.predict.loading import lacks, predicted
-from stash.predict.passes import Base, ComputeScale, as_measured, records
+from stash.predict.forecast import PredictedStall, PredictedStalls
+from stash.predict.loading import predict_loading, why_no_loading
+from stash.predict.passes import Base, ComputeScale, measured_stalls, recording_hint
 
 # What waits for data
 
 
-def read(job: ChangedJob, trained_in: Array, moved: bool) -> PredictedStalls:
+def predict_data_stalls(job: ChangedJob, trained_in: Array, moved: bool) -> PredictedStalls:
     """Prep and fetch, of a step that trains for ``trained_in``; ``moved``: otherwise than in the profile."""
     base, target = job.base, job.target
     missing = [item for item in base.breakdown.skipped if item.name in DATA_STALLS]
     if base.loading is None or base.held is None or job.pipeline is None:
         if job.only_cached and job.cached in (None, 1.0) and not moved:
             # Nothing else changes: what was measured, without fetch if all data are in memory, as under warm.
-            parts = as_measured(base, DATA_STALLS)
+            parts = measured_stalls(base, DATA_STALLS)
             if job.cached is not None:
                 parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
             return PredictedStalls(tuple(parts), tuple(missing))
         why = (
-            lacks(base.profile, base.breakdown)
-            or f"what a batch costs its workers is unknown; {records(base.profile)}"
+            why_no_loading(base.profile, base.breakdown)
+            or f"what a batch costs its workers is unknown; {recording_hint(base.profile)}"
         )
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
         return PredictedStalls((), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost)))
     loading, pipeline, storage = base.loading, job.pipeline, job.storage
     same_cores = (pipeline.workers, pipeline.cores is loading.pipeline.cores) == (loading.pipeline.workers, True)
     work = loading.work if same_cores or base.work_elsewhere is None else base.work_elsewhere
-    prep, fetch = predicted(pipeline, work, base.held, trained_in)
+    prep, fetch = predict_loading(pipeline, work, base.held, trained_in)
     other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
     beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
     if target.cores is None and target != base.target:
         beyond = ("how many cores a node has is unknown: they are taken to be enough for every worker",)
     origin: Origin = "measured" if job.unchanged else "scaled"
-    parts = [Predicted("prep", prep, origin, (base.loading.fact,), beyond)]
+    parts = [PredictedStall("prep", prep, origin, (base.loading.fact,), beyond)]
     if fetch is None:
         return PredictedStalls(tuple(parts), tuple(missing))
     if storage is None:
@@ -64,14 +64,16 @@ def read(job: ChangedJob, trained_in: Array, moved: bool) -> PredictedStalls:
                 *beyond,
                 "what its storage does is not published: it is taken to be as fast as the profiled one",
             )
-    parts.append(Predicted("fetch", fetch, origin, facts, beyond, all(fact.quantity.spread_known for fact in facts)))
+    parts.append(
+        PredictedStall("fetch", fetch, origin, facts, beyond, all(fact.quantity.has_spread for fact in facts))
+    )
     return PredictedStalls(tuple(parts), tuple(missing))
 
 
 # What trains, and the exchange
 
 
-def trained(job: ChangedJob) -> PredictedStalls:
+def predict_training_stalls(job: ChangedJob) -> PredictedStalls:
     """Compute, transfer, contention and the exchange: all but the data."""
     base, target, scale = job.base, job.target, job.compute
     times = scale.factor * job.more_passes
@@ -88,7 +90,7 @@ def trained(job: ChangedJob) -> PredictedStalls:
         if name == "contention" and target.ranks == 1:
             missing.append(Missing(name=name, why="one device"))
         elif seconds is not None:
-            parts.append(_scaled(base, target, name, seconds, factor, scale))
+            parts.append(_scale_stall(base, target, name, seconds, factor, scale))
         elif name == "contention" and base.target.ranks == 1 and target.device is not None:
             # One device was profiled: contention as published jobs have it, of a step on one.
             alone = np.sum([part.seconds for part in parts], axis=0)
@@ -97,21 +99,25 @@ def trained(job: ChangedJob) -> PredictedStalls:
             fact = Used(about=about, unit="fraction", quantity=crowding())
             # Losses of one model on several counts differ more than those of models do, so counts share no draw.
             crowd = f"crowding of {target.devices} {target.device}"
-            seconds = alone * crowded(base.draws.uniforms(crowd))
-            parts.append(Predicted("contention", seconds, "data sheet", (fact,), (beyond,)))
+            seconds = alone * crowding_quantiles(base.draws.uniforms(crowd))
+            parts.append(PredictedStall("contention", seconds, "data sheet", (fact,), (beyond,)))
         else:
-            missing.append(_unmeasured(base, target, name))
+            missing.append(_missing_stall(base, target, name))
     links = ("nodes", "devices", "inside", "network")
     if job.exchange == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
         # Where nothing of the exchange changes it is as measured, so that no model adds doubts of its own.
-        parts += as_measured(base, EXCHANGE_STALLS)
-        missing += [_unmeasured(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None]
+        parts += measured_stalls(base, EXCHANGE_STALLS)
+        missing += [
+            _missing_stall(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None
+        ]
         return PredictedStalls(tuple(parts), tuple(missing))
-    exchange = base.exchange.on(target, job.exchange)
+    exchange = base.exchange.predict(target, job.exchange)
     return PredictedStalls((*parts, *exchange.parts), (*missing, *exchange.missing))
 
 
-def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array, scale: ComputeScale) -> Predicted:
+def _scale_stall(
+    base: Base, target: Target, name: str, seconds: Array, factor: Array, scale: ComputeScale
+) -> PredictedStall:
     same = bool(np.all(factor == 1.0))
     origins: list[Origin] = [fact.quantity.origin for fact in scale.facts] if name != "transfer" else []
     origin: Origin = "data sheet" if "data sheet" in origins else "measured" if same else "scaled"
@@ -124,16 +130,16 @@ def _scaled(base: Base, target: Target, name: str, seconds: Array, factor: Array
     if name != "compute" and target.device != base.target.device:
         beyond.append(f"{name} was measured on {base.target.device}, and is taken over")
     if name == "contention" and target.devices != base.target.devices:
-        before = counted(base.target.devices, "rank")
+        before = format_count(base.target.devices, "rank")
         beyond.append(f"contention was measured with {before} on a node, and is taken over")
     facts = scale.facts if name == "compute" else ()
-    if name in base.as_it_was:
-        facts = (base.as_it_was[name], *facts)
-    known = all(fact.quantity.spread_known for fact in facts)
-    return Predicted(name, seconds * factor, origin, facts, tuple(beyond), known)
+    if name in base.measured_facts:
+        facts = (base.measured_facts[name], *facts)
+    known = all(fact.quantity.has_spread for fact in facts)
+    return PredictedStall(name, seconds * factor, origin, facts, tuple(beyond), known)
 
 
-def _unmeasured(base: Base, target: Target, name: str) -> Missing:
+def _missing_stall(base: Base, target: Target, name: str) -> Missing:
     """A stall that the profile does not tell: why, and whether the target can have it."""
     missing = next((item for item in base.breakdown.skipped if item.name == name), None)
     if name == "contention" and base.target.ranks == 1 and target.ranks > 1:
@@ -144,7 +150,7 @@ def _unmeasured(base: Base, target: Target, name: str) -> Missing:
     return missing
 
 
-def trains_for(outcome: PredictedStalls) -> Array:
+def training_seconds(outcome: PredictedStalls) -> Array:
     """A step without waiting for data, ``[draws]``."""
     total: Array = np.sum([part.seconds for part in outcome.parts], axis=0)
     return total

@@ -12,11 +12,11 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from stash.catalog.facts import GpuFacts, found_by_name
-from stash.catalog.machines import variants
+from stash.catalog.machines import find_variants
 from stash.catalog.offers import Catalog
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.units import nearest
+from stash.core.units import find_nearest
 from stash.predict.cluster import (
     SOCKETS_FOLLOW,
     TRANSPORTS,
@@ -27,8 +27,8 @@ from stash.predict.cluster import (
     Target,
     transport_used,
 )
-from stash.predict.cluster_sources import links_of_gpu, network_rate, of_instance
-from stash.predict.draws import Quantity, given
+from stash.predict.cluster_sources import links_of_gpu, network_rate, target_of_instance
+from stash.predict.draws import Quantity, given_quantity
 from stash.predict.mesh_shapes import Mesh, read_mesh
 from stash.ui.options import Options, declarations, option, read_as
 
@@ -48,19 +48,19 @@ class Times(float):
     """How many times the profiled one."""
 
 
-def _rate(text: str) -> float:
+def _parse_rate(text: str) -> float:
     """A rate, or times the profiled one, like ``2x``."""
     if re.fullmatch(r"[0-9.]*[0-9]x", text.strip()):
         return Times(parsers.number(text.strip()[:-1]))
     return parsers.rate(text)
 
 
-def _bucket(text: str) -> float:
+def _parse_bucket(text: str) -> float:
     """MiB where no unit is given, as of ``bucket_cap_mb``."""
     return parsers.size_above_zero(f"{text}MiB" if text.strip().replace(".", "", 1).isdecimal() else text)
 
 
-def _compressed(text: str) -> float:
+def _parse_compression(text: str) -> float:
     if text.strip() in _COMPRESSED:
         return _COMPRESSED[text.strip()]
     try:
@@ -76,7 +76,7 @@ _WITH_MESH = ("mesh", "network", "network_times", "transport", "cluster")
 """Options that say how the profiled machines are linked."""
 
 
-def _split(text: str) -> str:
+def _parse_split(text: str) -> str:
     """Layers of each stage, or ``balanced``."""
     words = [each.strip() for each in text.split(",")]
     if words != [BALANCED] and not all(each.isdecimal() and int(each) > 0 for each in words):
@@ -84,7 +84,7 @@ def _split(text: str) -> str:
     return ",".join(words)
 
 
-def _name(text: str) -> str:
+def _parse_name(text: str) -> str:
     if not text.strip():
         raise UnitError("give a name")
     return text.strip()
@@ -94,15 +94,17 @@ def _name(text: str) -> str:
 class Alteration(Options):
     """Facts that differ from the profile's; ``None`` leaves one as it is. Base units."""
 
-    instance: str | None = option("NAME", "Predict for this instance type (`stash catalog`).", _name, panel=_MACHINES)
+    instance: str | None = option(
+        "NAME", "Predict for this instance type (`stash catalog`).", _parse_name, panel=_MACHINES
+    )
     cluster: str | None = option(
         "FILE", "Predict for machines that `stash probe` measured.",
-        _name, panel=_MACHINES,
+        _parse_name, panel=_MACHINES,
     )  # fmt: skip
     nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
     gpus: int | None = option("N", "Use N devices per node, one rank each.", parsers.whole(1, 64), panel=_MACHINES)
-    gpu: str | None = option("NAME", "Predict for another GPU, like A100-SXM4-80GB.", _name, panel=_MACHINES)
-    network: float | None = option("RATE", "Set the network of a node, like 100gbit.", _rate, panel=_MACHINES)
+    gpu: str | None = option("NAME", "Predict for another GPU, like A100-SXM4-80GB.", _parse_name, panel=_MACHINES)
+    network: float | None = option("RATE", "Set the network of a node, like 100gbit.", _parse_rate, panel=_MACHINES)
     """Bytes per second, one direction, as it is sold."""
     transport: NodeTransport | None = option(
         "HOW", "Connect nodes by sockets, efa or infiniband (default: as profiled).",
@@ -112,7 +114,7 @@ class Alteration(Options):
     memory: float | None = option(
         "SIZE", "Set the memory of a node, and with it the cache.", parsers.size_above_zero, panel=_MACHINES
     )
-    disk: float | None = option("RATE", "Set the storage rate of a node, like 500MB/s.", _rate, panel=_MACHINES)
+    disk: float | None = option("RATE", "Set the storage rate of a node, like 500MB/s.", _parse_rate, panel=_MACHINES)
     cache: float | None = option(
         "PERCENT", "Set the share of the data set that fits into memory.",
         parsers.fraction(expected="a cache holds from 0% to 100% of the data set, like 35%"), panel=_MACHINES,
@@ -126,9 +128,11 @@ class Alteration(Options):
     accumulate: int | None = option(
         "N", "Accumulate the gradients of N passes per step.", parsers.whole(1, 4096), panel=_JOB
     )
-    compress: float | None = option("HOW", "Compress gradients: fp16, or a factor like 4x.", _compressed, panel=_JOB)
+    compress: float | None = option(
+        "HOW", "Compress gradients: fp16, or a factor like 4x.", _parse_compression, panel=_JOB
+    )
     """How many times fewer bytes."""
-    bucket: float | None = option("SIZE", "Set DDP's bucket_cap_mb, in MiB.", _bucket, panel=_JOB)
+    bucket: float | None = option("SIZE", "Set DDP's bucket_cap_mb, in MiB.", _parse_bucket, panel=_JOB)
     """Bytes at most."""
     dtype: Dtype | None = option(
         "HOW", "Train in fp32 or amp.", parsers.one_of(_DTYPES, shown=get_args(Dtype)), panel=_JOB,
@@ -141,7 +145,7 @@ class Alteration(Options):
         "N", "Cut a pipeline's batch into N microbatches.", parsers.whole(1, 65_536), panel=_JOB
     )
     split: str | None = option(
-        "LAYERS", "Set the layers of a pipeline's stages: 6,6,5,3 or balanced.", _split, panel=_JOB
+        "LAYERS", "Set the layers of a pipeline's stages: 6,6,5,3 or balanced.", _parse_split, panel=_JOB
     )
     mesh: Mesh | str | None = option(
         "AXES", "Share the model by data=2,pipeline=4,tensor=2; `all` lists the best.", read_mesh,
@@ -179,7 +183,7 @@ class Alteration(Options):
         """The fields that are not as they were measured."""
         return {each.name: value for each in fields(Alteration) if (value := getattr(self, each.name)) is not None}
 
-    def changed(self, **facts: Any) -> Alteration:
+    def replace_facts(self, **facts: Any) -> Alteration:
         """The same but for these fields, which are no texts to be read but what reading them gives."""
         other = copy(self)
         for name, value in facts.items():
@@ -218,7 +222,7 @@ _FIELDS = {declared.name(field).removeprefix("--"): field for field, declared in
 def field_of(option: str) -> str:
     """The field that an option changes; raises UserError with what there is."""
     if option not in _FIELDS:
-        alike = nearest(option, _FIELDS)
+        alike = find_nearest(option, _FIELDS)
         there_is = ", ".join(map(option_name, declarations(Alteration)))
         hint = f"did you mean {alike[0]}?" if alike else f"there are {there_is}"
         raise UserError(f"nothing is called {option!r} that a forecast could change; {hint}")
@@ -243,19 +247,19 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     used = transport_used(measured.network)
     transport = wanted.transport or used
     if wanted.instance is not None:
-        other = of_instance(known.instance(wanted.instance), nodes, transport)
+        other = target_of_instance(known.instance(wanted.instance), nodes, transport)
     elif transport != used and wanted.network is None and other is None:
-        other = _otherwise_linked(measured, nodes, transport, known)
-    if other is not None and measured.is_of_machines_like(other):
+        other = _change_transport(measured, nodes, transport, known)
+    if other is not None and measured.has_same_machines(other):
         seen = measured if transport == used else measured.model_copy(update={"network": None})
-        other = seen.completed_by(other)
+        other = seen.complete_from(other)
         if (nodes, other.devices, transport) == (measured.nodes, measured.devices, used):
             other = measured
     target = other or measured
     if wanted.cluster is not None and target.device is None and measured.device is not None:
         raise UserError(f"--cluster {wanted.cluster} has no GPU, and the job was profiled on {measured.device}")
     if wanted.instance is not None:
-        if measured.device is None and target.device is None and not measured.is_of_machines_like(target):
+        if measured.device is None and target.device is None and not measured.has_same_machines(target):
             raise UserError(
                 f"--instance {wanted.instance}: no published figure says how fast its CPUs train; run `stash "
                 "profile` there, or change single facts with --nodes, --network and --disk"
@@ -268,28 +272,28 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     if wanted.gpu is None and target.device and _is_measured(target.device, measured, known):
         target = target.model_copy(update={"device": measured.device})
     if wanted.gpu is not None or target.device != measured.device:
-        target = _with_gpu(target, wanted, measured, known)
+        target = _change_gpu(target, wanted, measured, known)
     devices = wanted.gpus or target.devices
     update: dict[str, object] = {"nodes": nodes, "devices": devices}
     if devices > 1 and target.devices == 1:
         update["inside"] = None
     if wanted.network is not None:
-        update["network"] = _network(target, wanted.network, wanted.transport, devices)
+        update["network"] = _make_network(target, wanted.network, wanted.transport, devices)
     if wanted.network_times is not None:
-        update["network"] = _faster(target, wanted.network_times)
+        update["network"] = _speed_up_network(target, wanted.network_times)
     if wanted.disk is not None:
-        update["storage"] = Storage(bytes_per_second=given(wanted.disk, "--disk"))
+        update["storage"] = Storage(bytes_per_second=given_quantity(wanted.disk, "--disk"))
     for field, value in (("cores", wanted.cpus), ("memory_bytes", wanted.memory)):
         known_value = getattr(target, field)
         if value is not None and (known_value is None or known_value.value != value):  # else what there is
-            update[field] = given(value, "--cpus" if field == "cores" else "--memory")
+            update[field] = given_quantity(value, "--cpus" if field == "cores" else "--memory")
     if nodes * devices > MAX_NODES:
         ranks = f"{nodes} nodes of {devices} are {nodes * devices:,} ranks"
         raise UserError(f"{ranks}; forecasts go up to {MAX_NODES:,}")
     return target.model_copy(update=update)
 
 
-def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, known: Catalog) -> Target:
+def _change_transport(measured: Target, nodes: int, transport: NodeTransport, known: Catalog) -> Target:
     """Machines like those measured, talking over what they did not; raises UserError where their type is unknown."""
     type_ = next((each for each in known.instances if each.name.lower() == measured.machine), None)
     if type_ is None:
@@ -297,16 +301,16 @@ def _otherwise_linked(measured: Target, nodes: int, transport: NodeTransport, kn
             "--transport: what the profiled machines would reach over another one is unknown, as their type is in no "
             "catalog; name it with --instance, or say a rate with --network"
         )
-    return of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
+    return target_of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
 
 
 def _is_measured(gpu: str, measured: Target, known: Catalog) -> bool:
     """Whether a GPU, or a model of several variants, is asked for that is the profiled one."""
     profiled = found_by_name(measured.device or "", known.gpus) if measured.device_share == 1.0 else []
-    return len(profiled) == 1 and profiled[0] in variants(gpu, known)
+    return len(profiled) == 1 and profiled[0] in find_variants(gpu, known)
 
 
-def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catalog) -> Target:
+def _change_gpu(target: Target, wanted: Alteration, measured: Target, known: Catalog) -> Target:
     if measured.device is None:
         raise UserError(
             "the job was profiled on CPUs, and no speed of a GPU follows from that; profile it once on any GPU: "
@@ -321,40 +325,43 @@ def _with_gpu(target: Target, wanted: Alteration, measured: Target, known: Catal
     return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory, "device_share": 1.0})
 
 
-def _reached(claimed: Quantity, transport: NetworkKind, pcie: int | None) -> Quantity | None:
+def _reachable_rate(claimed: Quantity, transport: NetworkKind, pcie: int | None) -> Quantity | None:
     """What collectives reach of a line; sockets of a faster one at least what they reach where they still follow."""
     if pcie is not None:
         return network_rate(claimed, transport, pcie=pcie)
-    found, least = network_rate(claimed, transport), network_rate(given(SOCKETS_FOLLOW, "--network"), transport)
+    found, least = (
+        network_rate(claimed, transport),
+        network_rate(given_quantity(SOCKETS_FOLLOW, "--network"), transport),
+    )
     if found is None or least is None or transport != "tcp" or claimed.value <= SOCKETS_FOLLOW:
         return found
     ends = {name: max(getattr(found, name) or 0.0, getattr(least, name) or 0.0) for name in ("value", "low", "high")}
     return found.model_copy(update=ends)
 
 
-def _faster(target: Target, times: float) -> Network:
+def _speed_up_network(target: Target, times: float) -> Network:
     old = target.network
     if old is None or old.bytes_per_second is None:
         raise UserError(f"--network {times:g}x: the network that was profiled is unknown; give a rate, like 100gbit")
     return old.model_copy(
-        update={"bytes_per_second": old.bytes_per_second.scaled(times, source=f"--network {times:g}x")}
+        update={"bytes_per_second": old.bytes_per_second.scale(times, source=f"--network {times:g}x")}
     )
 
 
 def named_gpu(name: str, known: Catalog) -> GpuFacts:
     """A GPU by variant, or by a model's name its first variant: published speeds seldom tell variants apart."""
-    return variants(name, known)[0]
+    return find_variants(name, known)[0]
 
 
-def _network(target: Target, rate: float, transport: NodeTransport | None, devices: int) -> Network:
+def _make_network(target: Target, rate: float, transport: NodeTransport | None, devices: int) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
     kind: NetworkKind | None = old.transport
     if transport is not None and transport != transport_used(old):
         kind = "tcp" if transport == "sockets" else "infiniband"
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
-    claimed, wiring = given(rate, "--network"), None if target.inside is None else target.inside.wiring
+    claimed, wiring = given_quantity(rate, "--network"), None if target.inside is None else target.inside.wiring
     linked = links_of_gpu(target.device) if wiring is None else wiring != "pcie"
     pcie = devices if target.device is not None and not linked else None
-    reached = claimed if target.backend == "gloo" else _reached(claimed, kind or "tcp", pcie)
+    reached = claimed if target.backend == "gloo" else _reachable_rate(claimed, kind or "tcp", pcie)
     return old.model_copy(update={"bytes_per_second": reached})

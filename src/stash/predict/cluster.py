@@ -91,17 +91,17 @@ class Target(Record):
         return self.nodes * self.devices
 
     @property
-    def talks_over(self) -> str | None:
+    def transport_name(self) -> str | None:
         """How its nodes talk, as people call it; ``None`` of one node, and where it is unknown."""
         kind = None if self.network is None or self.nodes == 1 else self.network.transport
         return None if kind is None else CALLED[kind]
 
-    def is_of_machines_like(self, other: Target) -> bool:
+    def has_same_machines(self, other: Target) -> bool:
         """Whether both are made of one machine, or type of machine, and train on the same kind of device."""
         same = self.machine is not None and self.machine == other.machine
         return same and (self.device is None) is (other.device is None)
 
-    def completed_by(self, described: Target) -> Target:
+    def complete_from(self, described: Target) -> Target:
         """Where the job ran, with what was not seen of it as ``described`` has it: links to what was not used.
 
         Not storage: what the job's loaders had of it is in the profile. A description's devices are those of a whole
@@ -141,7 +141,7 @@ class Share(NamedTuple):
 
 
 @lru_cache(maxsize=32)
-def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
+def reached_share(link: Wiring | NetworkKind, without: str | None = None) -> Quantity | None:
     """The share of the claimed rate that an all-reduce reaches over ``link``; ``None`` if none was published.
 
     A data sheet's figure is a line rate; how much of it an all-reduce sees is what others measured
@@ -151,11 +151,11 @@ def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity 
     pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only;
     their own where they lie farther apart than that. A wire between nodes carries no more than all.
     """
-    own = [each for each in published_shares(without) if each.link == link and not _limited_by_sockets(each.rate)]
+    own = [each for each in published_shares(without) if each.link == link and not _is_socket_limited(each.rate)]
     if not own:
         return None
     logs = np.log([each.share for each in own])
-    spread, freedom = _pooled(own[0].rate.scope, without)
+    spread, freedom = _pool_spread(own[0].rate.scope, without)
     if len(own) >= _OWN_SPREAD:
         alone = float(logs.std(ddof=1))
         if alone * float(student_quantile(len(own) - 1, 0.975)) > spread * float(student_quantile(freedom, 0.975)):
@@ -167,7 +167,7 @@ def reached(link: Wiring | NetworkKind, without: str | None = None) -> Quantity 
 @lru_cache(maxsize=32)
 def socket_limit(without: str | None = None) -> Quantity | None:
     """Bytes per second that NCCL's sockets carry from a node where the line is faster than they are."""
-    own = [each for each in published_shares(without) if _limited_by_sockets(each.rate)]
+    own = [each for each in published_shares(without) if _is_socket_limited(each.rate)]
     if len(own) < 2:
         return None
     logs = np.log([each.wire_bytes_per_second for each in own])
@@ -190,7 +190,7 @@ def pcie_socket_limit(devices: int, without: str | None = None) -> Quantity | No
     if not own:
         return None
     logs = np.log([each.wire_bytes_per_second for each in own])
-    return _next_machine(logs, *_pooled("between", without), [each.rate for each in own])
+    return _next_machine(logs, *_pool_spread("between", without), [each.rate for each in own])
 
 
 @lru_cache(maxsize=1)
@@ -206,7 +206,10 @@ def latency_factor() -> Quantity:
         per_byte = 2 * (rate.ranks - 1) / rate.ranks
         left = per_byte * rate.message_bytes * (1 / rate.bus_bytes_per_second - 1 / rate.claimed_bytes_per_second)
         between = 2 * (rate.nodes - 1)
-        (start, inside), (_, network) = hop(_LIKE.get(rate.link, "nvlink"), "ring"), hop("network", "ring")
+        (start, inside), (_, network) = (
+            hop_latency(_LIKE.get(rate.link, "nvlink"), "ring"),
+            hop_latency("network", "ring"),
+        )
         by_the_table = start + (2 * (rate.ranks - 1) - between) * inside + between * network
         factors.append(left / by_the_table)
         rates.append(rate)
@@ -214,7 +217,7 @@ def latency_factor() -> Quantity:
     return _next_machine(logs, float(logs.std(ddof=1)), len(logs) - 1, rates)
 
 
-def hop(link: str, algorithm: str) -> tuple[float, float]:
+def hop_latency(link: str, algorithm: str) -> tuple[float, float]:
     """(start, hop) in seconds by NCCL's table; ``link`` is ``nvlink``, ``pcie``, ``network``, or a wiring."""
     named = _LIKE.get(link, link)
     return next(
@@ -235,8 +238,7 @@ def published_shares(without: str | None = None) -> tuple[Share, ...]:
             machines[key] = rate
     large = [rate for rate in machines.values() if rate.message_bytes is None or rate.message_bytes >= _LARGE]
     return tuple(
-        Share(rate.link, _on_the_wire(rate) / rate.claimed_bytes_per_second, _on_the_wire(rate), rate)
-        for rate in large
+        Share(rate.link, _wire_rate(rate) / rate.claimed_bytes_per_second, _wire_rate(rate), rate) for rate in large
     )
 
 
@@ -251,23 +253,23 @@ def transport_used(network: Network | None) -> NodeTransport:
     return "rdma" if least is not None and limit is not None and least > (limit.high or limit.value) else "sockets"
 
 
-def _on_the_wire(rate: CollectiveRate) -> float:
+def _wire_rate(rate: CollectiveRate) -> float:
     """A tree between nodes sends 2(N−1)/N of its bytes where bus bandwidth counts a ring's 2(p−1)/p."""
     if rate.scope == "inside" or rate.algorithm != "tree":
         return rate.bus_bytes_per_second
     return rate.bus_bytes_per_second * ((rate.nodes - 1) / rate.nodes) / ((rate.ranks - 1) / rate.ranks)
 
 
-def _limited_by_sockets(rate: CollectiveRate) -> bool:
+def _is_socket_limited(rate: CollectiveRate) -> bool:
     return rate.link == "tcp" and rate.claimed_bytes_per_second > SOCKETS_FOLLOW
 
 
 @lru_cache(maxsize=32)
-def _pooled(scope: str, without: str | None) -> tuple[float, int]:
+def _pool_spread(scope: str, without: str | None) -> tuple[float, int]:
     """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
     groups: dict[str, list[float]] = {}
     for each in published_shares(without):
-        if each.rate.scope == scope and each.link != _PCIE_SOCKETS and not _limited_by_sockets(each.rate):
+        if each.rate.scope == scope and each.link != _PCIE_SOCKETS and not _is_socket_limited(each.rate):
             groups.setdefault(each.link, []).append(float(np.log(each.share)))
     squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())
     freedom = sum(len(group) - 1 for group in groups.values())

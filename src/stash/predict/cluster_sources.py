@@ -12,8 +12,8 @@ from functools import lru_cache
 import numpy as np
 
 from stash.analysis.breakdown import ranks_per_node
-from stash.analysis.findings.against import measured as best_links
-from stash.analysis.findings.rates import Curve, bus_factor, curve
+from stash.analysis.findings.against import measured_figures as best_links
+from stash.analysis.findings.rates import Curve, bus_factor, make_curve
 from stash.catalog.facts import Instance, found_by_name, share_of
 from stash.catalog.nvlink_rings import mesh_of
 from stash.catalog.shipped import gpus
@@ -21,7 +21,7 @@ from stash.core.errors import UserError
 from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host, Probe
 from stash.core.records.profile import Collective, Profile
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.predict import cluster
 from stash.predict.cluster import (
     Backend,
@@ -33,23 +33,23 @@ from stash.predict.cluster import (
     Target,
     Wiring,
 )
-from stash.predict.draws import Quantity, measured
+from stash.predict.draws import Quantity, measured_quantity
 
 _LEAST_OF_STORAGE = 0.5
 """Of a rate that storage is sold with."""
 
 
-def of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sockets") -> Target:
+def target_of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sockets") -> Target:
     """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims.
 
     Over sockets, which need no set-up; with ``rdma`` over EFA or InfiniBand where the type has one.
     """
     name = f"{nodes} × {instance.cloud}/{instance.name}"
-    return _one_of(instance, transport == "rdma").model_copy(update={"name": name, "nodes": nodes})
+    return _single_node(instance, transport == "rdma").model_copy(update={"name": name, "nodes": nodes})
 
 
 @lru_cache(maxsize=4096)
-def _one_of(instance: Instance, remote: bool) -> Target:
+def _single_node(instance: Instance, remote: bool) -> Target:
     sheet, devices = _Sheet(instance), instance.devices
     return Target(
         name=instance.name,
@@ -71,7 +71,7 @@ def _one_of(instance: Instance, remote: bool) -> Target:
     )
 
 
-def placed(instance: Instance, gpus: Sequence[int], devices: int) -> Quantity | None:
+def mesh_bandwidth(instance: Instance, gpus: Sequence[int], devices: int) -> Quantity | None:
     """Bus bandwidth inside a node that got these GPUs of a mesh: of the rings they form, without one that of PCIe.
 
     Raises UserError where the mesh is not known link by link, and for GPUs that it does not have.
@@ -85,9 +85,12 @@ def placed(instance: Instance, gpus: Sequence[int], devices: int) -> Quantity | 
         raise UserError(f"`gpus:` names {devices} different GPUs from 0 to {mesh.gpus - 1} here, not {named}")
     rings, sheet = mesh.rings(gpus), _Sheet(instance)
     if not rings:
-        rate, form = sheet.reached(instance.pcie_bytes_per_second, "pcie"), "no ring of NVLinks, so PCIe"
+        rate, form = sheet.reachable_rate(instance.pcie_bytes_per_second, "pcie"), "no ring of NVLinks, so PCIe"
     else:
-        rate, form = sheet.reached(mesh.ring_bytes_per_second(gpus), "nvlink"), counted(rings, "ring") + " of NVLinks"
+        rate, form = (
+            sheet.reachable_rate(mesh.ring_bytes_per_second(gpus), "nvlink"),
+            format_count(rings, "ring") + " of NVLinks",
+        )
     which = f"GPUs {named} of a mesh have {form}: {mesh.source}"
     return None if rate is None else rate.model_copy(update={"source": f"{which}; {rate.source}"})
 
@@ -117,14 +120,14 @@ class _Sheet:
         fabric = type_.interconnect or ""
         wiring: Wiring = "nvswitch" if "nvswitch" in fabric else "nvlink" if "nvlink" in fabric else "pcie"
         if wiring == "pcie":
-            return NodeLinks(wiring=wiring, bytes_per_second=self.reached(type_.pcie_bytes_per_second, wiring))
+            return NodeLinks(wiring=wiring, bytes_per_second=self.reachable_rate(type_.pcie_bytes_per_second, wiring))
         claimed = type_.interconnect_bytes_per_second
         if claimed is not None:
-            return NodeLinks(wiring=wiring, bytes_per_second=self.reached(claimed, wiring))
+            return NodeLinks(wiring=wiring, bytes_per_second=self.reachable_rate(claimed, wiring))
         fastest = type_.pair_max_bytes_per_second
-        rate = self.reached(fastest, wiring)
+        rate = self.reachable_rate(fastest, wiring)
         slowest = type_.pair_min_bytes_per_second or type_.pcie_bytes_per_second
-        worst = self.reached(slowest, "pcie")
+        worst = self.reachable_rate(slowest, "pcie")
         if rate is not None and worst is not None and worst.low is not None:
             # Which of the mesh's links a machine gets is not documented: a ring may have to take the worst.
             rate = rate.model_copy(update={"low": min(worst.low, rate.value)})
@@ -139,8 +142,8 @@ class _Sheet:
         rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport, pcie=pcie)
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
-    def reached(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
-        fact, share = self.fact(claimed), cluster.reached(wiring)
+    def reachable_rate(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
+        fact, share = self.fact(claimed), cluster.reached_share(wiring)
         return None if fact is None or share is None else reach_of(fact, share)
 
 
@@ -159,7 +162,7 @@ def network_rate(
     """
     if claimed is None:
         return None
-    share = cluster.reached(transport, without)
+    share = cluster.reached_share(transport, without)
     limit = None
     if transport == "tcp":
         limit = (pcie and cluster.pcie_socket_limit(pcie, without)) or cluster.socket_limit(without)
@@ -171,16 +174,18 @@ def network_rate(
     ends = (
         None if a is None or b is None else min(a, b) for a, b in ((rate.low, limit.low), (rate.high, limit.high))
     )
-    return _of_claim(rate, limit, min(rate.value, limit.value), *ends)
+    return _merge_sources(rate, limit, min(rate.value, limit.value), *ends)
 
 
 def reach_of(claimed: Quantity, share: Quantity) -> Quantity:
     """A claim times the share of such claims that is reached."""
     ends = (None if end is None else claimed.value * end for end in (share.low, share.high))
-    return _of_claim(claimed, share, claimed.value * share.value, *ends)
+    return _merge_sources(claimed, share, claimed.value * share.value, *ends)
 
 
-def _of_claim(claimed: Quantity, seen: Quantity, value: float, low: float | None, high: float | None) -> Quantity:
+def _merge_sources(
+    claimed: Quantity, seen: Quantity, value: float, low: float | None, high: float | None
+) -> Quantity:
     """What is reached of a claim, with the sources of both, each once: who claims it, and who saw what is reached."""
     sources = dict.fromkeys([*claimed.source.split("; "), *seen.source.split("; ")])
     return Quantity(
@@ -196,17 +201,17 @@ def _of_claim(claimed: Quantity, seen: Quantity, value: float, low: float | None
 # From a probe
 
 
-def of_probe(probe: Probe) -> Target:
+def target_of_probe(probe: Probe) -> Target:
     """The machines that were probed."""
     host = probe.hosts[0]
     backend: Backend = "nccl" if host.gpus else "gloo"
     count = len(probe.hosts)
     name = f"{count} × {host.instance or host.hostname}, probed on {probe.created[:10]}"
     links = links_of(probe.hosts, backend)
-    return _of_hosts(probe.hosts, probe.created, backend, *links, name, count, max(1, len(host.gpus)))
+    return _target_of_hosts(probe.hosts, probe.created, backend, *links, name, count, max(1, len(host.gpus)))
 
 
-def _of_hosts(
+def _target_of_hosts(
     hosts: Sequence[Host],
     created: str,
     backend: Backend,
@@ -227,11 +232,13 @@ def _of_hosts(
         machine=machine_of(host),
         device=gpus[0].name if gpus and backend == "nccl" else None,
         device_share=device_share_of(host),
-        device_memory_bytes=_seen(min((gpu.memory_bytes for gpu in gpus if gpu.memory_bytes), default=None), created),
+        device_memory_bytes=_exact_quantity(
+            min((gpu.memory_bytes for gpu in gpus if gpu.memory_bytes), default=None), created
+        ),
         inside=inside,
         network=network,
-        cores=None if host is None else _seen(usable_threads(host), created),
-        memory_bytes=None if host is None else _seen(usable_memory(host), created),
+        cores=None if host is None else _exact_quantity(usable_threads(host), created),
+        memory_bytes=None if host is None else _exact_quantity(usable_memory(host), created),
         storage=storage_of(hosts, created),
     )
 
@@ -241,27 +248,29 @@ def links_of(hosts: Sequence[Host], backend: Backend) -> tuple[NodeLinks | None,
     if not hosts or hosts[0].links is None:
         return None, None
     as_of, source = hosts[0].links.created[:10], f"probe of {hosts[0].links.created[:10]}"
-    curves = [curve(each, hosts[0].hostname) for each in hosts[0].links.exchanges if each.backend == backend]
+    curves = [make_curve(each, hosts[0].hostname) for each in hosts[0].links.exchanges if each.backend == backend]
     alone = next((each for each in curves if each.nodes == 1 and each.sizes), None)
     apart = next((each for each in curves if each.nodes > 1 and each.sizes), None)
     inside = network = None
     if alone is not None:
         inside = NodeLinks(
-            bytes_per_second=measured(_bandwidth(alone), as_of, source), latency_seconds=_hop(alone, as_of, source)
+            bytes_per_second=measured_quantity(_curve_bandwidth(alone), as_of, source),
+            latency_seconds=_curve_latency(alone, as_of, source),
         )
     if apart is not None:
         network = Network(
-            bytes_per_second=measured(_bandwidth(apart), as_of, source), latency_seconds=_hop(apart, as_of, source)
+            bytes_per_second=measured_quantity(_curve_bandwidth(apart), as_of, source),
+            latency_seconds=_curve_latency(apart, as_of, source),
         )
     else:
         reached = best_links(hosts, 0).network
         if reached is not None:
             flows = f"{source}, {reached.flows} TCP flows"
-            network = Network(transport="tcp", bytes_per_second=measured(reached.best, as_of, flows))
+            network = Network(transport="tcp", bytes_per_second=measured_quantity(reached.best, as_of, flows))
     return inside, network
 
 
-def _bandwidth(curve: Curve) -> Interval:
+def _curve_bandwidth(curve: Curve) -> Interval:
     """Of the fit with its standard errors, or of the largest message where the curve is no α–β."""
     if curve.fit is None or not curve.fit.is_alpha_beta:
         return curve.sizes[-1].bus_bytes_per_second
@@ -270,20 +279,20 @@ def _bandwidth(curve: Curve) -> Interval:
     return Interval(value=rate, low=rate * float(np.exp(-arm / rate)), high=rate * float(np.exp(arm / rate)))
 
 
-def _hop(curve: Curve, as_of: str, source: str) -> Quantity | None:
+def _curve_latency(curve: Curve, as_of: str, source: str) -> Quantity | None:
     """α with its standard error; ``None`` where small messages were too noisy to show one."""
     if curve.fit is None or curve.fit.alpha_seconds <= 0:
         return None
     alpha = curve.fit.alpha_seconds
     factor = float(np.exp(1.96 * curve.fit.alpha_error / alpha))
-    return measured(Interval(value=alpha, low=alpha / factor, high=alpha * factor), as_of, source)
+    return measured_quantity(Interval(value=alpha, low=alpha / factor, high=alpha * factor), as_of, source)
 
 
-def _seen(value: float | None, created: str) -> Quantity | None:
+def _exact_quantity(value: float | None, created: str) -> Quantity | None:
     if value is None:
         return None
     # What a machine counts of itself is exact.
-    return measured(Interval(value=value, low=value, high=value), created[:10], "the machine itself")
+    return measured_quantity(Interval(value=value, low=value, high=value), created[:10], "the machine itself")
 
 
 def usable_threads(host: Host) -> float | None:
@@ -321,11 +330,11 @@ def storage_of(hosts: Sequence[Host], created: str) -> Storage | None:
     limits, best = hosts[0].limits, best_links(hosts, 0).disk
     limit = limits.read_bytes_per_second if limits is not None else None
     if limit is not None and (best is None or limit < best.value):
-        return Storage(bytes_per_second=_seen(limit, created))
+        return Storage(bytes_per_second=_exact_quantity(limit, created))
     if best is None or hosts[0].links is None:
         return None
     as_of = hosts[0].links.created[:10]
-    return Storage(bytes_per_second=measured(best, as_of, f"probe of {as_of}"))
+    return Storage(bytes_per_second=measured_quantity(best, as_of, f"probe of {as_of}"))
 
 
 # From a profile
@@ -334,14 +343,14 @@ _LATENT = 0.9
 """Of an exchange's time: if its latency alone takes more, its bytes take too little to tell a rate from."""
 
 
-def of_profile(profile: Profile) -> Target:
+def target_of_profile(profile: Profile) -> Target:
     """The cluster that was profiled, as its own exchange and its hosts' probed links tell it."""
     devices = max(ranks_per_node(profile).values(), default=1)
     backend: Backend = "gloo" if all(rank.device == "cpu" for rank in profile.ranks) else "nccl"
     own, probed = _own_links(profile, devices), links_of(profile.hosts, backend)
     links = own[0] or probed[0], own[1] or probed[1]
     name = f"as profiled on {profile.created[:10]}"
-    return _of_hosts(profile.hosts, profile.created, backend, *links, name, profile.nodes, devices)
+    return _target_of_hosts(profile.hosts, profile.created, backend, *links, name, profile.nodes, devices)
 
 
 def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Network | None]:
@@ -353,29 +362,31 @@ def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Networ
     inside = network = None
     hop = 0.0  # seconds of one inside a node
     if devices > 1 and of_scope["node"]:
-        latency = _latency(of_scope["node"], buckets)
+        latency = _exchange_latency(of_scope["node"], buckets)
         if latency is not None:
-            latency = latency.scaled(1 / (2 * (devices - 1)))
+            latency = latency.scale(1 / (2 * (devices - 1)))
             hop = latency.value
-        rate = measured(_rate(of_scope["node"]), as_of, source)
-        inside = NodeLinks(bytes_per_second=rate, latency_seconds=latency and measured(latency, as_of, source))
+        rate = measured_quantity(_exchange_bandwidth(of_scope["node"]), as_of, source)
+        inside = NodeLinks(
+            bytes_per_second=rate, latency_seconds=latency and measured_quantity(latency, as_of, source)
+        )
     if profile.nodes > 1 and of_scope["world"]:
-        latency = _latency(of_scope["world"], buckets)
+        latency = _exchange_latency(of_scope["world"], buckets)
         if latency is not None:
             # Of one hop between nodes: what the hops inside nodes leave of a ring's latency, shared among 2(N−1).
             ranks = profile.nodes * devices
             left = 1 - 2 * (ranks - profile.nodes) * hop / latency.value
             # Where hops inside take all of it, nothing distinguishes the two kinds.
             share = 1 / (2 * (ranks - 1)) if left <= 0 else left / (2 * (profile.nodes - 1))
-            latency = latency.scaled(share)
+            latency = latency.scale(share)
         network = Network(
-            bytes_per_second=measured(_rate(of_scope["world"]), as_of, source),
-            latency_seconds=latency and measured(latency, as_of, source),
+            bytes_per_second=measured_quantity(_exchange_bandwidth(of_scope["world"]), as_of, source),
+            latency_seconds=latency and measured_quantity(latency, as_of, source),
         )
     return inside, network
 
 
-def _rate(runs: Sequence[Collective]) -> Interval:
+def _exchange_bandwidth(runs: Sequence[Collective]) -> Interval:
     """Bus bandwidth of the exchanges' bytes, their latency left out where it is known and not nearly all of it."""
     rates = []
     for run in runs:
@@ -385,7 +396,7 @@ def _rate(runs: Sequence[Collective]) -> Interval:
     return median_interval(rates)
 
 
-def _latency(runs: Sequence[Collective], buckets: int) -> Interval | None:
+def _exchange_latency(runs: Sequence[Collective], buckets: int) -> Interval | None:
     """Seconds of one collective without bytes; ``None`` where it was not measured."""
     known = [run.latency_seconds / buckets for run in runs if run.latency_seconds]
     return median_interval(known) if known else None

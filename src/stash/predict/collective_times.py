@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 
 from stash.core.errors import StashError
-from stash.predict.cluster import Backend, Target, hop, latency_factor
+from stash.predict.cluster import Backend, Target, hop_latency, latency_factor
 from stash.predict.draws import Array, Draws, Quantity, Used
 
 TREE_SHARE = 0.9
@@ -83,7 +83,7 @@ def ring(fabric: Fabric, sizes: Array) -> Array:
     """
     between = 2 * (fabric.nodes - 1)
     hops = fabric.ring.start + (2 * (fabric.ranks - 1) - between) * fabric.ring.inside + between * fabric.ring.between
-    return _plus(hops, 2 * (fabric.ranks - 1) / fabric.ranks / fabric.narrowest, sizes)
+    return _add_latency(hops, 2 * (fabric.ranks - 1) / fabric.ranks / fabric.narrowest, sizes)
 
 
 def tree(fabric: Fabric, sizes: Array) -> Array:
@@ -101,10 +101,10 @@ def tree(fabric: Fabric, sizes: Array) -> Array:
         per_byte = 2 / fabric.inside
     if fabric.nodes > 1:
         per_byte = np.maximum(per_byte, 2 * (fabric.nodes - 1) / fabric.nodes / fabric.between)
-    return _plus(hops, per_byte / TREE_SHARE, sizes)
+    return _add_latency(hops, per_byte / TREE_SHARE, sizes)
 
 
-def payload(fabric: Fabric, size: float) -> Array:
+def payload_seconds(fabric: Fabric, size: float) -> Array:
     """The plain rule: 2(p−1)/p · n over the narrowest link, and nothing else, ``[draws]``."""
     seconds: Array = 2 * (fabric.ranks - 1) / fabric.ranks * size / fabric.narrowest
     return seconds
@@ -115,7 +115,7 @@ def half_exchange(fabric: Fabric, sizes: Array) -> Array:
 
     t = start + (p−1) hops + (p−1)/p · n / β.
     """
-    return _one_way(fabric, (fabric.ranks - 1) / fabric.ranks, sizes)
+    return _ring_pass_seconds(fabric, (fabric.ranks - 1) / fabric.ranks, sizes)
 
 
 def broadcast(fabric: Fabric, sizes: Array) -> Array:
@@ -124,19 +124,19 @@ def broadcast(fabric: Fabric, sizes: Array) -> Array:
     gloo's tree has ⌈log₂ p⌉ hops that each carry all bytes; for the buffers of a model that is as long for p = 2
     and up to ⌈log₂ p⌉ times as long for large ones.
     """
-    return _one_way(fabric, 1.0, sizes)
+    return _ring_pass_seconds(fabric, 1.0, sizes)
 
 
-def _one_way(fabric: Fabric, share: float, sizes: Array) -> Array:
+def _ring_pass_seconds(fabric: Fabric, share: float, sizes: Array) -> Array:
     """Once around a ring: p−1 hops, and ``share`` of the bytes over the narrowest link."""
     if fabric.ranks == 1:
         return np.zeros((len(fabric.inside), len(sizes)))
     between = fabric.nodes - 1
     hops = fabric.ring.start + (fabric.ranks - 1 - between) * fabric.ring.inside + between * fabric.ring.between
-    return _plus(hops, share / fabric.narrowest, sizes)
+    return _add_latency(hops, share / fabric.narrowest, sizes)
 
 
-def _plus(latency: Array, per_byte: Array, sizes: Array) -> Array:
+def _add_latency(latency: Array, per_byte: Array, sizes: Array) -> Array:
     seconds: Array = latency[:, None] + per_byte[:, None] * np.asarray(sizes, dtype=np.float64)[None, :]
     return seconds
 
@@ -154,12 +154,12 @@ def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric
     never = np.full(draws.count, np.inf)
     inside, between = never, never
     if nodes > 1:
-        between = draws.of("rate between nodes", rate_between(target))
+        between = draws.draw("rate between nodes", rate_between(target))
     # A rate measured over all ranks stands for links not measured: it is of the narrowest of them.
     unknown = target.inside is None or target.inside.bytes_per_second is None
     over_all = nodes > 1 and unknown and rate_between(target).origin == "measured"
     if target.devices > 1 and not over_all:
-        inside = draws.of("rate inside a node", rate_inside(target))
+        inside = draws.draw("rate inside a node", rate_inside(target))
     ring, tree = _hops(target, draws)
     return Fabric(nodes=nodes, devices=target.devices, inside=inside, between=between, ring=ring, tree=tree)
 
@@ -214,17 +214,17 @@ def _hops(target: Target, draws: Draws) -> tuple[Hops, Hops]:
 
 @lru_cache(maxsize=64)
 def _hops_of(inside: Quantity | None, between: Quantity | None, wiring: str, draws: Draws) -> tuple[Hops, Hops]:
-    factor = draws.of("latency of published machines", latency_factor())
+    factor = draws.draw("latency of published machines", latency_factor())
     any_measured = inside is not None or between is not None
     rings, trees = [], []
     for which, known, link in (("inside", inside, wiring), ("between", between, "network")):
         if known is not None:
-            latency = draws.of(f"latency {which}", known)
+            latency = draws.draw(f"latency {which}", known)
             rings.append(latency)
             # By NCCL's table, what a hop of a tree takes of one of a ring: only the ring's was measured.
-            trees.append(latency * hop(link, "tree")[1] / hop(link, "ring")[1])
+            trees.append(latency * hop_latency(link, "tree")[1] / hop_latency(link, "ring")[1])
         else:
-            rings.append(hop(link, "ring")[1] * factor)
-            trees.append(hop(link, "tree")[1] * factor)
-    starts = [0 * factor if any_measured else hop(wiring, each)[0] * factor for each in ("ring", "tree")]
+            rings.append(hop_latency(link, "ring")[1] * factor)
+            trees.append(hop_latency(link, "tree")[1] * factor)
+    starts = [0 * factor if any_measured else hop_latency(wiring, each)[0] * factor for each in ("ring", "tree")]
     return Hops(starts[0], *rings), Hops(starts[1], *trees)

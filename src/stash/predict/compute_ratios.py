@@ -20,9 +20,9 @@ from stash.predict.gpu_scale import (
     GpuCell,
     GpuScale,
     StepMix,
-    peak,
+    peak_flops,
     published_scale,
-    rates,
+    sheet_rates,
 )
 from stash.predict.precision import Precision
 
@@ -50,11 +50,11 @@ def time_ratio(
     """
     if first.name == second.name:
         return Quantity(value=1.0, origin="given", source="the same GPU")
-    if rates(first, precision) is None or rates(second, precision) is None:
+    if sheet_rates(first, precision) is None or sheet_rates(second, precision) is None:
         return None
     scale, key = published_scale(), model_key(model)
     log_ratio, deviation = scale.ratio(GpuCell(key, first, precision, mix), GpuCell(key, second, precision, mix))
-    seen = [gpu.model for gpu in (first, second) if scale.holds(key, gpu.model)]
+    seen = [gpu.model for gpu in (first, second) if scale.has_row(key, gpu.model)]
     what = f"{model} on {' and '.join(seen)}{_AMONG}" if seen else f"none of {model} on these GPUs"
     source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
     if mix.products is not None:
@@ -98,7 +98,7 @@ OTHER_CORES, SAME_CORES = 1.33, 1.1
 """By how much another host may launch kernels faster or slower, and the same one other kernels: assumptions."""
 
 
-def of_a_waiting_device(ratio: Quantity, cores: float = OTHER_CORES, filled: bool = False) -> Quantity:
+def waiting_device_ratio(ratio: Quantity, cores: float = OTHER_CORES, filled: bool = False) -> Quantity:
     """The same of a job whose device was seen to wait for its host: another one waits as long, unless it is too slow.
 
     How much of the step a device is idle is not known, so that one by ``ratio`` slower may lose all of that, or none:
@@ -112,7 +112,7 @@ def of_a_waiting_device(ratio: Quantity, cores: float = OTHER_CORES, filled: boo
     return ratio.model_copy(update={"value": middle, "low": low, "high": cores * high, "source": source})
 
 
-def of_a_waiting_device_by_batch(exponent: Quantity, larger: bool) -> Quantity:
+def waiting_device_exponent(exponent: Quantity, larger: bool) -> Quantity:
     """The same, γ: another batch takes as long to submit; with a ``larger`` one the device may be too slow."""
     value, high = (exponent.value / 2, exponent.high) if larger else (0.0, 0.1)
     source = f"the device waits for the host, whatever the batch; else {exponent.source}"
@@ -143,7 +143,7 @@ def precision_ratio(gpu: GpuFacts, to: Precision, mix: StepMix = UNCOUNTED) -> Q
 
     ``None`` for a GPU that is no faster in 16 bits than in 32, or whose sheet has a hole.
     """
-    if rates(gpu, "amp") is None or peak(gpu, "amp") == gpu.fp32_flops_per_second:
+    if sheet_rates(gpu, "amp") is None or peak_flops(gpu, "amp") == gpu.fp32_flops_per_second:
         return None
     log_ratio = published_scale().amp_ratio(GpuCell("", gpu, "amp", mix))
     return _quantity(
@@ -164,9 +164,9 @@ def crowding() -> Quantity:
     kernels, an exchange that is not DistributedDataParallel's). Mean and the ends between which 95 % of them lie.
     """
     jobs = node_scaling()
-    low, high = crowded(np.array([0.025, 0.975])).tolist()
+    low, high = crowding_quantiles(np.array([0.025, 0.975])).tolist()
     return Quantity(
-        value=float(crowded((np.arange(1000) + 0.5) / 1000).mean()),
+        value=float(crowding_quantiles((np.arange(1000) + 0.5) / 1000).mean()),
         low=low,
         high=high,
         origin="data sheet",
@@ -175,7 +175,7 @@ def crowding() -> Quantity:
     )
 
 
-def crowded(uniforms: Array, without: str | None = None) -> Array:
+def crowding_quantiles(uniforms: Array, without: str | None = None) -> Array:
     """That fraction at these places of its distribution, between 0 and 1: as it was seen, every model on a machine
     counting alike, but for those of the source ``without``. Most models lose some per cent and a few a third, which
     no normal distribution holds; all is shifted by a per cent or two so that the mean, by which stalls add up, is

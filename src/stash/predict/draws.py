@@ -15,8 +15,8 @@ from pydantic import model_validator
 
 from stash.core.distributions import maxwell_quantile, normal_quantile, student_quantile
 from stash.core.errors import StashError
-from stash.core.formatting import Unit, plain
-from stash.core.intervals import Interval, within
+from stash.core.formatting import Unit, format_fact
+from stash.core.intervals import Interval, is_within
 from stash.core.records.base import Record
 from stash.core.units import format_bits
 
@@ -43,8 +43,8 @@ class Quantity(Record):
     """Who says so: a file, a data sheet, an option."""
 
     @model_validator(mode="after")
-    def _within_its_ends(self) -> Quantity:
-        if not within(self.value, self.low, self.high):
+    def _check_ends(self) -> Quantity:
+        if not is_within(self.value, self.low, self.high):
             raise StashError(f"{self.value:g} is not between {self.low} and {self.high} ({self.source})")
         return self
 
@@ -53,29 +53,29 @@ class Quantity(Record):
         return Interval(value=self.value, low=self.low, high=self.high)
 
     @property
-    def spread_known(self) -> bool:
+    def has_spread(self) -> bool:
         return self.low is not None or self.origin == "given"
 
-    def scaled(self, factor: float, origin: Origin | None = None, source: str | None = None) -> Quantity:
+    def scale(self, factor: float, origin: Origin | None = None, source: str | None = None) -> Quantity:
         """The same times a positive ``factor``; from then on of ``origin`` and ``source``, if these are given."""
-        new = self.interval.scaled(factor)
+        new = self.interval.scale(factor)
         ends = {"value": new.value, "low": new.low, "high": new.high}
         return self.model_copy(update={**ends, "origin": origin or self.origin, "source": source or self.source})
 
 
-def worst(origins: Iterable[Origin]) -> Origin:
+def least_certain(origins: Iterable[Origin]) -> Origin:
     """The least certain of some origins, one at least."""
     return max(origins, key=ORIGINS.index)
 
 
-def measured(interval: Interval, as_of: str | None, source: str) -> Quantity:
+def measured_quantity(interval: Interval, as_of: str | None, source: str) -> Quantity:
     """A measured interval as a quantity."""
     return Quantity(
         value=interval.value, low=interval.low, high=interval.high, origin="measured", as_of=as_of, source=source
     )
 
 
-def given(value: float, option: str) -> Quantity:
+def given_quantity(value: float, option: str) -> Quantity:
     """What the user asked for with ``option``."""
     return Quantity(value=value, origin="given", source=option)
 
@@ -90,7 +90,7 @@ class Used(Record):
     quantity: Quantity
 
 
-def without_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
+def why_no_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
     """Why a number has no interval, and what gives it one: from (about, origin, whether its spread is known, source).
 
     A clause that names the first fact without ends; ``None`` if all have them.
@@ -116,18 +116,18 @@ def fact_text(fact: Used) -> str:
 
 def _value_text(fact: Used) -> str:
     found = fact.quantity
-    value, *ends = (None if end is None else _plain(end, fact) for end in (found.value, found.low, found.high))
+    value, *ends = (None if end is None else _format_plain(end, fact) for end in (found.value, found.low, found.high))
     if None in ends or ends[0] == ends[1]:
         return value or "unknown"
     return f"{value} ({ends[0]} to {ends[1]})"
 
 
-def _plain(value: float, fact: Used) -> str:
+def _format_plain(value: float, fact: Used) -> str:
     unit = fact.unit
     if unit == "bytes/s" and "between nodes" in fact.about:
         return format_bits(value)
     known: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
-    return plain(value, known[unit]) if unit in known else f"{value:.3g}"
+    return format_fact(value, known[unit]) if unit in known else f"{value:.3g}"
 
 
 # Draws
@@ -207,7 +207,7 @@ class Draws:
         drawn = student_quantile(_FREEDOM, self.uniforms(name)) / float(student_quantile(_FREEDOM, 1 - OUTSIDE))
         return drawn if along is None else np.sort(drawn)[np.argsort(np.argsort(along, kind="stable"), kind="stable")]
 
-    def of(self, name: str, quantity: Quantity | Interval, deviations: Array | None = None) -> Array:
+    def draw(self, name: str, quantity: Quantity | Interval, deviations: Array | None = None) -> Array:
         """A number with its interval as draws: each side with its own width, normal without other ``deviations``.
 
         Between positive ends it is the logarithm that is so, so that no draw of a rate or a time is negative. Without
@@ -222,7 +222,7 @@ class Draws:
             return value * np.exp(deviations * arms)
         return value + deviations * np.where(deviations > 0, high - value, value - low)
 
-    def around(self, name: str, mean: Interval) -> Array:
+    def draw_mean(self, name: str, mean: Interval) -> Array:
         """A mean with its interval as draws whose mean it is exactly: what was measured stays what it was.
 
         Normal on each side likewise, on a scale that knows no end, as differences may be negative.

@@ -19,9 +19,18 @@ from stash.core.ladder import EXCHANGE_STALLS, Situation, why_no_stall
 from stash.core.records.profile import Profile
 from stash.predict.cluster import Backend, Target
 from stash.predict.collective_times import Fabric, UnknownFactError, fabric_of, facts_of
-from stash.predict.draws import Array, Draws, worst
-from stash.predict.exposure import AS_MEASURED, ExchangeChanges, Exchanged, alone, exchanged, exposed, payload, shown
-from stash.predict.forecast import Predicted, PredictedStalls
+from stash.predict.draws import Array, Draws, least_certain
+from stash.predict.exposure import (
+    AS_MEASURED,
+    ExchangeChanges,
+    StepExchange,
+    exchange_of,
+    exchange_seconds,
+    exposed_seconds,
+    payload_seconds,
+    shown_seconds,
+)
+from stash.predict.forecast import PredictedStall, PredictedStalls
 from stash.predict.stragglers import MoreRanks
 
 FAR = 4.0
@@ -59,7 +68,7 @@ class _Seen:
     alone: Array
     alone_within: Array
     payload: Array
-    """Of all ranks, by the plain rule (``exposure.payload``)."""
+    """Of all ranks, by the plain rule (``exposure.payload_seconds``)."""
     hidden: Array
     """Of the whole exchange."""
     hidden_within: Array
@@ -68,16 +77,16 @@ class _Seen:
 class ExchangeModel:
     """The exchange of one profile's job, to be asked about any target; make it once and ask often.
 
-    ``base`` is where the profile was taken (``from_profile.of_profile``).
+    ``base`` is where the profile was taken (``target_of_profile``).
     """
 
     def __init__(self, profile: Profile, breakdown: Breakdown, base: Target, draws: Draws) -> None:
         self._base, self._draws = base, draws
         self._stalls = {name: breakdown.stall(name) for name in EXCHANGE_STALLS}
-        self.work, self._step = exchanged(profile), breakdown.step_seconds
+        self.work, self._step = exchange_of(profile), breakdown.step_seconds
         self._looks = None
-        if self.work is not None and self.work.ready:
-            self._looks = draws.weights("steps whose readiness was recorded", self.work.looks)
+        if self.work is not None and self.work.is_ready_known:
+            self._looks = draws.weights("steps whose readiness was recorded", self.work.observed_steps)
         self.more_ranks = MoreRanks(profile, self._step, draws)
         self._errors: dict[float, Array] = {}
         self._one_node: dict[tuple[object, ...], Fabric] = {}
@@ -88,7 +97,7 @@ class ExchangeModel:
             for name, apart in (("interconnect", False), ("network", False), ("network", True))
         }
 
-    def on(self, target: Target, changes: ExchangeChanges = AS_MEASURED) -> PredictedStalls:
+    def predict(self, target: Target, changes: ExchangeChanges = AS_MEASURED) -> PredictedStalls:
         """Interconnect and network stall on ``target``; what was asked of its name and nodes last is kept.
 
         All draw by draw: with E waited and the model X(·), where the model says too little, E − X(base) is added,
@@ -100,12 +109,12 @@ class ExchangeModel:
         """
         last = self._last.get((target.name, target.nodes))
         if last is None or last[0] != target or last[1] != changes:
-            last = self._last[target.name, target.nodes] = (target, changes, self._stalls_on(target, changes))
+            last = self._last[target.name, target.nodes] = (target, changes, self._compute_stalls(target, changes))
         return last[2]
 
-    def _stalls_on(self, target: Target, changes: ExchangeChanges) -> PredictedStalls:
+    def _compute_stalls(self, target: Target, changes: ExchangeChanges) -> PredictedStalls:
         shape = Situation(target.ranks, target.nodes, target.devices, target.backend == "nccl", loader=True)
-        parts: list[Predicted] = []
+        parts: list[PredictedStall] = []
         missing = []
         for name in EXCHANGE_STALLS:
             why = why_no_stall(name, shape)
@@ -113,20 +122,20 @@ class ExchangeModel:
                 missing.append(Missing(name=name, why=why))
                 continue
             try:
-                waits = self._waits(name, target, changes, apart=bool(parts))
+                waits = self._wait_seconds(name, target, changes, apart=bool(parts))
             except UnknownFactError as error:
                 missing.append(Missing(name=name, why=str(error), possible=True))
                 continue
             facts = facts_of(target, only_inside=name == "interconnect")
-            same = changes == AS_MEASURED and self._unchanged(name, target)
-            part = Predicted(
+            same = changes == AS_MEASURED and self._is_unchanged(name, target)
+            part = PredictedStall(
                 name=name,
                 seconds=waits,
-                origin="measured" if same else worst([*(fact.quantity.origin for fact in facts), "scaled"]),
+                origin="measured" if same else least_certain([*(fact.quantity.origin for fact in facts), "scaled"]),
                 facts=facts,
-                beyond=tuple(self._beyond(name, target, changes)),
+                beyond=tuple(self._extrapolations(name, target, changes)),
                 # What stays as it was has the interval that was measured, whatever is known of its links.
-                spread_known=same or all(fact.quantity.spread_known for fact in facts),
+                spread_known=same or all(fact.quantity.has_spread for fact in facts),
             )
             parts.append(part)
         if [part.name for part in parts] == ["network"]:
@@ -139,7 +148,7 @@ class ExchangeModel:
             ]
         return PredictedStalls(tuple(parts), tuple(missing))
 
-    def _waits(self, name: str, target: Target, changes: ExchangeChanges, apart: bool) -> Array:
+    def _wait_seconds(self, name: str, target: Target, changes: ExchangeChanges, apart: bool) -> Array:
         """What steps wait for, of the exchange up to this stall's scope, ``[draws]``; raises UnknownFactError.
 
         ``apart``: less what they wait for inside a node, as that is a stall of its own.
@@ -147,56 +156,61 @@ class ExchangeModel:
         try:
             reach = self._reach(name, target, apart)
         except UnknownFactError:
-            if changes == AS_MEASURED and self._unchanged(name, target):
-                return self._waited(name, apart)
+            if changes == AS_MEASURED and self._is_unchanged(name, target):
+                return self._measured_wait(name, apart)
             if apart:
-                return self._beyond_a_node(target, changes)
+                return self._network_stall(target, changes)
             raise
-        seen = self._calibrating(name, apart)
+        seen = self._find_calibration(name, apart)
         if seen is None and apart:
-            return self._beyond_a_node(target, changes)
+            return self._network_stall(target, changes)
         work = self._job(changes)
-        later = self._later(name, target, changes) - (self._later("interconnect", target, changes) if apart else 0.0)
+        later = self._straggler_seconds(name, target, changes) - (
+            self._straggler_seconds("interconnect", target, changes) if apart else 0.0
+        )
         if seen is not None:
-            same = changes == AS_MEASURED and self._unchanged(name, target)
+            same = changes == AS_MEASURED and self._is_unchanged(name, target)
             if same:
                 spread = 0.0
             elif changes.sharding is not None:
                 spread = MODEL_SPREAD
             else:
-                spread = HELD_SPREAD if work.ready else UNREADY_SPREAD
-            held = self._held(seen, reach, target.backend, changes, spread)
+                spread = HELD_SPREAD if work.is_ready_known else UNREADY_SPREAD
+            held = self._calibrated_stall(seen, reach, target.backend, changes, spread)
             if target.backend == "nccl" and name == "network" and not same and changes.sharding is None:
-                held = self._with_payload(held, seen, reach, changes)
+                held = self._blend_payload_rule(held, seen, reach, changes)
             return held + later
         shows = target.backend == "nccl" and not work.gathered  # then half to all of it does
-        within = None if shows else self._calibrating("interconnect", apart=False)
-        if not work.ready and within is not None and changes.sharding is None:
+        within = None if shows else self._find_calibration("interconnect", apart=False)
+        if not work.is_ready_known and within is not None and changes.sharding is None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
             hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
             each = (
-                self._hides(hidden, within.alone, at, target.backend, changes) for at in (reach.whole, reach.within)
+                self._hidden_seconds(hidden, within.alone, at, target.backend, changes)
+                for at in (reach.whole, reach.within)
             )
-            there = self._modelled(reach, target.backend, changes, *each)
-            return there * self._error(UNREADY_SPREAD) + later
-        if not work.ready and not shows:
+            there = self._model_stall(reach, target.backend, changes, *each)
+            return there * self._model_error(UNREADY_SPREAD) + later
+        if not work.is_ready_known and not shows:
             raise UnknownFactError(
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        return self._unheld(reach, target.backend, changes) * self._error(MODEL_SPREAD) + later
+        return self._uncalibrated_stall(reach, target.backend, changes) * self._model_error(MODEL_SPREAD) + later
 
-    def _beyond_a_node(self, target: Target, changes: ExchangeChanges) -> Array:
+    def _network_stall(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall as a difference, where none like it was measured: all ranks' exchange less a node's.
 
         An exchange of all ranks holds that of each node's, whatever the two are thought to hide: so where neither was
         measured as a whole the two together are the longer of them, and shorten with every link that is faster.
         """
-        inside = self._waits("interconnect", target, changes, apart=False)
-        beyond = self._waits("network", target, changes, apart=False) - inside
-        if self._calibrating("network", apart=False) is not None:
+        inside = self._wait_seconds("interconnect", target, changes, apart=False)
+        beyond = self._wait_seconds("network", target, changes, apart=False) - inside
+        if self._find_calibration("network", apart=False) is not None:
             return beyond
-        later = self._later("network", target, changes) - self._later("interconnect", target, changes)
+        later = self._straggler_seconds("network", target, changes) - self._straggler_seconds(
+            "interconnect", target, changes
+        )
         return np.asarray(np.maximum(0.0, beyond - later) + later, np.float64)
 
     def _reach(self, name: str, target: Target, apart: bool) -> _Reach:
@@ -212,26 +226,28 @@ class ExchangeModel:
             self._one_node[key] = fabric_of(target, self._draws, only_inside=True)
         return self._one_node[key]
 
-    def _exposed(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges, hidden: Array | float) -> Array:
+    def _exposed_seconds(
+        self, fabric: Fabric, backend: Backend, changes: ExchangeChanges, hidden: Array | float
+    ) -> Array:
         """Of the job's exchange; of a node it is kept where what is hidden has no part in it."""
         work, key = self._job(), (fabric, backend, changes)
-        if fabric.nodes > 1 or not work.ready:
-            return exposed(fabric, work, backend, changes, hidden, self._looks)
+        if fabric.nodes > 1 or not work.is_ready_known:
+            return exposed_seconds(fabric, work, backend, changes, hidden, self._looks)
         if key not in self._of_a_node:
-            self._of_a_node[key] = exposed(fabric, work, backend, changes, hidden, self._looks)
+            self._of_a_node[key] = exposed_seconds(fabric, work, backend, changes, hidden, self._looks)
         return self._of_a_node[key]
 
-    def _later(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
+    def _straggler_seconds(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
         before, after = _ranks(self._base, name), _ranks(target, name)
         waits = self.more_ranks.waiting(before, after)
         if target.backend == "nccl":
             waits = waits + self.more_ranks.doubt(before, after)
-        if changes.compute != 1.0 and self.work is not None and not self.work.ready and before > 1:
+        if changes.compute != 1.0 and self.work is not None and not self.work.is_ready_known and before > 1:
             waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
         return waits * changes.compute
 
-    def _modelled(
+    def _model_stall(
         self,
         reach: _Reach,
         backend: Backend,
@@ -243,53 +259,59 @@ class ExchangeModel:
 
         Never below zero: an exchange of all ranks holds that of each node's, whatever the two are thought to hide.
         """
-        found = self._exposed(reach.whole, backend, changes, hidden)
+        found = self._exposed_seconds(reach.whole, backend, changes, hidden)
         if reach.within is None:
             return found
-        return np.maximum(0.0, found - self._exposed(reach.within, backend, changes, hidden_within))
+        return np.maximum(0.0, found - self._exposed_seconds(reach.within, backend, changes, hidden_within))
 
-    def _unheld(self, reach: _Reach, backend: Backend, changes: ExchangeChanges) -> Array:
-        """As ``_modelled``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
+    def _uncalibrated_stall(self, reach: _Reach, backend: Backend, changes: ExchangeChanges) -> Array:
+        """As ``_model_stall``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
         if backend != "nccl" or changes.sharding is not None:
-            return self._modelled(reach, backend, changes)
-        found = self._shown(reach.whole, backend, changes)
-        return found if reach.within is None else np.maximum(0.0, found - self._shown(reach.within, backend, changes))
+            return self._model_stall(reach, backend, changes)
+        found = self._shown_seconds(reach.whole, backend, changes)
+        return (
+            found
+            if reach.within is None
+            else np.maximum(0.0, found - self._shown_seconds(reach.within, backend, changes))
+        )
 
-    def _shown(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges) -> Array:
+    def _shown_seconds(self, fabric: Fabric, backend: Backend, changes: ExchangeChanges) -> Array:
         """Of a job that does not tell when gradients are ready, all but its last bucket could hide."""
-        whole = alone(fabric, self._job(), backend, changes)
+        whole = exchange_seconds(fabric, self._job(), backend, changes)
         uniforms = self._draws.uniforms("share of the hidden exchange that shows")
-        return shown(self._exposed(fabric, backend, changes, whole), whole, uniforms)
+        return shown_seconds(self._exposed_seconds(fabric, backend, changes, whole), whole, uniforms)
 
-    def _with_payload(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
+    def _blend_payload_rule(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
         """The mean of the held model and of the plain rule: what was waited, and what the payload takes more; or
         less, no more than in proportion. Of what the payload takes inside a node nothing is taken off. The rule
         never falls where the payload takes longer, so faster links never make a step longer.
         """
-        now = payload(reach.whole, self._job(), changes)
+        now = payload_seconds(reach.whole, self._job(), changes)
         # Noise below zero is in no proportion to anything.
         in_proportion = np.minimum(seen.waited, seen.waited * (now / seen.payload))
         by_rule = np.maximum(seen.waited + (now - seen.payload), in_proportion)
         blended: Array = (held + by_rule) / 2
         return blended
 
-    def _held(self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float) -> Array:
-        """The model on ``reach``, held to what was waited on the profile's own, ``[draws]``; see ``on``."""
+    def _calibrated_stall(
+        self, seen: _Seen, reach: _Reach, backend: Backend, changes: ExchangeChanges, spread: float
+    ) -> Array:
+        """The model on ``reach``, held to what was waited on the profile's own, ``[draws]``; see ``predict``."""
         # Without readiness what is hidden stays so: a longer backward pass did not hide more in published steps.
-        hidden = self._hides(seen.hidden, seen.alone, reach.whole, backend, changes)
-        within = self._hides(seen.hidden_within, seen.alone_within, reach.within, backend, changes)
-        there = self._modelled(reach, backend, changes, hidden, within)
+        hidden = self._hidden_seconds(seen.hidden, seen.alone, reach.whole, backend, changes)
+        within = self._hidden_seconds(seen.hidden_within, seen.alone_within, reach.within, backend, changes)
+        there = self._model_stall(reach, backend, changes, hidden, within)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(seen.modelled > 0, np.clip(seen.waited / seen.modelled, 0.0, 1.0), 1.0)
-            whole = alone(reach.whole, self._job(), backend, changes)
+            whole = exchange_seconds(reach.whole, self._job(), backend, changes)
             growth = np.where(seen.alone > 0, whole / seen.alone, 1.0)
         missed = np.maximum(0.0, seen.waited - seen.modelled)
         corrected = there * share + missed * growth ** self._draws.uniforms("growth of what the model misses")
         # What is below zero is noise of the measurement: it stays as it is.
-        waits: Array = corrected * self._error(spread) + np.minimum(0.0, seen.waited)
+        waits: Array = corrected * self._model_error(spread) + np.minimum(0.0, seen.waited)
         return waits
 
-    def _hides(
+    def _hidden_seconds(
         self, hidden: Array, seen: Array, fabric: Fabric | None, backend: Backend, changes: ExchangeChanges
     ) -> Array:
         """What hides of the exchange on ``fabric``, where ``hidden`` of the ``seen`` seconds by themselves did.
@@ -299,27 +321,27 @@ class ExchangeModel:
         """
         if fabric is None or backend != "nccl" or not self._job().gathered:
             return hidden
-        longer = alone(fabric, self._job(), backend, changes) - seen
+        longer = exchange_seconds(fabric, self._job(), backend, changes) - seen
         return np.maximum(0.0, hidden + (1 - self._draws.uniforms("share of a longer exchange that shows")) * longer)
 
-    def _error(self, spread: float) -> Array:
+    def _model_error(self, spread: float) -> Array:
         """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
         if spread not in self._errors:
             error = np.exp(spread * self._draws.normals("error of the exchange model"))
             self._errors[spread] = error / error.mean()
         return self._errors[spread]
 
-    def _job(self, changes: ExchangeChanges = AS_MEASURED) -> Exchanged:
+    def _job(self, changes: ExchangeChanges = AS_MEASURED) -> StepExchange:
         if self.work is None:
             raise UnknownFactError("the profile holds neither gradients nor buckets; profile again with this Stash")
-        if changes.sharding is not None and not self.work.ready:
+        if changes.sharding is not None and not self.work.is_ready_known:
             raise UnknownFactError("a sharded model needs to know when gradients are ready; profile it unsharded")
         return self.work
 
     def _calibration(self, name: str, apart: bool) -> _Seen | None:
         """Of the profile's own scope; ``None`` where it exchanges nothing there, or its links are unknown.
 
-        ``apart`` is as of ``_waits``; of a profile without an interconnect stall the whole is all there is.
+        ``apart`` is as of ``_wait_seconds``; of a profile without an interconnect stall the whole is all there is.
         """
         apart = apart and self._stalls["interconnect"] is not None
         if self.work is None or self._stalls[name] is None:
@@ -328,47 +350,49 @@ class ExchangeModel:
             reach = self._reach(name, self._base, apart)
         except UnknownFactError:
             return None
-        backend, waited = self._base.backend, self._waited(name, apart)
-        whole = alone(reach.whole, self.work, backend, AS_MEASURED)
-        hidden, hidden_within = np.maximum(0.0, whole - self._waited(name, apart=False)), np.zeros_like(whole)
+        backend, waited = self._base.backend, self._measured_wait(name, apart)
+        whole = exchange_seconds(reach.whole, self.work, backend, AS_MEASURED)
+        hidden, hidden_within = np.maximum(0.0, whole - self._measured_wait(name, apart=False)), np.zeros_like(whole)
         inside = hidden_within
         if reach.within is not None:
-            inside = alone(reach.within, self.work, backend, AS_MEASURED)
-            hidden_within = np.maximum(0.0, inside - self._waited("interconnect", apart=False))
-        modelled = self._modelled(reach, backend, AS_MEASURED, hidden, hidden_within)
-        sent = payload(reach.whole, self._job(), AS_MEASURED)
+            inside = exchange_seconds(reach.within, self.work, backend, AS_MEASURED)
+            hidden_within = np.maximum(0.0, inside - self._measured_wait("interconnect", apart=False))
+        modelled = self._model_stall(reach, backend, AS_MEASURED, hidden, hidden_within)
+        sent = payload_seconds(reach.whole, self._job(), AS_MEASURED)
         return _Seen(waited, modelled, whole, inside, sent, hidden, hidden_within)
 
-    def _waited(self, name: str, apart: bool) -> Array:
+    def _measured_wait(self, name: str, apart: bool) -> Array:
         """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""
         upto = (name,) if apart else EXCHANGE_STALLS[: EXCHANGE_STALLS.index(name) + 1]
-        drawn = [self._draws.around(f"measured {each}", stall.time) for each in upto if (stall := self._stalls[each])]
+        drawn = [
+            self._draws.draw_mean(f"measured {each}", stall.time) for each in upto if (stall := self._stalls[each])
+        ]
         together: Array = np.sum(drawn, axis=0)
         return together
 
-    def _calibrating(self, name: str, apart: bool) -> _Seen | None:
+    def _find_calibration(self, name: str, apart: bool) -> _Seen | None:
         """The measured stall that holds a prediction; of a target on several nodes none but one on several."""
         return self._seen[name, apart] if name == "interconnect" or self._base.nodes > 1 else None
 
-    def _unchanged(self, name: str, target: Target) -> bool:
+    def _is_unchanged(self, name: str, target: Target) -> bool:
         same_node = (target.devices, target.inside) == (self._base.devices, self._base.inside)
         same_network = (target.nodes, target.network) == (self._base.nodes, self._base.network)
         return self._stalls[name] is not None and same_node and (name == "interconnect" or same_network)
 
-    def _beyond(self, name: str, target: Target, changes: ExchangeChanges) -> Iterator[str]:
+    def _extrapolations(self, name: str, target: Target, changes: ExchangeChanges) -> Iterator[str]:
         """Sentences on how far the target is from what was measured."""
         if changes.sharding is not None:
             yield "no sharded exchange was measured: its units are taken to be the buckets"
-        seen = self._calibrating(name, apart=False)
-        if seen is None and not self._unchanged(name, target):
+        seen = self._find_calibration(name, apart=False)
+        if seen is None and not self._is_unchanged(name, target):
             yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"
-        if self.work is not None and not self.work.ready:
+        if self.work is not None and not self.work.is_ready_known:
             shows = (
                 "half to all of their exchange shows" if seen is None else "as much of their exchange hides as did"
             )
             yield f"the profile does not tell when gradients are ready: {shows}"
         before, after = _ranks(self._base, name), _ranks(target, name)
-        if after > before and not self.more_ranks.known:
+        if after > before and not self.more_ranks.is_known:
             yield f"what {after} ranks wait for their slowest is not in it: too few single steps were measured"
         if after > FAR * before:
             yield f"{after} ranks are more than {FAR:g} times the {before} measured"

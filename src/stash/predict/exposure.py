@@ -29,7 +29,7 @@ Moments = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
-class Exchanged:
+class StepExchange:
     """What one device exchanges in a step, and when."""
 
     buckets: tuple[float, ...]
@@ -47,7 +47,7 @@ class Exchanged:
     """Exchanges of all buckets a step: as many as batches, where a job accumulates and leaves none out."""
 
     @property
-    def ready(self) -> bool:
+    def is_ready_known(self) -> bool:
         """Whether it is known when gradients are ready."""
         return bool(self.gradients_ready)
 
@@ -57,12 +57,12 @@ class Exchanged:
         return _moments(self, self.buckets) if not self.buckets_ready else np.array(self.buckets_ready)
 
     @property
-    def looks(self) -> int:
+    def observed_steps(self) -> int:
         """Steps whose readiness is known."""
         return len(self.gradients_ready)
 
 
-def exchanged(profile: Profile) -> Exchanged | None:
+def exchange_of(profile: Profile) -> StepExchange | None:
     """What the profile's job exchanges; ``None`` if it says nothing of its gradients."""
     work = profile.workload
     others = tuple(
@@ -78,12 +78,12 @@ def exchanged(profile: Profile) -> Exchanged | None:
             if _GATHERED in name or _SCATTERED in name
         )
         rest = tuple(call for call in others if _GATHERED not in call[0] and _SCATTERED not in call[0])
-        return Exchanged(buckets=(), others=rest, gathered=gathered)
+        return StepExchange(buckets=(), others=rest, gathered=gathered)
     sizes = tuple(gradient.bytes for gradient in work.gradients)
-    ready = _by_step([gradient.ready_steps for gradient in work.gradients])
+    ready = _rows_by_step([gradient.ready_steps for gradient in work.gradients])
     seconds = [gradient.ready_seconds for gradient in work.gradients if gradient.ready_seconds is not None]
     if not ready and len(seconds) == len(work.gradients):  # older profiles hold one step
-        ready = _by_step([(each,) for each in seconds])
+        ready = _rows_by_step([(each,) for each in seconds])
     as_laid_out = tuple(bucket.bytes for bucket in work.buckets) == work.bucket_bytes
     batches = max((loader.batches_per_step for loader in work.loaders), default=1)
     buckets: tuple[float, ...] = tuple(float(size) for size in work.bucket_bytes)
@@ -93,11 +93,11 @@ def exchanged(profile: Profile) -> Exchanged | None:
         buckets = (float(sum(sizes) or work.parameter_bytes or 0),)
     if not buckets:
         return None
-    return Exchanged(
+    return StepExchange(
         buckets=buckets,
         gradients=sizes,
         gradients_ready=ready,
-        buckets_ready=_by_step([bucket.ready_steps for bucket in work.buckets]) if ready and as_laid_out else (),
+        buckets_ready=_rows_by_step([bucket.ready_steps for bucket in work.buckets]) if ready and as_laid_out else (),
         others=others,
         times=float(batches) if work.skips_exchanges is False else 1.0,
     )
@@ -108,7 +108,7 @@ def shards_itself(work: Workload) -> bool:
     return not work.bucket_bytes and any(_SCATTERED in name for name in work.collectives_per_step)
 
 
-def _by_step(ready: Sequence[Sequence[float]]) -> Moments:
+def _rows_by_step(ready: Sequence[Sequence[float]]) -> Moments:
     """Of each gradient's or bucket's moments a row for each step; empty unless all were seen in as many steps.
 
     Buckets go in order: what is ready before one in front of it waits for that.
@@ -148,25 +148,27 @@ AS_MEASURED = ExchangeChanges()
 
 
 @lru_cache(maxsize=8)
-def bucket_times(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
+def bucket_times(fabric: Fabric, work: StepExchange, backend: Backend, changes: ExchangeChanges) -> Array:
     """Seconds that each bucket's exchange takes by itself, ``[draws, buckets]``."""
     sizes = np.array(buckets_of(work, changes)) * changes.compress
     return collective_times.all_reduce(fabric, sizes, backend)
 
 
-def alone(fabric: Fabric, work: Exchanged, backend: Backend, changes: ExchangeChanges) -> Array:
+def exchange_seconds(fabric: Fabric, work: StepExchange, backend: Backend, changes: ExchangeChanges) -> Array:
     """T: seconds of a step's whole exchange, nothing else going on, ``[draws]``."""
     if changes.sharding is not None:
-        together = timeline.alone(fabric, shards_of(work, changes), changes.sharding, backend, changes.passes)
+        together = timeline.collective_seconds(
+            fabric, shards_of(work, changes), changes.sharding, backend, changes.passes
+        )
     else:
-        together = bucket_times(fabric, work, backend, changes).sum(axis=1) * times_of(work, changes)
-    everything: Array = together + _own_gathers(fabric, work) + others(fabric, work, backend)
+        together = bucket_times(fabric, work, backend, changes).sum(axis=1) * exchanges_per_step(work, changes)
+    everything: Array = together + _own_gathers(fabric, work) + other_collective_seconds(fabric, work, backend)
     return everything
 
 
-def exposed(
+def exposed_seconds(
     fabric: Fabric,
-    work: Exchanged,
+    work: StepExchange,
     backend: Backend,
     changes: ExchangeChanges,
     hidden: Array | float = 0.0,
@@ -182,18 +184,18 @@ def exposed(
         late = timeline.exposed_sharded(
             fabric, shards_of(work, changes), changes.sharding, backend, passes=changes.passes
         )
-        in_shards: Array = late + others(fabric, work, backend)
+        in_shards: Array = late + other_collective_seconds(fabric, work, backend)
         return in_shards
     each = bucket_times(fabric, work, backend, changes)
-    if work.ready:
+    if work.is_ready_known:
         moments = moments_of(work, changes) * changes.compute
-        every = [timeline.exposed(np.broadcast_to(row, each.shape), each) for row in moments]
+        every = [timeline.exposed_seconds(np.broadcast_to(row, each.shape), each) for row in moments]
         weights = np.full((len(each), len(every)), 1 / len(every)) if looks is None else looks
         late = np.sum(np.array(every).T * weights, axis=1)
     else:
         never_hidden = each[:, -1] if each.shape[1] > 1 else np.zeros(len(each))
         late = np.maximum(each.sum(axis=1) + _own_gathers(fabric, work) - hidden, never_hidden)
-    waited: Array = late * times_of(work, changes) + others(fabric, work, backend)
+    waited: Array = late * exchanges_per_step(work, changes) + other_collective_seconds(fabric, work, backend)
     return waited
 
 
@@ -204,31 +206,31 @@ if next to nothing were hidden (``python -m bench.predict.published``); the test
 """
 
 
-def shown(late: Array, alone: Array, uniforms: Array) -> Array:
+def shown_seconds(late: Array, alone: Array, uniforms: Array) -> Array:
     """Seconds exposed, of a timeline's ``late`` and the exchange by itself, ``[draws]`` each; see ``SHOWN``."""
     share = SHOWN[0] + (SHOWN[1] - SHOWN[0]) * uniforms
     exposed: Array = late + share * np.maximum(0.0, alone - late)
     return exposed
 
 
-def payload(fabric: Fabric, work: Exchanged, changes: ExchangeChanges) -> Array:
+def payload_seconds(fabric: Fabric, work: StepExchange, changes: ExchangeChanges) -> Array:
     """Seconds of a step's gradients, or of what a model sharded by its job sends, over the narrowest link, nothing of
     it hidden, ``[draws]``."""
     halves = sum(calls * size for calls, size in work.gathered)
-    together: Array = collective_times.payload(fabric, sum(buckets_of(work, changes)) * changes.compress)
-    return together * times_of(work, changes) + collective_times.payload(fabric, halves / 2)
+    together: Array = collective_times.payload_seconds(fabric, sum(buckets_of(work, changes)) * changes.compress)
+    return together * exchanges_per_step(work, changes) + collective_times.payload_seconds(fabric, halves / 2)
 
 
-def moments_of(work: Exchanged, changes: ExchangeChanges) -> Array:
+def moments_of(work: StepExchange, changes: ExchangeChanges) -> Array:
     """When each bucket is ready in each step that was looked at, ``[steps, buckets]`` in seconds."""
     return work.moments if changes.bucket_cap is None else _moments(work, buckets_of(work, changes))
 
 
-def _moments(work: Exchanged, buckets: Sequence[float]) -> Array:
+def _moments(work: StepExchange, buckets: Sequence[float]) -> Array:
     return np.array([timeline.bucket_readiness(work.gradients, each, buckets) for each in work.gradients_ready])
 
 
-def shards_of(work: Exchanged, changes: ExchangeChanges) -> tuple[Shard, ...]:
+def shards_of(work: StepExchange, changes: ExchangeChanges) -> tuple[Shard, ...]:
     """The layers of a model that would be sharded, in the order of its forward pass: its buckets, each a unit.
 
     A unit's backward pass ends when its bucket is ready, in the mean over the steps that were looked at; parameters
@@ -242,7 +244,7 @@ def shards_of(work: Exchanged, changes: ExchangeChanges) -> tuple[Shard, ...]:
     )
 
 
-def _own_gathers(fabric: Fabric, work: Exchanged) -> Array:
+def _own_gathers(fabric: Fabric, work: StepExchange) -> Array:
     """Seconds of all gathers and scatters of a model that the job shards itself, ``[draws]``."""
     seconds = np.zeros(len(fabric.inside))
     for calls, size in work.gathered:
@@ -250,7 +252,7 @@ def _own_gathers(fabric: Fabric, work: Exchanged) -> Array:
     return seconds
 
 
-def buckets_of(work: Exchanged, changes: ExchangeChanges) -> tuple[float, ...]:
+def buckets_of(work: StepExchange, changes: ExchangeChanges) -> tuple[float, ...]:
     """Bytes of each bucket after the changes, before compression.
 
     A cap that is asked for is the first bucket's, too: only where none is named does PyTorch begin with 1 MiB.
@@ -261,12 +263,12 @@ def buckets_of(work: Exchanged, changes: ExchangeChanges) -> tuple[float, ...]:
     return tuple(float(size) for size in timeline.bucket_sizes(work.gradients, cap, first=cap))
 
 
-def times_of(work: Exchanged, changes: ExchangeChanges) -> float:
+def exchanges_per_step(work: StepExchange, changes: ExchangeChanges) -> float:
     """Exchanges of all buckets a step."""
     return work.times if changes.times is None else changes.times
 
 
-def others(fabric: Fabric, work: Exchanged, backend: Backend) -> Array:
+def other_collective_seconds(fabric: Fabric, work: StepExchange, backend: Backend) -> Array:
     """Seconds of the script's own collectives (SyncBatchNorm's, a metric's): each is waited for, ``[draws]``."""
     seconds = np.zeros(len(fabric.inside))
     for name, calls, size in work.others:

@@ -29,11 +29,11 @@ from stash.core.intervals import Interval
 from stash.core.ladder import BUBBLE, STALLS, rung_adding
 from stash.core.records.base import Record
 from stash.predict.cluster import Target
-from stash.predict.draws import Array, Origin, Used, intervals, worst
+from stash.predict.draws import Array, Origin, Used, intervals, least_certain
 
 
 @dataclass(frozen=True, eq=False)
-class Predicted:
+class PredictedStall:
     """One stall as draws of seconds per step, ``[draws]``, and what they were made of."""
 
     name: str
@@ -50,7 +50,7 @@ class Predicted:
 class PredictedStalls:
     """The stalls that were predicted, and those that do not exist or that cannot be predicted."""
 
-    parts: tuple[Predicted, ...]
+    parts: tuple[PredictedStall, ...]
     missing: tuple[Missing, ...] = ()
 
 
@@ -59,7 +59,7 @@ class StallDraws:
     """One changed job: its stalls as draws, stalls that it cannot have or that are unknown, samples of a step."""
 
     target: Target
-    parts: tuple[Predicted, ...]
+    parts: tuple[PredictedStall, ...]
     missing: tuple[Missing, ...]
     samples: float | None
 
@@ -72,10 +72,10 @@ class StallDraws:
     @property
     def unknown(self) -> tuple[Missing, ...]:
         """Stalls that the target can have and that cannot be predicted; those that another one contains are not."""
-        return unknown_of(self.missing)
+        return find_unknown(self.missing)
 
 
-def unknown_of(missing: Sequence[Missing]) -> tuple[Missing, ...]:
+def find_unknown(missing: Sequence[Missing]) -> tuple[Missing, ...]:
     return tuple(each for each in missing if each.possible and each.contained_in is None)
 
 
@@ -108,7 +108,7 @@ class Forecast(Record):
     @property
     def unknown(self) -> tuple[Missing, ...]:
         """Stalls that the target can have and that cannot be predicted; those that another one contains are not."""
-        return unknown_of(self.breakdown.skipped)
+        return find_unknown(self.breakdown.skipped)
 
     @property
     def step(self) -> Interval | None:
@@ -116,19 +116,19 @@ class Forecast(Record):
         return None if self.unknown else self.breakdown.step
 
     @property
-    def beyond(self) -> tuple[str, ...]:
+    def extrapolations(self) -> tuple[str, ...]:
         """Every sentence about extrapolation, once."""
         return tuple(dict.fromkeys(sentence for part in self.grounds for sentence in part.beyond))
 
     @property
     def origin(self) -> Origin:
         """Of the whole: the least certain of its parts'."""
-        return worst(part.origin for part in self.grounds)
+        return least_certain(part.origin for part in self.grounds)
 
 
 def forecast(
     target: Target,
-    parts: Sequence[Predicted],
+    parts: Sequence[PredictedStall],
     unknown: Sequence[Missing] = (),
     samples: float | None = None,
     source: str = "the forecast",
@@ -164,7 +164,7 @@ def forecast(
         "resident" if "transfer" in names else "solo",
         *(rung_adding(name).name for name in names[1:] if name != BUBBLE),
     )
-    counts = None if samples is None else _counts(samples, target.ranks, rungs)
+    counts = None if samples is None else _sample_counts(samples, target.ranks, rungs)
     breakdown = Breakdown(
         source=source,
         step_seconds=sum(stall.seconds for stall in stalls),
@@ -186,6 +186,6 @@ def forecast(
     return Forecast(target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed)
 
 
-def _counts(samples: float, ranks: int, rungs: Sequence[str]) -> SampleCounts:
+def _sample_counts(samples: float, ranks: int, rungs: Sequence[str]) -> SampleCounts:
     """Of a step of the whole job, alike on all ranks and under all rungs."""
     return SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks)

@@ -13,25 +13,25 @@ from functools import lru_cache
 
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown, Missing
-from stash.analysis.disturbance import undisturbed
-from stash.analysis.step_times import readers
+from stash.analysis.disturbance import remove_disturbance
+from stash.analysis.step_times import count_readers
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
 from stash.core.ladder import DATA_STALLS
 from stash.core.records.profile import Profile
 from stash.predict.changed_job import ChangedJob, change_job
-from stash.predict.changed_stalls import read, trained, trains_for
+from stash.predict.changed_stalls import predict_data_stalls, predict_training_stalls, training_seconds
 from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import Target
-from stash.predict.cluster_sources import of_profile
+from stash.predict.cluster_sources import target_of_profile
 from stash.predict.draws import Draws
 from stash.predict.exchange_stalls import ExchangeModel
-from stash.predict.forecast import Forecast, Predicted, PredictedStalls, StallDraws, forecast
-from stash.predict.loading import held_to, loading
+from stash.predict.forecast import Forecast, PredictedStall, PredictedStalls, StallDraws, forecast
+from stash.predict.loading import calibrate_loading, loading_of
 from stash.predict.mesh import mesh_stalls
-from stash.predict.passes import Base, as_measured, passes_of
-from stash.predict.pipelining import with_bubble
+from stash.predict.passes import Base, measured_stalls, passes_of
+from stash.predict.pipelining import add_bubble
 
 
 @lru_cache(maxsize=1)
@@ -40,7 +40,7 @@ def shipped_catalog() -> Catalog:
     return merge(None, None)
 
 
-def no_files(name: str) -> Target:
+def refuse_cluster_file(name: str) -> Target:
     """Refuse: files of clusters are read elsewhere."""
     raise UserError(f"--cluster {name}: files of clusters are read by `stash whatif` only")
 
@@ -50,20 +50,20 @@ def base_of(
     breakdown: Breakdown | None = None,
     draws: Draws | None = None,
     catalog: Callable[[], Catalog] = shipped_catalog,
-    clusters: Callable[[str], Target] = no_files,
+    clusters: Callable[[str], Target] = refuse_cluster_file,
 ) -> Base:
     """What forecasts from ``profile`` start with; raises StashError if it has no complete round."""
-    profile = undisturbed(profile).profile
+    profile = remove_disturbance(profile).profile
     breakdown, draws = breakdown or attribute(profile), draws or Draws()
     done = passes_of(profile, breakdown)
-    pipeline = loading(profile, breakdown, draws)
-    target = of_profile(profile)
+    pipeline = loading_of(profile, breakdown, draws)
+    target = target_of_profile(profile)
     exchange = ExchangeModel(profile, breakdown, target, draws)
     base = Base(profile, breakdown, target, draws, done, exchange, pipeline, None, catalog, clusters)
     if pipeline is None:
         return base
-    trains = trains_for(trained(change_job(base)))
-    return replace(base, held=held_to(pipeline, breakdown, draws, trains))
+    trains = training_seconds(predict_training_stalls(change_job(base)))
+    return replace(base, held=calibrate_loading(pipeline, breakdown, draws, trains))
 
 
 def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Forecast:
@@ -96,24 +96,26 @@ def job_stalls(job: ChangedJob, less: Mapping[str, float] | None = None) -> Stal
     """The same of a job whose changes were read; raises UserError for a mesh or a pipeline that cannot be so."""
     base, target = job.base, job.target
     if job.unchanged and not less:
-        parts = as_measured(base, [stall.name for stall in base.breakdown.stalls])
+        parts = measured_stalls(base, [stall.name for stall in base.breakdown.stalls])
         return StallDraws(target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
     if job.mesh is not None:
         drawn = mesh_stalls(base, target, job.mesh)
-        return replace(drawn, parts=tuple(_lessened(drawn.parts, less)))
-    outcome = with_bubble(job, trained(job))
-    parts = _lessened(outcome.parts, less)
-    trains = trains_for(PredictedStalls(tuple(parts)))
-    data = read(job, trains, moved=any(name not in DATA_STALLS for name in less or {}))
-    samples = None if job.passes is None else job.passes.samples * readers(base.profile, target.ranks)
-    return StallDraws(target, (*parts, *_lessened(data.parts, less)), (*outcome.missing, *data.missing), samples)
+        return replace(drawn, parts=tuple(_subtract_seconds(drawn.parts, less)))
+    outcome = add_bubble(job, predict_training_stalls(job))
+    parts = _subtract_seconds(outcome.parts, less)
+    trains = training_seconds(PredictedStalls(tuple(parts)))
+    data = predict_data_stalls(job, trains, moved=any(name not in DATA_STALLS for name in less or {}))
+    samples = None if job.passes is None else job.passes.samples * count_readers(base.profile, target.ranks)
+    return StallDraws(
+        target, (*parts, *_subtract_seconds(data.parts, less)), (*outcome.missing, *data.missing), samples
+    )
 
 
-def _lessened(parts: Sequence[Predicted], less: Mapping[str, float] | None) -> list[Predicted]:
+def _subtract_seconds(parts: Sequence[PredictedStall], less: Mapping[str, float] | None) -> list[PredictedStall]:
     return [replace(part, seconds=part.seconds - less.get(part.name, 0.0)) for part in parts] if less else list(parts)
 
 
-def lost(base: Base, forecast: Forecast | StallDraws) -> tuple[Missing, ...]:
+def lost_stalls(base: Base, forecast: Forecast | StallDraws) -> tuple[Missing, ...]:
     """Stalls of the target that cannot be predicted, other than those which the profile itself could not tell."""
     never_known = {item.name for item in base.breakdown.skipped if item.possible}
     reasons = {item.why for item in base.breakdown.skipped}

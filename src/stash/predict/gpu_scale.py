@@ -85,16 +85,16 @@ class SheetRates(NamedTuple):
     """Of FLOP/s in true float32, over an A100's with TF32."""
 
 
-def peak(gpu: GpuFacts, precision: str) -> float | None:
+def peak_flops(gpu: GpuFacts, precision: str) -> float | None:
     """FLOP/s that matrix products can have: tensor cores where the GPU and the precision have them."""
     if precision == "amp":
         return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
     return gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
 
 
-def rates(gpu: GpuFacts, precision: str) -> SheetRates | None:
+def sheet_rates(gpu: GpuFacts, precision: str) -> SheetRates | None:
     """``None`` where the data sheet has a hole."""
-    memory, float32, products = gpu.memory_bytes_per_second, gpu.fp32_flops_per_second, peak(gpu, precision)
+    memory, float32, products = gpu.memory_bytes_per_second, gpu.fp32_flops_per_second, peak_flops(gpu, precision)
     if not memory or not float32 or not products:
         return None
     return SheetRates(
@@ -149,7 +149,7 @@ class _Places(NamedTuple):
     """1 of GPUs that are not NVIDIA's, else 0."""
 
 
-def _same(one: Sequence[object], other: Sequence[object]) -> Array:
+def _equal_pairs(one: Sequence[object], other: Sequence[object]) -> Array:
     codes = {each: number for number, each in enumerate(dict.fromkeys([*one, *other]))}
     equal: Array = np.equal.outer([codes[each] for each in one], [codes[each] for each in other]).astype(np.float64)
     return equal
@@ -157,8 +157,8 @@ def _same(one: Sequence[object], other: Sequence[object]) -> Array:
 
 def _covariance(one: _Places, other: _Places) -> Array:
     """Prior covariance of two lists of places, ``[one, other]``."""
-    models, others = _same(one.models, other.models), np.outer(one.other, other.other)
-    of_gpus = _same(one.gpus, other.gpus) * others * (_GPU_SPREAD**2 + models * _CELL_SPREAD**2)
+    models, others = _equal_pairs(one.models, other.models), np.outer(one.other, other.other)
+    of_gpus = _equal_pairs(one.gpus, other.gpus) * others * (_GPU_SPREAD**2 + models * _CELL_SPREAD**2)
     of_vendors = np.outer(one.foreign, other.foreign) * _VENDOR_SPREAD**2
     covariance: Array = of_gpus + of_vendors + models * (one.slopes @ other.slopes.T)
     return covariance
@@ -175,10 +175,10 @@ class GpuScale:
     def _places(self, cells: Sequence[GpuCell]) -> _Places:
         found = []
         for cell in cells:
-            known = rates(cell.gpu, cell.precision)
+            known = sheet_rates(cell.gpu, cell.precision)
             if known is None:
                 raise ValueError(f"{cell.gpu.name}'s data sheet has a hole")
-            counted, strict = self._counted(cell), cell.mix.strict
+            counted, strict = self._product_share(cell), cell.mix.strict
             share = _TYPICAL_SHARE if counted is None else counted
             spread = _MODEL_SPREAD if counted is None else _COUNTED_SPREAD
             fast, slow = (math.exp(-PRODUCT_POWER * rate) for rate in (known.products, known.float32))
@@ -194,7 +194,7 @@ class GpuScale:
         foreign = np.array([float((cell.gpu.architecture or "").startswith("CDNA")) for cell in cells])
         return _Places(columns[:, 0], columns[:, 1], columns[:, 2:], *names, foreign)
 
-    def _counted(self, cell: GpuCell) -> float | None:
+    def _product_share(self, cell: GpuCell) -> float | None:
         """Share of products, of a model of that name, else of the job itself unless its exponents are fitted."""
         counted = flops_per_byte().get(cell.model)
         if counted is not None:
@@ -202,12 +202,12 @@ class GpuScale:
         return None if cell.model in self._models else cell.mix.products
 
     @cached_property
-    def _solved(self) -> tuple[Array, Array]:
+    def _solution(self) -> tuple[Array, Array]:
         """Inverse of the rows' covariance, and that times what the sheets leave of their logarithms."""
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
         whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
         noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
-        covariance = _covariance(self._seen, self._seen) + _FREE**2 * _same(series, series) + noise
+        covariance = _covariance(self._seen, self._seen) + _FREE**2 * _equal_pairs(series, series) + noise
         inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         left = np.log([row.per_second for row in self.rows]) - self._seen.prior
         return inverse, np.asarray(inverse @ left, np.float64)
@@ -218,7 +218,7 @@ class GpuScale:
         Only differences between cells of one model and precision mean anything. Raises ValueError for a hole.
         """
         places = self._places(cells)
-        inverse, weights = self._solved
+        inverse, weights = self._solution
         known = _covariance(places, self._seen)
         covariance: Array = _covariance(places, places) - known @ inverse @ known.T
         covariance += _RUN_SPREAD**2 * np.eye(len(cells))
@@ -238,7 +238,7 @@ class GpuScale:
         both = self._places([cell._replace(precision=precision) for precision in ("amp", "fp32")])
         return float(both.prior[1] - both.prior[0]) - math.log(_LONGER_IN_32_BITS)
 
-    def drawn(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
+    def draw_rates(self, cells: Sequence[GpuCell], draws: Draws) -> Array:
         """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each, and
         a model that is unlike others is so on all GPUs (a multivariate Student's distribution)."""
         means, covariance = self.places(cells)
@@ -246,7 +246,7 @@ class GpuScale:
         off = np.linalg.cholesky(covariance) @ normals * draws.tails("how unlike others a model is")
         return np.asarray(means[:, np.newaxis] + off, np.float64)
 
-    def holds(self, model: str, gpu: str) -> bool:
+    def has_row(self, model: str, gpu: str) -> bool:
         """Whether a row is of this model on this GPU model."""
         return any(row.key == model and row.gpu == gpu for row in self.rows)
 
@@ -257,7 +257,7 @@ def cell_of(row: Speed, facts: Mapping[str, GpuFacts]) -> GpuCell:
 
 
 @lru_cache(maxsize=1)
-def sheets() -> dict[str, GpuFacts]:
+def shipped_sheets() -> dict[str, GpuFacts]:
     """The shipped data sheets by variant and, the first variant, by model."""
     return {gpu.model: gpu for gpu in reversed(gpus())} | {gpu.name: gpu for gpu in gpus()}
 
@@ -265,18 +265,18 @@ def sheets() -> dict[str, GpuFacts]:
 @lru_cache(maxsize=1)
 def published_scale() -> GpuScale:
     """Fitted to every published speed that comes with Stash."""
-    return GpuScale(speeds(), sheets())
+    return GpuScale(speeds(), shipped_sheets())
 
 
 @lru_cache(maxsize=64)
-def together(model: str, precision: str, mix: StepMix, draws: Draws) -> Mapping[str, Array]:
+def draw_gpu_rates(model: str, precision: str, mix: StepMix, draws: Draws) -> Mapping[str, Array]:
     """By name of every shipped GPU without a hole, ln(rate) of the model on it as draws, ``[draws]``.
 
     What two of them share is off alike in each draw, so a difference between two is as sure as the scale has it: the
     GPU that was profiled is the same one for all, and variants of a GPU can hardly be distinguished by their model.
     """
-    known = [gpu for gpu in gpus() if rates(gpu, precision) is not None]
+    known = [gpu for gpu in gpus() if sheet_rates(gpu, precision) is not None]
     cells = [GpuCell(model_key(model), gpu, precision, mix) for gpu in known]
-    drawn = published_scale().drawn(cells, draws)
+    drawn = published_scale().draw_rates(cells, draws)
     drawn.setflags(write=False)
     return {gpu.name: one for gpu, one in zip(known, drawn, strict=True)}

@@ -1,9 +1,9 @@
 """Loading, measured and forecast: what a sample costs, what storage delivered, and prep and fetch set up otherwise.
 
-Where a fact is missing, what depends on it is ``None``, and ``lacks`` says which command adds it. Where the model
-says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold caches): it is kept, and
-grows with the samples of a step, no matter who makes them. Where it says more, it counts in the same proportion. So a
-forecast of the measured set-up is the measurement, draw by draw. Error: ``docs/how-we-know.md``.
+Where a fact is missing, what needs it is ``None``, and ``why_no_loading`` says which command adds it. Where the
+model says less than was measured, the rest belongs to fresh batches as such (copies, pinning, cold caches): it is
+kept, and grows with the samples of a step, no matter who makes them. Where it says more, it counts in the same
+proportion. So a forecast of the measured set-up is the measurement, draw by draw. Error: ``docs/how-we-know.md``.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from functools import cached_property
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown, ranks_per_node
-from stash.analysis.step_times import rank_values, readers
+from stash.analysis.step_times import count_readers, rank_values
 from stash.core.intervals import Interval, median_interval
 from stash.core.records.host import Host
 from stash.core.records.profile import Block, Profile
 from stash.predict.cluster_sources import usable_threads
-from stash.predict.draws import Array, Draws, Quantity, Used, measured
+from stash.predict.draws import Array, Draws, Quantity, Used, measured_quantity
 from stash.predict.pipeline import (
     MAX_VARIATION,
     SMT_GAIN,
@@ -54,7 +54,7 @@ class Loading:
         return Used(about="one worker's seconds per sample", unit="seconds", quantity=self.make)
 
 
-def lacks(profile: Profile, breakdown: Breakdown) -> str | None:
+def why_no_loading(profile: Profile, breakdown: Breakdown) -> str | None:
     """Why nothing can be told of this profile's pipeline, and what to do; ``None`` if something can."""
     if not profile.workload.loaders:
         return "no data loader was seen; wrap yours, `for batch in stash.loader(loader):`, and profile again"
@@ -67,21 +67,21 @@ def lacks(profile: Profile, breakdown: Breakdown) -> str | None:
     return None
 
 
-def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | None:
-    """The pipeline of ``profile``; ``None`` where ``lacks`` says why."""
-    if lacks(profile, breakdown) is not None:
+def loading_of(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | None:
+    """The pipeline of ``profile``; ``None`` where ``why_no_loading`` says why."""
+    if why_no_loading(profile, breakdown) is not None:
         return None
     loader = profile.workload.loaders[0]
     batches = max(1, loader.batches_per_step)
-    samples = (breakdown.samples_per_step or 0.0) / readers(profile) / batches
+    samples = (breakdown.samples_per_step or 0.0) / count_readers(profile) / batches
     workers = loader.workers if loader.workers is not None else 1
     make = _make_seconds(profile, breakdown, workers, samples * batches)
     if make is None:
         return None
     node, ranks = max(ranks_per_node(profile).items(), key=lambda item: item[1])
     host = profile.hosts[node] if node < len(profile.hosts) else None
-    training, making = _on_cores(profile, breakdown, host, ranks)
-    made = draws.of("making a sample", make)
+    training, making = _core_seconds(profile, breakdown, host, ranks)
+    made = draws.draw("making a sample", make)
     work = Work(
         make_seconds=made,
         core_seconds=made if making is None else np.minimum(made, making / (samples * batches)),
@@ -95,12 +95,14 @@ def loading(profile: Profile, breakdown: Breakdown, draws: Draws) -> Loading | N
         prefetch=loader.prefetch_factor or DEFAULT_PREFETCH,
         samples=samples,
         batches=batches,
-        cores=None if host is None else cores_worth(rented(host), usable_threads(host), ranks * (workers + 1), draws),
+        cores=None
+        if host is None
+        else cores_worth(is_rented(host), usable_threads(host), ranks * (workers + 1), draws),
     )
-    work = _held_to_steps(pipeline, work, breakdown)
+    work = _fit_work_to_steps(pipeline, work, breakdown)
     rate = _storage_rate(profile, breakdown, pipeline, work)
     if rate is not None:
-        pipeline = pipeline.reading(1.0, draws.of("storage", rate))
+        pipeline = pipeline.replace_cache(1.0, draws.draw("storage", rate))
     return Loading(pipeline, work, make, rate, dataset_bytes(profile))
 
 
@@ -113,7 +115,7 @@ def dataset_bytes(profile: Profile) -> float | None:
     return work.dataset_bytes
 
 
-def rented(host: Host | None) -> bool:
+def is_rented(host: Host | None) -> bool:
     """Whether a machine is known to be a cloud's."""
     return host is not None and (host.cloud or host.instance) is not None
 
@@ -147,14 +149,16 @@ def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples:
     warm = [max(ranks.values()) for (_, rung), ranks in sorted(values.items()) if rung == "warm" and ranks]
     times = [value / samples for value in warm if value > 0]
     if times:
-        return measured(median_interval(times), profile.created[:10], source)
+        return measured_quantity(median_interval(times), profile.created[:10], source)
     if not breakdown.rates.prep:
         return None
-    alone = max(1, workers) * readers(profile) / breakdown.rates.prep
-    return measured(Interval(value=alone), profile.created[:10], "the loaders' own rate P")
+    alone = max(1, workers) * count_readers(profile) / breakdown.rates.prep
+    return measured_quantity(Interval(value=alone), profile.created[:10], "the loaders' own rate P")
 
 
-def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: int) -> tuple[float, float | None]:
+def _core_seconds(
+    profile: Profile, breakdown: Breakdown, host: Host | None, ranks: int
+) -> tuple[float, float | None]:
     """Seconds of processor time that one rank's step takes to train, and to make its batches.
 
     Of the job's own processes; profiles of before these were counted tell only how busy the whole host was, and what
@@ -178,7 +182,7 @@ def _on_cores(profile: Profile, breakdown: Breakdown, host: Host | None, ranks: 
     return training or 0.0, making
 
 
-def _held_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work:
+def _fit_work_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> Work:
     """Work that fits into the steps that were measured with it: no worker and no core is busy for longer than they
     take.
 
@@ -233,7 +237,7 @@ def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, wo
     arm, middle = fetch.time.half_width, fetch.seconds
     if reading is None or reading <= 0:  # F is of a few batches, and steps are of many
         reading, source = (
-            _reading_alone(breakdown, pipeline, readers(profile)),
+            _reading_alone(breakdown, pipeline, count_readers(profile)),
             "the loaders' own rate F, files not in memory",
         )
         per_sample = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
@@ -285,7 +289,7 @@ def batch_times(profile: Profile) -> list[tuple[float, int]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class StallCorrection:
     """How the model is held to one measured stall, ``[draws]``."""
 
     less: Array
@@ -295,53 +299,53 @@ class Held:
     noise: Array
     """Seconds below zero that were measured: they stay as they are."""
 
-    def applied(self, modelled: Array, samples: float, share: Array | float = 1.0) -> Array:
+    def correct(self, modelled: Array, samples: float, share: Array | float = 1.0) -> Array:
         """A stall of so many samples of a rank, ``share`` of which have the cost that the model does not know."""
         corrected: Array = modelled * self.less + samples * share * self.more + self.noise
         return corrected
 
 
 @dataclass(frozen=True, eq=False)
-class HeldToMeasurement:
+class LoadingCorrection:
     """Both stalls; fetch is ``None`` where it was not measured."""
 
-    prep: Held
-    fetch: Held | None
+    prep: StallCorrection
+    fetch: StallCorrection | None
 
 
-def held_to(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Array) -> HeldToMeasurement:
+def calibrate_loading(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Array) -> LoadingCorrection:
     """The model held to the measured stalls, for the measured step without data stalls ``trained_in``."""
     samples = loading.pipeline.batches * loading.pipeline.samples
     prep, fetch = breakdown.stall("prep"), breakdown.stall("fetch")
     assert prep is not None, "loading() needs it"
-    making, reading = modelled(loading.pipeline.reading(0.0), loading.work, trained_in)
-    held = _held(draws.around("measured prep", prep.time), making, samples)
+    making, reading = model_loading(loading.pipeline.replace_cache(0.0), loading.work, trained_in)
+    held = _stall_correction(draws.draw_mean("measured prep", prep.time), making, samples)
     if fetch is None:
-        return HeldToMeasurement(held, None)
-    return HeldToMeasurement(held, _held(draws.around("measured fetch", fetch.time), reading, samples))
+        return LoadingCorrection(held, None)
+    return LoadingCorrection(held, _stall_correction(draws.draw_mean("measured fetch", fetch.time), reading, samples))
 
 
-def _held(seen: Array, modelled: Array, samples: float) -> Held:
+def _stall_correction(seen: Array, modelled: Array, samples: float) -> StallCorrection:
     with np.errstate(divide="ignore", invalid="ignore"):
         less = np.where(modelled > 0, np.clip(seen / modelled, 0.0, 1.0), 1.0)
     more = np.maximum(0.0, seen - np.maximum(0.0, modelled)) / samples
-    return Held(less, more, np.minimum(0.0, seen))
+    return StallCorrection(less, more, np.minimum(0.0, seen))
 
 
-def modelled(pipeline: Pipeline, work: Work, trained_in: Array) -> tuple[Array, Array]:
+def model_loading(pipeline: Pipeline, work: Work, trained_in: Array) -> tuple[Array, Array]:
     """Seconds a step waits for batches to be made, and more for what is not in memory, by the model alone."""
-    in_memory = step_seconds(pipeline.in_memory, work, trained_in)
+    in_memory = step_seconds(pipeline.fully_cached, work, trained_in)
     return in_memory - trained_in, step_seconds(pipeline, work, trained_in) - in_memory
 
 
-def predicted(
-    pipeline: Pipeline, work: Work, held: HeldToMeasurement, trained_in: Array
+def predict_loading(
+    pipeline: Pipeline, work: Work, held: LoadingCorrection, trained_in: Array
 ) -> tuple[Array, Array | None]:
     """Prep and fetch of a step on ``pipeline``, in seconds, ``[draws]``; fetch is ``None`` where it was not measured.
 
     What the model does not know of fetch is of the reads, so it shrinks with their share.
     """
     samples = pipeline.batches * pipeline.samples
-    making, reading = modelled(pipeline, work, trained_in)
-    prep = held.prep.applied(making, samples)
-    return prep, None if held.fetch is None else held.fetch.applied(reading, samples, pipeline.misses)
+    making, reading = model_loading(pipeline, work, trained_in)
+    prep = held.prep.correct(making, samples)
+    return prep, None if held.fetch is None else held.fetch.correct(reading, samples, pipeline.misses)

@@ -40,7 +40,7 @@ class Footprint:
     constant: float
     per_sample: float
 
-    def at(self, batch: float) -> float:
+    def bytes_at(self, batch: float) -> float:
         """Peak bytes with so many samples in a (micro-)batch."""
         return self.constant + batch * self.per_sample
 
@@ -117,7 +117,7 @@ def memory_fit(job: ChangedJob) -> Fit | None:
     line = None if job.mesh is not None else job_footprint(job.base, job.exchange.sharding, job.target.ranks)
     if line is None or job.passes is None:
         return None
-    needed = line.at(job.passes.batch)
+    needed = line.bytes_at(job.passes.batch)
     memory = job.target.device_memory_bytes
     if memory is None:
         return Fit(needed, None, None, None)

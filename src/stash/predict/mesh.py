@@ -25,10 +25,10 @@ from stash.predict.cluster import Target
 from stash.predict.collective_times import UnknownFactError, rate_between, rate_inside
 from stash.predict.draws import Array
 from stash.predict.exchange_stalls import MODEL_SPREAD
-from stash.predict.forecast import Predicted, StallDraws
+from stash.predict.forecast import PredictedStall, StallDraws
 from stash.predict.memory import RESERVE, peak_bytes
-from stash.predict.mesh_shapes import ALL, Divided, GroupPlace, Mesh, divided
-from stash.predict.passes import Base, as_measured, records
+from stash.predict.mesh_shapes import ALL, GroupPlace, Mesh, MeshDivision, division_of
+from stash.predict.passes import Base, measured_stalls, recording_hint
 
 _SAME_WORK = (
     "every rank computes as long as in the profiled mesh: that products cut otherwise may be more or less "
@@ -44,16 +44,16 @@ def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
     """Stalls of the job in another ``mesh`` on its own machines; raises UserError where they cannot be told."""
     if isinstance(mesh, str):
         raise UserError(f"--mesh {ALL} asks for every mesh, and a forecast is of one; name it")
-    known, seen = divided(base.profile), base.breakdown.seen
+    known, seen = division_of(base.profile), base.breakdown.seen
     if seen is None:
-        raise UserError(f"--mesh: what ranks wait in each group was not seen; {records(base.profile)}")
-    _refuse(base, known, mesh, seen)
+        raise UserError(f"--mesh: what ranks wait in each group was not seen; {recording_hint(base.profile)}")
+    _refuse_mesh(base, known, mesh, seen)
     if any(getattr(target, name) != getattr(base.target, name) for name in ("nodes", "devices", "device")):
         raise UserError(f"--mesh: {target.name} is not {base.target.nodes} nodes of {base.target.devices} devices as "
                         "profiled; it can only say more of their links")  # fmt: skip
-    memory = _memory(base, target, known.mesh, mesh)
+    memory = _check_memory(base, target, known.mesh, mesh)
     unchanged = mesh == known.mesh
-    parts = {part.name: part for part in as_measured(base, [stall.name for stall in base.breakdown.stalls])}
+    parts = {part.name: part for part in measured_stalls(base, [stall.name for stall in base.breakdown.stalls])}
     if not unchanged:
         error = np.exp(MESH_SPREAD * base.draws.normals("work cut otherwise"))
         error /= error.mean()
@@ -66,14 +66,14 @@ def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
         for name in DATA_STALLS:
             if name in parts:
                 parts[name] = replace(parts[name], origin="scaled", beyond=(f"{name} is taken over",))
-        _bubble(base, parts, known.mesh, mesh, seen)
+        _put_bubble(base, parts, known.mesh, mesh, seen)
         if BUBBLE in parts:
             parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds * error)
-    _exchange(base, parts, known, mesh, target, seen)
+    _put_exchange(base, parts, known, mesh, target, seen)
     return StallDraws(target, tuple(parts.values()), base.breakdown.skipped, base.breakdown.samples_per_step)
 
 
-def _refuse(base: Base, known: Divided, mesh: Mesh, seen: Seen) -> None:
+def _refuse_mesh(base: Base, known: MeshDivision, mesh: Mesh, seen: Seen) -> None:
     if mesh.ranks != known.mesh.ranks:
         raise UserError(f"--mesh {mesh} has {mesh.ranks} ranks, and {known.mesh.ranks} were profiled")
     new = [name for name in Mesh._fields if getattr(mesh, name) > 1 and name not in known.order]
@@ -86,7 +86,9 @@ def _refuse(base: Base, known: Divided, mesh: Mesh, seen: Seen) -> None:
         return
     schedule = base.profile.workload.pipeline
     if seen.bubble is None or schedule is None:
-        raise UserError(f"--mesh: when passes of the pipeline ran is not in the profile; {records(base.profile)}")
+        raise UserError(
+            f"--mesh: when passes of the pipeline ran is not in the profile; {recording_hint(base.profile)}"
+        )
     if schedule.name not in EVEN:
         raise UserError(f"--mesh: in which order {schedule.name} works in other meshes is not known; it is of "
                         f"{' and '.join(EVEN)}")  # fmt: skip
@@ -99,7 +101,7 @@ def _refuse(base: Base, known: Divided, mesh: Mesh, seen: Seen) -> None:
         raise UserError(f"--mesh {mesh}: the model has {layers} layers, fewer than that has stages")
 
 
-def _memory(base: Base, target: Target, now: Mesh, mesh: Mesh) -> tuple[str, ...]:
+def _check_memory(base: Base, target: Target, now: Mesh, mesh: Mesh) -> tuple[str, ...]:
     """What is to be said of memory; raises UserError where a device has too little.
 
     Parameters, gradients and the optimizer's state are divided by tensor, pipeline and shard; activations by tensor
@@ -123,7 +125,7 @@ def _memory(base: Base, target: Target, now: Mesh, mesh: Mesh) -> tuple[str, ...
     return ()
 
 
-def _bubble(base: Base, parts: dict[str, Predicted], now: Mesh, mesh: Mesh, seen: Seen) -> None:
+def _put_bubble(base: Base, parts: dict[str, PredictedStall], now: Mesh, mesh: Mesh, seen: Seen) -> None:
     """Put the bubble into ``parts``, or take it out of a mesh without pipeline."""
     found, schedule = seen.bubble, base.profile.workload.pipeline
     if found is None or schedule is None or BUBBLE not in parts:
@@ -137,7 +139,9 @@ def _bubble(base: Base, parts: dict[str, Predicted], now: Mesh, mesh: Mesh, seen
         rows = [row for row in base.profile.passes if row.rung == base.breakdown.rungs[0]]
         played = idle_changed(rows, schedule, count)
         if played is None:
-            raise UserError(f"--mesh {mesh}: the pipeline's passes cannot be played again; {records(base.profile)}")
+            raise UserError(
+                f"--mesh {mesh}: the pipeline's passes cannot be played again; {recording_hint(base.profile)}"
+            )
         change = played
     elif len(layers) == len(stages) == now.pipeline and any(layers):
         costs, times = stage_costs(stages, layers), now.replicas * now.tensor / (mesh.replicas * mesh.tensor)
@@ -152,8 +156,8 @@ def _bubble(base: Base, parts: dict[str, Predicted], now: Mesh, mesh: Mesh, seen
                             beyond=(beyond,) if beyond else ())  # fmt: skip
 
 
-def _exchange(
-    base: Base, parts: dict[str, Predicted], known: Divided, mesh: Mesh, target: Target, seen: Seen
+def _put_exchange(
+    base: Base, parts: dict[str, PredictedStall], known: MeshDivision, mesh: Mesh, target: Target, seen: Seen
 ) -> None:
     """Put what groups wait into ``parts``, by where they lie then."""
     error = np.exp(MODEL_SPREAD * base.draws.normals("error of the exchange model"))
@@ -173,18 +177,18 @@ def _exchange(
         if getattr(mesh, axis) == 1:
             added[wait.stall] -= wait.exchange
             continue
-        times, place = _times(base, known, mesh, target, axis, wait)
+        times, place = _wait_factor(base, known, mesh, target, axis, wait)
         if (times, place) != (1.0, wait.stall):
             added[wait.stall] -= wait.exchange
             before = known.group(known.mesh, axis, base.target.devices)
-            added[place] += _waited(base, before, wait, times, mesh != known.mesh) * error
+            added[place] += _group_wait_seconds(base, before, wait, times, mesh != known.mesh) * error
     for name, change in added.items():
         if not isinstance(change, float) or change:
-            part = parts.get(name, Predicted(name, np.zeros(base.draws.count), "scaled"))
+            part = parts.get(name, PredictedStall(name, np.zeros(base.draws.count), "scaled"))
             parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_AS_LONG,))
 
 
-def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved: bool) -> float:
+def _group_wait_seconds(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved: bool) -> float:
     """Seconds that the exchange is waited for where its bytes take so many ``times`` as long.
 
     What it takes beyond them, latencies and other groups on its link, stays; and so does what of it hides, or as a
@@ -193,13 +197,13 @@ def _waited(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved:
     """
     shows = 1.0 - (wait.hidden or 0.0)
     whole = wait.least / shows if shows > 0 else wait.least
-    known = _by_bytes(base, group, wait)
+    known = _payload_seconds(base, group, wait)
     bare = whole if known is None else known if moved else min(whole, known)
     least = bare * times + max(0.0, whole - bare) - (whole - wait.least) * min(1.0, times)
     return least * wait.exchange / wait.least if wait.least > 0 else wait.exchange * times
 
 
-def _by_bytes(base: Base, group: GroupPlace, wait: GroupWait) -> float | None:
+def _payload_seconds(base: Base, group: GroupPlace, wait: GroupWait) -> float | None:
     """Seconds that its bytes take over its links by themselves; None where these or their rate were not measured."""
     links = base.target.network if wait.stall == "network" else base.target.inside
     rate = None if links is None else links.bytes_per_second
@@ -209,16 +213,18 @@ def _by_bytes(base: Base, group: GroupPlace, wait: GroupWait) -> float | None:
     # gloo reduces all of it everywhere, and hands on a part
     once = 2.0 if base.target.backend == "gloo" and "reduce_scatter" in wait.kind else 1.0
     part = group.together / base.target.devices if wait.stall == "network" else 1.0
-    return once * _share(wait.kind, group.ranks) * sum(sent) / (rate.value * part)
+    return once * _ring_share(wait.kind, group.ranks) * sum(sent) / (rate.value * part)
 
 
-def _axis_of(base: Base, known: Divided, wait: GroupWait) -> str | None:
+def _axis_of(base: Base, known: MeshDivision, wait: GroupWait) -> str | None:
     if wait.kind == BUCKETS:
         return known.axes.get(axis_of_data(base.profile))
     return "pipeline" if wait.name == "pipeline" else known.axes.get(wait.name)
 
 
-def _times(base: Base, known: Divided, mesh: Mesh, target: Target, axis: str, wait: GroupWait) -> tuple[float, str]:
+def _wait_factor(
+    base: Base, known: MeshDivision, mesh: Mesh, target: Target, axis: str, wait: GroupWait
+) -> tuple[float, str]:
     """How many times as long a wait takes, and the stall that it is then; raises UserError for unknown links."""
     now, devices = known.mesh, base.target.devices
     before, after = known.group(now, axis, devices), known.group(mesh, axis, devices)
@@ -235,23 +241,25 @@ def _times(base: Base, known: Divided, mesh: Mesh, target: Target, axis: str, wa
             "tensor": layers * samples,
             "pipeline": samples,
         }[axis]
-        * _share(wait.kind, after.ranks)
-        / _share(wait.kind, before.ranks)
+        * _ring_share(wait.kind, after.ranks)
+        / _ring_share(wait.kind, before.ranks)
     )
     try:
-        return payload / _faster(base.target, target, wait.stall, place, before, after), place
+        return payload / _link_speedup(base.target, target, wait.stall, place, before, after), place
     except UnknownFactError as error:
         raise UserError(f"--mesh {mesh}: {error}") from None
 
 
-def _share(kind: str, ranks: int) -> float:
+def _ring_share(kind: str, ranks: int) -> float:
     """Of the payload, what a ring sends over each link: twice (p-1)/p of a reduction that all get, else once."""
     if kind in HANDED_ON or kind == "broadcast":
         return 1.0
     return (2.0 if "all_reduce" in kind or kind == BUCKETS else 1.0) * (ranks - 1) / ranks
 
 
-def _faster(was: Target, target: Target, stall: str, place: str, before: GroupPlace, after: GroupPlace) -> float:
+def _link_speedup(
+    was: Target, target: Target, stall: str, place: str, before: GroupPlace, after: GroupPlace
+) -> float:
     """How many times the rate of the links that a group of its axis has; raises UnknownFactError.
 
     Groups side by side share what a node has between nodes: each has as much of it as of the node's ranks.

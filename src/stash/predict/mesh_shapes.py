@@ -61,7 +61,7 @@ def read_mesh(text: str) -> Mesh | str:
     return Mesh(**sizes)
 
 
-class Divided(NamedTuple):
+class MeshDivision(NamedTuple):
     """How a profiled job's ranks share its model."""
 
     mesh: Mesh
@@ -88,7 +88,7 @@ class GroupPlace(NamedTuple):
     """On one node."""
 
 
-def divided(profile: Profile) -> Divided:
+def division_of(profile: Profile) -> MeshDivision:
     """Of the profiled job; raises UserError where its mesh is unknown, or has axes that cannot be moved."""
     several = [axis for axis in profile.workload.mesh if axis.ranks > 1]
     if not several:
@@ -109,7 +109,7 @@ def divided(profile: Profile) -> Divided:
     if mesh.ranks != profile.world_size:
         raise UserError(f"--mesh: the job's mesh ({mesh}) has {mesh.ranks} ranks, and {profile.world_size} were "
                         "profiled: its groups do not match it")  # fmt: skip
-    return Divided(mesh, order, {name: str(found) for name, found in axes.items()})
+    return MeshDivision(mesh, order, {name: str(found) for name, found in axes.items()})
 
 
 def _axis(profile: Profile, name: str) -> str | None:
@@ -119,15 +119,15 @@ def _axis(profile: Profile, name: str) -> str | None:
     return "shard" if found == "data" and any(each in kind for kind in kinds for each in _DIVIDES) else found
 
 
-def shapes(known: Divided) -> Iterator[Mesh]:
+def iter_meshes(known: MeshDivision) -> Iterator[Mesh]:
     """Every way to divide as many ranks over the axes that the profiled mesh has."""
 
-    def over(axes: Sequence[str], ranks: int) -> Iterator[dict[str, int]]:
+    def divide(axes: Sequence[str], ranks: int) -> Iterator[dict[str, int]]:
         if len(axes) == 1:
             yield {axes[0]: ranks}
             return
         for size in range(1, ranks + 1):
             if ranks % size == 0:
-                yield from ({axes[0]: size, **rest} for rest in over(axes[1:], ranks // size))
+                yield from ({axes[0]: size, **rest} for rest in divide(axes[1:], ranks // size))
 
-    return (Mesh(**sizes) for sizes in over(known.order, known.mesh.ranks))
+    return (Mesh(**sizes) for sizes in divide(known.order, known.mesh.ranks))

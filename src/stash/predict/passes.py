@@ -10,12 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.step_times import readers
+from stash.analysis.step_times import count_readers
 from stash.catalog.offers import Catalog
 from stash.catalog.reference import model_key
 from stash.core.errors import UserError
 from stash.core.records.profile import Profile
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.predict.changes import Dtype, named_gpu
 from stash.predict.cluster import Target
 from stash.predict.compute_ratios import (
@@ -23,30 +23,30 @@ from stash.predict.compute_ratios import (
     LAUNCH_SECONDS,
     SAME_CORES,
     no_faster_than_launches,
-    of_a_waiting_device,
-    of_a_waiting_device_by_batch,
     precision_ratio,
     time_ratio,
+    waiting_device_exponent,
+    waiting_device_ratio,
 )
-from stash.predict.draws import Array, Draws, Quantity, Used, measured
+from stash.predict.draws import Array, Draws, Quantity, Used, measured_quantity
 from stash.predict.exchange_stalls import ExchangeModel
-from stash.predict.forecast import Predicted
-from stash.predict.gpu_scale import mix_of, together
-from stash.predict.loading import HeldToMeasurement, Loading
-from stash.predict.pipeline import Work, less_sure
-from stash.predict.precision import in_bfloat16, trained_in
+from stash.predict.forecast import PredictedStall
+from stash.predict.gpu_scale import draw_gpu_rates, mix_of
+from stash.predict.loading import Loading, LoadingCorrection
+from stash.predict.pipeline import Work, widen_work
+from stash.predict.precision import is_bfloat16, training_precision
 
 
-def command(profile: Profile) -> str:
+def profile_command(profile: Profile) -> str:
     """What profiles this job again, as it was typed: a launcher's command stands behind ``--``."""
     words = profile.workload.command
     whole = words[:1] and not (words[0] == "-m" or words[0].endswith(".py"))
     return shlex.join(("stash", "profile", *(("--",) if whole else ()), *words))
 
 
-def records(profile: Profile) -> str:
+def recording_hint(profile: Profile) -> str:
     """The end of a sentence about a fact that ``profile`` lacks."""
-    return f"`{command(profile)}` records it"
+    return f"`{profile_command(profile)}` records it"
 
 
 # Compute
@@ -95,11 +95,11 @@ def passes_of(
     accumulated = max([1, *(loader.batches_per_step for loader in profile.workload.loaders)])
     samples = breakdown.samples_per_step
     if batch is None and samples is not None:
-        batch = max(1, round(samples / readers(profile) / accumulated))
-    return None if batch is None else Passes(batch, accumulate or accumulated, _launched(profile, breakdown))
+        batch = max(1, round(samples / count_readers(profile) / accumulated))
+    return None if batch is None else Passes(batch, accumulate or accumulated, _launch_share(profile, breakdown))
 
 
-def _launched(profile: Profile, breakdown: Breakdown) -> float | None:
+def _launch_share(profile: Profile, breakdown: Breakdown) -> float | None:
     compute, calls = breakdown.stall("compute"), sum(each.calls for each in profile.workload.operators)
     if compute is None or compute.seconds <= 0 or not calls:
         return None
@@ -116,33 +116,33 @@ def _compute_scale(
     if before is not None and after is not None and after.batch != before.batch:
         ratio = after.batch / before.batch
         exponent, filled = _batch_exponent(base, larger=ratio > 1), ratio > 1
-        factor = factor * ratio ** draws.of("batch exponent", exponent)
+        factor = factor * ratio ** draws.draw("batch exponent", exponent)
         facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
             beyond.append(f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times")
     if target.device != measured.device:
-        elsewhere = _on_another_gpu(base, target, dtype, gpu, float(np.mean(factor)), filled)
+        elsewhere = _other_gpu_scale(base, target, dtype, gpu, float(np.mean(factor)), filled)
         factor = factor * elsewhere.factor
         facts += elsewhere.facts
         beyond += elsewhere.beyond
-    elif waits and not target.is_of_machines_like(measured):
-        quantity = of_a_waiting_device(Quantity(value=1.0, origin="given", source="the same GPU"))
-        factor = factor * draws.of("cores that launch kernels", quantity)
+    elif waits and not target.has_same_machines(measured):
+        quantity = waiting_device_ratio(Quantity(value=1.0, origin="given", source="the same GPU"))
+        factor = factor * draws.draw("cores that launch kernels", quantity)
         facts.append(Used(about="seconds on other cores per second on these", unit="count", quantity=quantity))
     if target.device_share != measured.device_share:
         raise UserError(
             f"a device there is {target.device_share:.2g} of one {target.device}, and {measured.device_share:.2g} of "
             f"one {measured.device} was profiled; how fast slices of GPUs train is not published: profile there"
         )
-    if dtype is not None and dtype != trained_in(profile.workload):
+    if dtype is not None and dtype != training_precision(profile.workload):
         quantity = _precision(base, target, dtype)
-        quantity = of_a_waiting_device(quantity, SAME_CORES, filled) if waits else quantity
-        factor = factor * draws.of("mixed precision", quantity)
+        quantity = waiting_device_ratio(quantity, SAME_CORES, filled) if waits else quantity
+        factor = factor * draws.draw("mixed precision", quantity)
         facts.append(Used(about=f"seconds with {dtype} per second now", unit="count", quantity=quantity))
     return ComputeScale(factor, tuple(facts), tuple(beyond))
 
 
-def _on_another_gpu(
+def _other_gpu_scale(
     base: Base, target: Target, dtype: Dtype | None, gpu: str | None, longer: float, filled: bool
 ) -> ComputeScale:
     """Of the device alone; a pass of the batch asked for takes ``longer`` on the one that was profiled.
@@ -151,15 +151,15 @@ def _on_another_gpu(
     """
     work, before, known = base.profile.workload, base.passes, base.catalog()
     first, second = known.gpu(base.target.device or ""), named_gpu(target.device or "", known)
-    model, precision = model_key(work.name), trained_in(work)
+    model, precision = model_key(work.name), training_precision(work)
     mix = mix_of(work, precision)
-    if dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and in_bfloat16(work):
+    if dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and is_bfloat16(work):
         raise UserError(f"{second.name} does not compute in bfloat16, as the job does; profile it in float16")
     quantity = time_ratio(first, second, model, None if before is None else before.batch, precision, mix)
     if quantity is None:
         raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
     if base.breakdown.waits_for_host:
-        quantity = of_a_waiting_device(quantity, filled=filled)
+        quantity = waiting_device_ratio(quantity, filled=filled)
     else:
         launched = None if before is None else before.launched
         if launched is not None:  # as many kernels, whatever the batch: of a longer pass a smaller part
@@ -172,12 +172,12 @@ def _on_another_gpu(
     ]
     if gpu is not None and gpu.lower() == second.model.lower() != second.name.lower():
         beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
-    rate = together(model, precision, mix, base.draws)
+    rate = draw_gpu_rates(model, precision, mix, base.draws)
     shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
     about = f"seconds on {second.model} per second on {first.model}"
     fact = Used(about=about, unit="count", quantity=quantity)
     off = base.draws.long_tailed(f"speed of {second.name}", shared)
-    return ComputeScale(base.draws.of(about, quantity, off), (fact,), tuple(beyond))
+    return ComputeScale(base.draws.draw(about, quantity, off), (fact,), tuple(beyond))
 
 
 def _batch_exponent(base: Base, larger: bool) -> Quantity:
@@ -186,7 +186,7 @@ def _batch_exponent(base: Base, larger: bool) -> Quantity:
         source = "a CPU is full with any batch: an assumption"
         return Quantity(value=1.0, low=0.9, high=1.1, origin="data sheet", source=source)
     if base.breakdown.waits_for_host:
-        return of_a_waiting_device_by_batch(BATCH_EXPONENT, larger)
+        return waiting_device_exponent(BATCH_EXPONENT, larger)
     return BATCH_EXPONENT
 
 
@@ -215,7 +215,7 @@ class Base:
     passes: Passes | None
     exchange: ExchangeModel
     loading: Loading | None
-    held: HeldToMeasurement | None
+    held: LoadingCorrection | None
     catalog: Callable[[], Catalog]
     clusters: Callable[[str], Target]
     """Machines by the file that describes them."""
@@ -225,17 +225,19 @@ class Base:
         return f"the profile of {self.profile.created[:10]}"
 
     @cached_property
-    def as_it_was(self) -> Mapping[str, Used]:
+    def measured_facts(self) -> Mapping[str, Used]:
         """Every measured stall, as a fact that forecasts rest on."""
         found = {}
         for stall in self.breakdown.stalls:
-            fact = measured(stall.time, self.profile.created[:10], self.source)
+            fact = measured_quantity(stall.time, self.profile.created[:10], self.source)
             found[stall.name] = Used(about=f"{stall.name} as it was", unit="seconds", quantity=fact)
         return found
 
     @cached_property
     def _stalls(self) -> Mapping[str, Array]:
-        drawn = {each.name: self.draws.around(f"measured {each.name}", each.time) for each in self.breakdown.stalls}
+        drawn = {
+            each.name: self.draws.draw_mean(f"measured {each.name}", each.time) for each in self.breakdown.stalls
+        }
         for seconds in drawn.values():
             seconds.setflags(write=False)
         return drawn
@@ -247,7 +249,7 @@ class Base:
     @cached_property
     def work_elsewhere(self) -> Work | None:
         """What samples cost with other workers or cores than those measured; ``None`` if it is unknown."""
-        return None if self.loading is None else less_sure(self.loading.work, self.draws)
+        return None if self.loading is None else widen_work(self.loading.work, self.draws)
 
     @cached_property
     def _scales(self) -> dict[tuple[object, ...], ComputeScale]:
@@ -267,26 +269,27 @@ class Base:
         return self._scales[key]
 
 
-def as_measured(base: Base, names: Iterable[str]) -> list[Predicted]:
+def measured_stalls(base: Base, names: Iterable[str]) -> list[PredictedStall]:
     """Those of these stalls that were measured, as they were: no model has a part in them."""
     parts = []
     for name in names:
         seconds = base.stall(name)
         if seconds is not None:
-            parts.append(Predicted(name, seconds, "measured", (base.as_it_was[name],)))
+            parts.append(PredictedStall(name, seconds, "measured", (base.measured_facts[name],)))
     return parts
 
 
-def without_replicas(base: Base, nodes: int, devices: int) -> str | None:
+def why_replicas_split(base: Base, nodes: int, devices: int) -> str | None:
     """Why so many nodes of so many devices hold no whole replicas of a model that ranks share; else ``None``.
 
     What ranks of a replica exchange was seen where they lay: within a node, or over nodes of as many devices.
     """
-    share, was = round(1 / readers(base.profile, 1)), base.target.devices
+    share, was = round(1 / count_readers(base.profile, 1)), base.target.devices
     if devices % share == 0 if was % share == 0 else devices == was and nodes * devices % share == 0:
         return None
-    there = f"nodes of {devices}" if devices != was else f"{counted(nodes, 'node')} of {devices}"
+    there = f"nodes of {devices}" if devices != was else f"{format_count(nodes, 'node')} of {devices}"
     return (
-        f"{share} ranks share a replica of the model, on nodes of {counted(was, 'device')}; what they would exchange "
+        f"{share} ranks share a replica of the model, on nodes of {format_count(was, 'device')}; what they would "
+        f"exchange "
         f"on {there} is not in the profile: profile it there"
     )

@@ -185,12 +185,12 @@ class Pipeline:
     training: float | Array = 1.0
     """Times what training took of the cores when that was measured."""
 
-    def reading(self, cached: float | Array, store: Array | None = None) -> Pipeline:
+    def replace_cache(self, cached: float | Array, store: Array | None = None) -> Pipeline:
         """The same with another part of the data in memory."""
         return replace(self, cached=cached, store=self.store if store is None else store)
 
     @property
-    def in_memory(self) -> Pipeline:
+    def fully_cached(self) -> Pipeline:
         """The same with all data in memory: nothing is read from storage."""
         return replace(self, store=None)
 
@@ -246,7 +246,7 @@ said: of half of Synergy's published models (``bench.predict.cpu_sensitivity``, 
 validate nothing."""
 
 
-def less_sure(work: Work, draws: Draws) -> Work:
+def widen_work(work: Work, draws: Draws) -> Work:
     """The same work, of a pipeline with other workers or cores than those on which it was measured."""
     error = np.exp(SUPPLY_SPREAD * draws.normals("error of the supply model") - SUPPLY_SPREAD**2 / 2)
     return replace(work, make_seconds=work.make_seconds * error, core_seconds=work.core_seconds * error)
@@ -280,16 +280,16 @@ class NodeStorage:
 
 
 @lru_cache(maxsize=256)
-def served(storage: Storage, draws: Draws) -> NodeStorage | None:
+def draw_storage(storage: Storage, draws: Draws) -> NodeStorage | None:
     """What ``storage`` serves to a training; ``None`` where no rate of it is known."""
-    rate, beyond = _rate(storage)
+    rate, beyond = _sustained_rate(storage)
     if rate is None:
         return None
     fact = Used(about="a node's storage", unit="bytes/s", quantity=rate)
-    return NodeStorage(draws.of("storage", rate), fact, beyond)
+    return NodeStorage(draws.draw("storage", rate), fact, beyond)
 
 
-def _rate(storage: Storage) -> tuple[Quantity | None, tuple[str, ...]]:
+def _sustained_rate(storage: Storage) -> tuple[Quantity | None, tuple[str, ...]]:
     """What it sustains: a training outlasts the credit of a burst."""
     base, burst = storage.bytes_per_second, storage.burst_bytes_per_second
     if burst is None or (base is not None and burst.value <= base.value):

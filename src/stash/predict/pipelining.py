@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from stash.analysis.pipeline_changes import balanced, idle_changed, layers_of, stage_costs
+from stash.analysis.pipeline_changes import balance_layers, idle_changed, layers_of, stage_costs
 from stash.analysis.pipeline_schedule import EVEN
 from stash.core.errors import UserError
 from stash.core.ladder import BUBBLE
 from stash.predict.changed_job import ChangedJob
 from stash.predict.changes import BALANCED
 from stash.predict.forecast import PredictedStalls
-from stash.predict.passes import records
+from stash.predict.passes import recording_hint
 
 
-def with_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
+def add_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
     """Stalls with the bubble of the pipeline as it is asked for, mean over ranks.
 
     Raises UserError where the profile does not hold what plays it again.
@@ -29,7 +29,9 @@ def with_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
             f"--{option}: no schedule of torch.distributed.pipelining was seen, so none can be played again"
         )
     if seen is None or seen.bubble is None:
-        raise UserError(f"--{option}: when passes of the stages ran is not in the profile; {records(base.profile)}")
+        raise UserError(
+            f"--{option}: when passes of the stages ran is not in the profile; {recording_hint(base.profile)}"
+        )
     if count not in (None, schedule.microbatches) and schedule.name not in EVEN:
         raise UserError(
             f"--microbatches {count}: in which order {schedule.name} works on as many is not known; it is of "
@@ -43,13 +45,13 @@ def with_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
         if not layers:
             raise UserError("--split: how many layers each stage holds is not in the profile, or they are in no list")
         costs = stage_costs(seconds, layers)
-        counts = balanced(costs, layers) if job.split == BALANCED else tuple(map(int, job.split.split(",")))
+        counts = balance_layers(costs, layers) if job.split == BALANCED else tuple(map(int, job.split.split(",")))
         if len(counts) != len(layers) or sum(counts) != sum(layers):
             held = ",".join(map(str, layers))
             raise UserError(f"--split {job.split}: the stages hold {held}; give {len(layers)} numbers that add up "
                             f"to {sum(layers)}")  # fmt: skip
         if counts != layers:
-            times = {stage: costs[stage].at(own) / seconds[stage] for stage, own in enumerate(counts)}
+            times = {stage: costs[stage].seconds_for(own) / seconds[stage] for stage, own in enumerate(counts)}
             beyond.append(
                 f"stages hold {','.join(map(str, counts))} layers instead of {','.join(map(str, layers))}: layers "
                 "are taken to be alike, and what the first and the last stage take beyond theirs to stay there"
@@ -61,7 +63,9 @@ def with_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
         )
     change = idle_changed(rows, schedule, count, times)
     if change is None:
-        raise UserError(f"--{option}: the passes in the profile are not of all stages; {records(base.profile)}")
+        raise UserError(
+            f"--{option}: the passes in the profile are not of all stages; {recording_hint(base.profile)}"
+        )
     if not change:
         return outcome
     parts = tuple(

@@ -12,15 +12,15 @@ Precision = Literal["fp32", "amp"]
 _HALVES = ("float16", "bfloat16", "half")
 
 
-def trained_in(work: Workload) -> Precision:
+def training_precision(work: Workload) -> Precision:
     """The precision of most of a job's FLOPs: ``torch.autocast`` leaves parameters in 32 bits."""
     flops: dict[bool, float] = defaultdict(float)
     for operator in work.operators:
-        flops[_in_halves(operator.dtype)] += operator.flops or 0.0
-    return "amp" if _in_halves(work.precision or "") or flops[True] > flops[False] else "fp32"
+        flops[_is_half(operator.dtype)] += operator.flops or 0.0
+    return "amp" if _is_half(work.precision or "") or flops[True] > flops[False] else "fp32"
 
 
-def in_bfloat16(work: Workload) -> bool:
+def is_bfloat16(work: Workload) -> bool:
     """Whether most of a job's FLOPs are in it, or its parameters are."""
     flops: dict[str, float] = defaultdict(float)
     for operator in work.operators:
@@ -28,5 +28,5 @@ def in_bfloat16(work: Workload) -> bool:
     return "bfloat16" in (work.precision, max(flops, key=lambda each: flops[each], default=None))
 
 
-def _in_halves(dtype: str) -> bool:
+def _is_half(dtype: str) -> bool:
     return dtype.removeprefix("torch.") in _HALVES

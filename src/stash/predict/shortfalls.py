@@ -25,7 +25,7 @@ from stash.predict.changed_job import ChangedJob, change_job
 from stash.predict.cluster import Network, NodeLinks, Target
 from stash.predict.cluster_sources import usable_threads
 from stash.predict.exposure import AS_MEASURED
-from stash.predict.forecasting import job_stalls, lost
+from stash.predict.forecasting import job_stalls, lost_stalls
 from stash.predict.passes import Base, ComputeScale
 
 _BALANCE = 10.0
@@ -45,7 +45,7 @@ class Shares(Record):
     """FLOPs of products that a healthy one makes in the time in which its memory moves a byte."""
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         return {self.products, self.memory, self.inside, self.network, self.cores} == {1.0}
 
 
@@ -149,19 +149,19 @@ def losses(base: Base, shares: Shares) -> tuple[JobLoss, ...]:
         "exchange": Shares(inside=shares.inside, network=shares.network),
         "prep": Shares(cores=shares.cores),
     }
-    found = [_loss(base, name, part) for name, part in parts.items() if not part.whole]
+    found = [_loss(base, name, part) for name, part in parts.items() if not part.is_whole]
     return (*found, *([_loss(base, "all", shares)] if len(found) > 1 else []))
 
 
 def _loss(base: Base, name: str, shares: Shares) -> JobLoss:
     try:
-        drawn = job_stalls(_job_on(base, shares))
-        if lost(base, drawn) and shares.inside == shares.network == 1.0:
+        drawn = job_stalls(_shrink_job(base, shares))
+        if lost_stalls(base, drawn) and shares.inside == shares.network == 1.0:
             # the profile does not tell how the exchange hides behind passes: it is taken to stay as long as it was
-            drawn = job_stalls(replace(_job_on(base, shares), exchange=AS_MEASURED))
+            drawn = job_stalls(replace(_shrink_job(base, shares), exchange=AS_MEASURED))
     except UserError as error:
         return JobLoss(part=name, seconds=None, why=str(error))
-    unknown = lost(base, drawn)
+    unknown = lost_stalls(base, drawn)
     if unknown:
         return JobLoss(part=name, seconds=None, why=f"{unknown[0].name}: {unknown[0].why}")
     longer = drawn.step - job_stalls(change_job(base)).step
@@ -171,9 +171,9 @@ def _loss(base: Base, name: str, shares: Shares) -> JobLoss:
     return JobLoss(part=name, seconds=seconds, share=mean / base.breakdown.step_seconds)
 
 
-def _job_on(base: Base, shares: Shares) -> ChangedJob:
+def _shrink_job(base: Base, shares: Shares) -> ChangedJob:
     """The profiled job where there is only so much of each."""
-    job, target = change_job(base), _target_with(base.target, shares)
+    job, target = change_job(base), _shrink_target(base.target, shares)
     longer = compute_factor(base.profile.workload, shares)
     return replace(
         job,
@@ -196,17 +196,17 @@ def compute_factor(work: Workload, shares: Shares) -> float:
     return weight / shares.products + (1 - weight) / shares.memory
 
 
-def _target_with(target: Target, shares: Shares) -> Target:
+def _shrink_target(target: Target, shares: Shares) -> Target:
     update: dict[str, object] = {}
     for name, times in (("inside", shares.inside), ("network", shares.network)):
         links: NodeLinks | Network | None = getattr(target, name)
         if times != 1.0:
             if links is None or links.bytes_per_second is None:
                 raise UserError(f"the profile does not tell the rate of the {name} links, so their loss is unknown")
-            scaled = links.bytes_per_second.scaled(times, source="stash probe")
+            scaled = links.bytes_per_second.scale(times, source="stash probe")
             update[name] = links.model_copy(update={"bytes_per_second": scaled})
     if shares.cores != 1.0:
         if target.cores is None:
             raise UserError("the profile does not tell how many cores it had, so what fewer cost is unknown")
-        update["cores"] = target.cores.scaled(shares.cores, source="stash probe")
+        update["cores"] = target.cores.scale(shares.cores, source="stash probe")
     return target.model_copy(update=update)

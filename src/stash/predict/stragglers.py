@@ -64,7 +64,7 @@ def largest_of(steps: Array, ranks: int, tail: Array | float = 0.0) -> Array:
     return grown
 
 
-def seen_again(steps: Array, draws: Draws) -> Array:
+def resample_steps(steps: Array, draws: Draws) -> Array:
     """Steps as another profile might have seen them, ``[draws, steps]``: stretches of them, drawn again.
 
     Stretches, since neighbouring steps are alike (Künsch 1989). Of very many steps only every so-many-th is taken:
@@ -109,26 +109,26 @@ class MoreRanks:
 
     def __init__(self, profile: Profile, step_seconds: float, draws: Draws) -> None:
         self._steps, self._step_seconds, self._draws = single_steps(profile), step_seconds, draws
-        self.waiting = lru_cache(maxsize=None)(self._waiting)
+        self.waiting = lru_cache(maxsize=None)(self._extra_wait)
         """Seconds a step that ranks wait longer for their slowest than as many before, ``[draws]``."""
         self.doubt = lru_cache(maxsize=None)(self._doubt)
         """Seconds that a step of NCCL's on more ranks than measured is off by, ``[draws]``; their mean is 0."""
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether enough single steps were measured to tell what ranks wait for their slowest."""
         return len(self._steps) >= MIN_STEPS
 
-    def _waiting(self, before: int, after: int) -> Array:
+    def _extra_wait(self, before: int, after: int) -> Array:
         """None at all where too few single steps were measured to tell."""
-        if before == after or not self.known:
+        if before == after or not self.is_known:
             return np.zeros(self._draws.count)
         tail = self._draws.uniforms("tail of single steps")  # between which tails the unseen one lies is unknown
-        return largest_of(self._again, after, tail) - largest_of(self._again, before, tail)
+        return largest_of(self._resampled_steps, after, tail) - largest_of(self._resampled_steps, before, tail)
 
     @cached_property
-    def _again(self) -> Array:
-        return seen_again(self._steps, self._draws)
+    def _resampled_steps(self) -> Array:
+        return resample_steps(self._steps, self._draws)
 
     def _doubt(self, before: int, after: int) -> Array:
         """By the root of the doublings as if each were off by itself; beyond two by each of them, as all are alike:

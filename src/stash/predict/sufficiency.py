@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from stash.analysis.step_times import readers
+from stash.analysis.step_times import count_readers
 from stash.core.ladder import DATA_STALLS
 from stash.predict.changed_job import ChangedJob
 from stash.predict.forecasting import job_stalls
@@ -27,7 +27,7 @@ _HEADROOM = 1.05
 
 
 @dataclass(frozen=True)
-class Suffices:
+class Sufficiency:
     """DS-Analyzer's three questions (VLDB 2021, section 3.4), answered for one set-up; ``None``: cannot be had so."""
 
     cores_per_rank: float | None
@@ -74,7 +74,7 @@ class Suffices:
         return max(1, math.ceil(round(self.made_seconds / self.cores_seconds, 6)))
 
 
-def suffices(job: ChangedJob, less: Mapping[str, float] | None = None) -> Suffices | None:
+def assess_sufficiency(job: ChangedJob, less: Mapping[str, float] | None = None) -> Sufficiency | None:
     """DS-Analyzer's questions for the job as it is changed; ``None`` where its pipeline is unknown.
 
     ``less`` is that of ``what_if``.
@@ -82,17 +82,17 @@ def suffices(job: ChangedJob, less: Mapping[str, float] | None = None) -> Suffic
     loading = job.base.loading
     if loading is None or job.mesh is not None:
         return None
-    drawn, pipeline = job_stalls(job, less), _alone(job)
+    drawn, pipeline = job_stalls(job, less), _pipeline_alone(job)
     trains = math.fsum(float(part.seconds.mean()) for part in drawn.parts if part.name not in DATA_STALLS)
-    found = what_suffices(pipeline, loading, trains, readers(job.base.profile, job.target.ranks))
+    found = compute_sufficiency(pipeline, loading, trains, count_readers(job.base.profile, job.target.ranks))
     if pipeline.cores is None or found.workers is None or found.workers == pipeline.workers:
         return found
     # of so many workers, as few threads do not keep all cores busy
-    wide = _alone(replace(job, workers=found.workers))
+    wide = _pipeline_alone(replace(job, workers=found.workers))
     return replace(found, cores_seconds=_cores_seconds(wide, loading.work))
 
 
-def _alone(job: ChangedJob) -> Pipeline:
+def _pipeline_alone(job: ChangedJob) -> Pipeline:
     """Its pipeline, training as it was measured."""
     assert job.pipeline is not None, "a job with a loader"
     return replace(job.pipeline, training=1.0)
@@ -106,7 +106,7 @@ def _cores_seconds(pipeline: Pipeline, work: Work) -> float | None:
     return float(np.mean(pipeline.ranks * (pipeline.training * work.train_core_seconds + made) / pipeline.cores))
 
 
-def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, everyone: float) -> Suffices:
+def compute_sufficiency(pipeline: Pipeline, loading: Loading, trained_in: float, everyone: float) -> Sufficiency:
     """The answers for a step of ``trained_in`` seconds in which ``everyone`` reads; by means, without intervals."""
     work, ranks = loading.work, pipeline.ranks
     samples = pipeline.batches * pipeline.samples
@@ -125,11 +125,11 @@ def what_suffices(pipeline: Pipeline, loading: Loading, trained_in: float, every
         alone = max((make + read) / max(1, pipeline.workers), ranks * read, limit)
         fetch_rate = everyone / alone
         shares = np.linspace(0, 1, _SHARES)
-        missing = pipeline.reading(shares[:, None], pipeline.store).misses.mean(axis=1)
+        missing = pipeline.replace_cache(shares[:, None], pipeline.store).misses.mean(axis=1)
         supplied = np.maximum((make + read * missing) / max(1, pipeline.workers), ranks * read * missing)
         enough = shares[supplied <= slower * ENOUGH]
         cached = float(enough[0]) if len(enough) else None
-    return Suffices(
+    return Sufficiency(
         cores_per_rank=core / per_sample,
         workers=workers if workers <= _MAX_WORKERS else None,
         workers_now=pipeline.workers,

@@ -29,7 +29,7 @@ MIB = 2**20
 """The unit of ``bucket_cap_mb``."""
 
 
-def exposed(ready: Array, exchange: Array) -> Array:
+def exposed_seconds(ready: Array, exchange: Array) -> Array:
     """Seconds by which the last bucket's exchange ends after the backward pass would have ended alone, ``[draws]``.
 
     ``ready`` is when each bucket is ready without any exchange, ascending, and the last of it the backward pass's
@@ -97,39 +97,41 @@ def exposed_sharded(
     after each.
     """
     if stage == 3:
-        return passes * _gathered(fabric, shards)
+        return passes * _full_shard_delay(fabric, shards)
     ready = np.cumsum([shard.backward_seconds for shard in reversed(shards)])
-    reduced = _reduced(fabric, shards, stage, backend)
+    reduced = _gradient_seconds(fabric, shards, stage, backend)
     free = np.zeros(len(reduced))
     for moment, seconds in zip(ready, reduced.T, strict=True):
         free = np.maximum(free, moment) + seconds
-    late: Array = (free - ready[-1]) * (1 if stage == 1 else passes) + _updated(fabric, shards)
+    late: Array = (free - ready[-1]) * (1 if stage == 1 else passes) + _gather_update_seconds(fabric, shards)
     return late
 
 
-def alone(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, passes: int = 1) -> Array:
+def collective_seconds(
+    fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend, passes: int = 1
+) -> Array:
     """Seconds of all of a step's collectives by themselves, ``[draws]``."""
     if stage == 3:
         gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard in shards])).sum(axis=1)
-        travels: Array = passes * (2 * gathers + _reduced(fabric, shards, stage, backend).sum(axis=1))
+        travels: Array = passes * (2 * gathers + _gradient_seconds(fabric, shards, stage, backend).sum(axis=1))
         return travels
-    reduced = _reduced(fabric, shards, stage, backend).sum(axis=1)
-    everything: Array = reduced * (1 if stage == 1 else passes) + _updated(fabric, shards)
+    reduced = _gradient_seconds(fabric, shards, stage, backend).sum(axis=1)
+    everything: Array = reduced * (1 if stage == 1 else passes) + _gather_update_seconds(fabric, shards)
     return everything
 
 
-def _reduced(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend) -> Array:
+def _gradient_seconds(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend) -> Array:
     """Seconds that each layer's gradients take, the last layer's first, ``[draws, layers]``."""
     gradients = np.array([shard.gradient_bytes for shard in reversed(shards)])
     return all_reduce(fabric, gradients, backend) if stage == 1 else half_exchange(fabric, gradients)
 
 
-def _updated(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
+def _gather_update_seconds(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
     """Seconds of gathering all parameters at once after their update, ``[draws]``."""
     return half_exchange(fabric, np.array([sum(shard.parameter_bytes for shard in shards)]))[:, 0]
 
 
-def _gathered(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
+def _full_shard_delay(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:
     """Stage 3: forward through all layers and backward through all, each gathered first, gradients scattered after.
 
     A pass begins when the one before has ended and its parameters are there. The stream takes, in this order: the

@@ -10,13 +10,13 @@ from statistics import fmean
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.findings.rates import Curve
-from stash.analysis.step_figures import figures, slower
+from stash.analysis.step_figures import make_figures, slower_text
 from stash.analysis.step_times import Course, RankTime, RoundTime
 from stash.analysis.usage import DataBlock, Resource, Use
-from stash.core.formatting import parts, plus_minus
+from stash.core.formatting import plus_minus, split_spread
 from stash.core.ladder import STALLS, stall_names
 from stash.core.records.profile import Profile
-from stash.core.units import BYTES, Scale, counted, format_bits, format_bytes, format_seconds, scale_for
+from stash.core.units import BYTES, Scale, format_bits, format_bytes, format_count, format_seconds, scale_for
 from stash.report.profile_page import UNKNOWN, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
     CURVES,
@@ -28,8 +28,8 @@ from stash.ui.charts.builders import (
     Value,
     lane_chart,
     lanes_ruler,
+    make_ruler,
     plane_chart,
-    ruler,
     worded_ruler,
 )
 from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick, time_scale
@@ -38,9 +38,9 @@ from stash.ui.page import Row
 # The step as a ladder: a stall below zero goes back, one within the noise is faint.
 
 
-def ladder(breakdown: Breakdown) -> Chart:
+def ladder_chart(breakdown: Breakdown) -> Chart:
     """A row for each stall that the job can have, known or not, and one for the step."""
-    scale, step = figures(breakdown.stalls).scale, breakdown.step
+    scale, step = make_figures(breakdown.stalls).scale, breakdown.step
     texts, total = table_rows(breakdown.stalls, breakdown.skipped, step)
     known = {stall.name: stall for stall in breakdown.stalls}
     rows, reached = [], 0.0
@@ -69,7 +69,7 @@ def _end(row: Row) -> str:
 
 
 def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:
-    written, step = figures(breakdown.stalls), breakdown.step
+    written, step = make_figures(breakdown.stalls), breakdown.step
 
     def number(seconds: float | None) -> str:
         return UNKNOWN if seconds is None else scale.number(seconds)
@@ -94,7 +94,7 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
     scale = time_scale(max(run.step_seconds for _, run in runs))
     rows = []
     for name, run in runs:
-        written, pieces, reached = figures(run.stalls), [], 0.0
+        written, pieces, reached = make_figures(run.stalls), [], 0.0
         for stall in run.stalls:
             if stall.seconds > 0:
                 tip = f"{name}, {stall.name}: {written.quantity(stall.name)}, {written.share(stall.name)}"
@@ -129,20 +129,20 @@ _MAX_LANES = 32
 """Ranks that have a row each; of more, every rung has one."""
 
 
-def rounds(course: Course, rungs: Sequence[str]) -> Chart:
+def rounds_chart(course: Course, rungs: Sequence[str]) -> Chart:
     """A dot for what a step took under each rung in each round, hollow where the round was dropped."""
     series = dict(zip(rungs, stall_names(rungs), strict=True))
     counting = [time for time in course.times if time.round not in course.incomplete] or list(course.times)
     ends = [end for time in counting for end in (time.fastest_seconds, time.slowest_seconds)]
-    scale = time_scale(ruler(ends, "", zero=False).shown.high)
-    y = ruler(ends, f"{scale.unit} of a step", scale.size, zero=False)
+    scale = time_scale(make_ruler(ends, "", zero=False).shown.high)
+    y = make_ruler(ends, f"{scale.unit} of a step", scale.size, zero=False)
     curves = []
     for name in rungs:
         times = [time for time in course.times if time.rung == name]
         kept = tuple(_block(time, course) for time in times if time.round not in course.incomplete)
         curves.append(PlotCurve(series[name], kept, line=True, dots=False))
         curves.append(PlotCurve(series[name], tuple(_block(time, course) for time in times)))
-    beyond = [time for time in course.times if not y.holds(time.step_seconds)]
+    beyond = [time for time in course.times if not y.is_shown(time.step_seconds)]
     text = "What a step took under every rung, block by block."
     if any(time.ranks > 1 for time in course.times):
         text += " Upright lines reach from the fastest rank to the slowest."
@@ -150,7 +150,7 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
     rows = tuple(
         (
             str(t.round + 1), t.rung, scale.number(t.step_seconds), scale.number(t.fastest_seconds),
-            scale.number(t.slowest_seconds), str(t.ranks), _dropped(t.round, course),
+            scale.number(t.slowest_seconds), str(t.ranks), _mark_incomplete(t.round, course),
         )
         for t in course.times
     )  # fmt: skip
@@ -165,12 +165,12 @@ def rounds(course: Course, rungs: Sequence[str]) -> Chart:
 
 def _block(time: RoundTime, course: Course) -> PlotPoint:
     low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
-    gone, took = _dropped(time.round, course), time_scale(time.step_seconds).text(time.step_seconds)
+    gone, took = _mark_incomplete(time.round, course), time_scale(time.step_seconds).text(time.step_seconds)
     tip = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
     return PlotPoint(time.round + 1, time.step_seconds, tip, low, high, hollow=bool(gone))
 
 
-def _dropped(number: int, course: Course) -> str:
+def _mark_incomplete(number: int, course: Course) -> str:
     return "incomplete" if number in course.incomplete else ""
 
 
@@ -179,7 +179,7 @@ def rounds_ruler(numbers: Sequence[int]) -> Ruler:
     first, last = min(numbers), max(numbers)
     shown = Extent(first - 0.5, last + 0.5)
     ticks = range(first, last + 1, max(1, round((last - first) / 12)))
-    return Ruler(shown, Axis("round", tuple(Tick(shown.at(number), str(number)) for number in ticks)))
+    return Ruler(shown, Axis("round", tuple(Tick(shown.locate(number), str(number)) for number in ticks)))
 
 
 def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
@@ -187,7 +187,7 @@ def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
     if course.drift is not None:
         text = f"The step changed by {course.drift:+.1%} from the first round to the last."
     elif complete < _TREND_NEEDS:
-        text = f"{counted(complete, 'complete round')}: too few to see a trend."
+        text = f"{format_count(complete, 'complete round')}: too few to see a trend."
     else:
         text = "No drift of the step is shown."
     if course.incomplete:
@@ -200,7 +200,7 @@ def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
     return text
 
 
-def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> Chart | Blank:
+def ranks_chart(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> Chart | Blank:
     """The ranks' steps under every rung that all of them ran: a row each, or of very many a row for each rung."""
     title = "Ranks side by side"
     shared = [name for name in breakdown.rungs if sum(time.rung == name for time in times) > 1]
@@ -223,7 +223,8 @@ def ranks(breakdown: Breakdown, times: Sequence[RankTime], profile: Profile) -> 
     return lane_chart(
         "ranks", title, rows, across, _ranks_table(times, names, shared, scale),
         how="What a step takes each rank by its own clock: means over rounds, with 95% intervals.",
-        caption="No rank stands out from the others." if slow is None else f"Rank {slow.rank} is {slower(slow)}.",
+        caption="No rank stands out from the others." if slow is None else f"Rank {slow.rank} is "
+                                                                           f"{slower_text(slow)}.",
         keys=[Legend(series[name], name) for name in shared],
     )  # fmt: skip
 
@@ -241,7 +242,7 @@ def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Se
 # The data pipeline: where data blocks read from.
 
 
-def residency(blocks: Sequence[DataBlock]) -> Grid | Blank:
+def residency_grid(blocks: Sequence[DataBlock]) -> Grid | Blank:
     """What blocks of each rung that reads data found in memory, and read: the proof that cold was cold."""
     title = "Were cold files cold?"
     if not blocks:
@@ -329,11 +330,13 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
         where = f"across {each.nodes} nodes" if each.nodes > 1 else f"inside {each.hostname}"
         name, points = f"{each.backend}, {each.ranks} ranks {where}", []
         for size in each.sizes:
-            bus = size.bus_bytes_per_second.scaled(8)
+            bus = size.bus_bytes_per_second.scale(8)
             low, high = (bus.low, bus.high) if bus.low is not None and bus.low > 0 else (None, None)
             tip = f"{name}: {format_bytes(size.bytes)} at {format_bits(bus.value / 8)}"
             points.append(PlotPoint(size.bytes, bus.value, tip, low, high))
-            rows.append((name, format_bytes(size.bytes), *parts(size.seconds, "seconds"), format_bits(bus.value / 8)))
+            rows.append(
+                (name, format_bytes(size.bytes), *split_spread(size.seconds, "seconds"), format_bits(bus.value / 8))
+            )
         curves.append(PlotCurve(series, tuple(points), line=True))
         keys.append(Legend(series, name))
     every = [point for curve in curves for point in curve.points]

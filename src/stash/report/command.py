@@ -12,8 +12,8 @@ from stash.core.errors import StashError, UserError, one_line
 from stash.core.imports import require_package
 from stash.core.output_files import answer_file, write_output
 from stash.core.printable import print_written, printable_line, strict_json
-from stash.report.output import printed
-from stash.store.storing import as_profile, found, store_option
+from stash.report.output import print_output
+from stash.store.storing import find_run, require_profile, store_option
 from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option, public_flag
 
 if TYPE_CHECKING:
@@ -50,15 +50,15 @@ def compare(options: CompareOptions) -> None:
       stash compare monday.stash.json today.stash.json
       stash compare before-*.stash.json vs after-*.stash.json
     """
-    from stash.analysis.comparison import changed, comparable_sides, incomparable, network_stall
+    from stash.analysis.comparison import comparable_sides, find_changed_facts, incomparable, network_stall
     from stash.analysis.comparison import compare as compared
     from stash.core.records.host import Probe
     from stash.core.trace_records import Trace
     from stash.report.comparison_page import document, page
 
-    pairs = sides(options.files)
+    pairs = parse_sides(options.files)
     words = dict.fromkeys(word for pair in pairs for side in pair for word in side)
-    found_runs = {word: found(word, options.store) for word in words}
+    found_runs = {word: find_run(word, options.store) for word in words}
     for before, after in pairs:
         _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
     artefacts = {word: run.artefact for word, run in found_runs.items()}
@@ -70,7 +70,7 @@ def compare(options: CompareOptions) -> None:
     if len(traces) == len(artefacts):
         _compare_traces(pairs, traces, options)
         return
-    runs = {word: as_profile(word, run) for word, run in found_runs.items()}
+    runs = {word: require_profile(word, run) for word, run in found_runs.items()}
     loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
     different = [incomparable(*sides) for sides in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
@@ -81,11 +81,11 @@ def compare(options: CompareOptions) -> None:
         first, second = ({name: runs[name] for name in side} for side in pair)
         comparison = compared(*comparable_sides(first, second, anyway=options.force))
         names = (profiles[0][0].workload.name, *pair)
-        contents = (comparison, names, changed(*profiles), facts, network_stall(*profiles))
+        contents = (comparison, names, find_changed_facts(*profiles), facts, network_stall(*profiles))
         if options.json:
             documents.append(document(*contents))
         else:
-            printed(page(*contents), options.markdown)
+            print_output(page(*contents), options.markdown)
             print("" if pair == pairs[-1] else "\n", end="")
     if options.json:
         print(strict_json(documents))
@@ -102,7 +102,7 @@ def _compare_traces(pairs: Sequence[tuple[Side, Side]], runs: Mapping[str, Any],
         if options.json:
             documents.append(document(*contents))
         else:
-            printed(page(*contents), options.markdown)
+            print_output(page(*contents), options.markdown)
     if options.json:
         print(strict_json(documents))
 
@@ -121,12 +121,12 @@ def _compare_probes(pairs: Sequence[tuple[Side, Side]], probes: Mapping[str, Pro
         sides = (before[0], probes[before[0]]), (after[0], probes[after[0]])
         documents.append(compared_document(*sides))
         if not options.json:
-            printed(compared_page(*sides), options.markdown)
+            print_output(compared_page(*sides), options.markdown)
     if options.json:
         print(strict_json(documents))
 
 
-def sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
+def parse_sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
     """The pairs of sides that the words of the command line ask for; raises UserError."""
     if "vs" in words:
         at = words.index("vs")
@@ -196,19 +196,21 @@ def export(options: ExportOptions) -> None:
     """
     from stash.catalog.layers import load as load_catalog
     from stash.core.records.host import Probe
-    from stash.core.redaction import redacted
-    from stash.report.exports import exported, openmetrics, probe_families
+    from stash.core.redaction import redact_artefact
+    from stash.report.exports import make_export, openmetrics, probe_families
 
     to, output = options.to, options.output
-    places = {run.place: (word, run) for word in options.runs for run in (found(word, options.store),)}
+    places = {run.place: (word, run) for word in options.runs for run in (find_run(word, options.store),)}
     probes = [run.artefact for _, run in places.values() if isinstance(run.artefact, Probe)]
     if probes and to != "openmetrics":
         raise UserError(f"--to {to} takes profiles; a probe goes to openmetrics only")
     profiles = {
-        place: as_profile(word, run) for place, (word, run) in places.items() if not isinstance(run.artefact, Probe)
+        place: require_profile(word, run)
+        for place, (word, run) in places.items()
+        if not isinstance(run.artefact, Probe)
     }
     target = answer_file(output, places) if to == "openmetrics" and output is not None else None
-    each = (exported(redacted(profile) if options.redact else profile) for profile in profiles.values())
+    each = (make_export(redact_artefact(profile) if options.redact else profile) for profile in profiles.values())
     runs = list({run.id: run for run in each}.values())
     families = probe_families(probes, load_catalog()) if probes else []
     if target is not None:
@@ -234,11 +236,11 @@ def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, proj
 
     if to == "tensorboard":
         assert output is not None
-        exports.to_tensorboard(runs, output)
-        from stash.core.units import counted
+        exports.write_tensorboard(runs, output)
+        from stash.core.units import format_count
 
-        return f"Wrote {counted(len(runs), 'run')} to {output}; show them with `tensorboard --logdir {output}`."
+        return f"Wrote {format_count(len(runs), 'run')} to {output}; show them with `tensorboard --logdir {output}`."
     if to == "mlflow":
-        new = exports.to_mlflow(runs, project, url)
+        new = exports.log_to_mlflow(runs, project, url)
         return f"New runs in MLflow's experiment {project}: {new}; there already: {len(runs) - new}"
-    return f"Runs in W&B's project {project}: {exports.to_wandb(runs, project, url)}"
+    return f"Runs in W&B's project {project}: {exports.log_to_wandb(runs, project, url)}"

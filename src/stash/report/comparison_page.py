@@ -17,7 +17,7 @@ from stash.analysis.comparison import (
     RunComparison,
 )
 from stash.analysis.limits import Decision
-from stash.core.formatting import listed, plus_minus, quantity
+from stash.core.formatting import format_quantity, join_names, plus_minus
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, Scale, scale_for
 from stash.ui.charts.chart import Grid
@@ -41,7 +41,7 @@ def page(
     title, before, after = names
     return Page(
         title=title,
-        subtitle=(f"before: {listed(before)}", f"after: {listed(after)}"),
+        subtitle=(f"before: {join_names(before)}", f"after: {join_names(after)}"),
         verdict=(verdict(comparison), *_conditions(comparison, changed)),
         warnings=tuple(_warnings(comparison, different)),
         chapters=chapters(comparison, "changes", "What changed", (*different, *changed), network),
@@ -54,7 +54,7 @@ def _conditions(comparison: RunComparison, changed: Sequence[DifferingFact]) -> 
     if not facts and not comparison.per_sample:
         return ()
     how = "Compared per sample" if comparison.per_sample else "Compared step by step"
-    return (f"{how}; the sides differ in {listed(facts or ['batches per step'])}.",)
+    return (f"{how}; the sides differ in {join_names(facts or ['batches per step'])}.",)
 
 
 def chapters(
@@ -67,7 +67,7 @@ def chapters(
     """What changed of the step, and what else differs; ``name`` is unique on the page."""
     points = []
     if network is not None:
-        measured = quantity(network, "fraction")
+        measured = format_quantity(network, "fraction")
         points.append(
             "The paper's network stall, all ranks on several nodes against all of them on one: "
             f"{measured} of the step on one node (replayed batches)."
@@ -85,8 +85,8 @@ def verdict(comparison: RunComparison) -> str:
     what = "the time per sample" if comparison.per_sample else "the step"
     stalls = [line for line in comparison.lines if line.name not in (STEP, RATE) and line.verdict in (SLOWER, FASTER)]
     stalls.sort(key=lambda line: -abs(line.change.value))
-    parts = listed([f"{line.name} {_signed(line.change, scale)} {scale.unit}" for line in stalls])
-    amount = f"{_signed(step.change, scale)} {scale.unit}, {step.change.value / step.before.value:+.1%}"
+    parts = join_names([f"{line.name} {_format_signed(line.change, scale)} {scale.unit}" for line in stalls])
+    amount = f"{_format_signed(step.change, scale)} {scale.unit}, {step.change.value / step.before.value:+.1%}"
     if step.verdict in (SLOWER, FASTER):
         return f"{step.verdict.capitalize()}: {what} changed by {amount}{f'; {parts}' if parts else ''}."
     if step.verdict == NOT_SHOWN:
@@ -98,7 +98,7 @@ def _scale(comparison: RunComparison) -> Scale:
     return scale_for(max(comparison.step.before.value, comparison.step.after.value), SECONDS, 4)
 
 
-def _signed(time: Interval, scale: Scale) -> str:
+def _format_signed(time: Interval, scale: Scale) -> str:
     return f"{time.value / scale.size:+,.{scale.decimals}f} {plus_minus(time, scale)}"
 
 
@@ -108,9 +108,9 @@ def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> 
         found.append("These are different jobs: their times may differ for that reason alone.")
     for names, side in ((comparison.only_before, "before"), (comparison.only_after, "after")):
         if names:
-            found.append(f"Only the side {side} has {listed(names)}: not compared.")
+            found.append(f"Only the side {side} has {join_names(names)}: not compared.")
     if comparison.unlike:
-        found.append(f"Not compared: {listed(comparison.unlike)}, which on one side contains another stall.")
+        found.append(f"Not compared: {join_names(comparison.unlike)}, which on one side contains another stall.")
     return found
 
 
@@ -129,7 +129,7 @@ def _row(line: Difference, scale: Scale, step: float) -> tuple[str, ...]:
         line.name,
         scale.number(line.before.value), plus_minus(line.before, scale),
         scale.number(line.after.value), plus_minus(line.after, scale),
-        _signed(line.change, scale),
+        _format_signed(line.change, scale),
         "" if line.name == RATE else f"{line.change.value / step:+.1%}",
         line.verdict,
     )  # fmt: skip

@@ -19,13 +19,13 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import recorded_facts
-from stash.analysis.findings.probe_reading import every_link, read
+from stash.analysis.findings.probe_reading import every_link, read_probe
 from stash.catalog.offers import Catalog
-from stash.core.artefact import to_bytes
+from stash.core.artefact import encode_artefact
 from stash.core.printable import printable_line
 from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
-from stash.report.openmetrics import MetricFamily, exposition
+from stash.report.openmetrics import MetricFamily, format_exposition
 from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, WandbRun, mlflow_experiment
 from stash.store.storage import digest_of
 
@@ -55,9 +55,9 @@ class ExportedRun:
         return f"{self.workload} {self.created[:16]}"
 
 
-def exported(profile: Profile) -> ExportedRun:
+def make_export(profile: Profile) -> ExportedRun:
     """What is handed over; raises StashError if nothing can be derived."""
-    breakdown, content = attribute(profile), to_bytes(profile)
+    breakdown, content = attribute(profile), encode_artefact(profile)
     return ExportedRun(
         id=digest_of(content),
         workload=_fact(profile.workload.name),
@@ -98,7 +98,7 @@ def _name(name: str) -> str:
 _ID = "stash.id"
 
 
-def to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None = None) -> int:
+def log_to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None = None) -> int:
     """Log to the tracking server at ``url`` (else MLflow's own choice); how many were new.
 
     Raises ImportError without mlflow, and whatever mlflow raises.
@@ -116,7 +116,7 @@ def to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None = No
 
 def _log(made: MlflowRun, run: ExportedRun) -> None:
     entities: Any = import_module("mlflow.entities")
-    made.log([(0, _named(run.figures))])
+    made.log([(0, _prefix_names(run.figures))])
     facts = [entities.Param(name, value) for name, value in run.facts.items()]
     for first in range(0, len(facts), 100):
         made.client.log_batch(made.id, params=facts[first : first + 100])
@@ -130,11 +130,11 @@ def _log(made: MlflowRun, run: ExportedRun) -> None:
     made.end()
 
 
-def _named(figures: TrackedFigures) -> TrackedFigures:
+def _prefix_names(figures: TrackedFigures) -> TrackedFigures:
     return {f"stash/{name}": value for name, value in figures.items()}
 
 
-def to_wandb(runs: Sequence[ExportedRun], project: str, url: str | None = None) -> int:
+def log_to_wandb(runs: Sequence[ExportedRun], project: str, url: str | None = None) -> int:
     """Log to ``project``, of the server at ``url`` (else W&B's own choice); how many.
 
     Facts are configuration, rounds history, figures the summary, the profile an artifact. The run has the profile's
@@ -152,7 +152,7 @@ def to_wandb(runs: Sequence[ExportedRun], project: str, url: str | None = None) 
     return len(runs)
 
 
-def to_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
+def write_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
     """Write below ``folder``, for each run a folder with its figures, its rounds as curves and the verdict as text.
 
     A run that is there already is replaced. Raises ImportError without tensorboard.
@@ -163,7 +163,7 @@ def to_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
         for old in place.glob("events.out.tfevents.*"):
             old.unlink()
         made = TensorBoardRun(place, _seconds(run.created))
-        made.log([(0, _named(run.figures))])
+        made.log([(0, _prefix_names(run.figures))])
         text = "\n".join([run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())])
         made.add(0, texts.text_pb("stash/verdict", text).value)
         made.end()
@@ -197,7 +197,7 @@ _ARGUMENTS = "arguments"
 
 def probe_families(probes: Sequence[Probe], catalog: Catalog) -> list[MetricFamily]:
     """Of probes: each figure's rate, findings, and the verdict."""
-    readings = [read(probe, catalog) for probe in probes]
+    readings = [read_probe(probe, catalog) for probe in probes]
     verdicts = [
         ({"hostname": probe.hosts[0].hostname, "answer": judge_rental(probe, reading).answer}, 1.0)
         for probe, reading in zip(probes, readings, strict=True)
@@ -237,7 +237,7 @@ def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()
                 samples[name].append((own, value))
     families = [MetricFamily(f"stash_{name}", _MEANING[name], found) for name, found in samples.items() if found]
     info = [MetricFamily("stash_run_info", "What was profiled, and on what", about)] if about else []
-    return exposition([*info, *families, *probes])
+    return format_exposition([*info, *families, *probes])
 
 
 def _label(name: str) -> str:

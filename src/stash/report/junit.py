@@ -15,7 +15,7 @@ from stash.core.printable import printable_line
 _SUITE = "stash check"
 
 
-def render(decisions: Sequence[Decision], workload: str) -> str:
+def render_junit(decisions: Sequence[Decision], workload: str) -> str:
     """The document, of one suite named after the workload."""
     counts = {
         "tests": str(len(decisions)),

@@ -9,11 +9,11 @@ from typing import Any
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.model_flops import ModelFlops, model_flops
 from stash.analysis.pipeline_schedule import idle_share
-from stash.analysis.seen import HANDED_ON, expert_loads, phases
+from stash.analysis.seen import HANDED_ON, expert_loads, phase_seconds
 from stash.catalog.shipped import gpus
 from stash.core.records.parallel import MeshAxis, PipelineSchedule
 from stash.core.records.profile import Profile
-from stash.core.units import counted, format_bytes, format_seconds, pace
+from stash.core.units import format_bytes, format_count, format_pace, format_seconds
 
 _WORDS = {
     "dp": "data", "ddp": "data", "dp_replicate": "replicas", "replicate": "replicas", "dp_shard": "shards",
@@ -29,7 +29,7 @@ def shared_among(profile: Profile) -> str:
     return " × ".join(f"{_word(axis)} {axis.ranks}" for axis in axes)
 
 
-def facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]:
+def model_facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]:
     """Lines for the details: label and text."""
     found = model_flops(breakdown, profile, gpus())
     lines = [
@@ -54,25 +54,25 @@ def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
     return {
         "mesh": [axis.model_dump() for axis in profile.workload.mesh],
         "pipeline": None if schedule is None else {
-            **schedule.model_dump(exclude={"orders"}), "idle_share": significant(idle_share(schedule)),
+            **schedule.model_dump(exclude={"orders"}), "idle_share": round_digits(idle_share(schedule)),
         },
         "groups": [axis.model_dump() for axis in profile.workload.groups],
         "embeddings": [table.model_dump() for table in profile.workload.embeddings],
         "waits": [all_significant(each.model_dump()) for each in breakdown.seen.waits] if breakdown.seen else [],
         "experts": [all_significant(each.model_dump()) for each in expert_loads(profile)],
-        "phases": {name: significant(took) for name, took in phases(profile, breakdown.rungs[-1]).items()},
+        "phases": {name: round_digits(took) for name, took in phase_seconds(profile, breakdown.rungs[-1]).items()},
         "bubble": all_significant(bubble.model_dump()) if bubble else None,
         **all_significant(vars(found)),
     }  # fmt: skip
 
 
-def significant(value: float | None, digits: int = 4) -> float | None:
+def round_digits(value: float | None, digits: int = 4) -> float | None:
     """Rounded to so many digits, which is all that a measurement is worth."""
     return None if value is None else float(f"{value:.{digits}g}")
 
 
 def all_significant(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: significant(value) if isinstance(value, float) else value for name, value in facts.items()}
+    return {name: round_digits(value) if isinstance(value, float) else value for name, value in facts.items()}
 
 
 def _word(axis: MeshAxis) -> str:
@@ -93,7 +93,7 @@ def _places(profile: Profile) -> str:
 def _pipeline(schedule: PipelineSchedule | None) -> str:
     if schedule is None:
         return ""
-    text = f"{schedule.name}, {counted(schedule.stages, 'stage')}, {schedule.microbatches} microbatches"
+    text = f"{schedule.name}, {format_count(schedule.stages, 'stage')}, {schedule.microbatches} microbatches"
     idle = idle_share(schedule)
     if idle is None:
         return f"{text}: in which order its ranks work is unknown, and so what they must idle"
@@ -160,7 +160,7 @@ def _experts(profile: Profile) -> Iterator[str]:
 
 def _phases(breakdown: Breakdown, profile: Profile) -> str:
     """Those that the script names, longest first, and what of a step is in none."""
-    found = phases(profile, breakdown.rungs[-1])
+    found = phase_seconds(profile, breakdown.rungs[-1])
     if not found:
         return ""
     named = [
@@ -179,7 +179,7 @@ def _embeddings(breakdown: Breakdown, profile: Profile) -> str:
         return ""
     hot = max(tables, key=lambda table: table.hottest)
     text = (
-        f"{counted(len(tables), 'table')}, {lookups:,} lookups a step and rank, "
+        f"{format_count(len(tables), 'table')}, {lookups:,} lookups a step and rank, "
         f"{sum(table.distinct for table in tables) / lookups:.0%} of distinct rows; most skewed is one of "
         f"{hot.rows:,} rows, {hot.hottest:.0%} of whose lookups are of one row; gradients of "
         f"{format_bytes(sum(table.gradient_bytes for table in tables))}"
@@ -193,7 +193,7 @@ def _tokens(found: ModelFlops) -> str:
     if found.tokens_per_step is None or found.tokens_per_second is None:
         return ""
     padding = "" if found.padding is None else f", {found.padding:.0%} of them padding"
-    return f"{found.tokens_per_step:,.0f} a step, {pace(found.tokens_per_second)} a second{padding}"
+    return f"{found.tokens_per_step:,.0f} a step, {format_pace(found.tokens_per_second)} a second{padding}"
 
 
 def _host_ahead(breakdown: Breakdown) -> str:

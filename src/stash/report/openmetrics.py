@@ -18,7 +18,7 @@ class MetricFamily(NamedTuple):
     kind: str = "gauge"
 
 
-def exposition(families: Iterable[MetricFamily], openmetrics: bool = True) -> str:
+def format_exposition(families: Iterable[MetricFamily], openmetrics: bool = True) -> str:
     """All families, in one of the two formats."""
     lines: list[str] = []
     for name, meaning, samples, kind in families:
@@ -29,11 +29,11 @@ def exposition(families: Iterable[MetricFamily], openmetrics: bool = True) -> st
             lines.append(f"# UNIT {head} seconds")
         lines.append(f"# HELP {head} {meaning}.")
         for labels, value in samples:
-            shown = ",".join(f"{label}={_quoted(text)}" for label, text in labels.items())
+            shown = ",".join(f"{label}={_quote_text(text)}" for label, text in labels.items())
             lines.append(f"{name}{suffix}{{{shown}}} {value!r}" if shown else f"{name}{suffix} {value!r}")
     return "\n".join([*lines, *(["# EOF"] if openmetrics else [])]) + "\n"
 
 
-def _quoted(text: str) -> str:
+def _quote_text(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import ArtefactError, StashError, UserError
-from stash.core.interrupts import postponed
+from stash.core.interrupts import postpone_requests
 from stash.core.printable import print_written, strict_json
 from stash.store.storing import keep_copy
 
@@ -54,8 +54,8 @@ def show_then_save(
         show()
     finally:
         try:
-            with postponed():
-                saved = None if target is None else _saved(artefact, target, new)
+            with postpone_requests():
+                saved = None if target is None else _save_artefact(artefact, target, new)
             if saved is not None:
                 print(end="" if json else "\n")
                 print_written(saved, json, f"; show it again with `stash show {shlex.quote(str(saved))}`")
@@ -63,7 +63,7 @@ def show_then_save(
             keep_copy(artefact, copies, saved)
 
 
-def _saved(artefact: Profile | Probe, target: Path, new: bool) -> Path:
+def _save_artefact(artefact: Profile | Probe, target: Path, new: bool) -> Path:
     """Where it was saved; raises ArtefactError, which says where else what was measured is."""
     from stash.core.artefact import save, save_new
 
@@ -106,7 +106,7 @@ def print_profile(profile: Profile, json: bool = False, source: Path | None = No
         return
     from stash.report.profile_page import page
 
-    printed(page(breakdown, advice, profile, explain))
+    print_output(page(breakdown, advice, profile, explain))
 
 
 def profile_text(profile: Profile) -> str:
@@ -144,7 +144,7 @@ def print_probe(
 
     reading, verdict = judged_probe(found, known, against, past, base)
     name = None if saved is None else shlex.quote(str(saved))
-    printed(document(found, reading, verdict) if json else page(found, reading, name, verdict))
+    print_output(document(found, reading, verdict) if json else page(found, reading, name, verdict))
 
 
 def judged_probe(
@@ -156,10 +156,10 @@ def judged_probe(
 ) -> tuple[Reading, RentalVerdict]:
     """The reading of a probe, and what to do with its machines."""
     from stash.advice.rental import judge_rental
-    from stash.analysis.findings.probe_reading import read
+    from stash.analysis.findings.probe_reading import read_probe
     from stash.predict.shortfalls import losses, shares_of
 
-    reading, lost = read(found, known, against, past), None
+    reading, lost = read_probe(found, known, against, past), None
     if base is not None:
         work, on_gpu = base.profile.workload, base.target.device is not None
         lost = losses(base, shares_of(found.hosts, reading.standings, work, on_gpu))
@@ -167,7 +167,7 @@ def judged_probe(
     return reading, judge_rental(found, reading, lost, known.newest_on_demand(against or host.instance))
 
 
-def printed(shown: Page | dict[str, Any], markdown: bool = False) -> None:
+def print_output(shown: Page | dict[str, Any], markdown: bool = False) -> None:
     """Print a page as text for this terminal or as Markdown, or a document as JSON."""
     if isinstance(shown, dict):
         print(strict_json(shown))
@@ -195,9 +195,9 @@ def file_of(page: Page, ending: str) -> str | bytes:
     if ending not in PICTURES:
         raise UserError(f"--output *{ending}: pictures end in {', '.join((*PICTURES, '.html'))}")
     from stash.ui.charts.chart import Blank
-    from stash.ui.charts.chart_files import content
+    from stash.ui.charts.chart_files import render_chart
 
     drawn = next(chart for chapter in page.chapters for chart in chapter.charts)
     if isinstance(drawn, Blank):
         raise UserError(f"--output *{ending}: there is nothing to draw, because {drawn.why}")
-    return content(drawn, ending.removeprefix("."), WIDTH_MM)
+    return render_chart(drawn, ending.removeprefix("."), WIDTH_MM)

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import changed, comparable_sides, compare, incomparable, network_stall
-from stash.analysis.disturbance import undisturbed
+from stash.analysis.comparison import comparable_sides, compare, find_changed_facts, incomparable, network_stall
+from stash.analysis.disturbance import remove_disturbance
 from stash.analysis.findings.probe_reading import Reading
-from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
-from stash.analysis.usage import data_blocks, usage
+from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
+from stash.analysis.usage import data_blocks, list_usage
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.records.host import Probe
 from stash.core.records.profile import Loader, Profile
-from stash.core.units import counted, format_bytes, format_seconds
+from stash.core.units import format_bytes, format_count, format_seconds
 from stash.report import charts, comparison_page, probe_page, profile_page
-from stash.report.profile_contract import command
+from stash.report.profile_contract import command_line
 from stash.report.profile_page import UNKNOWN
 from stash.report.run_page import epoch_bar, epoch_title
 from stash.ui.charts.chart import Blank, Grid
@@ -46,7 +46,7 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
     profile, breakdown = run.profile, run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
     details, *explained = brief.chapters
-    chapters = [*_measured(profile, breakdown), _hosts(profile, reading)]
+    chapters = [*_chart_chapters(profile, breakdown), _hosts(profile, reading)]
     drawn = [chapter for chapter in chapters if not _is_empty(chapter)]
     unknown = tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),)
     settings, step = profile.settings, brief.rows[-1]
@@ -66,7 +66,7 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
         numbers=(
             ("one step", f"{step.time} {step.interval}".strip()),
             ("speed", brief.subtitle[-1]),
-            ("measured", counted(breakdown.rounds, "round") + dropped),
+            ("measured", format_count(breakdown.rounds, "round") + dropped),
         ),
         chapters=(
             *drawn,
@@ -75,7 +75,7 @@ def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading 
             Chapter("how", "How it was measured", facts=how, folded=True),
             *explained,
         ),
-        again=command(profile),
+        again=command_line(profile),
         made=f"{profile.created.replace('T', ' ')[:16]} UTC, Stash {profile.stash_version}",
     )
 
@@ -104,7 +104,7 @@ def probe_of(profile: Profile) -> Probe | None:
 def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
     """The machines of a profile, with the reading of their links where they were probed."""
     probe, chapter = probe_of(profile), Chapter("hosts", "The machines", label="Machines")
-    machines = probe_page.machines(profile.hosts)
+    machines = probe_page.machines_grid(profile.hosts)
     if probe is None or reading is None:
         return replace(chapter, charts=(Blank("links", "Links", _NOT_PROBED),), grids=(machines,))
     several = len(profile.hosts) > 1
@@ -117,16 +117,16 @@ def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
     )
 
 
-def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
+def _chart_chapters(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     """The chapters that have charts, in the order of the questions that people ask."""
-    profile = undisturbed(profile).profile
+    profile = remove_disturbance(profile).profile
     kept = step_matrix(profile)
     together = [
         Chapter(
             "ranks",
             "Rank by rank",
             label="Ranks",
-            charts=(charts.ranks(breakdown, ranks_side_by_side(profile, kept), profile),),
+            charts=(charts.ranks_chart(breakdown, ranks_side_by_side(profile, kept), profile),),
         ),
         Chapter(
             "exchange",
@@ -135,15 +135,15 @@ def _measured(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
             facts=tuple(_exchange_facts(profile)),
         ),
     ]
-    read = charts.residency(data_blocks(profile, kept))
-    busy = charts.usage_table(usage(profile, kept), breakdown.rungs)
+    read = charts.residency_grid(data_blocks(profile, kept))
+    busy = charts.usage_table(list_usage(profile, kept), breakdown.rungs)
     return [
-        Chapter("step", "Where the step goes", label="Step", charts=(charts.ladder(breakdown),)),
+        Chapter("step", "Where the step goes", label="Step", charts=(charts.ladder_chart(breakdown),)),
         Chapter(
             "rounds",
             "How steady it was",
             label="Rounds",
-            charts=(charts.rounds(course(profile), breakdown.rungs),),
+            charts=(charts.rounds_chart(make_course(profile), breakdown.rungs),),
         ),
         *(together if profile.world_size > 1 else ()),
         Chapter(
@@ -166,12 +166,12 @@ def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
         size = f", {format_bytes(work.parameter_bytes)}" if work.parameter_bytes is not None else ""
         yield "parameters", f"{work.parameters:,}{size}{f', {work.precision}' if work.precision else ''}"
     if work.bucket_bytes:
-        yield "buckets", listed([format_bytes(size) for size in work.bucket_bytes], most=8)
+        yield "buckets", join_names([format_bytes(size) for size in work.bucket_bytes], most=8)
     if work.exchange_hook is not None:
         yield "communication hook", work.exchange_hook or "none of the job's own"
     if work.collectives_per_step:
         counts = sorted(work.collectives_per_step.items())
-        yield "the script's own", listed([f"{count:g} {name}" for name, count in counts]) + " a step"
+        yield "the script's own", join_names([f"{count:g} {name}" for name, count in counts]) + " a step"
 
 
 def _data_facts(profile: Profile, breakdown: Breakdown) -> Iterator[tuple[str, str]]:
@@ -192,11 +192,11 @@ def _loaders(loaders: tuple[Loader, ...]) -> tuple[Grid, ...]:
         return ()
     settings: tuple[tuple[str, Callable[[Loader], str]], ...] = (
         ("kind", lambda loader: loader.kind),
-        ("workers", lambda loader: _written(loader.workers)),
-        ("batches each prefetches", lambda loader: _written(loader.prefetch_factor)),
-        ("persistent workers", lambda loader: _written(loader.persistent_workers)),
-        ("pinned memory", lambda loader: _written(loader.pin_memory)),
-        ("samples in the data set", lambda loader: _written(loader.samples)),
+        ("workers", lambda loader: _format_value(loader.workers)),
+        ("batches each prefetches", lambda loader: _format_value(loader.prefetch_factor)),
+        ("persistent workers", lambda loader: _format_value(loader.persistent_workers)),
+        ("pinned memory", lambda loader: _format_value(loader.pin_memory)),
+        ("samples in the data set", lambda loader: _format_value(loader.samples)),
         ("batches a step", lambda loader: str(loader.batches_per_step)),
         ("first batch after", lambda loader: UNKNOWN if loader.startup_seconds is None
                                              else format_seconds(loader.startup_seconds)),
@@ -206,7 +206,7 @@ def _loaders(loaders: tuple[Loader, ...]) -> tuple[Grid, ...]:
     return (Grid("", names, rows, frozenset(range(1 + len(names)))),)
 
 
-def _written(value: bool | int | None) -> str:
+def _format_value(value: bool | int | None) -> str:
     if value is None:
         return UNKNOWN
     return ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}"
@@ -243,7 +243,7 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
         chapters += its
         verdicts.append(f"{run.name} against {runs[0].name}: {sentence[0].lower()}{sentence[1:]}")
     return Page(
-        title=listed(list(dict.fromkeys(part.title for part in parts)), most=3),
+        title=join_names(list(dict.fromkeys(part.title for part in parts)), most=3),
         source=f"{len(parts)} files",
         subtitle=(f"{len(runs)} profiles",) if len(runs) == len(parts) else (),
         verdict=tuple(verdicts),
@@ -258,7 +258,7 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chap
     name, title = f"changes-{number}", f"From {first.name} to {run.name}"
     different = incomparable([first.profile], [run.profile])
     if different:
-        facts = listed([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
+        facts = join_names([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
         why = f"not compared, as it is another job than {first.name}: {facts}"
         return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
     sides = [first.profile], [run.profile]
@@ -267,5 +267,7 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chap
     except UserError as error:
         return f"not compared: {error}.", (Chapter(name, title, charts=(Blank(name, "What changed", str(error)),)),)
     sentence = comparison_page.verdict(comparison)
-    changes, *causes = comparison_page.chapters(comparison, name, title, changed(*sides), network_stall(*sides))
+    changes, *causes = comparison_page.chapters(
+        comparison, name, title, find_changed_facts(*sides), network_stall(*sides)
+    )
     return sentence, (replace(changes, text=sentence), *causes)

@@ -12,10 +12,10 @@ from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
 from stash.analysis.findings.standings import differ
-from stash.core.formatting import bits_parts, dollars, listed, parts, plain, quantity
+from stash.core.formatting import bits_parts, format_dollars, format_fact, format_quantity, join_names, split_spread
 from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
-from stash.core.units import counted, format_bits, format_bytes, format_rate, format_seconds
+from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -33,17 +33,17 @@ def page(probe: Probe, reading: Reading, saved: str | None = None, verdict: Rent
     findings = findings_of(reading, several)
     price: tuple[str, ...] = ()
     if verdict is not None and verdict.dollars_per_hour is not None:
-        price = (f"{verdict.instance}, {dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",)
-    count = f"{counted(len(findings), 'finding')}." if findings else "No findings."
+        price = (f"{verdict.instance}, {format_dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",)
+    count = f"{format_count(len(findings), 'finding')}." if findings else "No findings."
     return Page(
-        title=listed(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
-        subtitle=(counted(len(probe.hosts), "machine"), "links measured by stash probe", *price),
+        title=join_names(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
+        subtitle=(format_count(len(probe.hosts), "machine"), "links measured by stash probe", *price),
         verdict=(count,) if verdict is None else (verdict.text, count),
         next_steps=tuple(_next_steps(probe, reading, saved)),
         warnings=findings,
         chapters=(
             *_rental(verdict),
-            Chapter("hosts", "The machines", label="Machines", grids=(machines(probe.hosts),), brief=True),
+            Chapter("hosts", "The machines", label="Machines", grids=(machines_grid(probe.hosts),), brief=True),
             Chapter("tables", "Every link, against the catalog", label="Tables", brief=True,
                     grids=link_grids(probe.hosts, reading)),
             Chapter("unknown", "What is not known, and notes", label="Notes", brief=True,
@@ -58,7 +58,10 @@ def _rental(verdict: RentalVerdict | None) -> tuple[Chapter, ...]:
     if verdict is None:
         return ()
     costs = [
-        (each.part, f"unknown: {each.why}" if each.seconds is None else f"{quantity(each.seconds, 'seconds')} a step")
+        (
+            each.part,
+            f"unknown: {each.why}" if each.seconds is None else f"{format_quantity(each.seconds, 'seconds')} a step",
+        )
         for each in verdict.losses
     ]
     compared = f"1 probe in {1 / verdict.error_rate:.0f} of healthy machines calls some part slow"
@@ -82,12 +85,12 @@ def link_grids(hosts: Sequence[Host], reading: Reading) -> tuple[Grid, ...]:
     """Links, exchanges, what the catalog says of the same machines, and machines like these."""
     several = len(hosts) > 1
     grids = [grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)]
-    grids += [_curve(curves, several) for curves in _alike(reading.exchanges)]
+    grids += [_curve(curves, several) for curves in _group_alike(reading.exchanges)]
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
     return (*grids, *_likenesses(reading.nearest, several))
 
 
-def machines(hosts: Sequence[Host]) -> Grid:
+def machines_grid(hosts: Sequence[Host]) -> Grid:
     """What the hosts are, a column each; those that are alike share one, and of very many kinds some are shown."""
     alike: dict[tuple[tuple[str, str], ...], list[str]] = {}
     for node, host in enumerate(hosts):
@@ -98,7 +101,7 @@ def machines(hosts: Sequence[Host]) -> Grid:
     columns = [dict(facts) for facts in alike][:_MAX_COLUMNS]
     left_out = sum(len(names) for names in list(alike.values())[_MAX_COLUMNS:])
     below = f"{left_out} more machines differ from these in some of it." if left_out else ""
-    head = tuple(listed(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS])
+    head = tuple(join_names(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS])
     rows = tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels)
     return Grid("", head, rows, frozenset(range(1 + len(columns))), below, upright=True)
 
@@ -153,11 +156,11 @@ def _gpus(gpus: Sequence[Gpu]) -> str:
 def _routes(host: Host) -> str:
     kinds: dict[str, list[str]] = {}
     for route in host.routes:
-        lanes = counted(route.nvlinks, "NVLink") if route.nvlinks else route.kind
+        lanes = format_count(route.nvlinks, "NVLink") if route.nvlinks else route.kind
         kinds.setdefault(lanes, []).append(f"{route.a}-{route.b}")
     if len(kinds) == 1:
         return f"{next(iter(kinds))} between all pairs"
-    return "; ".join(f"{kind}: {listed(pairs, most=8)}" for kind, pairs in kinds.items())
+    return "; ".join(f"{kind}: {join_names(pairs, most=8)}" for kind, pairs in kinds.items())
 
 
 def _nic(nic: Nic) -> str:
@@ -192,15 +195,15 @@ def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
 def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:
     slowest = min(members, key=lambda link: link.rate.value)
     network = slowest.part == "streams"
-    value, spread = bits_parts(slowest.rate) if network else parts(slowest.rate, slowest.unit)
+    value, spread = bits_parts(slowest.rate) if network else split_spread(slowest.rate, slowest.unit)
     if len(members) == 1:
         return name, value, spread, slowest.member
     fastest = max(members, key=lambda link: link.rate.value)
-    best, _ = bits_parts(fastest.rate) if network else parts(fastest.rate, fastest.unit)
+    best, _ = bits_parts(fastest.rate) if network else split_spread(fastest.rate, fastest.unit)
     return name, value, spread, f"{slowest.member}, slowest of {len(members)}; fastest {best}"
 
 
-def _alike(curves: Sequence[Curve]) -> list[list[Curve]]:
+def _group_alike(curves: Sequence[Curve]) -> list[list[Curve]]:
     """Curves of the same kind together: the same exchange inside each of several nodes."""
     kinds: dict[tuple[str, int, int], list[Curve]] = {}
     for curve in curves:
@@ -239,10 +242,10 @@ def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
         old, new = (Interval(**each[side]) for side in ("before", "after"))
         shown = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"
         name = f"{each['group']}, {each['member']}" if each["member"] else each["group"]
-        rows.append((name, *parts(old, each["unit"]), *parts(new, each["unit"]), shown))
+        rows.append((name, *split_spread(old, each["unit"]), *split_spread(new, each["unit"]), shown))
         changed += [f"{name} {shown}"] if each["differs"] else []
     grid = Grid("", ("before", "95 %", "after", "95 %", "change"), tuple(rows), frozenset({0}), first="figure")
-    verdict = f"{listed(changed)}." if changed else "No figure differs beyond its noise."
+    verdict = f"{join_names(changed)}." if changed else "No figure differs beyond its noise."
     return Page(title=f"{before[0]} and {after[0]}", verdict=(verdict,), grids=(grid,) if rows else ())
 
 
@@ -254,9 +257,9 @@ def _curve(curves: Sequence[Curve], several: bool) -> Grid:
     of_several = f" (slowest of {len(curves)})" if len(curves) > 1 else ""
     rows = []
     for size in curve.sizes:
-        time, spread = parts(size.seconds, "seconds")
-        algorithm, _ = parts(size.algorithm_bytes_per_second, "bytes/s")
-        bus, _ = parts(size.bus_bytes_per_second, "bytes/s")
+        time, spread = split_spread(size.seconds, "seconds")
+        algorithm, _ = split_spread(size.algorithm_bytes_per_second, "bytes/s")
+        bus, _ = split_spread(size.bus_bytes_per_second, "bytes/s")
         rows.append((format_bytes(size.bytes), time, spread, algorithm, bus))
     title = f"all-reduce, {curve.backend}, {curve.ranks} ranks {where}{of_several}"
     head = ("time", "95 %", "algorithm bandwidth", "bus bandwidth")
@@ -273,12 +276,12 @@ def _fit(curve: Curve) -> str:
             f"One latency and one bandwidth do not describe this curve: their best fit {misses}. Use the table; the "
             "library changes its protocol between sizes, or something disturbed it."
         )
-    alpha = quantity(_with_error(fit.alpha_seconds, fit.alpha_error), "seconds")
-    beta = quantity(_with_error(fit.bytes_per_second, fit.bytes_per_second_error), "bytes/s")
+    alpha = format_quantity(_error_interval(fit.alpha_seconds, fit.alpha_error), "seconds")
+    beta = format_quantity(_error_interval(fit.bytes_per_second, fit.bytes_per_second_error), "bytes/s")
     return f"As a ring: latency {alpha} per hop, bandwidth {beta} per link (standard errors); it {misses}."
 
 
-def _with_error(value: float, error: float) -> Interval:
+def _error_interval(value: float, error: float) -> Interval:
     return Interval(value=value, low=value - error, high=value + error)
 
 
@@ -294,11 +297,11 @@ def _comparison(comparison: Comparison, several: bool) -> Grid:
 def _comparison_row(row: Compared) -> tuple[str, ...]:
     found = fact = UNKNOWN
     if row.measured is not None:
-        value, spread = bits_parts(row.measured) if row.network else parts(row.measured, row.unit)
+        value, spread = bits_parts(row.measured) if row.network else split_spread(row.measured, row.unit)
         counted = row.measured.low == row.measured.high and row.measured.low is not None
         found = value if counted else f"{value} {spread}"
     if row.catalog is not None:
-        fact = format_bits(row.catalog) if row.network else plain(row.catalog, row.unit)
+        fact = format_bits(row.catalog) if row.network else format_fact(row.catalog, row.unit)
     ratio = UNKNOWN if row.ratio is None else f"{row.ratio:.2f}"
     return row.name, found, fact, ratio, row.catalog_is
 
@@ -311,7 +314,7 @@ def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
         tables.setdefault(rows, []).append(likeness.hostname)
     grids = []
     for alike, hosts in tables.items():
-        title = f"{listed(list(dict.fromkeys(hosts)))} most like" if several else "most like"
+        title = f"{join_names(list(dict.fromkeys(hosts)))} most like" if several else "most like"
         grids.append(Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True))
     return grids
 

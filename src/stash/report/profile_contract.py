@@ -12,7 +12,7 @@ from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
 from stash.report import model_facts
-from stash.report.model_facts import all_significant, significant
+from stash.report.model_facts import all_significant, round_digits
 from stash.report.run_page import epoch_document
 
 # The document that ``stash show --json`` prints: a contract with other programs, see docs/format.md.
@@ -32,20 +32,20 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
         {
             "name": stall.name,
             "seconds": rounded,
-            "low": _rounded(stall.low, decimals),
-            "high": _rounded(stall.high, decimals),
+            "low": _round_known(stall.low, decimals),
+            "high": _round_known(stall.high, decimals),
             "share": share,
             "within_noise": stall.within_noise,
-            "method": significant(stall.parts.method),
+            "method": round_digits(stall.parts.method),
             "parts": all_significant(stall.parts.model_dump()),
         }
         for stall, rounded, share in zip(breakdown.stalls, seconds, shares, strict=True)
     ]
-    paper = {key: _rounded(value, 1) for key, value in breakdown.paper.model_dump().items()}
+    paper = {key: _round_known(value, 1) for key, value in breakdown.paper.model_dump().items()}
     return {
         "schema": SCHEMA,
         "step_seconds": round(sum(seconds), decimals),
-        "samples_per_second": significant(breakdown.samples_per_second),
+        "samples_per_second": round_digits(breakdown.samples_per_second),
         "rounds": breakdown.rounds,
         "world_size": breakdown.world_size,
         "nodes": breakdown.nodes,
@@ -59,61 +59,61 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
             "next_steps": list(advice.next_steps),
             "kind": advice.kind,
             "stalls": list(advice.stalls),
-            "open": [{"name": stall.name, "high": _rounded(stall.high, decimals)} for stall in advice.open],
+            "open": [{"name": stall.name, "high": _round_known(stall.high, decimals)} for stall in advice.open],
             "budget_seconds": advice.budget_seconds,
         },
-        **_beyond_the_contract(breakdown, profile.left_files),
+        **_extra_fields(breakdown, profile.left_files),
         "model": model_facts.document(breakdown, profile),
         "run": epoch_document(breakdown.run),
     }
 
 
-def _beyond_the_contract(breakdown: Breakdown, left_files: Sequence[str]) -> dict[str, Any]:
+def _extra_fields(breakdown: Breakdown, left_files: Sequence[str]) -> dict[str, Any]:
     return {
-        "step_low": significant(breakdown.step.low, SECONDS_DIGITS),
-        "step_high": significant(breakdown.step.high, SECONDS_DIGITS),
+        "step_low": round_digits(breakdown.step.low, SECONDS_DIGITS),
+        "step_high": round_digits(breakdown.step.high, SECONDS_DIGITS),
         "rounds_dropped": breakdown.rounds_dropped,
         "rungs": list(breakdown.rungs),
         "rates": all_significant(breakdown.rates.model_dump()),
         "communication": all_significant(breakdown.communication.model_dump()),
         "slow_rank": all_significant(breakdown.slow_rank.model_dump()) if breakdown.slow_rank else None,
         "surfacing": [all_significant(item.model_dump()) for item in breakdown.surfacing],
-        "startup_seconds": significant(breakdown.startup_seconds),
+        "startup_seconds": round_digits(breakdown.startup_seconds),
         "notes": list(breakdown.notes),
         "left_files": list(left_files),
-        "samples_per_step": significant(breakdown.samples_per_step),
+        "samples_per_step": round_digits(breakdown.samples_per_step),
         "by_waits": breakdown.by_waits,
         "waits": all_significant(breakdown.waits.model_dump()),
-        "disturbed": _disturbed(breakdown),
-        "as_typed": _as_typed(breakdown),
+        "disturbed": _disturbance_fields(breakdown),
+        "as_typed": _first_steps_fields(breakdown),
         "host_lead": all_significant(breakdown.host_lead.model_dump()) if breakdown.host_lead else None,
     }
 
 
-def _as_typed(breakdown: Breakdown) -> dict[str, Any] | None:
+def _first_steps_fields(breakdown: Breakdown) -> dict[str, Any] | None:
     """A step of the job before anything was changed, and by which share it is longer than what was measured."""
     found = breakdown.as_typed
     if found is None:
         return None
-    step = significant(found.first.step.value, SECONDS_DIGITS)
+    step = round_digits(found.first.step.value, SECONDS_DIGITS)
     return {"step_seconds": step, "steps": found.first.steps, "share": round(found.share, 4), "cause": found.cause}
 
 
-def _disturbed(breakdown: Breakdown) -> dict[str, Any] | None:
+def _disturbance_fields(breakdown: Breakdown) -> dict[str, Any] | None:
     """Seconds of a step that was seen and is none of ``stalls``."""
     found = breakdown.disturbed
     if found is None:
         return None
     return {
-        "seconds": significant(found.time.value, SECONDS_DIGITS),
-        "low": significant(found.time.low, SECONDS_DIGITS),
-        "high": significant(found.time.high, SECONDS_DIGITS),
-        "steal": significant(found.steal),
+        "seconds": round_digits(found.time.value, SECONDS_DIGITS),
+        "low": round_digits(found.time.low, SECONDS_DIGITS),
+        "high": round_digits(found.time.high, SECONDS_DIGITS),
+        "steal": round_digits(found.steal),
         "programs": [each.model_dump() for each in found.programs],
     }
 
 
-def _rounded(value: float | None, decimals: int) -> float | None:
+def _round_known(value: float | None, decimals: int) -> float | None:
     return None if value is None else round(value, decimals)
 
 
@@ -194,7 +194,7 @@ PARTS = {
 }
 
 
-def words(rows: Iterable[str], labels: Iterable[str]) -> tuple[tuple[str, str], ...]:
+def explain_words(rows: Iterable[str], labels: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Word and meaning of everything in a report with these rows in its table and these labels in its details."""
     used = (
         ALWAYS
@@ -210,7 +210,7 @@ def words(rows: Iterable[str], labels: Iterable[str]) -> tuple[tuple[str, str], 
 _PYTHON = (".py", ".pyc")
 
 
-def command(profile: Profile) -> str:
+def command_line(profile: Profile) -> str:
     """One line to type into a shell, on each node of the job."""
     return " ".join(("stash profile", *_options(profile), *job_words(profile.workload.command)))
 

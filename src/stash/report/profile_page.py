@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown, Missing, Paper, Rates, SampleCounts, Stall, Waits
 from stash.analysis.run_account import IN_COMPUTE
-from stash.analysis.step_figures import figures, slower
-from stash.core.formatting import listed, plus_minus
+from stash.analysis.step_figures import make_figures, slower_text
+from stash.core.formatting import join_names, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
 from stash.core.records.profile import Profile
-from stash.core.units import counted, format_bits, format_bytes, format_seconds, pace
+from stash.core.units import format_bits, format_bytes, format_count, format_pace, format_seconds
 from stash.report import model_facts
-from stash.report.profile_contract import PARTS, words
+from stash.report.profile_contract import PARTS, explain_words
 from stash.report.run_page import epoch_grids
 from stash.ui.page import Chapter, Page, Row
 
@@ -33,7 +33,7 @@ WORTH_SAYING = 0.01
 def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool = False) -> Page:
     """A profile's page: the answer, then its details; with ``explain`` a terminal also shows what words mean."""
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
-    model = model_facts.facts(breakdown, profile)
+    model = model_facts.model_facts(breakdown, profile)
     facts = (*_facts(breakdown, advice), *model, ("measured", how_measured(breakdown, profile)))
     further = Chapter("further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True)
     figures = Chapter("figures", "Further figures", facts=_further_figures(breakdown), brief=explain, folded=True)
@@ -52,7 +52,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
             Chapter("details", "Details", facts=facts, brief=True),
             *(chapter for chapter in (further, figures, parts) if chapter.points or chapter.facts),
             Chapter("words", "Words", brief=explain, folded=True,
-                    facts=words(_table_names(breakdown), [label for label, _ in (*facts, *figures.facts)])),
+                    facts=explain_words(_table_names(breakdown), [label for label, _ in (*facts, *figures.facts)])),
         ),
     )  # fmt: skip
 
@@ -60,7 +60,9 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
 def _table_names(breakdown: Breakdown) -> list[str]:
     unknown = [missing.name for missing in breakdown.skipped if missing.is_unknown]
     stalls = [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
-    between = () if breakdown.run is None else (*(row.name for row in breakdown.run.rows if row.between), "epoch")
+    between = (
+        () if breakdown.run is None else (*(row.name for row in breakdown.run.rows if row.is_between_steps), "epoch")
+    )
     return [*stalls, *between]
 
 
@@ -79,7 +81,7 @@ def table_rows(
 
     ``strong`` are the stalls that may dominate. Of what was ``skipped`` only what is unknown has a row.
     """
-    written = figures(stalls)
+    written = make_figures(stalls)
     rows = {names[0]: Row(", ".join(names), why=why) for why, names in unknown_stalls(skipped).items()}
     for stall in stalls:
         rows[stall.name] = Row(
@@ -127,12 +129,12 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
     found = [f"does not apply to {_shape(absent, breakdown, profile)}: {', '.join(absent)}"] if absent else []
     if short:
         share = max(missing.share_at_most or 0.0 for missing in short)
-        names = listed([missing.name for missing in short])
+        names = join_names([missing.name for missing in short])
         found.append(f"no data loader was seen: {names} are at most {share:.1%} of a step, as part of compute")
     own = [row for row in (() if breakdown.run is None else breakdown.run.rows) if row.name in IN_COMPUTE]
     inside = [row for row in own if row.seconds >= WORTH_SAYING * breakdown.step_seconds]
     if inside:
-        names = listed([f"{format_seconds(row.seconds)} of {row.name}" for row in inside])
+        names = join_names([f"{format_seconds(row.seconds)} of {row.name}" for row in inside])
         is_one_rank = any(row.rank is not None for row in inside) and breakdown.stall("contention") is not None
         where = "compute and contention contain" if is_one_rank else "compute contains"
         found.append(f"{where} {names}, which the table below tells apart")
@@ -151,7 +153,7 @@ def _shape(absent: Sequence[str], breakdown: Breakdown, profile: Profile) -> str
     if nodes > 1 and "network" in absent:
         without.append("groups across nodes")
     shape = f"one {one}" if world == 1 else f"{world} {many}"
-    shape += f" without {listed(without)}" if without else ""
+    shape += f" without {join_names(without)}" if without else ""
     if world > 1:
         shape += " on one node" if nodes == 1 else f" on {nodes} nodes"
     return f"{shape}, one on each" if 1 < nodes == world else shape
@@ -159,12 +161,12 @@ def _shape(absent: Sequence[str], breakdown: Breakdown, profile: Profile) -> str
 
 def _subtitle(breakdown: Breakdown, profile: Profile) -> tuple[str, ...]:
     speed = breakdown.samples_per_second
-    nodes = counted(breakdown.nodes, "node")
+    nodes = format_count(breakdown.nodes, "node")
     shared = model_facts.shared_among(profile)
     return (
         f"{_devices(breakdown, profile)} on {nodes}{shared and ': '}{shared}",
         _batch(breakdown.samples),
-        f"{pace(speed)} samples/s" if speed is not None else f"samples/s {UNKNOWN}",
+        f"{format_pace(speed)} samples/s" if speed is not None else f"samples/s {UNKNOWN}",
     )
 
 
@@ -180,21 +182,21 @@ def _batch(samples: SampleCounts | None) -> str:
 def _devices(breakdown: Breakdown, profile: Profile) -> str:
     count = breakdown.world_size
     if all(rank.device == "cpu" for rank in profile.ranks):
-        return counted(count, "CPU rank")
+        return format_count(count, "CPU rank")
     names = {gpu.name for host in profile.hosts for gpu in host.gpus}
     if len(names) == 1:
         return f"{count} × {names.pop()}"
-    return counted(count, "device")
+    return format_count(count, "device")
 
 
 def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
     slow = breakdown.slow_rank
     facts = [
-        ("disturbed", _disturbed(breakdown)),
+        ("disturbed", _disturbance_sentence(breakdown)),
         ("samples/s", _rates(breakdown.rates)),
         ("waited", _waits(breakdown.waits)),
         ("gradients", _exchange(breakdown)),
-        ("slowest", f"rank {slow.rank} is {slower(slow)}" if slow is not None else ""),
+        ("slowest", f"rank {slow.rank} is {slower_text(slow)}" if slow is not None else ""),
         *(
             ("hidden", f"without the {item.removed} stall, a {item.appears} stall of {format_seconds(item.seconds)}")
             for item in breakdown.surfacing
@@ -211,19 +213,19 @@ def _further_figures(breakdown: Breakdown) -> tuple[tuple[str, str], ...]:
     facts = (
         ("loader", f"{format_seconds(startup)} until the first batch" if startup is not None else ""),
         ("paper's %", _paper(breakdown.paper)),
-        ("by waits", _by_waits(breakdown)),
+        ("by waits", _waits_sentence(breakdown)),
     )
     return tuple((label, text) for label, text in facts if text)
 
 
-def _disturbed(breakdown: Breakdown) -> str:
+def _disturbance_sentence(breakdown: Breakdown) -> str:
     """What other work on the machine cost the step, and which that was."""
     found = breakdown.disturbed
     if found is None or found.time.value < WORTH_SAYING * breakdown.step_seconds:
         return ""
     lost = f"Other processes cost another {format_seconds(found.time.value)} a step"
     busy = [f"{each.name} ({each.cores:.0%} of a core)" for each in found.programs]
-    return f"{lost}{f', by {listed(busy)}' if busy else ''} (excluded above; include with --as-seen)"
+    return f"{lost}{f', by {join_names(busy)}' if busy else ''} (excluded above; include with --as-seen)"
 
 
 def _rates(rates: Rates) -> str:
@@ -233,7 +235,7 @@ def _rates(rates: Rates) -> str:
         ("loaders alone read and prepare", rates.fetch, rates.fetch_spread),
     )
     return ", ".join(
-        f"{label} {pace(rate)}" + ("" if spread is None else f" (± {spread:.0%})")
+        f"{label} {format_pace(rate)}" + ("" if spread is None else f" (± {spread:.0%})")
         for label, rate, spread in named
         if rate is not None
     )
@@ -242,7 +244,7 @@ def _rates(rates: Rates) -> str:
 def _waits(waits: Waits) -> str:
     named = (("files in memory", waits.warm), ("files on disk", waits.cold))
     texts = [f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None]
-    return f"for the loader {listed(texts)}" if texts else ""
+    return f"for the loader {join_names(texts)}" if texts else ""
 
 
 def _exchange(breakdown: Breakdown) -> str:
@@ -250,7 +252,7 @@ def _exchange(breakdown: Breakdown) -> str:
     exchange = breakdown.communication
     if not exchange.bytes or exchange.exposed_seconds is None:
         return ""
-    exposed = f"{figures(breakdown.stalls).time(*EXCHANGE_STALLS)} exposed"
+    exposed = f"{make_figures(breakdown.stalls).time(*EXCHANGE_STALLS)} exposed"
     if exchange.exposed_seconds <= 0:
         exposed = "none exposed"
     elif exchange.exposed_low is not None and exchange.exposed_low <= 0:
@@ -260,7 +262,7 @@ def _exchange(breakdown: Breakdown) -> str:
         text += f", {format_seconds(exchange.total_seconds)} when run alone"
     if exchange.wire_bytes_per_second is not None:
         text += f" ({format_bits(exchange.wire_bytes_per_second)})"
-    return f"{text}; exchanging and computing slow each other down" if exchange.slowed else text
+    return f"{text}; exchanging and computing slow each other down" if exchange.is_slowed else text
 
 
 def _paper(paper: Paper) -> str:
@@ -275,12 +277,14 @@ def _paper(paper: Paper) -> str:
     return f"percentages as the Stash paper defines them: {', '.join(shares)}" if shares else ""
 
 
-def _by_waits(breakdown: Breakdown) -> str:
+def _waits_sentence(breakdown: Breakdown) -> str:
     if not breakdown.by_waits:
         return ""
     names = [stall.name for stall in breakdown.stalls if stall.name in DATA_STALLS]
     is_are = "is" if len(names) == 1 else "are"
-    return f"{listed(names)} {is_are} what steps waited for the loader, which works in the training process itself"
+    return (
+        f"{join_names(names)} {is_are} what steps waited for the loader, which works in the training process itself"
+    )
 
 
 def _parts(stalls: Sequence[Stall]) -> tuple[tuple[str, str], ...]:
@@ -298,7 +302,7 @@ def _parts(stalls: Sequence[Stall]) -> tuple[tuple[str, str], ...]:
 
 def how_measured(breakdown: Breakdown, profile: Profile) -> str:
     """``"6 rounds in 41.8 s, one launch, time budget spent; 95% intervals"``."""
-    rounds = counted(breakdown.rounds, "round")
+    rounds = format_count(breakdown.rounds, "round")
     launches = profile.settings.launches
     where = "one launch" if launches == 1 else f"{launches} launches"
     ended = {

@@ -9,7 +9,7 @@ from stash.analysis.run_account import NOW_AND_THEN, RUN_ROWS, RunAccount, RunRo
 from stash.core.formatting import plus_minus
 from stash.core.ledger_rows import COLLECTIVE, COLLECTOR, EPOCH_END, EPOCH_START, INPUT, LOOP
 from stash.core.units import Scale, format_seconds
-from stash.report.model_facts import significant
+from stash.report.model_facts import round_digits
 from stash.ui.charts.chart import Grid, time_scale
 from stash.ui.page import Row
 
@@ -100,7 +100,7 @@ def epoch_bar(run: RunAccount) -> tuple[Row, ...]:
 
 
 def _series(row: RunRow) -> str:
-    return _SERIES.get(row.name, "plain") if row.between else row.name
+    return _SERIES.get(row.name, "plain") if row.is_between_steps else row.name
 
 
 def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:
@@ -109,16 +109,16 @@ def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:
         return None
     return {
         "epoch_steps": run.epoch_steps,
-        "step_seconds": significant(run.step_seconds, _DIGITS),
-        "startup_seconds": significant(run.startup_seconds),
+        "step_seconds": round_digits(run.step_seconds, _DIGITS),
+        "startup_seconds": round_digits(run.startup_seconds),
         "rows": [
             {
                 "name": row.name,
-                "seconds": None if row.time is None else significant(row.seconds, _DIGITS),
-                "low": None if row.time is None else significant(row.time.low, _DIGITS),
-                "high": None if row.time is None else significant(row.time.high, _DIGITS),
+                "seconds": None if row.time is None else round_digits(row.seconds, _DIGITS),
+                "low": None if row.time is None else round_digits(row.time.low, _DIGITS),
+                "high": None if row.time is None else round_digits(row.time.high, _DIGITS),
                 "share": None if row.share is None else round(row.share, 4),
-                "each_seconds": None if row.each is None else significant(row.each.value),
+                "each_seconds": None if row.each is None else round_digits(row.each.value),
                 "every_steps": row.every,
                 "times": row.times or None,
                 "rank": row.rank,
@@ -134,8 +134,8 @@ def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:
                 "text": place.text,
                 "inside": place.inside or None,
                 "called_at": place.caller or None,
-                "seconds": significant(place.seconds),
-                "each_seconds": significant(place.each),
+                "seconds": round_digits(place.seconds),
+                "each_seconds": round_digits(place.each),
             }
             for place in run.places
         ],

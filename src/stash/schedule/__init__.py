@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stash.core.on_first_use import on_first_use
+from stash.core.on_first_use import make_lazy_access
 
 __all__ = ["POLICIES", "max_min", "read_cluster", "read_jobs", "read_matrix", "simulate"]
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from stash.schedule.matrix_file import read_matrix
     from stash.schedule.simulate import simulate
 
-__getattr__, __dir__ = on_first_use(
+__getattr__, __dir__ = make_lazy_access(
     __name__,
     {
         "POLICIES": "stash.schedule.allocation",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from stash.core.errors import UserError
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.schedule.allocation import POLICIES, JobPolicy, choose_types, order_turns, priorities
 from stash.schedule.matrix import RateMatrix, demand_of
 from stash.schedule.placement import FreeGpus, GangPlace
@@ -75,7 +75,7 @@ class ManagerRequest:
     """Why there is none."""
 
 
-def advice(
+def advise_now(
     jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, name: str,
     excluded: tuple[tuple[str, str], ...] = (),
 ) -> ScheduleAdvice:  # fmt: skip
@@ -88,13 +88,13 @@ def advice(
     demand = replace(demand, isolated=done / isolated_rates(demand))
     policy, here = POLICIES[name], [jobs[number] for number in demand.ids]
     found = policy.allocate(demand)
-    types = _chosen_now(policy, demand, found)
+    types = _choose_types(policy, demand, found)
     free = FreeGpus(cluster)
     places: dict[int, GangPlace] = {}
     for at in sorted(types, key=lambda each: -demand.gpus[each]):
         place = free.find(types[at], int(demand.gpus[at]))
         if place is not None:
-            free.take(place)
+            free.allocate(place)
             places[at] = place
     priced = [] if found.type_prices is None else zip(cluster.types, found.type_prices.tolist(), strict=True)
     prices = {kind: price for kind, price in priced if price > _PRICED}
@@ -110,7 +110,7 @@ def advice(
     return ScheduleAdvice(name, cluster, tuple(ordered), found.objective, prices, excluded)
 
 
-def _chosen_now(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
+def _choose_types(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) -> dict[int, int]:
     """The next round's types; of equal priorities who runs there now stays."""
     runs = demand.rates > 0
     priority = np.where(runs, priorities(found.x, np.zeros_like(found.x), _ROUND), 0.0)
@@ -164,7 +164,9 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = (), eve
     )
     hidden = len(found.jobs) - len(shown)
     kept = len(found.jobs) - len(changes)
-    below = f"{counted(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --all" if hidden else ""
+    below = (
+        f"{format_count(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --all" if hidden else ""
+    )
     policy = POLICIES[found.policy]
     reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {policy.objective}."
     gain = policy.gain or policy.objective
@@ -177,7 +179,7 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = (), eve
         chapters.append(Chapter("requests", "Requests to Slurm", points=(*requests, *notes), brief=True, most=most))
     return Page(
         title=f"What to run now, by {found.policy}",
-        verdict=(f"{counted(len(changes), 'change')} for {counted(len(found.jobs), 'job')}.{reached}",),
+        verdict=(f"{format_count(len(changes), 'change')} for {format_count(len(found.jobs), 'job')}.{reached}",),
         grids=(Grid("", ("type", "node", "share", "change", "why"), rows, frozenset({0, 1, 2, 4, 5}), first="job",
                     ranks=(0, 1, 4, 5, 2, 3), prose=True, below=below),) if rows else (),
         warnings=tuple(f"{name} was left out: {why}." for name, why in found.excluded[:5]),

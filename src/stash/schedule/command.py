@@ -14,10 +14,10 @@ from stash.core.errors import UnitError, UserError
 from stash.core.output_files import output_file, write_output
 from stash.core.printable import print_written
 from stash.core.records.base import SUFFIX
-from stash.core.units import counted
-from stash.schedule.advice_now import advice, advice_document, advice_page
+from stash.core.units import format_count
+from stash.schedule.advice_now import advice_document, advice_page, advise_now
 from stash.schedule.allocation import POLICIES
-from stash.schedule.comparing import compared
+from stash.schedule.comparing import compare_policies
 from stash.schedule.economics import CloudPrice, LeavingRules, equilibrium
 from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
 from stash.schedule.lab_file import read_cluster
@@ -28,7 +28,7 @@ from stash.schedule.page_of_economics import economics_document, economics_page
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
 from stash.schedule.simulate import simulate as run_course
-from stash.schedule.slurm_requests import apply, current, requests
+from stash.schedule.slurm_requests import apply_requests, make_requests, match_queue
 from stash.schedule.trace_importers import read_trace
 from stash.ui.commands import App, note
 from stash.ui.options import Options, argument, flag, json_flag, option
@@ -165,7 +165,7 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     target = None if options.output is None else output_file(options.output, "", options.output.suffix)
     cluster, matrix, read = options.read()
     policies = [POLICIES[name] for name in options.policy]
-    found = compared(read, cluster, matrix, policies, options.seed)
+    found = compare_policies(read, cluster, matrix, policies, options.seed)
     shown = page(found)
     if target is not None:
         write_output(target, page_file(shown, target.suffix))
@@ -204,17 +204,17 @@ def advise(options: QueueAdviceOptions) -> None:
     """
     cluster, matrix, read = options.read()
     jobs = read.jobs
-    held = current(jobs, cluster) if options.engine == "slurm" else None
+    held = match_queue(jobs, cluster) if options.engine == "slurm" else None
     if held is not None:
         others, cluster = cluster.gpus - held.cluster.gpus, held.cluster
         if others:
-            note(f"jobs that are not in {options.jobs} hold {counted(others, 'GPU')}")
+            note(f"jobs that are not in {options.jobs} hold {format_count(others, 'GPU')}")
         jobs = held.jobs
-    found = advice(jobs, cluster, matrix, options.policy[0], read.excluded)
-    asked = () if held is None else requests(found, held)
+    found = advise_now(jobs, cluster, matrix, options.policy[0], read.excluded)
+    asked = () if held is None else make_requests(found, held)
     print_answer(advice_document(found, asked) if options.json else advice_page(found, asked, options.all))
     if options.apply:
-        for line in apply(asked):
+        for line in apply_requests(asked):
             note(line)
 
 

@@ -43,7 +43,7 @@ class PolicyComparison:
     """By what factor deadlines of the jobs that are there at first have to be stretched; 1 if they can be kept."""
 
 
-def compared(
+def compare_policies(
     read: JobsFile, cluster: LabCluster, matrix: RateMatrix, policies: Sequence[JobPolicy], seed: int
 ) -> PolicyComparison:
     """Every policy on the same jobs, ``DRAWN`` times if it draws; raises UserError for jobs that it cannot take."""

@@ -99,7 +99,7 @@ class Economics:
 def cloud_seconds(job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice) -> tuple[float, int] | None:
     """How long a job runs there, and on how many instances; ``None`` where no rate is known."""
     machines = math.ceil(job.gpus / cloud.gpus)
-    find = matrix.packed if machines == 1 else matrix.rate
+    find = matrix.packed_rate if machines == 1 else matrix.rate
     known = find(job.model, job.gpus, cloud.gpu, machines)
     if known is None or known.value <= 0:
         return None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stash.core.errors import UserError
-from stash.core.units import nearest
+from stash.core.units import find_nearest
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.records import EVERYONE, HOUR, YEAR_HOURS, LabCluster, QueuedJob
 from stash.schedule.tables import DESCRIBED, TableLine, read_table
@@ -71,7 +71,7 @@ def _lines(path: Path) -> list[TableLine]:
     if not lines:
         raise UserError(f"{path} has no job below its first line; {DESCRIBED}")
     for name in lines[0].cells:
-        alike = [] if name in _COLUMNS else nearest(name, _COLUMNS, 1)
+        alike = [] if name in _COLUMNS else find_nearest(name, _COLUMNS, 1)
         if alike:
             raise UserError(f"{path}: there is no column {name}; did you mean {alike[0]}?")
     return lines
@@ -112,7 +112,7 @@ def _job(line: TableLine, name: str, cluster: LabCluster, matrix: RateMatrix) ->
 
 def _rate(matrix: RateMatrix, cluster: LabCluster, job: QueuedJob, kind: str) -> float:
     few = cluster.fewest_nodes(kind, job.gpus)
-    found = matrix.packed(job.model, job.gpus, kind, few)
+    found = matrix.packed_rate(job.model, job.gpus, kind, few)
     return found.value if found is not None and few else 0.0
 
 

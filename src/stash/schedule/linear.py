@@ -58,7 +58,7 @@ class Groups:
         return len(self.first)
 
 
-def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
+def merge_jobs(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
     """Groups of jobs that have the same rates, GPUs and ``columns``, by their bytes."""
     rows = np.ascontiguousarray(np.column_stack((demand.rates, demand.gpus, *columns)), float)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
@@ -67,7 +67,7 @@ def merged(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
 
 
 @dataclass(frozen=True)
-class Solved:
+class Solution:
     """A solution: shares by group and type, the further variable, the objective and the prices of rows."""
 
     x: Floats
@@ -108,7 +108,7 @@ class ShareProgram:
     def solve(
         self, objective: Floats, rows: csr_array | Floats | None = None, least: Floats | None = None,
         most: float | None = None,
-    ) -> Solved:  # fmt: skip
+    ) -> Solution:  # fmt: skip
         """With these ``rows`` at ``least`` so much, and the further variable at ``most`` so much.
 
         Raises Infeasible, and StashError for what HiGHS cannot solve.
@@ -132,7 +132,7 @@ class ShareProgram:
             )
         size, types = self.shape
         prices = np.abs(found.ineqlin.marginals)
-        return Solved(
+        return Solution(
             x=np.maximum(found.x[:-1].reshape(self.shape), 0.0),
             extra=float(found.x[-1]),
             objective=-float(found.fun),

@@ -43,7 +43,7 @@ class RateMatrix:
     restart: Mapping[str, float] = field(default_factory=dict)
     """Seconds that stopping a model and starting it again costs: save, fetch and warm-up."""
 
-    def packed(self, model: str, gpus: int, kind: str, few: int) -> StepRate | None:
+    def packed_rate(self, model: str, gpus: int, kind: str, few: int) -> StepRate | None:
         """On the ``few`` nodes that hold the gang; ``None`` where it is unknown."""
         return self.rates.get((model, gpus, kind, few)) or self.rates.get((model, gpus, kind, PACKED))
 
@@ -67,7 +67,7 @@ class RateTable:
         for (model, gpus), row in zip(kinds, self.fewest, strict=True):
             self._rates.append([])
             for gpu, few in zip(cluster.types, row, strict=True):
-                packed = matrix.packed(model, gpus, gpu, few)
+                packed = matrix.packed_rate(model, gpus, gpu, few)
                 rates = {few: 0.0 if packed is None else packed.value} if few else {}
                 for nodes in range(few + 1, gpus + 1) if few else ():
                     known = matrix.rate(model, gpus, gpu, nodes)

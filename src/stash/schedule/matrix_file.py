@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import cast, get_args
 
 from stash.core.errors import UserError
-from stash.core.printable import shortened
+from stash.core.printable import shorten_text
 from stash.schedule.matrix import PACKED, SPREAD, RateKey, RateMatrix, RateOrigin, StepRate
 from stash.schedule.tables import TableLine, read_table
 
@@ -49,10 +49,10 @@ def _rate(line: TableLine) -> tuple[RateKey, StepRate]:
     placement = line.text("placement")
     nodes = _PLACEMENTS.get(placement, int(placement) if placement.isdecimal() and placement != "0" else None)
     if nodes is None:
-        raise line.mistake("placement", f"{shortened(placement, 30)!r} is not packed, spread or a number of nodes")
+        raise line.mistake("placement", f"{shorten_text(placement, 30)!r} is not packed, spread or a number of nodes")
     origin = line.text("origin") or "given"
     if origin not in get_args(RateOrigin):
-        raise line.mistake("origin", f"{shortened(origin, 30)!r} is not one of {', '.join(get_args(RateOrigin))}")
+        raise line.mistake("origin", f"{shorten_text(origin, 30)!r} is not one of {', '.join(get_args(RateOrigin))}")
     low, high = line.number_of("low"), line.number_of("high")
     if low is not None and high is not None and not low <= value <= high:
         raise line.mistake("steps_per_second", f"{value:g} is not between low and high, {low:g} and {high:g}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from stash.core.formatting import listed
-from stash.core.units import counted
+from stash.core.formatting import join_names
+from stash.core.units import format_count
 from stash.schedule.comparing import DRAWN, PolicyComparison
 from stash.schedule.matrix import PACKED, SPREAD, RateKey
 from stash.schedule.metrics import ScheduleFigures
@@ -42,10 +42,10 @@ def page(found: PolicyComparison) -> Page:
                  ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9))  # fmt: skip
     texts = tuple((name, policy.text) for name, policy in found.policies.items())
     return Page(
-        title=f"{counted(found.jobs, 'job')} on {found.cluster.gpus} GPUs ({gpus})",
+        title=f"{format_count(found.jobs, 'job')} on {found.cluster.gpus} GPUs ({gpus})",
         subtitle=(how,),
         verdict=(_verdict(found),),
-        grids=(table, _lost(found)),
+        grids=(table, _hours_grid(found)),
         warnings=tuple(_warnings(found)),
         chapters=(Chapter("bounds", "Bounds", points=tuple(_bounds(found)), brief=True),
                   Chapter("policies", "Policies", facts=texts)),
@@ -71,7 +71,7 @@ def _row(one: ScheduleFigures, spread: float | None) -> tuple[str, ...]:
     )
 
 
-def _lost(found: PolicyComparison) -> Grid:
+def _hours_grid(found: PolicyComparison) -> Grid:
     """All GPU-hours until the last job ends, by what became of them: they add up."""
     rows = []
     for one in found.figures.values():
@@ -103,7 +103,7 @@ def _bounds(found: PolicyComparison) -> list[str]:
         if text and not math.isnan(one.objective):
             points.append(f"{name}: the first allocation reaches {one.objective:.4g} {text}.")
         if one.late is not None:
-            points.append(f"{name}: {counted(one.late, 'job')} missed the deadline.")
+            points.append(f"{name}: {format_count(one.late, 'job')} missed the deadline.")
     return points
 
 
@@ -112,7 +112,7 @@ def _warnings(found: PolicyComparison) -> list[str]:
     if found.unrated:
         idle, gpus = sum(found.unrated.values()), found.cluster.gpus
         lines.append(
-            f"{idle} of {gpus} GPUs stand idle: no job has a rate on {listed(list(found.unrated))}; "
+            f"{idle} of {gpus} GPUs stand idle: no job has a rate on {join_names(list(found.unrated))}; "
             "`stash schedule throughputs` adds rates, or write 0 where a job does not run."
         )
     load = found.bounds.load
@@ -131,7 +131,7 @@ def _warnings(found: PolicyComparison) -> list[str]:
         lines.append(f"{len(found.excluded) - _SHOWN_OUT} more jobs were left out.")
     unplaced = sum(one.unplaced for one in found.figures.values())
     if unplaced:
-        lines.append(f"{counted(unplaced, 'time')} a gang found no place at a known rate and waited.")
+        lines.append(f"{format_count(unplaced, 'time')} a gang found no place at a known rate and waited.")
     return lines
 
 
@@ -166,7 +166,7 @@ def _placement(nodes: int) -> str:
 
 def matrix_page(found: FoundRates, cluster: LabCluster) -> Page:
     """The matrix, and its empty cells."""
-    rows = [(_cell(key), _placement(key[3]), f"{rate.value:.4g}", _between(rate.low, rate.high), rate.origin)
+    rows = [(_cell(key), _placement(key[3]), f"{rate.value:.4g}", _range_text(rate.low, rate.high), rate.origin)
             for key, rate in found.matrix.rates.items()]  # fmt: skip
     points = tuple(f"{_cell(key)}, {_placement(key[3])}: {why}." for key, why in found.unknown)
     restart = tuple(
@@ -187,7 +187,7 @@ def _cell(key: RateKey) -> str:
     return f"{key[0]} on {key[1]} {key[2]}"
 
 
-def _between(low: float | None, high: float | None) -> str:
+def _range_text(low: float | None, high: float | None) -> str:
     return "unknown" if low is None or high is None else f"{low:.4g} to {high:.4g}"
 
 

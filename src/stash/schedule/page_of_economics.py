@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stash.core.formatting import dollars
-from stash.core.units import counted
+from stash.core.formatting import format_dollars
+from stash.core.units import format_count
 from stash.schedule.economics import Economics, UserBill
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Page
@@ -17,9 +17,10 @@ def economics_page(cluster: str, found: Economics) -> Page:
     """Users at the first step and the last, and steps between."""
     asked = found.rules
     rules = (
-        f"{dollars(found.hourly)} an hour over {found.hours:,.1f} h | waiting {dollars(asked.waiting_dollars)}/h | "
+        f"{format_dollars(found.hourly)} an hour over {found.hours:,.1f} h | waiting "
+        f"{format_dollars(asked.waiting_dollars)}/h | "
         f"users leave at {asked.defect_at:g} times their runtimes | {asked.cloud.instance} at "
-        f"{dollars(asked.cloud.dollars_per_hour)}/h"
+        f"{format_dollars(asked.cloud.dollars_per_hour)}/h"
     )
     first = Grid(
         "Users",
@@ -59,9 +60,9 @@ def economics_page(cluster: str, found: Economics) -> Page:
 
 
 def _user(bill: UserBill) -> tuple[str, ...]:
-    cloud = "unknown" if bill.cloud is None else dollars(bill.cloud)
+    cloud = "unknown" if bill.cloud is None else format_dollars(bill.cloud)
     decides = "stays" if bill.stays else f"leaves: {bill.why}"
-    return bill.user, f"{bill.gpu_hours:,.1f}", f"{bill.waiting_hours:,.1f}", dollars(bill.own), cloud, decides
+    return bill.user, f"{bill.gpu_hours:,.1f}", f"{bill.waiting_hours:,.1f}", format_dollars(bill.own), cloud, decides
 
 
 def _verdict(found: Economics) -> str:
@@ -69,7 +70,10 @@ def _verdict(found: Economics) -> str:
     if not found.left:
         who = "Nobody leaves"
     elif found.staying:
-        who = f"{counted(len(found.left), 'user')} of {len(first.bills)} leave, and {', '.join(found.staying)} stay"
+        who = (
+            f"{format_count(len(found.left), 'user')} of {len(first.bills)} leave, and "
+            f"{', '.join(found.staying)} stay"
+        )
     else:
         who = "Everybody leaves"
     if found.break_even is None:

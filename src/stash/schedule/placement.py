@@ -45,11 +45,11 @@ class FreeGpus:
                 break
         return tuple(found)
 
-    def take(self, place: GangPlace) -> None:
+    def allocate(self, place: GangPlace) -> None:
         for node, gpus in place:
             self._change(node, -gpus)
 
-    def give(self, place: GangPlace) -> None:
+    def release(self, place: GangPlace) -> None:
         for node, gpus in place:
             self._change(node, gpus)
 

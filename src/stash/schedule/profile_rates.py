@@ -64,16 +64,16 @@ def rates_of(profiles: Sequence[tuple[Profile, str]], cluster: LabCluster) -> Fo
 
 def _cell(base: Base, cluster: LabCluster, kind: str, nodes: int, gpus: int) -> StepRate | str:
     """Steps per second there, or why it is unknown; on machines as the first of the type that say what they have."""
-    if _ran_there(base, kind) and (base.target.nodes, base.target.devices) == (nodes, gpus):
-        return _of_step(base.breakdown.step, "measured")
+    if _is_profiled_there(base, kind) and (base.target.nodes, base.target.devices) == (nodes, gpus):
+        return _invert_step(base.breakdown.step, "measured")
     wanted = Alteration(gpu=kind, nodes=nodes, gpus=gpus)
     own = [node for node in cluster.nodes if node.gpu == kind]
     cores = next((node.cores for node in own if node.cores is not None), None)
     network = next((node.network for node in own if node.network is not None), None)
     if cores is not None:
-        wanted = wanted.changed(cpus=max(1, round(cores)))
+        wanted = wanted.replace_facts(cpus=max(1, round(cores)))
     if nodes > 1 and network is not None:
-        wanted = wanted.changed(network=network)
+        wanted = wanted.replace_facts(network=network)
     try:
         forecast = what_if(base, wanted)
     except StashError as error:
@@ -81,10 +81,10 @@ def _cell(base: Base, cluster: LabCluster, kind: str, nodes: int, gpus: int) -> 
     missing = missing_stalls(base, forecast)
     if missing:
         return f"its {missing[0].name} stall is unknown: {missing[0].why}"
-    return _of_step(forecast.breakdown.step, "data sheet" if forecast.origin == "data sheet" else "forecast")
+    return _invert_step(forecast.breakdown.step, "data sheet" if forecast.origin == "data sheet" else "forecast")
 
 
-def _ran_there(base: Base, kind: str) -> bool:
+def _is_profiled_there(base: Base, kind: str) -> bool:
     """Whether the job was profiled on this GPU, by the model's name that the catalog has for both."""
     if base.target.device is None:
         return False
@@ -95,7 +95,7 @@ def _ran_there(base: Base, kind: str) -> bool:
         return kind.lower() in base.target.device.lower()
 
 
-def _of_step(step: Interval, origin: RateOrigin) -> StepRate:
+def _invert_step(step: Interval, origin: RateOrigin) -> StepRate:
     """Its inverse: the least rate is that of the longest step. Without both ends there is no interval."""
     if step.low is None or step.high is None or step.low <= 0:
         return StepRate(1 / step.value, origin=origin)

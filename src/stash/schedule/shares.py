@@ -13,7 +13,7 @@ from scipy.optimize import brentq
 from scipy.sparse import csr_array, vstack
 
 from stash.core.errors import UserError
-from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solved, merged
+from stash.schedule.linear import Groups, Infeasible, ShareProgram, Solution, merge_jobs
 from stash.schedule.records import Floats, JobDemand, ShareAllocation, WholeNumbers
 
 PRECISION = 1e-6
@@ -45,7 +45,7 @@ def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
     as in Gavel's code.
     """
     scale = demand.gpus / (demand.weight * equal_rates(demand))
-    groups = merged(demand, demand.weight)
+    groups = merge_jobs(demand, demand.weight)
     levels = _Levels(demand, groups, scale[groups.first])
     first = levels.solve(np.full(groups.size, np.nan))
     solved = levels.fill(first) if fill else first
@@ -65,16 +65,16 @@ class _Levels:
         self.program = ShareProgram(demand, groups)
         self.scale = scale
         self.ceiling = scale * demand.rates[groups.first].max(axis=1)
-        self.objective = _last(self.program)
+        self.objective = _last_variable(self.program)
 
-    def solve(self, held: Floats) -> Solved:
+    def solve(self, held: Floats) -> Solution:
         """The highest z with each group at its level in ``held``, NaN for z."""
         rises = np.isnan(held)
         rows = self.program.throughputs(self.scale, np.where(rises, -1.0, 0.0))
         least = np.where(rises, 0.0, held * (1 - 1e-9))
         return self.program.solve(self.objective, rows, least, float(self.ceiling.max()))
 
-    def fill(self, solved: Solved) -> Solved:
+    def fill(self, solved: Solution) -> Solution:
         """The lexicographic optimum, from the solution for z alone."""
         held = np.full(len(self.scale), np.nan)
         while True:
@@ -97,7 +97,7 @@ class _Levels:
                 return solved
             solved = self.solve(held)
 
-    def solve_at_ceilings(self, held: Floats, some: WholeNumbers) -> Solved | None:
+    def solve_at_ceilings(self, held: Floats, some: WholeNumbers) -> Solution | None:
         """With these at their ceilings; ``None`` where they cannot all be."""
         levels = held.copy()
         levels[some] = self.ceiling[some]
@@ -107,7 +107,7 @@ class _Levels:
             return None
 
 
-def _last(program: ShareProgram) -> Floats:
+def _last_variable(program: ShareProgram) -> Floats:
     """The further variable as the objective."""
     objective = np.zeros(program.rates.size + 1)
     objective[-1] = 1.0
@@ -121,17 +121,17 @@ def makespan(demand: JobDemand) -> ShareAllocation:
     """
     seconds = demand.left / demand.best
     unit = max(float((demand.gpus * seconds).sum() / demand.counts.sum()), float(seconds.max()), 1e-9)
-    groups = merged(demand, seconds)
-    solved = _highest(demand, groups, seconds / unit)
+    groups = merge_jobs(demand, seconds)
+    solved = _highest_level(demand, groups, seconds / unit)
     x = np.minimum(solved.x[groups.member], 1.0)
     return ShareAllocation(x, unit / solved.extra, solved.type_prices * unit / solved.extra**2)
 
 
-def _highest(demand: JobDemand, groups: Groups, needs: Floats) -> Solved:
+def _highest_level(demand: JobDemand, groups: Groups, needs: Floats) -> Solution:
     """max z with thr_j/R_best,j ≥ z·n_j, the level that all jobs reach together of their ``needs``."""
     program = ShareProgram(demand, groups)
     rows = program.throughputs(1.0 / demand.best[groups.first], -needs[groups.first])
-    return program.solve(_last(program), rows, np.zeros(groups.size))
+    return program.solve(_last_variable(program), rows, np.zeros(groups.size))
 
 
 def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
@@ -145,7 +145,7 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     """
     alone, work = demand.left / isolated_rates(demand), demand.left / demand.best
     elapsed, isolated = demand.elapsed, demand.isolated + alone
-    groups = merged(demand, work, elapsed, isolated)
+    groups = merge_jobs(demand, work, elapsed, isolated)
 
     def needs(rho: float) -> Floats:
         return work / np.maximum(rho * isolated - elapsed, 1e-300)
@@ -153,7 +153,7 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     high, best = float(((elapsed + alone) / isolated).max()), isolated_shares(demand) * (demand.rates > 0)
     low = rho = float(((elapsed + work) / isolated).max())  # nobody is faster than on its fastest type
     while True:
-        solved, before = _highest(demand, groups, needs(rho)), (low, high)
+        solved, before = _highest_level(demand, groups, needs(rho)), (low, high)
         x = solved.x[groups.member]
         rates = (demand.rates * x).sum(axis=1) / demand.best
         reached = float(((elapsed + work / np.maximum(rates, 1e-300)) / isolated).max())
@@ -161,11 +161,11 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
             high, best = reached, x
         prices = solved.row_prices
 
-        def over(rho: float, prices: Floats = prices, level: float = solved.extra) -> float:
+        def excess(rho: float, prices: Floats = prices, level: float = solved.extra) -> float:
             return float(prices @ needs(rho)[groups.first]) - level
 
-        if over(low) > 0:
-            low = high if over(high) >= 0 else float(brentq(over, low, high, rtol=1e-12))
+        if excess(low) > 0:
+            low = high if excess(high) >= 0 else float(brentq(excess, low, high, rtol=1e-12))
         if high - low <= PRECISION * high or (low, high) == before:
             # What all needs cost falls where ρ may be more, by what GPUs are worth.
             falls = float(prices @ (needs(high) ** 2 * isolated / work)[groups.first])
@@ -174,7 +174,7 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
         rho = low
 
 
-def _know_costs(demand: JobDemand) -> None:
+def _require_costs(demand: JobDemand) -> None:
     if np.isnan(demand.costs).any():
         raise UserError("policies by cost need a price for each GPU type; the cluster's file has those of some only")
 
@@ -186,9 +186,9 @@ def cheapest(demand: JobDemand) -> ShareAllocation:
     best ratio, a second one takes those with the most work. The objective is seconds of work, each on its job's
     fastest type, per GPU dollar and hour. Deadlines that cannot be kept are relaxed by the least common factor.
     """
-    _know_costs(demand)
+    _require_costs(demand)
     needs = _needs(demand)
-    groups = merged(demand, needs)
+    groups = merge_jobs(demand, needs)
     due = needs[groups.first] > 0
     value, cost = _worth(demand, groups)
     scaled = ShareProgram(demand, groups, scaled=True)
@@ -210,7 +210,7 @@ def relaxation(demand: JobDemand) -> float:
         )
     if not (needs > 0).any():
         return 1.0
-    return max(1.0, 1.0 / _highest(demand, merged(demand, needs), needs).extra)
+    return max(1.0, 1.0 / _highest_level(demand, merge_jobs(demand, needs), needs).extra)
 
 
 def _needs(demand: JobDemand) -> Floats:

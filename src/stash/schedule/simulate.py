@@ -133,7 +133,7 @@ class ScheduleRun:
     def start(self, job: int, kind: int, place: GangPlace, rate: float) -> None:
         """Give a waiting job its GPUs."""
         del self.waiting[job]
-        self.free.take(place)
+        self.free.allocate(place)
         pause = float(self.table.restart[job]) if self.started[job] else 0.0
         self.restarts[job] += self.started[job]
         self.started[job] = True
@@ -156,7 +156,7 @@ class ScheduleRun:
         self.held[job] += now - began
         self.received[job, self.kind[job]] += now - self.counted[job]
         self.left[job] -= worked * rate
-        self.free.give(self.place[job])
+        self.free.release(self.place[job])
         self.kind[job], self.place[job], self.ends[job] = -1, (), np.inf
 
     def stop(self, job: int) -> None:
@@ -298,7 +298,7 @@ class ScheduleRun:
     def fill_queue(self) -> None:
         """The queue's next jobs, each on the type that its policy would take."""
         free = self.free.left
-        for job in self.in_turn():
+        for job in self.waiting_order():
             possible = [
                 kind for kind, rate in enumerate(self.packed[job]) if rate > 0 and free[kind] >= self.gpus[job]
             ]
@@ -314,7 +314,7 @@ class ScheduleRun:
             elif not self.policy.backfills:
                 break
 
-    def in_turn(self) -> Iterator[int]:
+    def waiting_order(self) -> Iterator[int]:
         """Those that wait, in the queue's order; without preemption that in which they came."""
         if self.policy.preempts:
             yield from (job for job in self.queue if job in self.waiting)

@@ -54,7 +54,7 @@ class SlurmQueue:
     """Of the whole cluster."""
 
 
-def run(words: Sequence[str]) -> str:
+def run_slurm(words: Sequence[str]) -> str:
     """What a program of Slurm prints; raises UserError if there is none, StashError if it fails."""
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
@@ -70,7 +70,7 @@ def run(words: Sequence[str]) -> str:
     return done.stdout
 
 
-def queue(text: str) -> tuple[SlurmJob, ...]:
+def parse_queue(text: str) -> tuple[SlurmJob, ...]:
     """Jobs of ``scontrol --oneliner show job``."""
     found = []
     for line in text.splitlines():
@@ -82,8 +82,8 @@ def queue(text: str) -> tuple[SlurmJob, ...]:
                 SlurmJob(
                     fields["JobId"],
                     fields.get("JobState", ""),
-                    _known(fields.get("Features")),
-                    _known(fields.get("NodeList")),
+                    _known_word(fields.get("Features")),
+                    _known_word(fields.get("NodeList")),
                     _gpus(fields.get("AllocTRES") or fields.get("TRES") or ""),
                     fields.get("Requeue") == "1",
                 )
@@ -96,17 +96,17 @@ def _gpus(tres: str) -> int:
     return int(whole[1]) if whole else sum(map(int, re.findall(r"gres/gpu:[^=,]+=(\d+)", tres)))
 
 
-def _known(text: str | None) -> str:
+def _known_word(text: str | None) -> str:
     return "" if text in (None, "(null)") else str(text)
 
 
-def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run) -> SlurmQueue:
+def match_queue(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run_slurm) -> SlurmQueue:
     """The jobs of the file that Slurm has, by their numbers.
 
     A job that holds nodes is on their type, by the cluster's names of nodes. Raises UserError if Slurm cannot be
     reached, or has none of them.
     """
-    there = [each for each in queue(runs(("scontrol", "--oneliner", "show", "job")))
+    there = [each for each in parse_queue(runs(("scontrol", "--oneliner", "show", "job")))
              if each.state in ("PENDING", "RUNNING", "CONFIGURING", "SUSPENDED")]  # fmt: skip
     numbers = {each.number: each for each in there}
     kinds = {node.name: node.gpu for node in cluster.nodes}
@@ -123,10 +123,12 @@ def current(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = 
     if not found:
         raise UserError("--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers")
     others = [each for each in there if each.state != "PENDING" and each not in of_name.values()]
-    return SlurmQueue(tuple(found), of_name, _left(cluster, others, any(each.gpus for each in there)), cluster.types)
+    return SlurmQueue(
+        tuple(found), of_name, _free_cluster(cluster, others, any(each.gpus for each in there)), cluster.types
+    )
 
 
-def _left(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool) -> LabCluster:
+def _free_cluster(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool) -> LabCluster:
     """What others do not hold, whole nodes where Slurm counts no GPUs; raises UserError where that is nothing."""
     taken = Counter[str]()
     for each in others:
@@ -140,7 +142,7 @@ def _left(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool) -> Lab
     return replace(cluster, nodes=left)
 
 
-def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, ...]:
+def make_requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, ...]:
     """One for each job that has to change; those that run come first in the order of nice values."""
     asked = []
     for place, each in enumerate(found.jobs):
@@ -165,8 +167,8 @@ def requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerRequest, .
     return tuple(asked)
 
 
-def apply(
-    asked: Sequence[ManagerRequest], runs: RunsProgram = run, clock: Callable[[], float] = time.monotonic,
+def apply_requests(
+    asked: Sequence[ManagerRequest], runs: RunsProgram = run_slurm, clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[str]:  # fmt: skip
     """Have Slurm do it, and say each thing once it is done. A requeued job takes a moment until it can be changed."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import shortened
-from stash.core.units import nearest, parse_seconds
+from stash.core.printable import shorten_text
+from stash.core.units import find_nearest, parse_seconds
 from stash.core.user_files import table_rows, text_of
 
 DESCRIBED = "docs/how-to/schedule.md describes such files"
@@ -38,7 +38,7 @@ class TableLine:
         try:
             value = float(text.replace("_", ""))
         except ValueError:
-            raise self.mistake(column, f"{shortened(text, 40)!r} is no number") from None
+            raise self.mistake(column, f"{shorten_text(text, 40)!r} is no number") from None
         if not math.isfinite(value) or value < least or (above and value <= least):
             raise self.mistake(column, f"{text} must be {'above' if above else 'at least'} {least:g}")
         return value
@@ -70,7 +70,7 @@ def read_table(path: Path, what: str, needed: Sequence[str], like: str) -> list[
     head = [cell.strip() for cell in rows[0][1]] if rows else []
     for name in needed:
         if name not in head:
-            alike = nearest(name, head, 1)
+            alike = find_nearest(name, head, 1)
             hint = f" ({alike[0]} is another)" if alike else ""
             raise UserError(f"{path} has no column {name}{hint}; its first line is {like}")
     cells = ((number, [cell.strip() for cell in row]) for number, row in rows[1:])

@@ -74,7 +74,7 @@ def _job(
     tres = _TRES.findall(row["AllocTRES"])
     typed = [(kind, int(count)) for kind, count in tres if kind]
     gpus = sum(count for _, count in typed) or sum(int(count) for _, count in tres)
-    submit, seconds = read_moment(row["Submit"], where), _elapsed(row, where)
+    submit, seconds = read_moment(row["Submit"], where), _parse_elapsed(row, where)
     if not gpus:
         raise _Skipped("no GPUs")
     if submit is None or not seconds:
@@ -94,7 +94,7 @@ def _job(
     return QueuedJob(row["JobID"], model, gpus, seconds * rates[model], submit, row["User"] or EVERYONE)
 
 
-def _elapsed(row: Mapping[str, str], where: str) -> float:
+def _parse_elapsed(row: Mapping[str, str], where: str) -> float:
     text = row["ElapsedRaw"]
     try:
         value = float(text or "0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from stash.core.on_first_use import on_first_use
+from stash.core.on_first_use import make_lazy_access
 
 __all__ = ["Job", "checkpoint", "load_curve", "plan"]
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from stash.spot.sync.resuming import checkpoint
     from stash.spot.train.elastic_job import ElasticJob as Job
 
-__getattr__, __dir__ = on_first_use(
+__getattr__, __dir__ = make_lazy_access(
     __name__,
     {
         "Job": "stash.spot.train.elastic_job:ElasticJob",

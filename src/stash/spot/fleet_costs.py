@@ -21,7 +21,14 @@ from stash.core.distributions import normal_probability, normal_quantile
 from stash.core.errors import UserError
 from stash.spot.fleet_records import CostedFleet, FleetPlan, FleetPool, WorkerType
 from stash.spot.model.loss_curve import updates_to
-from stash.spot.model.queueing import FleetPace, asynchronous, exact, of_pool, seconds_of, states
+from stash.spot.model.queueing import (
+    FleetPace,
+    asynchronous,
+    count_fleets,
+    network_of_pool,
+    seconds_of,
+    solve_exactly,
+)
 
 HOUR = 3600.0
 LONGEST = 1e9
@@ -40,7 +47,7 @@ class FleetWish:
     confidence: float | None = None
 
     @staticmethod
-    def of(plan: FleetPlan) -> FleetWish:
+    def read_plan(plan: FleetPlan) -> FleetWish:
         """What a plan was made for."""
         return FleetWish(plan.pool, plan.loss, plan.deadline_seconds, plan.confidence)
 
@@ -61,7 +68,7 @@ class FleetWish:
     @property
     def fleet_count(self) -> int:
         """The number of fleets within the quotas, without the empty one."""
-        return states(self.quotas) - 1
+        return count_fleets(self.quotas) - 1
 
     @property
     def server_price(self) -> float:
@@ -87,7 +94,7 @@ class FleetWish:
         return math.exp(float(normal_quantile(self.confidence)) * self.deviation)
 
 
-def checked(wish: FleetWish) -> FleetWish:
+def check_wish(wish: FleetWish) -> FleetWish:
     """``wish``, or a UserError that says which of its numbers contradict each other."""
     pool = wish.pool
     if wish.confidence is not None and wish.deviation is None:
@@ -95,7 +102,7 @@ def checked(wish: FleetWish) -> FleetWish:
             f"--confidence {wish.confidence:g}: the pool does not say how wrong its numbers are; add to it "
             "uncertainty: {speed: 0.05, updates: 0.1}"
         )
-    of_pool(pool)
+    network_of_pool(pool)
     return wish
 
 
@@ -129,7 +136,7 @@ def weigh(wish: FleetWish, counts: Array, seconds: Array | None = None) -> Weigh
     return WeighedFleets(counts, progress, updates, whole, dollars, feasible)
 
 
-def in_time(wish: FleetWish, seconds: float) -> float | None:
+def chance_in_time(wish: FleetWish, seconds: float) -> float | None:
     """P(start + T ≤ Tobj) where ln T is normal; ``None`` if the error of T is unstated."""
     if wish.deviation is None:
         return None
@@ -141,7 +148,7 @@ def in_time(wish: FleetWish, seconds: float) -> float | None:
     return float(normal_probability(math.log(left / training) / wish.deviation))
 
 
-def costed(wish: FleetWish, counts: Array) -> CostedFleet:
+def cost_fleet(wish: FleetWish, counts: Array) -> CostedFleet:
     """One fleet as a record; ``counts`` is [type]. It must have a finite time."""
     found = weigh(wish, counts[None, :].astype(float))
     seconds = float(found.seconds[0])
@@ -153,29 +160,31 @@ def costed(wish: FleetWish, counts: Array) -> CostedFleet:
         imbalance=float(found.progress.imbalance[0]),
         seconds=seconds,
         dollars=float(found.dollars[0]),
-        p_deadline=in_time(wish, seconds),
-        on_demand=tuple(kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.fixed),
+        p_deadline=chance_in_time(wish, seconds),
+        on_demand=tuple(
+            kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.is_on_demand
+        ),
     )
 
 
 # On demand
 
 
-def on_demand(kind: WorkerType) -> WorkerType | None:
+def make_on_demand(kind: WorkerType) -> WorkerType | None:
     """The type on demand; ``None`` where its price there is unknown."""
-    price = kind.on_demand_price
+    price = kind.dollars_on_demand
     return None if price is None else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
 
 
-def rented_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
+def rent_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
     """The pool with these of its types on demand, where what they cost there is known."""
-    types = tuple(on_demand(kind) or kind if kind.name in names else kind for kind in pool.types)
+    types = tuple(make_on_demand(kind) or kind if kind.name in names else kind for kind in pool.types)
     return pool.model_copy(update={"types": types})
 
 
-def on_spot(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
+def revocable_types(pool: FleetPool, workers: Collection[str]) -> tuple[str, ...]:
     """The fleet's types that can be revoked."""
-    return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.fixed)
+    return tuple(kind.name for kind in pool.types if kind.name in workers and not kind.is_on_demand)
 
 
 # Enumeration
@@ -186,5 +195,5 @@ MAX_FLEETS = 300_000
 
 def all_fleets(wish: FleetWish) -> WeighedFleets:
     """All within the quotas but the empty one; the caller has checked that ``fleet_count`` is 1 to ``MAX_FLEETS``."""
-    found = exact(wish.quotas, of_pool(wish.pool))
+    found = solve_exactly(wish.quotas, network_of_pool(wish.pool))
     return weigh(wish, found.counts[1:], found.seconds[1:])

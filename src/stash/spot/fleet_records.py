@@ -29,7 +29,7 @@ class InterruptionBand(Record):
     high: Annotated[Number, Field(ge=0, le=1e6)]
 
     @model_validator(mode="after")
-    def _ordered(self) -> InterruptionBand:
+    def _check_order(self) -> InterruptionBand:
         if self.high < self.low:
             raise ValueError("interruptions: the band ends before it begins")
         return self
@@ -85,14 +85,14 @@ class WorkerType(Record):
     """How it is rented, and what ``dollars_per_hour`` is the price of: on demand it is never revoked."""
 
     @property
-    def fixed(self) -> bool:
+    def is_on_demand(self) -> bool:
         """Whether it is rented on demand alone."""
         return self.market == "on-demand"
 
     @property
-    def on_demand_price(self) -> float | None:
+    def dollars_on_demand(self) -> float | None:
         """$/h; ``None`` if unstated."""
-        return self.dollars_per_hour if self.fixed else self.on_demand_dollars_per_hour
+        return self.dollars_per_hour if self.is_on_demand else self.on_demand_dollars_per_hour
 
     @property
     def samples(self) -> float:
@@ -124,7 +124,7 @@ class ParameterServers(Record):
     """That training takes of the one that needs most, as predicted."""
 
     @property
-    def too_small(self) -> bool:
+    def is_too_small(self) -> bool:
         """Whether one is known not to hold what it has to."""
         return self.memory_bytes is not None and self.needs_bytes is not None and self.memory_bytes < self.needs_bytes
 

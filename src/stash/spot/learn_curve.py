@@ -17,10 +17,10 @@ from typing import Literal, TypeVar
 import torch
 
 from stash.core.errors import UserError
-from stash.core.records.base import now
-from stash.core.units import counted, format_seconds
+from stash.core.records.base import utc_now
+from stash.core.units import format_count, format_seconds
 from stash.core.version import __version__
-from stash.spot.model.loss_curve import Fleet, fit_curve, shapes
+from stash.spot.model.loss_curve import Fleet, fit_curve, list_fleets
 from stash.spot.replay import DivergedError, Server, replay
 from stash.spot.run_records import LOSS_WINDOW, FittedLoss, LearnedCurve, LossReplay
 from stash.spot.train.elastic_job import ElasticJob
@@ -74,23 +74,23 @@ def learn(
     ``say`` gets a sentence about each replay that begins.
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    data = _described(name, "its data set cannot be made", job.data)
+    data = _explain_failure(name, "its data set cannot be made", job.data)
     bench = _Bench(job, name, data, samples_of(data, name), device)
     if max(wish.batches) > bench.samples:
         raise UserError(
-            f"{name}: its data set has {counted(bench.samples, 'sample')}, and replays take up to "
+            f"{name}: its data set has {format_count(bench.samples, 'sample')}, and replays take up to "
             f"{max(wish.batches)} in a batch, four times the job's; give the job a smaller batch"
         )
     until = clock() + wish.budget_seconds
-    fleets = shapes(wish.workers, wish.batches)
-    costs = {batch: _tried(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
+    fleets = list_fleets(wish.workers, wish.batches)
+    costs = {batch: _try_update(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
     updates = wish.updates or _affordable(costs, fleets, until - clock())
-    found, left_out, ended = _replayed(bench, fleets, updates, say, lambda: clock() < until)
+    found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
-    threads = f"CPU, {counted(torch.get_num_threads(), 'thread')}"
+    threads = f"CPU, {format_count(torch.get_num_threads(), 'thread')}"
     return LearnedCurve(
         stash_version=__version__,
-        created=now(),
+        created=utc_now(),
         job=name,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else threads,
         batch=job.batch,
@@ -101,7 +101,7 @@ def learn(
         window=LOSS_WINDOW,
         seed=job.seed,
         replays=tuple(found),
-        fitted=_fitted(found, left_out, ended),
+        fitted=_fit_replays(found, left_out, ended),
         ended=ended,
         left_out=tuple(left_out),
         optimizer_bytes=server.optimizer_bytes,
@@ -119,13 +119,14 @@ def _affordable(costs: dict[int, float], fleets: Sequence[Fleet], budget: float)
         needed = math.ceil(MIN_UPDATES * seconds_an_update / _OF_BUDGET / 60)
         raise UserError(
             f"an update of {slowest} samples takes {format_seconds(costs[slowest])} here, so --budget is enough for "
-            f"{counted(updates, 'update')} of each of {len(fleets)} fleets, and {MIN_UPDATES} are the least that "
+            f"{format_count(updates, 'update')} of each of {len(fleets)} fleets, and {MIN_UPDATES} are the least "
+            f"that "
             f"show a course; allow --budget {needed}min, or replay less, like --fleet-sizes 1,4"
         )
     return min(updates, MAX_UPDATES)
 
 
-def _replayed(
+def _replay_fleets(
     bench: _Bench,
     fleets: Sequence[Fleet],
     updates: int,
@@ -136,16 +137,16 @@ def _replayed(
     found: list[LossReplay] = []
     left_out: list[str] = []
     for number, fleet in enumerate(fleets):
-        called = f"{counted(len(fleet), 'worker')} of {counted(fleet[0].samples, 'sample')}"
+        called = f"{format_count(len(fleet), 'worker')} of {format_count(fleet[0].samples, 'sample')}"
         seed = bench.job.seed + 1 + number
         run = partial(
             replay, bench.job, bench.data, fleet, updates, seed, bench.device, lambda update, loss: has_time()
         )
         try:
             say(f"replay {number + 1} of {len(fleets)}: {called}, {updates:,} updates")
-            one = _tried(bench, fleet[0].samples, run)
+            one = _try_update(bench, fleet[0].samples, run)
         except DivergedError as end:
-            left_out.append(f"{called}: the loss is no number any more after {counted(end.updates, 'update')}")
+            left_out.append(f"{called}: the loss is no number any more after {format_count(end.updates, 'update')}")
             continue
         except KeyboardInterrupt:
             return found, left_out, "interrupted"
@@ -158,22 +159,24 @@ def _replayed(
     return found, left_out, "done"
 
 
-def _fitted(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) -> FittedLoss:
+def _fit_replays(found: Sequence[LossReplay], left_out: Sequence[str], ended: Ended) -> FittedLoss:
     """The curve; raises UserError that begins with why there are too few replays, where it is not by choice."""
     try:
         return fit_curve(found)
     except UserError as error:
-        why = f"{ended} after {counted(len(found), 'replay')}: " if ended != "done" else ""
+        why = f"{ended} after {format_count(len(found), 'replay')}: " if ended != "done" else ""
         if left_out:
-            why = f"{counted(len(left_out), 'fleet')} did not learn ({left_out[0]}); try a smaller learning rate: "
+            why = (
+                f"{format_count(len(left_out), 'fleet')} did not learn ({left_out[0]}); try a smaller learning rate: "
+            )
         raise UserError(f"{why}{error}") from error
 
 
-def _tried(bench: _Bench, batch: int, do: Callable[[], T]) -> T:
-    return _described(bench.name, f"an update of {counted(batch, 'sample')} fails", do)
+def _try_update(bench: _Bench, batch: int, do: Callable[[], T]) -> T:
+    return _explain_failure(bench.name, f"an update of {format_count(batch, 'sample')} fails", do)
 
 
-def _described(name: str, what: str, do: Callable[[], T]) -> T:
+def _explain_failure(name: str, what: str, do: Callable[[], T]) -> T:
     """What ``do`` returns; a job's own exception becomes a UserError of one sentence."""
     try:
         return do()
@@ -200,7 +203,7 @@ def _apply_seconds(server: Server) -> float:
     torch.set_num_threads(1)
     try:
         for _ in range(_APPLIED):
-            nothing = server.nothing()
+            nothing = server.zero_gradient()
             began = time.perf_counter()
             server.apply(nothing)
             took.append(time.perf_counter() - began)

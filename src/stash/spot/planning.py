@@ -19,16 +19,16 @@ from stash.core.records.profile import Profile
 from stash.spot.fleet_costs import (
     FleetWish,
     all_fleets,
-    checked,
-    costed,
-    on_demand,
-    rented_on_demand,
+    check_wish,
+    cost_fleet,
+    make_on_demand,
+    rent_on_demand,
 )
 from stash.spot.fleet_records import FleetModel, FleetPlan, FleetPool, RunnerUp
 from stash.spot.model.market import market_of
 from stash.spot.model.pool import MAX_SPREAD, pools_of, server_bytes
 from stash.spot.provision import provision
-from stash.spot.risk import RevocationRate, chance_text, keeps_limits, mean_dollars, with_risk
+from stash.spot.risk import RevocationRate, add_risk, chance_text, keeps_limits, mean_dollars
 from stash.spot.run_records import LearnedCurve
 
 _MAX_WEIGHED = 200_000
@@ -76,11 +76,11 @@ def plan(
             f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
             "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
         )
-    wishes = [FleetWish(as_timed(pool, fleet), loss, deadline, confidence) for pool in pools]
-    return provision(_best_served(wishes))
+    wishes = [FleetWish(apply_timed_model(pool, fleet), loss, deadline, confidence) for pool in pools]
+    return provision(_choose_server(wishes))
 
 
-def as_timed(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
+def apply_timed_model(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
     """The pool with how randomly workers of a timed ``fleet`` arrive, and a speed no surer than that model was.
 
     Where none was timed, and the pool does not say, a note tells that this is other people's.
@@ -99,7 +99,7 @@ def as_timed(pool: FleetPool, fleet: FleetModel | None) -> FleetPool:
     return pool.model_copy(update={"randomness": fleet.queue.randomness, "uncertainty": sure})
 
 
-def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
+def _choose_server(wishes: Sequence[FleetWish]) -> FleetWish:
     """With the server that makes the cheapest fleet in time; with the fastest one if no fleet is.
 
     Where weighing every fleet with every server would take long, only the fastest is looked at.
@@ -107,7 +107,7 @@ def _best_served(wishes: Sequence[FleetWish]) -> FleetWish:
     fastest = max(wishes, key=lambda each: each.pool.server.bytes_per_second)
     if len(wishes) * fastest.fleet_count > _MAX_WEIGHED:
         return fastest
-    weighed = [all_fleets(checked(each)) for each in wishes]
+    weighed = [all_fleets(check_wish(each)) for each in wishes]
     costs = [float(np.min(each.dollars, where=each.feasible, initial=np.inf)) for each in weighed]
     return wishes[int(np.argmin(costs))] if min(costs) < np.inf else fastest
 
@@ -125,16 +125,18 @@ def plan_with_revocations(plan: FleetPlan, rates: Mapping[str, RevocationRate]) 
     """
     if plan.chosen is None:
         return plan
-    first = with_risk(plan, rates)
-    tried, cut_short = _tried(plan, rates)
+    first = add_risk(plan, rates)
+    tried, cut_short = _try_candidates(plan, rates)
     good = sorted((each for each in tried if keeps_limits(each)), key=_mean)
-    best = next(filter(keeps_limits, (with_risk(each, rates) for each in good)), first)
+    best = next(filter(keeps_limits, (add_risk(each, rates) for each in good)), first)
     update: dict[str, object] = {}
-    if _same(best, plan):
+    if _is_same_fleet(best, plan):
         best = first
     else:
         least = _mean(best)
-        others = [each for each in good if not _same(each, best) and not _same(each, plan)][: _RUNNERS_UP - 1]
+        others = [each for each in good if not _is_same_fleet(each, best) and not _is_same_fleet(each, plan)][
+            : _RUNNERS_UP - 1
+        ]
         update = {
             "optimal": cut_short is None,
             "gap": 0.0 if cut_short is None else max(0.0, 1 - cut_short / least),
@@ -145,7 +147,7 @@ def plan_with_revocations(plan: FleetPlan, rates: Mapping[str, RevocationRate]) 
     return best.model_copy(update=update)
 
 
-def _same(one: FleetPlan, other: FleetPlan) -> bool:
+def _is_same_fleet(one: FleetPlan, other: FleetPlan) -> bool:
     return one.chosen == other.chosen and one.pool.types == other.pool.types
 
 
@@ -154,7 +156,7 @@ def _mean(found: FleetPlan) -> float:
     return found.risk.dollars.value
 
 
-def _tried(plan: FleetPlan, rates: Mapping[str, RevocationRate]) -> tuple[list[FleetPlan], float | None]:
+def _try_candidates(plan: FleetPlan, rates: Mapping[str, RevocationRate]) -> tuple[list[FleetPlan], float | None]:
     """Fleets with their risk, and the least bound of those that there was no time for, if any."""
     tried: list[FleetPlan] = []
     least, began = math.inf, time.process_time()
@@ -164,7 +166,7 @@ def _tried(plan: FleetPlan, rates: Mapping[str, RevocationRate]) -> tuple[list[F
         if len(tried) >= _MAX or time.process_time() - began > _SECONDS:
             return tried, bound
         try:
-            found = with_risk(candidate, rates, _RUNS)
+            found = add_risk(candidate, rates, _RUNS)
         except UserError:
             continue  # of its types something is not known; of those in the plan's own fleet all is
         tried.append(found)
@@ -181,23 +183,23 @@ def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
     yield 0.0, plan
     for each in plan.baselines:
         if each.name == "on-demand" and each.feasible and each.fleet is not None:
-            fixed = rented_on_demand(plan.pool, each.fleet.workers)
+            fixed = rent_on_demand(plan.pool, each.fleet.workers)
             yield 0.0, plan.model_copy(update={"pool": fixed, "chosen": each.fleet})
-    names = [kind.name for kind in plan.pool.types if not kind.fixed and on_demand(kind) is not None]
+    names = [kind.name for kind in plan.pool.types if not kind.is_on_demand and make_on_demand(kind) is not None]
     sizes = range(len(names) + 1) if len(names) <= _MAX_TYPES else (0, len(names))
-    weighed = all_fleets(FleetWish.of(plan))
+    weighed = all_fleets(FleetWish.read_plan(plan))
     found: list[tuple[float, int, FleetPlan]] = []
     for chosen in (chosen for size in sizes for chosen in combinations(names, size)):
-        other = plan.model_copy(update={"pool": rented_on_demand(plan.pool, chosen)})
-        hourly = weighed.counts @ FleetWish.of(other).prices + FleetWish.of(other).server_price
+        other = plan.model_copy(update={"pool": rent_on_demand(plan.pool, chosen)})
+        hourly = weighed.counts @ FleetWish.read_plan(other).prices + FleetWish.read_plan(other).server_price
         used = [number for number, kind in enumerate(plan.pool.types) if kind.name in chosen]
         fits = weighed.feasible & (weighed.counts[:, used] > 0).all(axis=1)
         bounds = np.where(fits, mean_dollars(plan, hourly, weighed.seconds), np.inf)
         best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
     for bound, at, other in sorted(found, key=lambda each: each[:2]):
-        candidate = other.model_copy(update={"chosen": costed(FleetWish.of(other), weighed.counts[at])})
-        if not _same(plan, candidate):
+        candidate = other.model_copy(update={"chosen": cost_fleet(FleetWish.read_plan(other), weighed.counts[at])})
+        if not _is_same_fleet(plan, candidate):
             yield bound, candidate
 
 

@@ -14,16 +14,16 @@ import numpy as np
 
 from stash.api import Array
 from stash.core.errors import UserError
-from stash.core.records.base import now
+from stash.core.records.base import utc_now
 from stash.core.version import __version__
 from stash.spot.fleet_costs import (
     MAX_FLEETS,
     FleetWish,
     WeighedFleets,
     all_fleets,
-    checked,
-    costed,
-    on_demand,
+    check_wish,
+    cost_fleet,
+    make_on_demand,
 )
 from stash.spot.fleet_records import Baseline, CostedFleet, FleetPlan, LooserWish, RunnerUp
 
@@ -34,16 +34,16 @@ _SAME = 1e-6
 
 def provision(wish: FleetWish) -> FleetPlan:
     """The plan for ``wish``; raises UserError where its numbers contradict each other, or are too many."""
-    checked(wish)
+    check_wish(wish)
     if not sum(wish.quotas):
         raise UserError("every quota is 0; allow one machine at least, like --quota TYPE=1")
     began = time.perf_counter()
-    known = _weighed(wish)
+    known = _weigh_fleets(wish)
     best = _cheapest(known)
-    chosen = None if best is None else costed(wish, best)
+    chosen = None if best is None else cost_fleet(wish, best)
     found = FleetPlan(
         stash_version=__version__,
-        created=now(),
+        created=utc_now(),
         deadline_seconds=wish.deadline_seconds,
         loss=wish.loss,
         confidence=wish.confidence,
@@ -54,14 +54,14 @@ def provision(wish: FleetWish) -> FleetPlan:
         evaluations=len(known.counts),
         search_seconds=0.0,
         runners_up=() if best is None else tuple(_runners_up(wish, best, known)),
-        baselines=(_on_demand(wish),),
-        looser=tuple(_looser(wish, known)) if chosen is None else (),
-        beyond=tuple(_unreachable(wish) if chosen is None else _beyond(wish, chosen)),
+        baselines=(_demand_baseline(wish),),
+        looser=tuple(_looser_wishes(wish, known)) if chosen is None else (),
+        beyond=tuple(_unreachable(wish) if chosen is None else _assumptions(wish, chosen)),
     )
     return found.model_copy(update={"search_seconds": time.perf_counter() - began})
 
 
-def _weighed(wish: FleetWish) -> WeighedFleets:
+def _weigh_fleets(wish: FleetWish) -> WeighedFleets:
     """All fleets; raises UserError if they are too many."""
     if wish.fleet_count > MAX_FLEETS:
         raise UserError(
@@ -79,38 +79,38 @@ def _cheapest(fleets: WeighedFleets) -> Array | None:
     return found if math.isfinite(dollars[at]) else None
 
 
-def _on_demand(wish: FleetWish) -> Baseline:
+def _demand_baseline(wish: FleetWish) -> Baseline:
     text = "the cheapest fleet of on-demand machines"
-    kinds = [on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types]
+    kinds = [make_on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types]
     if not any(kind.quota for kind in kinds):
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
         return Baseline(name="on-demand", text=text, fleet=None, why=why)
     dearer = replace(wish, pool=wish.pool.model_copy(update={"types": tuple(kinds)}))
-    counts = _cheapest(_weighed(dearer))
+    counts = _cheapest(_weigh_fleets(dearer))
     if counts is None:
         return Baseline(name="on-demand", text=text, fleet=None, why="finds nothing in time")
-    return Baseline(name="on-demand", text=text, fleet=costed(dearer, counts), feasible=True)
+    return Baseline(name="on-demand", text=text, fleet=cost_fleet(dearer, counts), feasible=True)
 
 
 def _runners_up(wish: FleetWish, best: Array, found: WeighedFleets) -> Iterator[RunnerUp]:
     """The next best fleets."""
-    least = costed(wish, best).dollars
+    least = cost_fleet(wish, best).dollars
     other = (found.counts != best).any(axis=1) & found.feasible
     dearer = np.where(other, found.dollars, math.inf)
     for at in np.argsort(dearer, kind="stable")[:_RUNNERS_UP]:
         if math.isfinite(dearer[at]):
-            fleet = costed(wish, found.counts[at])
+            fleet = cost_fleet(wish, found.counts[at])
             more = fleet.dollars - least
             share = f" ({more / least:.1%})" if least else ""
             yield RunnerUp(fleet=fleet, why=f"costs ${more:.3f} more{share}")
 
 
-def _looser(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
+def _looser_wishes(wish: FleetWish, known: WeighedFleets) -> Iterator[LooserWish]:
     """The nearest deadline with which something is feasible, if there is one."""
     if not np.isfinite(known.seconds).any():
         return
     start = wish.pool.start_seconds
-    soonest = costed(wish, known.counts[int(np.argmin(known.seconds))])
+    soonest = cost_fleet(wish, known.counts[int(np.argmin(known.seconds))])
     needed = math.ceil(start + (soonest.seconds - start) * wish.reserve)
     took = f"{soonest.seconds:,.0f} s" + (f", {start:,.0f} of them to start" if start else "")
     text = f"the fastest fleet takes {took}, for ${soonest.dollars:.2f}"
@@ -123,7 +123,7 @@ def _unreachable(wish: FleetWish) -> Iterator[str]:
         yield f"by this curve {left:g} is left after any number of updates (gamma5): ask for a higher --loss"
 
 
-def _beyond(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
+def _assumptions(wish: FleetWish, chosen: CostedFleet) -> Iterator[str]:
     """What the plan takes for granted, and where the curve is asked about what no replay showed."""
     if wish.pool.server.apply_seconds == 0:
         yield "applying updates takes no time in this pool (apply_seconds): a server that computes slowly is not seen"

@@ -71,7 +71,7 @@ class Server:
         kept = (value for state in self._optimizer.state.values() for value in state.values())
         return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
 
-    def nothing(self) -> WorkerGradient:
+    def zero_gradient(self) -> WorkerGradient:
         """A gradient that is 0."""
         return WorkerGradient([torch.zeros_like(each) for each in self.parameters], 0.0, 0, self.updates)
 

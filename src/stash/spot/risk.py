@@ -20,7 +20,7 @@ from stash.core.distributions import normal_quantile
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, mean_interval
 from stash.core.units import MONTH_HOURS
-from stash.spot.fleet_costs import HOUR, FleetWish, all_fleets, on_spot
+from stash.spot.fleet_costs import HOUR, FleetWish, all_fleets, revocable_types
 from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, TypeLife
 
 CONFIDENCE = 0.9
@@ -62,23 +62,23 @@ def _share_of_month(rate: float) -> str:
 # The risk of a plan
 
 
-def with_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = RUNS) -> FleetPlan:
+def add_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = RUNS) -> FleetPlan:
     """``plan`` with its risk; as it is where it rents nothing.
 
     ``rates`` of types; raises UserError where that of a type on spot is missing.
     """
     if plan.chosen is None:
         return plan
-    workers, on_market = plan.chosen.workers, on_spot(plan.pool, plan.chosen.workers)
+    workers, on_market = plan.chosen.workers, revocable_types(plan.pool, plan.chosen.workers)
     missing = next((name for name in on_market if name not in rates), None)
     if missing is not None:
         raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
     found = _draw_runs(plan, [rates[name].per_second if name in on_market else 0.0 for name in workers], runs)
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
-    hourly = sum(count * prices[name] for name, count in workers.items()) + FleetWish.of(plan).server_price
+    hourly = sum(count * prices[name] for name, count in workers.items()) + FleetWish.read_plan(plan).server_price
     dollars = mean_interval((np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR).tolist())
     p_deadline = float(np.isfinite(found.seconds).mean())
-    fixed = _on_demand_dollars(plan)
+    fixed = _dollars_on_demand(plan)
     lives = tuple(
         TypeLife(
             type=name,
@@ -104,7 +104,7 @@ def with_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = 
 
 def work_factors(plan: FleetPlan, count: int = _NODES) -> Array:
     """What the work comes to, 1 being what is predicted: evenly spread draws, [draw]."""
-    deviation = FleetWish.of(plan).deviation
+    deviation = FleetWish.read_plan(plan).deviation
     if not deviation:
         return np.ones(count)
     found: Array = np.exp(deviation * normal_quantile((np.arange(count) + 0.5) / count))
@@ -122,7 +122,7 @@ def mean_dollars(plan: FleetPlan, hourly: Array, seconds: Array) -> Array:
     return found
 
 
-def _on_demand_dollars(plan: FleetPlan) -> float | None:
+def _dollars_on_demand(plan: FleetPlan) -> float | None:
     """Of the cheapest fleet on demand."""
     for each in plan.baselines:
         if each.name == "on-demand" and each.feasible and each.fleet is not None:
@@ -140,7 +140,7 @@ def keeps_limits(plan: FleetPlan) -> bool:
     return plan.risk.p_deadline.value >= _least_chance(plan)
 
 
-def kept(plan: FleetPlan) -> bool:
+def can_keep_wish(plan: FleetPlan) -> bool:
     """Whether the plan rents something that does what was asked, with revocations too where those are known."""
     if plan.chosen is None or plan.risk is None or plan.confidence is None:
         return plan.chosen is not None
@@ -162,7 +162,7 @@ UNKNOWN_ERROR = "the pool does not say how wrong its numbers are"
 
 def chance_text(plan: FleetPlan, p_deadline: float) -> str:
     """How probably it is in time: what revocations alone leave of it is no probability where its error is unknown."""
-    if FleetWish.of(plan).deviation is None:
+    if FleetWish.read_plan(plan).deviation is None:
         return f"in time with unknown probability, as {UNKNOWN_ERROR}"
     return f"in time with probability {p_deadline:.2f}"
 
@@ -172,13 +172,13 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
     assert plan.chosen is not None
     likely = chance_text(plan, p_deadline)
     rest = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
-    if not on_spot(plan.pool, plan.chosen.workers):
+    if not revocable_types(plan.pool, plan.chosen.workers):
         return (
             f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
             f"for less; {likely}"
         )
     if p_deadline < _least_chance(plan):
-        if FleetWish.of(plan).deviation is None:
+        if FleetWish.read_plan(plan).deviation is None:
             late = f"revocations alone make {1 - p_deadline:.0%} of runs late"
             return f"refuse spot: {late}, and how wrong the plan is besides is unknown; {rest}"
         asked = (
@@ -230,7 +230,7 @@ def _draw_runs(plan: FleetPlan, rates: Sequence[float], runs: int) -> FleetRuns:
     """``runs`` of the plan's fleet, or as many as there is room for, where revocations are many."""
     assert plan.chosen is not None
     names, workers = [kind.name for kind in plan.pool.types], plan.chosen.workers
-    fleet = part_speeds(FleetWish.of(plan), [(names.index(name), count) for name, count in workers.items()])
+    fleet = part_speeds(FleetWish.read_plan(plan), [(names.index(name), count) for name, count in workers.items()])
     marks = sum(2 + 2 * plan.deadline_seconds * rate for rate in np.repeat(rates, fleet.whole))
     works = work_factors(plan, max(min(runs, int(_MAX_MARKS / marks)), 2))
     generator = np.random.default_rng(SEED)

@@ -62,7 +62,7 @@ class SpotUpdates(Record):
     """Before the update."""
 
     @model_validator(mode="after")
-    def _as_long_as_each_other(self) -> SpotUpdates:
+    def _check_lengths(self) -> SpotUpdates:
         lengths = {len(getattr(self, name)) for name in type(self).model_fields}
         if len(lengths) > 1:
             raise ValueError("updates: the columns are not equally long")
@@ -87,7 +87,7 @@ class SpotStretch(Record):
         return self
 
     @property
-    def observed(self) -> float:
+    def observed_rate(self) -> float:
         """Updates per second."""
         return self.updates / (self.stop - self.start)
 
@@ -250,7 +250,7 @@ class LearnedCurve(Record):
     """Of the largest tensor that is trained."""
 
     @property
-    def learned(self) -> LearnedRange:
+    def learned_range(self) -> LearnedRange:
         """Where the curve was seen."""
         return LearnedRange(
             most_workers=max(len(each.workers) for each in self.replays),

@@ -25,7 +25,7 @@ from typing import Any
 from stash.api import AUTOSTOP, OLD_PRICE_DAYS, Catalog, Instance, price_age, sky_place, sky_resources, sky_task_yaml
 from stash.core.errors import UserError
 from stash.core.membership import TOKEN
-from stash.core.units import counted, format_seconds
+from stash.core.units import format_count, format_seconds
 from stash.core.version import install_requirement
 from stash.spot.fleet_records import FleetPlan, WorkerType
 from stash.spot.train.elastic_job import EXAMPLE, check_optimizer, load_job
@@ -218,7 +218,7 @@ def _hourly_dollars(plan: FleetPlan) -> float:
 def _price(plan: FleetPlan) -> str:
     chosen, server = plan.chosen, plan.pool.server
     assert chosen is not None
-    machines = f"{counted(server.count, 'server')}, {counted(len(_workers(plan)), 'worker')}"
+    machines = f"{format_count(server.count, 'server')}, {format_count(len(_workers(plan)), 'worker')}"
     return (
         f"{machines}, ${_hourly_dollars(plan):.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
         f"{format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
@@ -303,10 +303,10 @@ def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]
     """One machine of a type, which joins as ``$STASH_WORKER``."""
     known = place.instances.get(kind.name)
     if known is not None:
-        rented = sky_resources(known, place.cloud, place.region, spot=not kind.fixed)
+        rented = sky_resources(known, place.cloud, place.region, spot=not kind.is_on_demand)
     else:
         named = "accelerators" if place.region is None else "instance_type"
-        rented = {**sky_place(place.cloud, place.region), named: kind.name, "use_spot": not kind.fixed}
+        rented = {**sky_place(place.cloud, place.region), named: kind.name, "use_spot": not kind.is_on_demand}
     start = _ray_start('--address="$STASH_HEAD":' + str(_PORT), '{"\'"$STASH_WORKER"\'": 1}')
     return {
         "resources": {**rented, "max_hourly_cost": _dollars_at_most(kind.dollars_per_hour)},

@@ -17,7 +17,7 @@ from stash.core.documents import DocumentFile
 from stash.core.errors import UnitError, UserError
 from stash.core.records.base import Number, Record
 from stash.core.units import parse_bytes, parse_interruptions, parse_rate
-from stash.core.user_files import fitted, load_rows, quantity, text_of, yaml_text
+from stash.core.user_files import fit_model, load_rows, quantity, text_of, yaml_text
 from stash.spot.fleet_records import (
     FLEET_SCHEMA,
     FleetModel,
@@ -87,11 +87,11 @@ def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
     if curve is not None and isinstance(data, dict):
         if "loss" in data:
             raise document.mistake(("loss",), "--curve says that; leave one of them out")
-        data["loss"], data["learned"] = curve.fitted.curve.model_dump(), curve.learned.model_dump()
+        data["loss"], data["learned"] = curve.fitted.curve.model_dump(), curve.learned_range.model_dump()
         data.setdefault("exchange_bytes", float(curve.parameter_bytes))
         if isinstance(data.get("server"), dict):
             data["server"].setdefault("apply_seconds", curve.apply_seconds)
-    return FleetPool.model_validate(fitted(document, _Pool).content.model_dump())
+    return FleetPool.model_validate(fit_model(document, _Pool).content.model_dump())
 
 
 class _Run(Record):

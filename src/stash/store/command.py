@@ -61,16 +61,16 @@ def add(options: StoreAddOptions) -> None:
     Examples:
       stash store add *.stash.json --store ~/runs
     """
-    from stash.core.artefact import content_of
+    from stash.core.artefact import read_content
     from stash.store.storage import SHOWN, id_of
-    from stash.store.storing import chosen, opened
+    from stash.store.storing import choose_store, open_store
 
-    url = chosen(options.store)
+    url = choose_store(options.store)
     if url is None:
         raise UserError("which store? Say --store URL, or set STASH_STORE")
-    target = opened(url)
+    target = open_store(url)
     for file in options.files:
-        name = target.put(content_of(Path(file)), file)
+        name = target.put(read_content(Path(file)), file)
         print(printable_line(f"{id_of(name)[:SHOWN]}  {file}"))
 
 
@@ -80,11 +80,11 @@ def verify(options: StoreVerifyOptions) -> None:
 
     Nothing is changed or removed. The exit code is 1 if anything is named.
     """
-    from stash.store.store import verify as verified
-    from stash.store.storing import needed, progress
+    from stash.store.store import verify_store as verified
+    from stash.store.storing import make_progress, open_chosen_store
 
-    opened = needed(options.url)
-    whole, suspects = verified(opened, progress("read", options.quiet))
+    opened = open_chosen_store(options.url)
+    whole, suspects = verified(opened, make_progress("read", options.quiet))
     for each in suspects:
         why = each.why if each.why.startswith(each.name) else f"{each.name}: {each.why}"
         print(printable_line(why, 600))
@@ -124,16 +124,16 @@ def query(options: QueryOptions) -> None:
       stash query "from blocks" -o blocks.csv
     """
     from stash.core.output_files import answer_file, write_output
-    from stash.store.queries import query as queried
-    from stash.store.storing import needed, progress, say_unreadable
+    from stash.store.queries import run_query as queried
+    from stash.store.storing import make_progress, open_chosen_store, say_unreadable
 
     if options.sql is None:
         _print_tables()
         return
     how = _format(options.format, options.output)
     target = None if options.output is None else answer_file(options.output)
-    opened = needed(options.store)
-    with queried(opened, options.sql, progress("read", options.quiet)) as answer:
+    opened = open_chosen_store(options.store)
+    with queried(opened, options.sql, make_progress("read", options.quiet)) as answer:
         if target is not None:
             write_output(target, _text(answer, how))
             print_written(target, False)
@@ -189,10 +189,10 @@ def _plain(value: Any) -> Any:
 
 
 def _print_table(answer: QueryAnswer) -> None:
-    from stash.store.page import answered
+    from stash.store.page import answer_listing
 
     shown = list(islice(answer.rows, _MAX_ROWS))
-    fitted = answered(answer.columns, shown)
+    fitted = answer_listing(answer.columns, shown)
     _print_listing(fitted)
     if next(answer.rows, None) is not None:
         print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
@@ -232,9 +232,9 @@ def list_command(options: ListOptions) -> None:
       stash list --json | jq '.[].step_seconds'
     """
     from stash.store.schema import TABLES
-    from stash.store.storing import needed, say_unreadable
+    from stash.store.storing import open_chosen_store, say_unreadable
 
-    opened = needed(options.url)
+    opened = open_chosen_store(options.url)
     contents = opened.contents()
     there = len(contents.stored) + len(contents.loose)
     rows = _newest(opened, contents.stored, contents.loose, min(options.limit, there))
@@ -265,14 +265,14 @@ def _readable(store: Store, names: list[str], wanted: int) -> list[TableRow]:
 
 
 def _print(rows: list[TableRow], there: int, unreadable: int, url: str) -> None:
-    from stash.store.page import artefacts
+    from stash.store.page import artefact_listing
     from stash.ui.terminal import list_width
 
     if not there:
         print(printable_line(f"{url} has no artefacts; `stash profile --store {url} train.py` puts one there"))
     if not rows:
         return
-    fitted = artefacts(rows, list_width())
+    fitted = artefact_listing(rows, list_width())
     _print_listing(fitted)
     more = there - len(rows) - unreadable
     notes = [f"{more:,} more; --limit {there} shows all"] if more > 0 else []

@@ -8,11 +8,11 @@ from typing import Any
 from rich.text import Text
 
 from stash.core.printable import printable_line
-from stash.core.units import counted, format_seconds, pace
+from stash.core.units import format_count, format_pace, format_seconds
 from stash.store.schema import TABLES, TableRow
 from stash.store.storage import SHOWN
 from stash.ui.charts.chart import Grid
-from stash.ui.terminal import Listing, listing
+from stash.ui.terminal import Listing, make_listing
 
 _WIDEST = 28
 """Columns of a name in a list; an id, which people type, is whole."""
@@ -21,7 +21,7 @@ _NONE = "-"
 Named = dict[str, Any]
 
 
-def artefacts(rows: Sequence[TableRow], width: int | None = None) -> Listing:
+def artefact_listing(rows: Sequence[TableRow], width: int | None = None) -> Listing:
     """The list of artefacts, of rows of that table, in the columns that fit ``width``."""
     names = [column.name for column in TABLES["artefacts"]]
     each = [dict(zip(names, row, strict=True)) for row in rows]
@@ -33,15 +33,15 @@ def artefacts(rows: Sequence[TableRow], width: int | None = None) -> Listing:
         ("machine", 4, lambda row: row["machine"] or (_NONE if row["kind"] == "fix" else _UNKNOWN)),
         ("step", 0, _step),
         ("samples/s", 3, _rate),
-        ("most", 1, _most),
+        ("most", 1, _main_finding),
     ]
     first, *heads = (head for head, _, _ in columns)
     cells = tuple((printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:])) for row in each)
     ranks, texts = tuple(rank for _, rank, _ in columns), frozenset({0, 1, 2, 4, 7})
-    return listing(Grid("", tuple(heads), cells, texts, first=first, ranks=ranks), width)
+    return make_listing(Grid("", tuple(heads), cells, texts, first=first, ranks=ranks), width)
 
 
-def answered(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:
+def answer_listing(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:
     """What a query gave; numbers to the right, NULL as such."""
     numbers = [
         any(isinstance(row[at], (int, float)) for row in rows)
@@ -51,7 +51,7 @@ def answered(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Listing:
     first, *others = (printable_line(head, 100) for head in columns)
     cells = tuple(tuple(_cell(value) for value in row) for row in rows)
     texts = frozenset(at for at, number in enumerate(numbers) if not number)
-    return listing(Grid("", tuple(others), cells, texts, first=first))
+    return make_listing(Grid("", tuple(others), cells, texts, first=first))
 
 
 def _id(row: Named) -> str:
@@ -80,16 +80,16 @@ def _step(row: Named) -> str:
 def _rate(row: Named) -> str:
     if row["kind"] != "profile":
         return _NONE
-    return _UNKNOWN if row["samples_per_second"] is None else pace(row["samples_per_second"])
+    return _UNKNOWN if row["samples_per_second"] is None else format_pace(row["samples_per_second"])
 
 
-def _most(row: Named) -> str:
+def _main_finding(row: Named) -> str:
     """What dominates, of a profile or a trace; how many findings, of a probe; how many changes are kept, of a fix."""
     if row["kind"] == "fix":
         return f"fix, {row['findings'] or 0} kept"
     if row["kind"] == "probe":
         count = row["findings"]
-        return "probe, not measured" if count is None else counted(count, "finding")
+        return "probe, not measured" if count is None else format_count(count, "finding")
     if row["stall"] is None or row["stall_pct"] is None:
         return "unknown" if row["stall"] is None else str(row["stall"])
     return f"{row['stall']} {row['stall_pct']:.0f}%"

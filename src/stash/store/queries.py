@@ -36,7 +36,7 @@ class QueryAnswer(NamedTuple):
 
 
 @contextmanager
-def query(
+def run_query(
     store: Store, sql: str, progress: Callable[[int, int], None] = lambda done, of: None
 ) -> Iterator[QueryAnswer]:
     """The answer to one SELECT, readable within the block; raises UserError with DuckDB's words and the columns.

@@ -12,7 +12,7 @@ from typing import Any
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.findings.machine import Finding
-from stash.analysis.findings.probe_reading import Reading, read
+from stash.analysis.findings.probe_reading import Reading, read_probe
 from stash.catalog.layers import load as load_catalog
 from stash.core.artefact import Artefact
 from stash.core.errors import StashError
@@ -30,11 +30,11 @@ Values = Mapping[str, Any]
 def digest_rows(artefact: Artefact, id: str, file: str) -> TableRows:
     """The rows of every table but blocks; raises StashError if the artefact has nothing that could be derived."""
     if isinstance(artefact, Fix):
-        tables = _of_fix(artefact)
+        tables = _fix_rows(artefact)
     elif isinstance(artefact, Trace):
-        tables = _of_trace(artefact)
+        tables = _trace_rows(artefact)
     else:
-        tables = _of_profile(artefact) if isinstance(artefact, Profile) else _of_probe(artefact)
+        tables = _profile_rows(artefact) if isinstance(artefact, Profile) else _probe_rows(artefact)
     (head,) = tables["artefacts"]
     tables["artefacts"] = [
         {**head, "file": file, "created": artefact.created, "stash_version": artefact.stash_version}
@@ -58,7 +58,7 @@ def _rows(table: str, id: str, cells: Iterable[Values]) -> list[TableRow]:
     return rows
 
 
-def _taken(table: str, *sources: object) -> dict[str, Any]:
+def _pick_columns(table: str, *sources: object) -> dict[str, Any]:
     """What the ``sources`` have under the names of the table's columns; the first that has one gives it."""
     found: dict[str, Any] = {}
     for source in sources:
@@ -68,14 +68,14 @@ def _taken(table: str, *sources: object) -> dict[str, Any]:
     return found
 
 
-def _of_profile(profile: Profile) -> dict[str, list[Values]]:
+def _profile_rows(profile: Profile) -> dict[str, list[Values]]:
     breakdown, workload = attribute(profile), profile.workload
     advice = verdict(breakdown, profile)
     shares = {f"{stall.name}_pct": 100 * stall.share for stall in breakdown.stalls}
     reading = _reading(profile.hosts)
     first = profile.hosts[0] if profile.hosts else None
     head = {
-        **_taken("artefacts", profile, advice, breakdown),
+        **_pick_columns("artefacts", profile, advice, breakdown),
         "kind": "profile",
         "name": workload.name,
         "ranks": profile.world_size,
@@ -84,7 +84,7 @@ def _of_profile(profile: Profile) -> dict[str, list[Values]]:
         "findings": None if reading is None else len(reading.findings),
     }
     facts = {
-        **_taken("profiles", breakdown, profile, workload, first),
+        **_pick_columns("profiles", breakdown, profile, workload, first),
         "workload": workload.name,
         "command": " ".join(workload.command),
         "workers": workload.loaders[0].workers if workload.loaders else None,
@@ -103,13 +103,13 @@ def _of_profile(profile: Profile) -> dict[str, list[Values]]:
     return {
         "artefacts": [head],
         "profiles": [facts],
-        "stalls": [_taken("stalls", each) for each in (*breakdown.stalls, *breakdown.skipped)],
-        "ranks": [_taken("ranks", rank) for rank in profile.ranks],
-        **_of_hosts(profile.hosts, reading),
+        "stalls": [_pick_columns("stalls", each) for each in (*breakdown.stalls, *breakdown.skipped)],
+        "ranks": [_pick_columns("ranks", rank) for rank in profile.ranks],
+        **_host_rows(profile.hosts, reading),
     }
 
 
-def _of_probe(probe: Probe) -> dict[str, list[Values]]:
+def _probe_rows(probe: Probe) -> dict[str, list[Values]]:
     reading = _reading(probe.hosts)
     head = {
         "kind": "probe",
@@ -118,21 +118,22 @@ def _of_probe(probe: Probe) -> dict[str, list[Values]]:
         "machine": _machine(probe.hosts),
         "findings": None if reading is None else len(reading.findings),
     }
-    return {"artefacts": [head], **_of_hosts(probe.hosts, reading)}
+    return {"artefacts": [head], **_host_rows(probe.hosts, reading)}
 
 
-def _of_fix(fix: Fix) -> dict[str, list[Values]]:
+def _fix_rows(fix: Fix) -> dict[str, list[Values]]:
     head = {
         "kind": "fix", "name": fix.workload, "ranks": fix.ranks, "nodes": 1, "step_seconds": fix.step_seconds,
         "findings": len(fix.kept),
     }  # fmt: skip
     changes: list[Values] = [
-        {**_taken("fixes", each, fix), "workload": fix.workload, **_spread("saves", each.saves)} for each in fix.tried
+        {**_pick_columns("fixes", each, fix), "workload": fix.workload, **_spread("saves", each.saves)}
+        for each in fix.tried
     ]
     return {"artefacts": [head], "fixes": changes}
 
 
-def _of_trace(trace: Trace) -> dict[str, list[Values]]:
+def _trace_rows(trace: Trace) -> dict[str, list[Values]]:
     largest = trace.largest_stall
     head = {
         "kind": "trace", "name": trace.workload, "ranks": trace.world_size, "nodes": trace.nodes,
@@ -148,10 +149,10 @@ def _of_trace(trace: Trace) -> dict[str, list[Values]]:
     return {"artefacts": [head], "stalls": [*known, *unknown]}
 
 
-def _of_hosts(hosts: tuple[Host, ...], reading: Reading | None) -> dict[str, list[Values]]:
+def _host_rows(hosts: tuple[Host, ...], reading: Reading | None) -> dict[str, list[Values]]:
     rows: list[Values] = [
         {
-            **_taken("hosts", host),
+            **_pick_columns("hosts", host),
             "node": node,
             "gpu": _gpu(host),
             "gpus": len(host.gpus),
@@ -172,14 +173,14 @@ def _reading(hosts: tuple[Host, ...]) -> Reading | None:
         return None
     probe = Probe(stash_version="", created="", hosts=hosts, budget_seconds=0, elapsed_seconds=0)
     try:
-        return read(probe, load_catalog())
+        return read_probe(probe, load_catalog())
     except StashError:  # the catalog's own files, which are no part of the artefact
         return None
 
 
 def _links(reading: Reading) -> Iterator[Values]:
     for link in reading.links:
-        yield {**_taken("links", link), "link": link.group, **_spread("rate", link.rate)}
+        yield {**_pick_columns("links", link), "link": link.group, **_spread("rate", link.rate)}
     for curve in reading.exchanges:
         for size in curve.sizes:
             yield {
@@ -190,7 +191,7 @@ def _links(reading: Reading) -> Iterator[Values]:
 
 
 def _finding(finding: Finding) -> Values:
-    fact, row = finding.fact, {**_taken("findings", finding), **_spread("measured", finding.measured)}
+    fact, row = finding.fact, {**_pick_columns("findings", finding), **_spread("measured", finding.measured)}
     if fact is not None:
         row |= {"expected": fact.value, "source": ", ".join(filter(None, [fact.source, fact.as_of]))}
     return row

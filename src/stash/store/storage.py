@@ -26,7 +26,7 @@ _PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs"}
 """What reaches a protocol."""
 
 
-def opened(url: str) -> ArtefactStorage:
+def open_storage(url: str) -> ArtefactStorage:
     """The folder or fsspec URL; looks nothing up yet. Raises UserError for a URL that nothing installed can reach."""
     if not url:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
@@ -57,7 +57,7 @@ class ArtefactStorage:
     def names(self) -> list[str]:
         """The files directly in it, in no order; raises UserError if there is no such folder."""
         self.system.invalidate_cache()
-        with self._asked("read"):
+        with self._translate_errors("read"):
             try:
                 found = self.system.ls(self.root, detail=True)
             except FileNotFoundError:
@@ -66,7 +66,7 @@ class ArtefactStorage:
             raise UserError(f"{self.url} is a file; a store is a folder or a URL")
         return [str(each["name"]).rsplit("/", 1)[-1] for each in found if each.get("type") == "file"]
 
-    def modified(self, name: str) -> float:
+    def modified_seconds(self, name: str) -> float:
         """When a file was written last, in seconds since 1970; 0 where that is unknown."""
         with suppress(Exception):  # not every protocol knows
             return float(self.system.modified(self._path(name)).timestamp())
@@ -74,14 +74,14 @@ class ArtefactStorage:
 
     def read(self, name: str, most: int) -> bytes:
         """A file's content, of a longer one ``most`` bytes and one more; raises FileNotFoundError."""
-        with self._asked("read", name):
+        with self._translate_errors("read", name):
             return bytes(self.system.cat_file(self._path(name), start=0, end=most + 1))
 
     def read_each(self, names: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
         """The content of many files, in no order; ``None`` of those that cannot be read."""
         for first in range(0, len(names), _BATCH_SIZE):
             paths = {self._path(name): name for name in names[first : first + _BATCH_SIZE]}
-            with self._asked("read"):
+            with self._translate_errors("read"):
                 contents = self.system.cat(list(paths), on_error="omit")
             for path, name in paths.items():
                 yield name, contents.get(path)
@@ -92,7 +92,7 @@ class ArtefactStorage:
         Any other is of a cache, which a power cut may take. A store that Stash makes is its owner's alone, like the
         artefacts; share it by the folder's permissions. Raises UserError if the store is no folder.
         """
-        with self._asked("write"):
+        with self._translate_errors("write"):
             if self._is_local:
                 self._put_file(Path(self._path(name)), content, new)
             else:
@@ -149,7 +149,7 @@ class ArtefactStorage:
         return f"{self.root}/{name}"
 
     @contextmanager
-    def _asked(self, what: str, name: str = "") -> Iterator[None]:
+    def _translate_errors(self, what: str, name: str = "") -> Iterator[None]:
         try:
             yield
         except StashError:
@@ -210,7 +210,7 @@ def digest_of(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:_ID]
 
 
-def stored(name: str) -> StoredName | None:
+def parse_stored_name(name: str) -> StoredName | None:
     """The parts of ``name``; ``None`` of a file that was put into the store under a name of its own."""
     found = _NAME.fullmatch(name)
     return None if found is None else StoredName(**found.groupdict())
@@ -223,24 +223,24 @@ def is_artefact(name: str) -> bool:
 
 def id_of(name: str) -> str:
     """What people call the artefact of this name: its id, or a file's own name without its ending."""
-    known = stored(name)
-    return known.id if known is not None else stem(name)
+    known = parse_stored_name(name)
+    return known.id if known is not None else name_stem(name)
 
 
-def stem(name: str) -> str:
+def name_stem(name: str) -> str:
     """A file's name without the ending of its kind."""
     suffix = next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
     return name.removesuffix(suffix)
 
 
-def found(word: str, names: Sequence[str], where: str) -> str:
+def match_name(word: str, names: Sequence[str], where: str) -> str:
     """The one of ``names`` that ``word`` means: a name, an id or a file's stem, or what only one begins with.
 
     Raises UserError where it is none's beginning, or that of several.
     """
     if word in names:
         return word
-    whole = [name for name in names if id_of(name) == word or stem(name) == word]
+    whole = [name for name in names if id_of(name) == word or name_stem(name) == word]
     begins = whole or [name for name in names if word and (id_of(name).startswith(word) or name.startswith(word))]
     if len(begins) == 1:
         return begins[0]

@@ -14,7 +14,7 @@ from stash.core.documents import MAX_BYTES
 from stash.core.errors import ArtefactError, StashError, StoreError
 from stash.core.files import is_half, parse_json
 from stash.core.records.profile import Profile
-from stash.core.secrets import masked_text
+from stash.core.secrets import mask_text
 from stash.store import storage
 from stash.store.schema import DERIVED, VERSION, TableRow, TableRows, fits
 from stash.store.storage import ArtefactStorage, id_of
@@ -30,7 +30,7 @@ def path_of(name: str) -> str:
     return f"index/digests/{name}.jsonl"
 
 
-def written(name: str, rows: TableRows) -> bytes:
+def encode_digest(name: str, rows: TableRows) -> bytes:
     """The file of a digest."""
     document = {"version": VERSION, "file": name, **{table: rows.get(table, []) for table in DERIVED}}
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
@@ -76,32 +76,32 @@ class Store:
     @property
     def url(self) -> str:
         """The store's address as typed, without a password, for sentences."""
-        return masked_text(self.storage.url)
+        return mask_text(self.storage.url)
 
     def put(self, content: bytes, source: str) -> str:
         """Keep an artefact's bytes as they are; its name here. Raises ArtefactError if they are none."""
-        found = artefacts.from_bytes(content, source)
+        found = artefacts.decode_artefact(content, source)
         suffix = artefacts.suffix_of(found)
         name = storage.name_of(content, found.created, suffix)
         self.storage.put(name, content, new=True)
         with suppress(StashError):  # a cache: whoever reads the artefact derives the same
-            self._put_digest(name, _derived(name, found))
+            self._put_digest(name, _derive_rows(name, found))
         return name
 
     def contents(self) -> Contents:
         """What there is; one round trip, but for files under names of their own."""
         found = self.storage.names()
         called = [name for name in found if storage.is_artefact(name)]
-        stored = sorted((name for name in called if storage.stored(name)), reverse=True)
-        loose = [name for name in called if not storage.stored(name)]
+        stored = sorted((name for name in called if storage.parse_stored_name(name)), reverse=True)
+        loose = [name for name in called if not storage.parse_stored_name(name)]
         if len(loose) > 1:
-            loose.sort(key=self.storage.modified, reverse=True)
+            loose.sort(key=self.storage.modified_seconds, reverse=True)
         return Contents(stored, loose, [name for name in found if not storage.is_artefact(name)])
 
     def find(self, word: str) -> str:
         """The name of the artefact that ``word`` means: an id, a file's stem, or a beginning that is no other's."""
         there = self.contents()
-        return storage.found(word, [*there.stored, *there.loose], self.url)
+        return storage.match_name(word, [*there.stored, *there.loose], self.url)
 
     def load(self, name: str) -> Artefact:
         """The artefact of that name; raises ArtefactError if it is not what its name says, or cannot be read."""
@@ -109,14 +109,14 @@ class Store:
             content = self.storage.read(name, MAX_BYTES)
         except FileNotFoundError:
             raise StoreError(f"{name} is gone from {self.url}", code="artefact_missing") from None
-        known = storage.stored(name)
+        known = storage.parse_stored_name(name)
         if known is not None and storage.digest_of(content) != known.id:
             raise ArtefactError(
                 f"{self.url}/{name} is damaged: its content is not what its name says; "
                 f"`stash store verify {self.url}` looks at all",
                 code="artefact_damaged",
             )
-        return artefacts.from_bytes(content, Path(name))
+        return artefacts.decode_artefact(content, Path(name))
 
     def heads(self, wanted: Sequence[str]) -> Iterator[TableRow]:
         """The row of ``artefacts`` of each; those that cannot be read are left out, and named in ``unreadable``."""
@@ -126,7 +126,7 @@ class Store:
         """The same with the rows of all tables but blocks. What is derived again is kept, if it can be."""
         for name, content in self._digests(wanted):
             rows = rows_of(name, content)
-            if rows is None and (rows := self._derive(name)) and storage.stored(name):
+            if rows is None and (rows := self._derive(name)) and storage.parse_stored_name(name):
                 with suppress(StoreError):
                     self._put_digest(name, rows)
             if rows:
@@ -137,19 +137,19 @@ class Store:
         from stash.store.rows import block_rows
 
         for name in wanted:
-            found = self._loaded(name) if name.endswith(storage.SUFFIXES[0]) else None
+            found = self._load_readable(name) if name.endswith(storage.SUFFIXES[0]) else None
             if isinstance(found, Profile):
                 yield block_rows(found, storage.id_of(name))
 
     def _digests(self, wanted: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-        paths = {path_of(name): name for name in wanted if storage.stored(name)}
+        paths = {path_of(name): name for name in wanted if storage.parse_stored_name(name)}
         for path, content in self.storage.read_each(list(paths)):
             yield paths[path], content
         for name in wanted:
-            if not storage.stored(name):  # it may change, so no digest is kept
+            if not storage.parse_stored_name(name):  # it may change, so no digest is kept
                 yield name, None
 
-    def _loaded(self, name: str) -> Artefact | None:
+    def _load_readable(self, name: str) -> Artefact | None:
         try:
             return self.load(name)
         except StashError as error:
@@ -157,18 +157,18 @@ class Store:
             return None
 
     def _derive(self, name: str) -> TableRows | None:
-        found = self._loaded(name)
+        found = self._load_readable(name)
         try:
-            return None if found is None else _derived(name, found)
+            return None if found is None else _derive_rows(name, found)
         except StashError as error:
             self.unreadable[name] = str(error)
             return None
 
     def _put_digest(self, name: str, rows: TableRows) -> None:
-        self.storage.put(path_of(name), written(name, rows), new=False)
+        self.storage.put(path_of(name), encode_digest(name, rows), new=False)
 
 
-def _derived(name: str, found: Artefact) -> TableRows:
+def _derive_rows(name: str, found: Artefact) -> TableRows:
     from stash.store.rows import digest_rows  # large, and a list reads digests that are there
 
     return digest_rows(found, storage.id_of(name), name)
@@ -181,7 +181,9 @@ class Suspect(NamedTuple):
     why: str
 
 
-def verify(store: Store, progress: Callable[[int, int], None] = lambda done, of: None) -> tuple[int, list[Suspect]]:
+def verify_store(
+    store: Store, progress: Callable[[int, int], None] = lambda done, of: None
+) -> tuple[int, list[Suspect]]:
     """How many artefacts are whole, and every file that is not what it should be. Changes and removes nothing.
 
     ``progress`` is called with how many of how many were read.
@@ -205,12 +207,12 @@ def _what_is_wrong(store: Store, name: str) -> str:
     """With an artefact, if anything is; its content is read once."""
     try:
         content = store.storage.read(name, MAX_BYTES)
-        found = artefacts.from_bytes(content, name)
+        found = artefacts.decode_artefact(content, name)
     except FileNotFoundError:
         return ""  # removed meanwhile
     except StashError as error:
         return str(error)
-    known = storage.stored(name)
+    known = storage.parse_stored_name(name)
     if known is not None and storage.digest_of(content) != known.id:
         return "its content is not what its name says: it was changed after it was put here"
     suffix = artefacts.suffix_of(found)

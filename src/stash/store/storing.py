@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stash.core.errors import ArtefactError, StashError, UserError
 from stash.core.printable import printable_line
-from stash.core.secrets import masked_text
+from stash.core.secrets import mask_text
 from stash.ui.options import option
 
 if TYPE_CHECKING:
@@ -32,28 +32,28 @@ def store_option() -> Any:
     return option("URL", f"Use this store: a folder or URL (default ${ENVIRONMENT}).")
 
 
-def chosen(url: str | None) -> str | None:
+def choose_store(url: str | None) -> str | None:
     """The store that the option or the environment names; ``None`` if neither does."""
     return url or os.environ.get(ENVIRONMENT) or None
 
 
-def opened(url: str) -> Store:
+def open_store(url: str) -> Store:
     """Open that store, not looked into yet; raises UserError if nothing installed can reach it."""
-    from stash.store.storage import opened
+    from stash.store.storage import open_storage
     from stash.store.store import Store
 
-    return Store(opened(url))
+    return Store(open_storage(url))
 
 
-def needed(url: str | None) -> Store:
+def open_chosen_store(url: str | None) -> Store:
     """The store that the command or the environment names, else the current folder."""
-    return opened(chosen(url) or ".")
+    return open_store(choose_store(url) or ".")
 
 
 def store_for_copies(url: str | None) -> Store | None:
     """The store to keep copies in, if there is one; what cannot be reached is refused before a minute is measured."""
-    named = chosen(url)
-    return None if named is None else opened(named)
+    named = choose_store(url)
+    return None if named is None else open_store(named)
 
 
 def keep_copy(artefact: Artefact, store: Store | None, saved: Path | None) -> None:
@@ -63,11 +63,11 @@ def keep_copy(artefact: Artefact, store: Store | None, saved: Path | None) -> No
     """
     if store is None:
         return
-    from stash.core.artefact import to_bytes
+    from stash.core.artefact import encode_artefact
     from stash.store.storage import SHOWN, id_of
 
     try:
-        name = store.put(to_bytes(artefact), str(saved))
+        name = store.put(encode_artefact(artefact), str(saved))
     except StashError as error:
         note = f"note: no copy was kept: {error}"
         if saved is not None:
@@ -75,7 +75,7 @@ def keep_copy(artefact: Artefact, store: Store | None, saved: Path | None) -> No
     else:
         shown = "" if os.environ.get(ENVIRONMENT) == store.url else f" --store {shlex.quote(store.url)}"
         note = f"A copy is in {store.url}; `stash show {id_of(name)[:SHOWN]}{shown}` shows it."
-    print(printable_line(masked_text(note)), file=sys.stderr)
+    print(printable_line(mask_text(note)), file=sys.stderr)
 
 
 _PAST = 60
@@ -102,7 +102,7 @@ def past_probes(store: Store | None) -> tuple[Probe, ...]:
     return tuple(found)
 
 
-def progress(what: str, quiet: bool) -> Callable[[int, int], None]:
+def make_progress(what: str, quiet: bool) -> Callable[[int, int], None]:
     """Says on stderr how far it is, where that takes long enough to be asked, and nothing if ``quiet``."""
 
     def report(done: int, of: int) -> None:
@@ -118,7 +118,7 @@ def say_unreadable(store: Store) -> None:
         first, why = next(iter(store.unreadable.items()))
         more = f" and {len(store.unreadable) - 1} more" if len(store.unreadable) > 1 else ""
         note = f"note: left out {first}{more}: {why}; `stash store verify {store.url}` names all"
-        print(printable_line(masked_text(note), 600), file=sys.stderr)
+        print(printable_line(mask_text(note), 600), file=sys.stderr)
 
 
 # Runs as people name them: a file, the URL of one, or the id of one in the store, or how only that id begins.
@@ -135,7 +135,7 @@ class FoundRun(NamedTuple):
     """Where it is: two words of the same place are the same run."""
 
 
-def found(word: str, url: str | None = None) -> FoundRun:
+def find_run(word: str, url: str | None = None) -> FoundRun:
     """The run that ``word`` means, of the files or of the store at ``url`` (else ``STASH_STORE``).
 
     Raises ArtefactError for what cannot be read, UserError for what is no run or may be several, StoreError where the
@@ -143,13 +143,13 @@ def found(word: str, url: str | None = None) -> FoundRun:
     """
     from stash.core.artefact import load_any
 
-    path, named = Path(word), chosen(url)
+    path, named = Path(word), choose_store(url)
     if "://" in word:
         folder, _, name = word.rpartition("/")
-        return _of_store(opened(folder), name)
+        return _load_run(open_store(folder), name)
     if named is not None and not path.exists() and "/" not in word:
-        opened_store = opened(named)
-        return _of_store(opened_store, opened_store.find(word))
+        opened_store = open_store(named)
+        return _load_run(opened_store, opened_store.find(word))
     if named is None and not path.exists() and _LIKE_AN_ID.fullmatch(word):
         raise ArtefactError(
             f"there is no file {word}; if it is an id, say of which store: --store URL, or STASH_STORE=URL",
@@ -160,11 +160,11 @@ def found(word: str, url: str | None = None) -> FoundRun:
 
 def profile_of(word: str, url: str | None = None) -> tuple[Profile, str]:
     """The profile that ``word`` means and its place; raises UserError if it is a probe or a record of a fix."""
-    run = found(word, url)
-    return as_profile(word, run), run.place
+    run = find_run(word, url)
+    return require_profile(word, run), run.place
 
 
-def as_profile(word: str, run: FoundRun) -> Profile:
+def require_profile(word: str, run: FoundRun) -> Profile:
     """What ``word`` was found to mean; raises UserError if that is no profile."""
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
@@ -177,5 +177,5 @@ def as_profile(word: str, run: FoundRun) -> Profile:
     return run.artefact
 
 
-def _of_store(store: Store, name: str) -> FoundRun:
+def _load_run(store: Store, name: str) -> FoundRun:
     return FoundRun(store.load(name), store.storage.place(name))

@@ -17,7 +17,7 @@ from pathlib import Path
 from stash.core.printable import printable_line
 from stash.study.programs import SystemPrograms, is_gone
 from stash.study.status import HOUR
-from stash.study.study_folder import CellFolder, Renter, StudyEvent, append
+from stash.study.study_folder import CellFolder, Renter, StudyEvent, append_event
 
 ProgramWords = tuple[str, ...]
 _LEASE = re.compile(r"stash-[a-z0-9-]+")
@@ -59,7 +59,7 @@ class Submission:
     lost: str = field(default="", repr=False)
     """A regular expression: what is printed when machines were taken away, which is not the cell's fault."""
 
-    def put(self, cell: CellFolder) -> None:
+    def write_files(self, cell: CellFolder) -> None:
         """Write its files where its commands look for them; raises OSError."""
         cell.path.mkdir(parents=True, exist_ok=True)
         for name, text in self.files.items():
@@ -110,7 +110,7 @@ def open_leases(events: Iterable[StudyEvent]) -> tuple[OpenLease, ...]:
     return tuple(leases.values())
 
 
-def spent(events: Iterable[StudyEvent]) -> float:
+def spent_dollars(events: Iterable[StudyEvent]) -> float:
     """Dollars of everything that was released."""
     return sum(event.dollars or 0.0 for event in events if event.what == "released")
 
@@ -128,14 +128,14 @@ class Leases:
     opened: dict[str, OpenLease] = field(default_factory=dict)
     """By name."""
 
-    def open(self, submission: Submission, dollars_per_hour: float | None) -> None:
+    def open_lease(self, submission: Submission, dollars_per_hour: float | None) -> None:
         """Write into the journal what is about to be rented, unless it is open already; raises OSError."""
         now, name, renter = self.programs.now(), submission.lease, submission.rented_from
         if name not in self.opened:
             event = StudyEvent(
                 at=now, what="opened", lease=name, dollars_per_hour=dollars_per_hour, rented_from=renter
             )
-            append(self.journal, event)
+            append_event(self.journal, event)
             self.opened[name] = OpenLease(name, now, dollars_per_hour, renter)
 
     @property
@@ -159,7 +159,7 @@ class Leases:
         dollars = None if lease.dollars_per_hour is None else lease.cost(now)
         with suppress(OSError):  # then the next controller releases it once more, which does no harm
             event = StudyEvent(at=now, what="released", lease=name, seconds=lease.seconds(now), dollars=dollars)
-            append(self.journal, event)
+            append_event(self.journal, event)
 
     def release_all(self) -> None:
         for name in list(self.opened):

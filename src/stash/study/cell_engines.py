@@ -58,18 +58,20 @@ def _head(cell: Cell) -> str:
     return f"# {cell.title}, repeat {cell.repeat + 1}"
 
 
-def _here(cell: Cell, folder: StudyFolder, lines: str) -> Submission:
+def _shell_submission(cell: Cell, folder: StudyFolder, lines: str) -> Submission:
     """A script that runs in a process of its own."""
     script = f"#!/bin/sh\n{_head(cell)}\n{lines}\n"
     return Submission({"cell.sh": script}, ("sh", str(folder.cell(cell.id).path / "cell.sh")), cell.id)
 
 
-def _local(cell: Cell, folder: StudyFolder) -> Submission:
+def _local_submission(cell: Cell, folder: StudyFolder) -> Submission:
     """``stash profile`` on this machine."""
-    return _here(cell, folder, f"exec {shlex.join(_profile(cell, folder.cell(cell.id).profile))} {_job(cell)}")
+    return _shell_submission(
+        cell, folder, f"exec {shlex.join(_profile(cell, folder.cell(cell.id).profile))} {_job(cell)}"
+    )
 
 
-def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
+def _emulated_submission(cell: Cell, folder: StudyFolder) -> Submission:
     """An instance of the catalog on this machine's testbed: its links scaled, its devices taking known times.
 
     The model is made once for all cells that train it on that GPU (``emulated_model``); each cell scales it. The
@@ -82,13 +84,13 @@ def _emulated(cell: Cell, folder: StudyFolder) -> Submission:
     model = folder.models / f"{'-'.join((*made, __version__))}.yaml".replace(" ", "-").replace("/", "-")
     make = (sys.executable, "-m", "stash.study.emulated_model", str(model), *made)
     testbed: ProgramWords = (*_OURS, "lab", "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
-    testbed += () if bed.shaped is None else ("--loopback", f"{math.floor(bed.shaped)}B/s")
+    testbed += () if bed.shaping_limit is None else ("--loopback", f"{math.floor(bed.shaping_limit)}B/s")
     testbed += () if bed.network is None else ("--network", f"{bed.network:.0f}B/s")
     job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), "--batch", batch)
     job += ("--size-scale", f"{bed.scale:.6g}", "--time-scale", f"{bed.time_scale:.6g}")
     job += ("--bucket-mb", f"{BUCKET_BYTES / 2**20 * bed.scale:.6g}")
     run = (*testbed, "--", *_profile(cell, folder.cell(cell.id).profile), *job)
-    return _here(cell, folder, f"{shlex.join(make)} || exit\nexec {shlex.join(run)}")
+    return _shell_submission(cell, folder, f"{shlex.join(make)} || exit\nexec {shlex.join(run)}")
 
 
 _ROOM = 3.0
@@ -98,7 +100,7 @@ SLURM_LOST = rf"(?s)DUE TO (PREEMPTION|NODE FAILURE)(?!.*{_AGAIN})"
 """As slurmstepd prints it into a job's output, and nothing came after it."""
 
 
-def _slurm(cell: Cell, folder: StudyFolder) -> Submission:
+def _slurm_submission(cell: Cell, folder: StudyFolder) -> Submission:
     """A partition: one job a cell, through ``sbatch --wait``, whose end and exit code are the job's.
 
     The study's folder has to be seen by the nodes. ``stash profile`` finds nodes and ranks by ``srun``'s variables. A
@@ -140,7 +142,7 @@ _SKY_LOST = r"(?i)preempted|has been terminated|cluster .{1,80} is not up|connec
 """What ``sky`` and ``ssh`` print when machines go away in the middle."""
 
 
-def _sky(cell: Cell, folder: StudyFolder) -> Submission:
+def _sky_submission(cell: Cell, folder: StudyFolder) -> Submission:
     """Machines of a cloud, or pods of Kubernetes, through SkyPilot's task YAML and its ``sky`` command.
 
     Cells that follow each other at one place and node count share a cluster: ``sky launch`` finds it there. It is
@@ -195,9 +197,9 @@ def _install(cell: Cell, folder: StudyFolder) -> str:
 
 
 ENGINES: dict[str, Callable[[Cell, StudyFolder], Submission]] = {
-    "local": _local,
-    "emulated": _emulated,
-    "slurm": _slurm,
-    "sky": _sky,
+    "local": _local_submission,
+    "emulated": _emulated_submission,
+    "slurm": _slurm_submission,
+    "sky": _sky_submission,
 }
 """By what a study's targets call them."""

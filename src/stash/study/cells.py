@@ -58,19 +58,19 @@ class Cell:
         return None if self.zoo is None else WORKLOADS[self.zoo].trained_tensors
 
     @property
-    def what(self) -> str:
+    def row_name(self) -> str:
         """``"resnet18 32"``: the row of a matrix."""
         return self.workload if self.batch is None else f"{self.workload} {self.batch}"
 
     @property
-    def where(self) -> str:
+    def column_name(self) -> str:
         """``"2 × p3.8xlarge"``: its column."""
         return self.place.name if self.nodes == 1 else f"{self.nodes} × {self.place.name}"
 
     @property
     def title(self) -> str:
         batch = "" if self.batch is None else f" batch {self.batch}"
-        return f"{self.workload}{batch} on {self.where}"
+        return f"{self.workload}{batch} on {self.column_name}"
 
     @property
     def size_order(self) -> tuple[float, str, int]:
@@ -78,9 +78,9 @@ class Cell:
         return self.size, self.workload, self.batch or 0
 
     @property
-    def alike(self) -> tuple[str, str]:
+    def group_key(self) -> tuple[str, str]:
         """What cells share that differ in batch and repeat alone."""
-        return self.workload, self.where
+        return self.workload, self.column_name
 
     @property
     def is_rented(self) -> bool:
@@ -101,7 +101,7 @@ class Cell:
         return price * self.nodes if self.is_rented and price is not None else None
 
 
-def cells(file: StudyFile, places: Sequence[StudyPlace], version: str) -> tuple[Cell, ...]:
+def make_cells(file: StudyFile, places: Sequence[StudyPlace], version: str) -> tuple[Cell, ...]:
     """Every cell once, in the file's order; raises UserError naming line and field."""
     names = _names(file)
     _check_selections(file, {"workload": names, "target": [place.name for place in places]})
@@ -182,8 +182,8 @@ def _cell(
 ) -> Cell:
     given, target, settings = file.study.workloads[number], place.target, file.study.settings
     data = target.data.get(names[number]) if isinstance(target.data, Mapping) else target.data
-    bed = _emulated(file, given.zoo, names[number], batch, place, nodes)
-    words = _filled(file, number, {"{batch}": batch, "{nodes}": nodes, "{data}": data})
+    bed = _make_emulated(file, given.zoo, names[number], batch, place, nodes)
+    words = _fill_command(file, number, {"{batch}": batch, "{nodes}": nodes, "{data}": data})
     content = {
         "stash": version,
         "workload": [given.zoo, words, file.script(words)],
@@ -197,7 +197,7 @@ def _cell(
     return Cell(digest[:_ID], names[number], given.zoo, words, batch, place, nodes, repeat, data, settings, bed)
 
 
-def _filled(file: StudyFile, number: int, values: Mapping[str, Any]) -> tuple[str, ...]:
+def _fill_command(file: StudyFile, number: int, values: Mapping[str, Any]) -> tuple[str, ...]:
     """The words of the user's own job; raises UserError where one stands for nothing, or names no script."""
     filled, where = file.study.workloads[number].command, ("workloads", number, "command")
     for mark, value in values.items():
@@ -205,14 +205,14 @@ def _filled(file: StudyFile, number: int, values: Mapping[str, Any]) -> tuple[st
             why = f"{mark} stands for nothing there; give `{mark.strip('{}')}:` or `batches:`"
             raise file.mistake(where, why)
         filled = tuple(word.replace(mark, str(value)) for word in filled)
-    missing = file.lacks(filled)
+    missing = file.missing_script(filled)
     if missing is not None:
         why = f"there is no script {missing} in {file.folder}; paths begin at the study's folder"
         raise file.mistake(where, why)
     return filled
 
 
-def _emulated(
+def _make_emulated(
     file: StudyFile, zoo: str | None, name: str, batch: int | None, place: StudyPlace, nodes: int
 ) -> EmulatedCell | None:
     if not isinstance(place.target, EmulatedTarget):

@@ -19,6 +19,6 @@ def characterize(options: CharacterizeOptions) -> None:
       stash characterize study.yaml --dry-run
       stash characterize study.yaml --max-dollars 40
     """
-    from stash.study.study_run import run
+    from stash.study.study_run import run_study
 
-    run(options)
+    run_study(options)

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from stash.core.errors import StashError
-from stash.core.interrupts import follow_requests, postponed
+from stash.core.interrupts import follow_requests, postpone_requests
 from stash.study.backend import Leases, OpenLease, Submission
 from stash.study.cell_engines import describe
 from stash.study.cells import Cell
-from stash.study.judgement import CellJudgement, fetch, judge
+from stash.study.judgement import CellJudgement, fetch_profile, judge
 from stash.study.programs import SystemPrograms, exit_code
 from stash.study.status import CLOUD_START, HOUR, CellStanding
-from stash.study.study_folder import CellFolder, StudyEvent, StudyFolder, append
+from stash.study.study_folder import CellFolder, StudyEvent, StudyFolder, append_event
 
 _TICK = 0.5
 _GRACE = 30.0
@@ -70,7 +70,7 @@ class StudyController:
     _places: dict[str, bool] = field(default_factory=dict)
     """Whether a cell is done there, of those where one is; of others, the first has failed."""
 
-    def run(
+    def run_cells(
         self,
         cells: Sequence[Cell],
         standings: Mapping[str, CellStanding],
@@ -125,11 +125,11 @@ class StudyController:
         """Take what a cell has left; until that is done it counts as running, should somebody interrupt."""
         cell, submission = running.cell, running.submission
         code = exit_code(self._folder(cell))
-        unfetched = fetch(self.programs, submission.fetch) if code == 0 and submission.fetch else None
+        unfetched = fetch_profile(self.programs, submission.fetch) if code == 0 and submission.fetch else None
         found = judge(self._folder(cell), submission.lost, code)
         if unfetched is not None and found.ending == "failed":
             found = CellJudgement("failed", f"its profile could not be fetched: {unfetched}")
-        with postponed():  # from here on it is done whole, or what was measured would be measured again
+        with postpone_requests():  # from here on it is done whole, or what was measured would be measured again
             self._running.pop(cell.lane, None)
             self._record(running, found)
         # What is left of a lost cell may still be at work on what was rented for it.
@@ -170,7 +170,7 @@ class StudyController:
             self._places[cell.place.name] = True
         elif found.ending == "out of memory":
             if cell.batch is not None:
-                self._too_large[cell.alike] = min(cell.batch, self._too_large.get(cell.alike, cell.batch))
+                self._too_large[cell.group_key] = min(cell.batch, self._too_large.get(cell.group_key, cell.batch))
         elif found.ending == "lost":
             if self._tries.get(cell.id, 0) < _TRIES:
                 self._pending.insert(0, cell)
@@ -206,9 +206,11 @@ class StudyController:
 
     def _reason_to_skip(self, cell: Cell) -> str | None:
         """Why this cell need not be tried, by what was seen of others in this run."""
-        least = self._too_large.get(cell.alike)
+        least = self._too_large.get(cell.group_key)
         if least is not None and cell.batch is not None and cell.batch >= least:
-            return f"{cell.workload} on {cell.where}: batches from {least} on were not tried, it ran out of memory"
+            return (
+                f"{cell.workload} on {cell.column_name}: batches from {least} on were not tried, it ran out of memory"
+            )
         if not self._places.get(cell.place.name, True):
             return f"{cell.place.name}: nothing more was tried after its first cell failed"
         return None
@@ -234,8 +236,8 @@ class StudyController:
         try:
             for stale in (folder.profile, folder.status, folder.process):  # before the journal has a new try
                 stale.unlink(missing_ok=True)
-            submission.put(folder)
-            self.leases.open(submission, cell.dollars_per_hour)
+            submission.write_files(folder)
+            self.leases.open_lease(submission, cell.dollars_per_hour)
             self._running[cell.lane] = running  # before it does: who interrupts ends whatever has begun
             self._write(StudyEvent(at=running.began, what="started", lease=submission.lease, cell=cell.id))
             self.programs.start(submission.command, self.folder.work, folder)
@@ -266,7 +268,7 @@ class StudyController:
                 self.leases.release(each.submission.lease)
 
     def _write(self, event: StudyEvent) -> None:
-        append(self.folder.journal, event)
+        append_event(self.folder.journal, event)
 
     def _folder(self, cell: Cell) -> CellFolder:
         return self.folder.cell(cell.id)

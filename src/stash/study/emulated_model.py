@@ -14,17 +14,17 @@ from stash.core.files import write_whole
 
 def make_model(workload: str, batch: int, gpu: str, precision: str, samples_per_second: float) -> Emulation:
     """The workload's layers by their operations and bytes on that GPU, all times scaled to that speed."""
-    from stash.api import emulate
+    from stash.api import emulate_workload
 
     rates = peak_rates(gpu_variants(gpu, load_catalog()), precision)
-    made = emulate(
+    made = emulate_workload(
         workload,
         rates.flops_per_second,
         rates.memory_bytes_per_second,
         batch,
         value_bytes=VALUE_BYTES[precision],
     )
-    return made.scaled(time=batch / samples_per_second / made.compute_seconds)
+    return made.scale(time=batch / samples_per_second / made.compute_seconds)
 
 
 def main() -> None:

@@ -73,7 +73,7 @@ class EmulatedCell:
     gpu: str
     precision: str
     interconnect: float | None
-    """Bytes per second of a host's loopback, scaled; ``None`` with one rank. See ``shaped``."""
+    """Bytes per second of a host's loopback, scaled; ``None`` with one rank. See ``shaping_limit``."""
     network: float | None
     """Of a host's uplink, scaled; ``None`` with one node."""
     scale: float
@@ -86,7 +86,7 @@ class EmulatedCell:
     """What it rests on, in sentences."""
 
     @property
-    def shaped(self) -> float | None:
+    def shaping_limit(self) -> float | None:
         """The loopback's limit; ``None`` for one rank, and where it has to be faster than this machine can shape."""
         limit = self.interconnect
         return limit if limit is not None and limit < _ROUNDED_UP * FASTEST else None
@@ -112,7 +112,7 @@ def emulate_cell(
     if devices > 1 and ranks == 1:
         raise UserError(f"one rank cannot stand for the {devices} devices of {instance.name}; `ranks:` is at least 2")
     inside, network, facts = _links(instance, target, nodes, devices, ranks)
-    speed, source = _published(model, batch, place, target.precision) or _half_of_peak(
+    speed, source = _published_speed(model, batch, place, target.precision) or _roofline_speed(
         model, batch, place, target.precision
     )
     # A ring all-reduce lasts as long as whichever link takes longer.
@@ -132,7 +132,7 @@ def emulate_cell(
         samples_per_second=speed,
         facts=(*facts, source),
     )
-    if found.interconnect is None or found.shaped is not None:
+    if found.interconnect is None or found.shaping_limit is not None:
         return found
     left = f"{nodes} × {instance.name}: links inside a node are as fast as this machine's, not shaped"
     return replace(found, facts=(*found.facts, left))
@@ -180,7 +180,7 @@ def _rate(instance: Instance, field: str, given: float | None, known: Quantity |
     return (known.value, known.source) if given is None and known is not None else (given or 0.0, "given")
 
 
-def _published(model: WorkloadSpec, batch: int, place: StudyPlace, precision: str) -> tuple[float, str] | None:
+def _published_speed(model: WorkloadSpec, batch: int, place: StudyPlace, precision: str) -> tuple[float, str] | None:
     """Samples per second of one GPU at the nearest published batch, and the sentence that says so."""
     gpu, key = place.gpus[0].model, model_key(model.name)
     wanted = (key, gpu, _AS_PUBLISHED[precision])
@@ -198,7 +198,7 @@ def _published(model: WorkloadSpec, batch: int, place: StudyPlace, precision: st
     return value, f"{model.name} on {gpu}: {value:.4g} samples/s{of} ({'; '.join(sources)})"
 
 
-def _half_of_peak(model: WorkloadSpec, batch: int, place: StudyPlace, precision: str) -> tuple[float, str]:
+def _roofline_speed(model: WorkloadSpec, batch: int, place: StudyPlace, precision: str) -> tuple[float, str]:
     """A roofline of the whole step (Williams, Waterman, Patterson 2009), of which half is reached."""
     rates = peak_rates(place.gpus, precision)
     moved = batch * model.moved_bytes + model.gradient_bytes

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from stash.core.formatting import dollars, span
+from stash.core.formatting import format_dollars, format_span
 from stash.core.ladder import STALLS
 from stash.core.units import format_seconds
 from stash.study.overview import missing_word
 from stash.study.results import NetworkTwin, StudyResult, find_twins
 from stash.study.status import StudyReading
-from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, ruler
+from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, make_ruler
 from stash.ui.charts.chart import Chart, Grid, Legend
 
 UNKNOWN = "–"
@@ -39,16 +39,22 @@ _SIGNS = "–: unknown there. A point: not part of the study."
 def make_matrix(reading: StudyReading, found: Sequence[StudyResult], name: str) -> Grid | str:
     """A row a workload at a batch, a column a place, in each cell the figure's text; where none has any, why."""
     (title, how), singles = _FIGURES[name], find_twins(found)
-    known = {(each.cell.what, each.cell.where): text for each in found if (text := _text(each, name, singles))}
+    known = {
+        (each.cell.row_name, each.cell.column_name): text for each in found if (text := _text(each, name, singles))
+    }
     if not known:
         reasons = dict.fromkeys(each.why_unknown[name] for each in found if name in each.why_unknown)
         return f"{title}: {'; '.join(reasons) or 'no cell that is done has it'}."
     cells = sorted(reading.cells, key=lambda cell: cell.size_order)
-    done = {(each.cell.what, each.cell.where): UNKNOWN for each in found}
-    texts = {(cell.what, cell.where): missing_word(reading.standings[cell.id].state) for cell in cells} | done | known
+    done = {(each.cell.row_name, each.cell.column_name): UNKNOWN for each in found}
+    texts = (
+        {(cell.row_name, cell.column_name): missing_word(reading.standings[cell.id].state) for cell in cells}
+        | done
+        | known
+    )
     shown = {column for (_, column), text in texts.items() if text != UNKNOWN}
-    columns = tuple(dict.fromkeys(cell.where for cell in reading.cells if cell.where in shown))
-    rows = dict.fromkeys(cell.what for cell in cells)
+    columns = tuple(dict.fromkeys(cell.column_name for cell in reading.cells if cell.column_name in shown))
+    rows = dict.fromkeys(cell.row_name for cell in cells)
     lines = tuple((row, *(texts.get((row, column), ".") for column in columns)) for row in rows)
     return Grid(title, columns, lines, frozenset({0}), f"{how} {_SIGNS}", first="workload")
 
@@ -56,13 +62,13 @@ def make_matrix(reading: StudyReading, found: Sequence[StudyResult], name: str) 
 def _text(result: StudyResult, name: str, singles: Mapping[str, NetworkTwin]) -> str | None:
     if name in ("time", "cost"):
         whole = result.seconds_per_million if name == "time" else result.dollars_per_million
-        write = span if name == "time" else dollars
+        write = format_span if name == "time" else format_dollars
         if whole is None or "prep" not in result.seconds or "fetch" not in result.seconds:
             return None if whole is None else write(whole)
         return f"{write(whole * result.warm_seconds / result.step.value)} → {write(whole)}"
     if name == "twin":
         twin = singles.get(result.cell.id)
-        return None if twin is None else f"{twin.share:.0%} of {twin.one.cell.where}"
+        return None if twin is None else f"{twin.share:.0%} of {twin.one.cell.column_name}"
     if name not in result.paper:
         return None
     held = ("contention", "interconnect") if name == "interconnect" else (name,)  # stalls in the paper's difference
@@ -75,14 +81,17 @@ def draw_stalls(found: Sequence[StudyResult]) -> tuple[Chart, ...]:
     charts: list[Chart] = []
     for workload in dict.fromkeys(each.cell.workload for each in found):
         own = [each for each in found if each.cell.workload == workload]
-        title, names = f"Stalls of {workload}", [f"{each.cell.where} {each.cell.batch or ''}".strip() for each in own]
+        title, names = (
+            f"Stalls of {workload}",
+            [f"{each.cell.column_name} {each.cell.batch or ''}".strip() for each in own],
+        )
         rows = tuple((name, *write_shares(each, present)) for name, each in zip(names, own, strict=True))
         charts.append(
             lane_chart(
                 f"stalls-{len(charts) + 1}",
                 title,
                 [_row(name, each) for name, each in zip(names, own, strict=True)],
-                ruler([0.0, 1.0], "% of the step", 0.01),
+                make_ruler([0.0, 1.0], "% of the step", 0.01),
                 Grid(title, tuple(present), rows, frozenset({0}), first="place and batch"),
                 keys=[Legend(stall, stall) for stall in present],
             )

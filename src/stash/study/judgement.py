@@ -94,7 +94,7 @@ _FETCH_SECONDS = 60.0
 """For a file of some megabytes. Nothing else is looked at meanwhile, limits neither."""
 
 
-def fetch(programs: SystemPrograms, words: Sequence[str]) -> str | None:
+def fetch_profile(programs: SystemPrograms, words: Sequence[str]) -> str | None:
     """Bring the profile into the cell's folder; why not, if it cannot be brought."""
     output = ""
     for number in range(_TRIES):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stash.core.formatting import span
-from stash.core.units import counted
+from stash.core.formatting import format_span
+from stash.core.units import format_count
 from stash.study.cells import Cell
 from stash.study.status import CELL_START, CLOUD_START, CellState, StudyReading
 from stash.ui.charts.chart import Grid
@@ -22,10 +22,10 @@ _WORDS: dict[CellState, str] = {
 
 def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
     """Its matrix, what is left, and on what that rests."""
-    columns = tuple(dict.fromkeys(cell.where for cell in reading.cells))
+    columns = tuple(dict.fromkeys(cell.column_name for cell in reading.cells))
     rows: dict[str, dict[str, list[Cell]]] = {}
     for cell in sorted(reading.cells, key=lambda cell: cell.size_order):
-        rows.setdefault(cell.what, {}).setdefault(cell.where, []).append(cell)
+        rows.setdefault(cell.row_name, {}).setdefault(cell.column_name, []).append(cell)
     body = tuple((row, *(_state(reading, of.get(column, [])) for column in columns)) for row, of in rows.items())
     failures = tuple(
         f"{cell.title}: {reading.standings[cell.id].why}"
@@ -34,7 +34,7 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
     )
     lists = (("failed", "What failed", failures), ("assumed", "Assumed", _assumptions(reading)))
     return Page(
-        title=f"{reading.name}: {counted(len(reading.cells), 'cell')}",
+        title=f"{reading.name}: {format_count(len(reading.cells), 'cell')}",
         verdict=(_summary(reading, spent),),
         grids=(Grid("", columns, body, frozenset(range(len(columns) + 1))),),
         chapters=tuple(Chapter(name, title, points=points, brief=True) for name, title, points in lists if points),
@@ -43,14 +43,14 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
 
 
 def _summary(reading: StudyReading, spent: float) -> str:
-    takes, already = reading.takes, f"; ${spent:,.2f} spent until now" if spent else ""
+    takes, already = reading.remaining_estimate, f"; ${spent:,.2f} spent until now" if spent else ""
     if not takes.cells:
-        return f"{states(reading)}{already}."
+        return f"{states_text(reading)}{already}."
     money = "costs nothing by time" if takes.dollars is None else f"costs about ${takes.dollars:,.2f}"
-    return f"{states(reading)}; what is left takes about {span(takes.seconds)} and {money}{already}."
+    return f"{states_text(reading)}; what is left takes about {format_span(takes.seconds)} and {money}{already}."
 
 
-def states(reading: StudyReading) -> str:
+def states_text(reading: StudyReading) -> str:
     """``"20 to run, 3 done, 1 failed"``."""
     return _counts(reading.counts(reading.cells))
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
-from stash.core.formatting import listed, quantity
+from stash.core.formatting import format_quantity, join_names
 from stash.core.ladder import STALLS
-from stash.core.units import counted, pace
+from stash.core.units import format_count, format_pace
 from stash.study.cells import Cell
 from stash.study.figures import UNKNOWN, draw_stalls, make_matrix, write_shares
-from stash.study.overview import missing_word, states
+from stash.study.overview import missing_word, states_text
 from stash.study.regression import line_grids
 from stash.study.results import StudyResult
 from stash.study.status import StudyReading
@@ -64,7 +64,7 @@ def page(
     return Page(
         title=f"Study: {reading.name}",
         source=source,
-        subtitle=(f"{counted(len(reading.cells), 'cell')}: {states(reading)}", *how),
+        subtitle=(f"{format_count(len(reading.cells), 'cell')}: {states_text(reading)}", *how),
         verdict=tuple(_verdict(found)),
         chapters=tuple(each for each in chapters if each.charts or each.grids or each.points),
     )
@@ -79,10 +79,10 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
             value, first = getattr(each, field), best.get(each.cell.workload)
             if value is not None and (first is None or value < getattr(first, field)):
                 best[each.cell.workload] = each
-        places = Counter(each.cell.where for each in best.values())
+        places = Counter(each.cell.column_name for each in best.values())
         named = [f"{place} for {count}" for place, count in places.most_common(_MAX_NAMED)]
         if named:
-            sentences.append(f"{word}: {listed(named)} of {counted(len(best), 'workload')}.")
+            sentences.append(f"{word}: {join_names(named)} of {format_count(len(best), 'workload')}.")
     shares = {name: [each for each in found if name in each.shares] for name in STALLS[1:]}
     means = {name: fmean(each.shares[name] for each in own) for name, own in shares.items() if own}
     longest = max(means, key=lambda name: means[name], default="")
@@ -90,7 +90,7 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
         worst = max(shares[longest], key=lambda each: each.shares[longest])
         sentences.append(
             f"The largest stall is {longest}: {means[longest]:.0%} of a step in the mean, at its worst "
-            f"{worst.shares[longest]:.0%}, {worst.cell.what} on {worst.cell.where}."
+            f"{worst.shares[longest]:.0%}, {worst.cell.row_name} on {worst.cell.column_name}."
         )
     return sentences
 
@@ -100,11 +100,11 @@ def whole_table(reading: StudyReading, found: Sequence[StudyResult], files: Mapp
     present = [stall for stall in STALLS if any(stall in each.shares for each in found)]
     head = ("workload", "batch", "place", "nodes", "state", "profile", "devices", "step", "samples/s",
             *present, "$/million samples")  # fmt: skip
-    results = {(each.cell.what, each.cell.where): each for each in found}
+    results = {(each.cell.row_name, each.cell.column_name): each for each in found}
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     links = {}
     for cell in sorted(reading.cells, key=lambda cell: cell.size_order):
-        at = cell.what, cell.where
+        at = cell.row_name, cell.column_name
         if at in rows:
             continue
         result, state = results.get(at), missing_word(reading.standings[cell.id].state)
@@ -118,8 +118,8 @@ def whole_table(reading: StudyReading, found: Sequence[StudyResult], files: Mapp
                 "done",
                 " ".join(each.text for each in profiles),
                 str(result.devices),
-                quantity(result.step, "seconds"),
-                "unknown" if speed is None else pace(speed),
+                format_quantity(result.step, "seconds"),
+                "unknown" if speed is None else format_pace(speed),
                 *write_shares(result, present),
                 "no price" if dollars is None else f"${dollars:.2f}",
             )

@@ -27,7 +27,7 @@ class StudyPlace:
     """Its GPU, or every variant that it can be; none where the catalog knows none."""
 
 
-def places(file: StudyFile, catalog: Catalog) -> tuple[StudyPlace, ...]:
+def find_places(file: StudyFile, catalog: Catalog) -> tuple[StudyPlace, ...]:
     """A place for every target, in the file's order; raises UserError naming line and field."""
     found: dict[str, StudyPlace] = {}
     for number, target in enumerate(file.study.targets):

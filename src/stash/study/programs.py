@@ -28,7 +28,7 @@ _MAX = 2**26
 """Characters kept of what a command printed."""
 
 
-class Called(NamedTuple):
+class CommandOutcome(NamedTuple):
     """A command that has ended."""
 
     code: int
@@ -84,7 +84,7 @@ class SystemPrograms:
         if own is not None:
             own.wait()
 
-    def call(self, command: Sequence[str], seconds: float) -> Called:
+    def call(self, command: Sequence[str], seconds: float) -> CommandOutcome:
         """Run a command to its end, or for so long."""
         try:
             done = subprocess.run(
@@ -98,10 +98,10 @@ class SystemPrograms:
                 start_new_session=True,
             )
         except subprocess.TimeoutExpired:
-            return Called(1, f"it did not end within {seconds:g} s")
+            return CommandOutcome(1, f"it did not end within {seconds:g} s")
         except OSError as error:
-            return Called(1, f"{command[0]}: {error.strerror or error}")
-        return Called(done.returncode, done.stdout[-_MAX:])
+            return CommandOutcome(1, f"{command[0]}: {error.strerror or error}")
+        return CommandOutcome(done.returncode, done.stdout[-_MAX:])
 
     def now(self) -> float:
         """Seconds since 1970."""

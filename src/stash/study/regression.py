@@ -16,7 +16,7 @@ import numpy as np
 
 from stash.api import Array
 from stash.core.distributions import student_quantile
-from stash.core.formatting import quantity
+from stash.core.formatting import format_quantity
 from stash.core.intervals import Interval
 from stash.study.results import StudyResult
 from stash.ui.charts.chart import Grid
@@ -96,13 +96,13 @@ def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
         stall = each.exchange_seconds
         if each.devices > 1 and stall is not None and each.exchange is not None:
             model = ModelStall(each.cell.workload, *each.exchange, stall)
-            groups.setdefault((each.cell.where, each.cell.batch), []).append(model)
+            groups.setdefault((each.cell.column_name, each.cell.batch), []).append(model)
     rows = []
     for (place, batch), models in groups.items():
         line = regress(models) if len({model.name for model in models}) > TERMS else None
         if line is not None:
             shares = ("–" if each is None else f"{each:.0%}" for each in (line.explained, line.error(models)))
-            terms = (quantity(term, "seconds") for term in line.terms)
+            terms = (format_quantity(term, "seconds") for term in line.terms)
             rows.append((place, "–" if batch is None else str(batch), str(len(models)), *terms, *shares))
     head = ("batch", "models", "always", "per layer", "per MB", "explained", "off, unseen")
     title = "The paper's line: the stall as a sum of what layers and gradients cost"

@@ -102,7 +102,7 @@ class StudyResult:
         return None if seconds is None or price is None else seconds * price / HOUR
 
 
-def results(
+def make_results(
     cells: Sequence[Cell],
     measured: Mapping[str, Breakdown],
     exchanges: Mapping[str, ModelExchange | None] | None = None,
@@ -111,7 +111,7 @@ def results(
     groups: dict[object, list[Cell]] = {}
     for cell in sorted(cells, key=lambda cell: cell.size_order):
         if cell.id in measured:
-            groups.setdefault((cell.alike, cell.batch), []).append(cell)
+            groups.setdefault((cell.group_key, cell.batch), []).append(cell)
     return tuple(
         _result(group, [measured[cell.id] for cell in group], (exchanges or {}).get(group[0].id))
         for group in groups.values()
@@ -128,7 +128,7 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], exchange: ModelEx
     paper = {name: _known_mean(getattr(each.paper, f"{name}_pct") for each in found) for name in PAPER}
     return StudyResult(
         cells=tuple(cells),
-        step=_mean([each.step for each in found]).scaled(1 / time),
+        step=_mean([each.step for each in found]).scale(1 / time),
         samples_per_second=None if speed is None else speed * time * devices,
         seconds={name: fmean(stall.seconds for stall in of) / time for name, of in known.items()},
         why_unknown={missing.name: missing.why for each in found for missing in each.skipped},

@@ -48,9 +48,9 @@ def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool =
             state = last.ending if last.ending == "done" or not retry else "to run"
         found[cell.id] = CellStanding(state, last.why if last is not None else "", last)
         if cell.batch is not None and state == "out of memory":
-            too_large[cell.alike] = min(cell.batch, too_large.get(cell.alike, cell.batch))
+            too_large[cell.group_key] = min(cell.batch, too_large.get(cell.group_key, cell.batch))
     for cell in cells:
-        least = too_large.get(cell.alike)
+        least = too_large.get(cell.group_key)
         if found[cell.id].state == "to run" and least is not None and cell.batch is not None and cell.batch >= least:
             found[cell.id] = CellStanding("larger", f"batch {least} ran out of memory there")
     return found
@@ -62,9 +62,9 @@ def estimate_cells(cells: Sequence[Cell], standings: Mapping[str, CellStanding])
     for cell in cells:
         last = standings[cell.id].last
         if last is not None and last.ending == "done" and last.seconds is not None:
-            known.setdefault(cell.where, []).append(last.seconds)
+            known.setdefault(cell.column_name, []).append(last.seconds)
     return {
-        cell.id: median(known[cell.where]) if cell.where in known else CELL_START + cell.settings.budget
+        cell.id: median(known[cell.column_name]) if cell.column_name in known else CELL_START + cell.settings.budget
         for cell in cells
     }
 
@@ -86,8 +86,8 @@ def estimate_total(ahead: Iterable[Cell], each: Mapping[str, float]) -> StudyEst
     cells = 0
     for cell in ahead:
         cells += 1
-        start = CLOUD_START if cell.is_rented and rented.get(cell.lane) != cell.where else 0.0
-        rented[cell.lane] = cell.where
+        start = CLOUD_START if cell.is_rented and rented.get(cell.lane) != cell.column_name else 0.0
+        rented[cell.lane] = cell.column_name
         takes = start + each[cell.id]
         seconds[cell.lane] = seconds.get(cell.lane, 0.0) + takes
         if cell.dollars_per_hour is not None:
@@ -138,12 +138,14 @@ class StudyReading:
         return Counter(self.standings[cell.id].state for cell in cells)
 
     @property
-    def takes(self) -> StudyEstimate:
+    def remaining_estimate(self) -> StudyEstimate:
         """What the cells take that are to run."""
         return estimate_total(self.ahead, self.seconds)
 
 
-def read(name: str, cells: Sequence[Cell], events: Sequence[StudyEvent], retry: bool = False) -> StudyReading:
+def read_standings(
+    name: str, cells: Sequence[Cell], events: Sequence[StudyEvent], retry: bool = False
+) -> StudyReading:
     """``retry``: what failed is to run once more."""
     order = order_cells(cells)
     found = standings(order, events, retry)

@@ -35,7 +35,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def _as_list(given: Any) -> Any:
+def _make_list(given: Any) -> Any:
     """One value where several may stand."""
     return given if given is None or isinstance(given, (list, tuple)) else [given]
 
@@ -44,13 +44,13 @@ StudyName = Annotated[str, AfterValidator(_plain), Field(min_length=1, max_lengt
 CommandWord = Annotated[str, BeforeValidator(lambda given: f"{given}" if isinstance(given, (int, float)) else given)]
 """Of a command; ``0.1`` may stand without quotes."""
 StudySeconds = Annotated[float, quantity(parse_seconds), Field(gt=0, le=1e7)]
-LinkRate = Annotated[float | None, quantity(units.rate)]
-DollarsPerHour = Annotated[float | None, quantity(units.price)]
+LinkRate = Annotated[float | None, quantity(units.validate_rate)]
+DollarsPerHour = Annotated[float | None, quantity(units.validate_price)]
 Batch = Annotated[int, Field(ge=1, le=10**9)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Batches = Annotated[tuple[Batch, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
-NodeCounts = Annotated[tuple[Nodes, ...], BeforeValidator(_as_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
-Names = Annotated[tuple[str, ...], BeforeValidator(_as_list), Field(max_length=_MAX_IN_A_LIST)]
+Batches = Annotated[tuple[Batch, ...], BeforeValidator(_make_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
+NodeCounts = Annotated[tuple[Nodes, ...], BeforeValidator(_make_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_make_list), Field(max_length=_MAX_IN_A_LIST)]
 JobWords = Annotated[tuple[CommandWord, ...], Field(max_length=_MAX_IN_A_LIST)]
 
 
@@ -100,7 +100,7 @@ class LocalTarget(_Target):
     """The machine that ``stash characterize`` runs on."""
 
     engine: Literal["local"]
-    nodes: Annotated[tuple[Literal[1], ...] | None, BeforeValidator(_as_list)] = None
+    nodes: Annotated[tuple[Literal[1], ...] | None, BeforeValidator(_make_list)] = None
 
 
 class SlurmTarget(_Target):
@@ -248,7 +248,7 @@ class StudyFile:
                     found.update(read_up_to(self.folder / word, _MAX_SCRIPT))
         return found.hexdigest() if any(word.endswith(_SCRIPTS) for word in words) else ""
 
-    def lacks(self, words: Sequence[str]) -> str | None:
+    def missing_script(self, words: Sequence[str]) -> str | None:
         """The script that a command begins with, if it is missing here, and so wherever cells run; an absolute path
         may be one of those machines' own.
         """

@@ -58,7 +58,7 @@ class StudyEvent(Record):
     """The profile's name in the study's store; empty where it is in the cell's folder only."""
 
 
-def read(path: Path) -> tuple[StudyEvent, ...]:
+def read_events(path: Path) -> tuple[StudyEvent, ...]:
     """Read all events, in order; none where there is no journal yet. Raises UserError if it cannot be read."""
     try:
         content = read_up_to(path, _MAX)
@@ -73,7 +73,7 @@ def read(path: Path) -> tuple[StudyEvent, ...]:
     return tuple(events)
 
 
-def append(path: Path, event: StudyEvent) -> None:
+def append_event(path: Path, event: StudyEvent) -> None:
     """Put one event into storage; raises OSError."""
     append_lines(path, f"{event.model_dump_json(exclude_defaults=True)}\n".encode(), lasting=True)
 
@@ -134,7 +134,7 @@ class StudyFolder:
         return CellFolder(self.path / "cells" / id)
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Make it, and be the only one who runs the study; raises UserError where another does."""
         try:
             (self.path / "cells").mkdir(parents=True, exist_ok=True)
@@ -149,7 +149,7 @@ class StudyFolder:
             os.close(descriptor)
 
 
-def of_study(file: Path) -> StudyFolder:
+def folder_of_study(file: Path) -> StudyFolder:
     """``grid.study`` for ``grid.yaml``, in the same folder."""
     whole = file.resolve()
     return StudyFolder(whole.with_name(f"{whole.name.split('.')[0]}.study"), whole.parent)

@@ -19,32 +19,32 @@ from stash.core.files import read_up_to
 from stash.core.interrupts import REQUESTS, interrupted_by, require_linux
 from stash.core.printable import printable, printable_line
 from stash.core.records.profile import Profile
-from stash.core.secrets import masked_text
+from stash.core.secrets import mask_text
 from stash.core.version import __version__
 from stash.study import overview, study_folder
-from stash.study.backend import Leases, open_leases, spent
+from stash.study.backend import Leases, open_leases, spent_dollars
 from stash.study.cell_engines import describe
-from stash.study.cells import Cell, cells
+from stash.study.cells import Cell, make_cells
 from stash.study.controller import RunOutcome, StudyController
 from stash.study.page import page as page_of_study
-from stash.study.places import places
+from stash.study.places import find_places
 from stash.study.programs import SystemPrograms
-from stash.study.results import read_exchange, results
-from stash.study.status import StudyReading, read
+from stash.study.results import make_results, read_exchange
+from stash.study.status import StudyReading, read_standings
 from stash.study.study_file import StudyFile, read_study
-from stash.study.study_folder import StudyFolder, of_study
+from stash.study.study_folder import StudyFolder, folder_of_study
 from stash.study.study_options import CharacterizeOptions
 from stash.ui.page import Page
 
 
-def run(options: CharacterizeOptions) -> None:
+def run_study(options: CharacterizeOptions) -> None:
     """What ``stash characterize`` does."""
     file = read_study(options.study)
-    folder = of_study(file.path)
+    folder = folder_of_study(file.path)
     every = cells_of(file)
-    events = study_folder.read(folder.journal)
-    reading = read(file.name, every, events, options.retry)
-    dollars = reading.takes.dollars
+    events = study_folder.read_events(folder.journal)
+    reading = read_standings(file.name, every, events, options.retry)
+    dollars = reading.remaining_estimate.dollars
     if not options.dry_run:
         require_linux("stash characterize")
         if dollars is not None and options.max_dollars is None:
@@ -53,22 +53,22 @@ def run(options: CharacterizeOptions) -> None:
                 "with --max-dollars DOLLARS"
             )
     if options.dry_run or not options.quiet:
-        print_answer(overview.page(reading, spent(events), file.study.results or str(folder.results)))
+        print_answer(overview.page(reading, spent_dollars(events), file.study.results or str(folder.results)))
     if options.dry_run:
         texts = {cell.id: describe(cell, folder).describe() for cell in reading.ahead}
-        print(printable(masked_text(overview.script(reading, texts))), end="")
+        print(printable(mask_text(overview.script(reading, texts))), end="")
         return
-    with folder.held(), interrupted_by(*REQUESTS):
-        outcome, reading = _run(file, folder, every, options)
+    with folder.lock(), interrupted_by(*REQUESTS):
+        outcome, reading = _run_cells(file, folder, every, options)
     _finish(outcome, reading)
 
 
 def cells_of(file: StudyFile) -> tuple[Cell, ...]:
     """The cells of a study; raises UserError."""
-    return cells(file, places(file, load_catalog()), __version__)
+    return make_cells(file, find_places(file, load_catalog()), __version__)
 
 
-def _run(
+def _run_cells(
     file: StudyFile, folder: StudyFolder, every: tuple[Cell, ...], options: CharacterizeOptions
 ) -> tuple[RunOutcome, StudyReading]:
     """Run what is left, and read again how the study stands."""
@@ -77,8 +77,8 @@ def _run(
     def keep(cell: Cell) -> str:
         return store.put(read_up_to(folder.cell(cell.id).profile, MAX_BYTES), cell.title)
 
-    events = study_folder.read(folder.journal)  # again: only this process writes it from now on
-    reading = read(file.name, every, events, options.retry)
+    events = study_folder.read_events(folder.journal)  # again: only this process writes it from now on
+    reading = read_standings(file.name, every, events, options.retry)
     for cell in reading.cells:  # what the store did not take when it was measured: the same bytes have the same name
         last = reading.standings[cell.id].last
         if last is not None and last.ending == "done" and not last.artefact:
@@ -88,20 +88,20 @@ def _run(
     controller = StudyController(
         folder=folder,
         programs=programs,
-        leases=Leases(folder.journal, programs, spent(events)),
+        leases=Leases(folder.journal, programs, spent_dollars(events)),
         keep=keep,
         max_dollars=options.max_dollars,
         seconds=reading.seconds,
-        say=(lambda _: None) if options.quiet else _say,
+        say=(lambda _: None) if options.quiet else _print_status,
     )
-    outcome = controller.run(reading.cells, reading.standings, open_leases(events))
-    return outcome, read(file.name, every, study_folder.read(folder.journal))
+    outcome = controller.run_cells(reading.cells, reading.standings, open_leases(events))
+    return outcome, read_standings(file.name, every, study_folder.read_events(folder.journal))
 
 
 def page(study: Path, into: Path = Path()) -> Page:
     """The report of a study as far as it is done, to be written into the folder ``into``; raises UserError."""
-    file, folder = read_study(study), of_study(study)
-    reading = read(file.name, cells_of(file), study_folder.read(folder.journal))
+    file, folder = read_study(study), folder_of_study(study)
+    reading = read_standings(file.name, cells_of(file), study_folder.read_events(folder.journal))
     breakdowns, exchanges, files = {}, {}, {}
     for cell, profile in _profiles(reading, folder):
         path = folder.cell(cell.id).profile
@@ -109,7 +109,7 @@ def page(study: Path, into: Path = Path()) -> Page:
             breakdowns[cell.id], exchanges[cell.id] = attribute(profile, str(path)), read_exchange(profile)
             files[cell.id] = quote(Path(os.path.relpath(path, into.resolve())).as_posix())
     where = file.study.results or str(folder.results)
-    return page_of_study(reading, results(reading.cells, breakdowns, exchanges), study.name, where, files)
+    return page_of_study(reading, make_results(reading.cells, breakdowns, exchanges), study.name, where, files)
 
 
 def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell, Profile]]:
@@ -127,8 +127,8 @@ def _results(file: StudyFile, folder: StudyFolder) -> Store:
     return open_store(wanted if remote else str(folder.work / Path(wanted).expanduser()))
 
 
-def _say(text: str) -> None:
-    print(printable_line(masked_text(text), 600), flush=True)
+def _print_status(text: str) -> None:
+    print(printable_line(mask_text(text), 600), flush=True)
 
 
 def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
@@ -137,7 +137,7 @@ def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
     print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
     print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
     for sentence in outcome.not_started:
-        _say(f"note: {sentence}")
+        _print_status(f"note: {sentence}")
     if outcome.left:
         raise StashError("\n".join(outcome.left))
     if not counts.get("done"):

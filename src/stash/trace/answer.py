@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stash.analysis.findings.rates import bus_bytes
 from stash.core.intervals import Interval, mean_interval
-from stash.core.records.base import now
+from stash.core.records.base import utc_now
 from stash.core.trace_records import (
     TRACE_PARTS,
     Supposition,
@@ -22,7 +22,7 @@ from stash.core.trace_records import (
     TracedStep,
     TracePart,
 )
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.core.version import __version__
 from stash.trace.critical_path import critical_paths
 from stash.trace.kernels import COMPUTE, GRAPH, sounds_like_exchange
@@ -43,7 +43,7 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
     times = next(iter(job.ranks.values()))
     first = times.trace
     nodes = _nodes(job)
-    step = _over_steps(job, lambda rank, number: sum(job.parts[rank][number].values()))
+    step = _step_interval(job, lambda rank, number: sum(job.parts[rank][number].values()))
     alone = len(job.ranks) == 1
     world = first.world or len(job.ranks)
     has_others = world > 1 or (first.world is None and len(times.collectives) > 0)
@@ -56,7 +56,7 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
     )
     return Trace(
         stash_version=__version__,
-        created=now(),
+        created=utc_now(),
         workload=name,
         tool=first.tool,
         world_size=world,
@@ -75,7 +75,7 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
     )
 
 
-def _over_steps(job: JobTimes, nanoseconds: Callable[[int, int], float]) -> Interval:
+def _step_interval(job: JobTimes, nanoseconds: Callable[[int, int], float]) -> Interval:
     """Seconds, mean over ranks, of each step that counts."""
     return mean_interval([fmean(nanoseconds(rank, number) for rank in job.ranks) / NANO for number in job.steps])
 
@@ -90,8 +90,8 @@ def _is_there(job: JobTimes, part: str) -> bool:
 
 
 def _part(job: JobTimes, part: str, step: float, paths: Mapping[int, Mapping[str, int]]) -> TracePart:
-    time = _over_steps(job, lambda rank, number: job.parts[rank][number][part])
-    whole = _over_steps(job, lambda rank, number: job.whole[rank][number].get(part, 0)) if part in _HIDES else None
+    time = _step_interval(job, lambda rank, number: job.parts[rank][number][part])
+    whole = _step_interval(job, lambda rank, number: job.whole[rank][number].get(part, 0)) if part in _HIDES else None
     places = [
         place_of(job.ranks[rank], moments) for rank, moments in job.idle.get(part, {}).items() if length(moments)
     ]
@@ -235,7 +235,7 @@ def _warnings(job: JobTimes, world: int) -> list[str]:
         first = list(islice((str(rank) for rank in count() if rank not in job.ranks), min(missing, _MANY)))
         names = ", ".join(first) + (" …" if missing > _MANY else "")
         found.append(
-            f"The traces of {counted(missing, 'rank')} of {world} are missing ({names}): waiting for these "
+            f"The traces of {format_count(missing, 'rank')} of {world} are missing ({names}): waiting for these "
             "counts as exchange."
         )
     return [*found, *(f"{sentence[:1].upper()}{sentence[1:]}." for sentence in job.unmatched)]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from stash.core.documents import KINDS, TRACE
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.imports import require_package
 from stash.core.output_files import output_file
 from stash.core.printable import print_written, printable_line
-from stash.report.output import printed
+from stash.report.output import print_output
 from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class TraceOptions(Options):
             what, also = ("--flight-recorder", "nccl_inspector") if self.flight_recorder else ("--nccl-inspector", "")
             against = "against" if self.flight_recorder else ""
             names = ("whole", "comm_kernel", against, "instance", also, "output")
-            if given := self.given(*filter(None, names)):
+            if given := self.list_given(*filter(None, names)):
                 raise UserError(f"{given[0]} does not go with {what}; leave one out")
 
 
@@ -83,7 +83,7 @@ def trace(options: TraceOptions) -> None:
             found = _held_against(found, options.against)
         if options.instance is not None:
             found = _priced(found, options.instance)
-    printed(document(found) if options.json else page(found), options.markdown)
+    print_output(document(found) if options.json else page(found), options.markdown)
     if target is not None:
         FILE.save(found, target)
         print_written(target, options.json)
@@ -139,12 +139,14 @@ def _flight(options: TraceOptions) -> None:
         if rank in dumps:
             raise UserError(f"{path} is a second dump of rank {rank}; name one file a rank")
         dumps[rank] = dump
-    found = flight.account(dumps)
-    printed(flight.document(found) if options.json else flight.page(found, _title(options.files)), options.markdown)
+    found = flight.account_dumps(dumps)
+    print_output(
+        flight.document(found) if options.json else flight.page(found, _title(options.files)), options.markdown
+    )
 
 
 def _inspected(options: TraceOptions) -> None:
-    from stash.analysis.findings.rates import curve
+    from stash.analysis.findings.rates import make_curve
     from stash.core.artefact import load_any
     from stash.core.records.host import Probe
     from stash.trace import inspector
@@ -155,14 +157,14 @@ def _inspected(options: TraceOptions) -> None:
             f"--against {options.against}: with --nccl-inspector name a probe, as `stash probe -o` saves it"
         )
     hosts = () if probe is None else probe.hosts
-    curves = [curve(each, host.hostname) for host in hosts if host.links for each in host.links.exchanges]
+    curves = [make_curve(each, host.hostname) for host in hosts if host.links for each in host.links.exchanges]
     found = inspector.read_dumps([path for path, _ in _paths(options.files, any_name=True)], curves)
     shown = inspector.document(found) if options.json else inspector.page(found, _title(options.files))
-    printed(shown, options.markdown)
+    print_output(shown, options.markdown)
 
 
 def _title(words: Sequence[str]) -> str:
-    name = Path(words[0]).name if len(words) == 1 else listed([Path(word).name for word in words], 3)
+    name = Path(words[0]).name if len(words) == 1 else join_names([Path(word).name for word in words], 3)
     return printable_line(name or words[0], 100)
 
 
@@ -184,12 +186,14 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
             warnings.append(f"Left out: {error}.")
     if not traces:
         raise UserError(
-            f"there is no trace in {listed(list(words))}: {listed(warnings, 2) or 'no file ends in .json or .sqlite'}"
+            f"there is no trace in {join_names(list(words))}: "
+            f"{join_names(warnings, 2) or 'no file ends in .json or .sqlite'}"
         )
     worlds = {trace.world for trace in traces if trace.world is not None}
     if len(worlds) > 1:
         raise UserError(
-            f"these are traces of different jobs: of {listed([str(world) for world in sorted(worlds)])} ranks; name "
+            f"these are traces of different jobs: of {join_names([str(world) for world in sorted(worlds)])} ranks; "
+            f"name "
             "the files of one job"
         )
     if any(trace.rank is None for trace in traces):
@@ -223,7 +227,7 @@ def _paths(words: Sequence[str], any_name: bool = False) -> Iterator[tuple[Path,
             each for each in there if any_name or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
         ]
         if not chosen:
-            names = listed([each.name for each in there], 5) or "nothing"
+            names = join_names([each.name for each in there], 5) or "nothing"
             raise UserError(
                 f"there is no trace in {word}: traces end in .json, .json.gz, .zip or .sqlite; there is {names}"
             )

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stash.trace.kernels import CLASSES, COPY, EXCHANGE
 from stash.trace.meetings import JobTimes, Meeting
-from stash.trace.spans import CALL, DEVICE, Nanoseconds, TraceSpans, joined, length, window
+from stash.trace.spans import CALL, DEVICE, Nanoseconds, TraceSpans, join_sets, length, window
 from stash.trace.step_parts import LAUNCH, RankTimes, StepWindow, idle_parts, is_named
 
 _BLOCKS = re.compile(r"Synchronize|^(?:cuda|cu|hip)Memcpy(?!\w*Async)")
@@ -96,8 +96,8 @@ def _released(times: RankTimes, by_stop: NDArray[np.int32]) -> NDArray[np.int32]
     """The span that the latest call which blocked before each launch had waited for."""
     device, calls = times.trace.spans[DEVICE], times.trace.spans[CALL]
     launchers = np.unique(calls.track[is_named(times.trace, calls, LAUNCH)])
-    looks = calls.taken(is_named(times.trace, calls, _BLOCKS) & np.isin(calls.track, launchers))
-    looks = looks.taken(np.argsort(looks.stop, kind="stable"))
+    looks = calls.select(is_named(times.trace, calls, _BLOCKS) & np.isin(calls.track, launchers))
+    looks = looks.select(np.argsort(looks.stop, kind="stable"))
     ended = _last_ended(device, by_stop, looks.stop)
     has_blocked = _stops(device, ended) >= looks.start
     moments, ended = looks.stop[has_blocked], np.append(ended[has_blocked], np.int32(_NONE))
@@ -129,7 +129,9 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
         place = own.before.item(place)
     idle[rank].append(window(own.windows[number].start, moment))
     for one, intervals in idle.items():
-        spent.update({part: length(found) for part, found in idle_parts(waits[one].times, joined(intervals)).items()})
+        spent.update(
+            {part: length(found) for part, found in idle_parts(waits[one].times, join_sets(intervals)).items()}
+        )
     return {"transfer" if part == COPY else part: time for part, time in spent.items()}
 
 

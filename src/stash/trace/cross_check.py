@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.uncertainty import launch_error
 from stash.core.errors import UserError
-from stash.core.intervals import Interval, change
+from stash.core.intervals import Interval, subtract_runs
 from stash.core.trace_records import CrossCheck, Trace
 from stash.core.units import SECONDS, scale_for
 
@@ -49,14 +49,14 @@ def cross_check(trace: Trace, breakdown: Breakdown) -> tuple[CrossCheck, ...]:
                 code="different_jobs",
             )
     spread = launch_error(trace.step_seconds)
-    steps = trace.step.widened(spread), breakdown.step
-    alike = _agree(change(*steps), trace.step_seconds)
+    steps = trace.step.add_error(spread), breakdown.step
+    alike = _agree(subtract_runs(*steps), trace.step_seconds)
     found = []
     for name, parts, stalls in _PAIRS:
         measured = [each.time for each in breakdown.stalls if each.name in stalls]
         seen = [part.time for part in trace.traced if part.name in parts]
         if measured and seen and name not in trace.unknown:
-            sides = _total(seen).widened(spread), _total(measured)
+            sides = _total(seen).add_error(spread), _total(measured)
             found.append(_check(name, *sides, trace.step_seconds, alike))
     return (*found, _check("step", *steps, trace.step_seconds, alike))
 
@@ -76,13 +76,13 @@ def _total(times: Sequence[Interval]) -> Interval:
 
 
 def _check(name: str, traced: Interval, ladder: Interval, step: float, steps_alike: bool) -> CrossCheck:
-    difference = change(traced, ladder)
+    difference = subtract_runs(traced, ladder)
     alike = abs(difference.value) < _AGREE * step
-    text = "they agree" if alike else _explained(name, difference, steps_alike)
+    text = "they agree" if alike else _explain_difference(name, difference, steps_alike)
     return CrossCheck(name=name, traced=traced, ladder=ladder, difference=difference, text=text)
 
 
-def _explained(name: str, difference: Interval, steps_alike: bool) -> str:
+def _explain_difference(name: str, difference: Interval, steps_alike: bool) -> str:
     """Why the ladder says more or less than the trace, as far as steps of one length allow to say."""
     if difference.low is None:
         return "too few steps or rounds to tell"

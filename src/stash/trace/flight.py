@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from stash.analysis.findings.rates import bus_bytes
 from stash.core.errors import UserError
 from stash.core.files import parse_json, read_up_to
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.printable import printable_line
-from stash.core.units import SECONDS, counted, format_bytes, format_rate, scale_for
+from stash.core.units import SECONDS, format_bytes, format_count, format_rate, scale_for
 from stash.trace.spans import ITEM_BYTES
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -101,7 +101,7 @@ def read_dump(path: Path) -> dict[str, Any]:
     if len(content) > MAX_BYTES:
         raise UserError(f"{path} is larger than {MAX_BYTES >> 20} MB, and no dump of a flight recorder")
     try:
-        found = _unpickled(content) if content.startswith(b"\x80") else parse_json(content)
+        found = _unpickle_data(content) if content.startswith(b"\x80") else parse_json(content)
     except (ValueError, RecursionError, MemoryError, EOFError, IndexError, KeyError, TypeError, AttributeError,
             pickle.UnpicklingError) as error:  # fmt: skip
         raise UserError(
@@ -112,7 +112,7 @@ def read_dump(path: Path) -> dict[str, Any]:
     return found
 
 
-def _unpickled(content: bytes) -> Any:
+def _unpickle_data(content: bytes) -> Any:
     for opcode, argument, _ in pickletools.genops(content):
         is_far = opcode.name.endswith("PUT") and int(argument or 0) > len(content)  # its table would be that long
         if is_far or _HARMLESS.fullmatch(opcode.name) is None:
@@ -131,19 +131,19 @@ def rank_of(path: Path, dump: Mapping[str, Any]) -> int:
     return int(named[1])
 
 
-def account(dumps: Mapping[int, Mapping[str, Any]]) -> FlightAccount:
+def account_dumps(dumps: Mapping[int, Mapping[str, Any]]) -> FlightAccount:
     """What the dumps of these ranks say together."""
     groups: dict[str, dict[int, dict[int, JoinedCall]]] = defaultdict(lambda: {rank: {} for rank in sorted(dumps)})
     members: dict[str, set[int]] = defaultdict(set)
     for rank, dump in dumps.items():
         config = dump.get("pg_config")
         for entry in dump["entries"]:
-            if isinstance(entry, dict) and (found := _joined(entry)) is not None and not entry.get("is_p2p"):
+            if isinstance(entry, dict) and (found := _parse_call(entry)) is not None and not entry.get("is_p2p"):
                 group = entry.get("process_group") or [""]
                 name = printable_line(str(group[0] if isinstance(group, (list, tuple)) and group else group), 40)
                 groups[name][rank][found.sequence] = found
                 members[name] |= {rank, *_members(config, name)}
-    findings = [each for name, ranks in groups.items() for each in _problems(name, ranks, members[name])]
+    findings = [each for name, ranks in groups.items() for each in _find_problems(name, ranks, members[name])]
     return FlightAccount(
         ranks=tuple(sorted(dumps)),
         findings=tuple(sorted(findings, key=lambda each: each.when)),
@@ -158,7 +158,7 @@ def _members(config: Any, name: str) -> Iterator[int]:
     yield from (int(number) for number in re.findall(r"\d{1,6}", str(ranks or ""))[:100_000])
 
 
-def _joined(entry: Mapping[str, Any]) -> JoinedCall | None:
+def _parse_call(entry: Mapping[str, Any]) -> JoinedCall | None:
     def number(name: str) -> int:
         value = entry.get(name)
         return value if isinstance(value, int) and not isinstance(value, bool) else 0
@@ -202,7 +202,9 @@ def _place(frames: Any) -> str:
     return ""
 
 
-def _problems(name: str, ranks: Mapping[int, Mapping[int, JoinedCall]], members: set[int]) -> Iterator[FlightFinding]:
+def _find_problems(
+    name: str, ranks: Mapping[int, Mapping[int, JoinedCall]], members: set[int]
+) -> Iterator[FlightFinding]:
     """What is wrong in one group, the first of each kind."""
     there = {rank: found for rank, found in ranks.items() if rank in members}
     first = max((min(found) for found in there.values() if found), default=1)
@@ -227,21 +229,21 @@ def _problems_of(
     if missing:
         waiting = _ranks(list(having))
         yield FlightFinding("missing", f"{_ranks(missing)} never joined {what}; {waiting} waited there", when)
-    ops, sizes = _by(having, "op"), _by(having, "sizes")
+    ops, sizes = _group_ranks(having, "op"), _group_ranks(having, "sizes")
     if len(ops) > 1:
         yield FlightFinding(
-            "order", f"ranks run different collectives as number {sequence}{group}: {_by_rank_text(ops)}", when
+            "order", f"ranks run different collectives as number {sequence}{group}: {_ranks_by_text(ops)}", when
         )
     elif len(sizes) > 1 and not any(word in one.op for word in _UNEVEN):
         yield FlightFinding(
-            "size", f"ranks put different sizes into {one.op} {sequence}{group}: {_by_rank_text(sizes)}", when
+            "size", f"ranks put different sizes into {one.op} {sequence}{group}: {_ranks_by_text(sizes)}", when
         )
     elif not missing and not any(each.is_done for each in having.values()):
         text = f"all ranks joined {what}, and none was done with it when it wrote its dump: look at the network"
         yield FlightFinding("not done", text, when)
 
 
-def _by(having: Mapping[int, JoinedCall], field: str) -> dict[str, list[int]]:
+def _group_ranks(having: Mapping[int, JoinedCall], field: str) -> dict[str, list[int]]:
     found: dict[str, list[int]] = defaultdict(list)
     for rank, each in having.items():
         found[getattr(each, field)].append(rank)
@@ -249,10 +251,10 @@ def _by(having: Mapping[int, JoinedCall], field: str) -> dict[str, list[int]]:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {listed([str(rank) for rank in ranks], 8)}"
+    return f"rank{'s' if len(ranks) > 1 else ''} {join_names([str(rank) for rank in ranks], 8)}"
 
 
-def _by_rank_text(found: Mapping[str, Sequence[int]]) -> str:
+def _ranks_by_text(found: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(f"{text} on {_ranks(ranks)}" for text, ranks in found.items())
 
 
@@ -315,7 +317,7 @@ def page(found: FlightAccount, title: str) -> Page:
         grid = Grid("", ("ranks", "size", "time", "bus"), rows, frozenset({0}), first="collective")
         chapters.append(Chapter("speed", "Speed", grids=(grid,), brief=True))
     return Page(
-        title=f"{title} | flight recorder of {counted(len(found.ranks), 'rank')}",
+        title=f"{title} | flight recorder of {format_count(len(found.ranks), 'rank')}",
         verdict=tuple(sentences(found)),
         chapters=tuple(chapters),
     )

@@ -20,7 +20,7 @@ from stash.analysis.findings.rates import Curve
 from stash.core.errors import UserError
 from stash.core.files import opened_regular
 from stash.core.printable import printable_line
-from stash.core.units import SECONDS, counted, format_bytes, format_rate, scale_for
+from stash.core.units import SECONDS, format_bytes, format_count, format_rate, scale_for
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -185,9 +185,9 @@ def page(account: InspectorAccount, title: str) -> Page:
     verdict = f"{slow[0]}." if slow else "No communicator is slower than those like it."
     names = {each.use.communicator for each in account.speeds}
     return Page(
-        title=f"{title} | NCCL Inspector | {counted(len(names), 'group')}",
+        title=f"{title} | NCCL Inspector | {format_count(len(names), 'group')}",
         verdict=(verdict,),
-        warnings=(f"{counted(account.lost, 'line')} could not be read.",) if account.lost else (),
+        warnings=(f"{format_count(account.lost, 'line')} could not be read.",) if account.lost else (),
         chapters=(
             *((Chapter("slow", "Slow, too", points=tuple(slow[1:]), brief=True, most=5),) if len(slow) > 1 else ()),
             Chapter("speed", "Speed", grids=(grid,), brief=True),

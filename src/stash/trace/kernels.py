@@ -60,8 +60,8 @@ def own_name(name: str) -> str:
 
 def classes_of(names: Sequence[str], more: Iterable[str] = ()) -> list[str]:
     """The class of each name; ``more`` are patterns of communication besides the table's. Raises UserError."""
-    table = [(_compiled(each.pattern), each.kernel_class) for each in kernel_patterns()]
-    own = [(_compiled(pattern), EXCHANGE) for pattern in more]
+    table = [(_compile_pattern(each.pattern), each.kernel_class) for each in kernel_patterns()]
+    own = [(_compile_pattern(pattern), EXCHANGE) for pattern in more]
     found = []
     for name in names:
         short = name if name.lower().startswith(("mem", "gloo:", "nccl:")) else own_name(name)
@@ -77,7 +77,7 @@ def sounds_like_exchange(name: str) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:

@@ -16,9 +16,9 @@ from statistics import median
 import numpy as np
 
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.trace.kernels import COMPUTE, EXCHANGE
-from stash.trace.spans import FRAME, Nanoseconds, common, joined, length, window, without
+from stash.trace.spans import FRAME, Nanoseconds, common, join_sets, length, subtract_set, window
 from stash.trace.step_parts import PARTS, RankTimes, StepWindow, parts_of
 
 _POINT_TO_POINT = ("send", "recv", "isend", "irecv")
@@ -111,18 +111,18 @@ def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
         raise UserError(
             f"no step is whole on all ranks: {next(iter(left_out.values()), 'there is none')}; try --whole"
         )
-    whole = {rank: {n: _whole(ranks[rank], windows[rank][n], waits[rank]) for n in numbers} for rank in ranks}
+    whole = {rank: {n: _whole_seconds(ranks[rank], windows[rank][n], waits[rank]) for n in numbers} for rank in ranks}
     idle = {
-        name: {rank: joined(sets[rank][number][name] for number in numbers) for rank in ranks if placed[rank]}
+        name: {rank: join_sets(sets[rank][number][name] for number in numbers) for rank in ranks if placed[rank]}
         for name in _PLACED
     }
     lateness, saved = _lateness(ranks, meetings, sets, numbers)
     return JobTimes(ranks, meetings, unmatched, tuple(numbers), left_out, parts, whole, lateness, saved, idle)
 
 
-def _whole(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]) -> dict[str, int]:
+def _whole_seconds(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]) -> dict[str, int]:
     inside = window(step.start, step.stop)
-    exchange = without(times.sets[EXCHANGE], joined(waits.values()))
+    exchange = subtract_set(times.sets[EXCHANGE], join_sets(waits.values()))
     covered = {"compute": times.sets[COMPUTE], "exchange": exchange, "transfer": times.sets["copy"], **waits}
     return {name: length(common(inside, found)) for name, found in covered.items()}
 
@@ -171,7 +171,9 @@ def _meetings(ranks: Mapping[int, RankTimes]) -> tuple[tuple[Meeting, ...], tupl
     for (key, step), found in by_order.items():
         ops = [[_op(ranks[rank], index) for index in indices] for rank, indices in found.items()]
         if any(each != ops[0] for each in ops):
-            problems[f"ranks {listed([str(rank) for rank in sorted(found)])} did not run the same collectives"] += 1
+            problems[
+                f"ranks {join_names([str(rank) for rank in sorted(found)])} did not run the same collectives"
+            ] += 1
             continue
         for order, each in enumerate(zip(*found.values(), strict=True)):
             joined_by[key, step, order] = dict(zip(found, each, strict=True))
@@ -244,9 +246,9 @@ def _waits(ranks: Mapping[int, RankTimes], meetings: Sequence[Meeting]) -> dict[
             moved[rank].append(window(stop - meeting.transfer, stop))
     waits = {}
     for rank, kinds in found.items():
-        transfers = joined(moved[rank])
-        contention = without(joined(kinds["contention"]), transfers)
-        bubble = without(without(joined(kinds["bubble"]), transfers), contention)
+        transfers = join_sets(moved[rank])
+        contention = subtract_set(join_sets(kinds["contention"]), transfers)
+        bubble = subtract_set(subtract_set(join_sets(kinds["bubble"]), transfers), contention)
         waits[rank] = {"contention": contention, "bubble": bubble}
     return waits
 
@@ -261,7 +263,7 @@ def _lateness(
     lateness = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
     saved = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
     exposed = {
-        rank: joined(found[name] for found in steps.values() for name in _WAITING) for rank, steps in sets.items()
+        rank: join_sets(found[name] for found in steps.values() for name in _WAITING) for rank, steps in sets.items()
     }
     reached = dict.fromkeys(ranks, np.iinfo(np.int64).min)
     for meeting in meetings:
@@ -273,7 +275,7 @@ def _lateness(
                 continue
             end = stop - meeting.transfer
             mine = common(meeting.wait(rank), exposed[rank])
-            waited.append(length(without(mine, window(int(np.iinfo(np.int64).min), reached[rank]))))
+            waited.append(length(subtract_set(mine, window(int(np.iinfo(np.int64).min), reached[rank]))))
             reached[rank] = max(reached[rank], end)
             lateness[meeting.last][meeting.step] += waited[-1]
         saved[meeting.last][meeting.step] += min(waited, default=0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from stash.core.formatting import dollars, plus_minus, quantity
+from stash.core.formatting import format_dollars, format_quantity, plus_minus
 from stash.core.trace_records import Trace
-from stash.core.units import SECONDS, Scale, counted, format_bytes, format_rate, round_to_sum, scale_for
+from stash.core.units import SECONDS, Scale, format_bytes, format_count, format_rate, round_to_sum, scale_for
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
@@ -22,10 +22,10 @@ def page(trace: Trace, source: str = "") -> Page:
     scale = scale_for(trace.step_seconds, SECONDS, 4)
     counted_steps = [step for step in trace.steps if not step.why_left_out]
     left_out = len(trace.steps) - len(counted_steps)
-    where = "" if trace.nodes is None else f" on {counted(trace.nodes, 'node')}"
+    where = "" if trace.nodes is None else f" on {format_count(trace.nodes, 'node')}"
     what = [
-        f"{counted(len(trace.ranks), 'rank')}{where}",
-        counted(len(trace.steps), "step") + (f", {left_out} of them left out" if left_out else ""),
+        f"{format_count(len(trace.ranks), 'rank')}{where}",
+        format_count(len(trace.steps), "step") + (f", {left_out} of them left out" if left_out else ""),
         *([trace.backend] if trace.backend else []),
     ]
     return Page(
@@ -52,11 +52,16 @@ def sentences(trace: Trace) -> Iterator[str]:
     if largest is None or largest.share < _SMALL:
         yield "The step is compute: no stall takes 3% of it."
     else:
-        hidden = "" if largest.hidden is None or largest.hidden < _SMALL else f", and {largest.hidden:.0%} is hidden"
+        hidden = (
+            ""
+            if largest.hidden_share is None or largest.hidden_share < _SMALL
+            else f", and {largest.hidden_share:.0%} is hidden"
+        )
         at = f" in {largest.place}" if largest.place else ""
         share = "" if compute is None else f"; compute is {compute.share:.0%}"
         yield (
-            f"The largest stall is {largest.name}, {quantity(largest.time, 'seconds')} a step ({largest.share:.0%})"
+            f"The largest stall is {largest.name}, {format_quantity(largest.time, 'seconds')} a step "
+            f"({largest.share:.0%})"
             f"{at}{hidden}{share}."
         )
     late = max(trace.ranks, key=lambda rank: rank.late_seconds or 0.0)
@@ -96,7 +101,7 @@ def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
             part.name,
             "" if not part.whole_seconds else scale.number(part.whole_seconds),
             scale.number(part.seconds),
-            "" if part.hidden is None else f"{part.hidden:.0%}",
+            "" if part.hidden_share is None else f"{part.hidden_share:.0%}",
             *([] if part.path_seconds is None else [scale.number(part.path_seconds)]),
         )
         for part in trace.traced
@@ -138,7 +143,7 @@ def _suppositions(trace: Trace, scale: Scale) -> Grid:
             each.name,
             scale.number(each.step_seconds),
             f"{each.step_seconds / trace.step_seconds - 1:+.1%}",
-            *([] if each.saved_dollars_per_day is None else [dollars(each.saved_dollars_per_day)]),
+            *([] if each.saved_dollars_per_day is None else [format_dollars(each.saved_dollars_per_day)]),
             each.text,
         )
         for each in trace.suppositions
@@ -146,7 +151,10 @@ def _suppositions(trace: Trace, scale: Scale) -> Grid:
     head = (f"step, {scale.unit}", "change", *([] if price is None else ["saved a day"]), "")
     below = "Each alone, if nothing appears that is hidden now."
     if price is not None:
-        below += f" The machines ({price.instance}) cost {dollars(price.dollars_per_hour)} an hour ({price.source})."
+        below += (
+            f" The machines ({price.instance}) cost {format_dollars(price.dollars_per_hour)} an hour "
+            f"({price.source})."
+        )
     return Grid("", head, rows, frozenset({0, len(head)}), first="if", prose=True, below=below)
 
 
@@ -215,7 +223,7 @@ def document(trace: Trace) -> dict[str, Any]:
             {
                 "name": part.name, "seconds": part.seconds, "low": part.time.low, "high": part.time.high,
                 "share": part.share, "within_noise": part.time.within_noise, "whole_seconds": part.whole_seconds,
-                "hidden": part.hidden, "path_seconds": part.path_seconds, "place": part.place,
+                "hidden": part.hidden_share, "path_seconds": part.path_seconds, "place": part.place,
             }
             for part in trace.traced
         ],

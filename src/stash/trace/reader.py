@@ -135,7 +135,7 @@ class _Gathered:
     def take(self, events: Sequence[_Event], at: int) -> None:
         """Add a piece's events, which begin at that byte."""
         self.seen += sum(event.ph != "" for event in events)
-        whole = [event for event in self._paired(events) if event.cat.lower() in KINDS]
+        whole = [event for event in self._pair_events(events) if event.cat.lower() in KINDS]
         begun, lasted = (_microseconds([getattr(event, name) for event in whole]) for name in ("ts", "dur"))
         good = np.isfinite(begun) & (lasted >= 0)
         self.lose(int((~good).sum()), at)
@@ -167,7 +167,7 @@ class _Gathered:
         track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
         return label, track, -1 if args is None or args.correlation is None else args.correlation, kind
 
-    def _paired(self, events: Sequence[_Event]) -> Iterator[_Event]:
+    def _pair_events(self, events: Sequence[_Event]) -> Iterator[_Event]:
         """TraceSpans that are one event, and those of which the second event came."""
         for event in events:
             if event.ph == "X":
@@ -230,21 +230,21 @@ def _ranks(value: Any) -> tuple[int, ...]:
 # From bytes to events
 
 
-def _unpacked(path: Path) -> Iterator[bytes]:
+def _unpack_file(path: Path) -> Iterator[bytes]:
     """A file's bytes, unpacked; raises ``_DamageError`` where they end too early, OSError, UserError."""
     with opened_regular(path) as file:
         head = file.read(4)
         file.seek(0)
         if head.startswith(b"\x1f\x8b"):
-            yield from _inflated(file, path)
+            yield from _inflate_file(file, path)
         elif head == b"PK\x03\x04":
-            yield from _zipped(file, path)
+            yield from _unzip_file(file, path)
         else:
             while piece := file.read(_PIECE):
                 yield piece
 
 
-def _inflated(file: BinaryIO, path: Path) -> Iterator[bytes]:
+def _inflate_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
     inflate, packed, unpacked, is_whole = zlib.decompressobj(31), 0, 0, False
     while piece := file.read(1 << 20):
         packed += len(piece)
@@ -264,7 +264,7 @@ def _inflated(file: BinaryIO, path: Path) -> Iterator[bytes]:
         raise _DamageError(f"its compressed data ends early, at byte {packed}")
 
 
-def _zipped(file: BinaryIO, path: Path) -> Iterator[bytes]:
+def _unzip_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
     try:
         with zipfile.ZipFile(file) as archive:
             names = [name for name in archive.namelist() if name.lower().endswith(".json")]
@@ -304,7 +304,7 @@ def _last_cut(text: bytes) -> int | None:
         tail = 0
 
 
-def _decoded(text: bytes, with_ops: bool) -> list[_Event]:
+def _decode_events(text: bytes, with_ops: bool) -> list[_Event]:
     """The events of a piece, without those that tell nothing; raises ValueError where it is not whole."""
     inner = text.strip(b" \t\r\n,")
     if not inner:
@@ -349,7 +349,7 @@ def _one_by_one(text: str, last: bool) -> tuple[list[Any], int, int, int | None]
         at = stop
 
 
-def _as_event(value: Mapping[str, Any]) -> _Event:
+def _make_event(value: Mapping[str, Any]) -> _Event:
     """One that Python's own reader has read, with numbers that JSON does not know; empty where it is none."""
     for found in (value, {**value, "args": None}):
         with suppress(ValueError, RecursionError):
@@ -401,7 +401,7 @@ def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
     gathered, outside, damage = _Gathered(), b"", list[str]()
     text, at, is_begun = b"", 0, False
     try:
-        for piece in _unpacked(path):
+        for piece in _unpack_file(path):
             text += piece
             if not is_begun:
                 start = _first_event(text)
@@ -430,13 +430,13 @@ def _take(gathered: _Gathered, text: bytes, at: int, with_ops: bool, last: bool)
     """Add the events of a piece that begins at that byte; how many bytes of it are used."""
     if not last:
         try:
-            gathered.take(_decoded(text, with_ops), at)
+            gathered.take(_decode_events(text, with_ops), at)
             return len(text)
         except (ValueError, RecursionError):
             pass
     readable = text.decode("utf-8", "surrogateescape")
     values, used, lost, first_lost = _one_by_one(readable, last)
-    events = [_as_event(value) for value in values]
+    events = [_make_event(value) for value in values]
     lost += sum("ph" in value and not event.ph for value, event in zip(values, events, strict=True))
     gathered.take([each for each in events if with_ops or KINDS.get(each.cat.lower()) != OP], at)
     gathered.lose(lost, at + (first_lost or 0))

@@ -58,7 +58,7 @@ class TraceSpans:
     def __len__(self) -> int:
         return len(self.start)
 
-    def taken(self, which: NDArray[np.bool_] | Nanoseconds) -> TraceSpans:
+    def select(self, which: NDArray[np.bool_] | Nanoseconds) -> TraceSpans:
         return TraceSpans(*(column[which] for column in (self.start, self.stop, self.label, self.track, self.link)))
 
     def intervals(self, which: NDArray[np.bool_] | None = None) -> Nanoseconds:
@@ -122,7 +122,7 @@ def union(intervals: Nanoseconds) -> Nanoseconds:
     return np.column_stack((ordered[first, 0], reached[last]))
 
 
-def joined(sets: Iterable[Nanoseconds]) -> Nanoseconds:
+def join_sets(sets: Iterable[Nanoseconds]) -> Nanoseconds:
     """The union of several sets."""
     parts = [each for each in sets if len(each)]
     return union(np.concatenate(parts)) if parts else NONE
@@ -145,7 +145,7 @@ def common(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
     return found[found[:, 1] > found[:, 0]]
 
 
-def without(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
+def subtract_set(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
     """What the first set covers and the second does not."""
     if len(one) == 0 or len(other) == 0:
         return one

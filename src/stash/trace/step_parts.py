@@ -27,9 +27,9 @@ from stash.trace.spans import (
     RankTrace,
     TraceSpans,
     common,
-    joined,
+    join_sets,
+    subtract_set,
     window,
-    without,
 )
 
 PARTS = ("compute", "host", "loop", "transfer", "contention", "bubble", "exchange", "input")
@@ -100,15 +100,15 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
     kinds = _device_classes(trace, classes, launched)
     if trace.has_device:
         exchanges = kinds == CLASSES.index(EXCHANGE)
-        collectives = device.taken(exchanges)
+        collectives = device.select(exchanges)
         sets = {name: device.intervals(kinds == place) for place, name in enumerate(CLASSES)}
         ran = trace.spans[CALL].intervals()
         moments = launched[exchanges]
     else:
-        collectives = _since_called(trace, notes.taken((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label]))
+        collectives = _since_called(trace, notes.select((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label]))
         threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
         ran = trace.ops.get(thread, NONE)
-        computing = without(joined(trace.ops[track] for track in threads), inputs)
+        computing = subtract_set(join_sets(trace.ops[track] for track in threads), inputs)
         sets = {COMPUTE: computing, EXCHANGE: collectives.intervals(), COPY: NONE}
         moments = collectives.start
     host = _host_steps(trace, whole)
@@ -139,7 +139,7 @@ def _training_thread(trace: RankTrace) -> int:
 
 def spans_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> TraceSpans:
     """Those whose name the pattern matches."""
-    return spans.taken(is_named(trace, spans, pattern))
+    return spans.select(is_named(trace, spans, pattern))
 
 
 def is_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> NDArray[np.bool_]:
@@ -151,7 +151,7 @@ def is_named(trace: RankTrace, spans: TraceSpans, pattern: re.Pattern[str]) -> N
 def _step_notes(trace: RankTrace) -> TraceSpans:
     """The annotations of steps, of the first kind that there is."""
     kinds = (spans_named(trace, trace.spans[NOTE], pattern) for pattern in _STEPS)
-    return next(filter(len, kinds), trace.spans[NOTE].taken(np.empty(0, dtype=np.int64)))
+    return next(filter(len, kinds), trace.spans[NOTE].select(np.empty(0, dtype=np.int64)))
 
 
 def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
@@ -203,7 +203,7 @@ def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
         return _distinct(found)
     optimizers = spans_named(trace, trace.spans[NOTE], _OPTIMIZER)
     if len(optimizers) > 1:
-        first = optimizers.taken(optimizers.label == optimizers.label[0])
+        first = optimizers.select(optimizers.label == optimizers.label[0])
         ends = [int(optimizers.start[0]), *first.stop.tolist()]
         return [StepWindow(n, a, b) for n, (a, b) in enumerate(pairwise(ends[1:])) if b > a]
     return [_everything(trace)]
@@ -220,7 +220,7 @@ def _distinct(found: Sequence[StepWindow]) -> list[StepWindow]:
 
 def _everything(trace: RankTrace) -> StepWindow:
     """All of a trace as one step: of a device, from its first work to its last."""
-    host = joined([trace.spans[NOTE].intervals(), *trace.ops.values()])
+    host = join_sets([trace.spans[NOTE].intervals(), *trace.ops.values()])
     covered = trace.spans[DEVICE].intervals() if trace.has_device else host
     return StepWindow(0, int(covered[0, 0]), int(covered[-1, 1])) if len(covered) else StepWindow(0, 0, 0)
 
@@ -271,17 +271,17 @@ def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds
     ``waits`` are the parts of collectives that waited, by the part that they are: what is left of them is exchange.
     """
     left = window(step.start, step.stop)
-    waiting = joined(waits.values())
-    exchange = without(times.sets[EXCHANGE], waiting)
+    waiting = join_sets(waits.values())
+    exchange = subtract_set(times.sets[EXCHANGE], waiting)
     inputs = times.sets["input"]
     order = [("compute", times.sets[COMPUTE]), ("exchange", exchange), *waits.items(), ("transfer", times.sets[COPY])]
     order = order if times.trace.has_device else [("input", inputs), *order]
     found = dict.fromkeys(PARTS, NONE)
     for name, covered in order:
         found[name] = common(left, covered)
-        left = without(left, covered)
+        left = subtract_set(left, covered)
     idle = idle_parts(times, left)
-    return {**found, **idle, "input": joined((found["input"], idle["input"]))}
+    return {**found, **idle, "input": join_sets((found["input"], idle["input"]))}
 
 
 def idle_parts(times: RankTimes, idle: Nanoseconds) -> dict[str, Nanoseconds]:
@@ -289,10 +289,10 @@ def idle_parts(times: RankTimes, idle: Nanoseconds) -> dict[str, Nanoseconds]:
     inputs = times.sets["input"]
     ends = idle.ravel()[[0, -1]] + (-_PAUSE, _PAUSE) if len(idle) else (0, 0)
     around = window(max(times.steps[0].start, int(ends[0])), min(times.steps[-1].stop, int(ends[1])))
-    gaps = without(without(around, times.thread), inputs)
+    gaps = subtract_set(subtract_set(around, times.thread), inputs)
     long = gaps[gaps[:, 1] - gaps[:, 0] >= _PAUSE]
-    rest = without(idle, inputs)
-    return {"input": common(idle, inputs), "loop": common(rest, long), "host": without(rest, long)}
+    rest = subtract_set(idle, inputs)
+    return {"input": common(idle, inputs), "loop": common(rest, long), "host": subtract_set(rest, long)}
 
 
 def place_of(times: RankTimes, moments: Nanoseconds) -> str:

@@ -31,7 +31,7 @@ class Split:
     words: tuple[str, ...] = ()
 
 
-def split(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Split:
+def split_command(arguments: Sequence[str], takes_value: Mapping[str, bool]) -> Split:
     """Split a command line at the job's first word.
 
     ``takes_value`` says of each of our option names whether a value follows. An unknown option is left to
@@ -77,7 +77,7 @@ def note_strays(found: Split, known: Iterable[str], name: str) -> None:
     a package, whose source is not looked for, only the value tells: nothing else writes profiles.
     """
     job = _started_script(found)
-    names = strays(job, known)
+    names = find_strays(job, known)
     if names:
         start = found.words[0] if found is job else f"{found.words[0]} …"
         stand, go, are = ("stands", "it goes", "it is") if len(names) == 1 else ("stand", "they go", "they are")
@@ -96,7 +96,7 @@ def _started_script(found: Split) -> Split:
     return found
 
 
-def strays(found: Split, known: Iterable[str]) -> list[str]:
+def find_strays(found: Split, known: Iterable[str]) -> list[str]:
     """Find those options, each once."""
     ours, words = set(known) - {"-h", "--help"}, found.words[1:]
     given = [word.partition("=") for word in words]
@@ -139,7 +139,7 @@ class ProfileCommand(OneCommand):
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         takes_value = value_takers(self.params)
-        ctx.obj = split(args, takes_value)
+        ctx.obj = split_command(args, takes_value)
         if ctx.resilient_parsing:
             return super().parse_args(ctx, list(ctx.obj.own))
         quiet = not {"-q", "--quiet"}.isdisjoint(ctx.obj.own)

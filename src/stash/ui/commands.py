@@ -113,22 +113,22 @@ class App(typer.Typer):
         super().__init__(**{"cls": CommandGroup, "add_completion": False, "rich_markup_mode": None, **settings})
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
-        def registered(function: Callable[..., Any]) -> Callable[..., Any]:
+        def register_command(function: Callable[..., Any]) -> Callable[..., Any]:
             usual = {"cls": getattr(_model(function), "parsed_by", OneCommand)}
-            super(App, self).command(name, **{**usual, **settings})(with_options(function))
+            super(App, self).command(name, **{**usual, **settings})(bind_options(function))
             return function
 
-        return registered
+        return register_command
 
     def callback(self, **settings: Any) -> Callable[..., Any]:
-        def registered(function: Callable[..., Any]) -> Callable[..., Any]:
-            super(App, self).callback(**settings)(with_options(function))
+        def register_callback(function: Callable[..., Any]) -> Callable[..., Any]:
+            super(App, self).callback(**settings)(bind_options(function))
             return function
 
-        return registered
+        return register_callback
 
 
-def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
+def bind_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function for typer that makes the model which ``function`` takes; ``function`` itself if it takes none."""
     model = _model(function)
     if model is None:
@@ -256,19 +256,19 @@ class LazyGroup(CommandGroup):
         return list(self.table)
 
     def format_help(self, context: Any, formatter: Any) -> None:
-        with self._as_listed():
+        with self._list_placeholders():
             super().format_help(context, formatter)
 
     def whole_help(self, context: Any) -> str:
-        with self._as_listed():
+        with self._list_placeholders():
             return super().whole_help(context)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
-        with self._as_listed():
+        with self._list_placeholders():
             return super().shell_complete(ctx, incomplete)
 
     @contextmanager
-    def _as_listed(self) -> Iterator[None]:
+    def _list_placeholders(self) -> Iterator[None]:
         """Within the block the commands are no more than their names and what the list says of them."""
         loaded = self.commands
         self.commands = {

@@ -32,12 +32,12 @@ def element(name: str, *inside: str, **attributes: Attribute) -> Markup:
     )
     if not inside:
         return Markup("<" + opened + "/>")
-    return Markup("<" + opened + ">" + "".join(map(_escaped, inside)) + "</" + name + ">")
+    return Markup("<" + opened + ">" + "".join(map(_escape_text, inside)) + "</" + name + ">")
 
 
-def joined(*parts: str) -> Markup:
+def join_markup(*parts: str) -> Markup:
     """Elements and texts, one behind the other."""
-    return Markup("".join(map(_escaped, parts)))
+    return Markup("".join(map(_escape_text, parts)))
 
 
 def style_sheet(rules: str) -> Markup:
@@ -47,24 +47,24 @@ def style_sheet(rules: str) -> Markup:
     return Markup("<style>" + rules + "</style>")
 
 
-def prose(text: str) -> Markup:
+def prose_markup(text: str) -> Markup:
     """A sentence in which what stands between backticks is code."""
     parts = _TYPED.split(printable_line(text))
     return Markup("").join(element("code", part) if at % 2 else part for at, part in enumerate(parts))
 
 
-def beside(address: str) -> str:
+def local_address(address: str) -> str:
     """``address`` as a place within this page (``#row``) or as a file near it, also where it looks like a scheme."""
     plain = address.lstrip("/\\ ")
     return address if address.startswith("#") else f"./{plain}" if ":" in plain or plain != address else address
 
 
-def short(number: float) -> str:
+def short_number(number: float) -> str:
     """A number of pixels without needless digits."""
     return f"{number:.1f}".rstrip("0").rstrip(".")
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     return str(text) if isinstance(text, Markup) else str(escape(printable_line(text)))
 
 
@@ -73,7 +73,7 @@ def _attribute(key: str, value: str | float) -> str:
     if name.startswith("on") or name == "style":
         raise ValueError(f"no attribute {name!r} is built from what was read")
     if not isinstance(value, str):
-        text = short(value)
+        text = short_number(value)
     else:
-        text = str(escape(printable(beside(value) if name == "href" else value)))
+        text = str(escape(printable(local_address(value) if name == "href" else value)))
     return " " + name + '="' + text + '"'

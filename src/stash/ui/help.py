@@ -26,14 +26,14 @@ def help_text(command: Any, context: Any, everything: bool = False) -> str:
     hidden = frozenset[str]() if everything else command.uncommon
     indent = " " * len(f"Usage: {context.command_path} ")
     blocks = [
-        _wrapped(summary, width),
-        _wrapped(usage, width, indent),
+        _wrap_text(summary, width),
+        _wrap_text(usage, width, indent),
         *(_paragraph(each, width) for each in paragraphs),
         *(_section(title, rows, width) for title, rows in _tables(command, context, hidden)),
     ]
     if hidden:
         what = "commands" if hasattr(command, "commands") else "options"
-        blocks.append(_wrapped(f"`{context.command_path} --help-all` shows {len(hidden)} more {what}.", width))
+        blocks.append(_wrap_text(f"`{context.command_path} --help-all` shows {len(hidden)} more {what}.", width))
     if examples:
         blocks.append("\n".join([_EXAMPLES, *(_example(line, width) for line in examples)]))
     return "\n\n".join(filter(None, blocks))
@@ -66,7 +66,7 @@ def _tables(command: Any, context: Any, without: Collection[str]) -> Iterator[tu
         [None, *(each.rich_help_panel for each in options if hasattr(each, "rich_help_panel"))]
     ):
         rows = [each for each in options if getattr(each, "rich_help_panel", None) == panel]
-        yield panel or "Options", [(_spelled(each), _with_default(each, context)) for each in rows]
+        yield panel or "Options", [(_spell_option(each), _help_text(each, context)) for each in rows]
     commands = [
         command.get_command(context, name) for name in getattr(command, "commands", ()) if name not in without
     ]
@@ -75,12 +75,12 @@ def _tables(command: Any, context: Any, without: Collection[str]) -> Iterator[tu
         yield title, [(each.name, read_docstring(each.help or "")[0]) for each in rows]
 
 
-def _spelled(option: Any) -> str:
+def _spell_option(option: Any) -> str:
     names = ", ".join(sorted(option.opts, key=len))
     return f"{names} {option.metavar or ''}".strip()
 
 
-def _with_default(option: Any, context: Any) -> str:
+def _help_text(option: Any, context: Any) -> str:
     default = f" (default {option.default})" if isinstance(option.default, str) else ""
     of_project = context.lookup_default(option.name)
     if of_project is not None:
@@ -108,14 +108,14 @@ def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> str:
 def _paragraph(text: str, width: int) -> str:
     """Wrapped; a list, whose lines are indented, line by line."""
     if "\n " not in f"\n{text}":
-        return _wrapped(text, width)
+        return _wrap_text(text, width)
     return "\n".join(
         textwrap.fill(line.strip(), width, initial_indent="  ", subsequent_indent="    ")
         for line in text.splitlines()
     )
 
 
-def _wrapped(text: str, width: int, indent: str = "") -> str:
+def _wrap_text(text: str, width: int, indent: str = "") -> str:
     return textwrap.fill(" ".join(text.split()), width, subsequent_indent=indent, break_on_hyphens=False)
 
 

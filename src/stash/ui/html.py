@@ -19,8 +19,8 @@ from markupsafe import Markup
 from stash.core.printable import printable_line
 from stash.core.version import __version__
 from stash.ui.charts.chart import DARK, LIGHT, Blank, GridLink, series
-from stash.ui.charts.svg import RULES, strip, svg
-from stash.ui.elements import element, prose
+from stash.ui.charts.svg import RULES, draw_strip, draw_svg
+from stash.ui.elements import element, prose_markup
 from stash.ui.page import Page
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -45,12 +45,12 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, finalize=_fit,
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    made.filters["svg"] = svg
-    made.filters["strip"] = lambda rows: strip(
+    made.filters["svg"] = draw_svg
+    made.filters["strip"] = lambda rows: draw_strip(
         [(row.series or row.name, row.fraction) for row in rows if row.fraction > 0]
     )
     made.filters["series"] = series
-    made.filters["prose"] = prose
+    made.filters["prose"] = prose_markup
     made.filters["links"] = _links
     made.tests["blank"] = lambda chart: isinstance(chart, Blank)
     return made

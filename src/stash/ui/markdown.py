@@ -43,26 +43,26 @@ def render(page: Page) -> str:
 
 
 def _page(page: Page, level: int) -> Iterator[str]:
-    yield f"{'#' * level} {escaped(page.title)}"
+    yield f"{'#' * level} {escape_line(page.title)}"
     if page.subtitle:
         yield ""
-        yield " · ".join(map(escaped, page.subtitle))
+        yield " · ".join(map(escape_line, page.subtitle))
     for sentence in page.verdict:
         yield ""
-        yield f"**{escaped(sentence)}**"
+        yield f"**{escape_line(sentence)}**"
     if page.bar:
         yield ""
-        yield (f"{escaped(page.bar_title)}: " if page.bar_title else "") + _bar(page.bar)
+        yield (f"{escape_line(page.bar_title)}: " if page.bar_title else "") + _bar(page.bar)
     if page.rows:
         yield from _stalls(page.rows)
-        yield from ("", small(escaped(page.below_rows))) if page.below_rows else ()
+        yield from ("", small_text(escape_line(page.below_rows))) if page.below_rows else ()
     elif page.bar:
         yield ""
-        yield " · ".join(f"{_square(row)} {escaped(f'{row.name} {row.time} ({row.share})')}" for row in page.bar)
+        yield " · ".join(f"{_square(row)} {escape_line(f'{row.name} {row.time} ({row.share})')}" for row in page.bar)
     for grid in page.grids:
         yield from _grid(grid)
-    yield from _listed("What to do next", page.next_steps, "1.")
-    yield from _listed("Read with care", page.warnings, "-")
+    yield from _bullet_lines("What to do next", page.next_steps, "1.")
+    yield from _bullet_lines("Read with care", page.warnings, "-")
     tables = {grid.rows for chapter in page.chapters for grid in chapter.grids}
     for chapter in page.chapters:
         if not chapter.folded:
@@ -73,10 +73,10 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
     if page.footer:
         yield ""
-        yield small(escaped(page.footer))
+        yield small_text(escape_line(page.footer))
     if page.made:
         yield ""
-        yield small(f"{escaped(page.source)}, measured {escaped(page.made)}; ± are 95% intervals")
+        yield small_text(f"{escape_line(page.source)}, measured {escape_line(page.made)}; ± are 95% intervals")
 
 
 def _bar(rows: Sequence[Row]) -> str:
@@ -101,34 +101,37 @@ def _stalls(rows: Sequence[Row]) -> Iterator[str]:
     yield "| | time | 95% | share |"
     yield "|---|---:|---:|---:|"
     for row in rows:
-        name = f"{SQUARES.get(row.name, '')} {escaped(row.name)}".strip()
+        name = f"{SQUARES.get(row.name, '')} {escape_line(row.name)}".strip()
         if row.why is not None:
-            yield f"| {escaped(row.name)} | unknown | | {escaped(row.why)} |"
+            yield f"| {escape_line(row.name)} | unknown | | {escape_line(row.why)} |"
         else:
             noise = " (within noise)" if row.within_noise else ""
-            yield f"| {name} | {escaped(row.time)} | {escaped(row.interval)}{noise} | {escaped(row.share)} |"
+            yield (
+                f"| {name} | {escape_line(row.time)} | {escape_line(row.interval)}{noise} | "
+                f"{escape_line(row.share)} |"
+            )
 
 
-def _listed(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
+def _bullet_lines(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
     if sentences:
         if title:
             yield ""
             yield f"**{title}**"
         yield ""
         for sentence in sentences:
-            yield f"{bullet} {escaped(sentence)}"
+            yield f"{bullet} {escape_line(sentence)}"
 
 
 def _chapter(chapter: Chapter, tables: Collection[tuple[tuple[str, ...], ...]]) -> Iterator[str]:
-    lines: list[str] = [escaped(chapter.text)] if chapter.text else []
+    lines: list[str] = [escape_line(chapter.text)] if chapter.text else []
     for chart in chapter.charts:
         if isinstance(chart, Blank) or chart.table.rows not in tables:
             lines += _chart(chart)
     title = "Findings" if lines or chapter.facts or chapter.grids else ""
-    lines += _listed(title, chapter.points, "-")
+    lines += _bullet_lines(title, chapter.points, "-")
     if chapter.facts:
         lines += ["", "| | |", "|---|---|"]
-        lines += [f"| {escaped(label)} | {escaped(text)} |" for label, text in chapter.facts]
+        lines += [f"| {escape_line(label)} | {escape_line(text)} |" for label, text in chapter.facts]
     for grid in chapter.grids:
         lines += _grid(grid)
     if lines:
@@ -138,36 +141,36 @@ def _chapter(chapter: Chapter, tables: Collection[tuple[tuple[str, ...], ...]]) 
 def _chart(chart: Chart | Blank) -> Iterator[str]:
     yield ""
     if isinstance(chart, Blank):
-        yield f"{escaped(chart.title)}: unknown, because {escaped(chart.why)}."
+        yield f"{escape_line(chart.title)}: unknown, because {escape_line(chart.why)}."
         return
     if chart.caption:
-        yield escaped(chart.caption)
+        yield escape_line(chart.caption)
     yield from _grid(chart.table)
 
 
 def _grid(grid: Grid) -> Iterator[str]:
     yield ""
     if grid.title:
-        yield f"**{escaped(grid.title)}**"
+        yield f"**{escape_line(grid.title)}**"
         yield ""
     heads = (grid.first, *grid.head)
-    yield f"| {' | '.join(map(escaped, heads))} |"
+    yield f"| {' | '.join(map(escape_line, heads))} |"
     yield (
         "|" + "|".join("---" if not column or column in grid.texts else "---:" for column in range(len(heads))) + "|"
     )
     for row in grid.rows[:_MAX_ROWS]:
-        yield f"| {' | '.join(map(escaped, row))} |"
+        yield f"| {' | '.join(map(escape_line, row))} |"
     if len(grid.rows) > _MAX_ROWS:
         yield ""
         yield f"{len(grid.rows) - _MAX_ROWS} more rows are in the HTML report."
     if grid.below:
         yield ""
-        yield escaped(grid.below)
+        yield escape_line(grid.below)
 
 
 def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield ""
-    yield folded(title)
+    yield open_fold(title)
     if not lines or lines[0]:
         yield ""
     yield from lines
@@ -175,20 +178,20 @@ def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
     yield END_OF_FOLD
 
 
-def small(text: str) -> str:
+def small_text(text: str) -> str:
     """Text that is Markdown already, in small letters."""
     return str(element("sub", Markup(text)))
 
 
-def folded(title: str) -> str:
+def open_fold(title: str) -> str:
     """What begins a part that is folded away under ``title``; ``END_OF_FOLD`` ends it."""
-    return "".join(("<details>", element("summary", Markup(_quiet(str(escape(printable_line(title))))))))
+    return "".join(("<details>", element("summary", Markup(_escape_links(str(escape(printable_line(title))))))))
 
 
-def escaped(text: str) -> str:
+def escape_line(text: str) -> str:
     """One line of text that stands there as it is, but for what is between backticks, which stays code."""
     parts = _TYPED.split(printable_line(text))
-    return "".join(_code(part) if at % 2 else _quiet(_plain(part)) for at, part in enumerate(parts))
+    return "".join(_code(part) if at % 2 else _escape_links(_plain(part)) for at, part in enumerate(parts))
 
 
 def _plain(text: str) -> str:
@@ -199,9 +202,9 @@ def _code(typed: str) -> str:
     """Between backticks nothing can be escaped: what could end the code there, or a table's cell, is set as HTML."""
     if _QUIET_CODE.fullmatch(typed):
         return f"`{typed}`"
-    return str(element("code", Markup(_quiet(_plain(typed)))))
+    return str(element("code", Markup(_escape_links(_plain(typed)))))
 
 
-def _quiet(text: str) -> str:
+def _escape_links(text: str) -> str:
     """Without mentions, references and links, which GitHub makes of plain words."""
     return re.sub(r"[@#](?=\w)", r"\g<0><!-- -->", text).replace("://", ":<!-- -->//").replace("www.", "www<!-- -->.")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, ClassVar, Literal
 
 from stash.core.errors import UserError
-from stash.core.printable import shortened
+from stash.core.printable import shorten_text
 
 _KEY = "stash option"
 _MAX_TEXT = 200
@@ -61,19 +61,19 @@ def option(
     project: Callable[[str], object] | None = None,
 ) -> Any:
     """An option that takes a value, ``None`` (of ``many``: no values) unless given; ``default=...``: it must be."""
-    return _declared(Option(metavar, help, read, names, panel, many, default=default, project=project))
+    return _declare_field(Option(metavar, help, read, names, panel, many, default=default, project=project))
 
 
 def flag(help: str, *names: str, panel: str | None = None) -> Any:
     """An option that is given or not."""
-    return _declared(Option("", help, names=names, panel=panel, kind="flag", default=False))
+    return _declare_field(Option("", help, names=names, panel=panel, kind="flag", default=False))
 
 
 def argument(
     metavar: str, help: str, read: Callable[[str], Any] = _text, *, many: bool = False, default: Any = ...
 ) -> Any:
     """A word of the command line that has no name of its own; it must be given unless there is a ``default``."""
-    return _declared(Option(metavar, help, read, many=many, kind="argument", default=default))
+    return _declare_field(Option(metavar, help, read, many=many, kind="argument", default=default))
 
 
 def public_flag() -> Any:
@@ -96,7 +96,7 @@ def markdown_flag() -> Any:
     return flag("Print Markdown for a comment or a ticket.")
 
 
-def _declared(one: Option) -> Any:
+def _declare_field(one: Option) -> Any:
     if one.default is ...:
         return field(metadata={_KEY: one})
     return field(default=() if one.many and one.default is None else one.default, metadata={_KEY: one})
@@ -104,7 +104,7 @@ def _declared(one: Option) -> Any:
 
 def check_one_format(options: Options) -> None:
     """Raise UserError if options ask for JSON and for Markdown."""
-    if len(ways := options.given("json", "markdown")) > 1:
+    if len(ways := options.list_given("json", "markdown")) > 1:
         raise UserError(f"{' and '.join(ways)} are two formats of one answer; give one of them")
 
 
@@ -133,7 +133,7 @@ class Options:
     def check(self) -> None:
         """Raise UserError for options that contradict each other."""
 
-    def given(self, *names: str) -> list[str]:
+    def list_given(self, *names: str) -> list[str]:
         """Name those of these fields, none with a default, that were typed, as the options are called."""
         known = declarations(type(self))
         return [
@@ -154,7 +154,7 @@ def read_as(name: str, read: Callable[[str], Any], text: str) -> Any:
     try:
         return read(text)
     except UserError as error:
-        raise type(error)(f"{name} {shortened(text.strip(), _MAX_TEXT)}: {error}") from None
+        raise type(error)(f"{name} {shorten_text(text.strip(), _MAX_TEXT)}: {error}") from None
 
 
 def declarations(model: type) -> dict[str, Option]:

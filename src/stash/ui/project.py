@@ -15,7 +15,7 @@ from typing import Any
 
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
-from stash.core.units import nearest
+from stash.core.units import find_nearest
 from stash.ui.options import Option, read_as
 
 COMMANDS = ("check", "profile", "watch")
@@ -75,7 +75,7 @@ def _check_names(file: Path, where: str, table: Any, known: Any) -> None:
         raise UserError(f"{file}: {where} is not a table; write [{where}]")
     for name in table:
         if name not in known:
-            alike = nearest(name, known, 1)
+            alike = find_nearest(name, known, 1)
             hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(known)}"
             raise UserError(f"{file}: [{where}] has no key {name}; {hint}")
 

@@ -50,7 +50,7 @@ def _letter(row: Row) -> str:
     return LOOKS.get(row.series or row.name, _OTHER)[1]
 
 
-def stacked(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
+def stack_bar(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
     """One bar for the whole; what was measured as negative has no place in it."""
     shown = [row for row in rows if row.why is None and row.fraction > 0]
     whole, reached, drawn = sum(row.fraction for row in shown) or 1.0, 0.0, 0
@@ -83,7 +83,7 @@ class StallTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
-        yield from stacked(self.rows[:-1], width, self.plain)
+        yield from stack_bar(self.rows[:-1], width, self.plain)
         yield Text()
         yield from stall_lines(self.rows, width, self.plain)
 

@@ -24,7 +24,7 @@ from rich.text import Text
 from stash.core.printable import has_colours, printable_line
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
-from stash.ui.stall_lines import GAP, INDENT, MIN_PARAGRAPH, legend, stacked, stall_lines, style_of
+from stash.ui.stall_lines import GAP, INDENT, MIN_PARAGRAPH, legend, stack_bar, stall_lines, style_of
 
 NARROWEST, WIDEST = 60, 120
 """Columns: what is asked for beyond them is not."""
@@ -51,10 +51,10 @@ _LEAST_OF_FIRST = 20
 
 def print_page(page: Page) -> None:
     """Print ``page`` as it fits the terminal, with colours where they are wanted."""
-    print(render(page, *screen()), end="")
+    print(render(page, *screen_format()), end="")
 
 
-def screen() -> tuple[int, bool]:
+def screen_format() -> tuple[int, bool]:
     """(columns of the terminal, whether to use its colours)."""
     return shutil.get_terminal_size().columns, has_colours(sys.stdout.isatty(), os.environ)
 
@@ -82,17 +82,17 @@ def progress_console(quiet: bool = False) -> Console:
 def render(page: Page, width: int = 80, colour: bool = False) -> str:
     """The head of a page, its tables and its brief chapters, as lines of at most ``width`` columns."""
     width = max(NARROWEST, min(width, WIDEST))
-    fit = each_text(printable_line, _brief(page))
+    fit = each_text(printable_line, _strip_page(page))
     # Changed before anything is laid out, since some signs become longer.
     fit = fit if colour else each_text(plain_text, fit)
     parts: list[RenderableType] = []
     for block in _blocks(fit, width, plain=not colour):
         parts += [*([Text()] if parts and block else []), *block]
-    text = _printed(parts, width, colour)
+    text = _print_parts(parts, width, colour)
     return text if colour else plain_text(text)
 
 
-def _brief(page: Page) -> Page:
+def _strip_page(page: Page) -> Page:
     """Without what no terminal shows; charts of brief chapters become their tables."""
     shown = []
     for chapter in page.chapters:
@@ -105,7 +105,7 @@ def _brief(page: Page) -> Page:
     return replace(page, chapters=tuple(shown), parts=(), numbers=())
 
 
-def _printed(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
+def _print_parts(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
     """The parts one below the other as lines of at most ``width`` columns, ending in a newline."""
     console = Console(
         file=io.StringIO(),
@@ -166,7 +166,7 @@ def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
     tone = tone if sum(row.strong for row in page.rows) == 1 else ""
     yield [line for sentence in page.verdict for line in paragraph(sentence, width, "", tone, bold=True)]
     if page.bar:
-        yield [*stacked(page.bar, width, plain), *([] if page.rows else legend(page.bar, width, plain))]
+        yield [*stack_bar(page.bar, width, plain), *([] if page.rows else legend(page.bar, width, plain))]
     if page.rows:
         below = paragraph(page.below_rows, width, "  ", dim=True) if page.below_rows else []
         yield [*stall_lines(page.rows, width, plain), *below]
@@ -195,7 +195,7 @@ def _chapter(chapter: Chapter, width: int) -> Iterator[list[Text]]:
     """Its text, facts and points under its title, then its tables, each after a blank line."""
     lines = [Text(" " * INDENT).append(chapter.title, style="bold")]
     lines += paragraph(chapter.text, width) if chapter.text else []
-    lines += labelled(chapter.facts, width)
+    lines += label_lines(chapter.facts, width)
     shown = chapter.points[: chapter.most or None]
     lines += [line for point in shown for line in paragraph(point, width, "- ", "dim")]
     if len(shown) < len(chapter.points):
@@ -210,7 +210,7 @@ def _chapter(chapter: Chapter, width: int) -> Iterator[list[Text]]:
     yield from tables
 
 
-def labelled(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
+def label_lines(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
     """Texts under each other, with their labels in a column of their own."""
     column = max((len(label) for label, _ in pairs), default=0) + 2
     return [line for label, text in pairs for line in paragraph(text, width, label.ljust(column), "dim")]
@@ -240,10 +240,10 @@ def list_width() -> int | None:
     return shutil.get_terminal_size().columns if limited else None
 
 
-def listing(grid: Grid, width: int | None = None) -> Listing:
+def make_listing(grid: Grid, width: int | None = None) -> Listing:
     """A table of one line a row, not indented, in as many columns as fit ``width`` (``None``: in all of them)."""
-    heads, columns, left_out = _fitting(grid, math.inf if width is None else width)
-    sizes = _sizes((heads, *_cells(grid, columns)))
+    heads, columns, left_out = _fit_columns(grid, math.inf if width is None else width)
+    sizes = _column_widths((heads, *_cells(grid, columns)))
     lines = _lines(grid, heads, columns, sizes, 0)
     return Listing(Text("\n").join(lines), sum(sizes) + len(GAP) * (len(sizes) - 1), left_out)
 
@@ -252,13 +252,13 @@ def _grid(grid: Grid, width: int) -> list[Text]:
     """A table with its title; its sentences beside or below the rows, and columns that do not fit left out."""
     if not grid.rows:
         return []
-    if grid.upright and INDENT + sum(_sizes(grid.rows)) + 2 * len(grid.head) > width:
+    if grid.upright and INDENT + sum(_column_widths(grid.rows)) + 2 * len(grid.head) > width:
         return _one_by_one(grid, width)
     # A short title stands in the first column's head, a long one would widen the column.
     fits = bool(grid.title) and len(grid.title) <= max(len(row[0]) for row in grid.rows)
     shown = replace(grid, first=grid.title) if fits else grid
     title = [Text(" " * INDENT).append(grid.title, style="bold")] if grid.title and not fits else []
-    lines = _with_prose(shown, width) if grid.prose else _without_prose(shown, width)
+    lines = _wrap_last_column(shown, width) if grid.prose else _split_grid(shown, width)
     below = paragraph(grid.below, width, dim=True) if grid.below else []
     return [*title, *lines, *below]
 
@@ -267,14 +267,14 @@ def _one_by_one(grid: Grid, width: int) -> list[Text]:
     lines: list[Text] = []
     for number, head in enumerate(grid.head, 1):
         lines += [*([Text()] if lines else []), Text(" " * INDENT).append(head, style="bold")]
-        lines += labelled([(row[0], row[number]) for row in grid.rows], width)
+        lines += label_lines([(row[0], row[number]) for row in grid.rows], width)
     return lines
 
 
-def _without_prose(grid: Grid, width: int) -> list[Text]:
+def _split_grid(grid: Grid, width: int) -> list[Text]:
     """In parts, the first column in each, where even the columns that must stay do not fit."""
-    heads, columns, left_out = _fitting(grid, width - INDENT)
-    sizes = _sizes((heads, *_cells(grid, columns)))
+    heads, columns, left_out = _fit_columns(grid, width - INDENT)
+    sizes = _column_widths((heads, *_cells(grid, columns)))
     parts: list[list[int]] = [[]]
     room = width - INDENT - sizes[0]
     for at, size in enumerate(sizes[1:], 1):
@@ -294,7 +294,7 @@ def _without_prose(grid: Grid, width: int) -> list[Text]:
     return lines
 
 
-def _with_prose(grid: Grid, width: int) -> list[Text]:
+def _wrap_last_column(grid: Grid, width: int) -> list[Text]:
     """The last column wrapped, and what of the others did not fit said in it."""
     last = len(grid.head)
     rest = replace(
@@ -303,20 +303,20 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
         rows=tuple(row[:-1] for row in grid.rows),
         ranks=grid.ranks[:last] if grid.ranks else (),
     )
-    heads, columns, left_out = _fitting(rest, width - INDENT)
+    heads, columns, left_out = _fit_columns(rest, width - INDENT)
     dropped = [at for at in range(1, last) if grid.head[at - 1] in left_out]
     prose = [
         "; ".join(filter(None, (row[last], *(f"{grid.head[at - 1]}: {row[at]}" for at in dropped if row[at]))))
         for row in grid.rows
     ]
-    sizes = _sizes((heads, *_cells(rest, columns)))
+    sizes = _column_widths((heads, *_cells(rest, columns)))
     most = max(_LEAST_OF_FIRST, width - INDENT - sum(sizes[1:]) - len(GAP) * (len(sizes) - 1))
     firsts = [
         [row[0]] if cell_len(row[0]) <= most else textwrap.wrap(row[0], most, break_on_hyphens=False) or [""]
         for row in rest.rows
     ]
     rest = replace(rest, rows=tuple((first[0], *row[1:]) for first, row in zip(firsts, rest.rows, strict=True)))
-    sizes = _sizes((heads, *_cells(rest, columns)))
+    sizes = _column_widths((heads, *_cells(rest, columns)))
     left = INDENT + sum(sizes) + len(GAP) * len(sizes)
     room = width - left
     lines_beside = _MAX_LINES_BESIDE if room >= _MIN_BESIDE else 2
@@ -327,7 +327,7 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
     lines = [Text(head.plain + " " * (left - head.cell_len) + grid.head[-1], style="dim") if mostly else head]
     for row, first, text, fit in zip(rows, firsts, prose, fits, strict=True):
         if grid.total and row is rows[-1]:
-            lines.append(_rule(sizes))
+            lines.append(_rule_line(sizes))
         beside = mostly and fit
         words = textwrap.wrap(text, room if beside else width - under, break_on_hyphens=False)
         if beside and words:
@@ -343,14 +343,14 @@ def _with_prose(grid: Grid, width: int) -> list[Text]:
     return lines
 
 
-def _fitting(grid: Grid, width: float) -> tuple[list[str], list[int], tuple[str, ...]]:
+def _fit_columns(grid: Grid, width: float) -> tuple[list[str], list[int], tuple[str, ...]]:
     """Heads and numbers of the columns that fit, and heads of those left out; empty columns are not shown."""
     heads = [grid.first, *grid.head]
     shown = [at for at in range(len(heads)) if heads[at] or any(row[at] for row in grid.rows)]
     ranks = grid.ranks or (0,) * len(heads)
     left_out = []
     while any(ranks[at] for at in shown):
-        sizes = _sizes(([heads[at] for at in shown], *_cells(grid, shown)))
+        sizes = _column_widths(([heads[at] for at in shown], *_cells(grid, shown)))
         if sum(sizes) + len(GAP) * (len(shown) - 1) <= width:
             break
         last = max(shown, key=lambda at: ranks[at])
@@ -363,7 +363,7 @@ def _cells(grid: Grid, columns: Sequence[int]) -> list[list[str]]:
     return [[row[at] for at in columns] for row in grid.rows]
 
 
-def _sizes(rows: Iterable[Sequence[str]]) -> list[int]:
+def _column_widths(rows: Iterable[Sequence[str]]) -> list[int]:
     """Columns of the screen that each column of the table takes: letters of some scripts take two."""
     return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
 
@@ -381,9 +381,9 @@ def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequ
         line.rstrip()
         lines.append(line)
     if grid.total and not grid.prose:
-        lines.insert(len(lines) - 1, _rule(sizes))
+        lines.insert(len(lines) - 1, _rule_line(sizes))
     return lines
 
 
-def _rule(sizes: Sequence[int]) -> Text:
+def _rule_line(sizes: Sequence[int]) -> Text:
     return Text(" " * INDENT + "─" * (sum(sizes) + len(GAP) * (len(sizes) - 1)), style="dim")

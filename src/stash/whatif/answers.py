@@ -14,10 +14,10 @@ from stash.predict.changed_job import ChangedJob, change_job
 from stash.predict.changes import MAX_NODES, Alteration, option_name
 from stash.predict.cluster import CALLED
 from stash.predict.forecast import Forecast
-from stash.predict.forecasting import forecast_of, job_stalls, lost, what_if
+from stash.predict.forecasting import forecast_of, job_stalls, lost_stalls, what_if
 from stash.predict.memory import Fit, memory_fit
-from stash.predict.passes import Base, command
-from stash.predict.sufficiency import Suffices, suffices
+from stash.predict.passes import Base, profile_command
+from stash.predict.sufficiency import Sufficiency, assess_sufficiency
 
 WORTH = 0.05
 """Of samples per second: a doubling that brings less does not pay."""
@@ -57,17 +57,17 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
     for name in _SCALABLE:
         worth = WORTH_OF_DEVICES if name in ("nodes", "gpus") else WORTH
         value = getattr(wanted, name)
-        stop = _stops(base, wanted, name, float(value), worth) if value else None
+        stop = _stopping_value(base, wanted, name, float(value), worth) if value else None
         if stop is not None:
             found.append(Diminishing(option_name(name), stop, worth))
     return tuple(found)
 
 
-def _stops(base: Base, wanted: Alteration, name: str, value: float, worth: float) -> float | None:
+def _stopping_value(base: Base, wanted: Alteration, name: str, value: float, worth: float) -> float | None:
     whole = isinstance(getattr(wanted, name), int)
     least, most = 1.0 if whole else _LEAST.get(name, 0.0), float(_MAX.get(name, float("inf")))
     values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2)]
-    speed = lru_cache(lambda amount: _speed(base, wanted, name, int(amount) if whole else amount))
+    speed = lru_cache(lambda amount: _samples_per_second(base, wanted, name, int(amount) if whole else amount))
     for each in sorted({float(round(each)) if whole else each for each in values}):
         if least <= each <= most / 2:
             now, doubled = speed(each), speed(2 * each)
@@ -76,12 +76,12 @@ def _stops(base: Base, wanted: Alteration, name: str, value: float, worth: float
     return None
 
 
-def _speed(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
+def _samples_per_second(base: Base, wanted: Alteration, name: str, value: float) -> float | None:
     try:
-        forecast = what_if(base, wanted.changed(**{name: value}))
+        forecast = what_if(base, wanted.replace_facts(**{name: value}))
     except UserError:
         return None
-    if lost(base, forecast):
+    if lost_stalls(base, forecast):
         return None
     return forecast.breakdown.samples_per_second or 1 / forecast.breakdown.step_seconds
 
@@ -110,7 +110,7 @@ _OLD = "it was made by a Stash that did not record this"
 _UNSEEN = "none of its blocks showed this"
 
 
-class Unanswered(NamedTuple):
+class OpenQuestion(NamedTuple):
     """One question, and what stands in its way."""
 
     question: str
@@ -158,16 +158,16 @@ _FACTS = (
 )
 
 
-def unanswered(profile: Profile) -> tuple[Unanswered, ...]:
+def open_questions(profile: Profile) -> tuple[OpenQuestion, ...]:
     """What this profile cannot tell; empty of one that has every fact that its job has."""
     return tuple(
-        Unanswered(fact.question, fact.name, _why(profile, fact.name), command(profile))
+        OpenQuestion(fact.question, fact.name, _why_open(profile, fact.name), profile_command(profile))
         for fact in _FACTS
         if fact.concerns(profile) and not fact.recorded(profile)
     )
 
 
-def _why(profile: Profile, name: str) -> str:
+def _why_open(profile: Profile, name: str) -> str:
     reason = profile.workload.unrecorded.get(name)
     if reason is not None:
         return reason
@@ -189,14 +189,14 @@ class WhatIf:
     add up to."""
     next: Stall
     enough: tuple[Diminishing, ...]
-    data: Suffices | None
+    data: Sufficiency | None
     fit: Fit | None
     on_device: bool
     """Whether the job runs on accelerators."""
     epochs: tuple[float, ...]
     """Seconds of the first epochs on several nodes, whose page caches fill as they shuffle; empty elsewhere."""
     training: tuple[str, ...]
-    unanswered: tuple[Unanswered, ...]
+    unanswered: tuple[OpenQuestion, ...]
     """Questions that this profile lacks a fact for."""
     as_measured: bool
     """Whether what was asked for is what was measured, so that there is nothing to predict."""
@@ -223,16 +223,16 @@ def _first_epochs(job: ChangedJob) -> tuple[float, ...]:
     return tuple(seconds) if seconds[0] > (1 + SMALL_SHARE) * seconds[-1] else ()
 
 
-def answered(base: Base, wanted: Alteration) -> WhatIf:
+def answer_question(base: Base, wanted: Alteration) -> WhatIf:
     """The whole answer to one question; raises UserError."""
     job = change_job(base, wanted)
     forecast = forecast_of(base, job_stalls(job))
-    if wanted.transport == "rdma" and forecast.target.talks_over == CALLED["tcp"]:
+    if wanted.transport == "rdma" and forecast.target.transport_name == CALLED["tcp"]:
         raise UserError(
             f"--transport {wanted.texts['transport']}: {forecast.target.name} has neither EFA nor InfiniBand in the "
             "catalog; leave it out for sockets"
         )
-    unknown = lost(base, forecast)
+    unknown = lost_stalls(base, forecast)
     return WhatIf(
         workload=base.profile.workload.name,
         typed=wanted.texts,
@@ -241,12 +241,12 @@ def answered(base: Base, wanted: Alteration) -> WhatIf:
         lost=unknown,
         next=next_bottleneck(forecast),
         enough=() if unknown else diminishing(base, wanted),
-        data=suffices(job),
+        data=assess_sufficiency(job),
         fit=memory_fit(job),
         epochs=() if unknown else _first_epochs(job),
         on_device=base.target.device is not None,
         training=tuple(effects_on_training(base, wanted, forecast)),
-        unanswered=unanswered(base.profile),
+        unanswered=open_questions(base.profile),
         as_measured=bool(wanted.names)
         and forecast.target == base.target
         and all(part.origin == "measured" for part in forecast.grounds),

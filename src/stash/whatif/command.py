@@ -19,57 +19,57 @@ if TYPE_CHECKING:
     from stash.predict.passes import Base
 
 
-def answer(
+def print_answer(
     run: str, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool, store: str | None
 ) -> None:
     """Print the step of a profile's job as ``wanted``, or its curve ``over`` ranges; raises UserError."""
     from stash.predict.mesh_shapes import ALL
 
-    base = _base(run, store)
+    base = _load_base(run, store)
     if over or wanted.mesh == ALL:
-        _sweep(base, wanted, over, output, json)
+        _print_sweep(base, wanted, over, output, json)
     else:
-        _answer(base, wanted, json)
+        _print_forecast(base, wanted, json)
 
 
-def _base(run: str, store: str | None) -> Base:
+def _load_base(run: str, store: str | None) -> Base:
     from stash.analysis.attribution import attribute
     from stash.catalog.layers import load
     from stash.predict.forecasting import base_of
     from stash.store.storing import profile_of
 
     profile, _ = profile_of(run, store)
-    return base_of(profile, attribute(profile, run), catalog=load, clusters=_cluster)
+    return base_of(profile, attribute(profile, run), catalog=load, clusters=_load_cluster)
 
 
-def _cluster(file: str) -> Target:
+def _load_cluster(file: str) -> Target:
     """Machines that were probed; raises UserError."""
     from stash.core.artefact import PROBE_SUFFIX, load_probe
-    from stash.predict.cluster_sources import of_probe
+    from stash.predict.cluster_sources import target_of_probe
 
     path = Path(file)
     if not path.name.endswith(PROBE_SUFFIX):
         raise UserError(f"--cluster {file} is no *{PROBE_SUFFIX}; `stash probe` writes one")
-    return of_probe(load_probe(path))
+    return target_of_probe(load_probe(path))
 
 
-def _answer(base: Base, wanted: Alteration, json: bool) -> None:
-    from stash.report.output import printed
-    from stash.whatif.answers import answered
+def _print_forecast(base: Base, wanted: Alteration, json: bool) -> None:
+    from stash.report.output import print_output
+    from stash.whatif.answers import answer_question
     from stash.whatif.page import document, page
 
-    answer = answered(base, wanted)
-    printed(document(answer) if json else page(answer))
+    answer = answer_question(base, wanted)
+    print_output(document(answer) if json else page(answer))
 
 
-def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
+def _print_sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
     from stash.core.output_files import output_file, write_output
     from stash.core.printable import print_written
     from stash.predict.mesh_shapes import ALL
-    from stash.report.output import file_of, printed
+    from stash.report.output import file_of, print_output
     from stash.whatif.page import sweep_document
     from stash.whatif.sweep import SweptOption, axes, meshes, sweep
-    from stash.whatif.sweep_page import page, swept
+    from stash.whatif.sweep_page import page, show_sweep
 
     target = None if output is None else output_file(output, "", output.suffix)
     name, measured, typed = base.profile.workload.name, base.breakdown, wanted.texts
@@ -83,9 +83,9 @@ def _sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path |
     else:
         found = axes(over)
         points = sweep(base, wanted, found)
-    shown = page(swept(name, typed, found, points, measured.samples_per_second, measured.step_seconds))
+    shown = page(show_sweep(name, typed, found, points, measured.samples_per_second, measured.step_seconds))
     if target is not None:
         write_output(target, file_of(shown, target.suffix.lower()))
-    printed(sweep_document(name, typed, found, points) if json else shown)
+    print_output(sweep_document(name, typed, found, points) if json else shown)
     if target is not None:
         print_written(target, json)

@@ -7,22 +7,22 @@ from typing import Any
 
 from stash.analysis.breakdown import SMALL_SHARE, Breakdown
 from stash.analysis.run_account import NOW_AND_THEN
-from stash.core.formatting import listed, plus_minus
+from stash.core.formatting import join_names, plus_minus
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
 from stash.core.units import (
     SECONDS,
     Scale,
-    counted,
     format_bits,
     format_bytes,
+    format_count,
+    format_pace,
     format_rate,
     format_seconds,
-    pace,
     scale_for,
 )
 from stash.predict.changes import document_name
-from stash.predict.draws import Used, fact_text, without_interval
+from stash.predict.draws import Used, fact_text, why_no_interval
 from stash.predict.forecast import Forecast, Grounds
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -35,7 +35,7 @@ UNKNOWN = "unknown"
 def page(answer: WhatIf) -> Page:
     """The answer, every stall as it was and as it would be, the facts that this rests on, and what limits it next."""
     scale = scale_for(max(answer.measured.step_seconds, answer.forecast.breakdown.step_seconds), SECONDS, 4)
-    typed = listed([f"{name} {text}" for name, text in answer.typed.items()], most=20)
+    typed = join_names([f"{name} {text}" for name, text in answer.typed.items()], most=20)
     target = answer.forecast.target
     return Page(
         title=answer.workload,
@@ -43,27 +43,27 @@ def page(answer: WhatIf) -> Page:
         verdict=(_verdict(answer, scale),),
         grids=(_forecast(answer, scale),),
         chapters=(Chapter("why", "Why, and what comes next", facts=tuple(_facts(answer)), brief=True),),
-        warnings=(*answer.forecast.beyond, *_beside_steps(answer.measured)),
+        warnings=(*answer.forecast.extrapolations, *_other_epoch_parts(answer.measured)),
         footer=f"{target.nodes} × {target.devices} ranks, machines {target.name}; 95 % intervals from "
         f"{answer.forecast.draws} draws of every uncertain fact",
     )
 
 
-def _beside_steps(measured: Breakdown) -> tuple[str, ...]:
+def _other_epoch_parts(measured: Breakdown) -> tuple[str, ...]:
     """What of an epoch is no step, where that is a part worth knowing."""
     rows = () if measured.run is None else measured.run.rows
     found = [row for row in rows if row.name in NOW_AND_THEN and (row.share or 0.0) >= SMALL_SHARE]
     if not found:
         return ()
     share = sum(row.share or 0.0 for row in found)
-    names, takes = listed([row.name for row in found]), "takes" if len(found) == 1 else "take"
+    names, takes = join_names([row.name for row in found]), "takes" if len(found) == 1 else "take"
     return (f"This is of steps. Beside them, {names} {takes} {share:.0%} of an epoch, which no answer here changes.",)
 
 
 def _verdict(answer: WhatIf, scale: Scale) -> str:
     before, after = answer.measured.step, answer.forecast.breakdown.step
     if answer.lost:
-        names = listed([item.name for item in answer.lost])
+        names = join_names([item.name for item in answer.lost])
         known, now = f"{_number(after, scale)} {scale.unit}", f"{_number(before, scale)} {scale.unit}"
         return (
             f"The step is unknown: {names} cannot be predicted. The rest of it would take {known}; the whole "
@@ -71,7 +71,7 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
         )
     if answer.as_measured:
         pace_now = answer.measured.samples_per_second
-        rate = f", {pace(pace_now)} samples/s" if pace_now else ""
+        rate = f", {format_pace(pace_now)} samples/s" if pace_now else ""
         return f"That is what was measured: a step of {_number(before, scale)} {scale.unit}{rate}."
     text = (
         f"The step would take {_number(after, scale)} {scale.unit} instead of {_number(before, scale)} {scale.unit} "
@@ -80,10 +80,10 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     was, would = answer.measured.samples_per_second, answer.forecast.breakdown.samples_per_second
     if was and would:
         times = f"{would / was:.2f} times as fast" if not 0.995 < would / was < 1.005 else "as fast as now"
-        text += f": {pace(would)} samples/s instead of {pace(was)}, {times}"
+        text += f": {format_pace(would)} samples/s instead of {format_pace(was)}, {times}"
     profiled, asked = answer.devices
     if profiled != asked and "gpus" not in answer.typed:
-        text += f"; that is with {counted(asked, 'device')} a node, and {profiled} were profiled"
+        text += f"; that is with {format_count(asked, 'device')} a node, and {profiled} were profiled"
     return f"{text}."
 
 
@@ -100,7 +100,7 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
             if name in lost:  # why is below
                 origin = UNKNOWN
             if after is not None and after.time.low is None and name in parts:
-                origin = "; ".join(filter(None, (origin, _blind(parts[name]))))
+                origin = "; ".join(filter(None, (origin, _why_no_interval(parts[name]))))
             rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
     origin = "at least" if answer.lost else ""
     if answer.forecast.breakdown.step.low is None:
@@ -110,19 +110,19 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
     return Grid("", head, tuple(rows), frozenset({0, 4}), prose=True, total=True, first="stall")
 
 
-def _blind(part: Grounds) -> str | None:
+def _why_no_interval(part: Grounds) -> str | None:
     """Why a stall's forecast has no interval, and what gives it one."""
-    return without_interval(
-        (fact.about, fact.quantity.origin, fact.quantity.spread_known, fact.quantity.source) for fact in part.facts
+    return why_no_interval(
+        (fact.about, fact.quantity.origin, fact.quantity.has_spread, fact.quantity.source) for fact in part.facts
     )
 
 
 def _row(name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale) -> tuple[str, ...]:
-    change = "" if before is None or after is None else _signed(after.value - before.value, scale)
+    change = "" if before is None or after is None else _format_signed(after.value - before.value, scale)
     return name, _number(before, scale), _number(after, scale), change, origin
 
 
-def _signed(seconds: float, scale: Scale) -> str:
+def _format_signed(seconds: float, scale: Scale) -> str:
     written = f"{seconds / scale.size:+,.{scale.decimals}f}"
     return written if float(written.replace(",", "")) else f"{0:.{scale.decimals}f}"
 
@@ -132,16 +132,16 @@ def _number(time: Interval | None, scale: Scale) -> str:
 
 
 def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
-    yield from _whys(answer)
+    yield from _reason_rows(answer)
     for item in answer.lost:
         yield item.name, f"unknown: {item.why}"
-    over = answer.forecast.target.talks_over
+    over = answer.forecast.target.transport_name
     if over is not None:
         others = "" if over != "sockets" else "; `--transport efa` or `infiniband` where they have it"
         yield "transport", f"between nodes over {over}{others}"
     yield "next", _next(answer)
     for stop in answer.enough:
-        yield "enough", _enough(stop)
+        yield "enough", _stopping_text(stop)
     yield from _data(answer)
     if answer.epochs:
         first, *later = map(format_seconds, answer.epochs)
@@ -149,10 +149,10 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
     yield from _memory(answer)
     for sentence in answer.training:
         yield "training", sentence
-    yield from _unanswered(answer)
+    yield from _open_question_rows(answer)
 
 
-def _whys(answer: WhatIf) -> Iterator[tuple[str, str]]:
+def _reason_rows(answer: WhatIf) -> Iterator[tuple[str, str]]:
     """The facts that each changed stall rests on, every fact once; latencies are left out."""
     seen: set[str] = set()
     for part in answer.forecast.grounds:
@@ -176,7 +176,7 @@ def _next(answer: WhatIf) -> str:
     )
 
 
-def _enough(stop: Diminishing) -> str:
+def _stopping_text(stop: Diminishing) -> str:
     devices = "with twice as many, speed grows by less than half of what it could"
     pays = devices if stop.option in ("nodes", "gpus") else f"twice as much brings less than {stop.gain:.0%}"
     return f"from {stop.option} {_option(stop.option, stop.value)} on, {pays}"
@@ -199,12 +199,12 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
     found = answer.data
     if found is None:
         return
-    fetch = "" if found.fetch_rate is None else f", fetch {pace(found.fetch_rate)}"
-    rates = f"devices {pace(found.device_rate)}, prep {pace(found.prep_rate)}{fetch} samples/s"
-    yield "data", f"{rates}; the least of them, {pace(found.baseline)}, is what DS-Analyzer would predict"
+    fetch = "" if found.fetch_rate is None else f", fetch {format_pace(found.fetch_rate)}"
+    rates = f"devices {format_pace(found.device_rate)}, prep {format_pace(found.prep_rate)}{fetch} samples/s"
+    yield "data", f"{rates}; the least of them, {format_pace(found.baseline)}, is what DS-Analyzer would predict"
     masks = "more workers than one would start"
     if found.workers is not None:
-        masks = f"{counted(found.workers, 'worker')} a device"
+        masks = f"{format_count(found.workers, 'worker')} a device"
     cores = "" if not found.cores_per_rank else f" on {found.cores_per_rank:.2g} cores"
     makes = "makes" if found.workers == 1 else "make"
     parts = [f"{masks}{cores} {makes} samples as fast as devices train"]
@@ -238,7 +238,7 @@ def _memory(answer: WhatIf) -> Iterator[tuple[str, str]]:
     yield "memory", f"{text}; the largest batch would be {fit.largest_batch}"
 
 
-def _unanswered(answer: WhatIf) -> Iterator[tuple[str, str]]:
+def _open_question_rows(answer: WhatIf) -> Iterator[tuple[str, str]]:
     """What this profile does not know; the command that records it only once."""
     if answer.unanswered:
         by_why: dict[str, list[str]] = {}
@@ -323,7 +323,7 @@ def _forecast_document(forecast: Forecast) -> dict[str, Any]:
             }
             for stall in breakdown.stalls
         ],
-        "beyond": list(forecast.beyond),
+        "beyond": list(forecast.extrapolations),
         "draws": forecast.draws,
         "seed": forecast.seed,
     }

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from stash.core.errors import UserError
 from stash.predict.changes import Alteration, Times, field_of, named_gpu, option_name, parse
 from stash.predict.forecast import Forecast
-from stash.predict.forecasting import lost, what_if
-from stash.predict.mesh_shapes import divided, shapes
+from stash.predict.forecasting import lost_stalls, what_if
+from stash.predict.mesh_shapes import division_of, iter_meshes
 from stash.predict.passes import Base
 
 MAX_POINTS = 400
@@ -65,7 +65,7 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
     for texts in itertools.product(*(axis.texts for axis in over)):
         fields = [field_of(axis.option) for axis in over]
         here = {name: parse(name, text) for name, text in zip(fields, texts, strict=True)}
-        points.append(_point(base, texts, wanted.changed(**here)))
+        points.append(_point(base, texts, wanted.replace_facts(**here)))
     if all(point.forecast is None for point in points):
         raise UserError(points[0].why or "no point of that sweep can be predicted")
     return tuple(points)
@@ -74,8 +74,8 @@ def sweep(base: Base, wanted: Alteration, over: Sequence[SweptOption]) -> tuple[
 def meshes(base: Base, wanted: Alteration) -> tuple[Point, ...]:
     """A forecast for every mesh of as many ranks, the fastest first, those without last; raises UserError."""
     points = []
-    for mesh in shapes(divided(base.profile)):
-        point = _point(base, (str(mesh),), wanted.changed(mesh=mesh))
+    for mesh in iter_meshes(division_of(base.profile)):
+        point = _point(base, (str(mesh),), wanted.replace_facts(mesh=mesh))
         why = (point.why or "").removeprefix(f"--mesh {mesh}").lstrip(": ")
         points.append(replace(point, why=why or None))
     points.sort(key=lambda point: point.forecast.breakdown.step_seconds if point.forecast else math.inf)
@@ -99,7 +99,7 @@ def _point(base: Base, texts: tuple[str, ...], wanted: Alteration) -> Point:
         forecast = what_if(base, wanted)
     except UserError as error:
         return Point(texts, None, str(error))
-    unknown = lost(base, forecast)
+    unknown = lost_stalls(base, forecast)
     return Point(texts, None, unknown[0].why) if unknown else Point(texts, forecast)
 
 
@@ -113,13 +113,13 @@ def _axis(text: str) -> SweptOption:
     if not ranged:
         texts = tuple(each.strip() for each in values.split(",") if each.strip())
     else:
-        texts = _between(field, text, first.strip(), last.strip())
+        texts = _range_values(field, text, first.strip(), last.strip())
     for each in texts:
         parse(field, each)
     return SweptOption(option_name(field), texts)
 
 
-def _between(field: str, text: str, first: str, last: str) -> tuple[str, ...]:
+def _range_values(field: str, text: str, first: str, last: str) -> tuple[str, ...]:
     low, high = parse(field, first), parse(field, last)
     if isinstance(low, str) or isinstance(high, str):
         raise UserError(f"--sweep {text}: names have no range; list them with commas, like gpu=V100,A100-SXM4-80GB")
@@ -131,13 +131,13 @@ def _between(field: str, text: str, first: str, last: str) -> tuple[str, ...]:
     if any(multiples):
         if not all(multiples):
             raise UserError(f"--sweep {text}: one end is a rate, the other a multiple of it; write both alike")
-        return tuple(f"{value:.4f}".rstrip("0").rstrip(".") + "x" for value in _spaced(float(low), float(high)))
+        return tuple(f"{value:.4f}".rstrip("0").rstrip(".") + "x" for value in _space_values(float(low), float(high)))
     if isinstance(low, int) and isinstance(high, int):
-        return tuple(str(value) for value in _whole(low, high))
-    return tuple(_written(field, value) for value in _spaced(float(low), float(high)))
+        return tuple(str(value) for value in _whole_values(low, high))
+    return tuple(_write_value(field, value) for value in _space_values(float(low), float(high)))
 
 
-def _whole(low: int, high: int) -> list[int]:
+def _whole_values(low: int, high: int) -> list[int]:
     if high - low < _ALL_UP_TO:
         return list(range(low, high + 1))
     first = max(1, low)
@@ -145,7 +145,7 @@ def _whole(low: int, high: int) -> list[int]:
     return sorted({low, *doubled, high})
 
 
-def _spaced(low: float, high: float) -> list[float]:
+def _space_values(low: float, high: float) -> list[float]:
     if low == high:
         return [low]
     if low == 0:
@@ -153,7 +153,7 @@ def _spaced(low: float, high: float) -> list[float]:
     return [low * (high / low) ** (step / (_STEPS - 1)) for step in range(_STEPS)]
 
 
-def _written(field: str, value: float) -> str:
+def _write_value(field: str, value: float) -> str:
     """So that ``parse`` reads it again, in the unit in which people name such a thing."""
     if field == "cache":
         return f"{value:.3%}".rstrip("%").rstrip("0").rstrip(".") + "%"

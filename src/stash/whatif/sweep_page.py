@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from stash.core.formatting import listed, plus_minus
+from stash.core.formatting import join_names, plus_minus
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, Scale, scale_for
 from stash.predict.forecast import Forecast
-from stash.ui.charts.builders import CURVES, PlotCurve, PlotPoint, Ruler, level, plane_chart, ruler
+from stash.ui.charts.builders import CURVES, PlotCurve, PlotPoint, Ruler, level, make_ruler, plane_chart
 from stash.ui.charts.chart import Axis, Chart, Extent, Grid, Legend, Tick
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import next_bottleneck
@@ -38,10 +38,10 @@ class ShownSweep(NamedTuple):
     @property
     def question(self) -> str:
         """``"over nodes and network, with batch 32"``."""
-        fixed = listed([f"{name} {text}" for name, text in self.typed.items()], most=20)
+        fixed = join_names([f"{name} {text}" for name, text in self.typed.items()], most=20)
         return f"over {' and '.join(each.option for each in self.over)}" + (f", with {fixed}" if fixed else "")
 
-    def drawn(self, forecast: Forecast) -> Interval:
+    def shown_interval(self, forecast: Forecast) -> Interval:
         """The quantity that is shown of a forecast."""
         step, samples = forecast.breakdown.step, forecast.breakdown.samples_per_step or 1.0
         if not self.rated:
@@ -52,11 +52,11 @@ class ShownSweep(NamedTuple):
 
     def text(self, forecast: Forecast) -> str:
         """Write it with its interval, in the unit of ``scale``."""
-        found = self.drawn(forecast)
+        found = self.shown_interval(forecast)
         return f"{self.scale.number(found.value)} {plus_minus(found, self.scale)}"
 
 
-def swept(
+def show_sweep(
     workload: str,
     typed: dict[str, str],
     over: Sequence[SweptOption],
@@ -81,19 +81,19 @@ def page(found: ShownSweep) -> Page:
         title=found.workload,
         source=f"what if, {found.question}",
         subtitle=(found.question,),
-        warnings=tuple(dict.fromkeys([*_beyond(found.points), *_unknown(found.points)])),
+        warnings=tuple(dict.fromkeys([*_extrapolations(found.points), *_unknown(found.points)])),
         chapters=(
             Chapter("sweep", "The forecasts", charts=(chart,), brief=not several),
-            *((Chapter("both", both, grids=(_of_both(found),), brief=True),) if several else ()),
+            *((Chapter("both", both, grids=(_two_option_grid(found),), brief=True),) if several else ()),
         ),
     )
 
 
-def _beyond(points: Sequence[Point]) -> list[str]:
+def _extrapolations(points: Sequence[Point]) -> list[str]:
     """Each sentence once, with the first point that needs it."""
     found: dict[str, str] = {}
     for point in points:
-        for sentence in point.forecast.beyond if point.forecast is not None else ():
+        for sentence in point.forecast.extrapolations if point.forecast is not None else ():
             kind = "".join(letter for letter in sentence if not letter.isdigit())
             found.setdefault(kind, f"from {' and '.join(point.texts)} on: {sentence}")
     return list(found.values())
@@ -104,14 +104,16 @@ def _unknown(points: Sequence[Point]) -> list[str]:
     for point in points:
         if point.forecast is None and point.why is not None:
             found.setdefault(point.why, []).append(" and ".join(point.texts))
-    return [f"unknown at {listed(texts)}: {why}" for why, texts in found.items()]
+    return [f"unknown at {join_names(texts)}: {why}" for why, texts in found.items()]
 
 
-def _of_both(found: ShownSweep) -> Grid:
+def _two_option_grid(found: ShownSweep) -> Grid:
     """Rows are the first option, columns the second."""
     first, second = found.over
     cells = {
-        point.texts: "unknown" if point.forecast is None else found.scale.number(found.drawn(point.forecast).value)
+        point.texts: "unknown"
+        if point.forecast is None
+        else found.scale.number(found.shown_interval(point.forecast).value)
         for point in found.points
     }
     rows = tuple((row, *(cells[row, column] for column in second.texts)) for row in first.texts)
@@ -120,10 +122,10 @@ def _of_both(found: ShownSweep) -> Grid:
 
 def _chart(found: ShownSweep) -> Chart:
     """What was measured is a line across."""
-    x, places = _across(found.over[0])
-    known = [found.drawn(point.forecast) for point in found.points if point.forecast is not None]
+    x, places = _option_axis(found.over[0])
+    known = [found.shown_interval(point.forecast) for point in found.points if point.forecast is not None]
     unit = found.scale.unit
-    y = ruler(
+    y = make_ruler(
         [found.measured, *(end for each in known for end in (each.value, each.low, each.high))],
         unit if unit == "samples/s" else f"{unit} a step",
         found.scale.size,
@@ -154,15 +156,17 @@ def _chart(found: ShownSweep) -> Chart:
 
 
 def _place(found: ShownSweep, name: str, point: Point, forecast: Forecast, places: dict[str, float]) -> PlotPoint:
-    drawn, most = found.drawn(forecast), next_bottleneck(forecast)
+    drawn, most = found.shown_interval(forecast), next_bottleneck(forecast)
     tip = f"{name} {point.texts[0]}: {found.text(forecast)}, limited by {most.name} {most.share:.0%}".strip()
-    return PlotPoint(places[point.texts[0]], drawn.value, tip, drawn.low, drawn.high, hollow=bool(forecast.beyond))
+    return PlotPoint(
+        places[point.texts[0]], drawn.value, tip, drawn.low, drawn.high, hollow=bool(forecast.extrapolations)
+    )
 
 
-def _across(option: SweptOption) -> tuple[Ruler, dict[str, float]]:
+def _option_axis(option: SweptOption) -> tuple[Ruler, dict[str, float]]:
     """The axis of an option, and where each of its values stands on it: side by side, as they were spaced."""
     shown = Extent(-0.5, len(option.texts) - 0.5)
-    at = [shown.at(number) for number in range(len(option.texts))]
+    at = [shown.locate(number) for number in range(len(option.texts))]
     ticks = tuple(map(Tick, at, option.texts))
     return Ruler(Extent(0.0, 1.0), Axis(option.option, ticks)), dict(zip(option.texts, at, strict=True))
 

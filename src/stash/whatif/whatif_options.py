@@ -56,7 +56,7 @@ class WhatIfOptions(Alteration):
                 "no profile is given" if not self.runs else f"{self.runs[1]}: a step is predicted from one profile"
             )
             raise UserError(f"{given}; type `stash whatif RUN --nodes 8`")
-        if not self.sweep and not self.given(*(each.name for each in fields(Alteration) if each.metadata)):
+        if not self.sweep and not self.list_given(*(each.name for each in fields(Alteration) if each.metadata)):
             raise UserError(
                 "nothing is changed, so there is nothing to predict; say what, like --nodes 8, --gpu A100-SXM4-80GB, "
                 "--network 100gbit, --workers 8, --batch 64 or --dtype amp"
@@ -67,7 +67,7 @@ class WhatIfOptions(Alteration):
             raise UserError("--output draws a curve; say over what, like --sweep nodes=1..64")
 
     @property
-    def wanted(self) -> Alteration:
+    def alteration(self) -> Alteration:
         """What is to be other than measured."""
         facts = {each.name for each in fields(Alteration)}
         typed: dict[str, Any] = {name: text for name, text in self.typed.items() if name in facts}
@@ -82,6 +82,6 @@ def whatif(options: WhatIfOptions) -> None:
       stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
       stash whatif pretrain.stash.json --mesh all
     """
-    from stash.whatif.command import answer
+    from stash.whatif.command import print_answer
 
-    answer(options.runs[0], options.wanted, options.sweep, options.output, options.json, options.store)
+    print_answer(options.runs[0], options.alteration, options.sweep, options.output, options.json, options.store)

@@ -34,7 +34,7 @@ LEFT = ("stash-*",)
 @cache
 def has_testbed() -> bool:
     """Whether networks can be emulated here."""
-    return os.geteuid() == 0 and doctor.obstacle() is None
+    return os.geteuid() == 0 and doctor.why_no_testbed() is None
 
 
 def sockets(run: Started) -> list[tuple[str, int, str]]:

@@ -14,31 +14,38 @@ from rich.console import Console
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.comparison import changed, compare, incomparable, network_stall
-from stash.analysis.findings.probe_reading import read as read_findings
-from stash.analysis.limits import held, not_slower, parse, parse_requirement, parse_slower, required
+from stash.analysis.comparison import compare, find_changed_facts, incomparable, network_stall
+from stash.analysis.findings.probe_reading import read_probe as read_findings
+from stash.analysis.limits import (
+    check_requirement,
+    judge_limit,
+    not_slower,
+    parse_limit,
+    parse_requirement,
+    parse_slower,
+)
 from stash.catalog import layers, own, snapshot
 from stash.catalog.facts import KINDS, Instance
 from stash.catalog.offers import Catalog, OfferFilter
 from stash.catalog.page import listing, sheet
-from stash.catalog.published import DamagedError, gpuhunt
+from stash.catalog.published import DamagedError, parse_gpuhunt
 from stash.cli.report_command import read_page
 from stash.core import artefact
 from stash.core.jsonl import Tail
 from stash.core.printable import printable, strict_json
 from stash.core.records.host import Probe
 from stash.core.records.profile import Profile, Settings, Workload
-from stash.core.redaction import redacted
+from stash.core.redaction import redact_artefact
 from stash.lab.testbed import emulation
 from stash.lab.zoo.datasets import MANIFEST, read_manifest
-from stash.measure.launcher.gathered import Gathered
+from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.protocol import orders
 from stash.measure.protocol.journal import new_messages
 from stash.report import comparison_page, junit, probe_page, profile_contract, profile_page
-from stash.report.exports import exported, openmetrics
-from stash.store.page import artefacts as listed
-from stash.store.store import rows_of, verify
-from stash.store.storing import needed
+from stash.report.exports import make_export, openmetrics
+from stash.store.page import artefact_listing as listed
+from stash.store.store import rows_of, verify_store
+from stash.store.storing import open_chosen_store
 from stash.ui import html, markdown, terminal
 from tests.faults.fuzz import spot_formats
 from tests.faults.fuzz.limits import Reader
@@ -111,14 +118,14 @@ def _offered(known: Catalog, most: int = 2) -> list[str]:
 
 
 def _own(path: Path) -> list[str]:
-    mine = own.read(path)
-    placed = mine.placed(_known())
+    mine = own.load_own_file(path)
+    placed = mine.place_entries(_known())
     instances = tuple(placed.instances.values())
     return _offered(Catalog(mine.gpus, instances, placed.prices))
 
 
 def _snapshot(path: Path) -> list[str]:
-    found = snapshot.read(path)
+    found = snapshot.load_snapshot(path)
     assert found is not None
     return [text for part in found.parts for text in _offered(Catalog((), part.instances, part.prices))]
 
@@ -138,7 +145,7 @@ def _emulation(path: Path) -> list[str]:
     model = emulation.load(path)
     for exchange in filter(None, [model.exchange]):
         exchange.seconds(model.bytes, across_nodes=exchange.network is not None)
-    return [printable(emulation.dump(model.scaled(0.5, 2.0))), f"{model.compute_seconds:g}"]
+    return [printable(emulation.dump(model.scale(0.5, 2.0))), f"{model.compute_seconds:g}"]
 
 
 def _manifest(path: Path) -> list[str]:
@@ -146,14 +153,14 @@ def _manifest(path: Path) -> list[str]:
 
 
 def _orders(path: Path) -> list[str]:
-    found = orders.read(path)
+    found = orders.load_orders(path)
     return [] if found is None else [printable(f"orders: {found.files.journal} {found.rungs} {found.budget + 1:g}")]
 
 
 def _journal(path: Path) -> list[str]:
-    gathered = Gathered()
+    gathered = GatheredRun()
     for message in new_messages(Tail(path)):
-        gathered.take(message)
+        gathered.add_message(message)
     settings = Settings(precision=0.02, budget_seconds=1, rungs=gathered.rungs, isolated=False, why="")
     made = gathered.profile(settings, Workload(command=("train.py",), name="train.py"), "budget", 1.0)
     saved = path.with_name("journal.stash.json")
@@ -165,7 +172,7 @@ def _compared(path: Path) -> list[str]:
     """As ``stash compare --force``, ``stash check``, ``stash show --redact`` and ``stash export``."""
     found = artefact.load_any(path)
     if not isinstance(found, Profile):
-        return _probe(redacted(found))
+        return _probe(redact_artefact(found))
     whole = build(CALM)
     runs = {"whole": attribute(whole, "whole.stash.json"), "changed": attribute(found, str(path))}
     texts = []
@@ -175,36 +182,36 @@ def _compared(path: Path) -> list[str]:
         compared = (
             compare([runs[before]], [runs[after]]),
             names,
-            changed(*sides),
+            find_changed_facts(*sides),
             incomparable(*sides),
             network_stall(*sides),
         )
         texts += [strict_json(comparison_page.document(*compared)), terminal.render(comparison_page.page(*compared))]
     decisions = [
-        held(parse("--max", "step=250ms"), [runs["changed"]]),
+        judge_limit(parse_limit("--max", "step=250ms"), [runs["changed"]]),
         not_slower(parse_slower("5%"), [runs["whole"]], [runs["changed"]]),
-        required(parse_requirement("ranks=2"), {"changed": found}),
+        check_requirement(parse_requirement("ranks=2"), {"changed": found}),
     ]
     return [
         *texts,
-        *_profile(redacted(found), path),
-        junit.render(decisions, found.workload.name),
-        openmetrics([exported(found)]),
+        *_profile(redact_artefact(found), path),
+        junit.render_junit(decisions, found.workload.name),
+        openmetrics([make_export(found)]),
     ]
 
 
 def _stored(path: Path) -> list[str]:
     """As ``stash list``, ``stash store verify`` and a copy kept in a store; what a query would read, but no query."""
-    opened = needed(str(path.parent))
+    opened = open_chosen_store(str(path.parent))
     there = [path.name]
     rows = [*opened.rows(there)]
     texts = [strict_json([*rows, *opened.blocks(there)])]
-    texts += [printable(str(each)) for each in (*verify(opened)[1], *opened.unreadable.values())]
+    texts += [printable(str(each)) for each in (*verify_store(opened)[1], *opened.unreadable.values())]
     lines = [each["artefacts"][0] for each in rows]
     console = Console(width=120, color_system=None)
     with console.capture() as capture:
         console.print(listed(lines, 120).text)
-    kept = needed(str(path.parent / "kept"))
+    kept = open_chosen_store(str(path.parent / "kept"))
     name = kept.put(path.read_bytes(), path.name)
     kept.load(kept.find(name[17:30]))
     return [*texts, capture.get()]
@@ -223,7 +230,7 @@ FORMATS = (
     Format("probe", "node.host.json", _shown),
     Format("own-instances", "instances.yaml", _own),
     Format("catalog-snapshot", "catalog.json", _snapshot),
-    Format("gpuhunt-prices", "aws.csv", _price_list(gpuhunt)),
+    Format("gpuhunt-prices", "aws.csv", _price_list(parse_gpuhunt)),
     Format("emulation", "model.yaml", _emulation),
     Format("dataset", MANIFEST, _manifest),
     Format("orders", "orders.json", _orders),

@@ -6,16 +6,16 @@ from pathlib import Path
 
 from stash.core.printable import strict_json
 from stash.market.market_importers import import_skypilot
-from stash.market.market_table import content
+from stash.market.market_table import market_lines
 from stash.spot.pages import fleet_plan, run_report
 from stash.spot.spot_files import load_spot_log, read_plan
 from stash.ui import html, markdown, terminal
-from stash.ui.charts.svg import svg
+from stash.ui.charts.svg import draw_svg
 
 
 def trace(path: Path) -> list[str]:
     """A trace of SkyPilot, as a market."""
-    return list(content(import_skypilot([path]).trace))
+    return list(market_lines(import_skypilot([path]).trace))
 
 
 def plan(path: Path) -> list[str]:
@@ -37,5 +37,5 @@ def log(path: Path) -> list[str]:
         terminal.render(page),
         html.render(page),
         markdown.render(page),
-        *(svg(chart, 860) for chart in page.charts),
+        *(draw_svg(chart, 860) for chart in page.charts),
     ]

@@ -21,7 +21,7 @@ if os.environ.get("WEIGHTS") and "torch.distributed.run" not in " ".join(sys.ori
     torch.set_num_threads(1)
     counted = {"steps": 0}
 
-    def stepped(optimizer, *_):
+    def count_step(optimizer, *_):
         counted["steps"] += 1
         if counted["steps"] == int(os.environ["STEPS"]):
             parameters = [each for group in optimizer.param_groups for each in group["params"]]
@@ -31,4 +31,4 @@ if os.environ.get("WEIGHTS") and "torch.distributed.run" not in " ".join(sys.ori
                 file.write(digest)
             os._exit(0)
 
-    register_optimizer_step_post_hook(stepped)
+    register_optimizer_step_post_hook(count_step)

@@ -8,7 +8,7 @@ from breakdowns import advice_for, flat
 from profile_builder import build
 
 from stash.advice.case import Case
-from stash.advice.remedies import for_contention, for_fetch, for_prep
+from stash.advice.remedies import contention_remedies, fetch_remedies, prep_remedies
 from stash.analysis.attribution import attribute
 from stash.core.records.profile import Loader, WorkerTimes
 
@@ -19,7 +19,7 @@ RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 4)
 def remedies(loader: Loader, ranks: int = 1, **of_workers) -> dict[str, str]:
     rows = (WorkerTimes(feed="warm", rank=0, round=0, batches=(20, 20), seconds=(1.0, 1.0), **of_workers),)
     profile = build(TIMES, ranks=ranks, workload={"loaders": (loader,)}, workers=rows)
-    return {remedy.name: remedy.text for remedy in for_prep(Case(attribute(profile), profile))}
+    return {remedy.name: remedy.text for remedy in prep_remedies(Case(attribute(profile), profile))}
 
 
 def test_rare_slow_batches_are_handed_out_as_they_are_ready_where_pytorch_can():
@@ -60,7 +60,7 @@ def test_batches_of_unequal_sizes_are_evened_out_where_no_rank_is_slow_by_itself
     def found(spread: float | None) -> set[str]:
         loader = Loader(kind="map", workers=0, batch_spread=spread)
         profile = build(flat(6, solo=0.02, crowd=0.03, node=0.031), ranks=2, workload={"loaders": (loader,)})
-        return {remedy.name for remedy in for_contention(Case(attribute(profile), profile))}
+        return {remedy.name for remedy in contention_remedies(Case(attribute(profile), profile))}
 
     assert "unequal-lengths" in found(0.4)
     assert "unequal-lengths" not in found(0.02) | found(None)
@@ -71,7 +71,7 @@ def test_a_large_file_whose_samples_lie_at_random_places_is_read_in_order_first(
         cold = {"cold": {"files": 1, "file_bytes": file_bytes}}
         work = {"sample_bytes": 8192.0, "sample_disk_bytes": disk_bytes}
         profile = build(flat(6, solo=0.02, warm=0.02, cold=0.06), workload=work, block_extra=cold)
-        return {remedy.name for remedy in for_fetch(Case(attribute(profile), profile))}
+        return {remedy.name for remedy in fetch_remedies(Case(attribute(profile), profile))}
 
     assert "random-reads" in found(131072.0)
     assert "random-reads" not in found(8192.0) | found(131072.0, file_bytes=10**5)
@@ -82,7 +82,7 @@ def test_batches_that_one_rank_sends_are_read_by_each_rank_itself():
         profile = build(
             TIMES, ranks=2, workload={"loaders": (Loader(kind="map", workers=0),), "collectives_per_step": calls}
         )
-        return " ".join(remedy.text for remedy in for_prep(Case(attribute(profile), profile)))
+        return " ".join(remedy.text for remedy in prep_remedies(Case(attribute(profile), profile)))
 
     assert "Let every rank read its own batches" in found(scatter_object_list=1.0)
     assert "read its own" not in found(scatter_object_list=0.01, all_reduce=24.0)

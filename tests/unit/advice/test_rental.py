@@ -10,7 +10,7 @@ from probe_builder import host, links, p3_8xlarge, probe
 
 from bench.probe import RecordedGpu, recorded_faults, recorded_machine
 from stash.advice.rental import WORTH, judge_rental
-from stash.analysis.findings.probe_reading import read
+from stash.analysis.findings.probe_reading import read_probe
 from stash.catalog.layers import merge
 from stash.core.intervals import Interval
 from stash.core.records.host import PartState
@@ -23,7 +23,7 @@ OFFER = KNOWN.newest_on_demand("p3.8xlarge")
 def judged(found, share: float | None = None, offer=OFFER):
     seconds = None if share is None else Interval(value=0.4 * share, low=0.39 * share, high=0.41 * share)
     losses = None if share is None else [JobLoss(part="compute", seconds=seconds, share=share)]
-    return judge_rental(found, read(found, KNOWN), losses, offer)
+    return judge_rental(found, read_probe(found, KNOWN), losses, offer)
 
 
 SLOW = recorded_machine(RecordedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80), slow=0.89)
@@ -67,7 +67,7 @@ def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_kno
         JobLoss(part=part, seconds=None if part not in known else Interval(value=known[part]), share=known.get(part))
         for part in ("compute", "exchange", "prep", "all")
     ]
-    assert judge_rental(SLOW, read(SLOW, KNOWN), losses, OFFER).lost_share == lost
+    assert judge_rental(SLOW, read_probe(SLOW, KNOWN), losses, OFFER).lost_share == lost
 
 
 def test_a_verdict_for_agents_takes_2_kb_at_most(tmp_path: Path):

@@ -11,7 +11,7 @@ from breakdowns import CALM, advice_for
 from profile_builder import build, own_launches
 
 from stash.advice.claims import may_claim
-from stash.advice.stopping import Standing, budget_to_decide, decided, settled, spent_seconds, standing
+from stash.advice.stopping import Standing, budget_to_decide, is_decided, is_settled, make_standing, spent_seconds
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Disturbance
@@ -32,20 +32,20 @@ QUIET = {"solo": 0.100, "crowd": 0.101, "node": 0.140, "warm": 0.200}
 
 
 def test_it_ends_once_the_cause_is_certain_and_every_stall_known():
-    assert decided(attribute(around(6, 0.002, **QUIET)))
-    assert not decided(attribute(around(6, 0.04, **QUIET)))
+    assert is_decided(attribute(around(6, 0.002, **QUIET)))
+    assert not is_decided(attribute(around(6, 0.04, **QUIET)))
 
 
 def test_never_before_the_fifth_round_however_even_the_first_are():
-    assert [decided(attribute(around(rounds, 0.0, **QUIET))) for rounds in (1, 2, 3, 4, 5)] == [False] * 4 + [True]
-    assert decided(attribute(own_launches(sets=3)), precision=0.2)  # of sets three, of three rounds each
+    assert [is_decided(attribute(around(rounds, 0.0, **QUIET))) for rounds in (1, 2, 3, 4, 5)] == [False] * 4 + [True]
+    assert is_decided(attribute(own_launches(sets=3)), precision=0.2)  # of sets three, of three rounds each
 
 
 def test_a_large_stall_is_known_to_a_tenth_of_itself_and_a_precision_asks_for_more():
     breakdown = attribute(around(8, 0.02, solo=0.1, crowd=0.5))
-    assert decided(breakdown)
-    assert not decided(breakdown, precision=0.008)
-    assert decided(attribute(around(8, 0.001, solo=0.1, crowd=0.5)), precision=0.008)
+    assert is_decided(breakdown)
+    assert not is_decided(breakdown, precision=0.008)
+    assert is_decided(attribute(around(8, 0.001, solo=0.1, crowd=0.5)), precision=0.008)
 
 
 def test_what_no_round_narrows_is_not_waited_for():
@@ -54,7 +54,7 @@ def test_what_no_round_narrows_is_not_waited_for():
     claims = may_claim(breakdown)
     assert (claims.kind, [stall.name for stall in claims.open]) == ("cannot tell", ["interconnect"])
     # THEN measuring ends, and the advice names no budget
-    assert decided(breakdown)
+    assert is_decided(breakdown)
     advice = advice_for(around(6, 0.001, solo=0.0080, crowd=0.0080, node=0.0090))
     assert advice.budget_seconds is None
     assert advice.next_steps[0].startswith("Profile again with a larger batch, if memory allows: however long")
@@ -78,16 +78,16 @@ def test_where_what_was_subtracted_is_in_doubt_the_busiest_program_is_named():
 
 def test_a_verdict_waits_half_a_minute_for_widths():
     busy = attribute(around(8, 0.04, **QUIET))  # its verdict holds; all it wants takes 18 rounds
-    assert not decided(busy)
-    assert not settled(busy, spent=29, budget=120)
-    assert settled(busy, spent=31, budget=120)
+    assert not is_decided(busy)
+    assert not is_settled(busy, spent=29, budget=120)
+    assert is_settled(busy, spent=31, budget=120)
     unknown = attribute(around(8, 0.2, **QUIET))
     assert may_claim(unknown).kind == "cannot tell"
-    assert not settled(unknown, spent=59, budget=60)
+    assert not is_settled(unknown, spent=59, budget=60)
     # what is subtracted leaves prep open, however many rounds follow
     parts = unknown.stalls[-1].parts.model_copy(update={"correction": 0.05})
     doubtful = (*unknown.stalls[:-1], unknown.stalls[-1].model_copy(update={"parts": parts}))
-    assert settled(unknown.model_copy(update={"stalls": doubtful}), spent=31, budget=120)
+    assert is_settled(unknown.model_copy(update={"stalls": doubtful}), spent=31, budget=120)
 
 
 def test_coverage_survives_stopping_as_soon_as_it_is_decided():
@@ -96,7 +96,7 @@ def test_coverage_survives_stopping_as_soon_as_it_is_decided():
         matrix = np.array([0.7, 1.0]) * (1 + 0.01 * rng.standard_normal((40, 2)))
         for count in range(5, 41):
             breakdown = attribute(build(dict(zip(("solo", "crowd"), matrix[:count].T.tolist(), strict=True))))
-            if decided(breakdown):
+            if is_decided(breakdown):
                 break
         stall = breakdown.stall("contention")
         hits.append(abs(stall.seconds - 0.3) <= stall.parts.noise)
@@ -148,23 +148,23 @@ def test_a_round_longer_than_the_budget_costs_what_it_took():
 
 
 def test_before_the_third_round_nothing_is_said() -> None:
-    assert standing(attribute(build({"solo": [0.1], "crowd": [0.2]}))) == Standing(1)
-    assert standing(attribute(build({"solo": [0.1, 0.4], "crowd": [0.2, 0.3]}))) == Standing(2)
+    assert make_standing(attribute(build({"solo": [0.1], "crowd": [0.2]}))) == Standing(1)
+    assert make_standing(attribute(build({"solo": [0.1, 0.4], "crowd": [0.2, 0.3]}))) == Standing(2)
     assert Standing(0).seconds_left(5.0, 60.0) == 55.0
 
 
 def test_it_stands_where_its_least_known_stall_stands() -> None:
-    found = standing(attribute(build({"solo": [0.1, 0.1, 0.1], "crowd": [0.2, 0.22, 0.18]})))
+    found = make_standing(attribute(build({"solo": [0.1, 0.1, 0.1], "crowd": [0.2, 0.22, 0.18]})))
     assert (found.rounds, found.stall) == (3, "contention")
     assert found.reached == pytest.approx(4.303 * 0.02 / math.sqrt(3) / 0.2, rel=0.1)
     assert found.wanted == pytest.approx(math.hypot(0.05, 0.0098), rel=0.01)  # a tenth of itself, and another launch
 
 
 def test_what_is_known_already_ends_at_the_fifth_round() -> None:
-    even = standing(attribute(build({"solo": [0.1] * 4, "crowd": [0.2] * 4})))
+    even = make_standing(attribute(build({"solo": [0.1] * 4, "crowd": [0.2] * 4})))
     assert (even.stall, even.rounds_needed) == (None, 5)
     assert even.seconds_left(16.0, 60.0) == 4.0  # one more round of four seconds
-    assert standing(attribute(build({"solo": [0.1] * 5, "crowd": [0.2] * 5}))).seconds_left(8.0, 60.0) == 0.0
+    assert make_standing(attribute(build({"solo": [0.1] * 5, "crowd": [0.2] * 5}))).seconds_left(8.0, 60.0) == 0.0
 
 
 def test_the_budget_ends_what_would_take_longer() -> None:
@@ -176,19 +176,19 @@ def test_the_budget_ends_what_would_take_longer() -> None:
 
 def test_a_verdict_that_holds_ends_after_half_a_minute() -> None:
     busy = attribute(around(8, 0.04, **QUIET))
-    assert standing(busy).seconds_left(20.0, 120.0) == 10.0
-    assert standing(busy, precision=0.001).seconds_left(20.0, 120.0) == 100.0
+    assert make_standing(busy).seconds_left(20.0, 120.0) == 10.0
+    assert make_standing(busy, precision=0.001).seconds_left(20.0, 120.0) == 100.0
     wild = attribute(around(8, 0.2, **QUIET))
-    assert not standing(wild).settles
+    assert not make_standing(wild).settles
 
 
 def test_a_disturbed_round_does_not_undo_the_others() -> None:
-    found = standing(attribute(build({"solo": [0.1] * 19 + [0.13], "crowd": [0.2, 0.201] * 10})))
+    found = make_standing(attribute(build({"solo": [0.1] * 19 + [0.13], "crowd": [0.2, 0.201] * 10})))
     assert (found.rounds, found.stall) == (20, None)
 
 
 def test_sets_of_launches_are_what_counts_where_rungs_have_launches_of_their_own() -> None:
-    found = standing(attribute(own_launches(sets=3)), precision=0.02)
+    found = make_standing(attribute(own_launches(sets=3)), precision=0.02)
     assert found.rounds == 9
     assert found.reached == pytest.approx(4.303 * 0.01 / math.sqrt(3) / 0.22, rel=0.15)
     assert found.rounds_needed % 3 == 0

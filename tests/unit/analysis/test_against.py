@@ -6,11 +6,11 @@ import pytest
 from probe_builder import GB, host, p3_8xlarge, probe
 from readings import CATALOG
 
-from stash.analysis.findings.probe_reading import read
+from stash.analysis.findings.probe_reading import read_probe
 
 
 def test_unknown_stays_unknown_in_a_comparison():
-    rows = {row.name: row for row in read(probe(p3_8xlarge()), CATALOG).comparisons[0].rows}
+    rows = {row.name: row for row in read_probe(probe(p3_8xlarge()), CATALOG).comparisons[0].rows}
     assert rows["GPU pair, slowest"].catalog is None
     assert rows["GPU pair, slowest"].ratio is None
     assert rows["network, TCP"].measured is None
@@ -19,7 +19,7 @@ def test_unknown_stays_unknown_in_a_comparison():
 
 
 def test_a_machine_of_unknown_type_is_most_like_the_type_with_its_shape():
-    (likeness,) = read(probe(p3_8xlarge(instance=None, cloud=None)), CATALOG).nearest
+    (likeness,) = read_probe(probe(p3_8xlarge(instance=None, cloud=None)), CATALOG).nearest
     assert likeness.types[0].instance == "p3.8xlarge"
     assert likeness.types[0].not_compared == ("network",)
-    assert read(probe(host(cores=None, memory_bytes=None)), CATALOG).nearest == ()
+    assert read_probe(probe(host(cores=None, memory_bytes=None)), CATALOG).nearest == ()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from breakdowns import CALM, seconds, unknown, without_blocks
+from breakdowns import CALM, drop_blocks, seconds, unknown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build
@@ -18,7 +18,7 @@ from stash.core.ladder import STALLS
 
 
 def test_no_complete_round_is_an_error_that_says_what_is_missing():
-    profile = without_blocks(build(CALM, ended="interrupted"), lambda b: b.rung == "cold")
+    profile = drop_blocks(build(CALM, ended="interrupted"), lambda b: b.rung == "cold")
     with pytest.raises(StashError, match=r"no complete round: nothing was measured under cold.*interrupted"):
         attribute(profile)
 

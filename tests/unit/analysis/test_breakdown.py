@@ -10,7 +10,7 @@ from profile_builder import build
 
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown, Stall
-from stash.analysis.step_figures import figures
+from stash.analysis.step_figures import make_figures
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
 from stash.core.records.profile import Loader
@@ -58,7 +58,7 @@ def _stalls(**seconds: float) -> tuple[Stall, ...]:
 
 
 # Rounded one by one these are 145.7, 25.5, 42.2 and 14.7, which are 228.1 of a step that is rounded to 228.2.
-WRITTEN = figures(_stalls(compute=0.14573, contention=0.02553, interconnect=0.042245, prep=0.01469))
+WRITTEN = make_figures(_stalls(compute=0.14573, contention=0.02553, interconnect=0.042245, prep=0.01469))
 
 
 def test_a_stall_is_written_alike_alone_added_up_and_as_a_gain():

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.truth.pipelines import Pass, gpipe, one_forward_one_backward, played
-from stash.analysis.bubble import bubble, pipelines
+from bench.truth.pipelines import Pass, gpipe, idle_seconds, one_forward_one_backward
+from stash.analysis.bubble import estimate_bubble, group_pipelines
 from stash.core.records.parallel import PipelineSchedule, StagePasses
 
 FORWARD, BACKWARD = 0.01, 0.02
@@ -30,7 +30,7 @@ class Simulated:
 
         self.passes = [[f"{stage}{kind}{batch}" for stage, kind, batch in order] for order in orders]
         self.took = [[seconds(one) for one in order] for order in orders]
-        waits = played(orders, seconds, late, STEPS)
+        waits = idle_seconds(orders, seconds, late, STEPS)
         self.step = waits[0] + sum(self.took[0])
         self.waited = sum(waits) / ranks
 
@@ -51,7 +51,7 @@ class Holder:
 
 
 def bubble_of(job: Simulated):
-    found = bubble(Holder(job.rows()), "node", job.waited)  # type: ignore[arg-type]
+    found = estimate_bubble(Holder(job.rows()), "node", job.waited)  # type: ignore[arg-type]
     assert found is not None
     return found
 
@@ -97,11 +97,11 @@ def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
         StagePasses(rank=r, round=0, rung="node", passes=(f"{r // 2}F0", f"{r // 2}B0", "rest"), seconds=(1, 2, 0))
         for r in range(4)
     ]
-    assert [[row.rank for row in found] for found in pipelines(rows)] == [[0, 2], [1, 3]]
-    assert pipelines(rows[2:]) == []  # the first stage is missing
-    assert pipelines(rows[:2], stages=2) == []  # the last
+    assert [[row.rank for row in found] for found in group_pipelines(rows)] == [[0, 2], [1, 3]]
+    assert group_pipelines(rows[2:]) == []  # the first stage is missing
+    assert group_pipelines(rows[:2], stages=2) == []  # the last
 
 
 def test_a_pipeline_whose_last_stage_was_not_seen_has_no_bubble_of_nothing() -> None:
     first = StagePasses(rank=0, round=0, rung="node", passes=("0F0", "0B0", "rest"), seconds=(1, 2, 0))
-    assert bubble(Holder((first,), stages=2), "node", 1.0) is None  # type: ignore[arg-type]
+    assert estimate_bubble(Holder((first,), stages=2), "node", 1.0) is None  # type: ignore[arg-type]

@@ -15,9 +15,9 @@ from stash.analysis.comparison import (
     UNKNOWN,
     DifferingFact,
     RunComparison,
-    changed,
     comparable_sides,
     compare,
+    find_changed_facts,
     incomparable,
     network_stall,
 )
@@ -129,23 +129,23 @@ def by_name(facts: tuple[DifferingFact, ...]) -> dict[str, tuple[str, str]]:
 def test_another_batch_or_number_of_ranks_is_the_same_job_and_another_script_is_not() -> None:
     sides_of_batches = [build(CALM)], [build(CALM, ranks=4, batch=16)]
     assert incomparable(*sides_of_batches) == ()
-    assert by_name(changed(*sides_of_batches)) == {"batch per device": ("8", "16"), "ranks": ("2", "4")}
+    assert by_name(find_changed_facts(*sides_of_batches)) == {"batch per device": ("8", "16"), "ranks": ("2", "4")}
     other = build(CALM, workload={"name": "other.py"})
     assert list(by_name(incomparable([build(CALM)], [other]))) == ["workload"]
 
 
 def test_the_rung_that_several_nodes_add_is_no_other_job() -> None:
     several = build({**CALM, "cluster": [0.15] * 3}, ranks=2, nodes=2)
-    assert "rungs" not in by_name(changed([build(CALM)], [several]))
-    assert by_name(changed([build(CALM)], [several]))["nodes"] == ("1", "2")
+    assert "rungs" not in by_name(find_changed_facts([build(CALM)], [several]))
+    assert by_name(find_changed_facts([build(CALM)], [several]))["nodes"] == ("1", "2")
 
 
 def test_versions_and_machines_that_changed_are_told() -> None:
     before = build(CALM, software={"torch": "2.12.0", "numpy": "2.0"}, host={"kernel": "6.1"})
     after = build(CALM, software={"torch": "2.13.0", "numpy": "2.0"}, host={"kernel": "6.8"})
-    assert by_name(changed([before], [after])) == {"kernel": ("6.1", "6.8"), "torch": ("2.12.0", "2.13.0")}
+    assert by_name(find_changed_facts([before], [after])) == {"kernel": ("6.1", "6.8"), "torch": ("2.12.0", "2.13.0")}
 
 
 def test_runs_of_a_side_that_do_not_agree_are_told_together() -> None:
     first, second = (build(CALM, software={"torch": version}) for version in ("2.12.0", "2.13.0"))
-    assert by_name(changed([first], [first, second]))["torch"] == ("2.12.0", "2.12.0 or 2.13.0")
+    assert by_name(find_changed_facts([first], [first, second]))["torch"] == ("2.12.0", "2.12.0 or 2.13.0")

@@ -9,7 +9,7 @@ from breakdowns import CALM
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, held, not_slower, parse, parse_slower
+from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, judge_limit, not_slower, parse_limit, parse_slower
 from stash.core.errors import UserError
 
 RUN = attribute(build(CALM))
@@ -33,7 +33,7 @@ RUN = attribute(build(CALM))
     ],
 )
 def test_a_limit_is_decided_by_the_whole_interval(option: str, text: str, verdict: str) -> None:
-    decision = held(parse(option, text), [RUN])
+    decision = judge_limit(parse_limit(option, text), [RUN])
     assert decision.verdict == verdict
     assert decision.limit == f"{option} {text}"
 
@@ -61,4 +61,4 @@ def test_a_baseline_is_kept_broken_or_neither() -> None:
 )
 def test_what_cannot_be_read_is_refused_with_what_to_type(text: str, words: str) -> None:
     with pytest.raises(UserError, match=re.escape(words)):
-        parse("--max", text)
+        parse_limit("--max", text)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from stash.analysis.attribution import attribute
-from stash.analysis.disturbance import Calming, undisturbed, without_delays
+from stash.analysis.disturbance import Calming, drop_delays, remove_disturbance
 from stash.core.records.profile import Block, Loader, Profile
 from tests.support.profile_builder import build
 
@@ -38,7 +38,9 @@ def block(rung: str = "solo", rank: int = 0, step: float = 0.1, delay: float = 0
 
 def seconds(found: Profile, rung: str = "solo", rank: int = 0) -> float:
     """Of a step, without what strangers cost."""
-    return next(b.seconds / b.steps for b in undisturbed(found).profile.blocks if (b.rung, b.rank) == (rung, rank))
+    return next(
+        b.seconds / b.steps for b in remove_disturbance(found).profile.blocks if (b.rung, b.rank) == (rung, rank)
+    )
 
 
 def test_what_strangers_alone_can_have_caused_is_subtracted_whole() -> None:
@@ -101,7 +103,7 @@ def test_what_ranks_wait_for_one_that_is_delayed_is_no_part_of_their_exchange() 
     waits = [{"tp/all_reduce": STEPS * 0.05}, {"tp/all_reduce": STEPS * 0.01}]
     pair = exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05)
     blocks = [replace(b, group_waits=w, group_under_way=w) for b, w in zip(pair, waits, strict=True)]
-    for calm in undisturbed(profile(*blocks, ranks=2)).profile.blocks:
+    for calm in remove_disturbance(profile(*blocks, ranks=2)).profile.blocks:
         assert calm.seconds / STEPS == pytest.approx(0.06)
         assert calm.group_waits["tp/all_reduce"] / STEPS == pytest.approx(0.01)
         assert calm.group_under_way == pytest.approx(calm.group_waits)
@@ -142,8 +144,8 @@ def test_of_a_delayed_wait_an_accelerator_loses_what_its_queue_ran_dry_for(
 
 def test_what_was_subtracted_once_is_not_subtracted_again() -> None:
     found = profile(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2))
-    calm = undisturbed(found)
-    again = undisturbed(calm.profile)
+    calm = remove_disturbance(found)
+    again = remove_disturbance(calm.profile)
     assert again.profile.blocks == calm.profile.blocks
     assert not again.lost
 
@@ -157,9 +159,9 @@ def test_while_it_is_measured_earlier_rounds_are_kept_and_nothing_else_differs()
     calming, whole = Calming(), profile(*rounds)
     for count in (1, 2, 5, 8, 8):
         so_far = whole.model_copy(update={"blocks": tuple(rounds[:count])})
-        assert calming.of(so_far) == undisturbed(so_far)
+        assert calming.calm_profile(so_far) == remove_disturbance(so_far)
     left_out = whole.model_copy(update={"blocks": tuple(each for each in rounds if each.rung == "solo")})
-    assert calming.of(left_out) == undisturbed(left_out)
+    assert calming.calm_profile(left_out) == remove_disturbance(left_out)
 
 
 def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:
@@ -167,7 +169,7 @@ def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:
     breakdown = attribute(found)
     assert breakdown.step_seconds == pytest.approx(0.06)
     assert breakdown.disturbed.time.value == pytest.approx(0.04)
-    seen = attribute(without_delays(found))
+    seen = attribute(drop_delays(found))
     assert seen.disturbed is None
     assert seen.step_seconds == pytest.approx(0.1)
 

@@ -14,7 +14,7 @@ from stash.analysis.attribution import attribute
 from stash.core.records.profile import Profile
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, what_if
-from stash.report.model_facts import facts
+from stash.report.model_facts import model_facts
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -35,7 +35,7 @@ def test_a_host_that_is_ahead_by_little_keeps_the_device_waiting():
     assert (
         "host ahead",
         "at most 4.00 ms of a step of 170 ms: the device waits for the host to submit its kernels",
-    ) in (facts(found, ahead(0.004)))
+    ) in (model_facts(found, ahead(0.004)))
     assert not attribute(ahead(0.15)).waits_for_host
     assert attribute(ahead(None)).host_lead is None
 

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, Decision
-from stash.report.junit import render
+from stash.report.junit import render_junit
 
 DECISIONS = [
     Decision(
@@ -19,7 +19,7 @@ DECISIONS = [
 
 
 def test_a_case_for_each_limit() -> None:
-    root = ElementTree.fromstring(render(DECISIONS, "resnet18").encode())
+    root = ElementTree.fromstring(render_junit(DECISIONS, "resnet18").encode())
     (suite,) = root
     assert (root.tag, suite.tag) == ("testsuites", "testsuite")
     counts = {"tests": "3", "failures": "1", "errors": "0", "skipped": "1"}
@@ -34,6 +34,6 @@ def test_a_case_for_each_limit() -> None:
 @pytest.mark.parametrize("name", ["<b>&\"'", "\x1b[2J\x00\n\t", "\ud800\ufffe\uffff", "]]>", "漢字", "x" * 100_000])
 def test_any_name_makes_a_document(name: str) -> None:
     decisions = [Decision(limit=name, verdict=verdict, sentence=name) for verdict in (PASSES, FAILS, CANNOT_TELL)]
-    text = render(decisions, name)
+    text = render_junit(decisions, name)
     assert len(ElementTree.fromstring(text.encode())[0]) == 3
     assert "\x1b" not in text

@@ -11,7 +11,7 @@ from test_bubble import ORDERS, Simulated
 
 from stash.analysis.pipeline_changes import (
     StageCost,
-    balanced,
+    balance_layers,
     divided_again,
     idle_changed,
     idle_of_stages,
@@ -39,9 +39,9 @@ def test_layers_between_ends_take_a_stages_own_time_and_ends_keep_what_is_theirs
 
 def test_the_balanced_split_moves_layers_away_from_the_head() -> None:
     costs = stage_costs((0.04, 0.04, 0.06), (4, 4, 4))
-    assert balanced(costs, (4, 4, 4)) in {(5, 4, 3), (4, 5, 3)}  # 50, 40, 50 or 40, 50, 50 ms
+    assert balance_layers(costs, (4, 4, 4)) in {(5, 4, 3), (4, 5, 3)}  # 50, 40, 50 or 40, 50, 50 ms
     # a device in the middle that is half as fast: 6, 3, 6 is 60, 60, 60
-    assert balanced(stage_costs((0.05, 0.1, 0.05), (5, 5, 5)), (5, 5, 5)) == (6, 3, 6)
+    assert balance_layers(stage_costs((0.05, 0.1, 0.05), (5, 5, 5)), (5, 5, 5)) == (6, 3, 6)
 
 
 @settings(max_examples=60, deadline=None)
@@ -50,11 +50,11 @@ def test_the_balanced_split_moves_layers_away_from_the_head() -> None:
 )  # fmt: skip
 def test_no_split_is_faster_than_the_balanced_one(stages) -> None:
     costs, layers = [StageCost(fixed, each) for fixed, each, _ in stages], [count for _, _, count in stages]
-    found, total = balanced(costs, layers), sum(layers)
+    found, total = balance_layers(costs, layers), sum(layers)
     assert sum(found) == total
 
     def slowest(counts) -> float:
-        return max(cost.at(count) for cost, count in zip(costs, counts, strict=True))
+        return max(cost.seconds_for(count) for cost, count in zip(costs, counts, strict=True))
 
     every = [each for each in itertools.product(range(1, total + 1), repeat=len(costs)) if sum(each) == total]
     assert slowest(found) == min(map(slowest, every))

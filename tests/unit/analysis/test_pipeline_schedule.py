@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed.pipelining import schedules
 
-from stash.analysis.pipeline_schedule import actions, idle_share, played
+from stash.analysis.pipeline_schedule import idle_share, parse_order, simulate_idle_share
 from stash.core.records.parallel import PipelineSchedule
 
 
@@ -23,27 +23,31 @@ def test_even_schedules_have_the_formula_of_the_textbook(name: str) -> None:
 
 def test_two_ranks_with_one_microbatch_wait_for_each_other() -> None:
     # rank 0: F until 1, waits for rank 1's F and B until 4, B until 6; rank 1 is busy from 1 to 4: 6 of 12 are idle
-    assert played([actions("0F0 0B0"), actions("1F0 1B0")]) == pytest.approx(0.5)
+    assert simulate_idle_share([parse_order("0F0 0B0"), parse_order("1F0 1B0")]) == pytest.approx(0.5)
 
 
 def test_halves_of_a_backward_pass_fill_what_would_be_idle() -> None:
     # rank 0: F 1, I from 3 to 4, W 5; rank 1: F from 1, I 3, W 4: 6 of 10 are busy
-    assert played([actions("0F0 0I0 0W0"), actions("1F0 1I0 1W0")]) == pytest.approx(0.4)
+    assert simulate_idle_share([parse_order("0F0 0I0 0W0"), parse_order("1F0 1I0 1W0")]) == pytest.approx(0.4)
 
 
 def test_gpipe_played_is_what_its_formula_says() -> None:
     rows = [" ".join([f"{s}F{m}" for m in range(6)] + [f"{s}B{m}" for m in range(6)]) for s in range(3)]
-    assert played([actions(row) for row in rows]) == pytest.approx(2 / 8)
+    assert simulate_idle_share([parse_order(row) for row in rows]) == pytest.approx(2 / 8)
 
 
 def test_sends_and_shards_are_no_passes() -> None:
-    assert actions("0UNSHARD 0RECV_F0 0F0 0SEND_F0 (0F1;1B2)OVERLAP_F_B") == [(0, "F", 0), (0, "F", 1), (1, "B", 2)]
+    assert parse_order("0UNSHARD 0RECV_F0 0F0 0SEND_F0 (0F1;1B2)OVERLAP_F_B") == [
+        (0, "F", 0),
+        (0, "F", 1),
+        (1, "B", 2),
+    ]
 
 
 def test_orders_that_wait_for_ever_and_unknown_ones_tell_nothing() -> None:
-    assert played([actions("0B0 0F0"), actions("1F0 1B0")]) is None
+    assert simulate_idle_share([parse_order("0B0 0F0"), parse_order("1F0 1B0")]) is None
     assert idle_share(schedule("Theirs", 4, 4, 8)) is None
-    assert played([[], []]) is None
+    assert simulate_idle_share([[], []]) is None
 
 
 @pytest.mark.parametrize("microbatches", [4, 8, 16])

@@ -7,7 +7,7 @@ import pytest
 from probe_builder import GB, disk, host, links, ring
 from readings import found
 
-from stash.analysis.findings.rates import burst, copy_rate, curve, rate_of, read_rate, sustained_rate
+from stash.analysis.findings.rates import copy_rate, find_burst, make_curve, rate_of, read_rate, sustained_rate
 from stash.core.records.host import Copy, Exchange, Timing
 
 
@@ -31,14 +31,14 @@ def test_a_disk_that_hands_out_bytes_in_portions_has_the_rate_of_the_whole_run()
 
 def test_bandwidths_are_those_of_nccl_tests():
     exchange = Exchange(backend="nccl", nodes=1, ranks=4, timings=(Timing(bytes=1000, seconds=(0.5, 0.5)),))
-    size = curve(exchange, "h").sizes[0]
+    size = make_curve(exchange, "h").sizes[0]
     assert size.algorithm_bytes_per_second.value == 2000
     assert size.bus_bytes_per_second.value == pytest.approx(2000 * 2 * 3 / 4)
 
 
 @pytest.mark.parametrize(("ranks", "alpha", "beta"), [(2, 20e-6, 1 * GB), (8, 5e-6, 100 * GB), (16, 1e-3, 0.1 * GB)])
 def test_the_fit_finds_the_rings_latency_and_bandwidth_again(ranks, alpha, beta):
-    fit = curve(ring(ranks, alpha, beta, noise=0.0), "h").fit
+    fit = make_curve(ring(ranks, alpha, beta, noise=0.0), "h").fit
     assert fit.is_alpha_beta
     assert fit.alpha_seconds == pytest.approx(alpha, rel=1e-6)
     assert fit.bytes_per_second == pytest.approx(beta, rel=1e-6)
@@ -54,7 +54,7 @@ def test_standard_errors_say_how_far_a_noisy_fit_is_off():
         noisy = tuple(
             Timing(bytes=t.bytes, seconds=(t.seconds[0] * f,)) for t, f in zip(clean.timings, factors, strict=True)
         )
-        fit = curve(clean.model_copy(update={"timings": noisy}), "h").fit
+        fit = make_curve(clean.model_copy(update={"timings": noisy}), "h").fit
         within += abs(fit.alpha_seconds - 1e-5) < 2 * fit.alpha_error
         within += abs(fit.bytes_per_second - GB) < 2 * fit.bytes_per_second_error
     assert 0.80 <= within / 120 <= 0.999
@@ -66,33 +66,33 @@ def test_a_curve_with_a_protocol_switch_is_not_called_alpha_beta():
         Timing(bytes=t.bytes, seconds=tuple(s * (5 if 10**4 < t.bytes < 10**6 else 1) for s in t.seconds))
         for t in clean.timings
     )
-    fit = curve(clean.model_copy(update={"timings": slow}), "h").fit
+    fit = make_curve(clean.model_copy(update={"timings": slow}), "h").fit
     assert not fit.is_alpha_beta
     assert fit.worst_relative_residual > 0.3
 
 
 def test_two_sizes_one_rank_or_falling_times_have_no_fit():
-    assert curve(ring(4, 1e-5, GB, sizes=(1024, 4096)), "h").fit is None
+    assert make_curve(ring(4, 1e-5, GB, sizes=(1024, 4096)), "h").fit is None
     timings = tuple(Timing(bytes=n, seconds=(1 / n, 1 / n)) for n in (10**3, 10**4, 10**5))
-    assert curve(Exchange(backend="gloo", nodes=1, ranks=1, timings=timings), "h").fit is None
-    assert curve(Exchange(backend="gloo", nodes=1, ranks=2, timings=timings), "h").fit is None
+    assert make_curve(Exchange(backend="gloo", nodes=1, ranks=1, timings=timings), "h").fit is None
+    assert make_curve(Exchange(backend="gloo", nodes=1, ranks=2, timings=timings), "h").fit is None
 
 
 def test_very_noisy_reads_are_hardly_ever_taken_for_a_burst():
     generator = np.random.default_rng(3)
     trials = [disk(*(GB * factor for factor in generator.lognormal(0, 0.7, 6))) for _ in range(500)]
-    assert sum(burst(trial) is not None for trial in trials) <= 5
+    assert sum(find_burst(trial) is not None for trial in trials) <= 5
 
 
 def test_a_burst_that_ends_is_told_from_noise_and_from_the_page_cache():
     ended = disk(*[1.0 * GB] * 5, *[0.125 * GB] * 7)
-    assert burst(ended).seconds == pytest.approx(5 * ended.file_bytes / GB)
+    assert find_burst(ended).seconds == pytest.approx(5 * ended.file_bytes / GB)
     assert sustained_rate(ended).value == pytest.approx(0.125 * GB)
     noisy = [float(GB * factor) for factor in np.random.default_rng(3).lognormal(0, 0.15, 12)]
-    assert burst(disk(*noisy)) is None
+    assert find_burst(disk(*noisy)) is None
     relapsed = [1.0, 1.0, 1.0, 0.4, 0.4, 0.4, 0.4, 1.1, 0.4]
-    assert burst(disk(*(rate * GB for rate in relapsed))) is None
-    assert burst(disk(*[5 * GB] * 5, *[1 * GB] * 5, cold=False)) is None
-    assert burst(disk(*[0.1 * GB] * 5, *[1 * GB] * 5)) is None  # faster later is no burst
+    assert find_burst(disk(*(rate * GB for rate in relapsed))) is None
+    assert find_burst(disk(*[5 * GB] * 5, *[1 * GB] * 5, cold=False)) is None
+    assert find_burst(disk(*[0.1 * GB] * 5, *[1 * GB] * 5)) is None  # faster later is no burst
     (text,) = found(host(measured=links(reads=(ended,))))["disk-burst"]
     assert "reach 1.00 ± <0.01 GB/s for 336 ms, then 125 ± <1 MB/s" in text

@@ -6,7 +6,7 @@ import pytest
 from breakdowns import CALM
 from profile_builder import build
 
-from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, parse_requirement, required
+from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, check_requirement, parse_requirement
 from stash.core.errors import UserError
 
 RUN = build(CALM, workload={"precision": "float32", "git_commit": "0123456789abcdef", "git_dirty": True})
@@ -32,13 +32,13 @@ RUN = build(CALM, workload={"precision": "float32", "git_commit": "0123456789abc
     ],
 )
 def test_a_fact_is_so_or_not_or_unknown(text: str, verdict: str) -> None:
-    decision = required(parse_requirement(text), {"a": RUN})
+    decision = check_requirement(parse_requirement(text), {"a": RUN})
     assert decision.verdict == verdict
     assert decision.limit == f"--require {text}"
 
 
 def test_one_profile_of_several_is_enough_to_fail() -> None:
-    decision = required(parse_requirement("batch=8"), {"a": RUN, "b": build(CALM, batch=16)})
+    decision = check_requirement(parse_requirement("batch=8"), {"a": RUN, "b": build(CALM, batch=16)})
     assert (decision.verdict, decision.sentence) == (FAILS, "batch is 8 or 16; asked for is 8")
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from profile_builder import build, ledger
 
 from stash.analysis.attribution import attribute
-from stash.analysis.epoch_starts import without_epoch_starts
+from stash.analysis.epoch_starts import level_epoch_starts
 from stash.analysis.run_account import RunAccount, account_for_run
 from stash.core.intervals import Interval
 from stash.core.ladder import UNTOUCHED
@@ -294,8 +294,8 @@ def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start()
     found = profile(ledger(steps=30, timed_steps=10, epoch_steps=24, now_and_then=starts))
     found = with_first_block(found, first_block(*steps, step_waits=waits, wait_seconds=sum(waits)))
     assert attribute(found).run.row("epoch start").each.value == pytest.approx(1.3)
-    plain = without_epoch_starts(found).blocks[0]
+    plain = level_epoch_starts(found).blocks[0]
     assert plain.seconds == pytest.approx(0.2)
     assert plain.wait_seconds == pytest.approx(0.01)
     other = found.model_copy(update={"ledgers": (ledger(steps=30, timed_steps=9, now_and_then=starts),)})
-    assert without_epoch_starts(other).blocks == other.blocks  # of another launch
+    assert level_epoch_starts(other).blocks == other.blocks  # of another launch

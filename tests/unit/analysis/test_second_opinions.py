@@ -16,7 +16,7 @@ from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.step_times import step_matrix
 from stash.analysis.uncertainty import SECONDS, SHARE, launch_error
-from stash.core.artefact import from_bytes
+from stash.core.artefact import decode_artefact
 from stash.core.records.profile import Collective, Loader, Profile, Rate
 from stash.report.profile_page import page
 
@@ -78,7 +78,7 @@ def test_the_exposed_part_has_an_interval_of_its_own():
 
 def test_beside_other_work_the_exposed_part_is_as_uncertain_as_the_stall():
     path = RECORDINGS / "computes-2-ranks--pip.stash.json.gz"
-    breakdown = attribute(from_bytes(gzip.decompress(path.read_bytes()), path))
+    breakdown = attribute(decode_artefact(gzip.decompress(path.read_bytes()), path))
     (stall,) = (each for each in breakdown.stalls if each.name == "interconnect")
     assert stall.parts.correction > 0.5 * stall.parts.noise  # else the recording shows nothing
     exchange = breakdown.communication
@@ -87,9 +87,9 @@ def test_beside_other_work_the_exposed_part_is_as_uncertain_as_the_stall():
 
 def test_a_step_may_wait_longer_for_the_exchange_than_it_takes_alone():
     fast = (Collective(scope="node", ranks=2, bytes=40_000_000, seconds=0.02),)
-    assert attribute(build(CALM, collectives=fast)).communication.slowed
+    assert attribute(build(CALM, collectives=fast)).communication.is_slowed
     slow = (Collective(scope="node", ranks=2, bytes=40_000_000, seconds=0.05),)
-    assert not attribute(build(CALM, collectives=slow)).communication.slowed
+    assert not attribute(build(CALM, collectives=slow)).communication.is_slowed
 
 
 def test_no_more_is_hidden_than_there_is():

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from profile_builder import build
 
-from stash.advice.case import Case, reason
+from stash.advice.case import Case, why_stall
 from stash.advice.remedies import REMEDIES
 from stash.analysis.attribution import attribute
-from stash.analysis.seen import expert_loads, groups_of, phases, taken_apart
+from stash.analysis.seen import expert_loads, groups_of, phase_seconds, taken_apart
 from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
 from stash.report import model_facts
 
@@ -56,7 +56,7 @@ def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_t
     by_name = {wait.name: wait for wait in attribute(apart).seen.waits}
     assert by_name["dp"].apart == pytest.approx(0.003)
     assert "data all_reduce: 13.0 ms waited a step, 16.0 ms in all for its exchange, which ends apart" in str(
-        model_facts.facts(attribute(apart), apart)
+        model_facts.model_facts(attribute(apart), apart)
     )
     # AND rank 1, which works 6 ms longer, is waited for by 3 in its data group, and by 0 and 2 afterwards
     slow = [{"dp/all_reduce": 0.010 + 0.006 * (rank == 3), "tp/all_reduce": 0.011 - 0.006 * (rank % 2)}
@@ -81,9 +81,9 @@ def test_what_hides_is_what_was_under_way_and_not_waited_for() -> None:
     blocks = [replace(b, group_under_way={"tp/all_reduce": 0.025 * b.steps}) for b in profile.blocks]
     profile = profile.model_copy(update={"blocks": tuple(blocks)})
     case = Case(attribute(profile), profile)
-    assert reason(case, "interconnect") == "most is all_reduce of the group tp, 60% hidden"
-    assert reason(case, "network") == "most is all_gather of the group dp"
-    assert ", 60% hidden" in str(model_facts.facts(case.breakdown, profile))
+    assert why_stall(case, "interconnect") == "most is all_reduce of the group tp, 60% hidden"
+    assert why_stall(case, "network") == "most is all_gather of the group dp"
+    assert ", 60% hidden" in str(model_facts.model_facts(case.breakdown, profile))
     assert [each["hidden"] for each in model_facts.document(case.breakdown, profile)["waits"]] == [None, 0.6]
 
 
@@ -169,7 +169,7 @@ def test_phases_are_means_of_a_step() -> None:
     profile = whole([{}] * 4)
     blocks = [replace(b, phase_seconds={"rollout": (0.06 + 0.01 * (b.rank % 2)) * b.steps}) for b in profile.blocks]
     named = profile.model_copy(update={"blocks": tuple(blocks)})
-    assert phases(named, "cluster") == {"rollout": pytest.approx(0.065)}
-    facts = dict(model_facts.facts(attribute(named), named))
+    assert phase_seconds(named, "cluster") == {"rollout": pytest.approx(0.065)}
+    facts = dict(model_facts.model_facts(attribute(named), named))
     assert facts["phases"] == "rollout 65.0 ms (65%); 35.0 ms of a step in none"
-    assert phases(profile, "cluster") == {}
+    assert phase_seconds(profile, "cluster") == {}

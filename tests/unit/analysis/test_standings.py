@@ -13,9 +13,9 @@ from probe_builder import copy, host, links, probe
 from bench.probe import RecordedGpu, recorded_faults, recorded_machine
 from stash.analysis.findings import standings
 from stash.analysis.findings.part_checks import state_findings
-from stash.analysis.findings.probe_reading import are_alike, read
+from stash.analysis.findings.probe_reading import are_alike, read_probe
 from stash.analysis.findings.rates import burst_rates, exchange_rate, figure_rate, own_rate, sustained_figure
-from stash.analysis.findings.rates import links as rated
+from stash.analysis.findings.rates import list_links as rated
 from stash.catalog.layers import merge
 from stash.core.records.host import Exchange, Gpu, PartFigure, PartState, Timing
 
@@ -73,7 +73,7 @@ def test_a_kind_of_figure_has_its_own_spread_so_that_one_that_is_often_slow_prov
 
     for name, is_slow in (("gemm float32 8x8x8", True), ("triad", False), ("triad, 1 core", False)):
         past = [at(10e9, name, day) for day in range(5)]
-        (standing,) = read(at(8.6e9, name, 20), KNOWN, past=past).standings
+        (standing,) = read_probe(at(8.6e9, name, 20), KNOWN, past=past).standings
         assert standing.slow is is_slow, name
 
 
@@ -84,7 +84,7 @@ def test_where_a_host_puts_virtual_cores_halves_their_exchange_and_blames_nobody
         swept = Exchange(backend="gloo", nodes=nodes, ranks=2, timings=(timing,))
         return probe(host("a", links(exchanges=(swept,)))).model_copy(update={"created": CREATED[day]})
 
-    (standing,) = read(at(1.4e9, 20), KNOWN, past=[at(2.7e9, day) for day in range(7)]).standings
+    (standing,) = read_probe(at(1.4e9, 20), KNOWN, past=[at(2.7e9, day) for day in range(7)]).standings
     assert standing.slow is is_slow
 
 
@@ -123,15 +123,15 @@ def test_a_machine_is_held_against_earlier_probes_of_its_like_and_not_against_di
     past = [probed(10e9 * (1 + 0.005 * (day % 3)), day) for day in range(8)]
     busy = probed(4e9, 20, PartState(device="cpu", others_cores=1.0))
     other = probed(1e9, 21, cores=96)
-    found = read(probed(7e9), KNOWN, past=[*past, busy, other])
+    found = read_probe(probed(7e9), KNOWN, past=[*past, busy, other])
     (standing,) = found.standings
     assert (standing.peers, standing.slow) == (8, True)
     assert standing.about == "8 earlier probes of 1 machine of yours, 2026-11-01 to 2026-11-08"
     assert standing.ratio == pytest.approx(7 / 10.05)
     assert "slow-part" in names(found)
     assert "1 probe in 200" in next(each.text for each in found.findings if each.name == "slow-part")
-    assert read(probed(9.9e9), KNOWN, past=past).findings == ()
-    assert read(probed(7e9), KNOWN, past=past[:2]).standings == ()  # two prove nothing
+    assert read_probe(probed(9.9e9), KNOWN, past=past).findings == ()
+    assert read_probe(probed(7e9), KNOWN, past=past[:2]).standings == ()  # two prove nothing
     assert not are_alike(other, busy)
 
 
@@ -139,14 +139,14 @@ def test_one_gpu_alone_is_held_against_its_data_sheet_which_proves_little():
     name = "gemm bfloat16 8192x8192x8192"
     gpu = Gpu(index=0, name="NVIDIA A100-SXM4-80GB")
     measured = links(figures=(figure(200e12, name, "cuda:0", unit="FLOP/s", work=1e12, bursts=((0.005,) * 4,) * 3),))
-    found = read(probe(host("a", measured, gpus=(gpu,))), KNOWN)
+    found = read_probe(probe(host("a", measured, gpus=(gpu,))), KNOWN)
     (standing,) = found.standings
     assert standing.usual == pytest.approx((271.2 + 267.9) / 2 * 1e12)
     assert (standing.peers, standing.slow) == (0, True)
     assert names(found) == {"below-sheet"}
     assert "proves little" in found.findings[0].text
     slice_ = Gpu(index=0, name="NVIDIA A100-SXM4-80GB MIG 1g.10gb")
-    sliced = read(probe(host("a", measured, gpus=(slice_,))), KNOWN)
+    sliced = read_probe(probe(host("a", measured, gpus=(slice_,))), KNOWN)
     assert sliced.standings == ()
     assert "is a slice" in sliced.notes[0]
 
@@ -162,18 +162,18 @@ def test_other_programs_that_move_memory_are_told_from_those_that_compute_by_the
         return probe(host("a", measured)).model_copy(update={"created": CREATED[day]})
 
     past = [both(10e9, 10e9, day) for day in range(5)]
-    eaten = read(both(6.5e9, 9.8e9, 20, 0.4, 1.0), KNOWN, past=past)
+    eaten = read_probe(both(6.5e9, 9.8e9, 20, 0.4, 1.0), KNOWN, past=past)
     assert {"busy-memory", "busy-cores"} <= names(eaten)
     (text,) = [each.text for each in eaten.findings if each.name == "busy-memory"]
     assert "one core moves 65% of what is usual, while its matrix products are at 98%" in text
     # half of a core's time is lost to a busy loop, and both suffer by that alone
-    assert "busy-memory" not in names(read(both(9.8e9, 9.9e9, 20, 0.5, 1.0), KNOWN, past=past))
-    assert "busy-memory" not in names(read(both(6.5e9, 9.8e9, 20), KNOWN, past=past))  # nobody else is there
+    assert "busy-memory" not in names(read_probe(both(9.8e9, 9.9e9, 20, 0.5, 1.0), KNOWN, past=past))
+    assert "busy-memory" not in names(read_probe(both(6.5e9, 9.8e9, 20), KNOWN, past=past))  # nobody else is there
 
 
 def test_every_recorded_fault_is_named_and_a_healthy_machine_has_none(tmp_path: Path):
     for fault, (found, wanted) in recorded_faults(tmp_path).items():
-        assert names(read(found, KNOWN)) == wanted, fault
+        assert names(read_probe(found, KNOWN)) == wanted, fault
 
 
 @pytest.mark.parametrize(
@@ -199,5 +199,5 @@ def test_a_gpu_that_slows_down_while_it_gets_warm_is_named():
 
 
 def test_a_machine_with_copies_alone_has_nothing_to_be_held_against():
-    assert read(probe(host("a", links(copies=(copy("host", "host", 9e9),)))), KNOWN).standings == ()
-    assert read(recorded_machine(RecordedGpu()), KNOWN).standings != ()
+    assert read_probe(probe(host("a", links(copies=(copy("host", "host", 9e9),)))), KNOWN).standings == ()
+    assert read_probe(recorded_machine(RecordedGpu()), KNOWN).standings != ()

@@ -17,8 +17,8 @@ def test_forty_faults_and_five_sound_jobs_with_names_of_their_own():
 def test_every_job_is_a_script_and_its_repair_another_one():
     for job in JOBS:
         ast.parse(job.script)
-        ast.parse(job.repaired)
-        assert (job.script != job.repaired) == bool(job.repair), job.name
+        ast.parse(job.repaired_script)
+        assert (job.script != job.repaired_script) == bool(job.repair), job.name
 
 
 def test_goals_are_counted_by_hand():

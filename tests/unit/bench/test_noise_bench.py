@@ -59,7 +59,9 @@ def test_every_recording_of_the_matrix_has_a_name_of_its_own() -> None:
 
 
 def test_what_references_say_is_differences_of_the_slower_rank() -> None:
-    found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.1), (0.07, 0.07, 0.08, 0.11)] * 3, slower=0.004)])
+    found = truths.truth_of_references(
+        [profile([(0.06, 0.06, 0.07, 0.1), (0.07, 0.07, 0.08, 0.11)] * 3, slower=0.004)]
+    )
     seconds = {name: known.seconds for name, known in found.stalls.items()}
     assert seconds == pytest.approx({"compute": 0.065, "contention": 0.004, "interconnect": 0.006, "prep": 0.03})
     assert found.step == pytest.approx(0.105)
@@ -69,12 +71,12 @@ def test_what_references_say_is_differences_of_the_slower_rank() -> None:
 
 def test_one_wild_round_in_ten_does_not_move_the_truth() -> None:
     quiet = [(0.06, 0.06, 0.07, 0.1)] * 19
-    found = truths.by_references([profile([*quiet, (0.06, 0.06, 0.07, 3.0)])])
+    found = truths.truth_of_references([profile([*quiet, (0.06, 0.06, 0.07, 3.0)])])
     assert found.stalls["prep"].seconds == pytest.approx(0.03)
 
 
 def test_references_that_differ_know_no_better_than_that() -> None:
-    assert truths.pooled([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]]).half >= 1.0
+    assert truths.pool_runs([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]]).half >= 1.0
 
 
 def test_an_interval_may_miss_by_what_the_truth_is_uncertain() -> None:
@@ -109,21 +111,25 @@ def test_an_answer_agrees_that_names_all_causes_and_nothing_else() -> None:
 
 
 def test_what_other_work_costs_is_no_cause() -> None:
-    assert truths.ranked([stall("disturbed", 0.05, 0.001), stall("prep", 0.03, 0.001)]) == ["prep"]
+    assert truths.rank_stalls([stall("disturbed", 0.05, 0.001), stall("prep", 0.03, 0.001)]) == ["prep"]
 
 
 def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
     whole = profile([(0.06, 0.06, 0.07, 0.1)] * 6)
-    kept, seconds = play.stopped(whole, 30.0, lambda so_far, *_: len({block.round for block in so_far.blocks}) == 3)
+    kept, seconds = play.stop_by_rule(
+        whole, 30.0, lambda so_far, *_: len({block.round for block in so_far.blocks}) == 3
+    )
     assert {block.round for block in kept.blocks} == {0, 1, 2}
     assert seconds == pytest.approx(11.2)  # the third round's last block begins after 11 s and takes 0.2
-    kept, seconds = play.stopped(whole, 8.0, lambda *_: False)
+    kept, seconds = play.stop_by_rule(whole, 8.0, lambda *_: False)
     assert {block.round for block in kept.blocks} == {0, 1}
     assert seconds is None
 
 
 def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
-    found = truths.by_references([profile([(0.06, 0.06, 0.07, 0.07 + 0.03 * (number % 2)) for number in range(8)])])
+    found = truths.truth_of_references(
+        [profile([(0.06, 0.06, 0.07, 0.07 + 0.03 * (number % 2)) for number in range(8)])]
+    )
     assert found.uncertain
     assert not TRUE.uncertain
 

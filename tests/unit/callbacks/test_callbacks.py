@@ -50,7 +50,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
     watch_folder.own_folder(str(tmp_path))
     monkeypatch.setattr(callbacks.subprocess, "Popen", made.start)
     monkeypatch.setattr(entry, "enter_process", made.entered.append)
-    monkeypatch.setattr(orders, "current", lambda: None)
+    monkeypatch.setattr(orders, "current_orders", lambda: None)
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     return made
 
@@ -81,7 +81,7 @@ def test_nothing_is_started_where_stash_listens_or_another_rank_does(
         monkeypatch.setenv("LOCAL_RANK", "1")
     else:
         world.folder.mkdir()
-        monkeypatch.setattr(orders, "current", lambda: orders.Orders(str(world.folder), (), 0.0, watched=True))
+        monkeypatch.setattr(orders, "current_orders", lambda: orders.Orders(str(world.folder), (), 0.0, watched=True))
     watch = WatchedTraining()
     watch.begin()
     watch.end()
@@ -99,9 +99,9 @@ def test_a_process_that_asks_itself_needs_no_hook_in_its_environment(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = os.getpid()
-    assert not attach.enter(process, world.folder, None)
+    assert not attach.enter_job(process, world.folder, None)
     monkeypatch.setenv("STASH_ATTACHABLE", str(process))  # the watcher's own: Linux shows the one of the start
-    assert attach.enter(process, world.folder, None)
+    assert attach.enter_job(process, world.folder, None)
     assert watch_folder.attach_file(process).read_text() == str(world.folder / "orders.json")
 
 

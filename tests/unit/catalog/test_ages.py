@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from stash.catalog.facts import age
+from stash.catalog.facts import price_age
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -26,10 +26,10 @@ TODAY = date(2026, 11, 20)
     ],
 )
 def test_the_age_is_as_exact_as_the_date(as_of: str, least: int, most: int, old: bool) -> None:
-    found = age(as_of, TODAY)
+    found = price_age(as_of, TODAY)
     assert (found.least, found.most, found.is_old) == (least, most, old)
     assert found.days == (least if least == most else None)
 
 
 def test_an_undated_price_has_no_age() -> None:
-    assert age(None, TODAY) is None
+    assert price_age(None, TODAY) is None

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from stash.catalog.command import app
 from stash.catalog.facts import Instance, Offer
 from stash.catalog.offers import OfferFilter
-from stash.catalog.page import listing, marked, nothing, nothing_text
+from stash.catalog.page import explain_mark, explain_nothing, listing, nothing_text
 from stash.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -67,8 +67,8 @@ def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
     assert [row.rpartition("  ")[2].strip() for row in rows[:1]] == ["123 d *"]
     assert rows[1].rstrip().endswith("19 d")
     assert {row[head.index("$/GPU") :].split()[0] for row in rows} == {"?"}  # how many GPUs it has is unknown
-    assert "older than 90 days" in marked((old, fresh), today)
-    assert marked((fresh,), today) == ""
+    assert "older than 90 days" in explain_mark((old, fresh), today)
+    assert explain_mark((fresh,), today) == ""
 
 
 def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
@@ -88,7 +88,7 @@ def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
 
 def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
     known = small((box("free", gpu_count=0), 1.0))
-    sentence = nothing(known, OfferFilter(kinds=("spot",), min_gpu_count=2))
+    sentence = explain_nothing(known, OfferFilter(kinds=("spot",), min_gpu_count=2))
     assert nothing_text(sentence) == "no spot price is known; `stash catalog refresh` gets today's"
 
 

@@ -6,7 +6,7 @@ import pytest
 from catalogs import box
 from pydantic import ValidationError
 
-from stash.catalog.offers import OfferFilter, judge
+from stash.catalog.offers import OfferFilter, judge_instance
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -24,13 +24,13 @@ pytestmark = pytest.mark.usefixtures("home")
     ],
 )
 def test_interconnect_is_matched_by_parts(wanted: str, fabric: str | None, met: bool | None) -> None:
-    assert judge(box("x", gpu_count=8, interconnect=fabric), OfferFilter(interconnect=wanted))[0] is met
+    assert judge_instance(box("x", gpu_count=8, interconnect=fabric), OfferFilter(interconnect=wanted))[0] is met
 
 
 def test_a_machine_without_gpus_has_no_gpu_facts_to_be_unknown() -> None:
     plain = box("cpu", gpu_count=0)
     for wish in ({"gpu": "V100"}, {"min_gpu_memory_bytes": 1.0}, {"interconnect": "nvlink"}, {"min_gpu_count": 1}):
-        assert judge(plain, OfferFilter.model_validate(wish)) == (False, "")
+        assert judge_instance(plain, OfferFilter.model_validate(wish)) == (False, "")
 
 
 def test_a_misspelt_wish_is_refused() -> None:

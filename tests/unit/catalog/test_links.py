@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from catalogs import box
-from price_lists import HUNT_HEAD, Web, zipped
+from price_lists import HUNT_HEAD, Web, zip_text
 
 from stash.catalog import layers, refresh
 from stash.catalog.layers import merge
-from stash.catalog.links import with_links
+from stash.catalog.links import fill_links
 from stash.catalog.shipped import gpus
 
 GIB = 2**30
@@ -28,15 +28,15 @@ GIB = 2**30
     ],
 )
 def test_links_follow_from_the_gpus_variant(name, model, gib, gpu, fabric, rate):
-    found = with_links(box(name, gpu_model=model, gpu_count=8, gpu_memory_bytes=gib * GIB), gpus())
+    found = fill_links(box(name, gpu_model=model, gpu_count=8, gpu_memory_bytes=gib * GIB), gpus())
     assert (found.gpu, found.interconnect) == (gpu, fabric)
     assert (found.interconnect_bytes_per_second if fabric else found.pcie_bytes_per_second) == rate
 
 
 def test_what_a_source_says_of_links_stays():
     wired = box("8x-sxm", gpu_model="V100", gpu_count=8, interconnect="pcie3")
-    assert with_links(wired, gpus()) is wired
-    assert with_links(box("one", gpu_model="V100", gpu_count=1), gpus()).interconnect is None
+    assert fill_links(wired, gpus()) is wired
+    assert fill_links(box("one", gpu_model="V100", gpu_count=1), gpus()).interconnect is None
 
 
 def test_every_shipped_offer_of_several_gpus_has_links_that_can_be_forecast():
@@ -51,8 +51,8 @@ def test_so_it_is_after_a_refresh(home: Path):
     line = "8x_H100-SXM,US-CA-1,21.5,128,1000.0,8,H100,80.0,False,,nvidia,,x86,{}\n"
     web = Web()
     web.pages[f"{refresh.GPUHUNT}/runpod/version"] = b"20261119-1"
-    web.pages[f"{refresh.GPUHUNT}/runpod/20261119-1/catalog.zip"] = zipped(HUNT_HEAD + line, "runpod.csv")
-    refresh.refresh(web)
+    web.pages[f"{refresh.GPUHUNT}/runpod/20261119-1/catalog.zip"] = zip_text(HUNT_HEAD + line, "runpod.csv")
+    refresh.refresh_snapshot(web)
     known = layers.load()
     offer = next(each for each in known.instances if each.cloud == "runpod" and each.gpu_count == 8)
     assert (offer.interconnect, offer.interconnect_bytes_per_second) == ("nvlink4+nvswitch", 450e9)

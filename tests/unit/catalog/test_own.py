@@ -12,7 +12,7 @@ from bench.docs import columns
 from stash.catalog import layers, own, shipped
 from stash.catalog.offers import OfferFilter
 from stash.core.errors import UserError
-from stash.predict.gpu_scale import rates
+from stash.predict.gpu_scale import sheet_rates
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -242,9 +242,9 @@ def test_a_file_that_is_no_text_is_a_users_mistake(home: Path) -> None:
     path = home / "x.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="not a text file"):
-        own.read(path)
+        own.load_own_file(path)
     with pytest.raises(UserError, match="Is a directory"):
-        own.read(home)
+        own.load_own_file(home)
 
 
 PAGE = Path(__file__).parents[3] / "docs/how-to/own-instances.md"
@@ -270,7 +270,7 @@ def test_the_documentation_lists_every_column_of_the_data() -> None:
     listed = columns.page()
     for name in ("gpus.csv", "instances.csv", "prices.csv"):
         line = next(line for line in listed.splitlines() if line.startswith(f"| `{name}` |"))
-        assert [one for one in shipped.rows(name)[0] if f"`{one}`" not in line] == list(columns.EVERYWHERE)
+        assert [one for one in shipped.read_rows(name)[0] if f"`{one}`" not in line] == list(columns.EVERYWHERE)
 
 
 def test_a_gpu_of_the_user_s_own_has_what_its_speed_is_told_from(tmp_path: Path) -> None:
@@ -278,9 +278,9 @@ def test_a_gpu_of_the_user_s_own_has_what_its_speed_is_told_from(tmp_path: Path)
     file = tmp_path / "own.yaml"
     fields = "memory_bandwidth: 1TB/s, fp32_tflops: 80, tensor_fp16_tflops: 160, tensor_tf32_tflops: 80"
     file.write_text(f"gpus:\n  - {{name: Mine, {fields}, architecture: Ada}}\n")
-    (mine,) = own.read(file).gpus
+    (mine,) = own.load_own_file(file).gpus
     assert (mine.architecture, mine.tensor_tf32_flops_per_second) == ("Ada", 80e12)
-    assert rates(mine, "fp32") is not None
+    assert sheet_rates(mine, "fp32") is not None
     file.write_text("gpus:\n  - {name: Mine, architecture: Adaa}\n")
     with pytest.raises(UserError, match=r"own.yaml:2: gpus\[0\].architecture: should be 'Kepler'"):
-        own.read(file)
+        own.load_own_file(file)

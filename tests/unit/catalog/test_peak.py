@@ -6,7 +6,7 @@ import pytest
 
 from stash import catalog
 from stash.catalog.facts import GpuFacts
-from stash.catalog.machines import peak, variants
+from stash.catalog.machines import find_variants, peak_rates
 from stash.core.errors import UserError
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -21,7 +21,7 @@ def gpu(name: str, fp32: float | None = 10e12, memory: float | None = 500e9, **f
 
 def test_a_model_made_in_variants_is_its_fastest_and_says_so_with_date_and_source() -> None:
     slow, fast, big = gpu("X1-PCIe", 9e12), gpu("X1-SXM-16GB"), gpu("X1-SXM-32GB")
-    found = peak((slow, fast, big), "fp32")
+    found = peak_rates((slow, fast, big), "fp32")
     assert (found.flops_per_second, found.memory_bytes_per_second) == (10e12, 500e9)
     assert found.about.startswith("X1-SXM-16GB, the fastest of its variants (others: X1-PCIe, X1-SXM-32GB)")
     assert "2020-01-01" in found.about
@@ -31,22 +31,22 @@ def test_a_model_made_in_variants_is_its_fastest_and_says_so_with_date_and_sourc
 def test_half_precision_runs_on_tensor_cores_where_there_are_any() -> None:
     plain = gpu("X1-a", fp16_flops_per_second=20e12)
     tensor = gpu("X1-b", fp16_flops_per_second=20e12, tensor_fp16_flops_per_second=100e12)
-    assert peak((plain,), "fp16").flops_per_second == 20e12
-    assert peak((tensor,), "fp16").flops_per_second == 100e12
+    assert peak_rates((plain,), "fp16").flops_per_second == 20e12
+    assert peak_rates((tensor,), "fp16").flops_per_second == 100e12
 
 
 @pytest.mark.parametrize("lacking", [gpu("X1", fp32=None), gpu("X1", memory=None)])
 def test_a_rate_the_catalog_does_not_know_is_refused_not_guessed(lacking: GpuFacts) -> None:
     with pytest.raises(UserError, match="does not know the fp32 rate of X1; name another GPU"):
-        peak((lacking,), "fp32")
+        peak_rates((lacking,), "fp32")
 
 
 def test_a_gpu_is_found_by_model_or_variant_and_a_wrong_name_brings_the_nearest() -> None:
     everything = catalog.load()
-    assert len(variants("v100", everything)) > 1
-    assert [found.name for found in variants("V100-SXM2-16GB", everything)] == ["V100-SXM2-16GB"]
+    assert len(find_variants("v100", everything)) > 1
+    assert [found.name for found in find_variants("V100-SXM2-16GB", everything)] == ["V100-SXM2-16GB"]
     with pytest.raises(UserError, match=r"unknown GPU 'V100-SXM9'; did you mean V100-"):
-        variants("V100-SXM9", everything)
+        find_variants("V100-SXM9", everything)
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_a_gpu_is_found_by_model_or_variant_and_a_wrong_name_brings_the_nearest(
 )
 def test_a_gpu_that_people_have_is_found_by_its_driver_s_name(driver: str, name: str) -> None:
     """Issue 60: none of them was known, and MI300X brought *did you mean B300?*."""
-    assert [found.name for found in variants(driver, catalog.load())] == [name]
+    assert [found.name for found in find_variants(driver, catalog.load())] == [name]

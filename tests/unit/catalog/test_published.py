@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from price_lists import HUNT_AWS, HUNT_HEAD
 
-from stash.catalog.published import DamagedError, gpuhunt
+from stash.catalog.published import DamagedError, parse_gpuhunt
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -14,7 +14,7 @@ def test_a_few_senseless_lines_are_left_out_and_counted() -> None:
     line = "p3.8xlarge,us-east-1,{},32,244.0,4,V100,16.0,False,,nvidia,,x86,{{}}\n"
     good = "".join(line.format(12.24) for _ in range(20))
     for bad in ("0", "700000", "-3", "nan", "inf", "twelve"):
-        harvest = gpuhunt("aws", HUNT_HEAD + good + line.format(bad), "s", "2026-11-20", {})
+        harvest = parse_gpuhunt("aws", HUNT_HEAD + good + line.format(bad), "s", "2026-11-20", {})
         assert harvest.left_out == 1
         assert list(harvest.prices().values()) == [12.24]
 
@@ -22,7 +22,7 @@ def test_a_few_senseless_lines_are_left_out_and_counted() -> None:
 @pytest.mark.parametrize("text", ["", "a,b\n", HUNT_AWS.replace("location", "place", 1), HUNT_AWS[:-1]])
 def test_a_list_with_other_columns_or_a_cut_end_is_not_used(text: str) -> None:
     with pytest.raises(DamagedError):
-        gpuhunt("aws", text, "s", "2026-11-20", {})
+        parse_gpuhunt("aws", text, "s", "2026-11-20", {})
 
 
 def test_pods_are_named_by_how_many_gpus_they_have_and_whose_they_are() -> None:
@@ -34,7 +34,7 @@ def test_pods_are_named_by_how_many_gpus_they_have_and_whose_they_are() -> None:
         ("RTX 6000 Ada Generation", "US-CA-1", 1.54, 2, "RTX6000"),
     ]
     text = HUNT_HEAD + "".join(line.format(*pod) for pod in pods)
-    assert gpuhunt("runpod", text, "s", "2026-11-20", {}).prices() == {
+    assert parse_gpuhunt("runpod", text, "s", "2026-11-20", {}).prices() == {
         ("1x_A100-80GB_SECURE", "US-CA-1", "on-demand"): 1.64,
         ("8x_A100-80GB_SECURE", "US-CA-1", "on-demand"): 13.12,
         ("1x_A100-80GB_COMMUNITY", "US", "on-demand"): 1.19,
@@ -49,7 +49,7 @@ def test_pods_are_named_by_how_many_gpus_they_have_and_whose_they_are() -> None:
 def test_what_is_sold_otherwise_than_by_the_hour_is_no_offer(flags: str, sold: bool) -> None:
     line = "{},us-central1-a,80,224,3968.0,8,B200,192.0,False,,nvidia,{},x86,{{}}\n"
     text = HUNT_HEAD + line.format("usual", "") + line.format("a4-highgpu-8g", flags)
-    found = gpuhunt("gcp", text, "s", "2026-11-20", {})
+    found = parse_gpuhunt("gcp", text, "s", "2026-11-20", {})
     assert (("a4-highgpu-8g", "us-central1", "on-demand") in found.prices(), found.left_out) == (sold, 0)
 
 
@@ -57,6 +57,6 @@ def test_what_is_sold_otherwise_than_by_the_hour_is_no_offer(flags: str, sold: b
 def test_of_a_machine_that_makes_no_sense_no_price_is_taken(memory: str) -> None:
     line = "{},us-east-1,12.24,32,{},4,V100,16.0,False,,nvidia,,x86,{{}}\n"
     good = "".join(line.format(f"good{number}", 244) for number in range(9))
-    found = gpuhunt("aws", HUNT_HEAD + good + line.format("bad", memory), "s", "2026-11-20", {})
+    found = parse_gpuhunt("aws", HUNT_HEAD + good + line.format("bad", memory), "s", "2026-11-20", {})
     assert found.left_out == 1
     assert {name for name, _, _ in found.prices()} == found.instances.keys()

@@ -12,7 +12,7 @@ from urllib.error import HTTPError, URLError
 
 import pytest
 from http_serving import serving
-from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, Web, zipped
+from price_lists import HUNT_AWS, HUNT_GCP, HUNT_HEAD, Web, zip_text
 
 from stash.catalog import facts, layers, refresh, snapshot
 from stash.catalog.offers import OfferFilter
@@ -35,7 +35,7 @@ def web() -> Web:
 @pytest.fixture
 def kept(web: Web, home: Path) -> Iterator[Web]:
     """A good snapshot is there; whatever the test does must leave it as it is, and no other file beside it."""
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     before = facts.snapshot_file().read_bytes()
     yield web
     assert facts.snapshot_file().read_bytes() == before
@@ -48,7 +48,7 @@ def prices(name: str) -> dict[tuple[str, str | None], float]:
 
 
 def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
-    report = refresh.refresh(web, now=NOW)
+    report = refresh.refresh_snapshot(web, now=NOW)
     assert report.updated == ("gpuhunt aws", "gpuhunt gcp")
     known = layers.load()
     offer = next(o for o in known.query(OfferFilter(region="us-east-1")) if o.instance.name == "p3.8xlarge")
@@ -59,7 +59,7 @@ def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
 
 
 def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     known = layers.load()
     past = [o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior"]
     assert {(o.dollars_per_hour, o.as_of) for o in past} == {(12.24, None), (12.24, "2026-07-20")}
@@ -68,7 +68,7 @@ def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
 
 
 def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     known = layers.load()
     assert known.instance("g5.xlarge").gpu_memory_bytes == 22.35 * 2**30  # the list says 24
     new = known.instance("g7.new")
@@ -79,7 +79,7 @@ def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
 
 
 def test_machines_without_gpus_are_taken_only_if_known(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     names = {item.name for item in layers.load().instances}
     assert "m5.large" in names
     assert "t2.nano" not in names
@@ -88,13 +88,13 @@ def test_machines_without_gpus_are_taken_only_if_known(web: Web) -> None:
 
 def test_the_users_file_wins_over_the_snapshot(web: Web, home: Path) -> None:
     (home / "instances.yaml").write_text("instances:\n  - name: p3.8xlarge\n    price: $5/h\n")
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     found = prices("p3.8xlarge")
     assert {key: value for key, value in found.items() if key[0] == "on-demand"} == {("on-demand", None): 5.0}
 
 
 def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web: Web) -> None:
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == pytest.approx(2.8)
     assert not any("pod" in item.name for item in layers.load().instances)
 
@@ -102,19 +102,19 @@ def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web: Web) ->
 BROKEN = {
     "no zip": b"<html>Not what you wanted</html>",
     "empty": b"",
-    "cut zip": zipped(HUNT_AWS)[:-40],
-    "damaged zip": zipped(HUNT_AWS)[:60] + b"\x00\x00\x00\x00" + zipped(HUNT_AWS)[64:],
-    "another file": zipped(HUNT_AWS, "azure.csv"),
-    "cut line": zipped(HUNT_AWS[:-30]),
-    "cut field": zipped(HUNT_AWS + "p3.8xlarge,us-east\n"),
-    "head only": zipped(HUNT_HEAD),
-    "other columns": zipped(HUNT_AWS.replace("price", "cost", 1)),
-    "empty list": zipped(""),
-    "no text": zipped(HUNT_AWS.encode("utf-16")),
-    "cents": zipped(
+    "cut zip": zip_text(HUNT_AWS)[:-40],
+    "damaged zip": zip_text(HUNT_AWS)[:60] + b"\x00\x00\x00\x00" + zip_text(HUNT_AWS)[64:],
+    "another file": zip_text(HUNT_AWS, "azure.csv"),
+    "cut line": zip_text(HUNT_AWS[:-30]),
+    "cut field": zip_text(HUNT_AWS + "p3.8xlarge,us-east\n"),
+    "head only": zip_text(HUNT_HEAD),
+    "other columns": zip_text(HUNT_AWS.replace("price", "cost", 1)),
+    "empty list": zip_text(""),
+    "no text": zip_text(HUNT_AWS.encode("utf-16")),
+    "cents": zip_text(
         HUNT_AWS.replace(",10.1,", ",1010,").replace(",21.957642,", ",2195.7,").replace(",1.006,", ",100.6,")
     ),
-    "zeros": zipped(HUNT_AWS.replace(",10.1,", ",0,").replace(",21.957642,", ",0,").replace(",1.006,", ",0,")),
+    "zeros": zip_text(HUNT_AWS.replace(",10.1,", ",0,").replace(",21.957642,", ",0,").replace(",1.006,", ",0,")),
     "timeout": TimeoutError("timed out"),
     "server error": HTTPError("u", 503, "busy", Message(), None),
 }
@@ -125,15 +125,15 @@ def test_a_broken_download_never_damages_the_snapshot(kept: Web, how: str) -> No
     kept.publish("gpuhunt aws", BROKEN[how])
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
     with pytest.raises(StashError, match=r"the catalog was not refreshed.*the snapshot of 2026-11-20 stays"):
-        refresh.refresh(kept, now=NOW)
+        refresh.refresh_snapshot(kept, now=NOW)
 
 
 @pytest.mark.parametrize("how", [how for how in BROKEN if how != "timeout"])  # both come from one host
 def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> None:
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     web.publish("gpuhunt aws", BROKEN[how])
-    web.publish("gpuhunt gcp", zipped(HUNT_GCP.replace(",2.7,", ",2.5,").replace(",2.9,", ",2.5,"), "gcp.csv"))
-    report = refresh.refresh(web, now=NOW)
+    web.publish("gpuhunt gcp", zip_text(HUNT_GCP.replace(",2.7,", ",2.5,").replace(",2.9,", ",2.5,"), "gcp.csv"))
+    report = refresh.refresh_snapshot(web, now=NOW)
     assert report.updated == ("gpuhunt gcp",)
     assert report.failures
     assert prices("p3.8xlarge")["on-demand", "us-east-1"] == 10.1  # its part stays
@@ -141,19 +141,19 @@ def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> Non
 
 
 def test_a_version_that_is_no_version_is_not_followed(kept: Web) -> None:
-    kept.publish("gpuhunt aws", zipped(HUNT_AWS), b"<html>../../etc</html>")
+    kept.publish("gpuhunt aws", zip_text(HUNT_AWS), b"<html>../../etc</html>")
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
     with pytest.raises(StashError, match=r"its version '<html>../../etc</html>' is not a date and a number"):
-        refresh.refresh(kept, now=NOW)
+        refresh.refresh_snapshot(kept, now=NOW)
 
 
 def test_a_list_that_shrank_by_half_is_not_believed(web: Web) -> None:
     regions = [f"region-{number}" for number in range(40)]
     line = "p3.8xlarge,{},12.24,32,244.0,4,V100,16.0,False,,nvidia,,x86,{{}}\n"
-    web.publish("gpuhunt aws", zipped(HUNT_HEAD + "".join(map(line.format, regions))))
-    refresh.refresh(web, now=NOW)
-    web.publish("gpuhunt aws", zipped(HUNT_HEAD + "".join(map(line.format, regions[:10]))))
-    report = refresh.refresh(web, now=NOW)
+    web.publish("gpuhunt aws", zip_text(HUNT_HEAD + "".join(map(line.format, regions))))
+    refresh.refresh_snapshot(web, now=NOW)
+    web.publish("gpuhunt aws", zip_text(HUNT_HEAD + "".join(map(line.format, regions[:10]))))
+    report = refresh.refresh_snapshot(web, now=NOW)
     assert "gpuhunt aws: it has 10 offers where the snapshot has 40; it may be cut off; not used" in report.failures
 
 
@@ -167,10 +167,10 @@ def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
         ("2.5", "25"),
     ):
         tenfold = tenfold.replace(f",{price},", f",{wrong},")
-    kept.publish("gpuhunt aws", zipped(tenfold))
+    kept.publish("gpuhunt aws", zip_text(tenfold))
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
     with pytest.raises(StashError, match=r"5 of 7 known prices changed more than fivefold; the unit may be wrong"):
-        refresh.refresh(kept, now=NOW)
+        refresh.refresh_snapshot(kept, now=NOW)
 
 
 @pytest.fixture
@@ -195,32 +195,32 @@ def server() -> Iterator[str]:
 
 
 def test_the_real_transport_notices_a_download_that_was_cut(server: str) -> None:
-    assert refresh.fetched(f"{server}/whole", "http") == b"hello"
+    assert refresh.fetch_url(f"{server}/whole", "http") == b"hello"
     with pytest.raises(OSError, match=r"not complete|broke"):
-        refresh.fetched(f"{server}/cut", "http")
+        refresh.fetch_url(f"{server}/cut", "http")
     with pytest.raises(HTTPError):
-        refresh.fetched(f"{server}/nothing", "http")
+        refresh.fetch_url(f"{server}/nothing", "http")
 
 
 def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server: str) -> None:
     with pytest.raises(OSError, match="is not https"):
-        refresh.https(f"{server}/whole")
+        refresh.fetch_https(f"{server}/whole")
     with pytest.raises(OSError, match="it sends on to ftp://elsewhere/list, which is not http"):
-        refresh.fetched(f"{server}/elsewhere", "http")
+        refresh.fetch_url(f"{server}/elsewhere", "http")
 
 
 def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "_MAX_BYTES", 1000)
-    assert len(refresh.fetched(f"{server}/endless", "http")) == 1001  # which is then refused as too large
+    assert len(refresh.fetch_url(f"{server}/endless", "http")) == 1001  # which is then refused as too large
     monkeypatch.setattr(refresh, "_MAX_BYTES", 10**9)
     monkeypatch.setattr(refresh, "_MAX_SECONDS", 0.2)
     with pytest.raises(OSError, match="it took longer than"):
-        refresh.fetched(f"{server}/endless", "http")
+        refresh.fetch_url(f"{server}/endless", "http")
 
 
 def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> None:
     with pytest.raises(StashError) as caught:
-        refresh.refresh(offline, now=NOW)
+        refresh.refresh_snapshot(offline, now=NOW)
     text = str(caught.value)
     assert text.startswith("the catalog was not refreshed, because this machine seems to be offline")
     assert "the snapshot of 2026-11-20 stays" in text
@@ -236,7 +236,7 @@ def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
         raise TimeoutError("timed out")
 
     with pytest.raises(StashError):
-        refresh.refresh(silent, now=NOW)
+        refresh.refresh_snapshot(silent, now=NOW)
     assert len(asked) == 1
 
 
@@ -246,7 +246,7 @@ def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.Monk
 
     monkeypatch.setattr("os.fsync", full)
     with pytest.raises(StashError, match=r"cannot write .*: No space left on device; the old one stays"):
-        refresh.refresh(kept, now=NOW)
+        refresh.refresh_snapshot(kept, now=NOW)
 
 
 @pytest.mark.parametrize(
@@ -266,21 +266,21 @@ def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.Monk
     ],
 )
 def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web: Web, damage: object) -> None:
-    refresh.refresh(web, now=NOW)
+    refresh.refresh_snapshot(web, now=NOW)
     path = facts.snapshot_file()
     text = path.read_text()
     path.write_text(damage(text))  # type: ignore[operator]
     assert path.read_text() != text
     with pytest.raises(UserError, match=r"is damaged .*stash catalog refresh"):
         layers.load()
-    report = refresh.refresh(web, now=NOW)
+    report = refresh.refresh_snapshot(web, now=NOW)
     assert "it is replaced" in report.failures[0]
     assert layers.load().instance("g7.new").vcpus == 8
 
 
 def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
-    refresh.refresh(web, now=NOW)
-    first = snapshot.read(facts.snapshot_file())
+    refresh.refresh_snapshot(web, now=NOW)
+    first = snapshot.load_snapshot(facts.snapshot_file())
     assert first is not None
-    snapshot.write(first, home / "again.json")
+    snapshot.save_snapshot(first, home / "again.json")
     assert (home / "again.json").read_bytes() == facts.snapshot_file().read_bytes()

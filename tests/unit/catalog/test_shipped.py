@@ -37,14 +37,14 @@ def price(item: Instance, kind: str) -> Price | None:
 
 @pytest.mark.parametrize("name", ["gpus.csv", "instances.csv", "prices.csv"])
 def test_every_line_has_every_cell_and_no_stray_spaces(name: str) -> None:
-    for row in shipped.rows(name):
+    for row in shipped.read_rows(name):
         assert None not in row
         assert all(cell is not None and cell == cell.strip() for cell in row.values()), row
 
 
 @pytest.mark.parametrize("name", ["gpus.csv", "instances.csv", "prices.csv"])
 def test_every_line_has_a_source_and_every_date_is_one(name: str) -> None:
-    for row in shipped.rows(name):
+    for row in shipped.read_rows(name):
         assert row["source"], row
         assert DATE.fullmatch(row["as_of"]) or (name == "prices.csv" and row["notes"]), f"neither date nor why: {row}"
         if len(row["as_of"]) == 10:

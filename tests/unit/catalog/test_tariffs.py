@@ -11,7 +11,7 @@ from stash.catalog.reference import Tariff, tariffs
 
 pytestmark = pytest.mark.usefixtures("home")
 
-ROWS = shipped.rows("tariffs.csv")
+ROWS = shipped.read_rows("tariffs.csv")
 PLAUSIBLE = {
     "billed_by_seconds": (1, 3600),
     "least_seconds": (1, 3600),

@@ -65,12 +65,12 @@ class Runner:
         }  # fmt: skip
         for name, declared in ACTION["inputs"].items():
             assert name in given or not declared.get("required")
-            values["inputs"][name] = given.get(name, self.filled(declared.get("default", ""), values))
+            values["inputs"][name] = given.get(name, self.fill_text(declared.get("default", ""), values))
         for step in ACTION["runs"]["steps"]:
             assert step["shell"] == "bash"
             if not self.holds(step.get("if", "true"), values):
                 continue
-            code, outputs = self.shell(step["run"], {k: self.filled(v, values) for k, v in step["env"].items()})
+            code, outputs = self.shell(step["run"], {k: self.fill_text(v, values) for k, v in step["env"].items()})
             if "id" in step:
                 values["steps"][step["id"]] = {"outputs": outputs}
             if code:
@@ -83,7 +83,7 @@ class Runner:
             found = found.get(part, "") if isinstance(found, dict) else ""
         return str(found)
 
-    def filled(self, text: str, values: dict[str, Any]) -> str:
+    def fill_text(self, text: str, values: dict[str, Any]) -> str:
         return re.sub(r"\$\{\{ ([\w.]+) \}\}", lambda match: self.value(match[1], values), text)
 
     def holds(self, condition: str, values: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from stash.cli.main import app
 from stash.core.printable import has_colours
-from stash.ui.arguments import ProfileCommand, Split, split
+from stash.ui.arguments import ProfileCommand, Split, split_command
 from stash.ui.commands import OneCommand
 from stash.ui.terminal import progress_console
 from tests.support import commands
@@ -36,13 +36,15 @@ def names_of(command: Any) -> set[str]:
 @pytest.mark.parametrize("launcher", ["torchrun", "python", "python3", "accelerate", "deepspeed", "srun", "mpirun"])
 def test_a_launcher_is_a_command_without_dashes(launcher: str) -> None:
     words = (launcher, "-n", "2", "train.py")
-    assert split(["--budget", "30", *words], {"--budget": True}) == Split(("--budget", "30"), "command", words)
+    assert split_command(["--budget", "30", *words], {"--budget": True}) == Split(
+        ("--budget", "30"), "command", words
+    )
 
 
 def test_a_script_that_is_called_like_a_launcher_is_a_script(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "composer").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert split(["composer"], {}).kind == "script"
+    assert split_command(["composer"], {}).kind == "script"
 
 
 @pytest.mark.parametrize("command", ["profile", "fix", "watch", "run"])
@@ -137,7 +139,7 @@ def test_quiet_prints_the_result_alone(
     def probe(*_: Any, say: Any, **__: Any) -> None:
         say("copies")
 
-    monkeypatch.setattr("stash.measure.launcher.probe_launch.probe", probe)
+    monkeypatch.setattr("stash.measure.launcher.probe_launch.run_probe", probe)
     assert commands.run(monkeypatch, "probe", *(["-q"] if quiet else [])) == 0
     err = capsys.readouterr().err
     assert ("copying in memory" in err) is not quiet

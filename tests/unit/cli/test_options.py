@@ -19,7 +19,7 @@ from bench.docs import options as reference
 from stash.cli.main import COMMANDS, app
 from stash.core import parsers
 from stash.core.errors import UserError
-from stash.measure.ranks import RankOptions, cluster
+from stash.measure.ranks import RankOptions, resolve_cluster
 from stash.plan.plan_options import PlanOptions
 from stash.ui.commands import App
 from stash.ui.options import Option, Options, argument, declarations, flag, option
@@ -206,9 +206,9 @@ def test_times_that_are_not_above_zero_are_refused(text: str) -> None:
 
 def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stash.measure.host.gpus.count_gpus", lambda: 8)
-    found = cluster(RankOptions(nnodes=2, node_rank=1, rdzv_endpoint="head:29500"))
+    found = resolve_cluster(RankOptions(nnodes=2, node_rank=1, rdzv_endpoint="head:29500"))
     assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (8, 2, 1, "head:29500")
-    assert cluster(RankOptions(), ranks=False).nproc == 1
+    assert resolve_cluster(RankOptions(), ranks=False).nproc == 1
 
 
 def _commands(command: Any, *before: str) -> Iterator[tuple[str, ...]]:

@@ -82,7 +82,7 @@ def test_what_is_measured_is_shown_and_saved_under_the_machines_name(tmp_path, m
         return probe(p3_8xlarge())
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(probing, "probe", measured)
+    monkeypatch.setattr(probing, "run_probe", measured)
     monkeypatch.setattr("socket.gethostname", lambda: "box.example.org")
     result = stash("probe", str(tmp_path), "--only", "copies, reads", "--budget", "20")
     assert result.exit_code == 0, result.exception

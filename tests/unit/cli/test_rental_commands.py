@@ -35,7 +35,7 @@ def measured(tmp_path, monkeypatch):
         return SLOW
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(probe_launch, "probe", found)
+    monkeypatch.setattr(probe_launch, "run_probe", found)
     return asked
 
 
@@ -93,7 +93,7 @@ def test_a_machine_is_refused_by_its_exit_code_before_anything_is_started(measur
 
 
 def test_a_sound_machine_is_accepted_and_without_a_job_that_is_all(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(probe_launch, "probe", lambda where, **wishes: HEALTHY)
+    monkeypatch.setattr(probe_launch, "run_probe", lambda where, **wishes: HEALTHY)
     save(cpu_job(), tmp_path / "cpu.stash.json")
     result = stash("watch", "--accept", "--baseline", "cpu.stash.json", "--store", "kept")
     assert (result.exit_code, result.stdout) == (0, "")

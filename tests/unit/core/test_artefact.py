@@ -132,7 +132,7 @@ def test_what_is_no_profile_is_refused_in_one_sentence(tmp_path, content, compla
     ],
 )
 def test_what_cannot_have_been_measured_is_refused_by_the_name_of_its_field(tmp_path, field, value, complaint):
-    (tmp_path / "a.stash.json").write_text(json.dumps(artefact.document(PROFILE) | {field: value}))
+    (tmp_path / "a.stash.json").write_text(json.dumps(artefact.document_of(PROFILE) | {field: value}))
     with pytest.raises(ArtefactError, match=complaint):
         load(tmp_path / "a.stash.json")
 
@@ -161,20 +161,20 @@ def test_a_binary_file_is_refused(tmp_path):
 
 
 def test_a_newer_schema_says_how_to_upgrade(tmp_path):
-    document = artefact.document(PROFILE) | {"schema_version": SCHEMA + 1}
+    document = artefact.document_of(PROFILE) | {"schema_version": SCHEMA + 1}
     (tmp_path / "a.stash.json").write_text(json.dumps(document))
     with pytest.raises(ArtefactError, match=r"made by a newer Stash.*upgrade Stash to read it"):
         load(tmp_path / "a.stash.json")
 
 
 def test_unknown_fields_of_a_later_minor_version_are_ignored(tmp_path):
-    document = artefact.document(PROFILE) | {"colour": "blue"}
+    document = artefact.document_of(PROFILE) | {"colour": "blue"}
     (tmp_path / "a.stash.json").write_text(json.dumps(document))
     assert load(tmp_path / "a.stash.json") == PROFILE
 
 
 def test_an_old_schema_is_migrated_step_by_step(tmp_path, monkeypatch):
-    document = artefact.document(PROFILE) | {"schema_version": SCHEMA - 1}
+    document = artefact.document_of(PROFILE) | {"schema_version": SCHEMA - 1}
     document["finish"] = document.pop("ended")
     (tmp_path / "a.stash.json").write_text(json.dumps(document))
 

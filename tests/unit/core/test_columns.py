@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 
-from stash.core.columns import ColumnError, from_columns, of_rows, to_columns
+from stash.core.columns import ColumnError, pack_blocks, pack_rows, unpack_blocks
 from stash.core.records.profile import Block
 
 pytestmark = pytest.mark.usefixtures("home")
@@ -39,28 +39,28 @@ ANY = st.lists(st.builds(Block, **KINDS))
 @settings(max_examples=10, deadline=None)
 @given(ANY)
 def test_blocks_come_back_as_they_were_whatever_fields_they_have(blocks):
-    assert from_columns(json.loads(json.dumps(to_columns(blocks)))) == tuple(blocks)
+    assert unpack_blocks(json.loads(json.dumps(pack_blocks(blocks)))) == tuple(blocks)
 
 
 def test_a_value_that_repeats_is_written_once_and_a_default_not_at_all():
-    columns = to_columns(BLOCKS)
+    columns = pack_blocks(BLOCKS)
     assert columns["rung"] == {"times": [2, 4], "values": ["solo", "crowd"]}
     assert columns["rank"] == [0, 0, 0, 1, 0, 1]
     assert columns.keys() == {"round", "rung", "rank", "steps", "seconds"}
-    assert to_columns(RAGGED)["step_seconds"] == {
+    assert pack_blocks(RAGGED)["step_seconds"] == {
         "lengths": [0, 1, 2, 3, 4, 5],
         "items": {"times": [15], "values": [0.5]},
     }
 
 
 def test_no_block_is_no_row():
-    assert from_columns(to_columns(())) == ()
+    assert unpack_blocks(pack_blocks(())) == ()
 
 
 def test_blocks_of_the_first_schema_were_an_object_each():
     rows = [{"round": 0, "rung": "solo", "rank": 0, "steps": 2, "seconds": 1.0, "step_seconds": [0.5, 0.5]}]
     rows += [{"round": 0, "rung": "crowd", "rank": 1, "steps": 2, "seconds": 1, "later": "field", "cpu": 0.5}]
-    first, second = from_columns(of_rows(rows))
+    first, second = unpack_blocks(pack_rows(rows))
     assert first == Block(0, "solo", 0, 2, 1.0, step_seconds=(0.5, 0.5))
     assert second == Block(0, "crowd", 1, 2, 1.0, cpu=0.5)
 
@@ -68,11 +68,11 @@ def test_blocks_of_the_first_schema_were_an_object_each():
 def test_a_list_of_the_first_schema_that_is_none_is_named():
     rows = [{"round": 0, "rung": "solo", "rank": 0, "steps": 2, "seconds": 1.0, "step_seconds": 0.5}]
     with pytest.raises(ColumnError, match=r"blocks\.0\.step_seconds: input should be a list"):
-        of_rows(rows)
+        pack_rows(rows)
 
 
 def test_columns_of_a_later_stash_are_left_alone():
-    assert from_columns({**to_columns(BLOCKS), "colour": ["blue"] * 6}) == BLOCKS
+    assert unpack_blocks({**pack_blocks(BLOCKS), "colour": ["blue"] * 6}) == BLOCKS
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_columns_of_a_later_stash_are_left_alone():
     ],
 )
 def test_a_column_that_is_wrong_is_named(name, column, says):
-    columns = {**to_columns(BLOCKS), name: column}
+    columns = {**pack_blocks(BLOCKS), name: column}
     if column is None:
         del columns[name]
     with pytest.raises(ColumnError, match=says):
-        from_columns(columns)
+        unpack_blocks(columns)
 
 
 def test_every_field_has_a_type_that_a_column_can_check():

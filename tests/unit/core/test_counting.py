@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stash.core.units import counted
+from stash.core.units import format_count
 
 
 @pytest.mark.parametrize(("number", "words"), [(0, "0 nodes"), (1, "1 node"), (2, "2 nodes")])
 def test_one_is_singular(number: int, words: str) -> None:
-    assert counted(number, "node") == words
+    assert format_count(number, "node") == words

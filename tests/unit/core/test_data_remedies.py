@@ -12,7 +12,7 @@ from stash.core.records.host import Limits
 from stash.core.records.profile import Loader, Rate
 from stash.predict.changed_job import change_job
 from stash.predict.forecasting import base_of
-from stash.predict.sufficiency import suffices
+from stash.predict.sufficiency import assess_sufficiency
 
 
 def _prep(work_per_step: float, workers: int, cores: int):
@@ -67,7 +67,7 @@ def test_samples_that_sleep_need_workers_and_not_cores():
     assert first.startswith("Use num_workers=11 instead of 0 (preparing a step takes 40.0 ms of one worker, training")
     assert others[0].startswith("Make samples cheaper")
     assert not any("cores per device" in step for step in (first, *others))
-    assert suffices(change_job(base_of(profile))).workers == 11  # what `stash whatif` prints
+    assert assess_sufficiency(change_job(base_of(profile))).workers == 11  # what `stash whatif` prints
 
 
 def test_samples_that_burn_processor_time_get_the_workers_that_cores_can_run():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stash.core.intervals import Interval, change, together
+from stash.core.intervals import Interval, pool_runs, subtract_runs
 
 SPREAD = 0.01
 
@@ -16,27 +16,27 @@ def known(value: float, arm: float) -> Interval:
 
 def test_the_change_of_lopsided_intervals_is_lopsided() -> None:
     before, after = Interval(value=1.0, low=0.9, high=1.4), Interval(value=2.0, low=1.7, high=2.0)
-    found = change(before, after)
+    found = subtract_runs(before, after)
     assert found.value == 1.0
     assert found.low == pytest.approx(1.0 - np.hypot(0.3, 0.4))
     assert found.high == pytest.approx(1.0 + np.hypot(0.0, 0.1))
 
 
 def test_what_is_unknown_on_a_side_is_unknown_of_the_change() -> None:
-    assert change(Interval(value=1.0), known(2.0, 0.1)).low is None
-    assert together([known(1.0, 0.1), Interval(value=1.2)], SPREAD).low is None
+    assert subtract_runs(Interval(value=1.0), known(2.0, 0.1)).low is None
+    assert pool_runs([known(1.0, 0.1), Interval(value=1.2)], SPREAD).low is None
 
 
 def test_one_run_is_as_uncertain_as_its_noise_and_another_launch_together() -> None:
-    quiet, noisy = together([known(1.0, 1e-9)], SPREAD), together([known(1.0, 0.2)], SPREAD)
+    quiet, noisy = pool_runs([known(1.0, 1e-9)], SPREAD), pool_runs([known(1.0, 0.2)], SPREAD)
     assert quiet.half_width == pytest.approx(2.228 * SPREAD, rel=1e-3)  # Student's, of ten degrees of freedom
     assert 0.2 < noisy.half_width < 0.25
 
 
 def test_runs_that_differ_widen_their_mean_and_runs_that_agree_narrow_it() -> None:
-    agreeing = together([known(value, 1e-9) for value in (1.0, 1.0, 1.0, 1.0)], SPREAD)
-    differing = together([known(value, 1e-9) for value in (0.8, 1.2, 0.8, 1.2)], SPREAD)
-    assert agreeing.half_width < together([known(1.0, 1e-9)], SPREAD).half_width / 2
+    agreeing = pool_runs([known(value, 1e-9) for value in (1.0, 1.0, 1.0, 1.0)], SPREAD)
+    differing = pool_runs([known(value, 1e-9) for value in (0.8, 1.2, 0.8, 1.2)], SPREAD)
+    assert agreeing.half_width < pool_runs([known(1.0, 1e-9)], SPREAD).half_width / 2
     assert differing.half_width > 5 * agreeing.half_width
 
 
@@ -47,7 +47,7 @@ def test_two_sides_of_one_job_are_called_different_seldom(runs: int, launches: f
     rng, noise, called, tries = np.random.default_rng(runs), 0.008, 0, 1000
     for _ in range(tries):
         sides = 1 + launches * SPREAD * rng.standard_normal((2, runs)) + noise * rng.standard_normal((2, runs))
-        before, after = (together([known(value, 1.96 * noise) for value in side], SPREAD) for side in sides)
-        called += not change(before, after).within_noise
+        before, after = (pool_runs([known(value, 1.96 * noise) for value in side], SPREAD) for side in sides)
+        called += not subtract_runs(before, after).within_noise
     # THEN hardly more than one pair in twenty is called slower or faster
     assert called / tries < 0.065

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from profile_builder import build
 
-from stash.core.artefact import Growing, load, save
+from stash.core.artefact import GrowingFile, load, save
 from stash.core.errors import ArtefactError
 from stash.core.records.profile import Profile
 
@@ -39,18 +39,18 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "a.stash.json"
 
 
-def grown(target: Path, rounds: int = ROUNDS) -> Growing:
-    growing = Growing(target)
+def grown(target: Path, rounds: int = ROUNDS) -> GrowingFile:
+    growing = GrowingFile(target)
     for number in range(1, rounds + 1):
-        growing.take(after(number))
+        growing.save_rounds(after(number))
     return growing
 
 
 def test_every_round_is_in_the_file_at_once(target: Path) -> None:
-    growing = Growing(target)
-    assert not growing.begun
+    growing = GrowingFile(target)
+    assert not growing.has_file
     for number in range(1, ROUNDS + 1):
-        growing.take(after(number))
+        growing.save_rounds(after(number))
         assert load(target) == after(number).model_copy(update={"ended": "interrupted"})
 
 
@@ -58,7 +58,7 @@ def test_a_further_round_only_adds_to_the_file(target: Path) -> None:
     grown(target, 2)
     before = target.read_bytes()
     growing = grown(target, 3)
-    growing.take(after(4))
+    growing.save_rounds(after(4))
     assert target.read_bytes().startswith(before)
     assert len(target.read_bytes()) < 2 * len(before)
 
@@ -83,31 +83,31 @@ def test_what_follows_and_is_no_round_is_refused(target: Path) -> None:
 def test_blocks_that_are_left_out_later_make_it_a_document_of_its_own(target: Path) -> None:
     growing = grown(target, 3)
     fewer = after(4).model_copy(update={"blocks": tuple(b for b in BLOCKS if b.rung == "solo")})
-    growing.take(fewer)
+    growing.save_rounds(fewer)
     assert load(target).blocks == fewer.blocks
 
 
 def test_who_takes_the_name_gets_no_round_of_ours(target: Path) -> None:
     growing = grown(target, 2)
     save(PROFILE, target)
-    growing.take(after(3))
+    growing.save_rounds(after(3))
     assert load(target) == PROFILE
 
 
 @pytest.mark.parametrize("taken", ["overwritten", "replaced", "removed"])
 def test_a_default_name_that_somebody_takes_is_theirs_and_another_one_is_found(target: Path, taken: str) -> None:
-    growing = Growing(target, new=True)
-    growing.take(after(1))
-    growing.take(after(2))
+    growing = GrowingFile(target, new=True)
+    growing.save_rounds(after(1))
+    growing.save_rounds(after(2))
     if taken == "overwritten":
         target.write_text("theirs")
     else:
         target.unlink()
     if taken == "replaced":
         target.symlink_to("/dev/null")
-    assert growing.new
-    growing.take(after(3))
-    assert not growing.new
+    assert growing.needs_free_name
+    growing.save_rounds(after(3))
+    assert not growing.needs_free_name
     assert growing.target.name == ("a.stash.json" if taken == "removed" else "a-2.stash.json")
     assert load(growing.target).blocks == after(3).blocks
     assert taken != "overwritten" or target.read_text() == "theirs"
@@ -117,7 +117,7 @@ def test_nothing_is_left_of_a_measurement_of_which_nothing_is_kept(target: Path)
     growing = grown(target)
     growing.close(discard=True)
     assert not target.exists()
-    Growing(target).close(discard=True)  # never begun
+    GrowingFile(target).close(discard=True)  # never begun
 
 
 def test_a_disk_that_is_full_does_not_end_the_measurement(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +127,8 @@ def test_a_disk_that_is_full_does_not_end_the_measurement(target: Path, monkeypa
         raise OSError(errno.ENOSPC, "full")
 
     monkeypatch.setattr("stash.core.artefact.os.write", full)
-    growing.take(after(3))
+    growing.save_rounds(after(3))
     monkeypatch.undo()
-    growing.take(after(4))  # not after a line that may be half there
+    growing.save_rounds(after(4))  # not after a line that may be half there
     assert load(target).blocks == after(2).blocks
-    Growing(target.parent / "nowhere" / "a.stash.json").take(after(1))
+    GrowingFile(target.parent / "nowhere" / "a.stash.json").save_rounds(after(1))

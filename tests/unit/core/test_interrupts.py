@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.core.interrupts import REQUESTS, follow_requests, interrupted_by, postponed
+from stash.core.interrupts import REQUESTS, follow_requests, interrupted_by, postpone_requests
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +94,7 @@ def test_what_is_done_whole_is_interrupted_at_its_end(number: int) -> None:
 
     def work() -> None:
         with interrupted_by(*REQUESTS):
-            with postponed():
+            with postpone_requests():
                 os.kill(os.getpid(), number)
                 time.sleep(0.01)
                 done.append("whole")

@@ -9,22 +9,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.core.intervals import Interval, median_interval, overall_interval, unevenness
+from stash.core.intervals import Interval, find_uneven, median_interval, overall_interval
 
 
 def test_a_single_repetition_has_no_interval_and_is_never_below_anything():
     once = median_interval([5.0])
     assert (once.value, once.low, once.high) == (5.0, None, None)
-    assert not once.below(1e9)
-    assert not once.above(0.0)
+    assert not once.is_below(1e9)
+    assert not once.is_above(0.0)
 
 
 def test_only_an_interval_wholly_beyond_the_fact_and_its_tolerance_counts():
     measured = Interval(value=8.0, low=7.0, high=9.5, repetitions=7)
-    assert measured.below(10.0)
-    assert not measured.below(10.0, tolerance=0.1)  # the value is below 9, the interval's end is not
-    assert measured.above(6.0)
-    assert not measured.above(7.5)
+    assert measured.is_below(10.0)
+    assert not measured.is_below(10.0, tolerance=0.1)  # the value is below 9, the interval's end is not
+    assert measured.is_above(6.0)
+    assert not measured.is_above(7.5)
 
 
 def test_from_six_repetitions_on_the_ends_are_the_sign_tests_order_statistics():
@@ -62,7 +62,7 @@ def test_an_overall_interval_is_unknown_where_the_noise_is_as_large_as_the_rate(
 def test_even_things_with_ordinary_noise_are_never_called_uneven(members, repetitions, noise, seed):
     generator = np.random.default_rng(seed)
     rates = {i: median_interval(generator.lognormal(0.0, noise, repetitions)) for i in range(members)}
-    assert unevenness(rates) is None
+    assert find_uneven(rates) is None
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
@@ -76,12 +76,12 @@ def test_what_is_twice_as_slow_is_always_named(members, repetitions, noise, seed
         i: median_interval(generator.lognormal(math.log(0.5 if i == slow else 1.0), noise, repetitions))
         for i in range(members)
     }
-    assert unevenness(rates) is not None
-    assert unevenness(rates)[1] == (slow,)
+    assert find_uneven(rates) is not None
+    assert find_uneven(rates)[1] == (slow,)
 
 
 def test_rates_without_an_interval_prove_nothing():
-    assert unevenness({0: Interval(value=1.0), 1: Interval(value=100.0)}) is None
+    assert find_uneven({0: Interval(value=1.0), 1: Interval(value=100.0)}) is None
 
 
 def test_within_noise_means_that_the_interval_contains_zero():

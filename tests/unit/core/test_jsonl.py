@@ -25,10 +25,10 @@ def test_what_a_writer_was_killed_within_makes_way_for_the_next_line(tmp_path: P
     with path.open("ab") as file:
         file.write(b'{"number": 2, "te')
     append_row(path, number=3)
-    assert Tail(path).rows() == [{"number": 1}, {"number": 3}]
+    assert Tail(path).read_new_rows() == [{"number": 1}, {"number": 3}]
     path.write_bytes(b'{"num')
     append_row(path, number=4)
-    assert Tail(path).rows() == [{"number": 4}]
+    assert Tail(path).read_new_rows() == [{"number": 4}]
 
 
 def test_where_there_is_no_room_nothing_is_added(log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +55,7 @@ def test_more_than_a_call_takes_is_written_by_several(
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda descriptor, content: write(descriptor, content[:7]))
         add_lines(log, b'{"number": 1}\n{"number": 2}\n')
-    assert Tail(tmp_path / "log").rows() == [{"number": 1}, {"number": 2}]
+    assert Tail(tmp_path / "log").read_new_rows() == [{"number": 1}, {"number": 2}]
 
 
 def test_lines_in_storage_were_flushed(log: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,14 +75,14 @@ def test_a_line_ends_where_its_newline_is_and_nowhere_within_its_texts() -> None
 
 def test_a_log_is_followed_through_its_removal_and_into_the_file_that_replaces_it(tmp_path: Path) -> None:
     path, tail = tmp_path / "log", Tail(tmp_path / "log")
-    assert tail.rows() == []
+    assert tail.read_new_rows() == []
     append_row(path, number=1)
-    assert tail.rows() == [{"number": 1}]
+    assert tail.read_new_rows() == [{"number": 1}]
     append_row(path, number=2)
     path.rename(tmp_path / "aside")
-    assert tail.rows() == [{"number": 2}]
+    assert tail.read_new_rows() == [{"number": 2}]
     append_row(path, number=3)
     append_row(tmp_path / "aside", number=2.5)
-    assert tail.rows() == [{"number": 2.5}, {"number": 3}]
+    assert tail.read_new_rows() == [{"number": 2.5}, {"number": 3}]
     append_row(path, number=4)
-    assert tail.rows() == [{"number": 4}]
+    assert tail.read_new_rows() == [{"number": 4}]

@@ -14,15 +14,15 @@ from stash.core.ladder import (
     RUNGS,
     STALLS,
     Situation,
+    has_no_exchange,
     parse_rungs,
-    reachable,
     round_of_visits,
     rung,
     rung_adding,
+    split_reachable,
     stall_names,
     why_no_stall,
     why_not,
-    without_exchange,
 )
 
 
@@ -57,7 +57,7 @@ def test_the_first_rung_run_is_compute_whichever_it_is():
 
 
 def test_collectives_are_held_back_until_everybody_exchanges():
-    assert [name for name in (*NAMES, CATCH_UP, "starting") if without_exchange(name)] == [
+    assert [name for name in (*NAMES, CATCH_UP, "starting") if has_no_exchange(name)] == [
         *("resident", "solo", "crowd", "node", CATCH_UP)
     ]
 
@@ -104,36 +104,36 @@ def test_an_empty_list_of_rungs_is_refused(text):
 
 
 def test_a_gpu_cluster_runs_every_rung():
-    assert reachable(situation()) == (NAMES, {})
+    assert split_reachable(situation()) == (NAMES, {})
 
 
 def test_a_cpu_job_on_one_node_skips_the_copy_and_the_network():
-    rungs, skipped = reachable(situation(accelerator=False, nodes=1, world_size=2))
+    rungs, skipped = split_reachable(situation(accelerator=False, nodes=1, world_size=2))
     assert rungs == ("solo", "crowd", "node", "warm", "cold")
     assert skipped["cluster"] == "one node"
     assert "no host-to-device copy" in skipped["resident"]
 
 
 def test_one_device_has_neither_contention_nor_communication():
-    rungs, skipped = reachable(situation(world_size=1, nodes=1, ranks_per_node=1))
+    rungs, skipped = split_reachable(situation(world_size=1, nodes=1, ranks_per_node=1))
     assert rungs == ("resident", "solo", "warm", "cold")
     assert set(skipped) == {"crowd", "node", "cluster"}
 
 
 def test_one_device_per_node_has_no_interconnect():
-    rungs, skipped = reachable(situation(world_size=2, ranks_per_node=1))
+    rungs, skipped = split_reachable(situation(world_size=2, ranks_per_node=1))
     assert "node" not in rungs
     assert skipped == {"node": "one device per node"}
 
 
 def test_without_a_loader_data_stalls_are_unknown():
-    _, skipped = reachable(situation(loader=False))
+    _, skipped = split_reachable(situation(loader=False))
     assert set(skipped) == {"resident", "warm", "cold"}
     assert "stash.loader" in skipped["warm"]
 
 
 def test_rungs_not_asked_for_say_so():
-    rungs, skipped = reachable(situation(), ("solo", "cluster"))
+    rungs, skipped = split_reachable(situation(), ("solo", "cluster"))
     assert rungs == ("solo", "cluster")
     assert skipped["warm"] == NOT_ASKED == "not asked for (--rungs)"
 
@@ -175,6 +175,6 @@ def test_a_job_of_one_rank_needs_no_catching_up():
 
 def test_batches_that_cannot_be_kept_on_the_device_leave_the_transfer_unknown():
     why = "batches (Graphs) cannot be put on cuda"
-    rungs, skipped = reachable(situation(immovable=why))
+    rungs, skipped = split_reachable(situation(immovable=why))
     assert skipped == {"resident": why}
     assert rungs == NAMES[1:]

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from stash.core.levels import _GRID, _noise, _own, level
+from stash.core.levels import _GRID, _make_noise, _own_noise, level
 from stash.core.rounds import estimate
 
 
@@ -57,9 +57,9 @@ def test_what_rungs_vary_by_themselves_is_told_from_what_all_share():
     relative = 1 + 0.01 * (rng.standard_normal((4000, 1)) + own * rng.standard_normal((4000, 4)))
     parts = 1 / np.sqrt(1 + own**2)
     parts /= parts.sum()
-    assert _own(relative / relative.mean(axis=0)) == pytest.approx(own**2 / (parts**2 @ own**2), rel=0.15)
-    assert _own(np.ones((5, 3))).tolist() == [3.0, 3.0, 3.0]
-    assert _own(1 + 0.01 * rng.standard_normal((5, 2))).tolist() == [2.0, 2.0]
+    assert _own_noise(relative / relative.mean(axis=0)) == pytest.approx(own**2 / (parts**2 @ own**2), rel=0.15)
+    assert _own_noise(np.ones((5, 3))).tolist() == [3.0, 3.0, 3.0]
+    assert _own_noise(1 + 0.01 * rng.standard_normal((5, 2))).tolist() == [2.0, 2.0]
 
 
 def test_one_round_leaves_it_unknown_and_even_rounds_leave_nothing_open():
@@ -80,8 +80,8 @@ def test_what_stands_for_the_covariances_divides_as_they_would():
     values = np.random.default_rng(4).standard_normal(rounds)
     lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
     for shares in (_GRID[:, 1], _GRID[:, 1] / 3):
-        noise = _noise(rounds, shares)
-        divided = noise.divided(values)
+        noise = _make_noise(rounds, shares)
+        divided = noise.solve(values)
         for number, (memory, share) in enumerate(zip(_GRID[:, 0], shares, strict=True)):
             whole = (1 - share) * np.eye(rounds) + share * memory**lags
             assert divided[number] == pytest.approx(np.linalg.solve(whole, values), rel=1e-9)

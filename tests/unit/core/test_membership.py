@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from stash.core import membership
-from stash.core.membership import Door, HungUpError, RunMember, SignedLink, StrangerError, admit, gathered, join
+from stash.core.membership import Door, HungUpError, RunMember, SignedLink, StrangerError, admit, gather_members, join
 
 SECRET, PURPOSE = b"of this run", "a test"
 
@@ -47,14 +47,14 @@ def test_both_ends_know_each_other_and_can_sign_on_that_connection_alone(
     assert isinstance(inside, RunMember)
     assert isinstance(outside, RunMember)
     assert inside.name == outside.name == "worker1"
-    assert inside.signed(b"7", outside.sign(b"7"))
-    assert not inside.signed(b"8", outside.sign(b"7"))
+    assert inside.is_signed(b"7", outside.sign(b"7"))
+    assert not inside.is_signed(b"8", outside.sign(b"7"))
     others = socket.socketpair()
     again, _ = _both(others, SECRET, PURPOSE)
     for other in others:
         other.close()
     assert isinstance(again, RunMember)
-    assert not again.signed(b"7", outside.sign(b"7"))
+    assert not again.is_signed(b"7", outside.sign(b"7"))
 
 
 @pytest.mark.parametrize(("secret", "purpose"), [(b"of another run", PURPOSE), (SECRET, "something else")])
@@ -124,7 +124,7 @@ def test_as_many_as_have_come_by_the_deadline_are_gathered() -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         with ThreadPoolExecutor(1) as pool, socket.create_connection(listener.getsockname()) as link:
             pool.submit(join, link, SECRET, PURPOSE, "one")
-            found = gathered(listener, SECRET, PURPOSE, 2, time.monotonic() + seconds)
+            found = gather_members(listener, SECRET, PURPOSE, 2, time.monotonic() + seconds)
     assert [member.name for _, member in found] == ["one"]
     found[0][0].close()
 

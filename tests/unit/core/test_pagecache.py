@@ -24,7 +24,7 @@ def cached_file(tmp_path: Path) -> Path:
 
 
 def examined(descriptor: int, cold: bool) -> tuple[int, int]:
-    counts = reads.examine(descriptor, os.readlink(f"/proc/self/fd/{descriptor}"), cold)
+    counts = reads.examine_file(descriptor, os.readlink(f"/proc/self/fd/{descriptor}"), cold)
     return counts["pages"], counts["resident"]
 
 
@@ -73,6 +73,6 @@ def test_a_file_of_another_owner_hides_what_is_in_memory(cached_file: Path, monk
         assert pagecache.resident_pages(descriptor, 64 * pagecache.PAGE) == (64, 0)
         monkeypatch.setattr(os, "geteuid", lambda: owner + 1000)
         assert pagecache.resident_pages(descriptor, 64 * pagecache.PAGE) is None
-        assert "pages" not in reads.examine(descriptor, str(cached_file), cold=True)
+        assert "pages" not in reads.examine_file(descriptor, str(cached_file), cold=True)
     finally:
         os.close(descriptor)

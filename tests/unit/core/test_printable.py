@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from stash.core.printable import last_of, printable, printable_line, shortened, strict_json
+from stash.core.printable import last_of, printable, printable_line, shorten_text, strict_json
 
 HOSTILE = "a\x1b]0;owned\x07b\x1b[2Jc\x00d\x9b31me\u202ef\u2066g\udcffh\x7f"
 
@@ -35,8 +35,8 @@ def test_a_name_stays_in_its_line_and_is_not_endless() -> None:
 
 
 def test_long_text_keeps_its_beginning_and_its_end() -> None:
-    assert shortened("abc", 3) == "abc"
-    short = shortened("ValueError: " + "x" * 5000 + " at the end", 600)
+    assert shorten_text("abc", 3) == "abc"
+    short = shorten_text("ValueError: " + "x" * 5000 + " at the end", 600)
     assert short.startswith("ValueError: x")
     assert short.endswith("x at the end")
 

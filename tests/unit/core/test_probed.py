@@ -6,7 +6,7 @@ import pytest
 from probe_builder import gpus, host, links, probe
 from profile_builder import build
 
-from stash.core.artefact import check_probed, with_links
+from stash.core.artefact import add_links, check_probed
 from stash.core.errors import UserError
 from stash.core.records.host import Links
 
@@ -19,7 +19,7 @@ def measured_links(seconds: float) -> Links:
 
 def test_links_go_to_the_hosts_of_the_same_name_and_the_others_are_said_to_be_unknown():
     profile = build({"solo": [0.1, 0.2]}, ranks=4, nodes=2)
-    filled = with_links(profile, probe(host("node1", measured_links(3.0), gpus=gpus(8))))
+    filled = add_links(profile, probe(host("node1", measured_links(3.0), gpus=gpus(8))))
     assert [item.links for item in filled.hosts] == [None, measured_links(3.0)]
     assert filled.hosts[1].gpus == profile.hosts[1].gpus
     assert "the links of node0 are unknown" in filled.notes[-1]
@@ -28,7 +28,7 @@ def test_links_go_to_the_hosts_of_the_same_name_and_the_others_are_said_to_be_un
 def test_nodes_that_share_a_name_are_matched_in_order():
     profile = build({"solo": [0.1, 0.2]}, ranks=2, nodes=2, host={})
     same = profile.model_copy(update={"hosts": tuple(h.model_copy(update={"hostname": "vm"}) for h in profile.hosts)})
-    filled = with_links(same, probe(host("vm", measured_links(1.0)), host("vm", measured_links(2.0))))
+    filled = add_links(same, probe(host("vm", measured_links(1.0)), host("vm", measured_links(2.0))))
     assert [item.links.elapsed_seconds for item in filled.hosts] == [1.0, 2.0]
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from stash.core.formatting import bits, bits_parts, listed, parts, plain, plus_minus, quantity
+from stash.core.formatting import (
+    bits_parts,
+    format_bit_rate,
+    format_fact,
+    format_quantity,
+    join_names,
+    plus_minus,
+    split_spread,
+)
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, format_bits, scale_for
 
@@ -30,25 +38,25 @@ def around(value: float, below: float, above: float) -> Interval:
     ],
 )
 def test_a_rate_is_written_with_its_spread(interval, text):
-    assert quantity(interval, "bytes/s") == text
+    assert format_quantity(interval, "bytes/s") == text
 
 
 def test_a_spread_that_dwarfs_its_value_decides_the_unit():
-    assert quantity(around(0.0, 0.206, 0.206), "seconds") == "0 ± 206 ms"
-    assert quantity(around(2e-6, 0.206, 0.206), "seconds") == "0 ± 206 ms"
-    assert quantity(around(0.0, 0.0, 0.0), "seconds") == "0.00 ± <0.01 µs"
+    assert format_quantity(around(0.0, 0.206, 0.206), "seconds") == "0 ± 206 ms"
+    assert format_quantity(around(2e-6, 0.206, 0.206), "seconds") == "0 ± 206 ms"
+    assert format_quantity(around(0.0, 0.0, 0.0), "seconds") == "0.00 ± <0.01 µs"
 
 
 def test_a_table_has_value_and_spread_apart():
-    assert parts(around(1.61e-3, 0.11e-3, 0.37e-3), "seconds") == ("1.61 ms", "+0.37 −0.11")
-    assert parts(around(1040.0, 17.0, 17.0), "samples/s") == ("1,040 samples/s", "± 17")
-    assert parts(Interval(value=0.05), "fraction") == ("5.00 %", "± unknown")
-    assert parts(Interval(value=64.0), "count") == ("64", "± unknown")
+    assert split_spread(around(1.61e-3, 0.11e-3, 0.37e-3), "seconds") == ("1.61 ms", "+0.37 −0.11")
+    assert split_spread(around(1040.0, 17.0, 17.0), "samples/s") == ("1,040 samples/s", "± 17")
+    assert split_spread(Interval(value=0.05), "fraction") == ("5.00 %", "± unknown")
+    assert split_spread(Interval(value=64.0), "count") == ("64", "± unknown")
 
 
 def test_networks_are_written_in_bits():
     rate = around(1.25e9, 0.05e9, 0.05e9)
-    assert bits(rate) == "10.0 ± 0.4 Gbit/s"
+    assert format_bit_rate(rate) == "10.0 ± 0.4 Gbit/s"
     assert bits_parts(rate) == ("10.0 Gbit/s", "± 0.4")
     assert format_bits(3.125e9) == "25 Gbit/s"
     assert format_bits(999.6e6 / 8) == "1 Gbit/s"
@@ -61,14 +69,14 @@ def test_a_spread_is_written_in_the_unit_of_what_it_belongs_to():
 
 
 def test_facts_have_no_spread():
-    assert plain(50e9, "bytes/s") == "50.0 GB/s"
-    assert plain(0.5, "seconds") == "500 ms"
-    assert plain(16e9, "bytes") == "16.0 GB"
-    assert plain(0.07, "fraction") == "7%"
-    assert plain(64, "count") == "64"
+    assert format_fact(50e9, "bytes/s") == "50.0 GB/s"
+    assert format_fact(0.5, "seconds") == "500 ms"
+    assert format_fact(16e9, "bytes") == "16.0 GB"
+    assert format_fact(0.07, "fraction") == "7%"
+    assert format_fact(64, "count") == "64"
 
 
 def test_long_lists_are_counted():
-    assert listed(["0"]) == "0"
-    assert listed(["0", "1", "3"]) == "0, 1 and 3"
-    assert listed(list("abcdefgh"), most=4) == "a, b, c and 5 more"
+    assert join_names(["0"]) == "0"
+    assert join_names(["0", "1", "3"]) == "0, 1 and 3"
+    assert join_names(list("abcdefgh"), most=4) == "a, b, c and 5 more"

@@ -16,12 +16,12 @@ from profile_builder import build
 from stash.analysis.attribution import attribute
 from stash.cli.main import main
 from stash.core import redaction
-from stash.core.artefact import load, save, to_bytes
+from stash.core.artefact import encode_artefact, load, save
 from stash.core.records.base import Record
 from stash.core.records.circumstances import OtherProgram
 from stash.core.records.host import Host, Links, PartState, Probe
 from stash.core.records.profile import Profile, Skipped
-from stash.core.redaction import redacted
+from stash.core.redaction import redact_artefact
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -79,13 +79,13 @@ HOSTS = (Host(hostname="gpu-7.corp.example"), Host(hostname="gpu-8.corp.example"
 @pytest.mark.parametrize(("sentence", "left"), SENTENCES.items())
 def test_sentences(sentence: str, left: str) -> None:
     profile = build(CALM, hosts=HOSTS, notes=(sentence,))
-    assert redacted(profile).notes == (left,)
+    assert redact_artefact(profile).notes == (left,)
 
 
 def test_programs_beside_the_job_and_machines_are_numbered() -> None:
     profile = build(CALM, hosts=HOSTS, others=(OtherProgram(name="acme-miner", cores=0.5),))
     ranks = tuple(rank.model_copy(update={"machine": "2f9d01aa"}) for rank in profile.ranks)
-    left = redacted(profile.model_copy(update={"ranks": ranks}))
+    left = redact_artefact(profile.model_copy(update={"ranks": ranks}))
     assert [each.name for each in left.others] == ["program0"]
     assert {rank.machine for rank in left.ranks} == {"machine0"}
 
@@ -94,7 +94,7 @@ def test_programs_and_users_of_a_probed_machine_are_numbered() -> None:
     state = PartState(device="cuda:0", users=("acme.py (7)",))
     links = Links(created="2026-11-29T00:00:00", elapsed_seconds=1.0, states=(state,))
     host = Host(hostname="gpu-7", links=links, programs=(OtherProgram(name="acme-miner", cores=0.5),))
-    (left,) = redacted(build(CALM, hosts=(host,))).hosts
+    (left,) = redact_artefact(build(CALM, hosts=(host,))).hosts
     assert [each.name for each in left.programs] == ["program0"]
     assert left.links is not None
     assert left.links.states[0].users == ("process0",)
@@ -113,27 +113,27 @@ def test_names_paths_and_addresses_are_gone_and_numbers_stay() -> None:
     profile = build(
         CALM, hosts=HOSTS, workload={"command": words, "name": "/home/bob/train.py"}
     ).model_copy(update={"skipped": (Skipped(rung="cold", why="/mnt/acme is on tmpfs"),)})  # fmt: skip
-    left = redacted(profile)
-    text = to_bytes(left).decode()
+    left = redact_artefact(profile)
+    text = encode_artefact(left).decode()
     assert not [word for word in ("bob", "acme", "secret", "gpu-7", "gpu-8", "corp") if word in text]
     assert left.workload.command == ("train.py", "--data", "<path>", "--out=<path>", "--lr", "0.1", "--master=host1")
     assert left.workload.name == "train.py"
     assert attribute(left).stalls == attribute(profile).stalls
-    assert redacted(left) == left
+    assert redact_artefact(left) == left
 
 
 def test_a_rung_called_like_a_machine_stays() -> None:
     profile = build(CALM, hosts=(Host(hostname="node"),))
-    assert redacted(profile).settings.rungs == profile.settings.rungs
-    assert redacted(profile).hosts[0].hostname == "host0"
+    assert redact_artefact(profile).settings.rungs == profile.settings.rungs
+    assert redact_artefact(profile).hosts[0].hostname == "host0"
 
 
 def test_a_probe_is_redacted_too() -> None:
     found = probe(p3_8xlarge())
-    left = redacted(found)
+    left = redact_artefact(found)
     assert left.hosts[0].hostname == "host0"
     assert left.hosts[0].links is not None
-    assert found.hosts[0].hostname not in to_bytes(left).decode()
+    assert found.hosts[0].hostname not in encode_artefact(left).decode()
 
 
 def test_what_is_shown_and_saved_is_redacted(

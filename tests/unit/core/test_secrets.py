@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stash.core import secrets
-from stash.core.secrets import hide, is_secret, kept_words, masked, masked_text
+from stash.core.secrets import hide_masked, is_secret, kept_words, mask_text, mask_words
 
 HIDDEN = "s3cr3tValue"
 
@@ -30,7 +30,7 @@ HIDDEN = "s3cr3tValue"
     ],
 )
 def test_secrets_of_a_command_are_masked(words: tuple[str, ...], kept: tuple[str, ...]) -> None:
-    assert masked(words) == kept
+    assert mask_words(words) == kept
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_secrets_of_a_command_are_masked(words: tuple[str, ...], kept: tuple[str
     ],
 )
 def test_other_words_stay(words: tuple[str, ...]) -> None:
-    assert masked(words) == words
+    assert mask_words(words) == words
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_other_words_stay(words: tuple[str, ...]) -> None:
     ],
 )
 def test_secrets_in_sentences_are_masked(text: str) -> None:
-    assert HIDDEN not in masked_text(text)
-    assert masked_text(masked_text(text)) == masked_text(text)
+    assert HIDDEN not in mask_text(text)
+    assert mask_text(mask_text(text)) == mask_text(text)
 
 
 def test_a_sentence_without_secrets_stays() -> None:
@@ -73,7 +73,7 @@ def test_a_sentence_without_secrets_stays() -> None:
         'File "/home/me/train.py", line 3, in <module>',
         "tcp://10.0.0.1:29500",
     ):
-        assert masked_text(text) == text
+        assert mask_text(text) == text
 
 
 def test_names() -> None:
@@ -90,7 +90,7 @@ def test_time_is_linear_in_the_text() -> None:
         texts = ("a" * size, "--key " * (size // 6), "x://" + "a:" * (size // 2), "token=" * (size // 6), "-" * size)
         began = time.process_time()
         for text in texts:
-            masked_text(text)
+            mask_text(text)
         return time.process_time() - began
 
     assert min(seconds(200_000) for _ in range(3)) < 40 * min(seconds(20_000) for _ in range(3)) + 0.05
@@ -117,10 +117,10 @@ def test_what_may_be_a_secret_is_not_kept(words: tuple[str, ...], tmp_path: Path
     assert len(kept) == 1 + len(words)
     secret = words[-1].removeprefix("--passwd:").removeprefix("--x=").removeprefix("user.pin=")
     assert secret not in " ".join(kept)
-    hide(("train.py", *words), kept)
+    hide_masked(("train.py", *words), kept)
     for part in (HIDDEN, "4111111111111111", "secretmodule", "0f8fad5b-d9cb-469f-a165-70867728950e"):
         if part in " ".join(words):
-            assert part not in masked_text(f"ValueError: cannot log in with {part!r} at https://a.b/{part}.")
+            assert part not in mask_text(f"ValueError: cannot log in with {part!r} at https://a.b/{part}.")
 
 
 def test_what_says_what_was_measured_is_kept(tmp_path: Path) -> None:
@@ -155,8 +155,8 @@ def test_what_starts_a_job_is_kept_and_what_it_is_told_is_not() -> None:
 
 def test_a_plain_word_is_masked_alone_only_and_only_if_it_is_a_secrets_or_long() -> None:
     words = ("x.py", "--split", "memory", "--a", "b", "--pw", "train", "--user", "margaret-thatcher")
-    hide(words, ("x.py", "--split", "…", "--a", "…", "--pw", "***", "--user", "…"))
+    hide_masked(words, ("x.py", "--split", "…", "--a", "…", "--pw", "***", "--user", "…"))
     sentence = "train.py ran out of memory at b: no train, no margaret-thatcher."
-    assert masked_text(sentence) == "train.py ran out of memory at b: no …, no …."
-    hide((), ())
-    assert masked_text("no split train") == "no split train"
+    assert mask_text(sentence) == "train.py ran out of memory at b: no …, no …."
+    hide_masked((), ())
+    assert mask_text("no split train") == "no split train"

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stash.core.rounds import slowest, stands_out
+from stash.core.rounds import slowest_rank_times, stands_out
 
 
 def test_a_rank_that_stands_out_is_taken_as_it_is():
     times = 1 + 0.01 * np.random.default_rng(1).standard_normal((6, 8))
     times[:, 3] += 0.2
     assert stands_out(times)
-    assert slowest(times) == pytest.approx(times[:, 3], abs=1e-6)
+    assert slowest_rank_times(times) == pytest.approx(times[:, 3], abs=1e-6)
 
 
 @pytest.mark.parametrize("ranks", [2, 8, 64])
@@ -20,7 +20,7 @@ def test_equal_ranks_make_neither_a_slowest_nor_contention(ranks):
     rng, means, named = np.random.default_rng(2), [], []
     for _ in range(300):
         times = 1 + 0.03 * rng.standard_normal((5, ranks))
-        means.append(slowest(times).mean() - 1)
+        means.append(slowest_rank_times(times).mean() - 1)
         named.append(stands_out(times))
     largest = 0.03 / np.sqrt(5) * np.sqrt(2 * np.log(ranks))  # what the luckiest rank's mean reaches
     assert abs(np.mean(means)) < 0.45 * largest
@@ -28,19 +28,19 @@ def test_equal_ranks_make_neither_a_slowest_nor_contention(ranks):
 
 
 def test_without_noise_or_without_others_the_largest_time_it_is():
-    assert slowest(np.array([[1.0, 2.0], [1.0, 2.0]])).tolist() == [2.0, 2.0]
-    assert slowest(np.array([[1.0], [3.0]])).tolist() == [1.0, 3.0]
-    assert slowest(np.array([[1.0, 2.0, 1.5]])).tolist() == [2.0]
+    assert slowest_rank_times(np.array([[1.0, 2.0], [1.0, 2.0]])).tolist() == [2.0, 2.0]
+    assert slowest_rank_times(np.array([[1.0], [3.0]])).tolist() == [1.0, 3.0]
+    assert slowest_rank_times(np.array([[1.0, 2.0, 1.5]])).tolist() == [2.0]
 
 
 def test_an_accident_of_one_rank_makes_no_other_round_shorter_than_nothing():
     times = np.full((6, 2), 0.175) + 0.001 * np.arange(6)[:, None]
     times[1, 1] = 177.0  # and what is left of the rank is as fast as the other
-    assert slowest(times).tolist() == times[:, 1].tolist()
+    assert slowest_rank_times(times).tolist() == times[:, 1].tolist()
 
 
 def test_ranks_that_never_differ_take_what_all_take():
-    assert slowest(np.array([[1.0, 1.0], [2.0, 2.0]])).tolist() == [1.0, 2.0]
+    assert slowest_rank_times(np.array([[1.0, 1.0], [2.0, 2.0]])).tolist() == [1.0, 2.0]
 
 
 def _held(ranks: np.ndarray, rounds: int) -> float:
@@ -48,7 +48,9 @@ def _held(ranks: np.ndarray, rounds: int) -> float:
     rng, held = np.random.default_rng(5), []
     quantile = {6: 2.571, 12: 2.201}[rounds]
     for _ in range(400):
-        over = slowest(10 + ranks + rng.standard_normal((rounds, len(ranks)))) - 0.6 * rng.standard_normal(rounds)
+        over = slowest_rank_times(10 + ranks + rng.standard_normal((rounds, len(ranks)))) - 0.6 * rng.standard_normal(
+            rounds
+        )
         held.append(abs(over.mean() - 10 - ranks.max()) <= quantile * over.std(ddof=1) / np.sqrt(rounds))
     return float(np.mean(held))
 
@@ -65,4 +67,4 @@ def test_a_single_slow_rank_that_luck_nearly_explains_is_covered(rounds):
 
 
 def test_half_of_the_ranks_at_the_largest_time_have_a_slowest():
-    assert np.isfinite(slowest(np.array([[2.0, 2.0, 1.0], [2.1, 2.1, 1.0], [2.0, 2.0, 1.1]]))).all()
+    assert np.isfinite(slowest_rank_times(np.array([[2.0, 2.0, 1.0], [2.1, 2.1, 1.0], [2.0, 2.0, 1.1]]))).all()

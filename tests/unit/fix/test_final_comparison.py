@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from searches import LAUNCH, Job, StepSeconds, change, played, searched, standing, workers
+from searches import LAUNCH, Job, StepSeconds, change, play_turns, run_search, standing, workers
 
 from stash.fix.script_changes import ScriptChange
 from stash.measure.launcher.trials import TrialRun
@@ -19,7 +19,7 @@ def test_what_is_shown_alone_is_kept_though_another_spoils_both():
         return 0.1 - 0.03 * ("a" in names) - 0.01 * ("b" in names) + 0.05 * (final and {"a", "b"} <= names)
 
     job = Job(step)
-    search = searched(job, change("a"), change("b"), within=240.0)
+    search = run_search(job, change("a"), change("b"), within=240.0)
     # THEN the one that is shown by itself in the same rounds is kept
     assert search.final.kept == ("a",)
     assert standing(search) == {"a": "kept", "b": "unproven"}
@@ -35,15 +35,15 @@ def test_beside_a_step_that_varies_what_saves_most_is_not_given_up_for_what_turn
         return 0.045 if "bucket" in names else calm
 
     job = Job(step)
-    turns = played(job, *((0.1, 0.06 + 0.001 * number, 0.099) for number in range(3)))
-    search = searched(job, *workers(0, 2), change("bucket"), change("idle"), within=210.0, turns=turns)
+    turns = play_turns(job, *((0.1, 0.06 + 0.001 * number, 0.099) for number in range(3)))
+    search = run_search(job, *workers(0, 2), change("bucket"), change("idle"), within=210.0, turns=turns)
     assert "bucket" in search.final.kept
 
 
 def test_an_interrupt_keeps_what_was_proven_and_nothing_else():
     job = Job(lambda names: 0.1 - 0.02 * ("good" in names))
     job.interrupt_at = 4.5 * LAUNCH
-    search = searched(job, change("good"))
+    search = run_search(job, change("good"))
     assert search.interrupted
     assert search.final.kept == ()
     assert standing(search)["good"] != "kept"
@@ -55,7 +55,7 @@ def test_what_saves_much_is_never_lost_to_what_only_looked_good():
     for seed in range(60):
         job = Job(lambda on: 0.1 - 0.015 * ("good" in on), noise=0.02)
         job.random = np.random.default_rng(seed)
-        search = searched(job, *(change(name, joins=True) for name in (*idle[:4], "good", idle[4])), within=272.0)
+        search = run_search(job, *(change(name, joins=True) for name in (*idle[:4], "good", idle[4])), within=272.0)
         lost += "good" not in search.final.kept
     assert lost == 0
 
@@ -64,7 +64,7 @@ def test_what_saves_much_is_never_lost_to_what_only_looked_good():
 def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds(seemed: float, launches: int):
     # GIVEN a change that looks good until it is proven
     job = Job(lambda on: 0.1 + (-seemed if len(job.launched) < 6 else 0.02) * ("fickle" in on), noise=0.001)
-    search = searched(job, change("fickle"))
+    search = run_search(job, change("fickle"))
     # THEN what seemed to save much is given another two rounds
     assert standing(search) == {"fickle": "unproven"}
     assert search.candidates[0].why == "not shown in 2 rounds"
@@ -74,7 +74,7 @@ def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds(se
 def test_what_saves_much_is_not_lost_to_noise_that_lasts_for_two_rounds():
     # GIVEN a change that saves 20 ms but for the four launches that begin to prove it
     job = Job(lambda on: 0.1 - (-0.01 if 5 < len(job.launched) < 10 else 0.02) * ("good" in on), noise=0.001)
-    search = searched(job, change("good"))
+    search = run_search(job, change("good"))
     assert standing(search) == {"good": "kept"}
     assert job.launched.count(frozenset({"good"})) >= 2 + 2 + 3
 
@@ -82,7 +82,7 @@ def test_what_saves_much_is_not_lost_to_noise_that_lasts_for_two_rounds():
 def test_the_final_comparison_goes_on_while_the_evidence_is_promising():
     # GIVEN noise in which a saving of 12 % is not shown in three rounds
     job = Job(lambda on: 0.1 - 0.012 * ("good" in on), noise=0.035)
-    search = searched(job, change("good"), within=100 * LAUNCH)
+    search = run_search(job, change("good"), within=100 * LAUNCH)
     # THEN more rounds show it, up to twelve
     assert standing(search) == {"good": "kept"}
     assert 3 < search.final.rounds <= 12
@@ -101,7 +101,7 @@ class Turning(Job):
 
 
 def test_what_turns_out_to_train_something_else_in_the_final_comparison_is_no_failure():
-    search = searched(Turning(lambda names: 0.1 - 0.02 * ("good" in names), since=4), change("good"))
+    search = run_search(Turning(lambda names: 0.1 - 0.02 * ("good" in names), since=4), change("good"))
     assert standing(search) == {"good": "other training"}
     assert search.candidates[0].why.startswith("losses differ by")
 
@@ -112,5 +112,5 @@ def test_two_that_train_something_else_only_together_are_no_failure_either():
             self.other_losses = {"a"} if len(changes) > 1 else set()
             return super().run(changes, steps)
 
-    search = searched(Both(lambda names: 0.1 - 0.02 * len(names)), change("a"), change("b"))
+    search = run_search(Both(lambda names: 0.1 - 0.02 * len(names)), change("a"), change("b"))
     assert sorted(standing(search).values()) == ["kept", "other training"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from searches import LAUNCH, Job, change, played, searched, standing, workers
+from searches import LAUNCH, Job, change, play_turns, run_search, standing, workers
 
 from stash.fix.change_search import find_changes
 from stash.fix.fix_search import Candidate, Search
@@ -20,7 +20,7 @@ from stash.measure.launcher.trials import TrialRun
 def test_what_saves_is_kept_with_what_it_saves_and_the_rest_is_not():
     # GIVEN a step of 100 ms of which one change takes 20 and another nothing
     job = Job(lambda names: 0.1 - 0.02 * ("good" in names))
-    search = searched(job, change("good"), change("idle"))
+    search = run_search(job, change("good"), change("idle"))
     # THEN the first is kept with an interval that holds the truth, from rounds that did not choose it
     assert standing(search) == {"good": "kept", "idle": "no difference"}
     saves = search.final.together
@@ -36,14 +36,14 @@ def test_what_saves_is_kept_with_what_it_saves_and_the_rest_is_not():
 
 def test_what_cannot_pay_by_forecast_is_never_launched():
     job = Job(lambda names: 0.1)
-    search = searched(job, change("tiny", forecast=0.0005), change("other", forecast=0.05))
+    search = run_search(job, change("tiny", forecast=0.0005), change("other", forecast=0.05))
     assert frozenset({"tiny"}) not in job.launched
     assert search.candidates[0].why == "saves 500 µs of the step at most, by forecast"
 
 
 def test_a_job_with_nothing_to_try_is_told_so_after_one_launch():
     job = Job(lambda names: 0.1)
-    search = searched(job, change("tiny", forecast=0.0))
+    search = run_search(job, change("tiny", forecast=0.0))
     assert len(job.launched) == 1
     assert search.final.kept == ()
 
@@ -53,7 +53,7 @@ def test_two_that_fight_are_not_kept_together():
     def step(names: frozenset[str]) -> float:
         return 0.1 if len(names) == 2 else 0.1 - 0.02 * len(names)
 
-    search = searched(Job(step), change("a"), change("b"))
+    search = run_search(Job(step), change("a"), change("b"))
     # THEN one of them is kept, or none, never both
     assert len(search.final.kept) < 2
     assert sum(each.standing == "kept" for each in search.candidates) == len(search.final.kept)
@@ -63,7 +63,7 @@ def test_two_that_fight_are_not_kept_together():
 def test_of_two_that_save_the_same_one_is_kept(both: float):
     # GIVEN two changes of which each saves 30 ms, and both no more than one, or less
     job = Job(lambda names: {0: 0.1, 1: 0.07, 2: both}[len(names)])
-    search = searched(job, change("a"), change("b"))
+    search = run_search(job, change("a"), change("b"))
     assert len(search.final.kept) == 1
     assert search.final.together is not None
     assert search.final.together.value == pytest.approx(0.03, rel=0.2)
@@ -72,8 +72,8 @@ def test_of_two_that_save_the_same_one_is_kept(both: float):
 def test_without_workers_nothing_is_tried_that_only_workers_do():
     job = Job(lambda names: 0.05 if "workers=0" in names else 0.1)
     prefetch = change("prefetch=4", settings={"loader": {"prefetch_factor": 4, "site": "x"}})
-    turns = played(job, *((0.1, 0.08 + 0.001 * number, 0.05) for number in range(3)))
-    search = searched(job, prefetch, *workers(0), turns=turns)
+    turns = play_turns(job, *((0.1, 0.08 + 0.001 * number, 0.05) for number in range(3)))
+    search = run_search(job, prefetch, *workers(0), turns=turns)
     assert search.final.kept == ("workers=0",)
     assert (search.candidates[0].standing, search.candidates[0].why) == ("no difference", "no worker is left")
     assert not any("prefetch=4" in names for names in job.launched)
@@ -83,7 +83,7 @@ def test_workers_stay_where_what_only_they_do_saves_more_than_none():
     by_name = {"in_order": 0.05, "workers=0": 0.03}
     job = Job(lambda names: 0.1 - max((by_name[name] for name in names), default=0))
     ordered = change("in_order", settings={"loader": {"in_order": False, "site": "x"}})
-    search = searched(job, ordered, *workers(0))
+    search = run_search(job, ordered, *workers(0))
     assert search.final.kept == ("in_order",)
     assert search.candidates[1].why == "in_order saves more, with workers"
 
@@ -100,7 +100,7 @@ def test_where_no_epoch_ended_within_a_later_launch_none_was_saved():
 
 def test_of_one_knob_the_best_value_is_kept():
     by_name = {"workers=2": 0.03, "workers=4": 0.04}
-    search = searched(
+    search = run_search(
         Job(lambda names: 0.1 - max((by_name[name] for name in names), default=0)),
         change("workers=2"), change("workers=4"),
     )  # fmt: skip
@@ -109,7 +109,7 @@ def test_of_one_knob_the_best_value_is_kept():
 
 def test_a_change_that_breaks_the_job_is_told_and_the_others_go_on():
     job = Job(lambda names: 0.1 - 0.02 * ("good" in names), breaks={"bad": "out of memory"})
-    search = searched(job, change("bad"), change("good"))
+    search = run_search(job, change("bad"), change("good"))
     assert standing(search) == {"bad": "failed", "good": "kept"}
     assert search.candidates[0].why == "out of memory"
 
@@ -117,20 +117,20 @@ def test_a_change_that_breaks_the_job_is_told_and_the_others_go_on():
 def test_a_change_that_trains_something_else_is_not_kept_however_fast():
     job = Job(lambda names: 0.1 - 0.05 * ("cheat" in names))
     job.other_losses = {"cheat"}
-    search = searched(job, change("cheat"))
+    search = run_search(job, change("cheat"))
     assert standing(search) == {"cheat": "other training"}
     assert search.final.kept == ()
 
 
 def test_numerics_are_measured_and_asked_for():
     job = Job(lambda names: 0.1 - 0.03 * ("bf16" in names))
-    search = searched(job, change("bf16", effect="numerics", consent="numerics"))
+    search = run_search(job, change("bf16", effect="numerics", consent="numerics"))
     assert standing(search) == {"bf16": "asks"}
     assert job.launched.count(frozenset({"bf16"})) == 1
     saves = search.candidates[0].saves
     assert saves is not None
     assert abs(saves.value - 0.03) < 0.005
-    allowed = searched(
+    allowed = run_search(
         Job(lambda names: 0.1 - 0.03 * ("bf16" in names)), change("bf16", effect="numerics", consent="numerics"),
         allowed=frozenset({"numerics"}),
     )  # fmt: skip
@@ -142,7 +142,7 @@ def test_numerics_are_measured_and_asked_for():
 def test_no_launch_is_begun_that_cannot_end_in_time(within: float, joins: bool):
     names = [f"c{number}" for number in range(12)]
     job = Job(lambda on: 0.1 - 0.004 * len(on), noise=0.01)
-    search = searched(job, *(change(name, joins=joins) for name in names), within=within)
+    search = run_search(job, *(change(name, joins=joins) for name in names), within=within)
     assert job.now <= LAUNCH + within  # the launch as typed came before
     assert any(each.why.startswith("no time") for each in search.candidates)
     assert all(each.standing == "left out" or each.why or each.saves for each in search.candidates)
@@ -150,7 +150,7 @@ def test_no_launch_is_begun_that_cannot_end_in_time(within: float, joins: bool):
 
 def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
     job = Job(lambda on: 0.1 - 0.02 * ("good" in on))
-    search = searched(job, change("good"), change("idle"), within=3.5 * LAUNCH)
+    search = run_search(job, change("good"), change("idle"), within=3.5 * LAUNCH)
     assert standing(search) == {"good": "unproven", "idle": "no difference"}
     good, _ = search.candidates
     assert good.why == "no time to prove it: give more with --budget"
@@ -162,7 +162,7 @@ def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
 def test_time_that_was_set_aside_for_what_turned_out_to_save_nothing_goes_to_the_others():
     # GIVEN time for a proof and six more launches, of which each change was thought to need two
     job = Job(lambda names: 0.1 - 0.02 * ("d" in names))
-    search = searched(job, *map(change, "abcdefgh"), within=LAUNCH * (6 + 6))
+    search = run_search(job, *map(change, "abcdefgh"), within=LAUNCH * (6 + 6))
     # THEN the one that pays is reached
     assert standing(search)["d"] == "kept"
     assert frozenset("d") in job.launched
@@ -180,7 +180,7 @@ def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried
         return TrialRun(None, elapsed_seconds=50.0, failure=Diagnosis("ended"))
 
     job.run = ended  # type: ignore[method-assign]
-    search = searched(job, change("good"), within=60.0)
+    search = run_search(job, change("good"), within=60.0)
     assert standing(search) == {"good": "left out"}
     assert search.candidates[0].why == "no time for it: give more with --budget"
     assert len(job.launched) == 1
@@ -193,13 +193,13 @@ def test_of_changes_that_share_a_knob_the_one_that_saves_more_is_made(fewer: flo
         return 0.1 - max(0.03 * ("workers=1+threads=1" in on), fewer * ("threads=1" in on))
 
     both = change("workers=1+threads=1", knob="workers", settings={"threads": 1})
-    search = searched(Job(step), both, change("threads=1", settings={"threads": 1}))
+    search = run_search(Job(step), both, change("threads=1", settings={"threads": 1}))
     assert search.final.kept == (("threads=1",) if fewer > 0.03 else ("workers=1+threads=1",))
 
 
 def test_one_that_does_much_harm_does_not_hide_the_others():
     job = Job(lambda on: 0.1 - 0.03 * ("good" in on) + 0.2 * ("bad" in on), noise=0.003)
-    search = searched(job, *(change(name, joins=True) for name in ("bad", "good")))
+    search = run_search(job, *(change(name, joins=True) for name in ("bad", "good")))
     assert standing(search)["good"] == "kept"
     assert standing(search)["bad"] != "kept"
 
@@ -207,7 +207,7 @@ def test_one_that_does_much_harm_does_not_hide_the_others():
 def test_noise_that_makes_one_launch_of_all_slower_costs_one_more():
     # GIVEN nothing to gain, and a launch of everything at once that something held up
     job = Job(lambda on: 0.1 + 0.03 * (len(on) == 3 and job.launched.count(on) == 1), noise=0.003)
-    search = searched(job, *(change(name, joins=True) for name in "abc"))
+    search = run_search(job, *(change(name, joins=True) for name in "abc"))
     assert set(standing(search).values()) == {"no difference"}
     assert len(job.launched) == 3
 
@@ -215,7 +215,7 @@ def test_noise_that_makes_one_launch_of_all_slower_costs_one_more():
 @pytest.mark.parametrize(("milder", "launched"), [(0.0, False), (0.02, True)])
 def test_a_value_beyond_one_that_saves_nothing_is_not_launched(milder: float, launched: bool):
     job = Job(lambda on: 0.1 - milder * ("bucket=8" in on) - 0.03 * ("bucket=2" in on), noise=0.001)
-    search = searched(job, change("bucket=8"), change("bucket=2", beyond="bucket=8"))
+    search = run_search(job, change("bucket=8"), change("bucket=2", beyond="bucket=8"))
     assert (frozenset({"bucket=2"}) in job.launched) == launched
     if not launched:
         assert search.candidates[1].why == "bucket=8 saves nothing"
@@ -227,7 +227,7 @@ def test_savings_are_seldom_false():
     for seed in range(60):
         job = Job(lambda names: 0.1, noise=0.03)
         job.random = np.random.default_rng(seed)
-        wrong += bool(searched(job, *(change(name) for name in "abcd")).final.kept)
+        wrong += bool(run_search(job, *(change(name) for name in "abcd")).final.kept)
     assert wrong <= 1
 
 
@@ -235,7 +235,7 @@ def test_a_job_with_nothing_to_fix_is_known_after_two_launches_whatever_there_is
     """All that seldom costs anything goes into one launch."""
     names = [f"knob{number}" for number in range(8)]
     job = Job(lambda on: 0.1, noise=0.003)
-    search = searched(job, *(change(name, joins=True) for name in names))
+    search = run_search(job, *(change(name, joins=True) for name in names))
     assert len(job.launched) == 2
     assert job.launched[1] == frozenset(names)
     assert set(standing(search).values()) == {"no difference"}
@@ -244,19 +244,19 @@ def test_a_job_with_nothing_to_fix_is_known_after_two_launches_whatever_there_is
 
 def test_where_all_at_once_is_faster_the_one_that_pays_is_found():
     job = Job(lambda on: 0.1 - 0.03 * ("good" in on), noise=0.003)
-    search = searched(job, *(change(name, joins=True) for name in ("idle", "good", "other")))
+    search = run_search(job, *(change(name, joins=True) for name in ("idle", "good", "other")))
     assert standing(search) == {"idle": "no difference", "good": "kept", "other": "no difference"}
 
 
 def test_one_that_breaks_the_others_does_not_hide_them():
     job = Job(lambda on: 0.1 - 0.03 * ("good" in on), noise=0.003, breaks={"bad": "out of memory"})
-    search = searched(job, change("bad", joins=True), change("good", joins=True))
+    search = run_search(job, change("bad", joins=True), change("good", joins=True))
     assert standing(search) == {"bad": "failed", "good": "kept"}
 
 
 def test_a_launch_that_prepares_is_no_measurement():
     """Samples are kept in a first launch, which is slow; a second one is timed."""
     job = Job(lambda on: 0.05 if "cache" in on and job.launched.count(frozenset(on)) > 1 else 0.1, noise=0.002)
-    search = searched(job, change("cache", fills=True))
+    search = run_search(job, change("cache", fills=True))
     assert standing(search) == {"cache": "kept"}
     assert [each.stage for each in search.launches].count("filling") == 1

@@ -14,11 +14,11 @@ from stash.cli.main import app
 from stash.core.errors import ArtefactError, UserError
 from stash.core.fix_records import FILE, CallPlace, Fix, Launched, Proof, Tried
 from stash.core.intervals import Interval
-from stash.fix.command import FixOptions, _finish
+from stash.fix.command import FixOptions, _save_and_show
 from stash.fix.fix_search import NO_PROOF, NO_TIME
 from stash.fix.page import page
 from stash.fix.patch import Patch
-from stash.fix.running import settings
+from stash.fix.running import kept_variables
 from stash.ui.html import render as render_html
 from stash.ui.terminal import render
 
@@ -123,7 +123,7 @@ def test_show_and_report_know_the_record_and_compare_refuses_it(tmp_path: Path):
 
 
 def test_what_is_set_from_outside_goes_into_the_environment():
-    assert settings(fix()) == {"OMP_NUM_THREADS": "1"}
+    assert kept_variables(fix()) == {"OMP_NUM_THREADS": "1"}
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_what_no_time_was_left_for_is_no_reason_to_leave_the_script_as_it_is(sta
 
 def test_what_was_found_is_shown_though_it_cannot_be_saved(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(ArtefactError, match="cannot write"):
-        _finish(fix(), Patch(), tmp_path / "gone" / "train.fix.json", FixOptions())
+        _save_and_show(fix(), Patch(), tmp_path / "gone" / "train.fix.json", FixOptions())
     shown = capsys.readouterr().out
     assert "1.21 times as fast" in shown
     assert "git apply" not in shown
@@ -178,8 +178,8 @@ def test_a_record_takes_no_name_that_another_fix_has_taken_meanwhile(
     monkeypatch.chdir(tmp_path)
     Path("train.fix.json").write_text("theirs")
     text = "--- a/train.py\n+API_KEY = 'abcdef'\n"
-    patch = cast(Patch, SimpleNamespace(diff=lambda: text))
-    assert _finish(fix(), patch, Path("train.fix.json"), FixOptions()) == Path("train-2.fix.json")
+    patch = cast(Patch, SimpleNamespace(make_diff=lambda: text))
+    assert _save_and_show(fix(), patch, Path("train.fix.json"), FixOptions()) == Path("train-2.fix.json")
     assert Path("train.fix.json").read_text() == "theirs"
     assert Path("train-2.fix.patch").read_text() == text  # the file is applied: nothing in it is masked
     assert "git apply train-2.fix.patch" in capsys.readouterr().out
@@ -191,7 +191,7 @@ def test_a_record_takes_no_name_that_another_fix_has_taken_meanwhile(
 def test_a_record_sets_no_variable_that_fix_does_not(name: str, value: str):
     planted = KEPT[1].model_copy(update={"variables": {name: value}})
     with pytest.raises(UserError, match=name):
-        settings(fix(tried=(planted,)))
+        kept_variables(fix(tried=(planted,)))
 
 
 TOKEN = "hf_abcdefghijklmnopqrstuvwxyz"

@@ -16,7 +16,7 @@ from test_space import of_collector, of_workers
 from stash.core.errors import UserError
 from stash.fix.patch import Patch, apply
 from stash.fix.script_changes import Around, ScriptChange, Site, sites_of
-from stash.fix.space import propose
+from stash.fix.space import propose_changes
 
 SCRIPT = """import torch
 from torch.utils.data import DataLoader
@@ -52,7 +52,7 @@ def patched(*changes: ScriptChange) -> Patch:
 
 
 def git_applies(patch: Patch, script: Path) -> None:
-    (script.parent / "it.patch").write_bytes(patch.diff().encode())
+    (script.parent / "it.patch").write_bytes(patch.make_diff().encode())
     subprocess.run(["git", "init", "-q", "."], check=True)
     subprocess.run(["git", "apply", "it.patch"], check=True)
 
@@ -63,19 +63,19 @@ def test_a_patch_is_minimal_and_git_applies_it(script: Path):
     pinned = ScriptChange("pin", "pin", "pin", site=at(script), writes={"pin_memory": True})
     line = ScriptChange("cudnn", "cudnn", "cudnn", line="torch.backends.cudnn.benchmark = True")
     assert patch.add(pinned, None).way == patch.add(line, str(script)).way == "patch"
-    diff = patch.diff()
+    diff = patch.make_diff()
     assert [each for each in diff.splitlines() if each[:1] in "+-" and each[:3] not in ("+++", "---")] == [
         "+torch.backends.cudnn.benchmark = True", "+", "-    num_workers=0,", "+    num_workers=4,",
         "+    pin_memory=True,",
     ]  # fmt: skip
     git_applies(patch, script)
-    assert script.read_text() == patch.after()[str(script)]
+    assert script.read_text() == patch.edited_texts()[str(script)]
 
 
 def test_applying_keeps_a_copy_of_what_git_does_not_have(script: Path):
     script.chmod(0o640)
     patch = patched(workers(script))
-    assert apply(patch, patch.sources()) == ["Changed train.py; as it was: train.py.orig"]
+    assert apply(patch, patch.source_digests()) == ["Changed train.py; as it was: train.py.orig"]
     assert "num_workers=4" in script.read_text()
     assert script.stat().st_mode & 0o777 == 0o640
     assert (script.parent / "train.py.orig").read_text() == SCRIPT
@@ -93,13 +93,13 @@ def commit(script: Path) -> None:
 def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path):
     commit(script)
     patch = patched(workers(script))
-    assert apply(patch, patch.sources()) == ["Changed train.py; `git checkout -- train.py` undoes it"]
+    assert apply(patch, patch.source_digests()) == ["Changed train.py; `git checkout -- train.py` undoes it"]
     assert not (script.parent / "train.py.orig").exists()
 
 
 def test_a_script_that_has_changed_since_is_left_alone(script: Path):
     patch = patched(workers(script))
-    sources = patch.sources()
+    sources = patch.source_digests()
     script.write_text(SCRIPT + "# mine\n")
     with pytest.raises(UserError, match=r"train\.py has changed since it was measured; nothing was applied"):
         apply(patch, sources)
@@ -110,7 +110,7 @@ def test_a_script_that_may_not_be_written_is_left_alone(script: Path, monkeypatc
     patch = patched(workers(script))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != script)
     with pytest.raises(UserError, match=r"no permission to write train\.py; nothing was applied"):
-        apply(patch, patch.sources())
+        apply(patch, patch.source_digests())
     assert script.read_text() == SCRIPT
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]
 
@@ -128,9 +128,9 @@ def test_where_no_copy_can_be_kept_nothing_is_changed(script: Path, monkeypatch:
             return path
         raise UserError("no copy could be kept (No space left on device); nothing was applied")
 
-    monkeypatch.setattr("stash.fix.patch._copied", full)
+    monkeypatch.setattr("stash.fix.patch._keep_copy", full)
     with pytest.raises(UserError, match="nothing was applied"):
-        apply(patch, patch.sources())
+        apply(patch, patch.source_digests())
     assert script.read_text() == other.read_text() == SCRIPT
 
 
@@ -141,7 +141,7 @@ def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
     script.write_text(mine)
     patch = patched(workers(script))
     # WHEN the patch is applied
-    notes = apply(patch, patch.sources())
+    notes = apply(patch, patch.source_digests())
     # THEN git's way back would lose that change, so a copy keeps it
     assert notes == ["Changed train.py; as it was: train.py.orig"]
     assert (script.parent / "train.py.orig").read_text() == mine
@@ -159,7 +159,7 @@ def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Pat
     patch = Patch()
     found = patch.add(both, None)
     assert (found.way, found.how) == ("patch", "and set in the environment: OMP_NUM_THREADS=1")
-    assert "+    num_workers=4," in patch.diff()
+    assert "+    num_workers=4," in patch.make_diff()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_no_patch_can_write_is_told(script: Path, text: str, writes: int, w
     script.write_text(text)
     patch = Patch()
     found = patch.add(workers(script, num_workers=writes), None)
-    assert (found.way, found.how, patch.diff()) == (way, how, "")
+    assert (found.way, found.how, patch.make_diff()) == (way, how, "")
 
 
 def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
@@ -193,11 +193,11 @@ def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
     )
     change = ScriptChange("non_blocking", "n", "n", site=first, also=(second,), writes={"non_blocking": True})
     patch = patched(change)
-    assert patch.after()[str(script)] == text.replace("(device)", "(device, non_blocking=True)")
+    assert patch.edited_texts()[str(script)] == text.replace("(device)", "(device, non_blocking=True)")
     gone = replace(change, also=(replace(second, line=1, column=90),))
     patch = Patch()
     assert patch.add(gone, None).way == "explained"
-    assert patch.diff() == ""
+    assert patch.make_diff() == ""
 
 
 def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copied(script: Path):
@@ -207,7 +207,9 @@ def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copi
     copy = Site("copy", "c", str(script), 2, 2, 4, 12, {"non_blocking": False})
     change = ScriptChange("pin", "pin", "p", site=loader, writes={"pin_memory": True}, copies=(copy,))
     patch = patched(change)
-    assert patch.after()[str(script)] == "x = DataLoader(data, pin_memory=True)\nx = x.cuda(non_blocking=True)\n"
+    assert (
+        patch.edited_texts()[str(script)] == "x = DataLoader(data, pin_memory=True)\nx = x.cuda(non_blocking=True)\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -238,7 +240,7 @@ def test_what_pytorch_refuses_beside_a_new_value_goes(script: Path, call: str, w
     script.write_text(f"x = {call}\n")
     values = {"multiprocessing_context": "spawn"} if "spawn" in call else {}
     change = replace(workers(script, **writes), site=at(script, values=values))
-    assert patched(change).after()[str(script)] == f"x = {after}\n"
+    assert patched(change).edited_texts()[str(script)] == f"x = {after}\n"
 
 
 def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
@@ -249,7 +251,7 @@ def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
     around = Around("dataset", "CachedSamples(", ', "folder")')
     cache = ScriptChange("cache", "cache", "samples kept", site=at(script), line="import os", around=around)
     assert patch.add(cache, None).how.startswith("samples kept: the patch of it would be no Python")
-    assert patch.after()[str(script)] == "x = DataLoader(data, num_workers=4)\n"
+    assert patch.edited_texts()[str(script)] == "x = DataLoader(data, num_workers=4)\n"
 
 
 def test_waits_that_are_all_of_a_block_are_not_taken_out(script: Path):
@@ -257,7 +259,7 @@ def test_waits_that_are_all_of_a_block_are_not_taken_out(script: Path):
     sites = tuple(Site("wait", f"{line}", str(script), line, line, 4, 7, {}) for line in (2, 3))
     patch = Patch()
     found = patch.add(ScriptChange("no_waits", "waits", "waits", removes=sites), None)
-    assert (found.way, patch.diff()) == ("explained", "")
+    assert (found.way, patch.make_diff()) == ("explained", "")
 
 
 def test_a_script_has_one_name_in_a_patch_whatever_links_lead_to_it(tmp_path: Path):
@@ -300,7 +302,7 @@ def test_a_patch_of_files_here_and_elsewhere_is_from_the_root(script: Path, monk
     patch = Patch()
     for path in (here / "train.py", other):
         patch.add(workers(path), None)
-    Path("it.patch").write_text(patch.diff())
+    Path("it.patch").write_text(patch.make_diff())
     apply_from_the_root()
     assert "num_workers=4" in (here / "train.py").read_text()
     assert "num_workers=4" in other.read_text()
@@ -313,7 +315,7 @@ def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(scr
             script.write_text(SCRIPT)
             script.chmod(mode)
             patch = patched(workers(script))
-            (note,) = apply(patch, patch.sources())
+            (note,) = apply(patch, patch.source_digests())
             copy = script.with_name(note.rpartition(" ")[2])
             assert script.stat().st_mode & 0o777 == mode
             assert copy.stat().st_mode & 0o777 & ~mode == 0
@@ -333,7 +335,7 @@ def test_a_copy_is_kept_where_git_does_not_look_at_the_content(
         script.write_text(script.read_text() + "# a day's work\n")
     patch = patched(workers(script))
     was = script.read_text()
-    apply(patch, patch.sources())
+    apply(patch, patch.source_digests())
     assert script.with_name(f"{script.name}.orig").read_text() == was
 
 
@@ -341,7 +343,7 @@ def test_a_copy_is_kept_where_git_does_not_look_at_the_content(
 def test_the_owner_stays(script: Path):
     os.chown(script, 1000, 1000)
     patch = patched(workers(script))
-    apply(patch, patch.sources())
+    apply(patch, patch.source_digests())
     copy = script.with_name(f"{script.name}.orig")
     assert [(each.stat().st_uid, each.stat().st_gid) for each in (script, copy)] == [(1000, 1000)] * 2
 
@@ -370,7 +372,7 @@ def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(scri
     script.write_text(f"import torch\nx = {call}\n")
     patch = Patch()
     assert patch.add(replace(ONE_THREAD, site=at(script)), None).way == "patch"
-    text = patch.after()[str(script)]
+    text = patch.edited_texts()[str(script)]
     assert f"x = {after}\n" in text
     assert text.index("class OneThread") < text.index("x = ")
 
@@ -419,17 +421,18 @@ if __name__ == "__main__":
 def test_what_is_added_to_a_script_does_there_what_trials_did(script: Path):
     # GIVEN a spawned worker that takes three threads, and a collector that runs
     script.write_text(BEGINS_WORKERS)
-    threads = replace(propose(of_workers(threads=5), ["worker_threads"])[0][0], site=at(script))
+    threads = replace(propose_changes(of_workers(threads=5), ["worker_threads"])[0][0], site=at(script))
     forked = replace(
-        propose(replace(of_workers(start_method="spawn"), epoch_seconds=1.0), ["start_method"])[0][0], site=at(script)
+        propose_changes(replace(of_workers(start_method="spawn"), epoch_seconds=1.0), ["start_method"])[0][0],
+        site=at(script),
     )
-    seldom = next(each for each in propose(of_collector())[0] if each.knob == "collector")
+    seldom = next(each for each in propose_changes(of_collector())[0] if each.knob == "collector")
     # WHEN all of them are written
     patch = Patch()
     written = [patch.add(each, str(script)).way for each in (threads, forked, seldom)]
     # THEN the worker has one, and what is alive after the first step is frozen
     assert written == ["patch", "patch", "patch"]
-    text = patch.after()[str(script)]
+    text = patch.edited_texts()[str(script)]
     assert 'multiprocessing_context="fork"' in text.replace("'", '"')
     script.write_text(text.replace("'fork'", "'spawn'"))
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from stash.fix.training_proof import apart, proof
+from stash.fix.training_proof import judge_training, loss_distance
 
 LOSSES = [2.0, 1.5, 1.25, 1.0, 0.75, 0.5]
 
@@ -18,9 +18,9 @@ def rank(losses: list[float], batches: list[int | None] | None = None) -> dict[s
 
 def test_one_bit_is_another_training_where_none_is_claimed_and_rounding_where_that_is():
     other = [*LOSSES[:-1], 0.5 + 2**-20]
-    assert not proof([rank(LOSSES)], [rank(other)], "none", 0.0).holds
-    assert proof([rank(LOSSES)], [rank(other)], "rounding", 0.0).holds
-    assert not proof([rank(LOSSES)], [rank([*LOSSES[:-1], 0.51])], "rounding", 0.0).holds
+    assert not judge_training([rank(LOSSES)], [rank(other)], "none", 0.0).holds
+    assert judge_training([rank(LOSSES)], [rank(other)], "rounding", 0.0).holds
+    assert not judge_training([rank(LOSSES)], [rank([*LOSSES[:-1], 0.51])], "rounding", 0.0).holds
 
 
 def grown(seed: int, factor: float = 1.0) -> list[float]:
@@ -31,49 +31,49 @@ def grown(seed: int, factor: float = 1.0) -> list[float]:
 
 
 def test_rounding_that_training_amplified_is_told_by_early_losses_and_the_mean():
-    found = proof([rank(grown(0))], [rank(grown(1))], "rounding", 0.0)
+    found = judge_training([rank(grown(0))], [rank(grown(1))], "rounding", 0.0)
     assert found.largest_difference > 0.01
     assert found.holds
     assert found.text.startswith("the first 20 losses differ by ")
     # WHILE losses that differ from the start, or all to one side, are another training's
-    assert not proof([rank(grown(0))], [rank(grown(1, 1.002))], "rounding", 0.0).holds
+    assert not judge_training([rank(grown(0))], [rank(grown(1, 1.002))], "rounding", 0.0).holds
     late = [*grown(0)[:100], *grown(1, 1.1)[100:]]
-    assert not proof([rank(grown(0))], [rank(late)], "rounding", 0.0).holds
+    assert not judge_training([rank(grown(0))], [rank(late)], "rounding", 0.0).holds
     # AND what claims to change nothing has no such allowance
-    assert not proof([rank(grown(0))], [rank(grown(1))], "none", 0.0).holds
+    assert not judge_training([rank(grown(0))], [rank(grown(1))], "none", 0.0).holds
 
 
 def test_other_batches_are_another_training_unless_only_their_order_is_claimed():
     changed = rank(LOSSES, [0, 2, 1, 3, 4, 5])
-    assert not proof([rank(LOSSES)], [changed], "none", 0.0).holds
-    assert proof([rank(LOSSES)], [changed], "order", 0.0).holds
+    assert not judge_training([rank(LOSSES)], [changed], "none", 0.0).holds
+    assert judge_training([rank(LOSSES)], [changed], "order", 0.0).holds
 
 
 def test_a_batch_that_comes_twice_is_refused_whatever_is_claimed():
     twice = rank(LOSSES, [0, 1, 1, 2, 2, 3])
-    found = proof([rank(LOSSES)], [twice], "order", 0.0)
+    found = judge_training([rank(LOSSES)], [twice], "order", 0.0)
     assert not found.holds
     assert found.text == "2 of 6 batches came twice"
 
 
 def test_a_script_that_does_not_repeat_itself_is_held_to_its_own_differences():
     near = [each * (1 + 1e-6) for each in LOSSES]
-    assert proof([rank(LOSSES)], [rank(near)], "none", 1e-6).holds
-    assert not proof([rank(LOSSES)], [rank([each * (1 + 1e-4) for each in LOSSES])], "none", 1e-6).holds
+    assert judge_training([rank(LOSSES)], [rank(near)], "none", 1e-6).holds
+    assert not judge_training([rank(LOSSES)], [rank([each * (1 + 1e-4) for each in LOSSES])], "none", 1e-6).holds
 
 
 def test_not_a_number_is_far_from_every_loss_but_itself():
     nan = float("nan")
-    assert apart([rank([1.0, nan])], [rank([1.0, nan])]) == 0
-    assert apart([rank([1.0, 1.0])], [rank([1.0, nan])]) == float("inf")
-    assert not proof([rank(LOSSES)], [rank([*LOSSES[:-1], nan])], "order", 0.0).holds
+    assert loss_distance([rank([1.0, nan])], [rank([1.0, nan])]) == 0
+    assert loss_distance([rank([1.0, 1.0])], [rank([1.0, nan])]) == float("inf")
+    assert not judge_training([rank(LOSSES)], [rank([*LOSSES[:-1], nan])], "order", 0.0).holds
 
 
 def test_without_losses_the_batches_have_to_be_the_same():
-    assert proof([rank([])], [rank([])], "none", None).holds is False
-    assert proof([rank([], [1, 2])], [rank([], [1, 2])], "none", None).holds
+    assert judge_training([rank([])], [rank([])], "none", None).holds is False
+    assert judge_training([rank([], [1, 2])], [rank([], [1, 2])], "none", None).holds
 
 
 def test_batches_that_come_twice_are_counted_among_those_of_all_ranks():
     typed, twice = [rank(LOSSES)], [rank(LOSSES, [0, 1, 2, 3, 4, 5])] * 4
-    assert proof(typed, twice, "order", 0.0).text == "18 of 24 batches came twice"
+    assert judge_training(typed, twice, "order", 0.0).text == "18 of 24 batches came twice"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stash.fix.script_changes import Site
-from stash.fix.source import ByWords, Edit, SourceText, edited
+from stash.fix.source import Edit, SourceText, TypedChange, apply_edits
 
 
 def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: bool = True) -> Site:
@@ -30,15 +30,15 @@ def argument(
 ) -> Any:
     """What becomes of one argument of the text's call."""
     source = SourceText(text)
-    call = source.call(site(text.removeprefix("\ufeff"), columns=columns))
+    call = source.find_call(site(text.removeprefix("\ufeff"), columns=columns))
     assert call is not None
-    return source.argument(call, name, value, position, **more)
+    return source.set_argument(call, name, value, position, **more)
 
 
 def changed(text: str, workers: int = 6, **more: Any) -> str:
     edit = argument(text, "num_workers", workers, **more)
     assert isinstance(edit, Edit), edit
-    return edited(text, [edit])
+    return apply_edits(text, [edit])
 
 
 BROKEN = "x = DataLoader(\n    data,\n    8"
@@ -99,22 +99,22 @@ p.add_argument("--on", action="store_true")
 p.add_argument("--off", action="store_false")
 p.add_argument("--pin", action=argparse.BooleanOptionalAction)
 """
-IN_CONFIGURATION = ByWords("num_workers: 6 in the script's configuration")
+IN_CONFIGURATION = TypedChange("num_workers: 6 in the script's configuration")
 
 
 @pytest.mark.parametrize(
     ("written", "value", "found"),
     [
-        ("args.workers", 6, ByWords("--workers 6")),
-        ("args.n", 6, ByWords("--jobs 6")),
-        ("int(args.n)", 6, ByWords("--jobs 6")),
+        ("args.workers", 6, TypedChange("--workers 6")),
+        ("args.n", 6, TypedChange("--jobs 6")),
+        ("int(args.n)", 6, TypedChange("--jobs 6")),
         ('cfg["num_workers"]', 6, IN_CONFIGURATION),
         ("cfg.data.num_workers", 6, IN_CONFIGURATION),
-        ("args.on", True, ByWords("--on")),
+        ("args.on", True, TypedChange("--on")),
         ("args.on", False, "the flag --on says otherwise: leave that out"),
-        ("args.off", False, ByWords("--off")),
-        ("args.pin", False, ByWords("--no-pin")),
-        ("args.pin", True, ByWords("--pin")),
+        ("args.off", False, TypedChange("--off")),
+        ("args.pin", False, TypedChange("--no-pin")),
+        ("args.pin", True, TypedChange("--pin")),
         ("args.workers", None, "None cannot be typed for --workers"),
     ],
 )
@@ -146,7 +146,7 @@ def test_a_line_goes_behind_the_imports():
     source = SourceText(text)
     assert source.find_imports("torch")
     edit = source.line_after_imports("torch.backends.cudnn.benchmark = True")
-    assert edited(text, [edit]) == (
+    assert apply_edits(text, [edit]) == (
         '"""Trains."""\n\nimport os\nimport torch\n\ntorch.backends.cudnn.benchmark = True\n\nx = 1\n'
     )
 
@@ -154,12 +154,12 @@ def test_a_line_goes_behind_the_imports():
 def test_a_line_that_needs_torch_goes_behind_its_import_wherever_that_stands():
     text = 'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nimport torch\nx = 1\n'
     edit = SourceText(text).line_after_imports("torch.y = True", needs="torch")
-    assert edited(text, [edit]) == text.replace("import torch\n", "import torch\n\ntorch.y = True\n")
+    assert apply_edits(text, [edit]) == text.replace("import torch\n", "import torch\n\ntorch.y = True\n")
 
 
 def test_a_call_that_has_moved_is_not_found():
     text = "x = DataLoader(data)\n"
-    assert SourceText("\n" + text).call(site(text)) is None
+    assert SourceText("\n" + text).find_call(site(text)) is None
 
 
 @given(
@@ -175,7 +175,7 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(
     after = changed(text, value)
 
     def arguments(source: str) -> dict[str | None, str]:
-        call = SourceText(source).call(site(source))
+        call = SourceText(source).find_call(site(source))
         assert call is not None
         return {each.arg: ast.unparse(each.value) for each in call.keywords}
 
@@ -194,7 +194,7 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(
     ],
 )
 def test_a_call_that_has_arguments_before_those_of_what_it_calls_is_not_changed(text: str, name: str, found: bool):
-    assert (SourceText(text).call(site(text, name)) is not None) is found
+    assert (SourceText(text).find_call(site(text, name)) is not None) is found
 
 
 def test_a_name_that_had_another_value_as_it_ran_is_left_alone():
@@ -205,12 +205,12 @@ def test_a_name_that_had_another_value_as_it_ran_is_left_alone():
 
 def test_lines_are_put_in_with_the_files_own_ends():
     text = "import torch\r\nx = 1\r\n"
-    assert edited(text, [SourceText(text).line_after_imports("class A:\n    b = 1")]) == (
+    assert apply_edits(text, [SourceText(text).line_after_imports("class A:\n    b = 1")]) == (
         "import torch\r\n\r\nclass A:\r\n    b = 1\r\nx = 1\r\n"
     )
 
 
 def test_a_line_in_a_file_without_imports_goes_behind_what_runs_it():
     text = "#!/usr/bin/env python\n# -*- coding: utf-8 -*-\ndef main():\n    import torch\n"
-    after = edited(text, [SourceText(text).line_after_imports("import os")])
+    after = apply_edits(text, [SourceText(text).line_after_imports("import os")])
     assert after == text.replace("def main", "\nimport os\ndef main")

@@ -18,9 +18,9 @@ from stash.core.intervals import Interval
 from stash.core.ledger_rows import COLLECTOR
 from stash.core.records.profile import Loader, WorkerTimes
 from stash.fix import loader_changes
-from stash.fix.command import _outside
-from stash.fix.script_changes import Facts, Site, merged, of_threads
-from stash.fix.space import propose
+from stash.fix.command import _list_advice
+from stash.fix.script_changes import Facts, Site, merge_changes, thread_vars
+from stash.fix.space import propose_changes
 
 LOADER = {
     "num_workers": 0, "prefetch_factor": None, "pin_memory": False, "persistent_workers": False, "iterable": False,
@@ -47,15 +47,15 @@ def facts(device: str = "cpu", loader: Mapping[str, Any] = LOADER, ranks: int = 
 
 
 def names(of: Facts, *wanted: str) -> set[str]:
-    return {each.name for each in propose(of, wanted)[0]}
+    return {each.name for each in propose_changes(of, wanted)[0]}
 
 
 def why(of: Facts, knob: str) -> str:
-    return propose(of)[1][knob]
+    return propose_changes(of)[1][knob]
 
 
 def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
-    changes = [each for each in propose(facts())[0] if each.knob == "workers"]
+    changes = [each for each in propose_changes(facts())[0] if each.knob == "workers"]
     assert {1, 2, 4} <= {each.writes["num_workers"] for each in changes}
     assert all(each.forecast is not None and 0.08 <= each.forecast < 0.09 for each in changes)
     assert changes[0].settings == {"loader": {"num_workers": changes[0].writes["num_workers"], "site": "mine"}}
@@ -68,7 +68,7 @@ def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
 def test_of_few_numbers_of_workers_the_first_is_far_from_neither_advice_nor_cores(
     needed: int, room: int, order: list[int]
 ):
-    assert loader_changes.in_order({n for n in (1, 2, 4, 8, 16, 32) if n <= needed}, needed, room) == order
+    assert loader_changes.order_workers({n for n in (1, 2, 4, 8, 16, 32) if n <= needed}, needed, room) == order
 
 
 def test_streams_and_jobs_without_a_loader_have_no_workers_to_set():
@@ -89,7 +89,7 @@ def test_on_cpus_nothing_of_gpus_is_tried_and_what_takes_long_only_if_named():
 def test_workers_are_tried_with_the_threads_that_leave_them_cores():
     of = facts()
     busy = replace(of, threads=of.cores // of.ranks)
-    workers = {each.name: each for each in propose(busy)[0] if each.knob == "workers"}
+    workers = {each.name: each for each in propose_changes(busy)[0] if each.knob == "workers"}
     both = workers["workers=2+threads=2"]
     assert both.settings == {"loader": {"num_workers": 2, "site": "mine"}, "threads": 2}
     assert both.variables["OMP_NUM_THREADS"] == "2"
@@ -99,7 +99,7 @@ def test_workers_are_tried_with_the_threads_that_leave_them_cores():
 
 
 def test_numerics_need_consent():
-    changes, _ = propose(facts(device="cuda"))
+    changes, _ = propose_changes(facts(device="cuda"))
     assert {each.name for each in changes if each.consent} == {"cuda.matmul.allow_tf32", "bfloat16"}
 
 
@@ -117,12 +117,14 @@ def test_a_graph_is_not_called_static_while_unused_parameters_are_looked_for():
 
 
 def test_changes_together_are_the_settings_of_all():
-    changes = {each.name: each for each in propose(facts())[0]}
-    settings, variables = merged([changes["workers=4"], changes["find_unused_parameters"], changes["threads=2"]])
+    changes = {each.name: each for each in propose_changes(facts())[0]}
+    settings, variables = merge_changes(
+        [changes["workers=4"], changes["find_unused_parameters"], changes["threads=2"]]
+    )
     assert settings == {
         "loader": {"num_workers": 4, "site": "mine"}, "ddp": {"find_unused_parameters": False}, "threads": 2,
     }  # fmt: skip
-    assert variables == of_threads(2)
+    assert variables == thread_vars(2)
 
 
 def test_without_workers_a_loader_saves_no_more_than_steps_wait_for_it():
@@ -133,9 +135,9 @@ def test_without_workers_a_loader_saves_no_more_than_steps_wait_for_it():
             each = (waits[block.rank],) * block.steps if waits and block.rung == "warm" else ()
             blocks.append(replace(block, step_waits=each))
         profile = of.case.profile.model_copy(update={"blocks": tuple(blocks)})
-        return replace(of, case=Case(of.case.breakdown, profile)).prep
+        return replace(of, case=Case(of.case.breakdown, profile)).prep_seconds
 
-    whole = facts().at_most("prep")
+    whole = facts().most_seconds("prep")
     assert forecast(0, 0.003, 0.004) == pytest.approx(0.004)  # the ranks wait for each other
     assert forecast(0) == whole  # not recorded
     assert forecast(0, 1.0, 1.0) == whole
@@ -144,7 +146,9 @@ def test_without_workers_a_loader_saves_no_more_than_steps_wait_for_it():
 
 def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
     def forecast(of: Facts) -> float | None:
-        return next(each.forecast for each in propose(replace(of, update_seconds=0.003))[0] if each.name == "fused")
+        return next(
+            each.forecast for each in propose_changes(replace(of, update_seconds=0.003))[0] if each.name == "fused"
+        )
 
     assert forecast(facts()) == 0.003
     assert (forecast(facts(device="cuda")) or 0) > 0.05  # there steps of optimizers are only queued
@@ -163,7 +167,7 @@ def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu
     sixteen = SimpleNamespace(asks=SimpleNamespace(workers=16))
     monkeypatched.setitem(loader_changes.REMEDIES, "prep", lambda case: [sixteen])
     try:
-        tried = {each.writes["num_workers"] for each in propose(found, ["workers"])[0]}
+        tried = {each.writes["num_workers"] for each in propose_changes(found, ["workers"])[0]}
     finally:
         monkeypatched.undo()
     # THEN they are tried only where waiting can be done by many at once
@@ -184,7 +188,7 @@ def test_pinning_writes_copies_that_do_not_wait_where_the_script_itself_makes_th
 
     def pins(copy: Site) -> dict[str, Any]:
         found = replace(built, sites=(*built.sites, copy), steps=100)
-        return {each.name: each for each in propose(found)[0] if each.knob == "pin"}
+        return {each.name: each for each in propose_changes(found)[0] if each.knob == "pin"}
 
     own = pins(copies())["pin+non_blocking"]
     assert (own.copies, own.by_hand) == ((copies(),), "")
@@ -208,7 +212,7 @@ def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only(
         times = flat(rounds, solo=0.1, crowd=0.1, node=0.1, warm=0.2, cold=0.2)
         loaders = (Loader(kind="map", workers=2, samples=1000),)
         profile = build(times, ranks=1, workload={"loaders": loaders})
-        return _outside(Case(attribute(profile), profile), [], 0.01)
+        return _list_advice(Case(attribute(profile), profile), [], 0.01)
 
     assert any("Make samples cheaper" in each for each in advice(3))
     assert advice(1) == ()  # without intervals
@@ -221,7 +225,7 @@ def test_what_lies_between_steps_is_advised_by_forecast():
     )
     run = RunAccount(rows=(row,), step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
     case = Case(built.breakdown.model_copy(update={"run": run}), built.profile)
-    assert any(each.startswith("Save half as often") for each in _outside(case, [], 0.01))
+    assert any(each.startswith("Save half as often") for each in _list_advice(case, [], 0.01))
 
 
 def of_workers(took: tuple[int, ...] = (), threads: float | None = None, device: str = "cpu", **loader: Any) -> Facts:
@@ -241,15 +245,15 @@ RARELY_SLOW = (*(0,) * 9, 90, 0, 0, 0, 0, 10)
 
 def test_batches_are_handed_out_of_order_where_some_take_long_and_the_others_wait_for_them():
     of = of_workers(RARELY_SLOW)
-    (change,) = propose(of, ["in_order"])[0]
+    (change,) = propose_changes(of, ["in_order"])[0]
     assert (change.writes, change.effect, change.needs_workers) == ({"in_order": False}, "order", True)
-    assert 0 < (change.forecast or 0) < (of.at_most("prep") or 0)
+    assert 0 < (change.forecast or 0) < (of.most_seconds("prep") or 0)
     # AND where all take as long nothing is saved by it
-    (even,) = propose(of_workers((0, 0, 0, 0, 0, 100)), ["in_order"])[0]
+    (even,) = propose_changes(of_workers((0, 0, 0, 0, 0, 100)), ["in_order"])[0]
     assert even.forecast == pytest.approx(0.0, abs=1e-3)
     # AND where too few were timed it may save all that steps wait
     unknown = of_workers()
-    assert [each.forecast for each in propose(unknown, ["in_order"])[0]] == [unknown.at_most("prep")]
+    assert [each.forecast for each in propose_changes(unknown, ["in_order"])[0]] == [unknown.most_seconds("prep")]
     assert why(of_workers(RARELY_SLOW, in_order=False), "in_order") == "already set"
     assert why(of_workers(RARELY_SLOW, in_order=None), "in_order") == "PyTorch has no in_order before 2.6"
     assert why(facts(), "in_order") == "one batch is made at a time"
@@ -259,7 +263,7 @@ def test_workers_are_forked_only_where_nothing_of_a_gpu_is_in_them():
     def of(method: str | None, **more: Any) -> Facts:
         return replace(of_workers(start_method=method, **more), epoch_seconds=0.02)
 
-    (change,) = propose(of("spawn"), ["start_method"])[0]
+    (change,) = propose_changes(of("spawn"), ["start_method"])[0]
     assert (change.writes, change.effect, change.forecast) == ({"multiprocessing_context": "fork"}, "none", 0.02)
     assert change.new_value == "multiprocessing_context fork"
     assert why(of("fork"), "start_method") == "workers are forked already"
@@ -270,7 +274,7 @@ def test_workers_are_forked_only_where_nothing_of_a_gpu_is_in_them():
 
 
 def test_workers_get_a_thread_each_where_theirs_are_more_than_cores():
-    (change,) = propose(of_workers(threads=5), ["worker_threads"])[0]
+    (change,) = propose_changes(of_workers(threads=5), ["worker_threads"])[0]
     assert change.settings == {"loader": {"one_thread": True, "site": "mine"}}
     assert change.new_value == "threads of a loader worker 1"
     assert why(of_workers(threads=4), "worker_threads") == "there are cores for the threads of all workers"
@@ -289,7 +293,7 @@ def of_collector() -> Facts:
 
 def test_the_collector_is_let_rest_where_it_takes_time():
     assert "no time that was seen" in why(facts(), "collector")
-    found = {each.name: each for each in propose(of_collector())[0]}
+    found = {each.name: each for each in propose_changes(of_collector())[0]}
     seldom, frozen = found["collector=seldom"], found["collector=frozen"]
     assert (seldom.forecast, seldom.settings) == (0.012, {"collector": {"every": 100}})
     assert frozen.settings == {"collector": {"every": 0}}
@@ -303,7 +307,7 @@ def test_an_optimizer_without_a_fused_form_updates_its_parameters_together_on_cp
         known = {"class": "RMSprop", "takes": ["capturable", "foreach"], "foreach": None, **values}
         return replace(built, sites=(Site("optimizer", "o", "/home/me/train.py", 5, 5, 0, 9, known),))
 
-    (change,) = propose(of("cpu"), ["fused"])[0]
+    (change,) = propose_changes(of("cpu"), ["fused"])[0]
     assert (change.writes, change.settings) == ({"foreach": True}, {"optimizer": {"foreach": True}})
     assert why(of("cpu", foreach=True), "fused") == "already set"
     assert why(of("cuda"), "fused") == "the optimizer has no fused form"  # there it is what PyTorch takes by itself

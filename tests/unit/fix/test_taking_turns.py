@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from searches import LAUNCH, Job, change, flags, one_launch, played, searched, standing, workers
+from searches import LAUNCH, Job, change, flags, one_launch, play_turns, run_search, standing, workers
 
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
@@ -20,8 +20,8 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
         return trains if "workers=4" in names else max(0.2, trains)
 
     job = Job(step)
-    turns = played(job, (0.2, 0.1515, 0.0495), (0.2, 0.15, 0.0505), (0.202, 0.15, 0.05))
-    search = searched(job, *workers(2, 4, forecast=0.19), change("bucket"), within=900.0, turns=turns)
+    turns = play_turns(job, (0.2, 0.1515, 0.0495), (0.2, 0.15, 0.0505), (0.202, 0.15, 0.05))
+    search = run_search(job, *workers(2, 4, forecast=0.19), change("bucket"), within=900.0, turns=turns)
     assert set(search.final.kept) == {"workers=4", "bucket"}
     assert standing(search)["workers=2"] == "no difference"
     assert frozenset({"workers=2"}) not in job.launched
@@ -32,12 +32,12 @@ def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_sl
     job = Job(lambda on: 0.1 - 0.008 * ("fused" in on) + 0.9 * ("threads=4" in on))
     asked: list[Any] = []
     rows = [(0.1, 1.0, 0.092, 0.1, 0.08), (0.101, 0.5, 0.092, 0.1, 0.08), (0.1, 2.0, 0.093, 0.101, 0.081)]
-    found = searched(
+    found = run_search(
         job, change("threads=4", settings={"threads": 4}, variables={"OMP_NUM_THREADS": "4"}),
         change("fused", settings={"optimizer": {"fused": True}}, joins=True),
         change("set_to_none", settings={"zero_grad": {"set_to_none": True}}, joins=True),
         change("tf32", settings={"flags": {"tf32": True}}, consent="numerics", effect="numerics"),
-        turns=played(job, *rows, asked=asked),
+        turns=play_turns(job, *rows, asked=asked),
     )  # fmt: skip
     # THEN the good one goes from its turns into the final comparison, numerics are asked for, the rest is settled
     assert asked[0][1] == {"threads": 4}
@@ -50,7 +50,7 @@ def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
     # GIVEN turns of which one block as typed took three times as long, and flags that do nothing
     job = Job(lambda on: 0.1)
     rows = [(0.1, 0.1, 0.1), (0.3, 0.101, 0.1), (0.1, 0.1, 0.099), (0.1, 0.1, 0.1), (0.099, 0.1, 0.1)]
-    found = searched(job, *flags("a", "b"), turns=played(job, *rows))
+    found = run_search(job, *flags("a", "b"), turns=play_turns(job, *rows))
     assert set(standing(found).values()) == {"no difference"}
     assert len(job.launched) == 1
 
@@ -65,7 +65,7 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(fail
             return [], TrialRun(None, failure=Diagnosis(failure) if failure else None)
         return [dict.fromkeys(range(len(rungs)), 0.1), dict.fromkeys(range(len(rungs)), 0.101)] * 2, TrialRun(None)
 
-    searched(job, *workers(1, 2), *flags("a", "b"), turns=turns)
+    run_search(job, *workers(1, 2), *flags("a", "b"), turns=turns)
     assert [len(each) for each in asked] == [5, 3]
     assert all(second in rung for rung in asked[1][1:])
 
@@ -79,7 +79,7 @@ def test_what_noise_may_hide_takes_turns_once_more_alone():
         noisy = [{1: 0.11}, {1: 0.1}, {1: 0.07}] if len(asked) == 1 else [{1: 0.07}, {1: 0.071}, {1: 0.07}]
         return [{**dict.fromkeys(range(len(rungs)), 0.1), **row} for row in noisy], TrialRun(None)
 
-    search = searched(job, *workers(1, 2), turns=turns)
+    search = run_search(job, *workers(1, 2), turns=turns)
     assert asked == [3, 2]
     assert standing(search) == {"workers=1": "kept", "workers=2": "no difference"}
     assert [each.round for each in search.launches if each.stage == "turns" and each.changes == ("workers=1",)] == [
@@ -96,8 +96,8 @@ def test_of_a_stall_that_is_small_few_values_take_turns():
         row = dict.fromkeys(range(len(rungs)), 0.1)
         return [row, {**row, 0: 0.1001}, row], TrialRun(None)
 
-    search = searched(job, *workers(1, 2, 4, 8, 16, 32, forecast=0.003), turns=turns)
-    searched(job, *workers(1, 2, 4, 8, 16, 32, forecast=0.03), turns=turns)
+    search = run_search(job, *workers(1, 2, 4, 8, 16, 32, forecast=0.003), turns=turns)
+    run_search(job, *workers(1, 2, 4, 8, 16, 32, forecast=0.03), turns=turns)
     assert asked == [5, 7]
     assert standing(search)["workers=32"] == "left out"
     assert search.candidates[-1].why.startswith("saves 3.00 ms of the step at most, by forecast")
@@ -106,9 +106,9 @@ def test_of_a_stall_that_is_small_few_values_take_turns():
 def test_what_turns_showed_is_proven_first_where_time_is_short():
     # GIVEN time for one launch that takes turns and a final comparison of two arms, and much to try
     job = Job(lambda on: 0.1 - 0.05 * ("workers=2" in on))
-    turns = played(job, (0.1, 0.051, 0.1), (0.1, 0.05, 0.101), (0.1, 0.05, 0.1))
+    turns = play_turns(job, (0.1, 0.051, 0.1), (0.1, 0.05, 0.101), (0.1, 0.05, 0.1))
     others = [change(name, joins=True) for name in ("bucket", "fused")]
-    search = searched(job, *others, *workers(2, 4), within=20 + 6.5 * LAUNCH, turns=turns)
+    search = run_search(job, *others, *workers(2, 4), within=20 + 6.5 * LAUNCH, turns=turns)
     assert standing(search) == {
         "workers=2": "kept", "workers=4": "no difference", "bucket": "left out", "fused": "left out"
     }  # fmt: skip
@@ -119,7 +119,7 @@ def test_what_turns_showed_is_proven_first_where_time_is_short():
 def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: float, stands: str):
     # GIVEN time for a launch of what took turns, and for one more of turns, but not for three rounds of launches
     job = Job(lambda on: 0.1 - saves * ("a" in on))
-    search = searched(job, *flags("a", "b"), within=5 * LAUNCH, turns=one_launch(job))
+    search = run_search(job, *flags("a", "b"), within=5 * LAUNCH, turns=one_launch(job))
     # THEN what saves much is kept, as it was launched once for what it trains
     assert standing(search)["a"] == stands
     assert search.final.in_turns
@@ -132,7 +132,7 @@ def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: f
 
 def test_what_cannot_be_switched_is_not_proven_by_turns():
     job = Job(lambda on: 0.1 - 0.04 * ("a" in on))
-    search = searched(job, change("a"), change("b"), within=4 * LAUNCH, turns=one_launch(job))
+    search = run_search(job, change("a"), change("b"), within=4 * LAUNCH, turns=one_launch(job))
     assert search.final.kept == ()
 
 
@@ -142,7 +142,7 @@ def test_two_that_save_only_together_are_found(in_turns: bool):
     job = Job(lambda on: 0.1 - 0.03 * ({"item", "wait"} <= on), noise=0.003)
     names = ("idle", "item", "wait")
     changes = (change(name, joins=True, settings={"flags": {name: True}} if in_turns else {}) for name in names)
-    search = searched(job, *changes, turns=one_launch(job) if in_turns else None)
+    search = run_search(job, *changes, turns=one_launch(job) if in_turns else None)
     assert standing(search) == {"idle": "no difference", "item": "kept", "wait": "kept"}
 
 
@@ -154,7 +154,7 @@ def test_where_launches_are_slow_turns_find_who_saves_only_together_beside_one_t
     job = Job(step, noise=0.003)
     names = ("item", "wait", "tf32", "bf16")
     changes = [change(name, joins=name in ("item", "wait"), settings={"flags": {name: True}}) for name in names]
-    search = searched(job, *changes, within=20 * LAUNCH, turns=one_launch(job))
+    search = run_search(job, *changes, within=20 * LAUNCH, turns=one_launch(job))
     kept = set(search.final.kept)
     assert {"item", "wait"} < kept
     assert len(kept & {"tf32", "bf16"}) == 1

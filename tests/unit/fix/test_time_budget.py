@@ -11,7 +11,7 @@ def test_seconds_left_count_from_when_the_budget_was_made_and_launches_by_their_
     now = [100.0]
     budget = TimeBudget(60.0, lambda: now[0], launches=[8.0, 12.0])
     now[0] = 130.0
-    assert budget.left() == 30.0
+    assert budget.seconds_left() == 30.0
     assert budget.has_room(3)
     assert not budget.has_room(3.1)
 

@@ -24,11 +24,11 @@ from torch.utils.data import DataLoader, Subset
 from stash.fix.loader_changes import cached_samples
 from stash.fix.patch import Patch
 from stash.fix.script_changes import Around, Facts, ScriptChange, Site
-from stash.fix.source import Edit, SourceText, edited
-from stash.fix.space import propose
+from stash.fix.source import Edit, SourceText, apply_edits
+from stash.fix.space import propose_changes
 from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.sample_cache import CachedSamples, facts_of
-from stash.measure.agent.wraps.trial_changes import printed
+from stash.measure.agent.wraps.trial_changes import fingerprint_batch
 from stash.measure.agent.wraps.trial_settings import Late
 
 
@@ -60,19 +60,21 @@ def with_(of: Facts, *sites: Site, steps: int = 100) -> Facts:
 
 
 def test_samples_that_are_the_same_twice_may_be_kept_and_others_not():
-    known = facts_of(Samples(), printed)
+    known = facts_of(Samples(), fingerprint_batch)
     assert (known["samples"], known["transform"]) == (4, False)
     assert known["bytes"] > 12  # three floats, and what pickle adds
     assert known["made_seconds"] > 0
     assert known["read_seconds"] > 0
     # AND what only a transform at the end makes different is kept before it
-    assert facts_of(Samples(transform=jitter), printed)["transform"]
+    assert facts_of(Samples(transform=jitter), fingerprint_batch)["transform"]
     # AND others not: random themselves, or of an epoch, or not to be read
-    assert facts_of(Samples(noise=1.0), printed)["why"].startswith("the same sample is another one each time")
+    assert facts_of(Samples(noise=1.0), fingerprint_batch)["why"].startswith(
+        "the same sample is another one each time"
+    )
     of_epoch = Samples()
     of_epoch.epoch = 3  # type: ignore[attr-defined]
-    assert "epoch" in facts_of(of_epoch, printed)["why"]
-    assert facts_of(iter(()), printed)["why"] == "its samples have no numbers"
+    assert "epoch" in facts_of(of_epoch, fingerprint_batch)["why"]
+    assert facts_of(iter(()), fingerprint_batch)["why"] == "its samples have no numbers"
 
 
 def of_numpy(sample: torch.Tensor) -> torch.Tensor:
@@ -89,19 +91,19 @@ def of_torch(sample: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("rarely", [of_numpy, of_python, of_torch])
 def test_samples_that_are_seldom_changed_are_kept_before_that_only(rarely: Any):
-    assert facts_of(Samples(transform=rarely), printed)["transform"]
+    assert facts_of(Samples(transform=rarely), fingerprint_batch)["transform"]
     inside = Samples()
     inside.__class__ = type(
         "Inside", (Samples,), {"__getitem__": lambda self, at: rarely(torch.full((3,), at * 1.0))}
     )
-    assert "random numbers are drawn" in facts_of(inside, printed)["why"]
+    assert "random numbers are drawn" in facts_of(inside, fingerprint_batch)["why"]
 
 
 def test_reading_twice_leaves_the_scripts_random_numbers_as_they_were():
     torch.manual_seed(5)
     expected = torch.randn(3)
     torch.manual_seed(5)
-    facts_of(Samples(noise=1.0), printed)
+    facts_of(Samples(noise=1.0), fingerprint_batch)
     assert torch.equal(torch.randn(3), expected)
 
 
@@ -277,7 +279,7 @@ def test_trials_of_a_run_keep_samples_for_one_another(tmp_path: Path, monkeypatc
         made = []
         for shade in (0, 100):
             data = Pictures(shade + 50 * rank)
-            kept = sample_cache.with_cache(data, False, tmp_path)
+            kept = sample_cache.cache_samples(data, False, tmp_path)
             assert shades(kept) == [shade + 50 * rank + at for at in range(4)]
             made.append(data.made)
         return made
@@ -294,7 +296,7 @@ def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
             "samples": 1000, "transform": False, "bytes": 5904.0, "free": free, "made_seconds": made,
             "read_seconds": 5e-5,
         }  # fmt: skip
-        return propose(facts(loader={**LOADER, "kept": kept}), ["cache"])
+        return propose_changes(facts(loader={**LOADER, "kept": kept}), ["cache"])
 
     (change,), _ = tried(memory=20_000_000, disk=10**9)  # of two ranks, 1,000 samples of 5,904 bytes and a page
     assert (change.name, change.fills) == ("cache=memory", True)
@@ -303,7 +305,7 @@ def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
     assert "more than a quarter of what is free" in tried(memory=0, disk=0)[1]["cache"]
     cheap = tried(made=6e-5, memory=10**9, disk=10**9)[1]
     assert cheap["cache"] == "a sample is made in 60.0 µs, and would be read back in 50.0 µs"
-    assert propose(facts(loader={**LOADER, "kept": {"why": "random"}}), ["cache"])[1]["cache"] == "random"
+    assert propose_changes(facts(loader={**LOADER, "kept": {"why": "random"}}), ["cache"])[1]["cache"] == "random"
 
 
 def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -334,7 +336,7 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
     # WHEN both changes are written
     patch = Patch()
     assert [patch.add(each, None).way for each in (keeps, workers)] == ["patch", "patch"]
-    (after,) = patch.after().values()
+    (after,) = patch.edited_texts().values()
     # THEN the loader reads through the class, with its other argument changed as well
     assert 'CachedSamples(data, "/dev/shm"),\n    batch_size=2,\n    num_workers=1,' in after
     assert "type: ignore" not in after
@@ -350,17 +352,17 @@ def test_waits_of_every_step_go_together_and_rare_ones_stay():
         return Site("wait", f"w{line}", file, line, line, 0, 9, {"name": "barrier", "seconds": 0.002 * calls}, calls)
 
     found = with_(facts(), wait(5, 100), wait(9, 99), wait(2, 1), wait(3, 100, "/x/site-packages/lib.py"))
-    (change,), _ = propose(found, ["waits"])
+    (change,), _ = propose_changes(found, ["waits"])
     assert change.settings == {"skip": ["w5", "w9"]}
     assert change.text == "without barrier() in line 5 and barrier() in line 9"
     assert change.forecast == pytest.approx(0.002 * 1.99)  # no more than is waited there
-    assert propose(with_(facts(), wait(2, 1)), ["waits"])[1]["waits"].startswith("no synchronize()")
+    assert propose_changes(with_(facts(), wait(2, 1)), ["waits"])[1]["waits"].startswith("no synchronize()")
 
 
 def test_item_is_free_on_cpus_and_late_on_gpus():
     item = Site("item", "i7", "/home/me/train.py", 7, 7, 0, 9, {}, 100)
-    assert propose(with_(facts(), item), ["items"])[1]["items"] == "on CPUs .item() waits for nothing"
-    (change,), _ = propose(with_(facts(device="cuda"), item), ["items"])
+    assert propose_changes(with_(facts(), item), ["items"])[1]["items"] == "on CPUs .item() waits for nothing"
+    (change,), _ = propose_changes(with_(facts(device="cuda"), item), ["items"])
     assert change.settings == {"late": "i7"}
     assert "train.py:7" in change.text
 
@@ -370,7 +372,7 @@ def test_a_late_number_is_the_one_of_the_step_before():
     late, loss = Late(lambda: event), torch.tensor([1.0])
     given = []
     for value in (1.0, 2.0, 3.0):
-        given.append(late.of(torch.tensor(value), torch.Tensor.item))
+        given.append(late.read_late(torch.tensor(value), torch.Tensor.item))
     assert given == [1.0, 1.0, 2.0]
     assert loss.item() == 1.0
 
@@ -388,5 +390,5 @@ def test_a_late_number_is_the_one_of_the_step_before():
 def test_a_call_is_taken_out_of_its_block(text: str, after: str):
     source = SourceText(text)
     call = next(n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and n.func.id == "barrier")  # type: ignore[attr-defined]
-    found = source.without(call)
-    assert (edited(text, [found]) if isinstance(found, Edit) else found) == after
+    found = source.remove_statement(call)
+    assert (apply_edits(text, [found]) if isinstance(found, Edit) else found) == after

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from stash.core.artefact import save
-from stash.market.market_table import read_market, written
+from stash.market.market_table import market_bytes, read_market
 from tests.support.commands import run
 from tests.support.forecast_profiles import gpu_job
 from tests.support.small_markets import offer, trace
@@ -39,7 +39,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     }
     dear = {offer("p3.2xlarge@us-east-1a"): [(0, 0.9, 1), (100, 918.0, 1)]}
     for name, market in (("a.market.csv.gz", pieces), ("dear.market.csv", dear)):
-        (tmp_path / name).write_bytes(written(trace(market, 120 * HOUR), tmp_path / name))
+        (tmp_path / name).write_bytes(market_bytes(trace(market, 120 * HOUR), tmp_path / name))
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "bad.yaml").write_text(JOB.replace("boot: 10m", "boot: soon"))
     (tmp_path / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")

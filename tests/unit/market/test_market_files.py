@@ -11,8 +11,8 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.market.market_importers import import_skypilot
-from stash.market.market_table import read_market, written
-from stash.market.market_trace import merged, stamp
+from stash.market.market_table import market_bytes, read_market
+from stash.market.market_trace import iso_time, merge_traces
 
 HEAD = (
     "# stash market 1\n# source: by hand\n# max_gap: 7200\n"
@@ -36,7 +36,7 @@ def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path: Pat
     found = read_market(file(tmp_path, HEAD + ROWS))
     assert [each.name for each in found.offers] == ["p3.2xlarge@us-east-1b", "NC6 v2@us_east"]
     first = slice(1, 6)
-    assert [stamp(at)[11:16] for at in found.at[first]] == ["10:00", "11:00", "13:00", "15:00", "17:00"]
+    assert [iso_time(at)[11:16] for at in found.at[first]] == ["10:00", "11:00", "13:00", "15:00", "17:00"]
     np.testing.assert_array_equal(found.price[first], [1.1409, 1.2, np.nan, 1.0, np.nan])
     np.testing.assert_array_equal(found.available[first], [2, 0, np.nan, np.nan, np.nan])
     # 10:30 to 11:00 at 1.1409 and half an hour at 1.2.
@@ -48,7 +48,7 @@ def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path: Pat
 def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     found = read_market(file(tmp_path, HEAD + ROWS))
     path = tmp_path / name
-    path.write_bytes(written(found, path))
+    path.write_bytes(market_bytes(found, path))
     again = read_market(path)
     assert again.offers == found.offers
     assert (again.max_gap, again.sources) == (7200, ("by hand",))
@@ -109,7 +109,7 @@ def test_the_later_word_is_kept_and_two_files_fill_each_other_in(tmp_path: Path)
     assert twice.price[1] == 2
     prices = read_market(file(tmp_path, HEAD + row.format(0, "1.5", "")))
     counts = read_market(file(tmp_path, HEAD + row.format(1, "", "1")))
-    both = merged([twice, prices, counts])
+    both = merge_traces([twice, prices, counts])
     assert both.price[1:3].tolist() == [1.5, 1.5]
     np.testing.assert_array_equal(both.available[1:3], [np.nan, 1])
 
@@ -123,7 +123,7 @@ def test_a_trace_of_skypilot_counts_machines(tmp_path: Path) -> None:
     fixed, spot = found.offers
     assert (fixed.name, spot.name) == ("p3.2xlarge@us-west-2:on-demand", "p3.2xlarge@us-west-2a")
     rows = slice(found.first[1] + 1, found.first[2])
-    assert [stamp(each)[8:16] for each in found.at[rows]] == ["15T00:00", "15T00:20", "15T00:30", "15T00:40"]
+    assert [iso_time(each)[8:16] for each in found.at[rows]] == ["15T00:00", "15T00:20", "15T00:30", "15T00:40"]
     np.testing.assert_array_equal(found.available[rows], [1, 0, 1, np.nan])
     np.testing.assert_array_equal(found.price[rows], [0.9, 0.9, np.nan, np.nan])
     del ticks["prices"]

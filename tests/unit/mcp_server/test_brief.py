@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from stash.core.errors import UserError
 from stash.mcp_server import command
-from stash.mcp_server.brief import MAX_BYTES, Handles, cut, picked
-from stash.mcp_server.tools import CHANGES, WISHES, AgentTools, _words, refuse_to_rent
+from stash.mcp_server.brief import MAX_BYTES, Handles, pick_keys, shorten_value
+from stash.mcp_server.tools import CHANGES, WISHES, AgentTools, _option_words, refuse_to_rent
 
 LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=3000)
 VALUES = st.recursive(
@@ -53,14 +53,14 @@ def test_a_document_of_very_many_keys_names_some() -> None:
 
 def test_only_keys_that_are_asked_for_are_told_in_their_order() -> None:
     document = {"b": [{"x": 1, "y": 2}, {"x": 3}], "a": {"z": 4}, "c": None, "d": 5}
-    assert list(picked(document, {"a": None, "b": ("x",), "c": ("x",), "e": None}).items()) == [
+    assert list(pick_keys(document, {"a": None, "b": ("x",), "c": ("x",), "e": None}).items()) == [
         ("a", {"z": 4}), ("b", [{"x": 1}, {"x": 3}]), ("c", None)
     ]  # fmt: skip
 
 
 def test_what_is_cut_says_so() -> None:
-    assert cut([1, 2, 3], 2, 10) == [1, 2, "… 1 more"]
-    assert cut({"a": "abcdef", "b": 1.23456789, "c": True}, 9, 3) == {"a": "abc …", "b": 1.2346, "c": True}
+    assert shorten_value([1, 2, 3], 2, 10) == [1, 2, "… 1 more"]
+    assert shorten_value({"a": "abcdef", "b": 1.23456789, "c": True}, 9, 3) == {"a": "abc …", "b": 1.2346, "c": True}
 
 
 def test_the_latest_fifty_are_kept_and_others_are_asked_for_again() -> None:
@@ -113,10 +113,10 @@ def test_a_profile_replaces_no_file(tmp_path: Path) -> None:
 
 def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_line() -> None:
     given = {"allow_spot": "true", "max_dollars": "300"}
-    assert _words(given, WISHES) == ["--allow-spot", "--max-dollars=300"]
-    assert _words({"allow-spot": "False"}, WISHES) == []
+    assert _option_words(given, WISHES) == ["--allow-spot", "--max-dollars=300"]
+    assert _option_words({"allow-spot": "False"}, WISHES) == []
     with pytest.raises(UserError, match="allow_spot=yes: it is true or false"):
-        _words({"allow_spot": "yes"}, WISHES)
+        _option_words({"allow_spot": "yes"}, WISHES)
 
 
 def test_without_the_sdk_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

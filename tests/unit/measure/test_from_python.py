@@ -12,7 +12,7 @@ from profile_builder import build
 
 from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
-from stash.measure.from_python import _read as read_line
+from stash.measure.from_python import _parse_options as read_line
 from stash.measure.from_python import profile
 from stash.measure.launcher.function import loop_text
 from stash.measure.launcher.measurement import Moment
@@ -60,7 +60,7 @@ def test_options_of_the_magic_are_those_of_the_command() -> None:
 def test_a_budget_is_read_as_on_the_command_line(
     budget: float | str, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stash.measure.from_python.measured", lambda *words: words[3])
+    monkeypatch.setattr("stash.measure.from_python.measure_function", lambda *words: words[3])
     wishes: Any = profile(print, budget=budget)
     assert wishes.budget == seconds
 

@@ -28,7 +28,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "last.pt"
     path.write_text("the user's")
     os.utime(path, (1, 1))
-    made = put_back.claimed_for(tmp_path / "stash-run")
+    made = put_back.claim_for_run(tmp_path / "stash-run")
     (tmp_path / "stash-run").mkdir()
     (tmp_path / "stash-run" / "kept").symlink_to(made[0])
     keeper = FileBackup(RunFolder(tmp_path / "stash-run" / "launch-0-0"), time.time() - 60)
@@ -68,7 +68,7 @@ def test_what_may_still_run_on_another_machine_is_restored_only_when_that_is_ask
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(folder, "_kernel", lambda: b"of another machine")
+        elsewhere.setattr(folder, "_kernel_id", lambda: b"of another machine")
         assert typed(elsewhere, "lab", "zoo") == 0
         assert "earlier profile" not in capsys.readouterr().err
         assert typed(elsewhere, "restore") == 0

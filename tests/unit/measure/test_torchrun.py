@@ -28,7 +28,7 @@ def store() -> type[Store]:
 
 
 def test_only_the_first_server_is_handed_the_socket(store: type[Store]) -> None:
-    listener = interfaces.listen("127.0.0.1", 0)
+    listener = interfaces.listen_at("127.0.0.1", 0)
     assert listener is not None
     torchrun.hand_over(listener, store)
     client = store("127.0.0.1", 1)
@@ -44,7 +44,7 @@ def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[St
         self.named = named
 
     store.__init__ = older  # type: ignore[method-assign, assignment]
-    listener = interfaces.listen("127.0.0.1", 0)
+    listener = interfaces.listen_at("127.0.0.1", 0)
     assert listener is not None
     torchrun.hand_over(listener, store)
     os.close(store("127.0.0.1", 1, 2, True).named["master_listen_fd"])
@@ -52,7 +52,7 @@ def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[St
 
 def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist.TCPStore, "__init__", dist.TCPStore.__init__)  # undone at the end
-    listener = interfaces.listen("127.0.0.1", 0)
+    listener = interfaces.listen_at("127.0.0.1", 0)
     port = listener.getsockname()[1]
     torchrun.hand_over(listener, dist.TCPStore)
     store = dist.TCPStore("127.0.0.1", port, 1, True, multi_tenant=True)
@@ -71,14 +71,14 @@ def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(
     monkeypatch: pytest.MonkeyPatch, addresses: list[str]
 ) -> None:
     resolved(monkeypatch, *addresses)
-    assert torchrun._listener("node0", 0) is None
+    assert torchrun._open_listener("node0", 0) is None
 
 
 def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said() -> None:
-    assert torchrun._listener("192.0.2.1", 0) is None
-    taken = interfaces.listen("127.0.0.1", 0)
+    assert torchrun._open_listener("192.0.2.1", 0) is None
+    taken = interfaces.listen_at("127.0.0.1", 0)
     with taken, pytest.raises(SystemExit, match="Address already in use"):
-        torchrun._listener("127.0.0.1", taken.getsockname()[1])
+        torchrun._open_listener("127.0.0.1", taken.getsockname()[1])
 
 
 def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,10 +12,10 @@ from stash.measure.protocol.stamped import StampedStep, StepStage
 from stash.monitor.accounting import (
     STAGES,
     StepAccount,
-    account,
-    cycles,
-    stragglers,
-    undisturbed,
+    account_cycles,
+    account_undisturbed,
+    find_stragglers,
+    join_cycles,
 )
 from stash.monitor.change_test import Slice
 from stash.monitor.window_lines import window_of
@@ -29,8 +29,8 @@ def step(number: int, **seconds: float) -> StampedStep:
 def accounted(*ranks: dict[str, float]) -> StepAccount:
     """Of ranks that do the same in every step."""
     rows = {rank: [step(number, **seconds) for number in (1, 2, 3)] for rank, seconds in enumerate(ranks)}
-    _, seconds, delays = cycles(rows)
-    return account(sorted(rows), seconds, delays[:, :, 0])
+    _, seconds, delays = join_cycles(rows)
+    return account_cycles(sorted(rows), seconds, delays[:, :, 0])
 
 
 def test_a_rank_that_waits_for_input_is_named_and_what_the_others_wait_is_no_exchange() -> None:
@@ -41,7 +41,7 @@ def test_a_rank_that_waits_for_input_is_named_and_what_the_others_wait_is_no_exc
         {"compute": 3.0, "contention": 0.0, "transfer": 0.0, "exchange": 0.25, "input": 0.5, "other": 0.0}
     )
     assert found.set_by["input"] == 2
-    assert [(each.rank, each.stage) for each in stragglers(found)] == [(2, "input")]
+    assert [(each.rank, each.stage) for each in find_stragglers(found)] == [(2, "input")]
 
 
 def test_copies_that_are_hidden_by_another_rank_were_seen_all_the_same() -> None:
@@ -70,7 +70,7 @@ def test_a_slow_optimizer_is_no_exchange_of_the_next_step() -> None:
 
 def test_a_second_straggler_behind_the_first_is_told() -> None:
     found = accounted({"forward": 1.0}, {"forward": 1.0}, {"forward": 2.0}, {"forward": 1.5}, {"forward": 1.0})
-    assert [(each.rank, each.seconds) for each in stragglers(found)] == [(2, 1.0), (3, 0.5)]
+    assert [(each.rank, each.seconds) for each in find_stragglers(found)] == [(2, 1.0), (3, 0.5)]
 
 
 def test_waits_inside_collectives_in_the_middle_make_it_ambiguous() -> None:
@@ -80,14 +80,14 @@ def test_waits_inside_collectives_in_the_middle_make_it_ambiguous() -> None:
 
 def test_only_steps_that_every_rank_has_whole_are_joined() -> None:
     rows = {0: [step(n, optimizer=n) for n in (1, 2, 3, 5)], 1: [step(n, optimizer=n) for n in (2, 3, 4, 5)]}
-    numbers, seconds, _ = cycles(rows)
+    numbers, seconds, _ = join_cycles(rows)
     assert numbers == [3]
     assert seconds[0, :, 0].tolist() == [2, 2]
 
 
 @given(arrays(np.float64, (3, 4, len(STAGES)), elements=st.floats(0, 10)))
 def test_exposed_stages_are_never_negative_and_add_up_to_the_longest_rank(seconds: np.ndarray) -> None:
-    found = account(range(4), seconds, np.zeros((3, 4)))
+    found = account_cycles(range(4), seconds, np.zeros((3, 4)))
     assert all(found.seconds[name] >= 0 for name in ("transfer", "exchange", "input", "other"))
     assert found.step_seconds == pytest.approx(seconds.sum(axis=2).max(axis=1).mean())
     assert sum(found.seconds.values()) == pytest.approx(found.step_seconds)
@@ -99,11 +99,11 @@ def test_what_strangers_cost_is_disturbed_and_nobodys_fault() -> None:
     seconds[0, :, STAGES.index(StepStage.EXCHANGE)] = 0.6, 0.1
     lost = np.zeros_like(seconds)
     lost[0, 1, STAGES.index(StepStage.FORWARD)] = 0.4
-    found = undisturbed((0, 1), seconds, np.zeros((1, 2)), lost)
+    found = account_undisturbed((0, 1), seconds, np.zeros((1, 2)), lost)
     assert found.step_seconds == pytest.approx(1.6)
     # without them rank 1 had come after 1.1 s, and 0.1 s of the exchange were left then as now
     calm = {"compute": 1.0, "contention": 0.1, "exchange": 0.1, "disturbed": 0.4}
     assert {name: found.seconds[name] for name in calm} == pytest.approx(calm)
     assert sum(found.seconds.values()) == pytest.approx(found.step_seconds)
-    assert [(late.rank, late.stage) for late in stragglers(found)] == [(1, "forward")]
-    assert stragglers(found)[0].seconds == pytest.approx(0.1)
+    assert [(late.rank, late.stage) for late in find_stragglers(found)] == [(1, "forward")]
+    assert find_stragglers(found)[0].seconds == pytest.approx(0.1)

@@ -35,7 +35,7 @@ def attachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
 
 
 def test_the_name_of_orders_is_left_in_a_folder_of_the_users_alone(place: Path, attachable: int) -> None:
-    assert attach.enter(attachable, Path("/dev/shm/watch"), None)
+    assert attach.enter_job(attachable, Path("/dev/shm/watch"), None)
     file = watch_folder.attach_file(attachable)
     assert file.read_text() == "/dev/shm/watch/orders.json"
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
@@ -47,7 +47,7 @@ def test_a_link_in_the_place_of_that_file_is_not_followed(place: Path, attachabl
     victim = place / "thesis.txt"
     victim.write_text("years of work")
     (watch_folder.own_folder(str(place)) / name).symlink_to(victim)
-    assert attach.enter(attachable, Path("/dev/shm/watch"), None)
+    assert attach.enter_job(attachable, Path("/dev/shm/watch"), None)
     assert victim.read_text() == "years of work"
     assert watch_folder.attach_file(attachable).read_text() == "/dev/shm/watch/orders.json"
 

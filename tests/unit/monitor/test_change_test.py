@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stash.monitor.accounting import StepAccount
-from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, SlowGrowth, StallChange, corrected
+from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, SlowGrowth, StallChange, correct_stalls
 
 
 def part(number: int, *, late: dict[int, dict[str, float]] | None = None, noise: float = 0.0, **more: float) -> Slice:
@@ -27,7 +27,7 @@ def part(number: int, *, late: dict[int, dict[str, float]] | None = None, noise:
 
 def changes_of(parts: list[Slice], test: ChangeTest | None = None) -> list[StallChange]:
     test = test or ChangeTest()
-    return [change for each in parts for change in test.take(each)]
+    return [change for each in parts for change in test.add_slice(each)]
 
 
 def steady(count: int, spread: float = 0.001) -> list[Slice]:
@@ -120,7 +120,7 @@ def test_a_trend_of_warming_up_is_not_taken_for_steady() -> None:
 
 
 def test_the_sum_of_what_is_tested_is_the_step_without_what_lies_between() -> None:
-    values = corrected(part(0).account)
+    values = correct_stalls(part(0).account)
     assert values["step"] == pytest.approx(0.1)
 
 
@@ -129,7 +129,7 @@ def grown(minutes: list[float], test: GrowthTest) -> SlowGrowth | None:
     found = None
     for number, between in enumerate(minutes):
         for window in range(6):
-            found = test.take(100 * number + window, 9.0 if window == 3 else between, 0.1) or found
+            found = test.add_window(100 * number + window, 9.0 if window == 3 else between, 0.1) or found
     return found
 
 

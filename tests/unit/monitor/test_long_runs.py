@@ -22,22 +22,22 @@ from stash.measure.agent.runner.watched_run import AwaitedRun, WatchedRun
 from stash.measure.protocol import watch_folder
 from stash.measure.protocol.stamped import StepRing
 from stash.monitor.accounting import STAGES
-from stash.monitor.collector import Collector, Cutter, Joined
-from stash.monitor.command import _quietly
+from stash.monitor.collector import Collector, Cutter, JoinedCycles
+from stash.monitor.command import _call_quietly
 from stash.monitor.records import Header, RunEvent
 from stash.monitor.watch_metrics import MetricsServer
 from stash.monitor.watch_state import WatchOptions
 
 
-def joined(first: int, count: int) -> Joined:
+def joined(first: int, count: int) -> JoinedCycles:
     seconds = np.ones((count, 1, len(STAGES)))
-    return Joined((0,), list(range(first, first + count)), seconds, np.zeros((count, 1, 2)), 0.0)
+    return JoinedCycles((0,), list(range(first, first + count)), seconds, np.zeros((count, 1, 2)), 0.0)
 
 
 def test_steps_that_are_counted_again_begin_a_new_part() -> None:
     cutter = Cutter(least_seconds=10.0, least_steps=10)
-    assert cutter.take(joined(4990, 5)) is None
-    part = cutter.take(joined(1, 12))
+    assert cutter.add_cycles(joined(4990, 5)) is None
+    part = cutter.add_cycles(joined(1, 12))
     assert part is not None
     assert (part.first_step, part.last_step) == (1, 12)
 
@@ -46,17 +46,17 @@ def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path:
     events: list[str] = []
     collector = Collector(tmp_path, lambda what, text: events.append(what))
     StepRing(tmp_path / f"ring.0.{os.getpid()}", 0, 1, 0, 0)
-    collector.find()
+    collector.find_ranks()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd=tmp_path) as other:
         ring = tmp_path / f"ring.0.{other.pid}"
         StepRing(ring, 0, 1, 0, 0)
         memory = bytearray(ring.read_bytes())
         own, theirs = (number.to_bytes(4, "little") for number in (os.getpid(), other.pid))
         ring.write_bytes(bytes(memory).replace(own, theirs, 1))
-        collector.find()
+        collector.find_ranks()
         assert collector.ranks[0].reader.process == os.getpid()
         other.communicate(b"\n")
-    collector.find()
+    collector.find_ranks()
     assert collector.ranks[0].reader.process == os.getpid()
     assert events == []
 
@@ -78,18 +78,18 @@ def test_a_clock_that_is_set_forward_is_no_run_that_stands(tmp_path: Path) -> No
     for state in run.watcher.collector.ranks.values():
         state.reader.offset -= 3600.0  # as it was when the rank began
     run.train(1)
-    run.stand(30)
+    run.set_standing(30)
     assert run.record().alerts == []
 
 
 def test_a_record_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     seen: list[object] = []
-    listener = SimpleNamespace(take=seen.append, close=lambda: None)
+    listener = SimpleNamespace(receive_line=seen.append, close=lambda: None)
     run = Run(tmp_path, listeners=[listener])
     os.close(run.watcher._record._file)
     run.watcher._record._file = os.open("/dev/full", os.O_WRONLY)
     for _ in range(2):
-        run.watcher._event("x", "y")
+        run.watcher._record_event("x", "y")
     assert [each.what for each in seen if isinstance(each, RunEvent)] == ["not recorded", "x", "x"]
 
 
@@ -97,8 +97,8 @@ def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys: pytest.CaptureFi
     def fails() -> None:
         raise OSError(28, "No space left on device")
 
-    assert not _quietly(fails)
-    assert _quietly(lambda: None)
+    assert not _call_quietly(fails)
+    assert _call_quietly(lambda: None)
     assert "not watched any more ([Errno 28] No space left on device)" in capsys.readouterr().err
 
 

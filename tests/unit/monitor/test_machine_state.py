@@ -11,7 +11,14 @@ from watched_rings import Run
 from stash.core.records.circumstances import GpuState
 from stash.measure.launcher.gpu_looks import GpuLooks
 from stash.measure.linux.counters import Activity
-from stash.monitor.machine_state import MachineLooks, causes, error_counts, most_telling, seconds_of_heat, slow_parts
+from stash.monitor.machine_state import (
+    MachineLooks,
+    error_counts,
+    explain_lateness,
+    most_telling,
+    seconds_of_heat,
+    slow_parts,
+)
 from stash.monitor.page import page
 from stash.monitor.records import MachineState
 
@@ -49,19 +56,19 @@ def test_each_look_is_of_the_time_since_the_one_before() -> None:
     quota = iter([(4, 90), (9, 190), (9, 190)])
     heat = iter([{"a": 100.0, "b": 2.0}, {"a": 100.0, "b": 5.0}, {"a": 101.0}])
     looks = MachineLooks(GpuLooks(HotGpu()), lambda: next(quota), lambda: next(heat))
-    first = looks.look(1, 10.0, QUIET, 0.25, {7}.__contains__)
+    first = looks.sample_machine(1, 10.0, QUIET, 0.25, {7}.__contains__)
     assert (first.node, first.throttled, first.heat, first.others_cores) == (1, 0.05, 0.3, 0.25)
     assert first.gpus == (GpuState(index=0, clock=1.0),)
-    second = looks.look(1, 10.0, QUIET, None, {7}.__contains__)
+    second = looks.sample_machine(1, 10.0, QUIET, None, {7}.__contains__)
     assert (second.throttled, second.heat, second.disk_bytes) == (0.0, 0.1, 4096)
     assert second.gpus == (GpuState(index=0, clock=0.6, held_by={"heat": 1.0}),)
 
 
 def test_what_the_kernel_does_not_count_is_unknown(tmp_path: Path) -> None:
     looks = MachineLooks(quota=lambda: None, hot=lambda: seconds_of_heat(tmp_path))
-    state = looks.look(0, 10.0, Activity(None, None, None, None), None, lambda number: True)
+    state = looks.sample_machine(0, 10.0, Activity(None, None, None, None), None, lambda number: True)
     assert state == MachineState(node=0)
-    assert causes(state) == ""
+    assert explain_lateness(state) == ""
 
 
 def test_heat_is_read_of_every_core_and_package(tmp_path: Path) -> None:
@@ -89,7 +96,7 @@ def test_heat_is_read_of_every_core_and_package(tmp_path: Path) -> None:
     ],
 )
 def test_what_may_make_a_rank_late_is_named(state: MachineState, words: str) -> None:
-    assert causes(state) == words
+    assert explain_lateness(state) == words
 
 
 def test_of_many_machines_the_late_ones_are_kept_then_the_busiest() -> None:
@@ -130,7 +137,7 @@ def test_errors_that_are_new_make_a_part_slow_and_old_ones_do_not() -> None:
     assert slow_parts(after, error_counts([before])) == [
         "GPU 0 has 1 new uncorrectable errors of memory", "the NVLinks of GPU 0 have 40 new errors",
     ]  # fmt: skip
-    assert "40 new errors" in causes(after, error_counts([before]))
+    assert "40 new errors" in explain_lateness(after, error_counts([before]))
     assert slow_parts(MachineState(node=0, steal=0.1, throttled=0.5, others_cores=3.0)) == [
         "its host takes 10% of the CPU time (steal)"
     ]

@@ -16,52 +16,52 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import watcher
-from stash.monitor.accounting import STAGES, account
-from stash.monitor.collector import Collector, Joined
+from stash.monitor.accounting import STAGES, account_cycles
+from stash.monitor.collector import Collector, JoinedCycles
 from stash.monitor.command import WatchCommandOptions
-from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, packed_news, unpacked_news
+from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, pack_news, unpack_news
 from stash.monitor.node_team import NodeTeam
-from stash.monitor.records import Header, MachineState, RecordWriter, load
+from stash.monitor.records import Header, MachineState, RecordWriter, load_record
 from stash.monitor.strangers import CoreUse
 from stash.monitor.watch_start import begin_watch
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import NodeWatcher
 
 
-def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> Joined:
+def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> JoinedCycles:
     """Forward passes of that length, and an exchange of one second."""
     each = np.zeros((len(numbers), len(ranks), len(STAGES)))
     each[:, :, STAGES.index(StepStage.FORWARD)], each[:, :, STAGES.index(StepStage.EXCHANGE)] = seconds, 1.0
-    return Joined(ranks, numbers, each, np.zeros((len(numbers), len(ranks), 3)), float(numbers[-1]))
+    return JoinedCycles(ranks, numbers, each, np.zeros((len(numbers), len(ranks), 3)), float(numbers[-1]))
 
 
 def test_steps_that_all_nodes_have_are_merged_once_whatever_order_they_come_in() -> None:
     merge = NodeMerge()
-    merge.take(1, joined((2, 3), [2, 3], 5.0))
-    assert merge.merged().numbers == [2, 3]  # type: ignore[union-attr]
-    merge.take(0, joined((0, 1), [4, 5, 6], 2.0))
-    assert merge.merged() is None
-    merge.take(1, joined((2, 3), [4, 5], 5.0))
-    both = merge.merged()
+    merge.add_cycles(1, joined((2, 3), [2, 3], 5.0))
+    assert merge.merge_cycles().numbers == [2, 3]  # type: ignore[union-attr]
+    merge.add_cycles(0, joined((0, 1), [4, 5, 6], 2.0))
+    assert merge.merge_cycles() is None
+    merge.add_cycles(1, joined((2, 3), [4, 5], 5.0))
+    both = merge.merge_cycles()
     assert both is not None
     assert (both.ranks, both.numbers) == ((0, 1, 2, 3), [4, 5])
-    found = account(both.ranks, both.seconds, both.delays[:, :, 0])
+    found = account_cycles(both.ranks, both.seconds, both.delays[:, :, 0])
     assert found.seconds["compute"] == 2.0  # of ranks 0 and 1, the faster of the two in the middle
     assert found.seconds["contention"] == 3.0
-    merge.take(1, joined((2, 3), [6], 5.0))
-    assert merge.merged().numbers == [6]  # type: ignore[union-attr]
-    merge.take(0, joined((0, 1), [7], 2.0))
-    merge.leave(1)
-    assert merge.merged().ranks == (0, 1)  # type: ignore[union-attr]
+    merge.add_cycles(1, joined((2, 3), [6], 5.0))
+    assert merge.merge_cycles().numbers == [6]  # type: ignore[union-attr]
+    merge.add_cycles(0, joined((0, 1), [7], 2.0))
+    merge.drop_node(1)
+    assert merge.merge_cycles().ranks == (0, 1)  # type: ignore[union-attr]
 
 
 def test_a_node_that_counts_from_the_start_again_discards_what_was_held() -> None:
     merge = NodeMerge()
-    merge.take(0, joined((0,), [100, 101], 1.0))
-    merge.take(1, joined((1,), [90], 1.0))
-    merge.take(0, joined((0,), [1, 2], 1.0))
-    merge.take(1, joined((1,), [2, 3], 1.0))
-    assert merge.merged().numbers == [2]  # type: ignore[union-attr]
+    merge.add_cycles(0, joined((0,), [100, 101], 1.0))
+    merge.add_cycles(1, joined((1,), [90], 1.0))
+    merge.add_cycles(0, joined((0,), [1, 2], 1.0))
+    merge.add_cycles(1, joined((1,), [2, 3], 1.0))
+    assert merge.merge_cycles().numbers == [2]  # type: ignore[union-attr]
 
 
 def test_news_cross_as_they_are() -> None:
@@ -69,13 +69,13 @@ def test_news_cross_as_they_are() -> None:
         node=1, joined=joined((2, 3), [7, 8], 0.25), stages={2: 8, 3: 4}, ranks=2, events=(("note", "a"),),
         uses={3: CoreUse(1, 2.0, 0.5, 0.25, 0.0, 1.0, (0.1, 0.2))}, ended=True,
     )  # fmt: skip
-    back = unpacked_news(packed_news(news))
+    back = unpack_news(pack_news(news))
     assert back.joined is not None
     assert (back.joined.ranks, back.joined.numbers, back.joined.ended) == ((2, 3), [7, 8], 8.0)
     np.testing.assert_array_equal(back.joined.seconds, news.joined.seconds)
     assert back.model_dump() == news.model_dump()
     with pytest.raises((ValueError, TypeError)):
-        unpacked_news(b'{"node": 1}\n')
+        unpack_news(b'{"node": 1}\n')
 
 
 def until(moment: Callable[[], bool]) -> None:
@@ -93,14 +93,14 @@ def test_only_who_knows_the_key_is_let_in_and_a_torn_link_is_a_lost_node() -> No
         guest = NodeGuest(Invitation(host.address, host.port, host.key), 1)
         guest.send(NodeNews(node=1, ranks=2))
         found: list[NodeNews] = []
-        until(lambda: bool(found.extend(host.news()) or found))
+        until(lambda: bool(found.extend(host.take_news()) or found))
         assert (found[0].node, found[0].ranks) == (1, 2)
-        host.tell(b"pause")
+        host.send_to_all(b"pause")
         asked: list[bytes] = []
-        until(lambda: bool(asked.extend(guest.asked()) or asked))
+        until(lambda: bool(asked.extend(guest.take_requests()) or asked))
         assert asked == [b"pause"]
         guest.close()
-        until(lambda: bool(found.extend(host.news()) or len(found) > 1))
+        until(lambda: bool(found.extend(host.take_news()) or len(found) > 1))
         assert found[1].events == (("lost", "node 1 is gone"),)
     finally:
         host.close()
@@ -134,10 +134,10 @@ def test_two_watchers_write_one_record(tmp_path: Path, monkeypatch: pytest.Monke
     now = [1e9]
     first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
     first.watcher.poll()
-    invitation = Invitation.of(RunFolder(first.folder))
+    invitation = Invitation.load(RunFolder(first.folder))
     assert invitation is not None
     second.watcher.poll()
-    assert invitation.bring(RunFolder(second.folder))  # as the ranks do
+    assert invitation.write_meeting(RunFolder(second.folder))  # as the ranks do
     monkeypatch.undo()
     for _ in range(4):
         now[0] += 10.0
@@ -146,7 +146,7 @@ def test_two_watchers_write_one_record(tmp_path: Path, monkeypatch: pytest.Monke
         first.train(20, 0.5, now[0])
     second.watcher.finish(0)
     first.watcher.finish(0)
-    record = load(first.path)
+    record = load_record(first.path)
     assert record.header.ranks == 2
     assert record.windows[0].ranks.keys() == {0, 1}
     assert record.windows[0].stalls["contention"] == pytest.approx(0.2)
@@ -162,7 +162,7 @@ def test_a_node_whose_first_is_not_watched_has_a_record_of_its_own(tmp_path: Pat
         now[0] += 10.0
         alone.train(20, 0.5, now[0])
     alone.watcher.finish(0)
-    record = load(alone.path)
+    record = load_record(alone.path)
     assert [event.what for event in record.events] == ["alone", "end"]
     assert record.windows
 
@@ -180,9 +180,9 @@ def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path: Path, monkeypa
     first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
     first.watcher.poll()
     second.watcher.poll()
-    invitation = Invitation.of(RunFolder(first.folder))
+    invitation = Invitation.load(RunFolder(first.folder))
     assert invitation is not None
-    assert invitation.bring(RunFolder(second.folder))
+    assert invitation.write_meeting(RunFolder(second.folder))
     second.train(20, 0.7, now[0])
     time.sleep(0.05)
     first.train(20, 0.5, now[0])
@@ -196,9 +196,9 @@ def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path: Path, monkeypa
 
 def test_what_the_machine_of_a_node_did_that_is_gone_is_in_no_later_window(tmp_path: Path) -> None:
     team = NodeTeam(tmp_path, Collector(tmp_path), lambda what, text: None, lambda: 0.0)
-    team._take(NodeNews(node=1, machine=MachineState(node=1, others_cores=3.0)))
+    team._handle_news(NodeNews(node=1, machine=MachineState(node=1, others_cores=3.0)))
     assert [each.others_cores for each in team.machines.values()] == [3.0]
-    team._take(NodeNews(node=1, ended=True))
+    team._handle_news(NodeNews(node=1, ended=True))
     assert team.machines == {}
 
 

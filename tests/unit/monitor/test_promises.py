@@ -12,11 +12,11 @@ from profile_builder import build
 from stash.core.artefact import save
 from stash.core.errors import StashError, UserError
 from stash.measure.protocol.stamped import StepStage
-from stash.monitor.accounting import NOW_AND_THEN, STAGES, account
-from stash.monitor.baseline import read
+from stash.monitor.accounting import NOW_AND_THEN, STAGES, account_cycles
+from stash.monitor.baseline import load_baseline
 from stash.monitor.change_test import Slice
 from stash.monitor.records import GpuState, Header, MachineState, RecordWriter
-from stash.monitor.trackers import tracker
+from stash.monitor.trackers import open_tracker
 from stash.monitor.watch_metrics import Metrics
 from stash.monitor.window_lines import window_of
 
@@ -33,7 +33,9 @@ def part(number: int, ranks: int) -> Slice:
     seconds = 0.01 + np.random.default_rng(number).random((24, ranks, len(STAGES))) / 100
     seconds[:, (number * 8 + np.arange(8)) % ranks, STAGES.index(StepStage.FORWARD)] += 0.1
     seconds[:, :, [STAGES.index(stage) for stage in NOW_AND_THEN.values()]] = 0.0
-    return Slice(24 * number, 24 * number + 23, account(range(ranks), seconds, seconds[:, :, 0]), 1e9 + 10 * number)
+    return Slice(
+        24 * number, 24 * number + 23, account_cycles(range(ranks), seconds, seconds[:, :, 0]), 1e9 + 10 * number
+    )
 
 
 def test_an_hour_of_eight_ranks_is_no_larger_than_a_megabyte(tmp_path: Path) -> None:
@@ -49,7 +51,7 @@ def test_an_hour_of_eight_ranks_is_no_larger_than_a_megabyte(tmp_path: Path) -> 
 def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before() -> None:
     metrics = Metrics(header(100))
     for number in range(5):
-        metrics.take(window_of(part(number, 100), "cpu"))
+        metrics.receive_line(window_of(part(number, 100), "cpu"))
     lines = [line for line in metrics.text().splitlines() if line.startswith("stash_rank_seconds_total")]
     assert {line.partition('rank="')[2].partition('"')[0] for line in lines} == {str(rank) for rank in range(32, 40)}
 
@@ -59,7 +61,7 @@ def test_a_counter_never_falls_whatever_a_window_says() -> None:
     metrics, seen = Metrics(header(4)), []
     for late in (0.02, -0.01, -0.01, 0.03):
         found = window_of(part(1, 4), "cpu")
-        metrics.take(found.model_copy(update={"stalls": {**found.stalls, "contention": late}}))
+        metrics.receive_line(found.model_copy(update={"stalls": {**found.stalls, "contention": late}}))
         line = next(line for line in metrics.text().splitlines() if 'stall="contention"' in line)
         seen.append(float(line.rpartition(" ")[2]))
     assert seen == pytest.approx([24 * each for each in (0.02, 0.02, 0.02, 0.03)])
@@ -68,18 +70,18 @@ def test_a_counter_never_falls_whatever_a_window_says() -> None:
 def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(UserError, match="needs wandb, which is not installed: type `pip install wandb`"):
-        tracker("wandb:x", header(1))
+        open_tracker("wandb:x", header(1))
 
 
 def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
     path = tmp_path / "other.stash.json"
     save(build({"solo": [0.05, 0.05], "crowd": [0.06, 0.06], "node": [0.07, 0.07]}), path)
     with pytest.raises(UserError, match=r"and this is other\.py; name a profile of the same job, or add --force"):
-        read(path, "other.py", force=False)
-    assert read(path, "other.py", force=True).split["step"] > 0
+        load_baseline(path, "other.py", force=False)
+    assert load_baseline(path, "other.py", force=True).split["step"] > 0
     for content in ("", "{", "[]"):
         path.write_text(content)
         with pytest.raises(StashError) as refused:
-            read(path, "other.py", force=False)
+            load_baseline(path, "other.py", force=False)
         assert "other.stash.json" in str(refused.value)
         assert "\n" not in str(refused.value)

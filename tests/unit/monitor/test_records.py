@@ -25,11 +25,11 @@ from stash.monitor.records import (
     RunEvent,
     RunRecord,
     Window,
-    load,
+    load_record,
     newest_parts,
 )
-from stash.monitor.window_sums import overall
-from stash.ui.charts.builders import ruler
+from stash.monitor.window_sums import sum_windows
+from stash.ui.charts.builders import make_ruler
 from stash.ui.charts.chart import Bar, Rule, Tag, Trail
 from stash.ui.terminal import render
 
@@ -68,7 +68,7 @@ def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Pat
         writer.write(line)
     with path.open("a") as file:
         file.write('{"kind":"totals","windows":1}\n{"kind":"window","beg')  # as it was once; kill -9
-    record = load(path)
+    record = load_record(path)
     assert (record.windows, record.alerts, record.events) == ([lines[0]], [lines[3]], [lines[2]])
 
 
@@ -77,9 +77,9 @@ def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: P
     writer.write(alert(7))
     for number in range(12):
         writer.write(window(number * 100 + 1, number * 100 + 100))
-    record = load(path, whole=False)
+    record = load_record(path, whole=False)
     assert newest_parts(path)
-    assert [each.first_step for each in load(path).windows] == [100 * number + 1 for number in range(12)]
+    assert [each.first_step for each in load_record(path).windows] == [100 * number + 1 for number in range(12)]
     assert record.header.part > 1
     assert [each.number for each in record.alerts] == [7]
 
@@ -90,7 +90,7 @@ def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path: 
     for number in range(24):
         writer.write(window(number * 100 + 1, number * 100 + 100))
         writer.write(header(unseen=f"as of window {number}"))
-    record = load(path)
+    record = load_record(path)
     assert record.header.part == len(newest_parts(path)) + 1 > 3
     assert [each.first_step for each in record.windows] == [100 * number + 1 for number in range(24)]
 
@@ -102,7 +102,7 @@ def test_the_parts_of_an_earlier_run_are_not_written_over(path: Path) -> None:
     for number in range(24):
         writer.write(window(number * 100 + 1, number * 100 + 100))
     assert earlier.read_bytes() == before
-    assert [each.first_step for each in load(path).windows] == [100 * number + 1 for number in range(24)]
+    assert [each.first_step for each in load_record(path).windows] == [100 * number + 1 for number in range(24)]
 
 
 def test_the_name_of_a_record_is_never_free_while_it_is_written(path: Path) -> None:
@@ -121,7 +121,7 @@ def test_the_name_of_a_record_is_never_free_while_it_is_written(path: Path) -> N
     finally:
         sys.settrace(None)
     assert free == set()
-    assert len(load(path).windows) == 2
+    assert len(load_record(path).windows) == 2
 
 
 def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(path: Path) -> None:
@@ -135,7 +135,7 @@ def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(pa
         writer.write(window(number * 100 + 1, number * 100 + 100))
     writer.close(keep=False)
     assert path.read_text() == "somebody else's"
-    assert len(load(mine).windows) == 12
+    assert len(load_record(mine).windows) == 12
 
 
 def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(
@@ -149,12 +149,12 @@ def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(
         patched.setattr(records, "write_whole", Mock(side_effect=OSError(28, "No space left on device")))
         writer.write(window(101, 200))
     writer.write(window(201, 300))
-    assert [each.first_step for each in load(path).windows] == [1, 101, 201]
+    assert [each.first_step for each in load_record(path).windows] == [1, 101, 201]
     assert len(newest_parts(path)) == 2
 
 
 def test_a_record_of_the_first_schema_still_loads() -> None:
-    record = load(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
+    record = load_record(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
     assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 7, 1)
     assert "rank 1's input" in render(page(record))
 
@@ -181,7 +181,7 @@ def test_nothing_is_written_over_and_who_writes_it_is_named(path: Path) -> None:
 def test_another_file_is_refused_in_one_sentence(path: Path, content: str, why: str) -> None:
     path.write_text(content)
     with pytest.raises(ArtefactError, match=why):
-        load(path)
+        load_record(path)
 
 
 def test_json_has_what_other_programs_rely_on(path: Path) -> None:
@@ -189,7 +189,7 @@ def test_json_has_what_other_programs_rely_on(path: Path) -> None:
     late = LateRank(rank=3, stage="input", seconds=0.03)
     for line in (window(1, 100), window(101, 200, 0.13, stragglers=[late.model_dump()]), alert(1)):
         writer.write(line)
-    shown = json.loads(json.dumps(document(load(path))))
+    shown = json.loads(json.dumps(document(load_record(path))))
     assert shown["step_seconds"] == pytest.approx(0.115)
     stalls = {stall["name"]: stall for stall in shown["stalls"]}
     assert stalls["input"]["seconds"] == pytest.approx(0.045)
@@ -210,7 +210,7 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
     )
     for number in range(20):
         writer.write(window(number * 100 + 1, number * 100 + 100, 0.1 if number < 19 else 0.13))
-    record = load(path)
+    record = load_record(path)
     live, whole = render(page(record, live=True)), render(page(record))
     assert "train.py | 4 ranks | step 2,000 | last 13 s: 100 steps" in live
     assert "130.0 ms" in live
@@ -224,41 +224,41 @@ def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path: Path) -> N
     """The first window has no *disturbed*; the table of both adds up all the same."""
     first, second = window(1, 100), window(101, 200)
     second = second.model_copy(update={"stalls": {**second.stalls, "input": 0.01, "disturbed": 0.02}})
-    found = overall([first, second])
+    found = sum_windows([first, second])
     assert found is not None
     assert sum(value or 0.0 for value in found.stalls.values()) == pytest.approx(found.step_seconds)
     assert found.stalls["disturbed"] == pytest.approx(0.01)
 
 
 def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_last() -> None:
-    found = overall([window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)])
+    found = sum_windows([window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)])
     assert found is not None
     assert found.delay == pytest.approx(0.02)
 
 
 def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path: Path) -> None:
     RecordWriter(path, header()).write(window(1, 100, 0.2))
-    shown = page(load(path))
+    shown = page(load_record(path))
     assert shown.verdict[0].startswith("A step takes 200 ms. 65% of it is prep + fetch: `stash profile` says why")
     assert [chapter.title for chapter in shown.chapters] == ["The run over time"]
 
 
 def test_of_one_rank_nobody_waits_for_another(path: Path) -> None:
     RecordWriter(path, header(ranks=1)).write(window(1, 100))
-    shown = page(load(path))
+    shown = page(load_record(path))
     assert [row.name for row in shown.rows] == ["compute", "transfer", "prep + fetch", "step"]
     assert shown.below_rows.endswith("does not apply to one rank: contention, interconnect")
 
 
 def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_say_so(path: Path) -> None:
     RecordWriter(path, header(nodes=2)).write(window(1, 100))
-    shown = page(load(path))
+    shown = page(load_record(path))
     assert [row.name for row in shown.rows] == [
         "compute", "contention", "transfer", "interconnect + network", "prep + fetch", "step",
     ]  # fmt: skip
     assert "cannot tell prep from fetch and interconnect from network; `stash profile` can" in shown.below_rows
     RecordWriter(path.with_name("one.watch.jsonl"), header()).write(window(1, 100))
-    assert "interconnect" in [row.name for row in page(load(path.with_name("one.watch.jsonl"))).rows]
+    assert "interconnect" in [row.name for row in page(load_record(path.with_name("one.watch.jsonl"))).rows]
 
 
 def slowed(path: Path) -> RunRecord:
@@ -272,7 +272,7 @@ def slowed(path: Path) -> RunRecord:
     began = alert(1).model_copy(update={"step": 2001, "when": 1e9 + 215.0, "began": 1e9 + 215.0, "seconds": 0.1})
     writer.write(began)
     writer.write(began.model_copy(update={"ended": True, "when": 1e9 + 410.0}))
-    return load(path)
+    return load_record(path)
 
 
 def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_ended(path: Path) -> None:
@@ -280,8 +280,8 @@ def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_
     length = 5 + 30 * 10 + 10 * 20 + 100
     end = length / 60
     assert chart.x.label == "time since the watch began (min)"
-    x = ruler((0.0, end), "").at
-    top = ruler((0.0, 200.0), "").at
+    x = make_ruler((0.0, end), "").locate
+    top = make_ruler((0.0, 200.0), "").locate
     bars = [mark for mark in chart.marks if isinstance(mark, Bar)]
     assert {bar.series for bar in bars} == {"compute", "interconnect", "prep"}
     tops = {round(bar.x[0], 6): max(b.y[1] for b in bars if b.x == bar.x) for bar in bars}
@@ -310,7 +310,7 @@ def load_of(path: Path, lines: list[Window]) -> RunRecord:
     writer = RecordWriter(path, header())
     for line in lines:
         writer.write(line)
-    return load(path)
+    return load_record(path)
 
 
 def test_a_watch_ends_with_the_step_its_parts_and_each_alert_with_when_and_what(path: Path) -> None:

@@ -12,8 +12,8 @@ from watched_rings import Run
 from stash.core.errors import UserError
 from stash.measure.protocol.orders import TraceRequest, WatchRequest
 from stash.monitor import command, records, watcher
-from stash.monitor.records import load
-from stash.monitor.run_requests import RunRequest, leave_request, parsed_capture, taken_request
+from stash.monitor.records import load_record
+from stash.monitor.run_requests import RunRequest, leave_request, parse_capture, take_request
 from stash.monitor.watch_state import WatchOptions
 
 pytestmark = pytest.mark.usefixtures("unix_is_monotonic")
@@ -27,16 +27,16 @@ def test_a_run_that_is_paused_does_not_stand_and_goes_on(tmp_path: Path) -> None
     run = Run(tmp_path, WatchOptions(stuck_after=20))
     run.train(15)
     leave_request(run.path, RunRequest(paused=True))
-    run.stand(100)
+    run.set_standing(100)
     assert asked(run) == [1.0, 1.0]
-    assert WatchRequest.read(tmp_path) == WatchRequest(1, paused=True)
-    assert taken_request(run.path) is None
+    assert WatchRequest.load(tmp_path) == WatchRequest(1, paused=True)
+    assert take_request(run.path) is None
     leave_request(run.path, RunRequest(paused=False))
     run.train(15)
     record = run.record()
     assert [event.what for event in record.events] == ["paused", "resumed"]
     assert record.alerts == []
-    assert WatchRequest.read(tmp_path) == WatchRequest(2, paused=False)
+    assert WatchRequest.load(tmp_path) == WatchRequest(2, paused=False)
 
 
 def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) -> None:
@@ -47,23 +47,23 @@ def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) 
         run.train(30)
     assert len(run.record().alerts) == 2
     assert [event.what for event in run.record().events] == ["capture"]
-    assert WatchRequest.read(tmp_path) == WatchRequest(2, lines=(1,))
+    assert WatchRequest.load(tmp_path) == WatchRequest(2, lines=(1,))
     run.now += 3600
     run.train(30)
     run.train(30, late=lambda rank: 0.05 * rank)
     assert [event.what for event in run.record().events] == ["capture", "capture"]
-    assert WatchRequest.read(tmp_path).trace == TraceRequest(4, (0, 1), str(tmp_path / "run.traces"))
+    assert WatchRequest.load(tmp_path).trace == TraceRequest(4, (0, 1), str(tmp_path / "run.traces"))
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "a", "3:x", "3:-1", "100000"])
 def test_steps_that_are_none_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="ranks if you like"):
-        parsed_capture(text)
+        parse_capture(text)
 
 
 def test_steps_and_ranks() -> None:
-    assert parsed_capture("5") == (5, ())
-    assert parsed_capture("5:0,3") == (5, (0, 3))
+    assert parse_capture("5") == (5, ())
+    assert parse_capture("5:0,3") == (5, (0, 3))
 
 
 def test_a_folder_that_is_gone_takes_no_request(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None
     second.poll()
     run.watcher.finish(0)
     second.finish(0)
-    whole = [sum(window.steps for window in load(path).windows) for path in (run.path, other.path)]
+    whole = [sum(window.steps for window in load_record(path).windows) for path in (run.path, other.path)]
     assert whole[0] == whole[1] > 0
 
 
@@ -102,9 +102,9 @@ def test_a_full_disk_loses_lines_and_never_what_was_there(tmp_path: Path, monkey
     assert run.path.read_bytes() == before
     monkeypatch.undo()
     monkeypatch.setattr(watcher.time, "sleep", lambda seconds: None)
-    windows = len(load(run.path).windows)
+    windows = len(load_record(run.path).windows)
     run.watcher.finish(0)
-    assert len(load(run.path).windows) >= windows
+    assert len(load_record(run.path).windows) >= windows
 
 
 def request_file(run: Run) -> Path:
@@ -154,7 +154,7 @@ def test_a_request_never_follows_a_link_that_another_one_left(tmp_path: Path) ->
         (tmp_path / name).symlink_to(victim)
     leave_request(record, RunRequest(paused=True))
     assert victim.read_text() == "years of work"
-    assert taken_request(record) == RunRequest(paused=True)
+    assert take_request(record) == RunRequest(paused=True)
 
 
 def test_who_asks_a_run_whose_watcher_was_killed_is_told_and_leaves_nothing(
@@ -164,5 +164,5 @@ def test_who_asks_a_run_whose_watcher_was_killed_is_told_and_leaves_nothing(
     run.train(15)
     monkeypatch.setattr(command, "_LOOKS", 2)
     with pytest.raises(UserError, match="nobody watches that run any more"):
-        command.ask(run.path, command.WatchCommandOptions(pause=True, join=run.path))
+        command.ask_run(run.path, command.WatchCommandOptions(pause=True, join=run.path))
     assert not request_file(run).exists()

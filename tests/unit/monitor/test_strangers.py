@@ -12,18 +12,18 @@ import pytest
 
 from stash.measure.protocol.stamped import StepStage
 from stash.monitor.accounting import STAGES
-from stash.monitor.collector import Joined
+from stash.monitor.collector import JoinedCycles
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 
 FORWARD, EXCHANGE = STAGES.index(StepStage.FORWARD), STAGES.index(StepStage.EXCHANGE)
 
 
-def joined(delay: float, of_exchange: float = 0.0) -> Joined:
+def joined(delay: float, of_exchange: float = 0.0) -> JoinedCycles:
     """A step of two ranks: a second forward, half a second of exchange; rank 1 is delayed."""
     seconds, delays = np.zeros((1, 2, len(STAGES))), np.zeros((1, 2, 3))
     seconds[0, :, FORWARD], seconds[0, :, EXCHANGE] = 1.0, 0.5
     delays[0, 1] = delay + of_exchange, 0.0, of_exchange
-    return Joined((0, 1), [1], seconds, delays, 0.0)
+    return JoinedCycles((0, 1), [1], seconds, delays, 0.0)
 
 
 def use(everybody: float, workers: float = 0.0) -> CoreUse:
@@ -60,11 +60,11 @@ def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used() -> None
 
 def test_a_process_that_computes_is_seen_to() -> None:
     looks = ProcessLooks()
-    assert looks.look({0: os.getpid()}, 0.0) == {}
+    assert looks.sample_processes({0: os.getpid()}, 0.0) == {}
     began, cpu = time.monotonic(), time.process_time()
     while time.process_time() - cpu < 0.3:
         pass
-    found = looks.look({0: os.getpid()}, time.monotonic() - began)[0]
+    found = looks.sample_processes({0: os.getpid()}, time.monotonic() - began)[0]
     assert 0 < found.own <= 1.5
     assert found.everybody > 0
 
@@ -82,11 +82,11 @@ def test_a_rank_that_was_started_again_leaves_nothing_open() -> None:
         assert rank.stdout is not None
         rank.stdout.readline()
         for _ in range(2):
-            looks.look({0: rank.pid}, 1.0)
+            looks.sample_processes({0: rank.pid}, 1.0)
             time.sleep(0.1)
         assert open_files(rank.pid)
         rank.communicate(b"\n")
-    looks.look({}, 1.0)
+    looks.sample_processes({}, 1.0)
     assert not open_files(rank.pid)
 
 
@@ -103,6 +103,6 @@ def test_what_runs_below_a_rank_is_no_stranger_on_its_gpu() -> None:
     """As a loader's worker that decodes there."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
         looks = ProcessLooks()
-        looks.look({0: os.getpid()}, 0.0)
+        looks.sample_processes({0: os.getpid()}, 0.0)
         assert {os.getpid(), worker.pid} <= looks.ours
         worker.communicate(b"\n")

@@ -17,7 +17,7 @@ from stash.monitor.records import (
     RunEvent,
     RunRecord,
     Window,
-    load,
+    load_record,
 )
 from stash.monitor.wall_ledger import wall_ledger
 from stash.ui.terminal import render
@@ -49,7 +49,7 @@ def ledger(*lines: Window | RunEvent, head: Header | None = None) -> dict[str, f
     """Seconds by row, which sum to the wall."""
     record = RunRecord(head or header())
     for line in lines:
-        record.take(line)
+        record.add_line(line)
     found = wall_ledger(record)
     assert sum(row.seconds for row in found.rows) == pytest.approx(found.seconds)
     return {row.name: row.seconds for row in found.rows}
@@ -80,7 +80,7 @@ def test_a_start_that_had_ended_well_has_lost_nothing() -> None:
 def test_without_a_checkpoint_nobody_knows_what_is_lost() -> None:
     record = RunRecord(header())
     for line in (window(5.0), event(25.0, "end", 1), event(30.0, "continued"), window(31.0)):
-        record.take(line)
+        record.add_line(line)
     assert wall_ledger(record).loses_unknown_work
     assert any("no checkpoint was seen" in warning for warning in page(record).warnings)
 
@@ -98,7 +98,7 @@ def test_dollars_are_those_of_the_machine_from_its_start_on() -> None:
     head = header(price=price, booted=BEGAN - 60.0)
     record = RunRecord(head)
     for line in (window(5.0), event(25.0, "end", 0)):
-        record.take(line)
+        record.add_line(line)
     wall = document(record)["wall"]
     assert (wall["seconds"], wall["dollars"], wall["exit_code"]) == pytest.approx((85.0, 0.85, 0))
     assert sum(row["dollars"] for row in wall["rows"]) == pytest.approx(wall["dollars"])
@@ -111,7 +111,7 @@ def test_dollars_are_those_of_the_machine_from_its_start_on() -> None:
 def test_an_epilog_is_one_line_with_how_it_ended_and_where_the_time_went() -> None:
     record = RunRecord(header())
     for line in (window(5.0, evaluation=0.5), event(25.0, "end", 3)):
-        record.take(line)
+        record.add_line(line)
     text = "train.py 25 s, exit 3: between steps 40%, start-up 20%, compute 20%, evaluation 20%"
     assert epilog(record) == text
 
@@ -130,7 +130,7 @@ def test_a_job_that_is_started_again_goes_on_in_its_record(tmp_path: Path) -> No
     with path.open("a") as file:
         file.write('{"kind":"window","beg')  # its writer was killed
     write(path, [event(40.0, "continued"), window(42.0)], goes_on=True, id="b", began=BEGAN + 40)
-    record = load(path)
+    record = load_record(path)
     assert (record.header.id, record.header.began) == ("a", BEGAN)
     assert [each.began - BEGAN for each in record.windows] == [5.0, 42.0]
     assert [each.number for each in record.alerts] == [1]
@@ -158,5 +158,5 @@ def test_what_takes_most_of_the_run_stands_on_top(
     loaders: tuple[str, ...], stalls: dict[str, float], sentence: str
 ) -> None:
     record = RunRecord(header(loaders=loaders))
-    record.take(window(5.0, **stalls))
+    record.add_line(window(5.0, **stalls))
     assert sentence in page(record).verdict[0]

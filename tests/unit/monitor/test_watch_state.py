@@ -40,25 +40,29 @@ def test_every_event_has_a_transition() -> None:
 
 def test_a_run_that_stands_is_told_once_and_ends_when_steps_go_on() -> None:
     state = state_of(WatchOptions(stuck_after=30, on_alert="tell"))
-    assert state.take(StepsTaken(JOB), Now(1.0, 5)) == [state.header]
-    assert state.take(StepsTaken(JOB), Now(2.0, 6)) == []
+    assert state.handle_event(StepsTaken(JOB), Now(1.0, 5)) == [state.header]
+    assert state.handle_event(StepsTaken(JOB), Now(2.0, 6)) == []
     assert not state.is_still(31.0)
     assert state.is_still(32.0)
-    begun, command, asked = state.take(Stopped({0: StepStage.INPUT, 1: StepStage.EXCHANGE}), Now(32.0, 6))
+    begun, command, asked = state.handle_event(Stopped({0: StepStage.INPUT, 1: StepStage.EXCHANGE}), Now(32.0, 6))
     assert isinstance(begun, Alert)
     assert (begun.what, begun.rank, begun.seconds, begun.ended) == ("nothing moves", 0, 30.0, False)
     assert command == StartCommand("tell", begun.model_dump(mode="json"))
     assert asked == AskForRecorders(6)
-    assert [state.take(MomentPassed(), Now(when, 6)) for when in (36.0, 37.0, 38.0)] == [[], [ReadRecorders(6)], []]
+    assert [state.handle_event(MomentPassed(), Now(when, 6)) for when in (36.0, 37.0, 38.0)] == [
+        [],
+        [ReadRecorders(6)],
+        [],
+    ]
     assert not state.is_still(1000.0)
-    ended, _ = state.take(StepsTaken(JOB), Now(40.0, 7))
+    ended, _ = state.handle_event(StepsTaken(JOB), Now(40.0, 7))
     assert isinstance(ended, Alert)
     assert (ended.number, ended.ended, ended.text) == (begun.number, True, "steps continue since step 7")
 
 
 def test_a_traced_or_resumed_run_is_no_run_that_stands() -> None:
     state = state_of(WatchOptions(stuck_after=30))
-    (done,) = state.take(Requested(RunRequest(paused=False), "t"), Now(100.0, 0))
+    (done,) = state.handle_event(Requested(RunRequest(paused=False), "t"), Now(100.0, 0))
     assert isinstance(done, RunEvent)
     assert done.what == "resumed"
     assert not state.is_still(129.0)
@@ -71,7 +75,7 @@ def test_a_traced_or_resumed_run_is_no_run_that_stands() -> None:
 def test_money_is_warned_of_at_each_of_two_shares_once(hours: tuple[float, ...], shares: list[float]) -> None:
     price = MachinePrice(instance="a", dollars_per_hour=10.0)
     state = state_of(WatchOptions(max_dollars=5.0, on_budget="stop"), price)
-    done = [action for hour in hours for action in state.take(MomentPassed(), Now(3600 * hour, 9))]
+    done = [action for hour in hours for action in state.handle_event(MomentPassed(), Now(3600 * hour, 9))]
     assert [each.ratio for each in done if isinstance(each, Alert)] == shares
     started = [each.given for each in done if isinstance(each, StartCommand)]
     assert started == [{"dollars": 5.0 * share, "max_dollars": 5.0, "step": 9} for share in shares if share >= 1]
@@ -79,7 +83,7 @@ def test_money_is_warned_of_at_each_of_two_shares_once(hours: tuple[float, ...],
 
 def test_that_nothing_steps_is_said_once() -> None:
     state = state_of()
-    done = [state.take(NothingStepped(), Now(when, 0)) for when in (299.0, 301.0, 400.0)]
+    done = [state.handle_event(NothingStepped(), Now(when, 0)) for when in (299.0, 301.0, 400.0)]
     assert [len(each) for each in done] == [0, 1, 0]
 
 
@@ -93,7 +97,7 @@ def test_a_part_that_is_slow_in_two_windows_is_named_beside_the_largest_stall_un
             step_seconds=0.1,
             stalls={"compute": 0.05, "exchange": 0.04, "transfer": None}, machines=(MachineState(node=0, gpus=gpus),),
         )  # fmt: skip
-        actions = state.take(WindowTaken(taken), Now(10.0 * number, 100 * number))
+        actions = state.handle_event(WindowTaken(taken), Now(10.0 * number, 100 * number))
         return [each for each in actions if isinstance(each, Alert)]
 
     assert [window(0, 1.0), window(1, 0.6)] == [[], []]

@@ -22,13 +22,13 @@ from stash.measure.protocol.orders import WatchRequest
 from stash.measure.protocol.stamped import StepRing, StepStage
 from stash.monitor import trackers
 from stash.monitor.baseline import RunBaseline
-from stash.monitor.money import bill, lost_a_day, price_of
+from stash.monitor.money import forecast_bill, lost_a_day, price_of
 from stash.monitor.records import Header, Window
-from stash.monitor.trackers import Tracker, tracker
+from stash.monitor.trackers import Tracker, open_tracker
 from stash.monitor.watch_metrics import FAMILIES, OPENMETRICS, TEXT, MetricsServer
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import recorders_text, words_of
-from stash.monitor.window_sums import overall
+from stash.monitor.window_sums import sum_windows
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
@@ -58,9 +58,9 @@ def test_of_a_run_that_stands_it_is_told_where_each_rank_is(tmp_path: Path) -> N
     run = Run(tmp_path, WatchOptions(stuck_after=120))
     run.train(30)
     run.rings[0].live[0], run.rings[1].live[0] = StepStage.EXCHANGE, StepStage.INPUT
-    run.stand(119)
+    run.set_standing(119)
     assert run.record().alerts == []
-    run.stand(10)
+    run.set_standing(10)
     (alert,) = run.record().alerts
     assert alert.text == "no step for 120 s: rank 0: wait for the exchange; rank 1: wait for input"
     (read,) = [event for event in run.record().events if event.what == "flight recorder"]
@@ -105,7 +105,7 @@ def test_a_run_that_has_ended_does_not_stand(tmp_path: Path) -> None:
     run.train(30)
     for ring in run.rings:
         ring.live[1] = 1.0
-    run.stand(60)
+    run.set_standing(60)
     assert run.record().alerts == []
 
 
@@ -141,19 +141,19 @@ def window(first: int, seconds: float = 10.0) -> Window:
 
 def test_a_bill_is_what_passed_and_what_is_left() -> None:
     price = MachinePrice(instance="p4d", dollars_per_hour=3600.0)
-    even = bill(price, 200.0, [window(100 * n) for n in range(20)], 2000, 10_000)
+    even = forecast_bill(price, 200.0, [window(100 * n) for n in range(20)], 2000, 10_000)
     assert (even.so_far, even.forecast, even.plus_minus) == pytest.approx((200, 1000, 0))
-    mixed = bill(price, 200.0, [window(100 * n, 9.0 + n % 2 * 2) for n in range(20)], 2000, 10_000)
+    mixed = forecast_bill(price, 200.0, [window(100 * n, 9.0 + n % 2 * 2) for n in range(20)], 2000, 10_000)
     assert mixed.forecast == pytest.approx(1000)
-    assert bill(price, 200.0, [window(0)], 100, 10_000).forecast is None
+    assert forecast_bill(price, 200.0, [window(0)], 100, 10_000).forecast is None
     assert lost_a_day(window(0), price) == pytest.approx({"input": 0.4 * 86400})
 
 
 def test_metrics_are_openmetrics_or_the_older_text_on_loopback() -> None:
     server = MetricsServer(0, Header(id="x", stash_version="1", began=1e9, job="/secret/place/train.py", ranks=2))
     try:
-        server.take(window(1))
-        server.take(window(101))
+        server.receive_line(window(1))
+        server.receive_line(window(101))
         address = f"http://127.0.0.1:{server._server.server_address[1]}/metrics"
         for accepts, kind in (("application/openmetrics-text", OPENMETRICS), ("text/plain", TEXT)):
             with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept": accepts})) as answer:
@@ -183,10 +183,10 @@ def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(capsys: py
 
     one = Tracker("W&B", SimpleNamespace(log=log, end=lambda: None))
     for first in (1, 101):
-        one.take(window(first))
+        one.receive_line(window(first))
         assert tried.acquire(timeout=10)
     down[0] = False
-    one.take(window(201))
+    one.receive_line(window(201))
     one.close()
     assert got == [100, 200, 300]
     assert capsys.readouterr().err.count("no route") == 1
@@ -201,7 +201,7 @@ def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(
     one = Tracker("MLflow", SimpleNamespace(log=lambda rows: answers.wait(60), end=lambda: ended.append(1)))
     began = time.monotonic()
     for first in (1, 101, 201):
-        one.take(window(first))
+        one.receive_line(window(first))
     one.close()
     assert time.monotonic() - began < 30
     answers.set()
@@ -239,7 +239,7 @@ def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
     assert run.watcher.collector.taken == run._number < 400
     assert {path.name for path in tmp_path.glob("ring.*")} == {"ring.0.again", "ring.1.again"}
     record = run.record()
-    whole = overall(record.windows)
+    whole = sum_windows(record.windows)
     assert whole is not None
     assert whole.last_step <= run._number
     assert whole.last_step - whole.first_step + 1 == sum(w.last_step - w.first_step + 1 for w in record.windows) > 700
@@ -248,7 +248,7 @@ def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
 @pytest.mark.parametrize("where", ["tensorboard", "neptune:x", "wandb:"])
 def test_another_tool_is_refused(where: str) -> None:
     with pytest.raises(UserError, match="write tensorboard:DIR"):
-        tracker(where, Header(id="x", stash_version="1", began=0, job="x"))
+        open_tracker(where, Header(id="x", stash_version="1", began=0, job="x"))
 
 
 @pytest.mark.parametrize("command", ["", "echo 'a"])
@@ -270,13 +270,13 @@ def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported() -> Non
 def test_the_machine_says_what_it_costs_where_its_firmware_does(monkeypatch: pytest.MonkeyPatch) -> None:
     from stash.measure.host import cloud
 
-    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented("aws", "p4d.24xlarge", "dmi"))
+    monkeypatch.setattr(cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "p4d.24xlarge", "dmi"))
     found = price_of(None, 2)
     assert found is not None
     assert (found.instance, found.dollars_per_hour > 10) == ("p4d.24xlarge", True)
-    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented("aws", "none.such", "dmi"))
+    monkeypatch.setattr(cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "none.such", "dmi"))
     assert price_of(None, 1) is None
-    monkeypatch.setattr(cloud, "rented", lambda *_: cloud.Rented())
+    monkeypatch.setattr(cloud, "find_rental", lambda *_: cloud.RentedMachine())
     assert price_of(None, 1) is None
     with pytest.raises(UserError, match="does not say what it is; add --instance"):
         price_of(None, 1, needed=True)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from stash.catalog.reference import Tariff, TariffFact, tariffs
 from stash.core.intervals import Interval
-from stash.plan.bill import Bill, BillFacts, bill, not_counted
+from stash.plan.bill import Bill, BillFacts, make_bill, not_counted
 from stash.plan.records import HourlyPrice, Rental
 from stash.predict.cluster import Network, Target
 from stash.predict.draws import Draws, Quantity
-from stash.predict.forecast import Predicted, StallDraws
+from stash.predict.forecast import PredictedStall, StallDraws
 
 DRAWS = Draws()
 MINUTE, HOUR, DAY, MONTH = 60.0, 3600.0, 86_400.0, 730 * 3600.0
@@ -36,7 +36,9 @@ def rental(dollars: float = 7.2, nodes: int = 1, cloud: str = "aws", **changes: 
 def stalls(seconds: dict[str, float | Interval] | None = None, network: Network | None = None) -> StallDraws:
     """Of a step: 0.3 s of compute and 0.1 s of network, exactly, unless said otherwise."""
     parts = tuple(
-        Predicted(name, DRAWS.around(name, value if isinstance(value, Interval) else exact(value)), "measured")
+        PredictedStall(
+            name, DRAWS.draw_mean(name, value if isinstance(value, Interval) else exact(value)), "measured"
+        )
         for name, value in (seconds or {"compute": COMPUTE, "network": WAITING}).items()
     )
     target = Target(name="somewhere", nodes=2, devices=4, backend="nccl", network=network)
@@ -50,7 +52,7 @@ def tariff(cloud: str = "aws", **facts: float) -> dict[str, Tariff]:
 
 def made(facts: BillFacts | None = None, first: float | None = None, steps: float = 9000, **rented: Any) -> Bill:
     extra = None if first is None else np.full(DRAWS.count, first)
-    return bill(stalls(), steps, rental(**rented), facts or BillFacts(), extra, DRAWS)
+    return make_bill(stalls(), steps, rental(**rented), facts or BillFacts(), extra, DRAWS)
 
 
 def dollars(found: Bill, name: str) -> float:
@@ -77,7 +79,7 @@ def test_each_stall_has_its_share_of_the_training() -> None:
 
 
 def test_a_negative_stall_takes_dollars_off() -> None:
-    found = bill(stalls({"compute": 0.5, "prep": -0.1}), 9000, rental(), BillFacts(), None, DRAWS)
+    found = make_bill(stalls({"compute": 0.5, "prep": -0.1}), 9000, rental(), BillFacts(), None, DRAWS)
     assert [stall.dollars.value for stall in found.stalls] == [pytest.approx(9.0), pytest.approx(-1.8)]
     assert dollars(found, "training") == pytest.approx(7.2)
 
@@ -100,7 +102,7 @@ def test_a_node_downloads_no_faster_than_its_own_network() -> None:
     # Two interfaces of 125 MB/s: 100 GB take 400 s instead of 200 s.
     network = Network(bytes_per_second=Quantity(value=250e6, origin="data sheet", source="a page"))
     facts = BillFacts(dataset_bytes=100e9, download_bytes_per_second=500e6)
-    found = bill(stalls(network=network), 9000, rental(), facts, None, DRAWS)
+    found = make_bill(stalls(network=network), 9000, rental(), facts, None, DRAWS)
     assert found.items[0].seconds.value == pytest.approx(400)
 
 
@@ -165,16 +167,16 @@ def test_own_machines_pay_neither_idle_time_nor_disks() -> None:
 
 def test_uncertain_steps_and_prices_make_an_uncertain_bill() -> None:
     spread = {"compute": Interval(value=0.3, low=0.27, high=0.33), "network": 0.1}
-    found = bill(stalls(spread), 9000, rental(), BillFacts(), None, DRAWS)
+    found = make_bill(stalls(spread), 9000, rental(), BillFacts(), None, DRAWS)
     seconds, dollars = found.seconds_interval, found.dollars_interval
     assert seconds.value == pytest.approx(HOUR)
     assert (seconds.low, seconds.high) == (pytest.approx(3330, rel=0.01), pytest.approx(3870, rel=0.01))
-    assert dollars == seconds.scaled(7.2 / HOUR)  # draws stay paired
+    assert dollars == seconds.scale(7.2 / HOUR)  # draws stay paired
 
 
 def test_a_price_holds_or_has_changed() -> None:
     price = Interval(value=7.2, low=3.6, high=7.2)
-    found = bill(stalls(), 9000, rental(dollars_per_hour=price), BillFacts(), None, DRAWS)
+    found = make_bill(stalls(), 9000, rental(dollars_per_hour=price), BillFacts(), None, DRAWS)
     assert set(found.dollars.round(6)) == {3.6, 7.2}
     assert found.dollars_interval.low == pytest.approx(3.6)
     assert found.dollars_interval.high == pytest.approx(7.2)
@@ -183,7 +185,7 @@ def test_a_price_holds_or_has_changed() -> None:
 
 def test_an_unknown_spread_leaves_no_ends() -> None:
     facts = BillFacts(start_seconds=Interval(value=60))
-    unknown_price = bill(stalls(), 9000, rental(dollars_per_hour=Interval(value=7.2)), BillFacts(), None, DRAWS)
+    unknown_price = make_bill(stalls(), 9000, rental(dollars_per_hour=Interval(value=7.2)), BillFacts(), None, DRAWS)
     assert unknown_price.seconds_interval == exact(HOUR)
     assert unknown_price.dollars_interval.low == pytest.approx(7.2)  # at the listed price: how it moves is said apart
     unknown_start = made(facts)
@@ -256,7 +258,7 @@ CASES = st.tuples(PARTS, STEPS, UNSURE, st.integers(1, 64), FACTS, FIRST)
 
 def any_bill(parts: Any, steps: float, price: Interval, nodes: int, facts: BillFacts, first: float | None) -> Bill:
     extra = None if first is None else np.full(DRAWS.count, first)
-    return bill(stalls(parts), steps, rental(nodes=nodes, dollars_per_hour=price), facts, extra, DRAWS)
+    return make_bill(stalls(parts), steps, rental(nodes=nodes, dollars_per_hour=price), facts, extra, DRAWS)
 
 
 @given(CASES)

@@ -10,7 +10,7 @@ import pytest
 from checked_plans import later
 
 from stash.analysis.attribution import attribute
-from stash.analysis.comparison import STEP, measured
+from stash.analysis.comparison import STEP, estimate_figure
 from stash.analysis.limits import Decision
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
@@ -108,10 +108,10 @@ def test_a_forecast_without_a_spread_cannot_be_told_to_fail() -> None:
 def test_fetch_that_was_not_measured_or_is_of_later_epochs_is_counted_as_planned() -> None:
     """369 ms of all else and 2 ms planned from memory; measured cold it is 40 ms."""
     lost, hour = plan_builder.lost(), plan_builder.around(3600.0, 0.1)
-    item = BillItem(name="first epoch", seconds=hour, dollars=hour.scaled(24.48 / 3600), text="cold")
+    item = BillItem(name="first epoch", seconds=hour, dollars=hour.scale(24.48 / 3600), text="cold")
     cached = plan_of(items=(*lost.items, item))
     for profile, plan in ((later(without=("fetch",)), PLAN), (later(fetch=0.040), cached)):
         assert "the step of 2 × p3.8xlarge is 371" in check(profile, plan)["step"].sentence
         assert verdicts(profile, plan)["step"] == "passes"
     assert "takes 24.3 ± " in check(later(fetch=0.040), cached)["deadline"].sentence
-    assert measured(STEP, [attribute(later(fetch=0.040))]).value == pytest.approx(0.409)
+    assert estimate_figure(STEP, [attribute(later(fetch=0.040))]).value == pytest.approx(0.409)

@@ -9,7 +9,7 @@ import pytest
 from catalogs import own_file
 
 from stash.catalog.layers import merge
-from stash.plan.candidates import Rentable, market
+from stash.plan.candidates import Rentable, build_market
 from stash.plan.records import Constraints
 from stash.predict.changes import MAX_NODES
 
@@ -25,13 +25,13 @@ CATALOG = merge(None, own_file(OWN))
 
 def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
     asked = Constraints(**{"most_nodes": 8, **wishes})
-    found = market(CATALOG, asked, {}, NOW).rentables
+    found = build_market(CATALOG, asked, {}, NOW).rentables
     (one,) = (each for each in found if each.instance.name == name and each.price.paid_as == paid)
     return one
 
 
 def test_no_more_ranks_are_weighed_than_forecasts_go_up_to() -> None:
-    found = market(CATALOG, Constraints(most_nodes=10**9), {}, NOW).rentables
+    found = build_market(CATALOG, Constraints(most_nodes=10**9), {}, NOW).rentables
     assert max(each.most_nodes * each.devices for each in found) == MAX_NODES
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from stash.core.errors import UserError
-from stash.plan.candidates import with_names_as_written
-from stash.plan.plan_options import PlanOptions, TrainedJob, constraints, goal, work
+from stash.plan.candidates import resolve_names
+from stash.plan.plan_options import PlanOptions, TrainedJob, make_constraints, make_goal, training_work
 from stash.predict.forecasting import shipped_catalog
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -41,7 +41,7 @@ def asked(typed: dict[str, Any]) -> PlanOptions:
     ],
 )
 def test_every_way_to_say_how_much_ends_in_samples(typed: dict[str, str], samples: float, text: str) -> None:
-    found = work(asked(typed), JOB)
+    found = training_work(asked(typed), JOB)
     assert found.samples == pytest.approx(samples)
     assert found.text.startswith(text)
 
@@ -76,7 +76,7 @@ def test_work_that_cannot_be_read_is_refused_with_what_to_type(
     typed: dict[str, str], job: TrainedJob, sentence: str
 ) -> None:
     with pytest.raises(UserError) as refused:
-        work(asked(typed), job)
+        training_work(asked(typed), job)
     assert str(refused.value).startswith(sentence)
     assert "\n" not in str(refused.value)
 
@@ -86,7 +86,7 @@ def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(monkeypatch: pytest.
     time.tzset()
     try:
         now = datetime(2027, 3, 27, 18).astimezone()  # clocks go forward in the night
-        found = goal(asked({"samples": "1M", "deadline": "2027-03-28T18:00", "confidence": "50%"}), JOB, now)
+        found = make_goal(asked({"samples": "1M", "deadline": "2027-03-28T18:00", "confidence": "50%"}), JOB, now)
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -95,13 +95,13 @@ def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(monkeypatch: pytest.
 
 def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
     typed = {"samples": "1M", "deadline": "3d", "max-dollars": "$1.5k", "confidence": "95%", "scaling": "global"}
-    found = goal(asked(typed), JOB, NOON)
+    found = make_goal(asked(typed), JOB, NOON)
     assert found.deadline_seconds == 3 * 86400
     assert found.budget_dollars == 1500
     assert (found.confidence, found.scaling) == (0.95, "global")
-    dated = goal(asked({"samples": "1M", "deadline": "2026-11-23T18:00"}), JOB, NOON)
+    dated = make_goal(asked({"samples": "1M", "deadline": "2026-11-23T18:00"}), JOB, NOON)
     assert dated.deadline_seconds == 30 * 3600
-    assert goal(asked({"samples": "1M"}), JOB, NOON).deadline_seconds is None
+    assert make_goal(asked({"samples": "1M"}), JOB, NOON).deadline_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
 )
 def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], sentence: str) -> None:
     with pytest.raises(UserError) as refused:
-        goal(asked({"samples": "1M", **typed}), JOB, NOON)
+        make_goal(asked({"samples": "1M", **typed}), JOB, NOON)
     assert str(refused.value).startswith(sentence)
 
 
@@ -131,7 +131,7 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
         "max-nodes": "4", "max-price": "$20/h", "min-gpu-memory": "16GiB", "allow-spot": True,
         "quota": ["P3.16xlarge=2"],
     }  # fmt: skip
-    found = with_names_as_written(constraints(asked(typed)), shipped_catalog())
+    found = resolve_names(make_constraints(asked(typed)), shipped_catalog())
     assert found.clouds == ("aws", "gcp")
     assert found.regions == ("us-east-1",)
     assert found.gpus == ("v100", "A100-80GB")
@@ -139,7 +139,7 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
     assert found.quotas == {"p3.16xlarge": 2}
     assert (found.most_nodes, found.most_dollars_per_hour, found.least_gpu_memory_bytes) == (4, 20.0, 2**34)
     assert found.spot == "allow"
-    assert constraints(PlanOptions()).most_nodes == 16
+    assert make_constraints(PlanOptions()).most_nodes == 16
 
 
 @pytest.mark.parametrize(
@@ -164,5 +164,5 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
 )
 def test_a_mistyped_name_is_told_and_excludes_nothing(typed: dict[str, Any], sentence: str) -> None:
     with pytest.raises(UserError) as refused:
-        with_names_as_written(constraints(asked(typed)), shipped_catalog())
+        resolve_names(make_constraints(asked(typed)), shipped_catalog())
     assert str(refused.value).startswith(sentence)

@@ -12,7 +12,7 @@ from stash.plan.plan_charts import cost_against_time
 from stash.plan.records import RentalPlan
 from stash.report.output import file_of
 from stash.ui.charts.chart import Chart, Dot
-from stash.ui.charts.svg import svg
+from stash.ui.charts.svg import draw_svg
 
 
 @pytest.mark.parametrize("plan", [plan_builder.plan(), plan_builder.nothing_feasible()], ids=["plan", "nothing"])
@@ -23,7 +23,7 @@ def test_every_mark_stands_within_its_plane(plan: RentalPlan) -> None:
     assert places
     assert all(0 <= place <= 1 for place in places)
     assert chart.table.rows
-    assert svg(chart, 860).startswith("<svg")
+    assert draw_svg(chart, 860).startswith("<svg")
 
 
 def test_a_plan_without_choices_has_a_page_and_no_picture() -> None:

@@ -54,8 +54,8 @@ def test_a_relaxation_makes_something_feasible(prices, deadline, budget):
     for each in plan_of(prices, deadline, budget).relaxations:
         if each.option == "deadline":
             unit = {"h": 3600, "m": 60}[each.to[-1]]
-            assert plan_of(prices, float(each.to[:-1]) * unit, budget).chosen is not None
+            assert plan_of(prices, float(each.to[:-1]) * unit, budget).chosen_choice is not None
         if each.option == "budget":
-            assert plan_of(prices, deadline, float(each.to)).chosen is not None
+            assert plan_of(prices, deadline, float(each.to)).chosen_choice is not None
         if each.option == "max-nodes":
-            assert plan_of(prices, deadline, budget, most_nodes=int(each.to)).chosen is not None
+            assert plan_of(prices, deadline, budget, most_nodes=int(each.to)).chosen_choice is not None

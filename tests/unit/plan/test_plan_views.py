@@ -10,9 +10,9 @@ import plan_builder
 import pytest
 
 from stash.core.errors import UserError
-from stash.core.formatting import dollars
+from stash.core.formatting import format_dollars
 from stash.core.intervals import Interval
-from stash.plan.explained import explained
+from stash.plan.explained import explain_type
 from stash.plan.page import document, money_parts, page, verdict
 from stash.plan.records import RentalPlan
 from stash.ui.markdown import render as render_note
@@ -36,14 +36,14 @@ def test_no_line_is_wider_than_the_screen(plan: RentalPlan, width: int, colour: 
 
 
 def test_the_parts_of_the_bill_add_up_as_they_are_shown() -> None:
-    best = plan_builder.chosen()
+    best = plan_builder.chosen_choice()
     parts = money_parts(best)
     assert [part.name for part in parts[-2:]] == ["fetch", "start-up"]
     assert sum(int(part.time.removeprefix("$")) for part in parts) == round(best.dollars.value)
     assert sum(part.fraction for part in parts) == pytest.approx(1)
     # 240 of 330 ms are compute; the rest of what trains are stalls.
     trains = best.items[0].dollars.value
-    assert f"{dollars(trains * 90 / 330, 0)} of it (" in verdict(plan_builder.plan())
+    assert f"{format_dollars(trains * 90 / 330, 0)} of it (" in verdict(plan_builder.plan())
 
 
 def choices(plan: RentalPlan, pareto: bool = False) -> list[dict[str, str]]:
@@ -53,7 +53,7 @@ def choices(plan: RentalPlan, pareto: bool = False) -> list[dict[str, str]]:
 
 
 def test_a_screen_leaves_out_the_many_that_lost_and_says_how_many() -> None:
-    many = plan_builder.plan(choices=(plan_builder.chosen(), *[plan_builder.lost()] * 9))
+    many = plan_builder.plan(choices=(plan_builder.chosen_choice(), *[plan_builder.lost()] * 9))
     (grid,) = page(many).grids
     assert len(grid.rows) == 4
     assert "; 6 choices more: `--json`" in grid.below
@@ -64,7 +64,7 @@ def test_a_screen_leaves_out_the_many_that_lost_and_says_how_many() -> None:
 
 
 def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> None:
-    best = plan_builder.chosen()
+    best = plan_builder.chosen_choice()
     nothing = Interval(value=0.0, low=0.0, high=0.0)
     free = best.model_copy(
         update={
@@ -87,16 +87,16 @@ def text_of(shown: Page) -> str:
 
 @pytest.mark.parametrize("name", ["p3.16xlarge", "aws/P3.16xlarge"])
 def test_a_type_is_found_by_every_way_to_write_it(name: str) -> None:
-    assert explained(plan_builder.plan(), name).title == "1 × p3.16xlarge"
+    assert explain_type(plan_builder.plan(), name).title == "1 × p3.16xlarge"
 
 
 def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> None:
-    shown = explained(plan_builder.plan(), "p2.8xlarge")
+    shown = explain_type(plan_builder.plan(), "p2.8xlarge")
     assert shown.verdict[0] == "It is not ranked: its network is not known."
     with pytest.raises(
         UserError, match=r"--explain-type p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"
     ):
-        explained(plan_builder.plan(), "p3.17xlarge")
+        explain_type(plan_builder.plan(), "p3.17xlarge")
 
 
 def test_the_document_reads_back_as_the_plan() -> None:

@@ -37,7 +37,7 @@ def test_the_file_is_its_owners_alone_and_has_a_line_for_each_choice(tmp_path: P
 def test_the_golden_plan_of_the_first_schema_is_read() -> None:
     """Written when the schema was made; a Stash that changes it adds a migration, and another golden file."""
     plan = load_plan(GOLDEN / "schema-1.plan.json")
-    assert plan.chosen.name == "1 × g5.48xlarge"
+    assert plan.chosen_choice.name == "1 × g5.48xlarge"
     assert plan.goal.deadline_seconds == 24 * 3600
     assert [choice.standing for choice in plan.choices] == [
         "chosen", "tied", "front", "lost", "infeasible", "infeasible"

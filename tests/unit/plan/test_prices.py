@@ -11,8 +11,8 @@ from stash.catalog.facts import Offer
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.intervals import Interval
-from stash.plan.bill import hourly
-from stash.plan.hourly_prices import agreed, available, hourly_price
+from stash.plan.bill import hourly_cost
+from stash.plan.hourly_prices import available_count, hourly_price, is_contract_price
 from stash.predict.draws import Draws
 from stash.predict.forecasting import shipped_catalog
 
@@ -47,8 +47,8 @@ def test_an_old_price_on_spot_may_be_anything_up_to_on_demand_and_without_one_is
     spot = offer("p3.2xlarge", "spot")._replace(as_of=as_of, dollars_per_hour=1.25)
     found = hourly_price(spot, NOW, 3.06)
     assert found.dollars_per_hour == Interval(value=(1.25 + 3.06) / 2, low=1.25, high=3.06)
-    assert not agreed(found)
-    drawn = hourly(found, "it", Draws(64))
+    assert not is_contract_price(found)
+    drawn = hourly_cost(found, "it", Draws(64))
     assert (drawn.min() >= 1.25, drawn.max() <= 3.06) == (True, True)
     assert drawn.mean() == pytest.approx(found.dollars_per_hour.value)
     assert hourly_price(spot, NOW) is None
@@ -81,7 +81,7 @@ def test_how_many_machines_there_are_and_how_they_are_paid(
     name: str, kind: str, machines: int | None, paid: str
 ) -> None:
     found = offer(name, kind, MINE)
-    assert available(found) == machines
+    assert available_count(found) == machines
     assert hourly_price(found, NOW, 12.24).paid_as == paid
 
 
@@ -89,12 +89,12 @@ def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_o
     mine = merge(None, own_file("instances:\n  - {name: p3.8xlarge, network: 25gbit}\n"))
     undated = offer("p3.8xlarge", catalog=mine)._replace(as_of=None)
     assert undated.instance.layer == "user"
-    assert not agreed(hourly_price(undated, NOW))
+    assert not is_contract_price(hourly_price(undated, NOW))
 
 
 def test_what_was_agreed_is_exact_however_old() -> None:
     names = [("one", "on-demand"), ("p3.8xlarge", "reserved"), ("theirs", "on-demand"), ("p3.8xlarge", "on-demand")]
-    assert [agreed(hourly_price(offer(*each, MINE), NOW)) for each in names] == [True, True, False, False]
+    assert [is_contract_price(hourly_price(offer(*each, MINE), NOW)) for each in names] == [True, True, False, False]
     assert priced(offer("one", catalog=MINE)) == Interval(value=1, low=1, high=1)
     assert priced(offer("p3.8xlarge", "reserved", MINE)).low == 5
     assert priced(offer("theirs", catalog=MINE)._replace(as_of=None)).low == 1

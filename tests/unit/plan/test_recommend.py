@@ -22,7 +22,7 @@ from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
 from stash.plan.records import Choice, Constraints, Goal, RentalPlan, TrainingWork
-from stash.plan.settings import measured_machines, profiled_on
+from stash.plan.settings import is_profiled_on, measured_machines
 from stash.predict.changes import AS_IT_IS
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, what_if
@@ -78,15 +78,15 @@ def front(plan: RentalPlan) -> list[Choice]:
 
 def test_the_cheapest_is_a_single_device_in_two_hours_for_four_dollars():
     plan = asked()
-    assert plan.chosen.name == "1 × single"
-    assert plan.chosen.steps == 72_000
-    assert plan.chosen.seconds.value == pytest.approx(2 * HOUR)
-    assert plan.chosen.dollars.value == pytest.approx(4.00)
+    assert plan.chosen_choice.name == "1 × single"
+    assert plan.chosen_choice.steps == 72_000
+    assert plan.chosen_choice.seconds.value == pytest.approx(2 * HOUR)
+    assert plan.chosen_choice.dollars.value == pytest.approx(4.00)
     assert [choice.name for choice in front(plan)] == ["1 × single", "1 × pair"]
 
 
 def test_a_deadline_of_ninety_minutes_needs_the_pair():
-    chosen = asked(deadline_seconds=1.5 * HOUR).chosen
+    chosen = asked(deadline_seconds=1.5 * HOUR).chosen_choice
     assert chosen.name == "1 × pair"
     assert chosen.seconds.value == pytest.approx(1.3 * HOUR)
     assert chosen.dollars.value == pytest.approx(6.50)
@@ -100,9 +100,9 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
         catalog=Catalog(GPUS, (SINGLE,), tuple(prices)),
         deadline_seconds=9 * HOUR, budget_dollars=9.0, spot="allow",
     )  # fmt: skip
-    assert plan.chosen.rented.price.paid_as == "spot"
-    assert (plan.chosen.on_time, plan.chosen.within_budget) == (None, None)
-    assert plan.chosen.why.endswith("unless it is interrupted")
+    assert plan.chosen_choice.rented.price.paid_as == "spot"
+    assert (plan.chosen_choice.on_time, plan.chosen_choice.within_budget) == (None, None)
+    assert plan.chosen_choice.why.endswith("unless it is interrupted")
     assert "if it is not interrupted; how probable that is, is unknown" in verdict(plan)
     (choices,) = page(plan).grids
     assert [choices.rows[0][choices.head.index(head) + 1] for head in ("on time", "in budget")] == ["unknown"] * 2
@@ -124,13 +124,13 @@ def test_a_quota_holds_however_its_type_is_written():
 
 
 def test_the_fastest_within_seven_dollars_is_the_pair_and_within_six_the_single():
-    assert asked(budget_dollars=7.0).chosen.name == "1 × pair"
-    assert asked(budget_dollars=6.0).chosen.name == "1 × single"
+    assert asked(budget_dollars=7.0).chosen_choice.name == "1 × pair"
+    assert asked(budget_dollars=6.0).chosen_choice.name == "1 × single"
 
 
 def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
     plan = asked(deadline_seconds=HOUR, budget_dollars=3.0)
-    assert plan.chosen is None
+    assert plan.chosen_choice is None
     # With the budget of $3 no deadline helps, nor any budget with a deadline of an hour.
     assert [each.to for each in plan.relaxations] == [
         "--deadline 2.1h --max-dollars 5",
@@ -152,10 +152,10 @@ def test_a_constraint_that_is_in_the_way_is_named():
 def test_a_global_batch_is_shared_out():
     # 20 samples on a single device: two passes of 10, 0.2 s; on the pair as profiled.
     plan = asked(scaling="global")
-    assert plan.chosen.name == "1 × single"
-    assert (plan.chosen.setting.batch, plan.chosen.setting.accumulate) == (None, 2)
-    assert plan.chosen.samples_per_step == 20
-    assert plan.chosen.step.value == pytest.approx(0.2)
+    assert plan.chosen_choice.name == "1 × single"
+    assert (plan.chosen_choice.setting.batch, plan.chosen_choice.setting.accumulate) == (None, 2)
+    assert plan.chosen_choice.samples_per_step == 20
+    assert plan.chosen_choice.step.value == pytest.approx(0.2)
 
 
 def test_unknown_prices_and_networks_are_told_apart_and_never_ranked():
@@ -203,7 +203,7 @@ def test_the_nearest_profile_speaks_for_a_machine():
         ["t4.json", "v100.json"],
         TODAY,
     )
-    assert plan.chosen.step.value == pytest.approx(0.1)
+    assert plan.chosen_choice.step.value == pytest.approx(0.1)
     assert "3 of 3 types are forecast from v100.json, the profile nearest to them" in plan.assumptions
 
 
@@ -211,13 +211,13 @@ def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
     plan = asked(
         gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR, clouds=("aws", "azure")
     )
-    assert plan.tied
+    assert plan.tied_choices
     assert plan.experiment.command[1] == "profile"
     assert plan.experiment.worth > plan.experiment.dollars
     assert f"profile on 1 × {plan.experiment.on} before renting (40 s, $" in plan.experiment.text
     assert page(plan).verdict[0] == f"First {plan.experiment.text}: `{' '.join(plan.experiment.command)}`."
-    for tie in plan.tied:
-        assert tie.dollars.value <= 1.1 * plan.chosen.dollars.value or tie.best >= plan.chosen.best
+    for tie in plan.tied_choices:
+        assert tie.dollars.value <= 1.1 * plan.chosen_choice.dollars.value or tie.best >= plan.chosen_choice.best
     assert plan.risk.regret.value > plan.experiment.worth  # a measurement never saves more than knowing all would
     assert sum(each.best or 0.0 for each in plan.choices) == pytest.approx(1.0)
 
@@ -227,12 +227,12 @@ def test_a_cheaper_one_that_may_miss_the_deadline_is_worth_a_profile():
     found = small((PAIR, 5.0), (unsure, 2.0))
     catalog = Catalog(GPUS, found.instances, found.prices)
     plan = asked(catalog=catalog, deadline_seconds=1.35 * HOUR, most_nodes=1, confidence=0.9)
-    assert plan.chosen.name == "1 × pair"  # measured, and in time
+    assert plan.chosen_choice.name == "1 × pair"  # measured, and in time
     (missed,) = (each for each in plan.choices if each.standing == "infeasible")
-    assert missed.dollars.value < plan.chosen.dollars.value
+    assert missed.dollars.value < plan.chosen_choice.dollars.value
     assert plan.experiment.on == unsure.name
     assert f", as it keeps the limits with {missed.on_time:.0%} probability" in plan.experiment.text
-    saved = plan.chosen.dollars.value - missed.dollars.value
+    saved = plan.chosen_choice.dollars.value - missed.dollars.value
     # Where it is in time it is cheaper yet than in the mean.
     assert missed.on_time * saved < plan.experiment.worth < 1.25 * missed.on_time * saved
 
@@ -246,9 +246,9 @@ def unsure_fleet() -> Catalog:
 @pytest.mark.parametrize(("late", "name"), [(None, "1 × rtxx1-None"), (1.0, "1 × rtxx1-None"), (1e4, "1 × pair")])
 def test_what_being_late_costs_decides_how_sure_the_choice_has_to_be(late, name):
     plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=late)
-    assert plan.chosen.name == name
+    assert plan.chosen_choice.name == name
     surely = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, confidence=0.95)
-    assert surely.chosen.name == "1 × pair"
+    assert surely.chosen_choice.name == "1 × pair"
 
 
 def test_unless_said_being_late_costs_the_bill_of_what_is_surely_in_time():
@@ -257,11 +257,13 @@ def test_unless_said_being_late_costs_the_bill_of_what_is_surely_in_time():
     said = "being late costs $6.50, the bill of what is surely in time"
     assert any(each.startswith(said) for each in plan.assumptions)
     priced = asked(catalog=fleet, deadline_seconds=short, most_nodes=1, late_dollars=6.5)
-    assert (plan.chosen, plan.risk) == (priced.chosen, priced.risk)
+    assert (plan.chosen_choice, plan.risk) == (priced.chosen_choice, priced.risk)
     assert plan.goal.late_dollars is None
     # By when even the cheaper one is sure, it is its own bill, and nothing is late.
     easy = asked(catalog=fleet, deadline_seconds=long, most_nodes=1)
-    assert any(each.startswith(f"being late costs ${easy.chosen.dollars.value:.2f}, ") for each in easy.assumptions)
+    assert any(
+        each.startswith(f"being late costs ${easy.chosen_choice.dollars.value:.2f}, ") for each in easy.assumptions
+    )
 
 
 def test_the_expected_cost_is_the_bill_and_what_being_late_costs_as_often_as_it_is():
@@ -270,13 +272,13 @@ def test_the_expected_cost_is_the_bill_and_what_being_late_costs_as_often_as_it_
     gamble = next(each for each in plan.choices if each.rented.instance.startswith("rtx"))
     assert 0.5 <= gamble.on_time < 1.0
     # The pair's bill is $6.50 and it is never late; the other costs less than half, and $100 where it is late.
-    assert (gamble.dollars.value + (1 - gamble.on_time) * 100 < 6.5) is (plan.chosen.name != "1 × pair")
+    assert (gamble.dollars.value + (1 - gamble.on_time) * 100 < 6.5) is (plan.chosen_choice.name != "1 × pair")
 
 
 def test_an_exchange_says_what_less_certainty_would_buy():
     plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=1e4)
     gamble = next(each for each in plan.choices if each.rented.instance.startswith("rtx"))
-    saved = plan.chosen.dollars.value - gamble.dollars.value
+    saved = plan.chosen_choice.dollars.value - gamble.dollars.value
     assert plan.exchanges == (f"{gamble.on_time:.0%} instead of > 99%: ${saved:.2f} less, with {gamble.name}",)
     assert plan.exchanges[0] in page(plan).next_steps
 
@@ -316,9 +318,9 @@ def test_far_more_devices_than_were_profiled_are_doubted():
 
 def test_equal_offers_are_tied_and_no_experiment_can_tell():
     plan = asked(catalog=three(dearer=2.0))
-    assert [choice.name for choice in plan.tied] == ["1 × dearer"]
+    assert [choice.name for choice in plan.tied_choices] == ["1 × dearer"]
     assert plan.experiment is None
-    assert [plan.chosen.best, plan.tied[0].best] == [0.5, 0.5]
+    assert [plan.chosen_choice.best, plan.tied_choices[0].best] == [0.5, 0.5]
     assert plan.risk.regret == Interval(value=0.0, low=0.0, high=0.0)
     assert "rent any of those that are tied" in page(plan).next_steps[-1]
 
@@ -330,7 +332,7 @@ def test_a_type_that_not_even_one_sample_fits_into_is_left_out_with_the_numbers(
     job = gpu_job(memory=(Memory(rank=0, allocated_bytes=100 * 10**9),))
     plan = asked(job, Catalog(GPUS, found.instances, found.prices), samples=1e6, most_nodes=1)
     assert [choice.rented.instance for choice in plan.choices] == ["single"]
-    assert plan.chosen.setting.accumulate >= 7
+    assert plan.chosen_choice.setting.accumulate >= 7
     (why,) = (each.why for each in plan.unranked if each.instance == "tiny")
     assert re.fullmatch(r"a single sample needs 1\.[5-9] GiB of its 1 GiB", why)
 
@@ -338,7 +340,7 @@ def test_a_type_that_not_even_one_sample_fits_into_is_left_out_with_the_numbers(
 def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
     # The pair takes 1.3 h for $6.50, the single 2 h for $4.00; of the pair's 130 ms a step 30 are stalls.
     hour = asked(deadline_seconds=1.1 * HOUR)
-    assert hour.chosen is None
+    assert hour.chosen_choice is None
     assert (hour.relaxations[0].option, hour.relaxations[0].to) == ("deadline", "1.4h")
     assert "for 1.10 h it would have to be 1.2 times as fast, which its stalls could give" in hour.relaxations[0].text
     half = asked(deadline_seconds=HOUR / 2)
@@ -371,7 +373,7 @@ def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
 def test_a_job_of_cpus_is_recommended_the_type_that_it_was_profiled_on():
     host = Host(hostname="c", instance="c5.4xlarge", cores=16, memory_bytes=32 * 10**9, limits=Limits())
     plan = asked(cpu_job(hosts=(host,)), merge(None, None), samples=1e6)
-    assert (plan.chosen.rented.instance, plan.chosen.rented.device) == ("c5.4xlarge", None)
+    assert (plan.chosen_choice.rented.instance, plan.chosen_choice.rented.device) == ("c5.4xlarge", None)
     assert {choice.rented.instance for choice in plan.choices} == {"c5.4xlarge"}
 
 
@@ -396,7 +398,7 @@ def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str,
         for count, name in ((1, "V100"), (2, "V100"), (1, "T4"))
     }
     plain = box("n1-standard-8", cloud="gcp", gpu_count=0)
-    assert {name for name, each in kinds.items() if profiled_on(base, each, all_devices=False)} == measured
+    assert {name for name, each in kinds.items() if is_profiled_on(base, each, all_devices=False)} == measured
     catalog = Catalog(GPUS, (plain, *kinds.values()), ())
     assert set(measured_machines([base], catalog)) == {f"n1-standard-8+1x{model}"}
 
@@ -426,7 +428,7 @@ def test_twelve_questions_have_the_same_answer_from_recommend_and_from_whatif():
     for cloud, name, nodes in ASKED_TWICE:
         others = tuple(f"{each.cloud}/{each.name}" for each in catalog.instances if each.name != name)
         plan = asked(job, catalog, samples=nodes * 1e6, excluded=others, most_nodes=nodes, listed=(name,))
-        one = next((each for each in plan.choices if each.rented.nodes == nodes), plan.chosen)
+        one = next((each for each in plan.choices if each.rented.nodes == nodes), plan.chosen_choice)
         changed = {"batch": one.setting.batch, "accumulate": one.setting.accumulate}
-        wanted = AS_IT_IS.changed(instance=f"{cloud}/{name}", nodes=one.rented.nodes, **changed)
+        wanted = AS_IT_IS.replace_facts(instance=f"{cloud}/{name}", nodes=one.rented.nodes, **changed)
         assert what_if(base, wanted).step.value == pytest.approx(one.step.value, rel=1e-12), name

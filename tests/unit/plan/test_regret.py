@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stash.plan.evaluation import Evaluation
 from stash.plan.records import Goal, TrainingWork
-from stash.plan.regret import chances, risk, saved, worth
+from stash.plan.regret import chances, expected_saving, information_value, measure_risk
 
 CHEAP = Goal(work=TrainingWork(samples=1, text="some"))
 FAST = CHEAP.model_copy(update={"budget_dollars": 100.0})
@@ -33,14 +33,14 @@ SURE, GAMBLE = bill([10.0] * 64, [9.0, 1.0, 1.0, 1.0] * 16), bill([6.0, 16.0] * 
 def test_each_is_the_cheapest_in_half_of_the_draws_and_guessing_costs_two_dollars() -> None:
     both = (SURE, GAMBLE)
     assert chances(both).tolist() == [0.5, 0.5]
-    found = risk(CHEAP, SURE, both)
+    found = measure_risk(CHEAP, SURE, both)
     assert (found.best, found.unit, found.among) == (0.5, "dollars", 2)
     assert found.regret.value == 2.0  # 10 - 6 in half of the draws
-    assert risk(CHEAP, GAMBLE, both).regret.value == 3.0  # 16 - 10 in half of them
+    assert measure_risk(CHEAP, GAMBLE, both).regret.value == 3.0  # 16 - 10 in half of them
 
 
 def test_where_only_a_budget_is_said_time_is_what_is_compared() -> None:
-    assert risk(FAST, SURE, (SURE, GAMBLE)).unit == "seconds"
+    assert measure_risk(FAST, SURE, (SURE, GAMBLE)).unit == "seconds"
 
 
 def test_those_that_are_equal_share_the_chance() -> None:
@@ -49,21 +49,21 @@ def test_those_that_are_equal_share_the_chance() -> None:
 
 def test_knowing_the_gamble_is_worth_two_dollars_and_knowing_the_sure_one_nothing() -> None:
     both = (SURE, GAMBLE)
-    assert worth(both, GAMBLE.billed.dollars) == pytest.approx(2.0)  # 10 before; 6 or 10 after
-    assert worth(both, SURE.billed.dollars) == 0.0
-    assert worth(both, np.array([1.0, 1.0, 2.0, 2.0] * 16)) == 0.0  # tells nothing of either
+    assert information_value(both, GAMBLE.billed.dollars) == pytest.approx(2.0)  # 10 before; 6 or 10 after
+    assert information_value(both, SURE.billed.dollars) == 0.0
+    assert information_value(both, np.array([1.0, 1.0, 2.0, 2.0] * 16)) == 0.0  # tells nothing of either
 
 
 def test_knowing_whether_a_cheaper_one_keeps_the_deadline_saves_where_it_does() -> None:
     in_time = GAMBLE.billed.dollars < 10  # in half of the draws, where it is $4 cheaper
-    assert saved(SURE.billed.dollars, GAMBLE.billed.dollars, in_time) == pytest.approx(2.0)
-    assert saved(SURE.billed.dollars, GAMBLE.billed.dollars, ~in_time) == 0.0
+    assert expected_saving(SURE.billed.dollars, GAMBLE.billed.dollars, in_time) == pytest.approx(2.0)
+    assert expected_saving(SURE.billed.dollars, GAMBLE.billed.dollars, ~in_time) == 0.0
 
 
 def test_an_error_that_both_share_decides_nothing() -> None:
     twice = bill([12.0, 32.0] * 32)
     assert chances((GAMBLE, twice)).tolist() == [1.0, 0.0]
-    assert worth((GAMBLE, twice), GAMBLE.billed.dollars) == 0.0
+    assert information_value((GAMBLE, twice), GAMBLE.billed.dollars) == 0.0
 
 
 @settings(max_examples=50, deadline=None)
@@ -71,9 +71,13 @@ def test_an_error_that_both_share_decides_nothing() -> None:
 def test_no_measurement_saves_more_than_knowing_everything(bills: list[list[float]]) -> None:
     every = [bill(each) for each in bills]
     best = min(every, key=lambda each: float(each.billed.dollars.mean()))
-    whole = risk(CHEAP, best, every)
+    whole = measure_risk(CHEAP, best, every)
     assert whole.regret.value >= 0
     assert sum(chances(every)) == pytest.approx(1)
     for each in every:
         # A line fitted to draws errs by what a few of them do to it, and never gains more than their spread.
-        assert 0 <= worth(every, each.billed.dollars) <= sum(float(one.billed.dollars.std()) for one in every)
+        assert (
+            0
+            <= information_value(every, each.billed.dollars)
+            <= sum(float(one.billed.dollars.std()) for one in every)
+        )

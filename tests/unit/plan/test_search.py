@@ -6,12 +6,12 @@ from datetime import date
 
 import numpy as np
 import pytest
-from markets import drawn_market, every, jobs, remembering, undominated
+from markets import drawn_market, every, find_undominated, jobs, remembering
 
 from stash.plan import evaluation
 from stash.plan.bill import BillFacts
 from stash.plan.records import Goal
-from stash.plan.search import CandidateSet, PlanProblem, front, least
+from stash.plan.search import CandidateSet, PlanProblem, find_least, pareto_front
 from stash.plan.settings import step_plan
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
@@ -49,12 +49,12 @@ def test_the_front_is_that_of_every_candidate_weighed(seed):
     question, candidates, limits = asked(seed)
     brute_question, brute_candidates, _ = asked(seed)
     best = kept(every(brute_question, brute_candidates), limits)
-    found = front(question.evaluator, candidates.chains, limits)
-    assert [(each.dollars, each.seconds) for each in found] == undominated(best)
+    found = pareto_front(question.evaluator, candidates.chains, limits)
+    assert [(each.dollars, each.seconds) for each in found] == find_undominated(best)
     for measure in ("dollars", "seconds", "sure_seconds", "sure_dollars"):
-        one = least(question.evaluator, candidates.chains, measure, limits)
+        one = find_least(question.evaluator, candidates.chains, measure, limits)
         assert (one and getattr(one, measure)) == min((getattr(each, measure) for each in best), default=None)
-        near = least(question.evaluator, asked(seed)[1].chains, measure, limits, slack=0.05)
+        near = find_least(question.evaluator, asked(seed)[1].chains, measure, limits, slack=0.05)
         if one is not None:
             assert getattr(one, measure) <= getattr(near, measure) <= 1.05 * getattr(one, measure)
 

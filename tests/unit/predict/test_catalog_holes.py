@@ -42,7 +42,7 @@ def holes(instance: Instance, target: Target) -> list[str]:
 
 
 def text(forecast: Forecast) -> str:
-    return "; ".join([*forecast.beyond, *(item.why for item in forecast.breakdown.skipped)])
+    return "; ".join([*forecast.extrapolations, *(item.why for item in forecast.breakdown.skipped)])
 
 
 def asked(base: Base, wanted: Alteration) -> Forecast | str:
@@ -77,4 +77,4 @@ def test_cores_that_a_description_leaves_out_are_named() -> None:
     described = Target(name="ours", nodes=1, devices=2, backend="nccl", device="V100-SXM2-16GB")
     base = base_of(gpu_job(), draws=Draws(16), clusters=lambda name: described)
     forecast = what_if(base, Alteration(cluster="ours.yaml"))
-    assert any("how many cores a node has is unknown" in each for each in forecast.beyond)
+    assert any("how many cores a node has is unknown" in each for each in forecast.extrapolations)

@@ -13,7 +13,7 @@ def test_crowding_is_drawn_from_the_losses_that_were_published() -> None:
     losses = [each.loss for each in node_scaling()]
     found = compute_ratios.crowding()
     assert found.low < found.value < found.high <= max(losses)
-    drawn = compute_ratios.crowded(np.linspace(0, 1, 1001))
+    drawn = compute_ratios.crowding_quantiles(np.linspace(0, 1, 1001))
     assert (np.diff(drawn) >= 0).all()
     assert drawn[-1] - drawn[0] == pytest.approx(max(losses) - min(losses))
     # Models lose some per cent, and a few a third: the mean, what the middle one loses, lies above most draws.
@@ -24,4 +24,6 @@ def test_crowding_is_drawn_from_the_losses_that_were_published() -> None:
 def test_a_source_is_left_out_where_it_is_predicted() -> None:
     source = node_scaling()[0].source
     places = np.linspace(0, 1, 101)
-    assert not np.allclose(compute_ratios.crowded(places), compute_ratios.crowded(places, without=source))
+    assert not np.allclose(
+        compute_ratios.crowding_quantiles(places), compute_ratios.crowding_quantiles(places, without=source)
+    )

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from stash.core.errors import StashError
 from stash.core.intervals import Interval
-from stash.predict.draws import Draws, Quantity, intervals, worst
-from stash.predict.draws import given as wished
+from stash.predict.draws import Draws, Quantity, intervals, least_certain
+from stash.predict.draws import given_quantity as wished
 
 DRAWS = Draws()
 
@@ -30,7 +30,7 @@ def test_one_draw_lies_in_each_equal_part() -> None:
 
 
 def test_a_rate_keeps_its_median_and_its_ends_and_is_never_negative() -> None:
-    drawn = DRAWS.of("rate", quantity(10.0, 5.0, 40.0))
+    drawn = DRAWS.draw("rate", quantity(10.0, 5.0, 40.0))
     assert np.median(drawn) == pytest.approx(10.0, rel=0.02)
     assert np.percentile(drawn, [2.5, 97.5]) == pytest.approx([5.0, 40.0], rel=0.05)
     assert drawn.min() > 0
@@ -43,18 +43,18 @@ def test_numbers_with_long_tails_have_their_ends_a_narrow_middle_and_the_order_t
     assert np.percentile(drawn, 75) == pytest.approx(0.765 / 3.182, rel=0.02)
     along = DRAWS.normals("another")
     assert (np.argsort(DRAWS.long_tailed("speed", along)) == np.argsort(along)).all()
-    assert DRAWS.of("speed", quantity(2.0, 1.0, 4.0), drawn) == pytest.approx(2.0 ** (1 + drawn))
+    assert DRAWS.draw("speed", quantity(2.0, 1.0, 4.0), drawn) == pytest.approx(2.0 ** (1 + drawn))
 
 
 def test_a_measured_mean_stays_exactly_what_it_was() -> None:
-    drawn = DRAWS.around("stall", Interval(value=0.001, low=-0.002, high=0.01, repetitions=5))
+    drawn = DRAWS.draw_mean("stall", Interval(value=0.001, low=-0.002, high=0.01, repetitions=5))
     assert drawn.mean() == pytest.approx(0.001, abs=1e-15)
     assert drawn.min() < 0 < drawn.max()
 
 
 def test_without_ends_every_draw_is_the_value() -> None:
-    assert set(DRAWS.of("x", wished(3.0, "--nodes"))) == {3.0}
-    assert set(DRAWS.around("x", Interval(value=3.0))) == {3.0}
+    assert set(DRAWS.draw("x", wished(3.0, "--nodes"))) == {3.0}
+    assert set(DRAWS.draw_mean("x", Interval(value=3.0))) == {3.0}
 
 
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4))
@@ -69,5 +69,5 @@ def test_a_quantity_outside_its_own_interval_is_refused() -> None:
 
 
 def test_the_worst_origin_is_the_least_certain() -> None:
-    assert worst(["given", "measured", "scaled"]) == "scaled"
-    assert worst(["data sheet", "measured"]) == "data sheet"
+    assert least_certain(["given", "measured", "scaled"]) == "scaled"
+    assert least_certain(["data sheet", "measured"]) == "data sheet"

@@ -14,7 +14,7 @@ LINKS = ("nvswitch", "nvlink", "pcie", "efa", "infiniband", "tcp")
 
 @pytest.mark.parametrize("link", LINKS)
 def test_every_link_has_a_share_with_source_date_and_spread(link: str) -> None:
-    share = cluster.reached(link)  # type: ignore[arg-type]
+    share = cluster.reached_share(link)  # type: ignore[arg-type]
     assert share.low < share.value < share.high or share.value == share.high == 1.0
     assert share.origin == "data sheet"
     assert share.as_of
@@ -22,21 +22,21 @@ def test_every_link_has_a_share_with_source_date_and_spread(link: str) -> None:
 
 
 def test_a_link_of_one_machine_has_its_share_and_the_spread_of_all() -> None:
-    share = cluster.reached("nvlink")
+    share = cluster.reached_share("nvlink")
     assert share.value == pytest.approx(208 / 300)  # NVIDIA/nccl-tests#178, the only pair in the table
     assert share.high > 1.5 * share.value
 
 
 def test_wires_between_nodes_carry_no_more_than_they_claim() -> None:
     for link in ("efa", "infiniband", "tcp"):
-        share = cluster.reached(link)  # type: ignore[arg-type]
+        share = cluster.reached_share(link)  # type: ignore[arg-type]
         assert share.high <= 1.0
 
 
 def test_a_tree_s_bus_bandwidth_is_turned_into_what_its_wire_carried() -> None:
     # Two p4d: 57.2 GB/s of bus bandwidth over 16 ranks; per byte a tree sends 2·1/2 and a ring 2·15/16.
     rate = next(each for each in collective_rates() if each.source == "NVIDIA/nccl#527" and each.scope == "between")
-    assert cluster._on_the_wire(rate) == pytest.approx(57.2e9 / (15 / 8))
+    assert cluster._wire_rate(rate) == pytest.approx(57.2e9 / (15 / 8))
 
 
 def test_sockets_have_a_limit_of_their_own_near_twenty_gigabits() -> None:
@@ -49,7 +49,7 @@ def test_a_source_can_be_left_out() -> None:
     assert "zarzen" in with_all.source
     assert "zarzen" not in without.source
     assert with_all.value != without.value
-    assert cluster.reached("tcp", "gist zarzen/c2dca465") is None  # no other source measured slow links
+    assert cluster.reached_share("tcp", "gist zarzen/c2dca465") is None  # no other source measured slow links
 
 
 def test_latencies_of_published_machines_lie_around_nccl_s_table() -> None:
@@ -58,8 +58,12 @@ def test_latencies_of_published_machines_lie_around_nccl_s_table() -> None:
 
 
 def test_hops_are_those_of_the_wiring() -> None:
-    assert cluster.hop("nvswitch", "ring") == cluster.hop("nvlink", "ring") == pytest.approx((8.4e-6, 3.4e-6))
-    assert cluster.hop("network", "tree") == pytest.approx((14e-6, 8.5e-6))
+    assert (
+        cluster.hop_latency("nvswitch", "ring")
+        == cluster.hop_latency("nvlink", "ring")
+        == pytest.approx((8.4e-6, 3.4e-6))
+    )
+    assert cluster.hop_latency("network", "tree") == pytest.approx((14e-6, 8.5e-6))
 
 
 def test_every_row_of_the_tables_is_whole() -> None:

@@ -15,11 +15,11 @@ from stash.analysis.attribution import attribute
 from stash.core.records.profile import Bucket, Collective, Gradient, Loader, Profile
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, Target
-from stash.predict.cluster_sources import of_instance, of_profile
+from stash.predict.cluster_sources import target_of_instance, target_of_profile
 from stash.predict.draws import Draws, Quantity
-from stash.predict.draws import given as wished
+from stash.predict.draws import given_quantity as wished
 from stash.predict.exchange_stalls import ExchangeModel
-from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchanged
+from stash.predict.exposure import AS_MEASURED, ExchangeChanges, exchange_of
 from stash.predict.forecasting import base_of, what_if
 
 DRAWS = Draws()
@@ -49,13 +49,13 @@ def job(
 @cache
 def model_of(exposed: float, known: bool = True) -> tuple[ExchangeModel, Target]:
     profile = job(exposed, ready=(0.0, 0.02, 0.04) if known else (None, None, None))
-    base = of_profile(profile)
+    base = target_of_profile(profile)
     return ExchangeModel(profile, attribute(profile), base, DRAWS), base
 
 
 def network(exposed: float, target: Target | None = None, changes: ExchangeChanges = AS_MEASURED) -> np.ndarray:
     model, base = model_of(exposed)
-    (part,) = model.on(target or base, changes).parts
+    (part,) = model.predict(target or base, changes).parts
     return part.seconds
 
 
@@ -72,7 +72,7 @@ def test_where_nothing_changes_the_forecast_is_the_measurement() -> None:
         assert drawn.mean() == pytest.approx(stall.seconds, abs=1e-12)
         assert stall.low is not None
         assert np.percentile(drawn, 2.5) == pytest.approx(stall.low, abs=2e-4)
-        (part,) = model_of(exposed)[0].on(model_of(exposed)[1]).parts
+        (part,) = model_of(exposed)[0].predict(model_of(exposed)[1]).parts
         assert part.origin == "measured"
         assert part.beyond == ()
 
@@ -135,7 +135,7 @@ def test_a_shorter_backward_pass_hides_less() -> None:
 
 def test_one_node_has_no_network_stall_and_one_device_none_at_all() -> None:
     model, base = model_of(0.01)
-    found = model.on(base.model_copy(update={"nodes": 1, "devices": 1}))
+    found = model.predict(base.model_copy(update={"nodes": 1, "devices": 1}))
     assert found.parts == ()
     assert [each.name for each in found.missing] == ["interconnect", "network"]
     assert not any(each.possible for each in found.missing)
@@ -143,7 +143,7 @@ def test_one_node_has_no_network_stall_and_one_device_none_at_all() -> None:
 
 def test_a_target_without_network_facts_is_unknown_and_never_assumed() -> None:
     model, base = model_of(0.01)
-    found = model.on(base.model_copy(update={"network": None, "nodes": 4}))
+    found = model.predict(base.model_copy(update={"network": None, "nodes": 4}))
     assert found.parts == ()
     assert found.missing[-1].possible
     assert "say it with --network" in found.missing[-1].why
@@ -152,14 +152,14 @@ def test_a_target_without_network_facts_is_unknown_and_never_assumed() -> None:
 def test_without_readiness_as_much_hides_as_did_and_the_forecast_says_so() -> None:
     # 30 ms alone, 10 exposed: 20 hide. At half of the rate 60 ms less 20 are exposed.
     model, base = model_of(0.01, known=False)
-    (part,) = model.on(at(0.5e8, base)).parts
+    (part,) = model.predict(at(0.5e8, base)).parts
     assert part.seconds.mean() == pytest.approx(0.04, rel=0.1)
     assert "does not tell when gradients are ready" in part.beyond[0]
 
 
 def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
     model, _ = model_of(0.01)
-    found = {part.name: part for part in model.on(of_instance(catalog.instance("p3.8xlarge"), 2)).parts}
+    found = {part.name: part for part in model.predict(target_of_instance(catalog.instance("p3.8xlarge"), 2)).parts}
     assert set(found) == {"interconnect", "network"}
     assert found["network"].origin == "data sheet"
     assert any("no exchange inside a node" in sentence for sentence in found["interconnect"].beyond)
@@ -168,47 +168,47 @@ def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
 
 def test_far_targets_are_said_to_be_far() -> None:
     model, base = model_of(0.01)
-    (part,) = model.on(at(1e9, base, nodes=16)).parts
+    (part,) = model.predict(at(1e9, base, nodes=16)).parts
     assert any("16 ranks are more than 4 times the 2 measured" in sentence for sentence in part.beyond)
     assert any("links between nodes are 10 times as fast" in sentence for sentence in part.beyond)
 
 
 def test_a_profile_without_gradients_says_what_adds_them() -> None:
     profile = job(0.01, ready=(), bucket_bytes=())
-    base = of_profile(profile)
-    found = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(1e7, base))
+    base = target_of_profile(profile)
+    found = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(1e7, base))
     assert "profile again" in found.missing[-1].why
 
 
 def test_collectives_of_the_script_s_own_are_counted() -> None:
     extra = {"collectives_per_step": {"all_reduce": 10.0}, "collective_bytes_per_step": {"all_reduce": 1e6}}
     profile = job(0.02, **extra)
-    base = of_profile(profile)
+    base = target_of_profile(profile)
     model = ExchangeModel(profile, attribute(profile), base, DRAWS)
-    (part,) = model.on(at(0.25e8, base)).parts
+    (part,) = model.predict(at(0.25e8, base)).parts
     # The buckets' 80 ms, and ten collectives of 0.1 MB: 1 ms each before, 4 ms now.
     assert part.seconds.mean() == pytest.approx(0.12, rel=0.05)
 
 
 def test_accumulating_without_leaving_out_exchanges_is_counted() -> None:
     loaders = (Loader(kind="map", batches_per_step=4),)
-    assert exchanged(job(0.01, skips_exchanges=False, loaders=loaders)).times == 4.0  # type: ignore[union-attr]
-    assert exchanged(job(0.01, skips_exchanges=True, loaders=loaders)).times == 1.0  # type: ignore[union-attr]
+    assert exchange_of(job(0.01, skips_exchanges=False, loaders=loaders)).times == 4.0  # type: ignore[union-attr]
+    assert exchange_of(job(0.01, skips_exchanges=True, loaders=loaders)).times == 1.0  # type: ignore[union-attr]
 
 
 def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:
     _, base = model_of(0.01)
     claimed = Quantity(value=1e8, origin="data sheet", source="a sheet")
     model, _ = model_of(0.01)
-    (part,) = model.on(base.model_copy(update={"network": Network(bytes_per_second=claimed)})).parts
+    (part,) = model.predict(base.model_copy(update={"network": Network(bytes_per_second=claimed)})).parts
     assert not part.spread_known
 
 
 def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
     profile = job(-0.0005, ready=(None, None, None), bucket_bytes=(3 * MB,))
-    base = of_profile(profile)
+    base = target_of_profile(profile)
     with np.errstate(all="raise"):
-        (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
+        (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(0.5e8, base)).parts
     assert np.isfinite(part.seconds).all()
 
 
@@ -232,11 +232,11 @@ def two_ranks_on_a_node(exposed: float) -> Profile:
 def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_was_measured_inside(exposed) -> None:
     # The profile has no exchange between nodes, and its interconnect is not what the model says of it.
     profile = two_ranks_on_a_node(exposed)
-    base = of_profile(profile)
+    base = target_of_profile(profile)
     found = {
         part.name: part.seconds
         for part in ExchangeModel(profile, attribute(profile), base, DRAWS)
-        .on(base.model_copy(update={"nodes": 2, "network": Network(bytes_per_second=wished(1e13, "--network"))}))
+        .predict(base.model_copy(update={"nodes": 2, "network": Network(bytes_per_second=wished(1e13, "--network"))}))
         .parts
     }
     assert found["interconnect"].mean() == pytest.approx(exposed, abs=5e-4)
@@ -260,21 +260,21 @@ def looked_at(*steps: Sequence[float]) -> Profile:
 def test_readiness_of_every_step_that_was_looked_at_counts() -> None:
     # At the end of a pass of 40 ms, or all at its end: 10 or 30 ms are exposed, and 20 in the mean of four steps.
     even, late = (0.0, 0.02, 0.04), (0.0399, 0.0399, 0.04)
-    work = exchanged(looked_at(even, late, even, late))
-    assert work.looks == 4
+    work = exchange_of(looked_at(even, late, even, late))
+    assert work.observed_steps == 4
     assert work.buckets_ready == (even, late, even, late)
     profile = looked_at(even, late, even, late)
-    base = of_profile(profile)
+    base = target_of_profile(profile)
     half = at(0.5e8, base)
-    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(half).parts
+    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(half).parts
     # 20 ms a bucket: 20 or 60 exposed. The mean is known as well as four steps tell it.
     assert part.seconds.mean() == pytest.approx(0.04, rel=0.05)
-    (sure,) = ExchangeModel(job(0.01), attribute(job(0.01)), of_profile(job(0.01)), DRAWS).on(half).parts
+    (sure,) = ExchangeModel(job(0.01), attribute(job(0.01)), target_of_profile(job(0.01)), DRAWS).predict(half).parts
     assert part.seconds.std() > 1.5 * sure.seconds.std()
 
 
 def test_a_bucket_waits_for_those_in_front_of_it() -> None:
-    assert exchanged(looked_at((0.03, 0.02, 0.04))).buckets_ready == ((0.03, 0.03, 0.04),)
+    assert exchange_of(looked_at((0.03, 0.02, 0.04))).buckets_ready == ((0.03, 0.03, 0.04),)
 
 
 def test_a_model_that_would_be_sharded_exposes_what_its_stage_does() -> None:
@@ -294,13 +294,13 @@ def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() ->
         "collective_bytes_per_step": {"all_gather_into_tensor": 3e6, "reduce_scatter_tensor": 3e6},
     }  # fmt: skip
     profile = job(0.02, **own)
-    base = of_profile(profile)
-    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).on(at(0.5e8, base)).parts
+    base = target_of_profile(profile)
+    (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(0.5e8, base)).parts
     assert part.seconds.mean() == pytest.approx(0.090 - 0.025, rel=0.06)
     assert "as much of their exchange hides as did" in part.beyond[0]
     # With NCCL anything of the 45 ms more shows, 22.5 in the mean; the plain rule has all of it, and half of the say.
     cuda = base.model_copy(update={"backend": "nccl"})
-    (part,) = ExchangeModel(profile, attribute(profile), cuda, DRAWS).on(at(0.5e8, cuda)).parts
+    (part,) = ExchangeModel(profile, attribute(profile), cuda, DRAWS).predict(at(0.5e8, cuda)).parts
     assert part.seconds.mean() == pytest.approx((0.0425 + 0.065) / 2, rel=0.06)
 
 

@@ -9,7 +9,7 @@ from stash.analysis.breakdown import Missing
 from stash.core.errors import StashError
 from stash.predict.cluster import Target
 from stash.predict.draws import Draws, Quantity, Used
-from stash.predict.forecast import Predicted, forecast
+from stash.predict.forecast import PredictedStall, forecast
 
 DRAWS = Draws()
 TARGET = Target(name="two of them", nodes=2, devices=2, backend="gloo")
@@ -18,9 +18,9 @@ FACT = Used(
 )
 
 
-def part(name: str, mean: float, spread: float = 0.001, **fields: object) -> Predicted:
+def part(name: str, mean: float, spread: float = 0.001, **fields: object) -> PredictedStall:
     drawn = mean + spread * DRAWS.normals(name)
-    return Predicted(name, drawn, **{"origin": "measured", **fields})  # type: ignore[arg-type]
+    return PredictedStall(name, drawn, **{"origin": "measured", **fields})  # type: ignore[arg-type]
 
 
 def test_stalls_add_up_and_stand_in_ladder_order() -> None:
@@ -32,7 +32,7 @@ def test_stalls_add_up_and_stand_in_ladder_order() -> None:
 
 def test_errors_that_go_together_are_not_taken_as_independent() -> None:
     both = DRAWS.normals("shared") * 0.001
-    parts = [Predicted("compute", 0.1 + both, "measured"), Predicted("network", 0.05 - both, "measured")]
+    parts = [PredictedStall("compute", 0.1 + both, "measured"), PredictedStall("network", 0.05 - both, "measured")]
     step = forecast(TARGET, parts).step
     assert step.half_width == pytest.approx(0.0, abs=1e-9)
 
@@ -64,7 +64,7 @@ def test_what_is_not_known_to_spread_has_no_ends() -> None:
 
 def test_far_away_is_said_once_and_warned_of() -> None:
     found = forecast(TARGET, [part("compute", 0.1, beyond=("far",)), part("network", 0.1, beyond=("far", "farther"))])
-    assert found.beyond == ("far", "farther")
+    assert found.extrapolations == ("far", "farther")
     assert found.breakdown.stability.warnings == ("far", "farther")
     assert not found.breakdown.stability.ok
 

@@ -23,11 +23,11 @@ from stash.predict.gpu_scale import (
     GpuCell,
     GpuScale,
     StepMix,
+    draw_gpu_rates,
     mix_of,
     published_scale,
-    rates,
-    sheets,
-    together,
+    sheet_rates,
+    shipped_sheets,
 )
 
 GPUS = gpus()
@@ -60,26 +60,28 @@ def test_a_gpu_that_is_faster_in_everything_is_never_slower(
 
 
 def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_before() -> None:
-    draws, facts = Draws(), sheets()
+    draws, facts = Draws(), shipped_sheets()
     profiled, one, other = (facts[name] for name in ("V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB"))
-    rate, drawn = together("nobodypublishedthis", "amp", UNCOUNTED, draws), []
+    rate, drawn = draw_gpu_rates("nobodypublishedthis", "amp", UNCOUNTED, draws), []
     for gpu in (one, other):
         quantity = time_ratio(profiled, gpu, "nobodypublishedthis", 64, "amp")
         assert quantity is not None
         shared = rate[profiled.name] - rate[gpu.name]
-        drawn.append(draws.of(gpu.name, quantity, draws.long_tailed(gpu.name, shared)))
-        assert np.array_equal(np.sort(drawn[-1]), np.sort(draws.of(gpu.name, quantity, draws.long_tailed(gpu.name))))
+        drawn.append(draws.draw(gpu.name, quantity, draws.long_tailed(gpu.name, shared)))
+        assert np.array_equal(
+            np.sort(drawn[-1]), np.sort(draws.draw(gpu.name, quantity, draws.long_tailed(gpu.name)))
+        )
     _, spread = published_scale().ratio(*(GpuCell("nobodypublishedthis", gpu, "amp") for gpu in (one, other)))
     assert float(np.log(drawn[0] / drawn[1]).std()) == pytest.approx(spread, rel=0.2)
     assert spread < 0.6 * float(np.log(drawn[0]).std())
 
 
 def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate() -> None:
-    one, other = sheets()["A100-SXM4-80GB"], sheets()["H100-SXM5-80GB"]
+    one, other = shipped_sheets()["A100-SXM4-80GB"], shipped_sheets()["H100-SXM5-80GB"]
     row = Speed("M", 32, "amp", "V100", 100.0, None, "a source", "a source", "V100-SXM2-16GB")
     mix = StepMix(products=0.6)
     cells = (GpuCell("other", gpu, "amp", mix) for gpu in (one, other))
-    found, spread = GpuScale((row,), sheets()).ratio(*cells)
+    found, spread = GpuScale((row,), shipped_sheets()).ratio(*cells)
     # Of an A100's step 0.6 by products, 989 / 312; 0.4 by memory, 3350 / 2000, and instructions of 128 and 64 lanes.
     memory, instructions = 3350 / 2000, 67 / 128 * 64 / 19.5
     rest = 0.4 / (memory**MEMORY_POWER * instructions**INSTRUCTION_POWER)
@@ -89,7 +91,7 @@ def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate() 
 
 def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory() -> None:
     """Issue 60: A100 to H100 was 1.57 times for every model, and is 2.2 for language models of 3 billion."""
-    a100, h100 = sheets()["A100-SXM4-80GB"], sheets()["H100-SXM5-80GB"]
+    a100, h100 = shipped_sheets()["A100-SXM4-80GB"], shipped_sheets()["H100-SXM5-80GB"]
 
     def times(share: float) -> float:
         found = time_ratio(a100, h100, "nobodypublishedthis", None, "amp", StepMix(share))
@@ -102,7 +104,7 @@ def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory(
 
 def test_products_that_may_not_use_tf32_gain_what_float32_does() -> None:
     """PyTorch forbids TF32 for products unless told, and allows it for convolutions."""
-    v100, a100 = sheets()["V100-SXM2-16GB"], sheets()["A100-SXM4-80GB"]
+    v100, a100 = shipped_sheets()["V100-SXM2-16GB"], shipped_sheets()["A100-SXM4-80GB"]
     product = Operator(operator="aten.mm", shapes="", dtype="float32", calls=1, flops=3e12, bytes=10**10)
     convolution = product.model_copy(update={"operator": "aten.convolution_backward", "flops": 1e12})
     work = Workload(command=("x",), name="x", operators=(product, convolution), float32_products="highest")
@@ -119,7 +121,10 @@ def test_products_that_may_not_use_tf32_gain_what_float32_does() -> None:
 
 def test_only_the_large_chip_of_pascal_has_half_the_lanes() -> None:
     """P40 and GTX 1080 Ti were taken to have P100's 64 lanes, and so twice their 30 multiprocessors."""
-    small, large = rates(sheets()["P40"], "fp32"), rates(sheets()["P100-PCIe-16GB"], "fp32")
+    small, large = (
+        sheet_rates(shipped_sheets()["P40"], "fp32"),
+        sheet_rates(shipped_sheets()["P100-PCIe-16GB"], "fp32"),
+    )
     assert small is not None
     assert large is not None
     assert math.exp(small.instructions - large.instructions) == pytest.approx(30 * 1.531 / (56 * 1.329), rel=0.01)
@@ -131,10 +136,10 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
         for number in range(12)
         for gpu, rate in (("T4", 100.0), ("L4", 300.0))
     ]
-    t4, l4 = sheets()["T4"], sheets()["L4"]
-    prior = GpuScale(rows[:1], sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
-    found = GpuScale(rows, sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
-    own = GpuScale(rows, sheets()).ratio(GpuCell("m1", t4, "fp32"), GpuCell("m1", l4, "fp32"))
+    t4, l4 = shipped_sheets()["T4"], shipped_sheets()["L4"]
+    prior = GpuScale(rows[:1], shipped_sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
+    found = GpuScale(rows, shipped_sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
+    own = GpuScale(rows, shipped_sheets()).ratio(GpuCell("m1", t4, "fp32"), GpuCell("m1", l4, "fp32"))
     assert prior[0] > found[0] > -math.log(3)
     assert abs(found[0] + math.log(3)) < 0.6 * abs(prior[0] + math.log(3))  # the rest may be the models' own
     assert found[1] < prior[1]
@@ -142,7 +147,10 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
 
 
 def test_lanes_count_by_multiprocessor() -> None:
-    ampere, large = rates(sheets()["A10"], "amp"), rates(sheets()["A100-SXM4-80GB"], "amp")
+    ampere, large = (
+        sheet_rates(shipped_sheets()["A10"], "amp"),
+        sheet_rates(shipped_sheets()["A100-SXM4-80GB"], "amp"),
+    )
     # 72 multiprocessors at 1.695 GHz; 108 at 1.41.
     assert math.exp(large.instructions - ampere.instructions) == pytest.approx(108 * 1.41 / (72 * 1.695), rel=0.01)
-    assert rates(sheets()["A10"].model_copy(update={"memory_bytes_per_second": None}), "amp") is None
+    assert sheet_rates(shipped_sheets()["A10"].model_copy(update={"memory_bytes_per_second": None}), "amp") is None

@@ -25,9 +25,9 @@ from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, NodeLinks, Target
-from stash.predict.draws import Draws, Quantity, given
+from stash.predict.draws import Draws, Quantity, given_quantity
 from stash.predict.forecasting import base_of, what_if
-from stash.predict.mesh_shapes import Mesh, divided, read_mesh, shapes
+from stash.predict.mesh_shapes import Mesh, division_of, iter_meshes, read_mesh
 from stash.whatif.sweep import meshes
 
 RANKS, NODES = 8, 2
@@ -164,7 +164,7 @@ def test_a_mesh_without_a_pipeline_has_no_bubble_and_too_little_memory() -> None
 
 
 def test_every_shape_has_all_ranks_and_only_axes_that_were_seen() -> None:
-    found = list(shapes(divided(job())))
+    found = list(iter_meshes(division_of(job())))
     assert len(found) == len(set(found)) == 10  # 2 x 2 x 2 over three axes: (3 + 2 over 2)
     assert {mesh.ranks for mesh in found} == {8}
     assert Mesh(data=2, pipeline=2, tensor=2) in found
@@ -173,7 +173,7 @@ def test_every_shape_has_all_ranks_and_only_axes_that_were_seen() -> None:
 
 def test_data_axes_that_gather_parameters_hold_shards() -> None:
     gathers = (GroupUse(name="dp", kind="all_gather_into_tensor", ranks=2, across_nodes=True, calls=4, bytes=64),)
-    assert divided(job(groups=gathers)).axes == {"dp": "shard", "pp": "pipeline", "tp": "tensor"}
+    assert division_of(job(groups=gathers)).axes == {"dp": "shard", "pp": "pipeline", "tp": "tensor"}
 
 
 @pytest.mark.parametrize(
@@ -290,8 +290,8 @@ def test_measured_links_make_other_meshes_known_and_other_machines_do_not() -> N
     def probed(devices: str) -> Target:
         return Target(
             name="lab", nodes=2, devices=int(devices), backend="nccl", device="V100-SXM2-16GB",
-            inside=NodeLinks(wiring="nvlink", bytes_per_second=given(10e9, "lab")),
-            network=Network(bytes_per_second=given(1e9, "lab"), transport="tcp"),
+            inside=NodeLinks(wiring="nvlink", bytes_per_second=given_quantity(10e9, "lab")),
+            network=Network(bytes_per_second=given_quantity(1e9, "lab"), transport="tcp"),
         )  # fmt: skip
 
     found = replace(base(), clusters=probed)

@@ -13,15 +13,15 @@ from stash.predict.changes import Alteration
 from stash.predict.compute_ratios import (
     LAUNCH_SECONDS,
     no_faster_than_launches,
-    of_a_waiting_device,
-    of_a_waiting_device_by_batch,
     precision_ratio,
     time_ratio,
+    waiting_device_exponent,
+    waiting_device_ratio,
 )
 from stash.predict.draws import Quantity
 from stash.predict.forecasting import base_of, what_if
-from stash.predict.gpu_scale import StepMix, rates
-from stash.predict.precision import trained_in
+from stash.predict.gpu_scale import StepMix, sheet_rates
+from stash.predict.precision import training_precision
 
 
 def test_names_of_models_are_compared_without_what_people_write_differently():
@@ -55,7 +55,7 @@ def test_no_gpu_of_the_catalog_has_a_hole_that_forecasts_need():
     for name in used:
         gpu = next(each for each in catalog.load().gpus if name in (each.name, each.model))
         for precision in ("fp32", "amp"):
-            assert rates(gpu, precision) is not None, gpu.name
+            assert sheet_rates(gpu, precision) is not None, gpu.name
     tensor = [gpu for gpu in catalog.load().gpus if gpu.architecture not in ("Kepler", "Maxwell", "Pascal")]
     assert all(gpu.tensor_fp16_flops_per_second for gpu in tensor)
     later = [gpu for gpu in tensor if gpu.architecture not in ("Volta", "Turing", "CDNA2", "CDNA4")]
@@ -63,20 +63,20 @@ def test_no_gpu_of_the_catalog_has_a_hole_that_forecasts_need():
 
 
 def test_of_a_device_that_waits_for_its_host_a_faster_one_waits_as_long_and_a_slower_one_may_keep_up():
-    faster = of_a_waiting_device(Quantity(value=0.3, low=0.2, high=0.4, origin="data sheet", source="a table"))
+    faster = waiting_device_ratio(Quantity(value=0.3, low=0.2, high=0.4, origin="data sheet", source="a table"))
     assert (faster.value, faster.low, faster.high) == (1.0, 1 / 1.33, 1.33)
     assert "waits for the host" in faster.source
-    slower = of_a_waiting_device(Quantity(value=4.0, low=3.0, high=5.0, origin="data sheet", source="a table"))
+    slower = waiting_device_ratio(Quantity(value=4.0, low=3.0, high=5.0, origin="data sheet", source="a table"))
     assert (slower.value, slower.low, slower.high) == (2.0, 1 / 1.33, 1.33 * 5.0)
 
 
 def test_a_device_that_waits_takes_as_long_for_a_smaller_batch_and_may_be_filled_by_a_larger_one():
     exponent = Quantity(value=0.9, low=0.8, high=1.0, origin="data sheet", source="a table")
-    smaller, larger = (of_a_waiting_device_by_batch(exponent, larger) for larger in (False, True))
+    smaller, larger = (waiting_device_exponent(exponent, larger) for larger in (False, True))
     assert (smaller.value, smaller.low, smaller.high) == (0.0, 0.0, 0.1)
     assert (larger.value, larger.low, larger.high) == (0.45, 0.0, 1.0)
     ratio = Quantity(value=0.25, low=0.2, high=0.3, origin="data sheet", source="a table")
-    filled = of_a_waiting_device(ratio, filled=True)
+    filled = waiting_device_ratio(ratio, filled=True)
     assert (filled.value, filled.low, filled.high) == (0.5, 0.2, 1.33)
 
 
@@ -140,7 +140,7 @@ def test_a_job_in_halves_is_amp_and_takes_longer_in_32_bits(parameters):
     halves = calls("aten.mm", "4096x4096 4096x4096", "bfloat16", 1, 1e12, 2e8)
     rest = calls("aten.add", "1000x1000", "bfloat16", 1, None, 5e9)
     work = Workload(command=("x",), name="x", precision=parameters, operators=(halves, rest))
-    assert trained_in(work) == "amp"
+    assert training_precision(work) == "amp"
     base = base_of(gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators}))
     assert not base.compute_scale(base.target, base.passes, "amp").facts
     assert base.compute_scale(base.target, base.passes, "fp32").mean > 1.5

@@ -14,12 +14,12 @@ from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.predict.changes import Alteration
-from stash.predict.cluster_sources import of_probe
+from stash.predict.cluster_sources import target_of_probe
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 from stash.predict.passes import Base
 from stash.predict.pipeline import warmed_share
-from stash.whatif.answers import answered
+from stash.whatif.answers import answer_question
 
 
 def hosts(instance: str | None, nodes: int = 2, gpus: int = 2, name: str = "gpu") -> tuple[Host, ...]:
@@ -84,7 +84,7 @@ def test_what_was_not_used_comes_from_the_data_sheet() -> None:
 def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name() -> None:
     forecast = what_if(job(), Alteration(instance="p3.16xlarge"))
     assert forecast.target.device == "Tesla V100-SXM2-16GB"
-    assert not any("was measured on Tesla" in each for each in forecast.beyond)
+    assert not any("was measured on Tesla" in each for each in forecast.extrapolations)
 
 
 def test_another_type_is_forecast() -> None:
@@ -104,10 +104,10 @@ def test_a_probe_of_the_machine_that_was_measured_changes_nothing(instance: str 
         stash_version="1", created="2026-11-22T00:00:00+00:00", budget_seconds=45, elapsed_seconds=40,
         hosts=hosts(instance),
     )  # fmt: skip
-    base = base_of(profile, draws=Draws(64), clusters=lambda name: of_probe(probe))
+    base = base_of(profile, draws=Draws(64), clusters=lambda name: target_of_probe(probe))
     assert what_if(base, Alteration(cluster="here.probe.json")).breakdown.step == what_if(base).breakdown.step
     other = probe.model_copy(update={"hosts": hosts(None, name="other")})
-    base = base_of(profile, draws=Draws(64), clusters=lambda name: of_probe(other))
+    base = base_of(profile, draws=Draws(64), clusters=lambda name: target_of_probe(other))
     assert what_if(base, Alteration(cluster="there.probe.json")).target.name.startswith("2 × other0")
 
 
@@ -169,6 +169,6 @@ def test_page_caches_of_several_nodes_fill_over_epochs() -> None:
     assert [warmed_share(2, epochs) for epochs in range(4)] == [0.0, 0.5, 0.75, 0.875]
     machines = tuple(each.model_copy(update={"memory_bytes": 400 * 10**9}) for each in hosts("p3.8xlarge", gpus=4))
     base = base_of(gpu_job(ranks=8, hosts=machines), draws=Draws(64))
-    first, second, third, fourth = answered(base, Alteration(nodes=2)).epochs
+    first, second, third, fourth = answer_question(base, Alteration(nodes=2)).epochs
     assert first > second > third >= fourth
-    assert answered(base, Alteration(nodes=1)).epochs == ()
+    assert answer_question(base, Alteration(nodes=1)).epochs == ()

@@ -52,7 +52,7 @@ def test_links_go_by_the_slowest_and_cores_by_what_quota_and_others_leave():
     assert shares.products == pytest.approx(0.5 * 0.75)  # half of the cores, of which others took a quarter
     assert shares.cores == pytest.approx(0.5 * 0.75 * 0.5)
     assert shares_of([host("a", links())], [standing("TCP, 8 flows", 0.6, "streams")], WORK, False).network == 0.6
-    assert shares_of([host("a", None)], [], WORK, False).whole
+    assert shares_of([host("a", None)], [], WORK, False).is_whole
 
 
 def test_beside_others_a_job_gets_what_figures_get_over_all_of_their_time():

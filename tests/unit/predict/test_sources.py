@@ -12,10 +12,10 @@ from stash.core.records.host import Limits
 from stash.core.records.profile import Collective, Profile
 from stash.predict import cluster
 from stash.predict.cluster import NodeLinks
-from stash.predict.cluster_sources import network_rate, of_instance, of_probe, of_profile
+from stash.predict.cluster_sources import network_rate, target_of_instance, target_of_probe, target_of_profile
 from stash.predict.collective_times import UnknownFactError, fabric_of
 from stash.predict.draws import Draws
-from stash.predict.draws import given as wished
+from stash.predict.draws import given_quantity as wished
 
 
 def exchanging(*runs: Collective, ranks: int = 4, nodes: int = 2, buckets: tuple[int, ...] = (50, 50)) -> Profile:
@@ -24,7 +24,7 @@ def exchanging(*runs: Collective, ranks: int = 4, nodes: int = 2, buckets: tuple
 
 
 def test_a_profile_s_own_exchange_tells_rates_and_hops() -> None:
-    found = of_profile(
+    found = target_of_profile(
         exchanging(
             Collective(scope="node", ranks=2, bytes=100, seconds=3.0, latency_seconds=1.0),
             Collective(scope="world", ranks=4, bytes=100, seconds=13.0, latency_seconds=10.0),
@@ -48,25 +48,25 @@ def test_the_path_of_a_profile_takes_what_its_exchange_took() -> None:
 
     run = Collective(scope="world", ranks=4, bytes=100, seconds=13.0, latency_seconds=10.0)
     node = Collective(scope="node", ranks=2, bytes=100, seconds=3.0, latency_seconds=1.0)
-    fabric = fabric_of(of_profile(exchanging(run, node)), Draws())
+    fabric = fabric_of(target_of_profile(exchanging(run, node)), Draws())
     assert all_reduce(fabric, np.array([50.0, 50.0]), "gloo").sum(axis=1) == pytest.approx(13.0)
 
 
 def test_an_exchange_that_is_all_latency_tells_the_rate_of_all_its_time() -> None:
     run = Collective(scope="world", ranks=2, bytes=100, seconds=1.0, latency_seconds=0.95)
-    found = of_profile(exchanging(run, ranks=2))
+    found = target_of_profile(exchanging(run, ranks=2))
     assert found.network.bytes_per_second.value == pytest.approx(100)
 
 
 def test_one_node_needs_no_network_and_one_device_no_links() -> None:
-    found = of_profile(build({"solo": [0.1]}, ranks=1))
+    found = target_of_profile(build({"solo": [0.1]}, ranks=1))
     assert (found.inside, found.network) == (None, None)
     assert fabric_of(found, Draws()).ranks == 1
 
 
 def test_a_probe_s_curves_tell_alpha_and_beta() -> None:
     curves = links(exchanges=(ring(4, 1e-5, 1e10, backend="nccl"), ring(8, 2e-5, 1e9, nodes=2, backend="nccl")))
-    found = of_probe(probe(host(measured=curves, gpus=gpus(4)), host("node1", gpus=gpus(4))))
+    found = target_of_probe(probe(host(measured=curves, gpus=gpus(4)), host("node1", gpus=gpus(4))))
     assert (found.nodes, found.devices, found.backend) == (2, 4, "nccl")
     assert found.inside.bytes_per_second.value == pytest.approx(1e10, rel=0.05)
     assert found.network.latency_seconds.value == pytest.approx(2e-5, rel=0.3)
@@ -74,20 +74,20 @@ def test_a_probe_s_curves_tell_alpha_and_beta() -> None:
 
 def test_streams_stand_in_where_no_all_reduce_crossed() -> None:
     measured = links(streams=(stream(0, 1, 1, 1e8), stream(0, 1, 8, 1e9)))
-    found = of_probe(probe(host(measured=measured), host("node1")))
+    found = target_of_probe(probe(host(measured=measured), host("node1")))
     assert found.network.bytes_per_second.value == pytest.approx(1e9, rel=0.05)
     assert "8 TCP flows" in found.network.bytes_per_second.source
 
 
 def test_a_control_group_s_limit_is_the_disk_s_rate() -> None:
     profile = build({"solo": [0.1]}, ranks=1, host={"limits": Limits(read_bytes_per_second=2e7, cpus=2)})
-    storage = of_profile(profile).storage
+    storage = target_of_profile(profile).storage
     assert storage.bytes_per_second.value == 2e7
 
 
 def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such() -> None:
-    found = of_instance(catalog.instance("p4d.24xlarge"), 2, "rdma")
-    share, wires = cluster.reached("nvswitch"), cluster.reached("efa")
+    found = target_of_instance(catalog.instance("p4d.24xlarge"), 2, "rdma")
+    share, wires = cluster.reached_share("nvswitch"), cluster.reached_share("efa")
     assert found.inside.bytes_per_second.value == pytest.approx(300e9 * share.value)
     assert found.inside.wiring == "nvswitch"
     assert found.network.transport == "efa"
@@ -97,8 +97,8 @@ def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such() -> Non
 
 
 def test_a_mesh_of_unknown_cut_may_be_as_slow_as_its_pcie() -> None:
-    found = of_instance(catalog.instance("p3.8xlarge"), 1).inside
-    whole = of_instance(catalog.instance("p3.16xlarge"), 1).inside
+    found = target_of_instance(catalog.instance("p3.8xlarge"), 1).inside
+    whole = target_of_instance(catalog.instance("p3.16xlarge"), 1).inside
     assert found.bytes_per_second.value / found.bytes_per_second.low > 10
     assert whole.bytes_per_second.value / whole.bytes_per_second.low < 5
 
@@ -112,7 +112,7 @@ def test_fast_lines_of_sockets_are_held_to_what_sockets_do() -> None:
 
 def test_a_type_without_network_facts_has_no_network() -> None:
     bare = Instance(cloud="here", name="bare", gpu_count=2, as_of="2026", source="none")
-    found = of_instance(bare, 4)
+    found = target_of_instance(bare, 4)
     assert found.network is None
     assert found.inside == NodeLinks(wiring="pcie")
     with pytest.raises(UnknownFactError, match=r"between nodes is unknown \(machines 4 × here/bare\); say it with"):
@@ -122,4 +122,4 @@ def test_a_type_without_network_facts_has_no_network() -> None:
 def test_unknown_links_inside_are_said_before_anything_is_assumed() -> None:
     bare = Instance(cloud="here", name="bare", gpu_count=2, network_bytes_per_second=1e9, as_of="2026", source="x")
     with pytest.raises(UnknownFactError, match=r"devices of a node are unknown \(machines 2 × here/bare\)"):
-        fabric_of(of_instance(bare, 2), Draws())
+        fabric_of(target_of_instance(bare, 2), Draws())

@@ -12,7 +12,7 @@ from scipy.stats import norm
 from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, what_if
-from stash.predict.stragglers import expected_maximum, largest_of, seen_again, single_steps
+from stash.predict.stragglers import expected_maximum, largest_of, resample_steps, single_steps
 
 NOISE = np.random.default_rng(0).normal(size=4000)
 DRAWS = Draws()
@@ -47,7 +47,7 @@ def test_a_tail_that_falls_off_exponentially_is_found_again() -> None:
 
 def test_few_steps_leave_a_mean_as_uncertain_as_it_is() -> None:
     # Of 400 independent steps of spread 1 their mean is known to 1/20; stretches of ten see the same.
-    again = seen_again(NOISE[:400], DRAWS)
+    again = resample_steps(NOISE[:400], DRAWS)
     assert again.shape == (DRAWS.count, 400)
     assert again.mean(axis=1).std() == pytest.approx(1 / 20, rel=0.2)
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, exposed
+from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, exposed_seconds
 
 Pairs = list[tuple[float, float]]
 
 
 def late(ready: list[float], exchange: list[float]) -> float:
-    return float(exposed(np.array([ready]), np.array([exchange]))[0])
+    return float(exposed_seconds(np.array([ready]), np.array([exchange]))[0])
 
 
 def test_a_stream_that_is_always_behind_exposes_all_but_the_backward_pass() -> None:

@@ -12,11 +12,11 @@ from stash.core.records.host import Gpu, Host, Limits
 from stash.core.records.profile import Collective
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, socket_limit, transport_used
-from stash.predict.cluster_sources import of_instance
+from stash.predict.cluster_sources import target_of_instance
 from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 from stash.predict.passes import Base
-from stash.whatif.answers import answered
+from stash.whatif.answers import answer_question
 
 CATALOG = shipped_catalog()
 
@@ -36,19 +36,21 @@ def base(seconds: float = 0.130, instance: str | None = None) -> Base:
 
 
 def test_without_set_up_nodes_talk_over_sockets() -> None:
-    plain, quick = (of_instance(CATALOG.instance("g4dn.12xlarge"), 2, each) for each in ("sockets", "rdma"))
-    assert (plain.talks_over, quick.talks_over) == ("sockets", "EFA")
+    plain, quick = (target_of_instance(CATALOG.instance("g4dn.12xlarge"), 2, each) for each in ("sockets", "rdma"))
+    assert (plain.transport_name, quick.transport_name) == ("sockets", "EFA")
     limit = socket_limit()
-    linked = of_instance(CATALOG.instance("p3dn.24xlarge"), 2)  # a line of 12.5 GB/s, and sockets
+    linked = target_of_instance(CATALOG.instance("p3dn.24xlarge"), 2)  # a line of 12.5 GB/s, and sockets
     assert linked.network.bytes_per_second.value == pytest.approx(limit.value)
-    assert of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").talks_over == "sockets"  # it has nothing else
-    assert of_instance(CATALOG.instance("p3.8xlarge"), 1).talks_over is None
+    assert (
+        target_of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").transport_name == "sockets"
+    )  # it has nothing else
+    assert target_of_instance(CATALOG.instance("p3.8xlarge"), 1).transport_name is None
 
 
 def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth() -> None:
     """Sia's T4 machines, 50 Gbit: 437 MB on two nodes of four take 1.89 s, 1.75 · 437 MB / 0.404 GB/s; a line of
     6.25 GB/s was taken to carry 2.7."""
-    found = of_instance(CATALOG.instance("g4dn.12xlarge"), 2).network.bytes_per_second
+    found = target_of_instance(CATALOG.instance("g4dn.12xlarge"), 2).network.bytes_per_second
     assert found.low < 0.23e9  # of two nodes
     assert 0.4e9 < found.value < 0.6e9
     assert found.high > 0.75e9  # of three and four
@@ -72,7 +74,7 @@ def test_what_the_profile_used_is_told_by_its_rate() -> None:
 @pytest.mark.parametrize(("seconds", "kind"), [(0.130, "sockets"), (0.012, "EFA")])
 def test_other_machines_talk_as_the_profiled_ones_did(seconds: float, kind: str) -> None:
     forecast = what_if(base(seconds), Alteration(instance="g4dn.metal", nodes=4))
-    assert forecast.target.talks_over == kind
+    assert forecast.target.transport_name == kind
 
 
 def test_the_option_decides_and_sockets_are_never_faster() -> None:
@@ -80,14 +82,14 @@ def test_the_option_decides_and_sockets_are_never_faster() -> None:
     slow, fast = (
         what_if(asked, Alteration(instance="p4d.24xlarge", nodes=4, transport=each)) for each in ("sockets", "efa")
     )
-    assert (slow.target.talks_over, fast.target.talks_over) == ("sockets", "EFA")
+    assert (slow.target.transport_name, fast.target.transport_name) == ("sockets", "EFA")
     assert slow.breakdown.step_seconds > fast.breakdown.step_seconds
 
 
 def test_the_profiled_machines_over_another_transport_need_their_type() -> None:
     there = base(instance="g4dn.12xlarge")
     forecast = what_if(there, Alteration(transport="efa"))
-    assert forecast.target.talks_over == "EFA"
+    assert forecast.target.transport_name == "EFA"
     assert {part.stall: part.origin for part in forecast.grounds}["compute"] == "measured"
     assert what_if(there, Alteration(transport="sockets")).breakdown.step == what_if(there).breakdown.step
     with pytest.raises(UserError, match="name it with --instance, or say a rate with --network"):
@@ -95,11 +97,11 @@ def test_the_profiled_machines_over_another_transport_need_their_type() -> None:
 
 
 def test_what_a_described_cluster_talks_over_is_not_changed_by_the_option() -> None:
-    quick = of_instance(CATALOG.instance("g4dn.12xlarge"), 2, "rdma")
+    quick = target_of_instance(CATALOG.instance("g4dn.12xlarge"), 2, "rdma")
     asked = replace(base(), clusters=lambda file: quick)
-    assert what_if(asked, Alteration(cluster="lab.yaml", transport="efa")).target.talks_over == "EFA"
+    assert what_if(asked, Alteration(cluster="lab.yaml", transport="efa")).target.transport_name == "EFA"
     assert (
-        what_if(asked, Alteration(cluster="lab.yaml", transport="sockets", network=1e9)).target.talks_over
+        what_if(asked, Alteration(cluster="lab.yaml", transport="sockets", network=1e9)).target.transport_name
         == "sockets"
     )
     with pytest.raises(UserError, match=r"--transport: lab\.yaml says already what its nodes talk over"):
@@ -108,12 +110,12 @@ def test_what_a_described_cluster_talks_over_is_not_changed_by_the_option() -> N
 
 def test_what_a_type_does_not_have_is_refused() -> None:
     with pytest.raises(UserError, match=r"p3\.8xlarge has neither EFA nor InfiniBand in the catalog"):
-        answered(base(), Alteration(instance="p3.8xlarge", nodes=2, transport="efa"))
+        answer_question(base(), Alteration(instance="p3.8xlarge", nodes=2, transport="efa"))
 
 
 def test_a_given_line_is_reached_over_what_is_asked_for() -> None:
     asked = base()
     sockets, direct = (what_if(asked, Alteration(network=50e9, transport=each)) for each in (None, "ib"))
-    assert direct.target.talks_over == "InfiniBand"
+    assert direct.target.transport_name == "InfiniBand"
     slow, fast = sockets.target.network.bytes_per_second, direct.target.network.bytes_per_second
     assert slow.value < fast.value < 50e9

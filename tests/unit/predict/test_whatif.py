@@ -18,7 +18,7 @@ from stash.predict.changed_job import change_job
 from stash.predict.changes import Alteration, field_of
 from stash.predict.forecasting import base_of, stall_draws, what_if
 from stash.predict.memory import memory_fit
-from stash.predict.sufficiency import suffices
+from stash.predict.sufficiency import assess_sufficiency
 from stash.whatif import answers
 from stash.whatif.answers import diminishing, effects_on_training, next_bottleneck
 from stash.whatif.sweep import axes, sweep
@@ -88,13 +88,13 @@ def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], s
     assert stall_draws(shared, Alteration(**typed)).samples == samples
     scale = shared.compute_scale(shared.target, replace(shared.passes, batch=128))
     assert scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high  # a two-fold batch
-    assert suffices(change_job(shared)).device_rate == pytest.approx(64 / 0.24, rel=0.01)
+    assert assess_sufficiency(change_job(shared)).device_rate == pytest.approx(64 / 0.24, rel=0.01)
     fit = memory_fit(change_job(shared, Alteration(**typed)))
     assert fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64  # parameters, gradients, buckets; samples
 
 
 def test_ds_analyzers_questions_have_answers():
-    found = suffices(change_job(CPU))
+    found = assess_sufficiency(change_job(CPU))
     assert found.device_rate == pytest.approx(32 / 0.140, rel=0.01)
     assert found.baseline == min(found.device_rate, found.prep_rate, found.fetch_rate)
     assert found.workers == 3  # 16 samples of 20 ms behind 140 ms
@@ -108,7 +108,7 @@ def test_what_limits_next_and_where_more_stops_to_pay():
     assert next_bottleneck(what_if(GPU)).name == "network"
     (stop,) = diminishing(GPU, wanted)
     assert stop.option == "network"
-    at, beyond = (what_if(GPU, wanted.changed(network=stop.value * k)) for k in (1, 2))
+    at, beyond = (what_if(GPU, wanted.replace_facts(network=stop.value * k)) for k in (1, 2))
     assert beyond.breakdown.samples_per_second < 1.05 * at.breakdown.samples_per_second
 
 
@@ -119,7 +119,7 @@ def test_only_doublings_are_called_so_and_no_value_is_below_what_an_option_takes
         asked.append(amount)
         return float(amount)  # in proportion: each doubling pays, where 3 instead of 2 is half as much again
 
-    monkeypatch.setattr(answers, "_speed", speed)
+    monkeypatch.setattr(answers, "_samples_per_second", speed)
     assert diminishing(GPU, Alteration(nodes="3")) == ()
     assert min(asked) == 1
     asked.clear()
@@ -151,7 +151,7 @@ def test_a_sharded_model_holds_less_and_waits_longer():
     exchange = {how: each.breakdown.seconds("interconnect", "network") for how, each in forecast.items()}
     assert exchange["none"] == pytest.approx(0.062, abs=1e-3)
     assert exchange["zero1"] > exchange["none"]
-    assert any("no sharded exchange was measured" in each for each in forecast["zero3"].beyond)
+    assert any("no sharded exchange was measured" in each for each in forecast["zero3"].extrapolations)
     held = base_of(gpu_job(memory=(Memory(rank=0, allocated_bytes=8 * 10**9),)))
     needed = [memory_fit(change_job(held, Alteration(sharding=how))).needed_bytes for how in forecast]
     assert needed == sorted(needed, reverse=True)
@@ -174,7 +174,7 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
     contention = forecast.breakdown.stall("contention")
     assert contention.low < 0 < contention.seconds < contention.high  # some published jobs gained
     assert {each.name for each in forecast.unknown} <= {"prep", "fetch"}
-    assert any("one device was profiled" in sentence for sentence in forecast.beyond)
+    assert any("one device was profiled" in sentence for sentence in forecast.extrapolations)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_a_profile_on_cpus_tells_nothing_of_gpus():
 def test_other_cpus_are_not_taken_to_train_as_fast():
     with pytest.raises(UserError, match="how fast its CPUs train"):
         what_if(CPU, Alteration(instance="c5.9xlarge"))
-    assert any("compute is as on the cores" in each for each in what_if(CPU, Alteration(cpus="32")).beyond)
+    assert any("compute is as on the cores" in each for each in what_if(CPU, Alteration(cpus="32")).extrapolations)
 
 
 def test_a_profile_without_the_facts_says_which_command_adds_them():

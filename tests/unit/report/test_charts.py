@@ -13,11 +13,11 @@ from profile_builder import build
 from reported import ROUNDS, hostile, page_of, probed_whole, whole
 
 from stash.analysis.attribution import attribute
-from stash.analysis.step_times import course, ranks_side_by_side, step_matrix
-from stash.analysis.usage import usage
+from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
+from stash.analysis.usage import list_usage
 from stash.core.records.profile import Loader, Profile
 from stash.report import charts as drawn_charts
-from stash.report.charts import ladder, steps_side_by_side
+from stash.report.charts import ladder_chart, steps_side_by_side
 from stash.ui.charts.chart import (
     Bar,
     Blank,
@@ -26,23 +26,23 @@ from stash.ui.charts.chart import (
     Grid,
     Trail,
     Whisker,
-    axis,
-    extent,
-    logarithmic,
-    places,
+    logarithmic_extent,
+    make_axis,
     plain_axis,
+    round_extent,
+    round_places,
 )
-from stash.ui.charts.svg import svg
+from stash.ui.charts.svg import draw_svg
 
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @given(st.lists(st.floats(-1e12, 1e12), min_size=1, max_size=5), st.booleans())
 def test_an_axis_holds_all_its_values_between_round_ends_and_has_a_handful_of_places(values, zero):
-    shown = extent(values, zero)
-    at = [shown.at(value) for value in values]
+    shown = round_extent(values, zero)
+    at = [shown.locate(value) for value in values]
     assert all(-1e-6 <= place <= 1 + 1e-6 for place in at)
-    assert 2 <= len(places(shown)) <= 14
+    assert 2 <= len(round_places(shown)) <= 14
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,14 @@ def test_an_axis_holds_all_its_values_between_round_ends_and_has_a_handful_of_pl
     ],
 )
 def test_places_on_an_axis_are_round_in_its_unit(low, high, texts):
-    assert [tick.text for tick in plain_axis(extent([low, high]), "ms").ticks] == texts
+    assert [tick.text for tick in plain_axis(round_extent([low, high]), "ms").ticks] == texts
 
 
 def test_a_logarithmic_axis_has_a_place_for_each_power_of_ten():
-    shown = logarithmic([3e6, 2e9])
-    assert [tick.text for tick in axis(shown, "", str).ticks] == ["1000000.0", "10000000.0", "100000000.0",
+    shown = logarithmic_extent([3e6, 2e9])
+    assert [tick.text for tick in make_axis(shown, "", str).ticks] == ["1000000.0", "10000000.0", "100000000.0",
                                                                   "1000000000.0", "10000000000.0"]  # fmt: skip
-    assert shown.at(1e8) == pytest.approx(0.5)
+    assert shown.locate(1e8) == pytest.approx(0.5)
 
 
 def bars(chart: Chart) -> list[Bar]:
@@ -74,7 +74,7 @@ def dots(chart: Chart | Blank) -> list[Dot]:
 
 
 def test_bars_of_the_ladder_follow_on_each_other_and_end_with_the_step():
-    drawn = bars(ladder(attribute(whole())))
+    drawn = bars(ladder_chart(attribute(whole())))
     *stalls, step = drawn
     assert [bar.series for bar in stalls] == [
         "compute",
@@ -91,7 +91,7 @@ def test_bars_of_the_ladder_follow_on_each_other_and_end_with_the_step():
 
 
 def test_a_stall_below_zero_goes_back_and_a_doubtful_one_is_faint():
-    chart = ladder(attribute(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]})))
+    chart = ladder_chart(attribute(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]})))
     compute, contention, _ = bars(chart)
     assert contention.x[1] == pytest.approx(compute.x[1])
     assert contention.faint
@@ -100,7 +100,7 @@ def test_a_stall_below_zero_goes_back_and_a_doubtful_one_is_faint():
 
 def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
     times = {"solo": [0.1] * 3, "crowd": [0.2] * 3}
-    chart = ladder(attribute(build(times, skipped={"warm": "no time", "cold": "its pages stayed in memory"})))
+    chart = ladder_chart(attribute(build(times, skipped={"warm": "no time", "cold": "its pages stayed in memory"})))
     fetch = next(lane for lane in chart.lanes if lane.name == "fetch")
     assert fetch.quiet
     assert fetch.text == "unknown: its pages stayed in memory"
@@ -118,7 +118,7 @@ def lacking_a_block() -> Profile:
 def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
     profile = lacking_a_block()
     breakdown = attribute(profile)
-    chart = drawn_charts.rounds(course(profile), breakdown.rungs)
+    chart = drawn_charts.rounds_chart(make_course(profile), breakdown.rungs)
     assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
     assert {dot.tip.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
     assert "Dropped rounds: 1 incomplete." in chart.caption
@@ -129,7 +129,7 @@ def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hol
 
 def test_a_dropped_block_beyond_the_axis_stands_at_its_edge_and_is_said_to():
     profile = lacking_a_block()
-    chart = drawn_charts.rounds(course(profile), attribute(profile).rungs)
+    chart = drawn_charts.rounds_chart(make_course(profile), attribute(profile).rungs)
     cold = next(dot for dot in dots(chart) if dot.hollow and ", cold:" in dot.tip)
     assert cold.y == 1.0
     assert "blocks lie beyond the axis" in chart.caption
@@ -143,23 +143,25 @@ def test_of_one_process_that_loads_itself_dots_and_table_are_the_same_times():
         workload={"loaders": (Loader(kind="map", workers=0, samples=1000),)},
         block_extra={"warm": {"wait_seconds": 0.1}, "cold": {"wait_seconds": 0.4}},
     )
-    found = course(profile)
+    found = make_course(profile)
     assert [time.step_seconds for time in found.times if time.rung == "warm"] == [pytest.approx(0.37)] * 6
     assert all(time.fastest_seconds == time.step_seconds == time.slowest_seconds for time in found.times)
-    assert "beyond the axis" not in drawn_charts.rounds(found, attribute(profile).rungs).caption
+    assert "beyond the axis" not in drawn_charts.rounds_chart(found, attribute(profile).rungs).caption
 
 
 def test_a_drift_of_the_step_is_said():
     times = [0.1 + 0.004 * number for number in range(8)]
     profile = build({"solo": [0.05] * 8, "crowd": times})
-    assert "The step changed by +2" in drawn_charts.rounds(course(profile), ("solo", "crowd")).caption
+    assert "The step changed by +2" in drawn_charts.rounds_chart(make_course(profile), ("solo", "crowd")).caption
     steady = build({"solo": [0.05] * 8, "crowd": [0.1, 0.101, 0.099, 0.1, 0.1, 0.101, 0.1, 0.099]})
-    assert drawn_charts.rounds(course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
+    assert (
+        drawn_charts.rounds_chart(make_course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
+    )
 
 
 def ranks_of(profile):
     kept = step_matrix(profile)
-    return drawn_charts.ranks(attribute(profile), ranks_side_by_side(profile, kept), profile)
+    return drawn_charts.ranks_chart(attribute(profile), ranks_side_by_side(profile, kept), profile)
 
 
 def test_ranks_have_a_lane_each_and_the_slow_one_is_named():
@@ -184,13 +186,13 @@ def test_very_many_ranks_share_a_lane_for_each_rung():
 def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
     profile = lacking_a_block()
     kept = step_matrix(profile)
-    by = {(use.resource, use.rung): use for use in usage(profile, kept)}
+    by = {(use.resource, use.rung): use for use in list_usage(profile, kept)}
     assert by["gpu", "crowd"].amount == pytest.approx(0.9)
     cpu = by["cpu", "solo"]
     assert (cpu.least, cpu.most) == (pytest.approx(0.40), pytest.approx(0.47))
     solo = 10**8 / (10 * 0.052)
     assert by["network", "solo"].amount == pytest.approx(solo, rel=0.01)
-    table = drawn_charts.usage_table(usage(profile, kept), kept.rungs)
+    table = drawn_charts.usage_table(list_usage(profile, kept), kept.rungs)
     assert isinstance(table, Grid)
     assert table.head == ("cores busy, %", "taken by other tenants, %", "GPU busy, %", "network, MB/s",
                           "disk read, MB/s")  # fmt: skip
@@ -245,7 +247,7 @@ def test_every_mark_stands_on_the_plane(charts: tuple[Chart, ...]) -> None:
 @pytest.mark.parametrize("paper", [False, True])
 def test_drawings_are_well_formed_keep_to_their_width_and_hold_no_script(charts, width, paper):
     for chart in charts:
-        text = svg(chart, width, paper)
+        text = draw_svg(chart, width, paper)
         root = ElementTree.fromstring(text)
         assert "\x1b" not in text
         assert not [element for element in root.iter() if element.tag == f"{SVG}script"]

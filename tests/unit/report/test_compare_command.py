@@ -13,7 +13,7 @@ from profile_builder import build
 
 from stash.core.artefact import save
 from stash.core.errors import UserError
-from stash.report.command import sides
+from stash.report.command import parse_sides
 
 SLOW = {name: [1.2 * value for value in values] for name, values in CALM.items()}
 Patch = pytest.MonkeyPatch
@@ -30,23 +30,23 @@ def files(tmp_path: Path, monkeypatch: Patch) -> Path:
 
 
 def test_the_first_is_compared_with_each_other_one() -> None:
-    assert sides(["a", "b", "c"]) == [(("a",), ("b",)), (("a",), ("c",))]
+    assert parse_sides(["a", "b", "c"]) == [(("a",), ("b",)), (("a",), ("c",))]
 
 
 def test_with_vs_all_before_it_are_a_side() -> None:
-    assert sides(["a", "b", "vs", "c"]) == [(("a", "b"), ("c",))]
+    assert parse_sides(["a", "b", "vs", "c"]) == [(("a", "b"), ("c",))]
 
 
 @pytest.mark.parametrize("words", [["a"], ["vs", "a"], ["a", "vs"]])
 def test_a_side_without_a_profile_is_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match="needs two profiles"):
-        sides(words)
+        parse_sides(words)
 
 
 @pytest.mark.parametrize("words", [["a", "b", "./a"], ["a", "b", "vs", "c", "a"], ["a", "a", "vs", "b"]])
 def test_a_profile_compared_with_itself_is_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match="a profile does not differ from itself"):
-        sides(words)
+        parse_sides(words)
 
 
 def test_compare_prints_each_pair(monkeypatch: Patch, capsys: Capture) -> None:

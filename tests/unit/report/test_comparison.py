@@ -9,7 +9,7 @@ from breakdowns import CALM
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.comparison import changed, comparable_sides, compare, incomparable
+from stash.analysis.comparison import comparable_sides, compare, find_changed_facts, incomparable
 from stash.report.comparison_page import document, page
 from stash.ui.page import Page
 from stash.ui.terminal import render
@@ -22,7 +22,7 @@ NAMES = ("train.py", ("monday.stash.json",), ("today.stash.json",))
 def shown(after: dict[str, list[float]] = SLOW, **facts: Any) -> Page:
     sides = [build(CALM)], [build(after, **facts)]
     first, second = ([attribute(profile) for profile in side] for side in sides)
-    return page(compare(first, second), NAMES, changed(*sides), incomparable(*sides))
+    return page(compare(first, second), NAMES, find_changed_facts(*sides), incomparable(*sides))
 
 
 def test_the_verdict_comes_first_with_the_stall_that_did_it() -> None:
@@ -53,7 +53,7 @@ def test_different_jobs_are_said_to_be_different() -> None:
 def test_one_line_says_what_differs_and_what_times_are_of() -> None:
     first, second = {"before": build(CALM)}, {"after": build(SLOW, batch=16)}
     sides = list(first.values()), list(second.values())
-    text = render(page(compare(*comparable_sides(first, second)), NAMES, changed(*sides)), 100)
+    text = render(page(compare(*comparable_sides(first, second)), NAMES, find_changed_facts(*sides)), 100)
     assert "Compared per sample; the sides differ in batch per device 8 -> 16." in text
     assert "Faster: the time per sample changed by -" in text
 
@@ -61,7 +61,7 @@ def test_one_line_says_what_differs_and_what_times_are_of() -> None:
 def test_the_document_holds_ends_verdicts_and_facts() -> None:
     sides = [build(CALM)], [build(SLOW, software=NEWER)]
     first, second = ([attribute(profile) for profile in side] for side in sides)
-    found = document(compare(first, second), NAMES, changed(*sides))
+    found = document(compare(first, second), NAMES, find_changed_facts(*sides))
     assert found["verdict"] == "slower"
     fetch = next(line for line in found["lines"] if line["name"] == "fetch")
     assert fetch["change"]["value"] == pytest.approx(0.074)

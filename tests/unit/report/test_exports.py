@@ -20,13 +20,13 @@ from profile_builder import build
 
 from stash.catalog.layers import merge
 from stash.cli.main import main
-from stash.core.artefact import load, save, to_bytes
+from stash.core.artefact import encode_artefact, load, save
 from stash.core.records.host import Exchange, PartState, Timing
 from stash.core.records.profile import Profile
 from stash.monitor.records import Header
 from stash.monitor.watch_metrics import Metrics
-from stash.report.exports import exported, openmetrics, probe_families
-from stash.store.storing import opened
+from stash.report.exports import make_export, openmetrics, probe_families
+from stash.store.storing import open_store
 
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden"
@@ -57,7 +57,7 @@ def run(monkeypatch: Patch, *words: str) -> int:
 
 
 def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(profiles: list[Profile]) -> None:
-    run = exported(profiles[0])
+    run = make_export(profiles[0])
     stalls = [value for name, value in run.figures.items() if name.startswith("stall/") and "_low" not in name]
     seconds = [run.figures[name] for name in run.figures if name.startswith("stall/") and name.endswith("y_seconds")]
     assert len(stalls) > len(seconds)
@@ -65,13 +65,13 @@ def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(profiles: li
     assert sum(run.figures[f"stall/{name}_seconds"] for name in parts) == pytest.approx(run.figures["step_seconds"])
     assert "stall/network_seconds" not in run.figures
     assert run.facts["ranks"] == "2"
-    assert run.artefact == to_bytes(profiles[0])
-    assert exported(profiles[0]) == run
+    assert run.artefact == encode_artefact(profiles[0])
+    assert make_export(profiles[0]) == run
 
 
 def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    text = openmetrics([*map(exported, profiles)])
+    text = openmetrics([*map(make_export, profiles)])
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
     assert {"stash_run_info", "stash_step_seconds", "stash_stall_seconds", "stash_stall_share"} <= set(families)
     assert families["stash_step_seconds"].unit == "seconds"
@@ -85,7 +85,7 @@ def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]
 
 def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles: list[Profile]) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    exported_families = parser.text_string_to_metric_families(openmetrics([*map(exported, profiles)]))
+    exported_families = parser.text_string_to_metric_families(openmetrics([*map(make_export, profiles)]))
     labels = {family.name: set(family.samples[0].labels) for family in exported_families}
     dashboard = json.loads((ROOT / "docs/how-to/grafana.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
@@ -103,8 +103,8 @@ def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles
 def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
     secret = ("train.py", "--data", "/home/me/Secret", "--run-name", "plan-b")
     profile = build(CALM, workload={"name": "train.py", "command": secret})
-    assert "Secret" in str(exported(profile).facts)
-    text = openmetrics([exported(profile)])
+    assert "Secret" in str(make_export(profile).facts)
+    text = openmetrics([make_export(profile)])
     assert "Secret" not in text
     assert "plan-b" not in text
     watched = Metrics(
@@ -142,13 +142,15 @@ def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch:
 
 def test_a_copy_of_a_profile_is_the_same_run(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
     shutil.copy(files[0], "copy.stash.json")
-    name = opened("runs").put(Path(files[0]).read_bytes(), files[0])
+    name = open_store("runs").put(Path(files[0]).read_bytes(), files[0])
     assert run(monkeypatch, "export", files[0], "copy.stash.json", f"runs/{name}", "--to", "openmetrics") == 0
     assert capsys.readouterr().out.count("\nstash_step_seconds{") == 1
 
 
 def test_no_fact_is_longer_than_the_tools_take() -> None:
-    run = exported(build(CALM, workload={"name": "x" * 10_000, "command": ("\x1b" * 240,)}, host={"cpu": "y" * 500}))
+    run = make_export(
+        build(CALM, workload={"name": "x" * 10_000, "command": ("\x1b" * 240,)}, host={"cpu": "y" * 500})
+    )
     assert max(map(len, (run.workload, *run.facts.values()))) == 250
 
 
@@ -157,7 +159,7 @@ def test_tensorboard_reads_figures_and_text(files: list[str], monkeypatch: Patch
     for _ in range(2):  # the second time replaces the first
         assert run(monkeypatch, "export", *files, "--to", "tensorboard", "-o", "tb") == 0
     assert "show them with `tensorboard --logdir tb`" in capsys.readouterr().out
-    (folder,) = (path for path in Path("tb").iterdir() if exported(load(files[0])).id.startswith(path.name))
+    (folder,) = (path for path in Path("tb").iterdir() if make_export(load(files[0])).id.startswith(path.name))
     read = accumulator.EventAccumulator(str(folder)).Reload()
     (step,) = read.Scalars("stash/step_seconds")
     assert step.value == pytest.approx(0.176)
@@ -200,7 +202,7 @@ def test_what_a_tool_raises_is_a_sentence(files: list[str], monkeypatch: Patch, 
         raise RuntimeError("401: who are you?\nmore")
 
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
-    monkeypatch.setattr("stash.report.exports.to_mlflow", refuses)
+    monkeypatch.setattr("stash.report.exports.log_to_mlflow", refuses)
     assert run(monkeypatch, "export", files[0], "--to", "mlflow") == 1
     assert capsys.readouterr().err == "error: MLflow did not take the profiles: 401: who are you?\n"
 
@@ -235,7 +237,7 @@ def test_wandb_keeps_them_offline(files: list[str], monkeypatch: Patch, tmp_path
     assert run(monkeypatch, "export", *files, "--to", "wandb", "--project", "speed") == 0
     kept = [path.read_bytes() for path in tmp_path.rglob("run-*.wandb")]
     assert len(kept) == len(files)
-    (one,) = (content for content in kept if exported(load(files[0])).id.encode() in content)
+    (one,) = (content for content in kept if make_export(load(files[0])).id.encode() in content)
     for word in (
         b"stall/prep_seconds",
         b"batch_per_device",

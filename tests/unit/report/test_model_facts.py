@@ -25,23 +25,26 @@ def profile(**workload):
 def test_a_mesh_is_named_in_words_with_where_its_groups_lie():
     found = profile(mesh=AXES)
     assert model_facts.shared_among(found) == "shards 2 × tensor 2"
-    facts = dict(model_facts.facts(attribute(found), found))
+    facts = dict(model_facts.model_facts(attribute(found), found))
     assert facts["ranks share"] == "shards 2, across nodes; tensor 2, inside nodes"
 
 
 def test_a_schedule_says_what_it_must_idle_and_what_twice_the_microbatches_would():
     found = profile(pipeline=EVEN)
-    assert dict(model_facts.facts(attribute(found), found))["pipeline"] == (
+    assert dict(model_facts.model_facts(attribute(found), found))["pipeline"] == (
         "Schedule1F1B, 4 stages, 16 microbatches: ranks idle 15.8% of its passes if stages take equally long and "
         "messages no time, 8.6% with 32 microbatches"
     )
     theirs = profile(pipeline=EVEN.model_copy(update={"name": "Theirs"}))
-    assert "is unknown, and so what they must idle" in dict(model_facts.facts(attribute(theirs), theirs))["pipeline"]
+    assert (
+        "is unknown, and so what they must idle"
+        in dict(model_facts.model_facts(attribute(theirs), theirs))["pipeline"]
+    )
 
 
 def test_tokens_are_shown_with_their_padding():
     found = profile(tokens_per_sample=512.0, padding=0.25)
-    assert dict(model_facts.facts(attribute(found), found))["tokens"].endswith("a second, 25% of them padding")
+    assert dict(model_facts.model_facts(attribute(found), found))["tokens"].endswith("a second, 25% of them padding")
 
 
 def test_programs_get_the_same_and_null_for_what_is_unknown():
@@ -56,13 +59,13 @@ def test_programs_get_the_same_and_null_for_what_is_unknown():
 
 def test_a_job_without_any_of_it_has_no_lines():
     found = profile()
-    assert model_facts.facts(attribute(found), found) == ()
+    assert model_facts.model_facts(attribute(found), found) == ()
     assert model_facts.shared_among(found) == ""
 
 
 def test_a_mesh_that_is_not_of_all_ranks_says_what_that_means():
     found = profile(mesh=(MeshAxis(name="tp", ranks=8),))
-    facts = dict(model_facts.facts(attribute(found), found))
+    facts = dict(model_facts.model_facts(attribute(found), found))
     assert facts["ranks share"].startswith("tensor 8: that does not make 4 ranks, so each wait is taken for one of")
 
 
@@ -71,8 +74,8 @@ def test_a_pipeline_whose_passes_cannot_be_played_says_so():
     found = build({"node": [0.1] * 3}, skipped=why, workload={"pipeline": EVEN})
     blocks = tuple(replace(block, group_waits={"pipeline/recv": 0.2}) for block in found.blocks)
     waits = found.model_copy(update={"blocks": blocks})
-    assert "ragged microbatches" not in str(model_facts.facts(attribute(found), found))
+    assert "ragged microbatches" not in str(model_facts.model_facts(attribute(found), found))
     # of a job that waits for nothing but other stages nothing was seen, so another group has to wait, too
     both = tuple(replace(block, group_waits={**block.group_waits, "tp/all_reduce": 0.1}) for block in blocks)
     ragged = waits.model_copy(update={"blocks": both})
-    assert "ragged microbatches" in dict(model_facts.facts(attribute(ragged), ragged))["bubble"]
+    assert "ragged microbatches" in dict(model_facts.model_facts(attribute(ragged), ragged))["bubble"]

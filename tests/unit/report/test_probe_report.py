@@ -5,7 +5,7 @@ from __future__ import annotations
 from probe_builder import GBIT, host, links, probe, ring, stream
 from readings import CATALOG
 
-from stash.analysis.findings.probe_reading import read
+from stash.analysis.findings.probe_reading import read_probe
 from stash.core.records.host import Timing, Unmeasured
 from stash.report.probe_page import page
 from stash.ui.terminal import render
@@ -13,7 +13,7 @@ from stash.ui.terminal import render
 
 def report(*hosts) -> str:
     measured = probe(*hosts)
-    return render(page(measured, read(measured, CATALOG)))
+    return render(page(measured, read_probe(measured, CATALOG)))
 
 
 def test_what_was_not_measured_is_said_with_its_reason_and_shown_as_no_number():

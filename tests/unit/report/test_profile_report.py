@@ -7,7 +7,7 @@ import re
 
 import pytest
 from golden_numbers import copy_close_numbers
-from golden_profiles import GOLDEN, PROFILES, outputs, with_facts
+from golden_profiles import GOLDEN, PROFILES, one_node_facts, outputs
 from profile_builder import build
 from rich.style import Style
 
@@ -53,7 +53,7 @@ def test_a_golden_profile_still_loads_to_what_was_saved(name):
 
 def test_golden_profiles_of_every_schema_load():
     assert load(GOLDEN / "schema-2.stash.json") == load(GOLDEN / "one-node.stash.json")
-    assert load(GOLDEN / "schema-3.stash.json") == with_facts()
+    assert load(GOLDEN / "schema-3.stash.json") == one_node_facts()
 
 
 def test_facts_for_prediction_change_what_advice_promises_and_nothing_of_what_was_measured():

@@ -15,7 +15,7 @@ from reported import HOSTILE, hostile, page_of, probed_whole, whole
 from stash.cli.report_command import read_page
 from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Skipped
-from stash.report.profile_contract import command
+from stash.report.profile_contract import command_line
 from stash.ui.charts.chart import Blank
 from stash.ui.html import render
 from stash.ui.markdown import render as render_markdown
@@ -100,7 +100,7 @@ def test_chapters_with_nothing_in_them_are_not_shown(pages: dict[str, Page], tmp
 
 
 def test_the_command_to_measure_again_can_be_typed() -> None:
-    assert command(whole()) == (
+    assert command_line(whole()) == (
         "stash profile --noise 2 --budget 120 --nproc-per-node 2 --nnodes 2 train.py --batch 32 --data 'my photos'"
     )
 
@@ -110,7 +110,7 @@ def test_ranks_that_a_script_starts_itself_are_not_asked_for() -> None:
     settings = profile.settings.model_copy(update={"started": 1})
     one_node = tuple(rank.model_copy(update={"node": 0}) for rank in profile.ranks)
     changed = profile.model_copy(update={"settings": settings, "ranks": one_node})
-    assert command(changed) == "stash profile --noise 2 --budget 120 train.py --batch 32 --data 'my photos'"
+    assert command_line(changed) == "stash profile --noise 2 --budget 120 train.py --batch 32 --data 'my photos'"
 
 
 def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> None:
@@ -119,7 +119,7 @@ def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> N
     skipped = (Skipped(rung="cold", why=NOT_ASKED),)
     settings = profile.settings.model_copy(update={"rungs": ("solo", "cluster")})
     changed = profile.model_copy(update={"workload": work, "skipped": skipped, "settings": settings})
-    assert command(changed) == "stash profile --noise 2 --budget 120 --rungs solo,cluster -- torchrun train.py"
+    assert command_line(changed) == "stash profile --noise 2 --budget 120 --rungs solo,cluster -- torchrun train.py"
 
 
 def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(pages: dict[str, Page]) -> None:

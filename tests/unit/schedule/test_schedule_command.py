@@ -14,14 +14,14 @@ from schedules import EXAMPLES, cluster, example, job, matrix
 
 from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
-from stash.schedule.advice_now import ManagerRequest, advice
+from stash.schedule.advice_now import ManagerRequest, advise_now
 from stash.schedule.allocation import POLICIES
-from stash.schedule.comparing import compared
+from stash.schedule.comparing import compare_policies
 from stash.schedule.economics import CloudPrice, LeavingRules, cloud_bills, equilibrium
 from stash.schedule.jobs_file import JobsFile
 from stash.schedule.page import page
 from stash.schedule.simulate import simulate
-from stash.schedule.slurm_requests import apply, current, requests
+from stash.schedule.slurm_requests import apply_requests, make_requests, match_queue
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -70,7 +70,7 @@ def test_a_type_without_a_rate_is_said_to_stand_idle(monkeypatch: Patch, capsys:
 
 def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ() -> None:
     jobs, lab, rates = example()
-    found = compared(JobsFile(jobs[:12], ()), lab, rates, [POLICIES["fifo"], POLICIES["srtf"]], 3)
+    found = compare_policies(JobsFile(jobs[:12], ()), lab, rates, [POLICIES["fifo"], POLICIES["srtf"]], 3)
     each = [simulate(jobs[:12], lab, rates, POLICIES["fifo"], seed=seed) for seed in range(3, 13)]
     means = [float((one.finish - one.submit).mean()) for one in each]
     assert found.figures["fifo"].jct_mean_seconds == pytest.approx(float(np.mean(means)))
@@ -164,20 +164,20 @@ JobId=14 JobName=other JobState=PENDING Requeue=1 NodeList=(null) Features=(null
 def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     lab = cluster(fast=(1,), slow=(1,))
     jobs = [job("11", 900, model="m"), job("12", 900, model="n"), job("13", 900, model="n"), job("99", 9)]
-    held = current(jobs, lab, lambda words: QUEUE)
+    held = match_queue(jobs, lab, lambda words: QUEUE)
     assert [(each.name, each.on) for each in held.jobs] == [("11", "slow"), ("12", "fast"), ("13", "")]
-    found = advice(held.jobs, lab, TWO, "srtf")
+    found = advise_now(held.jobs, lab, TWO, "srtf")
     answers = {each.job.name: each for each in found.jobs}
     assert answers["11"].gpu == "fast"
     assert answers["11"].change == "move from slow"
-    asked = {each.job: each for each in requests(found, held)}
+    asked = {each.job: each for each in make_requests(found, held)}
     assert asked["11"].commands[0] == ("scontrol", "requeue", "11")
     assert asked["11"].commands[1][:4] == ("scontrol", "update", "jobid=11", "features=fast")
     assert asked["12"].commands == ()
     assert "--no-requeue" in asked["12"].note
     assert asked["13"].commands[0][2] == "jobid=13"
     assert not any("has room" in each.why for each in found.jobs)  # a queue has no prices that could say so
-    priced = advice(held.jobs, lab, TWO, "makespan")
+    priced = advise_now(held.jobs, lab, TWO, "makespan")
     assert set(priced.type_prices) == {"fast", "slow"}
     assert any("is full" in each.why for each in priced.jobs)
 
@@ -185,7 +185,7 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
 def test_a_job_s_fair_time_is_of_all_its_work() -> None:
     # Alone on half of the GPU each job takes 2,000 s. a has done 900 of 1,000 s in 1,800, as it would have; b begins.
     jobs = [job("a", 1000, done=900), job("b", 1000, submit=1800)]
-    found = advice(jobs, cluster(V=(1,)), matrix({("m", 1, "V"): 1.0}), "ftf")
+    found = advise_now(jobs, cluster(V=(1,)), matrix({("m", 1, "V"): 1.0}), "ftf")
     assert found.objective == pytest.approx(1, abs=1e-4)
     assert [each.share for each in found.jobs] == pytest.approx([0.5, 0.5], abs=1e-3)
 
@@ -195,11 +195,11 @@ def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
     lab = cluster(fast=(1,), slow=(1,))
     jobs = [job("11", 900, model="m"), job("12", 900, model="n")]
     listed = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=slow[0-1] Features=(null)")
-    held = current(jobs, lab, lambda words: listed)
+    held = match_queue(jobs, lab, lambda words: listed)
     assert held.jobs[0].on == "slow"
     strange = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=other.example.org Features=(null)")
-    held = current(jobs, lab, lambda words: strange)
-    asked = {each.job: each for each in requests(advice(held.jobs, lab, TWO, "srtf"), held)}
+    held = match_queue(jobs, lab, lambda words: strange)
+    asked = {each.job: each for each in make_requests(advise_now(held.jobs, lab, TWO, "srtf"), held)}
     assert (asked["11"].commands, "on which type it runs is unknown" in asked["11"].note) == ((), True)
 
 
@@ -214,7 +214,7 @@ def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
         return ""
 
     one = ManagerRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
-    done = apply((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
+    done = apply_requests((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
     assert next(done) == "scontrol requeue 1"
     assert [*done] == ["scontrol update jobid=1 features=x"]
     assert [words[1] for words in asked] == ["requeue", "update"]
@@ -227,7 +227,7 @@ def test_what_was_done_before_slurm_refuses_is_said() -> None:
         return ""
 
     two = tuple(ManagerRequest(each, (("scontrol", "update", f"jobid={each}"),)) for each in "12")
-    done = apply(two, slurm, clock=lambda: 0.0)
+    done = apply_requests(two, slurm, clock=lambda: 0.0)
     assert next(done) == "scontrol update jobid=1"
     with pytest.raises(StashError, match="denied"):
         next(done)
@@ -239,7 +239,7 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
     other = "JobId=42 JobName=x UserId=v(2) JobState=RUNNING NodeList=fast[0-1] AllocTRES=node=2,gres/gpu:v100=2"
 
     def free(*lines: str) -> list[tuple[str, int]]:
-        held = current([job("11", 900, model="m")], lab, lambda words: "\n".join((mine, *lines)))
+        held = match_queue([job("11", 900, model="m")], lab, lambda words: "\n".join((mine, *lines)))
         assert held.types == ("fast", "slow")
         return [(node.name, node.gpus) for node in held.cluster.nodes]
 
@@ -248,11 +248,11 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
     assert free(other.replace("RUNNING", "PENDING")) == free()
     assert free(other.replace("gres/gpu:v100=2", "cpu=8")) == free()  # it holds cores alone
     nothing = "\n".join(line.partition(" AllocTRES")[0] for line in (mine, other))  # whose GPUs nobody counts
-    held = current([job("11", 900, model="m")], lab, lambda words: nothing)
+    held = match_queue([job("11", 900, model="m")], lab, lambda words: nothing)
     assert [node.name for node in held.cluster.nodes] == ["slow0"]
-    assert advice(held.jobs, held.cluster, TWO, "srtf").jobs[0].change == "stays"
+    assert advise_now(held.jobs, held.cluster, TWO, "srtf").jobs[0].change == "stays"
     with pytest.raises(UserError, match="jobs that are not in the file hold all GPUs of cluster"):
-        current([job("11", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1"))
+        match_queue([job("11", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1"))
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,8 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
 def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had: str, asked: str) -> None:
     line = f"JobId=11 JobName=one UserId=u(1) JobState=PENDING Requeue=1 NodeList=(null) Features={had}"
     lab = cluster(fast=(1,), slow=(1,))
-    held = current([job("11", 900, model="m")], lab, lambda words: line)
-    (request,) = requests(advice(held.jobs, lab, TWO, "srtf"), held)
+    held = match_queue([job("11", 900, model="m")], lab, lambda words: line)
+    (request,) = make_requests(advise_now(held.jobs, lab, TWO, "srtf"), held)
     assert request.commands == ((("scontrol", "update", "jobid=11", asked, "nice=0"),) if asked else ())
     assert bool(request.note) is not bool(asked)
 

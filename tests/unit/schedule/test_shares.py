@@ -17,7 +17,7 @@ from schedules import demand
 
 from stash.core.errors import StashError
 from stash.schedule import shares
-from stash.schedule.linear import Groups, merged
+from stash.schedule.linear import Groups, merge_jobs
 from stash.schedule.records import JobDemand, ShareAllocation
 
 RECORDED = Path(__file__).parents[2] / "recorded"
@@ -149,11 +149,11 @@ def test_merged_rows_have_the_optimum_of_all_rows(here: JobDemand) -> None:
     twice = [*range(len(here)), *range(len(here))]
     names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "deadline")
     here = replace(here, **{name: getattr(here, name)[twice] for name in names}, ids=np.arange(len(twice)))
-    assert merged(here, here.weight).size < len(here)
+    assert merge_jobs(here, here.weight).size < len(here)
     found = shares.max_min(here)
     alone = Groups(np.arange(len(here)), np.arange(len(here)), np.ones(len(here)))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(shares, "merged", lambda demand, *columns: alone)
+        patched.setattr(shares, "merge_jobs", lambda demand, *columns: alone)
         each = shares.max_min(here)
     assert found.objective == pytest.approx(each.objective, rel=1e-6)
     assert sorted(levels_of(here, found)) == pytest.approx(sorted(levels_of(here, each)), rel=1e-6)

@@ -62,11 +62,11 @@ def test_a_spread_gang_is_as_slow_as_measured_and_the_loss_is_spreading() -> Non
 def test_where_a_gang_goes() -> None:
     free = FreeGpus(cluster(V=(4, 4, 2)))
     assert free.find(0, 2) == ((2, 2),)  # the fullest that fits
-    free.take(((0, 3),))
+    free.allocate(((0, 3),))
     assert free.find(0, 1) == ((0, 1),)
     assert free.find(0, 6) == ((1, 4), (2, 2))
     assert free.find(0, 8) is None
-    free.give(((0, 3),))
+    free.release(((0, 3),))
     assert free.left == [10]
 
 

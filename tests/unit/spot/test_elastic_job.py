@@ -123,11 +123,11 @@ def test_an_optimizer_that_is_not_made_for_one_small_parameter_is_left_to_the_se
 def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_path: Path) -> None:
     shard = ParameterShard(_job(lambda parameters: Breaks([*parameters], 0.1)), 0, 1)
     tray = TensorBuffer(shard.tensors)
-    shard.take(DataLease(0, 2), tray, tray)
+    shard.apply_gradients(DataLease(0, 2), tray, tray)
     assert not shard.failure.done()
     for lease in (DataLease(2, 4), DataLease(4, 6)):
         with pytest.raises(JobError):
-            shard.take(lease, tray, tray)
+            shard.apply_gradients(lease, tray, tray)
     assert shard.applied.ranges == ((0, 2),)
     assert str(shard.failure.exception()) == "Breaks.step() failed: ValueError: no more"
 

@@ -29,8 +29,8 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     assert len(curve.replays) == 5  # four pairs, and one of two unlike workers
     assert (curve.parameters, curve.parameter_bytes, curve.samples, curve.batch) == (4, 16, 64, 8)
     assert curve.apply_seconds > 0
-    assert curve.learned.most_workers == 2
-    assert (curve.learned.least_batch, curve.learned.most_batch) == (4, 8)
+    assert curve.learned_range.most_workers == 2
+    assert (curve.learned_range.least_batch, curve.learned_range.most_batch) == (4, 8)
     assert {each.seed for each in curve.replays} == {4, 5, 6, 7, 8}  # the job's is 3, of first parameters
     assert sentences[0] == "replay 1 of 5: 1 worker of 4 samples, 200 updates"
 
@@ -86,7 +86,7 @@ def test_fleets_that_diverge_are_left_out_where_others_do_not() -> None:
     wish = replace(SMALL, workers=(1, 2, 16), batches=(4, 8))
     curve = learned(regression(rate=0.12), wish)
     assert any("16 workers" in sentence for sentence in curve.left_out)
-    assert curve.learned.most_workers == 2
+    assert curve.learned_range.most_workers == 2
 
 
 @pytest.mark.parametrize(

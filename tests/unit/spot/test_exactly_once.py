@@ -60,7 +60,7 @@ def test_samples_that_nobody_hands_in_make_the_exit_status_one(tmp_path: Path) -
 
 
 def test_two_heads_never_save_in_one_folder(tmp_path: Path) -> None:
-    held = head._hold(tmp_path)
+    held = head._lock_checkpoints(tmp_path)
     with pytest.raises(UserError, match="another run saves in"):
-        head._hold(tmp_path)
+        head._lock_checkpoints(tmp_path)
     assert held

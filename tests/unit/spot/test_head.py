@@ -39,7 +39,7 @@ def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events
     fleet: Any = SlowToStart()
     head = TrainingHead(orders, tmp_path, fleet)
     head._emit("began", "")
-    (event,) = Tail(tmp_path / EVENTS).rows()
+    (event,) = Tail(tmp_path / EVENTS).read_new_rows()
     assert 5 < event["at"] <= time.monotonic() - fleet.began
 
 
@@ -55,15 +55,15 @@ class _Fleet:
 
     def ask(self, what: str, *words: Any) -> Any:
         self.asked.append(what)
-        if what == "leaving":
+        if what == "note_leaving":
             append_row(self._wishes, do="stop")
         elif what == "end":
             if self.asked.count("end") == 1:
                 self._coming.append(("worker1", False, 3))
             return 0.0
-        elif what == "news":
+        elif what == "take_updates":
             return (
-                [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("news") == 1 else [],
+                [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("take_updates") == 1 else [],
                 False,
                 self.failure,
             )
@@ -90,17 +90,17 @@ class _Fleet:
     def is_gone(self, error: Exception) -> bool:
         return False
 
-    def described(self, who: str, error: Exception) -> JobError:
+    def describe_error(self, who: str, error: Exception) -> JobError:
         return JobError(f"{who} failed: {error}")
 
-    def applied(self, names: object) -> list[Any]:
+    def applied_ranges(self, names: object) -> list[Any]:
         return [((0, 8),)]
 
     def begin_saving(self, names: object) -> None:
         self.asked.append("begin_saving")
         append_row(self._wishes, do="notice", who="worker1", seconds=3.0)
 
-    def saved(self, seconds: float = 0.0) -> bool:
+    def has_saved(self, seconds: float = 0.0) -> bool:
         self._asked += 1
         written = bool(seconds) or self._asked > self._disk
         if written:
@@ -121,9 +121,9 @@ def _orders(folder: Path) -> TrainingOrders:
 def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_path: Path) -> None:
     fleet: Any = _Fleet(tmp_path, disk=10**9)
     TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
-    assert fleet.asked.index("begin_saving") < fleet.asked.index("leaving") < fleet.asked.index("saved")
+    assert fleet.asked.index("begin_saving") < fleet.asked.index("note_leaving") < fleet.asked.index("saved")
     assert fleet.asked.count("begin_saving") == 2  # while one is being written no other begins; one is of the end
-    events = Tail(tmp_path / EVENTS).rows()
+    events = Tail(tmp_path / EVENTS).read_new_rows()
     assert [each["what"] for each in events if each["what"] != "left"] == [
         "server joined", "joined", "began", "notice", "checkpoint", "checkpoint", "ended",
     ]  # fmt: skip
@@ -136,7 +136,7 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkey
     def full(seconds: float = 0.0) -> bool:
         raise JobError("server1 failed: OSError: No space left on device")
 
-    monkeypatch.setattr(fleet, "saved", full)
+    monkeypatch.setattr(fleet, "has_saved", full)
     with pytest.raises(JobError, match="No space left on device"):
         TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
 
@@ -156,7 +156,7 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) 
         lost = False
 
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
-            if self.asked.count("news") > 1 and not self.lost:
+            if self.asked.count("take_updates") > 1 and not self.lost:
                 self.lost = True
                 return [("worker1", False, RuntimeError("its machine is gone"))]
             if self.asked.count("start worker1") == 2 and "end" not in self.asked:
@@ -169,7 +169,7 @@ def test_a_rented_worker_that_is_gone_is_awaited_under_its_name(tmp_path: Path) 
     fleet: Any = Returning(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
     assert fleet.asked.count("start worker1") == 2
-    what = [each["what"] for each in Tail(tmp_path / EVENTS).rows()]
+    what = [each["what"] for each in Tail(tmp_path / EVENTS).read_new_rows()]
     assert "lost" in what
     assert "wanted" not in what
 
@@ -186,7 +186,7 @@ def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
     monkeypatch.setattr(module, "DESERTED_SECONDS", 0.1)
     fleet: Any = Deserted(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), checkpoint_seconds=1e9), tmp_path, fleet).run()
-    last = Tail(tmp_path / EVENTS).rows()[-1]
+    last = Tail(tmp_path / EVENTS).read_new_rows()[-1]
     assert (last["what"], last["reason"]) == ("ended", "no worker was there for 0 min")
     assert "saved" in fleet.asked
 
@@ -195,10 +195,10 @@ def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
     class Stuck(_Fleet):
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
             coming = [change for change in super().changes(seconds) if change != ("worker1", False, 3)]
-            if self.asked.count("news") > 1 and "end" not in self.asked:
+            if self.asked.count("take_updates") > 1 and "end" not in self.asked:
                 append_row(self._wishes, do="stop")
                 self.hanging = ["worker1"]
-            if "end" in self.asked and "gone" not in self.asked:
+            if "end" in self.asked and "remove_worker" not in self.asked:
                 coming.append(("worker1", False, RuntimeError("killed")))
             return coming
 
@@ -207,7 +207,7 @@ def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
 
     fleet: Any = Stuck(tmp_path, disk=0)
     TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
-    what = [each["what"] for each in Tail(tmp_path / EVENTS).rows()]
+    what = [each["what"] for each in Tail(tmp_path / EVENTS).read_new_rows()]
     assert what[-4:] == ["hangs", "lost", "checkpoint", "ended"]
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.spot.train.ledger import DataLease, LeaseLedger, Spans, cut
+from stash.spot.train.ledger import DataLease, LeaseLedger, Spans, cut_range
 
 RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
 
@@ -35,13 +35,13 @@ def test_spans_are_sets_that_refuse_what_they_have(ranges: list[tuple[int, int]]
 
 
 def test_pieces_have_no_edge_inside_and_no_more_than_they_may() -> None:
-    assert cut(10, 30, [5, 18, 30, 40], 6) == [(10, 16), (16, 18), (18, 24), (24, 30)]
+    assert cut_range(10, 30, [5, 18, 30, 40], 6) == [(10, 16), (16, 18), (18, 24), (24, 30)]
 
 
 @pytest.mark.parametrize("broken", ["lost", "doubled"])
 def test_the_audit_can_fail(broken: str) -> None:
     ledger = LeaseLedger()
-    lease = ledger.take("a", 8)
+    lease = ledger.issue_lease("a", 8)
     if broken == "lost":
         ledger._out.clear()
     else:
@@ -87,10 +87,10 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
     def step(worker: str, died: bool) -> None:
         own = [key for key in pushed if key[0] == worker]
         if not own:
-            pushed[worker, ledger.take(worker, batches[worker])] = set()
+            pushed[worker, ledger.issue_lease(worker, batches[worker])] = set()
             return
         if chance.random() < 0.1:  # it reads ahead
-            pushed[worker, ledger.take(worker, batches[worker])] = set()
+            pushed[worker, ledger.issue_lease(worker, batches[worker])] = set()
             own += [key for key in pushed if key[0] == worker][len(own) :]
         _, lease = key = own[0]
         left = [shard for shard in range(shards) if shard not in pushed[key]]
@@ -99,14 +99,14 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
             if servers.push(shard, lease):
                 pushed[key].add(shard)
                 return
-            ledger.returned(worker, lease)
+            ledger.return_lease(worker, lease)
             ledger.reconcile(servers.applied, 5)
         elif left:
-            ledger.lost(worker)
+            ledger.drop_worker(worker)
             if chance.random() < 0.5:
                 return  # it is not dead but slow, and will push the rest later
         else:
-            ledger.done(worker, lease)
+            ledger.complete_lease(worker, lease)
         del pushed[key]
 
     for _ in range(150):
@@ -119,18 +119,18 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
         else:
             step(chance.choice("abc"), chance.random() < 0.08)
         assert ledger.audit() is None
-    begun = {next((lease for lease in ledger.held(worker)), None) for worker in batches}
+    begun = {next((lease for lease in ledger.worker_leases(worker)), None) for worker in batches}
     ledger.withdraw([lease for lease in ledger.out if lease not in begun])
     assert ledger.audit() is None
     for worker in batches:
-        ledger.lost(worker)
+        ledger.drop_worker(worker)
     while ledger.waiting:
-        lease = ledger.take("last", 1)
+        lease = ledger.issue_lease("last", 1)
         done = [servers.push(shard, lease) for shard in range(shards)]
         if all(done):
-            ledger.done("last", lease)
+            ledger.complete_lease("last", lease)
         else:
-            ledger.returned("last", lease)
+            ledger.return_lease("last", lease)
             ledger.reconcile(servers.applied, 5)
     for counts in servers.counts:
         assert counts == dict.fromkeys(range(ledger.issued), 1)
@@ -139,10 +139,10 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
 
 def test_what_nobody_began_was_never_given_unless_somebody_had_it_before() -> None:
     ledger = LeaseLedger()
-    ledger.take("a", 8)
-    ledger.take("b", 8)
-    ledger.lost("b")  # which may have handed it to some server
-    again, new = ledger.take("a", 8), ledger.take("a", 8)
+    ledger.issue_lease("a", 8)
+    ledger.issue_lease("b", 8)
+    ledger.drop_worker("b")  # which may have handed it to some server
+    again, new = ledger.issue_lease("a", 8), ledger.issue_lease("a", 8)
     ledger.withdraw([again, new])
     assert (ledger.issued, ledger.waiting) == (16, (again,))
     assert ledger.audit() is None
@@ -150,6 +150,6 @@ def test_what_nobody_began_was_never_given_unless_somebody_had_it_before() -> No
 
 def test_what_a_server_forgot_is_counted_although_others_had_more_than_was_booked() -> None:
     ledger = LeaseLedger()
-    first, second = ledger.take("a", 8), ledger.take("a", 8)
-    ledger.done("a", first)
+    first, second = ledger.issue_lease("a", 8), ledger.issue_lease("a", 8)
+    ledger.complete_lease("a", first)
     assert ledger.reconcile([Spans([(second.start, second.stop)])], 8) == 8

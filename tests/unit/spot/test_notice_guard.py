@@ -15,17 +15,17 @@ from stash.core.errors import UserError
 from stash.measure.host.notices import Notice, NoticeWatch
 from stash.measure.linux.processes import status_of
 from stash.spot.sync import notice_guard
-from stash.spot.sync.checkpoint_request import asked, listen
+from stash.spot.sync.checkpoint_request import latest_request, start_listening
 from stash.spot.sync.notice_guard import NodeGuard
 
 SCRIPT = """
 import os, pathlib, sys, time
-from stash.spot.sync.checkpoint_request import asked, saved
+from stash.spot.sync.checkpoint_request import latest_request, record_answer
 folder = pathlib.Path(os.environ["STASH_SPOT_CHECKPOINTS"])
 (folder / "up").touch()
 while True:
-    if asked(folder) and sys.argv[1] == "saves":
-        saved(folder, asked(folder))
+    if latest_request(folder) and sys.argv[1] == "saves":
+        record_answer(folder, latest_request(folder))
         (folder / "kept").touch()
     if sys.argv[1].isdigit():
         sys.exit(int(sys.argv[1]))
@@ -59,7 +59,7 @@ def test_a_command_without_notice_ends_by_itself(tmp_path: Path) -> None:
 
 
 def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path: Path) -> None:
-    listen(tmp_path)
+    start_listening(tmp_path)
     code, printed = _guarded(tmp_path, "saves", _revoked(60))
     assert code == 128 + signal.SIGTERM
     assert (tmp_path / "kept").exists()
@@ -68,14 +68,14 @@ def test_a_notice_is_a_checkpoint_and_then_the_end(tmp_path: Path) -> None:
 
 
 def test_who_does_not_save_in_time_ends_all_the_same(tmp_path: Path) -> None:
-    listen(tmp_path)
+    start_listening(tmp_path)
     code, printed = _guarded(tmp_path, "deaf", _revoked(2.5))
     assert code == 128 + signal.SIGTERM
     assert printed[1].startswith("no checkpoint: none was whole within ")
 
 
 def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_path: Path) -> None:
-    listen(tmp_path)
+    start_listening(tmp_path)
     off = Notice("withdrawn", 0.0, None, "aws")
     risk = Notice("at risk", 0.0, None, "aws rebalance")
     code, printed = _guarded(tmp_path, "deaf", risk, _revoked(60), off, _revoked(0))
@@ -86,7 +86,7 @@ def test_a_machine_at_risk_trains_on_and_a_withdrawn_notice_is_forgotten(tmp_pat
 
 
 def test_sigterm_is_a_notice(tmp_path: Path) -> None:
-    listen(tmp_path)
+    start_listening(tmp_path)
     before = signal.getsignal(signal.SIGTERM)
 
     def send() -> None:
@@ -100,7 +100,7 @@ def test_sigterm_is_a_notice(tmp_path: Path) -> None:
     assert printed[0] == "SIGTERM: this machine will be gone in 30 s; asking for a checkpoint"
     assert printed[1].startswith("a checkpoint is whole")
     assert signal.getsignal(signal.SIGTERM) == before
-    assert asked(tmp_path) is not None
+    assert latest_request(tmp_path) is not None
 
 
 def test_a_command_that_is_not_there_is_said_so(tmp_path: Path) -> None:
@@ -126,10 +126,10 @@ def test_a_command_that_must_be_ended_by_force_leaves_nothing_that_it_started(
     number = tmp_path / "child"
 
     class Interrupted(NoticeWatch):
-        def next(self, seconds: float) -> Notice | None:
+        def next_notice(self, seconds: float) -> Notice | None:
             if number.exists():
                 raise KeyboardInterrupt
-            return super().next(seconds)
+            return super().next_notice(seconds)
 
     with pytest.raises(KeyboardInterrupt):
         NodeGuard((sys.executable, "-c", DEAF, str(number)), tmp_path, print).run(Interrupted([]))

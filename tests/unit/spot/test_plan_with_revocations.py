@@ -3,34 +3,34 @@
 from __future__ import annotations
 
 import pytest
-from fleet_pools import published
+from fleet_pools import published_pool
 
 from stash.core.errors import UserError
 from stash.spot import planning
-from stash.spot.fleet_costs import FleetWish, all_fleets, costed
+from stash.spot.fleet_costs import FleetWish, all_fleets, cost_fleet
 from stash.spot.fleet_records import FleetPlan
 from stash.spot.planning import plan_with_revocations
 from stash.spot.provision import provision
-from stash.spot.risk import HOUR, RevocationRate, keeps_limits, with_risk
+from stash.spot.risk import HOUR, RevocationRate, add_risk, keeps_limits
 
 BRISK, RARE = (RevocationRate(rate / HOUR, "stated") for rate in (1.0, 1e-3))
 
 
 def tight(deadline: float = 2400) -> FleetPlan:
     """A plan whose cheapest fleet is in time by a second or two, if no machine is revoked."""
-    pool = published().model_copy(update={"start_seconds": 60.0})
+    pool = published_pool().model_copy(update={"start_seconds": 60.0})
     return provision(FleetWish(pool, 0.8, deadline))
 
 
 def everywhere(rate: RevocationRate) -> dict[str, RevocationRate]:
-    return {kind.name: rate for kind in published().types}
+    return {kind.name: rate for kind in published_pool().types}
 
 
 def test_a_fleet_that_revocations_make_late_gives_way_to_one_that_is_in_time() -> None:
     plan = tight()
     found = plan_with_revocations(plan, everywhere(BRISK))
     assert found.chosen.workers != plan.chosen.workers
-    assert not keeps_limits(with_risk(plan, everywhere(BRISK)))
+    assert not keeps_limits(add_risk(plan, everywhere(BRISK)))
     assert keeps_limits(found)
     assert found.risk.weighed > 1
     # The one for machines that stay is cheaper by a little, and stands beside it with its chance.
@@ -48,8 +48,8 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     cheaper = every.counts[every.feasible & (every.dollars < found.risk.dollars.value)]
     assert len(cheaper) >= found.risk.weighed - 1
     for counts in cheaper:
-        fleet = costed(wish, counts)
-        other = with_risk(plan.model_copy(update={"chosen": fleet}), everywhere(BRISK), 1000)
+        fleet = cost_fleet(wish, counts)
+        other = add_risk(plan.model_copy(update={"chosen": fleet}), everywhere(BRISK), 1000)
         assert not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
 
 

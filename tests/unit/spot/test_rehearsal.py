@@ -15,7 +15,7 @@ from fleet_pools import dated_plan as plan
 from stash.core.errors import JobError, UserError
 from stash.core.jsonl import Tail, append_row
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulated, least_slower
+from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulate_fleet, least_slower
 from stash.spot.emulate.revocations import Revocation, moments
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.fleet_records import FleetPlan, FleetPool
@@ -49,7 +49,7 @@ class _Ground:
         self.steps.pop(0)(self.events)
         return True
 
-    def printed(self) -> str:
+    def head_output(self) -> str:
         return "Traceback\nValueError: what it died of"
 
     def status(self) -> int | None:
@@ -97,7 +97,7 @@ def test_those_that_were_told_are_those_that_vanish_not_their_successors(tmp_pat
     _, ground = _run(tmp_path, [*JOINED, joins, ENDED], with_notice)
     assert ("vanish", "worker2") in ground.asked
     assert ("vanish", "worker3") not in ground.asked
-    assert [wish["who"] for wish in Tail(tmp_path / WISHES).rows()] == ["worker2"]
+    assert [wish["who"] for wish in Tail(tmp_path / WISHES).read_new_rows()] == ["worker2"]
 
 
 def test_a_head_that_dies_leaves_its_last_words_as_the_reason(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
     played = Rehearsal(ORDERS, ground, tmp_path, [], events.append)
     with pytest.raises(KeyboardInterrupt):
         played.run()
-    assert Tail(tmp_path / WISHES).rows() == [{"do": "stop"}]
+    assert Tail(tmp_path / WISHES).read_new_rows() == [{"do": "stop"}]
     assert played.account.books is not None
     assert ground.asked[-1] == ("close", "")
     assert [event.what for event in events] == ["joined", "joined", "began", "ended"]
@@ -179,7 +179,7 @@ POOL = FleetPool.model_validate({
 
 
 def test_everything_takes_as_many_times_longer_as_is_asked() -> None:
-    plain, slow = emulated(POOL, 10e6, 1), emulated(POOL, 10e6, 4)
+    plain, slow = emulate_fleet(POOL, 10e6, 1), emulate_fleet(POOL, 10e6, 4)
     # 0.5 s for an iteration, of which 2 × 0.1 s on the worker's own link and 0.01 s of each server's work
     assert plain.pace == {"a": pytest.approx(0.29)}
     assert plain.apply_seconds == pytest.approx(0.01)
@@ -190,14 +190,14 @@ def test_everything_takes_as_many_times_longer_as_is_asked() -> None:
 
 
 def test_a_smaller_job_gets_slower_links_so_that_its_exchange_takes_as_long() -> None:
-    found = emulated(POOL, 1e6, 1)
+    found = emulate_fleet(POOL, 1e6, 1)
     assert 1e6 / found.worker_rate == pytest.approx(0.1)
 
 
 def test_a_pool_that_contradicts_itself_is_told() -> None:
     wrong = POOL.model_copy(update={"worker_bytes_per_second": 10e6})
     with pytest.raises(UserError, match="less time for an iteration than for its exchange alone"):
-        emulated(wrong, 10e6, 1)
+        emulate_fleet(wrong, 10e6, 1)
 
 
 def test_it_is_played_no_slower_than_this_machine_needs() -> None:

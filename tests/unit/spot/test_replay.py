@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from stash.spot.model.loss_curve import alike
+from stash.spot.model.loss_curve import equal_fleet
 from stash.spot.replay import DivergedError, replay
 from stash.spot.run_records import LOSS_WINDOW, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
@@ -58,7 +58,7 @@ def regression(rate: float = 0.05) -> ElasticJob:
 
 def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iterations_end() -> None:
     seen: list[float] = []
-    replay(watched(seen), numbers(), alike(2, 2), LOSS_WINDOW + 10, 0, CPU)
+    replay(watched(seen), numbers(), equal_fleet(2, 2), LOSS_WINDOW + 10, 0, CPU)
     # Both fetch 1. The first's gradient 1 makes 0.5, which it fetches; the second's 1 makes 0, which it fetches;
     # the first's 0.5 makes -0.25, the second's 0 leaves it there, the first's -0.25 makes -0.125.
     assert seen[:7] == [1.0, 1.0, 0.5, 0.0, -0.25, -0.25, -0.125]
@@ -66,7 +66,7 @@ def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iter
 
 def test_a_lone_worker_trains_as_any_loop_does() -> None:
     job = regression()
-    found = replay(job, job.data(), alike(1, 8), 60, 11, CPU)
+    found = replay(job, job.data(), equal_fleet(1, 8), 60, 11, CPU)
     torch.manual_seed(job.seed)
     model = job.model()
     steps, order, losses = job.optimizer(model.parameters()), iter(SampleOrder(64, 11)), []
@@ -86,7 +86,7 @@ def test_a_lone_worker_trains_as_any_loop_does() -> None:
 
 def test_equal_workers_are_as_stale_as_there_are_others() -> None:
     job = regression()
-    found = replay(job, job.data(), alike(4, 8), 400, 1, CPU)
+    found = replay(job, job.data(), equal_fleet(4, 8), 400, 1, CPU)
     assert found.staleness == pytest.approx(3, abs=0.05)
 
 
@@ -100,7 +100,7 @@ def test_unlike_workers_have_the_mean_batch_of_their_updates() -> None:
 
 def test_a_loss_that_is_no_number_ends_the_replay() -> None:
     with pytest.raises(DivergedError) as end:
-        replay(watched([], rate=1e9), numbers(), alike(1, 2), 200, 0, CPU)
+        replay(watched([], rate=1e9), numbers(), equal_fleet(1, 2), 200, 0, CPU)
     assert end.value.updates < 10
 
 

@@ -11,7 +11,7 @@ import torch
 
 import stash.spot
 from stash.core.errors import UserError
-from stash.spot.sync.checkpoint_request import CheckpointRequest, asked, listen, saved
+from stash.spot.sync.checkpoint_request import CheckpointRequest, latest_request, record_answer, start_listening
 from stash.spot.train import saved_shards
 
 
@@ -26,40 +26,40 @@ def _wanted(folder: Path, notice: float, now: list[float]) -> CheckpointRequest:
 
 def test_a_script_that_does_not_listen_is_not_asked(tmp_path: Path, now: list[float]) -> None:
     asking = _wanted(tmp_path, 60, now)
-    assert asking.settled()
+    assert asking.is_settled()
     assert asking.why == "the script saves nothing there with stash.spot.checkpoint"
     assert list(tmp_path.iterdir()) == []
 
 
 def test_one_that_fits_is_waited_for_until_it_is_too_late(tmp_path: Path, now: list[float]) -> None:
-    listen(tmp_path)
-    saved(tmp_path, None)
+    start_listening(tmp_path)
+    record_answer(tmp_path, None)
     asking = _wanted(tmp_path, 7.5, now)
     now[0] = 5.4
-    assert not asking.settled()
+    assert not asking.is_settled()
     now[0] = 5.5
-    assert asking.settled()
+    assert asking.is_settled()
     assert asking.why == "none was whole within 5.5 s"
 
 
 def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(tmp_path: Path, now: list[float]) -> None:
-    listen(tmp_path)
-    before = asked(tmp_path)
+    start_listening(tmp_path)
+    before = latest_request(tmp_path)
     asking = _wanted(tmp_path, 60, now)
-    saved(tmp_path, before)
-    assert not asking.settled()
-    saved(tmp_path, asked(tmp_path))
-    assert asking.settled()
+    record_answer(tmp_path, before)
+    assert not asking.is_settled()
+    record_answer(tmp_path, latest_request(tmp_path))
+    assert asking.is_settled()
 
 
 def test_one_checkpoint_answers_all_who_asked_before_it(tmp_path: Path, now: list[float]) -> None:
-    listen(tmp_path)
+    start_listening(tmp_path)
     first, second = _wanted(tmp_path, 60, now), _wanted(tmp_path, 60, now)
-    saved(tmp_path, asked(tmp_path))
-    assert first.settled()
-    assert second.settled()
+    record_answer(tmp_path, latest_request(tmp_path))
+    assert first.is_settled()
+    assert second.is_settled()
     third = _wanted(tmp_path, 60, now)
-    assert not third.settled()
+    assert not third.is_settled()
     assert first.seconds == second.seconds == 0.0
 
 
@@ -100,12 +100,12 @@ def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path: Path) -> None:
     now[0] = 1.0
     assert not kept.step(step=1)
     asking = CheckpointRequest(tmp_path, 60.0, lambda: now[0])
-    assert not asking.settled()
+    assert not asking.is_settled()
     now[0] = 1.2
     assert not kept.step(step=2)  # it looked a moment ago
     now[0] = 1.5
     assert kept.step(step=3)
-    assert asking.settled()
+    assert asking.is_settled()
     assert (asking.seconds, asking.why) == (0.5, "")
     now[0] = 9.0
     assert not kept.step(step=4)  # once is enough
@@ -123,7 +123,7 @@ def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_
     kept = stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
     now[0] = 5.0
     assert kept.step(step=1)
-    assert asking.settled()
+    assert asking.is_settled()
 
 
 def test_other_parts_are_refused(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def sleep(seconds):
         shutil.copy(late, own)
 for _ in range(2):
     try:
-        found = agreed.newest(own, 0, seconds, sleep)
+        found = agreed.find_newest(own, 0, seconds, sleep)
         print(None if found is None else found.facts["state"]["step"])
     except UserError as error:
         print(error)
@@ -169,7 +169,7 @@ def _ranks(folder: Path, late: Path | None, seconds: float) -> list[list[str]]:
 
 
 def _saved(folder: Path, step: int) -> Path:
-    return saved_shards.save(folder, 0, {"parts": [], "state": {"step": step}}, b"")
+    return saved_shards.save_shard(folder, 0, {"parts": [], "state": {"step": step}}, b"")
 
 
 def _folders(folder: Path) -> tuple[Path, Path]:

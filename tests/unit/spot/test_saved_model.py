@@ -77,15 +77,15 @@ def _trained(job: ElasticJob) -> list[ParameterShard]:
         _, gradients = trainer.gradients(lease)
         for shard, tray, its_own in zip(shards, trays, gradients, strict=True):
             tray.fill(its_own)
-            shard.take(lease, tray, tray)
-        trainer.load([tray.filled() for tray in trays])
+            shard.apply_gradients(lease, tray, tray)
+        trainer.load([tray.read_tensors() for tray in trays])
     return shards
 
 
 def test_tied_weights_and_buffers_are_saved_as_a_strict_load_wants_them(tmp_path: Path) -> None:
     job = _job(Tied)
     shards = _trained(job)
-    save_model(job, [shard.packed() for shard in shards], tmp_path / "model.pt")
+    save_model(job, [shard.pack() for shard in shards], tmp_path / "model.pt")
     saved = torch.load(tmp_path / "model.pt", weights_only=True)
     fresh = build_model(job)
     assert saved.keys() == fresh.state_dict().keys()

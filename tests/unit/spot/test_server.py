@@ -59,7 +59,7 @@ class _Desk:
 
     def __init__(self, address: tuple[str, int]) -> None:
         self.coordinator, self.enough = Coordinator(1, 8, KEYS.leases), threading.Event()
-        self.coordinator.place(0, address)
+        self.coordinator.set_address(0, address)
         self.coordinator.join("worker1", 8)
 
     def next_lease(self, worker: str, finished: UpdateReport | None) -> DataLease | None:
@@ -121,8 +121,8 @@ def test_strangers_get_and_change_nothing_and_hold_no_other_up(monkeypatch: pyte
     assert len(made) == 1  # the one worker needs no more, and no other worker had one
     assert set(asked) == {"worker1"}
     assert failures == []
-    for name, value in alone.named.items():
-        torch.testing.assert_close(shard.named[name], value, msg=name)
+    for name, value in alone.named_tensors.items():
+        torch.testing.assert_close(shard.named_tensors[name], value, msg=name)
 
 
 @pytest.fixture

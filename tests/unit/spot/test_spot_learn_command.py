@@ -124,7 +124,7 @@ def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(
     pool, curve = json.loads((folder / "p.json").read_text())["pool"], learned_curve()
     assert pool["exchange_bytes"] == curve.parameter_bytes
     assert pool["server"]["apply_seconds"] == curve.apply_seconds
-    assert pool["learned"]["most_workers"] == curve.learned.most_workers
+    assert pool["learned"]["most_workers"] == curve.learned_range.most_workers
     (folder / "pool.yaml").write_text(f"{text}loss: {{gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}}\n")
     assert "loss: --curve says that; leave one of them out" in spot(monkeypatch, capsys, *words, code=2)
 

@@ -7,7 +7,7 @@ import pytest
 from stash.spot.pages.run_report import losses
 from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotUpdates
 from stash.ui.charts.chart import Blank, Chart, Trail
-from stash.ui.charts.svg import svg
+from stash.ui.charts.svg import draw_svg
 
 LOG = SpotLog(
     stash_version="1", created="2026-11-22T18:00:00+00:00", plan="job.plan.json", job="job.py:job", on="testbed",
@@ -36,7 +36,7 @@ LOG = SpotLog(
 
 def drawn(found: Chart | Blank) -> Chart:
     assert isinstance(found, Chart)
-    assert svg(found, 860).startswith("<svg")
+    assert draw_svg(found, 860).startswith("<svg")
     return found
 
 

@@ -12,7 +12,7 @@ from loss_courses import learned_curve
 from stash.catalog.facts import Offer
 from stash.catalog.offers import OfferFilter
 from stash.core.errors import UserError
-from stash.predict.cluster import reached
+from stash.predict.cluster import reached_share
 from stash.predict.forecasting import shipped_catalog
 from stash.spot.fleet_records import FleetPlan
 from stash.spot.planning import plan
@@ -37,7 +37,7 @@ def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_li
     m5 = tuple(each for each in offers() if each.instance.gpu_count or each.instance.name == "m5.xlarge")
     pool = planned(quotas={"p3.2xlarge": 2}, offers=m5).pool
     kind, size = pool.types[0], 102_228_128
-    share = reached("tcp")
+    share = reached_share("tcp")
     network = min(312.5e6, 156.25e6) * share.value  # the worker's 2.5 Gbit/s, the server's 1.25
     assert pool.server.bytes_per_second == pytest.approx(156.25e6 * share.value)
     # The same GPU as profiled: 170 ms and a copy of 4 ms; its loader has eight threads in the place of 16 for two.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from fleet_pools import published
+from fleet_pools import published_pool
 
 from bench.spot.paper_loss import ROWS
 from stash.core.errors import UserError
@@ -19,7 +19,7 @@ def plan(wish: FleetWish) -> FleetPlan:
 
 
 def wished(loss: float, seconds: float) -> FleetWish:
-    return FleetWish(published(), loss, seconds)
+    return FleetWish(published_pool(), loss, seconds)
 
 
 @pytest.mark.parametrize(("loss", "seconds", "workers", "dollars"), ROWS)
@@ -32,7 +32,7 @@ def test_the_fleets_of_the_papers_exhaustive_row_are_chosen(
 
 
 def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:
-    pool = published().model_copy(update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)})
+    pool = published_pool().model_copy(update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)})
     half = plan(FleetWish(pool, 0.8, 2400, confidence=0.5)).chosen
     sure = plan(FleetWish(pool, 0.8, 2400, confidence=0.9)).chosen
     assert half.p_deadline == pytest.approx(0.69, abs=0.01)  # Phi(ln(2400 / 2341.9) / 0.05)
@@ -50,7 +50,7 @@ def test_infeasible_wishes_come_back_with_the_nearest_ones_that_are_not() -> Non
 
 
 def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
-    slow = published().model_copy(update={"start_seconds": 60.0})
+    slow = published_pool().model_copy(update={"start_seconds": 60.0})
     found = plan(FleetWish(slow, 0.8, 50))  # starting alone takes longer
     (deadline,) = (each for each in found.looser if each.option == "deadline")
     assert deadline.to == "--deadline 1667s"
@@ -63,7 +63,7 @@ def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
 
 
 def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:
-    pool = published()
+    pool = published_pool()
     types = tuple(
         kind.model_copy(update={"on_demand_dollars_per_hour": 3 * kind.dollars_per_hour}) for kind in pool.types
     )
@@ -76,7 +76,7 @@ def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:
 
 
 def test_servers_and_their_start_are_paid() -> None:
-    pool = published()
+    pool = published_pool()
     dear = pool.model_copy(
         update={
             "server": pool.server.model_copy(update={"dollars_per_hour": 0.2, "count": 2}),
@@ -96,6 +96,6 @@ def test_a_confidence_needs_to_know_how_wrong_the_numbers_are() -> None:
 
 
 def test_a_pool_with_too_many_fleets_is_refused() -> None:
-    types = tuple(kind.model_copy(update={"quota": 15}) for kind in published().types)
+    types = tuple(kind.model_copy(update={"quota": 15}) for kind in published_pool().types)
     with pytest.raises(UserError, match=r"1,048,575 fleets, .*lower quotas with --quota"):
-        plan(FleetWish(published().model_copy(update={"types": types}), 0.8, 2400))
+        plan(FleetWish(published_pool().model_copy(update={"types": types}), 0.8, 2400))

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fleet_pools import published
+from fleet_pools import published_pool
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stash.core.errors import UserError
-from stash.spot.model.queueing import ClosedNetwork, exact, fleet_seconds, of_pool
+from stash.spot.model.queueing import ClosedNetwork, fleet_seconds, network_of_pool, solve_exactly
 
 ONE = np.ones(1)
 
 
 def throughput(think: float, demand: float, workers: int, randomness: float = 1.0) -> float:
-    found = exact([workers], ClosedNetwork(np.array([think]), np.array([demand]), ONE, randomness))
+    found = solve_exactly([workers], ClosedNetwork(np.array([think]), np.array([demand]), ONE, randomness))
     return workers / float(found.seconds[-1, 0])
 
 
@@ -41,7 +41,7 @@ def test_speeds_keep_the_bounds_of_every_network(
     think: list[float], demand: list[float], size: int, randomness: float
 ) -> None:
     net = ClosedNetwork(np.array(think), np.array(demand), np.ones(len(demand)), randomness)
-    found = exact([size] * len(think), net)
+    found = solve_exactly([size] * len(think), net)
     speeds = (found.counts[1:] / found.seconds[1:]).sum(axis=1)
     alone = net.think + net.service
     assert (speeds <= 1 / max(demand) * (1 + 1e-9)).all()
@@ -57,21 +57,21 @@ def test_a_large_fleet_is_as_fast_as_its_server() -> None:
 
 
 def test_a_lone_worker_of_a_pool_takes_what_it_was_timed_at_with_any_server() -> None:
-    pool = published()
+    pool = published_pool()
     busy = {"apply_seconds": 0.02, "cores": 4, "count": 2}
     for server in (pool.server, pool.server.model_copy(update=busy)):
-        net = of_pool(pool.model_copy(update={"server": server}))
+        net = network_of_pool(pool.model_copy(update={"server": server}))
         assert net.think + net.service == pytest.approx([kind.single_seconds for kind in pool.types])
 
 
 def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_them() -> None:
-    pool = published()
+    pool = published_pool()
     server = {"apply_seconds": 0.1, "cores": 1}
-    two = of_pool(pool.model_copy(update={"server": pool.server.model_copy(update={**server, "count": 2})}))
+    two = network_of_pool(pool.model_copy(update={"server": pool.server.model_copy(update={**server, "count": 2})}))
     # 11.5 MB are 5.75 MB for each of two, at 1,200 MB/s; 0.1 s of applying are 50 ms on each.
     assert two.demands == pytest.approx([5.75 / 1200, 0.05, 5.75 / 1200])
     assert two.service == pytest.approx(2 * 5.75 / 1200 + 0.05)
-    one = of_pool(pool.model_copy(update={"server": pool.server.model_copy(update=server)}))
+    one = network_of_pool(pool.model_copy(update={"server": pool.server.model_copy(update=server)}))
     busy = np.array([2, 5, 5, 8, 5])
     faster, slower = ((busy / fleet_seconds(busy, each)).sum() for each in (two, one))
     assert slower == pytest.approx(1 / 0.1)  # full
@@ -79,7 +79,7 @@ def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_the
 
 
 def test_a_pool_whose_server_takes_longer_than_an_iteration_is_refused() -> None:
-    pool = published()
+    pool = published_pool()
     slow = pool.model_copy(update={"server": pool.server.model_copy(update={"apply_seconds": 0.6})})
     with pytest.raises(UserError, match=r"p3.2xlarge takes 0.543 s for an iteration, and the server alone"):
-        of_pool(slow)
+        network_of_pool(slow)

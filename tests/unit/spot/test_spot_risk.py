@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from fleet_pools import published
+from fleet_pools import published_pool
 
 from stash.spot.fleet_costs import FleetWish
 from stash.spot.fleet_records import FleetPlan, FleetRisk, InterruptionBand, Uncertainty
@@ -16,10 +16,10 @@ from stash.spot.risk import (
     HOUR,
     FleetSpeeds,
     RevocationRate,
+    add_risk,
     part_speeds,
     rate_of_band,
     revoked_runs,
-    with_risk,
 )
 
 TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]))
@@ -29,7 +29,7 @@ TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]))
 def a_plan(
     on_demand: float = 3.0, confidence: float | None = None, sure: bool = False, deadline: float = 4200
 ) -> FleetPlan:
-    pool = published()
+    pool = published_pool()
     kinds = tuple(
         kind.model_copy(update={"on_demand_dollars_per_hour": on_demand * kind.dollars_per_hour})
         for kind in pool.types
@@ -39,7 +39,7 @@ def a_plan(
 
 
 def risk_of(plan: FleetPlan, rates: dict[str, RevocationRate]) -> FleetRisk:
-    found = with_risk(plan, rates).risk
+    found = add_risk(plan, rates).risk
     assert found is not None
     return found
 
@@ -75,7 +75,7 @@ def test_without_revocations_a_run_takes_what_was_predicted() -> None:
 
 
 def test_speeds_of_parts_are_those_of_such_fleets() -> None:
-    wish = FleetWish(published(), 0.7, 4200)
+    wish = FleetWish(published_pool(), 0.7, 4200)
     found = part_speeds(wish, [(0, 1), (2, 2)])
     assert found.table[0] == pytest.approx(part_speeds(wish, [(2, 2)]).table)
     assert found.whole == (1, 2)
@@ -109,10 +109,10 @@ def test_a_confidence_that_revocations_break_refuses_spot() -> None:
 def test_an_unknown_error_of_the_pool_is_an_unknown_probability() -> None:
     plan = a_plan()
     unsure = plan.model_copy(update={"pool": plan.pool.model_copy(update={"uncertainty": None})})
-    found = with_risk(unsure, stated(unsure, 1e-6))
+    found = add_risk(unsure, stated(unsure, 1e-6))
     assert "in time with unknown probability, as the pool does not say how wrong its numbers are" in found.risk.advice
     shown = document(found)
     assert (shown["p_deadline"], shown["risk"]["p_deadline"]) == (None, None)
     assert not any("100.0%" in text for _, text in dict(enumerate(page(found, "x").chapters[0].facts)).values())
-    often = with_risk(unsure, stated(unsure, 20))
+    often = add_risk(unsure, stated(unsure, 20))
     assert often.risk.advice.startswith("refuse spot: revocations alone make 100% of runs late")

@@ -32,7 +32,7 @@ def test_the_run_is_cut_where_the_fleet_changed() -> None:
         (0.0, 20.0, {"a": 1, "b": 1}),
         (20.0, 40.0, {"a": 1}),
     ]
-    assert [each.observed for each in found] == pytest.approx([3.0, 2.0])
+    assert [each.observed_rate for each in found] == pytest.approx([3.0, 2.0])
     assert [each.predicted for each in found] == [3.0, 2.0]
 
 

@@ -51,11 +51,11 @@ def test_a_link_that_this_end_has_closed_is_a_lost_connection() -> None:
 
 def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
     for number in range(4):
-        saved_shards.save(tmp_path, 1, {"version": number}, b"x" * number)
-    found = saved_shards.newest(tmp_path, 1)
+        saved_shards.save_shard(tmp_path, 1, {"version": number}, b"x" * number)
+    found = saved_shards.newest_shard(tmp_path, 1)
     assert (found.facts, found.content, found.skipped) == ({"version": 3}, b"xxx", ())
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["shard1-00000002.ckpt", "shard1-00000003.ckpt"]
-    assert saved_shards.newest(tmp_path, 0) is None
+    assert saved_shards.newest_shard(tmp_path, 0) is None
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
 def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(
     tmp_path: Path, damage: object, sentence: str
 ) -> None:
-    saved_shards.save(tmp_path, 0, {"version": 1}, b"first")
-    path = saved_shards.save(tmp_path, 0, {"version": 2}, b"second")
+    saved_shards.save_shard(tmp_path, 0, {"version": 1}, b"first")
+    path = saved_shards.save_shard(tmp_path, 0, {"version": 2}, b"second")
     path.write_bytes(damage(path.read_bytes()))  # type: ignore[operator]
-    found = saved_shards.newest(tmp_path, 0)
+    found = saved_shards.newest_shard(tmp_path, 0)
     assert found.content == b"first"
     assert len(found.skipped) == 1
     assert sentence in found.skipped[0]
@@ -82,17 +82,17 @@ def test_of_a_damaged_one_the_one_before_is_used_and_that_is_said(
 
 
 def test_if_none_is_whole_training_does_not_quietly_begin_again(tmp_path: Path) -> None:
-    path = saved_shards.save(tmp_path, 0, {}, b"only")
+    path = saved_shards.save_shard(tmp_path, 0, {}, b"only")
     path.write_bytes(path.read_bytes()[:-2])
     with pytest.raises(UserError, match="no earlier one is whole; remove"):
-        saved_shards.newest(tmp_path, 0)
+        saved_shards.newest_shard(tmp_path, 0)
 
 
 def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next(tmp_path: Path) -> None:
     half = tmp_path / ".shard0-00000000.ckpt.0123abcd.tmp"
     half.write_bytes(b"half")
-    assert saved_shards.newest(tmp_path, 0) is None
-    saved_shards.save(tmp_path, 0, {}, b"whole")
+    assert saved_shards.newest_shard(tmp_path, 0) is None
+    saved_shards.save_shard(tmp_path, 0, {}, b"whole")
     assert not half.exists()
 
 
@@ -136,7 +136,7 @@ class _Run:
         self.served = [ShardServer(shard, "127.0.0.1", KEYS) for shard in self.shards]
         self.coordinator = Coordinator(2, 8, KEYS.leases)
         for number, server in enumerate(self.served):
-            self.coordinator.place(number, server.address)
+            self.coordinator.set_address(number, server.address)
         self._updates = updates
 
     def train(self, *names: str) -> None:
@@ -174,14 +174,14 @@ class _Run:
 def test_one_worker_trains_exactly_as_one_process_would(tmp_path: Path) -> None:
     run = _Run(20)
     run.train("a")
-    save_model(JOB, [shard.packed() for shard in run.shards], tmp_path / "model.pt")
+    save_model(JOB, [shard.pack() for shard in run.shards], tmp_path / "model.pt")
     run.close()
     trained = torch.load(tmp_path / "model.pt", weights_only=True)
     truth = _plain(20)
     assert trained.keys() == truth.keys()
     for name, value in truth.items():
         torch.testing.assert_close(trained[name], value, msg=name)
-    rows, *_ = run.coordinator.news()
+    rows, *_ = run.coordinator.take_updates()
     assert [row.staleness for row in rows] == [0] * 20
 
 
@@ -234,7 +234,7 @@ def test_a_slow_data_set_is_read_ahead_by_the_jobs_own_loader_and_not_where_it_i
     assert len(reads) == issued // 8 >= 10
     for shard in run.shards:
         assert shard.applied.ranges == ((0, issued),)
-        for name, value in shard.named.items():
+        for name, value in shard.named_tensors.items():
             torch.testing.assert_close(value.detach(), truth[name], msg=name)
 
 
@@ -247,7 +247,7 @@ def test_at_the_end_what_nobody_has_begun_was_never_given() -> None:
     coordinator.end(redo=True)
     books = coordinator.books()
     assert (books.issued, books.waiting, books.out) == (40, 2, 2)  # 16 to 32 lies before what b is at
-    coordinator.gone("b")
+    coordinator.remove_worker("b")
     assert coordinator.next_lease("a", _done(first)) == DataLease(16, 24)
 
 
@@ -255,18 +255,20 @@ def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -
     shard = ParameterShard(JOB, 0, 1)
     tray, answer = TensorBuffer(shard.tensors), TensorBuffer(shard.tensors)
     tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
-    outcomes = [shard.take(DataLease(*lease), tray, answer)[0] for lease in ((0, 8), (0, 8), (4, 12), (8, 12))]
+    outcomes = [
+        shard.apply_gradients(DataLease(*lease), tray, answer)[0] for lease in ((0, 8), (0, 8), (4, 12), (8, 12))
+    ]
     assert outcomes == [FrameKind.APPLIED, FrameKind.REPEATED, FrameKind.REFUSED, FrameKind.APPLIED]
     assert shard.version == 2
 
 
 def test_a_parameter_without_a_gradient_is_left_alone() -> None:
     shard = ParameterShard(JOB, 0, 1)
-    before = {name: value.clone() for name, value in shard.named.items()}
+    before = {name: value.clone() for name, value in shard.named_tensors.items()}
     tray = TensorBuffer(shard.tensors)
     tray.fill([None] * len(shard.tensors))
-    shard.take(DataLease(0, 8), tray, TensorBuffer(shard.tensors))
-    assert all(torch.equal(before[name], value) for name, value in shard.named.items())
+    shard.apply_gradients(DataLease(0, 8), tray, TensorBuffer(shard.tensors))
+    assert all(torch.equal(before[name], value) for name, value in shard.named_tensors.items())
 
 
 def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ def test_a_restarted_server_goes_on_with_its_optimizers_state(tmp_path: Path) ->
     again.close()
     truth = _plain(20)
     for shard in again.shards:
-        for name, value in shard.named.items():
+        for name, value in shard.named_tensors.items():
             torch.testing.assert_close(value.detach(), truth[name], msg=name)
 
 
@@ -314,7 +316,7 @@ def test_who_is_told_that_it_leaves_gets_no_lease_that_it_could_not_finish() -> 
     coordinator.join("a", 8)
     lease = coordinator.next_lease("a", None)
     assert lease is not None
-    coordinator.leaving("a", 20.0)
+    coordinator.note_leaving("a", 20.0)
     now[0] = 8.0
     second = coordinator.next_lease("a", UpdateReport(lease, True, False, 1.0, 0))
     assert second is not None  # 8 s each: there is time for one more
@@ -341,7 +343,7 @@ def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait
     again = coordinator.next_lease("one", _failed(bad))
     assert again == bad
     coordinator.next_lease("one", _done(again))
-    failure = coordinator.news()[2]
+    failure = coordinator.take_updates()[2]
     assert (failure.worker, failure.lease) == ("one", bad)
     assert coordinator.books().wrong is None
 
@@ -366,7 +368,7 @@ def test_at_the_end_workers_take_over_what_one_that_is_gone_left() -> None:
     other.start()
     other.join(0.2)
     assert given == []  # it waits for what another one has in hand
-    assert coordinator.gone("one") == 1
+    assert coordinator.remove_worker("one") == 1
     other.join(5)
     assert given == [left, None]
     books = coordinator.books()
@@ -380,7 +382,7 @@ def test_samples_that_nobody_could_take_over_are_said_to_be_missing() -> None:
     coordinator.end(redo=True)
     wrong = "8 samples that workers took are not in the model: none handed them in"
     assert coordinator.books().wrong == wrong
-    coordinator.gone("one")
+    coordinator.remove_worker("one")
     assert coordinator.books().wrong == wrong
 
 
@@ -402,7 +404,7 @@ def test_at_the_end_leases_are_waited_for_as_long_as_three_of_the_longest_iterat
 @pytest.mark.parametrize("wrong", [float("nan"), float("-inf")])
 def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong: float) -> None:
     run = _Run(4)
-    before = [shard.packed() for shard in run.shards]
+    before = [shard.pack() for shard in run.shards]
     run.coordinator.join("a", 8)
     trainer = Trainer(JOB, 2, 8)
     plain = trainer.gradients
@@ -415,9 +417,9 @@ def test_a_worker_hands_in_no_gradient_that_is_not_finite_and_says_so(wrong: flo
 
     trainer.gradients = spoiled  # type: ignore[method-assign]
     assert work("a", trainer, run.coordinator, Pacing(), KEYS.run) == 0
-    failure = run.coordinator.news()[2]
+    failure = run.coordinator.take_updates()[2]
     assert (failure.worker, failure.lease) == ("a", DataLease(0, 8))
     run.close()
     for shard, state in zip(run.shards, before, strict=True):
         assert shard.applied.samples == shard.version == 0
-        assert torch.equal(state, shard.packed())
+        assert torch.equal(state, shard.pack())

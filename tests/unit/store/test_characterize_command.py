@@ -8,7 +8,7 @@ import pytest
 from commands import run
 from studies import LOCAL, PROFILE, SKY
 
-from stash.store.storing import opened
+from stash.store.storing import open_store
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -92,7 +92,7 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, cap
     calls = (cloud / "calls").read_text().splitlines()
     assert [line.split()[0] for line in calls] == ["launch", "launch", "down", "status"]
     assert list(cloud.glob("cluster-*")) == []
-    names = opened(str(cloud / "grid.study" / "results")).contents().stored  # the cloud gives both the same bytes
+    names = open_store(str(cloud / "grid.study" / "results")).contents().stored  # the cloud gives both the same bytes
     assert [name.endswith(".stash.json") for name in names] == [True]
     assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 0
     assert (cloud / "calls").read_text().splitlines() == calls

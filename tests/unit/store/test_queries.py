@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stores import at, made, put_fix
+from stores import calm_profile, made, put_fix
 
-from stash.core.artefact import to_bytes
+from stash.core.artefact import encode_artefact
 from stash.core.errors import StoreError, UserError
 from stash.core.printable import printable_line
-from stash.store.queries import query
+from stash.store.queries import run_query
 from stash.store.schema import TABLES
 from stash.store.store import Store
 
@@ -30,7 +30,7 @@ def of_one(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 
 def asked(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    with query(store, sql) as answer:
+    with run_query(store, sql) as answer:
         return list(answer.rows)
 
 
@@ -40,9 +40,9 @@ COUNTS = " union all ".join(f"select '{table}', count(*) from {table}" for table
 def test_every_table_answers(store: Store) -> None:
     put_fix(store)
     assert all(count > 0 for _, count in asked(store, COUNTS))
-    store.put(to_bytes(at(9)), "run.stash.json")
+    store.put(encode_artefact(calm_profile(9)), "run.stash.json")
     assert asked(store, "select count(*) from profiles") == [(4,)]
-    assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(at(9).blocks))]
+    assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(calm_profile(9).blocks))]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
     names = ["'; DROP TABLE profiles; --", 'x"y\\', "\x1b[2J\n\x00", "a'||read_text('/etc/passwd')||'", "x" * 300]
     store = made(tmp_path / "it's a store", days=0, probes=False)
     for day, name in enumerate(names, 1):
-        store.put(to_bytes(at(day, workload={"name": name, "command": (name,)})), "run.stash.json")
+        store.put(encode_artefact(calm_profile(day, workload={"name": name, "command": (name,)})), "run.stash.json")
     for _ in range(2):
         assert [name for (name,) in asked(store, "select workload from profiles order by created")] == [
             printable_line(name) for name in names
@@ -93,7 +93,7 @@ def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
 
 def test_progress_is_reported(store: Store) -> None:
     progress: list[tuple[int, int]] = []
-    with query(store, "select * from profiles", lambda done, of: progress.append((done, of))):
+    with run_query(store, "select * from profiles", lambda done, of: progress.append((done, of))):
         pass
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import fsspec
 import pytest
-from stores import at, made
+from stores import calm_profile, made
 
-from stash.core.artefact import to_bytes
+from stash.core.artefact import encode_artefact
 from stash.core.errors import StoreError, UserError
-from stash.store.queries import query
-from stash.store.store import Store, verify
-from stash.store.storing import opened
+from stash.store.queries import run_query
+from stash.store.store import Store, verify_store
+from stash.store.storing import open_store
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -27,7 +27,7 @@ def store() -> Iterator[Store]:
 
 
 def counted(store: Store) -> list[Any]:
-    with query(store, "select count(*) from stalls") as answer:
+    with run_query(store, "select count(*) from stalls") as answer:
         return list(answer.rows)
 
 
@@ -35,9 +35,9 @@ def test_a_url_does_what_a_folder_does(store: Store) -> None:
     assert len(store.contents().stored) == 4
     assert len(list(store.heads(store.contents().stored))) == 4
     before = counted(store)
-    store.put(to_bytes(at(9)), "run.stash.json")
+    store.put(encode_artefact(calm_profile(9)), "run.stash.json")
     assert counted(store) > before
-    assert verify(store) == (5, [])
+    assert verify_store(store) == (5, [])
 
 
 def test_what_was_cut_short_is_put_again(store: Store) -> None:
@@ -45,9 +45,9 @@ def test_what_was_cut_short_is_put_again(store: Store) -> None:
     system = fsspec.filesystem("memory")
     whole = system.cat_file(f"/runs/{name}")
     system.pipe_file(f"/runs/{name}", whole[:100])
-    assert "cut short" in verify(store)[1][0].why
+    assert "cut short" in verify_store(store)[1][0].why
     store.put(whole, name)
-    assert verify(store) == (4, [])
+    assert verify_store(store) == (4, [])
 
 
 def test_what_a_protocol_raises_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +56,10 @@ def test_what_a_protocol_raises_is_a_sentence(store: Store, monkeypatch: pytest.
 
     for method in ("pipe_file", "ls", "cat_file", "cat"):
         monkeypatch.setattr(type(store.storage.system), method, fails)  # type: ignore[attr-defined]
-    for what, words in ((lambda: store.put(to_bytes(at(9)), "x"), "write"), (store.contents, "read")):
+    for what, words in (
+        (lambda: store.put(encode_artefact(calm_profile(9)), "x"), "write"),
+        (store.contents, "read"),
+    ):
         with pytest.raises(StoreError, match=rf"^cannot {words} the store {URL}: AccessDenied: not you$"):
             what()
     with pytest.raises(StoreError, match="cannot read the store"):
@@ -69,11 +72,11 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", missing)
     with pytest.raises(UserError, match="pip install s3fs"):
-        opened("s3://bucket/runs")
+        open_store("s3://bucket/runs")
     with pytest.raises(UserError, match="Install s3fs"):
-        opened("other://bucket/runs")
+        open_store("other://bucket/runs")
 
 
 def test_a_password_in_a_url_is_not_shown() -> None:
     url = "memory://me:hunter2@host/runs"
-    assert opened(url).url == "memory://***@host/runs"
+    assert open_store(url).url == "memory://***@host/runs"

@@ -9,13 +9,13 @@ import stat
 from pathlib import Path
 
 import pytest
-from stores import at, made
+from stores import calm_profile, made
 
-from stash.core.artefact import to_bytes
+from stash.core.artefact import encode_artefact
 from stash.core.errors import ArtefactError, StoreError, UserError
 from stash.store.schema import VERSION
 from stash.store.store import Store, path_of
-from stash.store.storing import opened
+from stash.store.storing import open_store
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -23,9 +23,9 @@ AS_ROOT = os.geteuid() == 0
 
 
 def test_what_is_put_is_read_back_byte_for_byte(tmp_path: Path) -> None:
-    store, profile = made(tmp_path / "runs", days=0, probes=False), at(1)
-    name = store.put(to_bytes(profile), "run.stash.json")
-    assert (tmp_path / "runs" / name).read_bytes() == to_bytes(profile)
+    store, profile = made(tmp_path / "runs", days=0, probes=False), calm_profile(1)
+    name = store.put(encode_artefact(profile), "run.stash.json")
+    assert (tmp_path / "runs" / name).read_bytes() == encode_artefact(profile)
     assert store.load(name) == profile
 
 
@@ -38,15 +38,15 @@ def test_the_same_artefact_is_kept_once(tmp_path: Path) -> None:
 
 
 def test_a_file_is_kept_as_it_is_even_with_what_this_stash_does_not_know(tmp_path: Path) -> None:
-    document = json.loads(to_bytes(at(1))) | {"of_a_later_stash": [1]}
-    store = opened(str(tmp_path))
+    document = json.loads(encode_artefact(calm_profile(1))) | {"of_a_later_stash": [1]}
+    store = open_store(str(tmp_path))
     name = store.put(json.dumps(document).encode(), "run.stash.json")
     assert json.loads((tmp_path / name).read_bytes())["of_a_later_stash"] == [1]
 
 
 def test_what_is_no_artefact_is_not_put(tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="is not a profile"):
-        opened(str(tmp_path / "runs")).put(b"{}", "x.stash.json")
+        open_store(str(tmp_path / "runs")).put(b"{}", "x.stash.json")
     assert not (tmp_path / "runs").exists()
 
 
@@ -57,7 +57,7 @@ def test_a_store_that_stash_makes_is_its_owners_alone(tmp_path: Path) -> None:
 
 def test_the_newest_come_first_and_other_files_are_no_artefacts(tmp_path: Path) -> None:
     store = made(tmp_path)
-    (tmp_path / "mine.stash.json").write_bytes(to_bytes(at(9)))
+    (tmp_path / "mine.stash.json").write_bytes(encode_artefact(calm_profile(9)))
     (tmp_path / "notes.txt").write_text("x")
     contents = store.contents()
     assert [name[:8] for name in contents.stored] == ["20261120", "20261103", "20261102", "20261101"]
@@ -66,9 +66,9 @@ def test_the_newest_come_first_and_other_files_are_no_artefacts(tmp_path: Path) 
 
 
 def _put_many(folder: str, days: range) -> None:
-    store = opened(folder)
+    store = open_store(folder)
     for day in days:
-        store.put(to_bytes(at(day)), "run.stash.json")
+        store.put(encode_artefact(calm_profile(day)), "run.stash.json")
 
 
 def test_many_writers_at_once_need_no_lock(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_many_writers_at_once_need_no_lock(tmp_path: Path) -> None:
     for writer in writers:
         writer.join()
     assert [writer.exitcode for writer in writers] == [0] * 4
-    store = opened(str(tmp_path))
+    store = open_store(str(tmp_path))
     assert len(store.contents().stored) == 12
     assert store.contents().others == []
     assert len(list(store.heads(store.contents().stored))) == 12
@@ -90,7 +90,7 @@ def test_many_writers_at_once_need_no_lock(tmp_path: Path) -> None:
 def test_a_changed_artefact_is_refused(tmp_path: Path) -> None:
     store = made(tmp_path, days=1, probes=False)
     (name,) = store.contents().stored
-    (tmp_path / name).write_bytes(to_bytes(at(2)))
+    (tmp_path / name).write_bytes(encode_artefact(calm_profile(2)))
     with pytest.raises(ArtefactError, match="its content is not what its name says"):
         store.load(name)
 
@@ -127,7 +127,7 @@ def test_a_digest_that_is_none_is_made_again(tmp_path: Path, damage: object) -> 
     digest.write_text(damage(digest.read_text()))  # type: ignore[operator]
     assert list(store.rows([name])) == good
     assert store.unreadable == {}
-    assert list(opened(str(tmp_path)).rows([name])) == good  # which was written back
+    assert list(open_store(str(tmp_path)).rows([name])) == good  # which was written back
 
 
 def test_a_digest_cannot_speak_of_another_artefact(tmp_path: Path) -> None:
@@ -140,10 +140,10 @@ def test_a_digest_cannot_speak_of_another_artefact(tmp_path: Path) -> None:
 
 def test_there_is_no_such_store(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no store"):
-        opened(str(tmp_path / "none")).contents()
+        open_store(str(tmp_path / "none")).contents()
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="is a file; a store is a folder or a URL"):
-        opened(str(tmp_path / "file")).contents()
+        open_store(str(tmp_path / "file")).contents()
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def test_a_store_that_takes_no_more_says_so_and_leaves_nothing_half_written(
 
     monkeypatch.setattr("os.fsync", fails)
     with pytest.raises(StoreError, match=rf"cannot write the store .*{words}"):
-        store.put(to_bytes(at(2)), "run.stash.json")
+        store.put(encode_artefact(calm_profile(2)), "run.stash.json")
     assert len(store.contents().stored) == 1
     assert store.contents().others == []
 
@@ -169,15 +169,15 @@ def test_a_store_that_is_no_folder_takes_nothing_and_says_so(tmp_path: Path, dan
     place = tmp_path / "runs"
     place.symlink_to("nowhere") if dangling else place.write_text("mine")
     with pytest.raises(UserError, match="runs is no folder; a store is a folder or a URL"):
-        opened(str(place)).put(to_bytes(at(1)), "run.stash.json")
+        open_store(str(place)).put(encode_artefact(calm_profile(1)), "run.stash.json")
 
 
 def test_a_damaged_artefact_is_repaired_by_putting_it_again(tmp_path: Path) -> None:
     store = made(tmp_path, days=1, probes=False)
     (name,) = store.contents().stored
-    (tmp_path / name).write_bytes(to_bytes(at(1))[:500])
-    store.put(to_bytes(at(1)), "run.stash.json")
-    assert store.load(name) == at(1)
+    (tmp_path / name).write_bytes(encode_artefact(calm_profile(1))[:500])
+    store.put(encode_artefact(calm_profile(1)), "run.stash.json")
+    assert store.load(name) == calm_profile(1)
 
 
 def test_a_digest_that_cannot_be_kept_loses_nothing(tmp_path: Path) -> None:
@@ -198,4 +198,4 @@ def test_a_store_without_permission(tmp_path: Path) -> None:
 )
 def test_what_is_no_store_is_refused(url: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
-        opened(url)
+        open_store(url)

@@ -12,14 +12,14 @@ import pytest
 from commands import run
 from probe_builder import p3_8xlarge, probe
 from rich.cells import cell_len
-from stores import at, made
+from stores import calm_profile, made
 
-from stash.core.artefact import load, save, to_bytes
+from stash.core.artefact import encode_artefact, load, save
 from stash.core.errors import StoreError
 from stash.report.output import show_then_save
 from stash.store.storage import id_of
 from stash.store.store import Store, path_of
-from stash.store.storing import ENVIRONMENT, opened, store_for_copies
+from stash.store.storing import ENVIRONMENT, open_store, store_for_copies
 
 Patch = pytest.MonkeyPatch
 Capture = pytest.CaptureFixture[str]
@@ -46,7 +46,7 @@ def test_a_list_says_how_many_more_there_are(store: Store, monkeypatch: Patch, c
 def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(
     store: Store, monkeypatch: Patch, capsys: Capture
 ) -> None:
-    save(at(1), "mine.stash.json")
+    save(calm_profile(1), "mine.stash.json")
     Path("bad.stash.json").write_text("{")
     assert run(monkeypatch, "list") == 0
     printed = capsys.readouterr()
@@ -76,7 +76,9 @@ def test_a_list_of_what_cannot_be_read_does_not_say_that_nothing_is_there(
 
 def test_a_list_cuts_long_names_and_never_an_id(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
     stem = "a-file-of-a-name-that-people-have-to-type-" * 2
-    (tmp_path / f"{stem}.stash.json").write_bytes(to_bytes(at(1, workload={"name": "訓練Größe-" * 5})))
+    (tmp_path / f"{stem}.stash.json").write_bytes(
+        encode_artefact(calm_profile(1, workload={"name": "訓練Größe-" * 5}))
+    )
     monkeypatch.setenv("COLUMNS", "60")
     assert run(monkeypatch, "list", str(tmp_path)) == 0
     _, row, *_ = capsys.readouterr().out.splitlines()
@@ -187,11 +189,11 @@ def test_an_id_and_its_file_are_the_same_run(store: Store, monkeypatch: Patch, c
 
 
 def test_files_are_added_to_a_store(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
-    save(at(9), "mine.stash.json")
+    save(calm_profile(9), "mine.stash.json")
     save(probe(p3_8xlarge()), "node.host.json")
     assert run(monkeypatch, "store", "add", "mine.stash.json", "node.host.json", "--store", "new/store") == 0
     assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["mine.stash.json", "node.host.json"]
-    assert len(opened("new/store").contents().stored) == 2
+    assert len(open_store("new/store").contents().stored) == 2
 
 
 def test_verify_names_files_and_exits_with_1(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
@@ -209,12 +211,16 @@ def test_verify_names_files_and_exits_with_1(store: Store, monkeypatch: Patch, c
 
 def test_a_measurement_keeps_a_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     shown: list[str] = []
-    show_then_save(at(9), Path("run.stash.json"), lambda: shown.append("x"), copies=store_for_copies("runs"))
+    show_then_save(
+        calm_profile(9), Path("run.stash.json"), lambda: shown.append("x"), copies=store_for_copies("runs")
+    )
     printed = capsys.readouterr()
     name = store.contents().stored[1]
     assert shown == ["x"]
     assert f"A copy is in runs; `stash show {id_of(name)[:10]} --store runs` shows it." in printed.err
-    assert (Path("runs") / name).read_bytes() == to_bytes(at(9)) == Path("run.stash.json").read_bytes()
+    assert (
+        (Path("runs") / name).read_bytes() == encode_artefact(calm_profile(9)) == Path("run.stash.json").read_bytes()
+    )
 
 
 def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
@@ -222,15 +228,15 @@ def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, caps
         raise StoreError("cannot write the store runs: no space left")
 
     monkeypatch.setattr("stash.store.storage.ArtefactStorage.put", fails)
-    show_then_save(at(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
+    show_then_save(calm_profile(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
     printed = capsys.readouterr().err
     assert printed.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
-    assert load("run.stash.json") == at(9)
+    assert load("run.stash.json") == calm_profile(9)
 
 
 def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
-    save(at(9), "mine.stash.json")
+    save(calm_profile(9), "mine.stash.json")
     assert run(monkeypatch, "store", "add", "mine.stash.json", "--store", "runs") == 0
     assert run(monkeypatch, "list", "runs", "--json") == 0
     capsys.readouterr()

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from stores import at, made
+from stores import calm_profile, made
 
-from stash.core.artefact import to_bytes
-from stash.store.store import Store, verify
+from stash.core.artefact import encode_artefact
+from stash.store.store import Store, verify_store
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -22,25 +22,37 @@ def store(tmp_path: Path) -> Store:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("mine.stash.json", to_bytes(at(9))[:500], "damaged or cut short"),
+        ("mine.stash.json", encode_artefact(calm_profile(9))[:500], "damaged or cut short"),
         ("mine.stash.json", b"", "not JSON"),
         ("mine.stash.json", b"hello", ""),
         ("mine.stash.json", b"{}", ""),
         ("mine.stash.json", b"[1]", ""),
-        ("mine.stash.json", json.dumps({**json.loads(to_bytes(at(9))), "schema_version": 99}).encode(), "newer"),
-        ("mine.stash.json", json.dumps({**json.loads(to_bytes(at(9))), "ranks": 7}).encode(), "ranks"),
-        ("mine.host.json", to_bytes(at(9)), ""),
+        (
+            "mine.stash.json",
+            json.dumps({**json.loads(encode_artefact(calm_profile(9))), "schema_version": 99}).encode(),
+            "newer",
+        ),
+        (
+            "mine.stash.json",
+            json.dumps({**json.loads(encode_artefact(calm_profile(9))), "ranks": 7}).encode(),
+            "ranks",
+        ),
+        ("mine.host.json", encode_artefact(calm_profile(9)), ""),
         ("mine.fix.json", b'{"fix_schema": 99, "tried": []}', "newer"),
         ("mine.fix.json", b'{"fix_schema": 1, "tried": 7}', ""),
         ("mine.fix.json", b'{"plan_schema": 1, "goal": {}}', ""),
         ("notes.txt", b"", "called like no artefact"),
         (".20261101T120000Z-x.stash.json.0123abcd.tmp", b"{", "before it was whole"),
-        ("20261101T120000Z-0123456789abcdef01234567.stash.json", to_bytes(at(9)), "changed after it was put here"),
+        (
+            "20261101T120000Z-0123456789abcdef01234567.stash.json",
+            encode_artefact(calm_profile(9)),
+            "changed after it was put here",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(store: Store, tmp_path: Path, name: str, content: bytes, words: str) -> None:
     (tmp_path / name).write_bytes(content)
-    whole, (suspect,) = verify(store)
+    whole, (suspect,) = verify_store(store)
     assert (whole, suspect.name) == (4, name)
     assert suspect.why
     assert words in suspect.why
@@ -50,7 +62,7 @@ def test_what_is_wrong_is_named(store: Store, tmp_path: Path, name: str, content
 def test_a_stored_artefact_that_was_changed_is_corrupt(store: Store, tmp_path: Path) -> None:
     name = store.contents().stored[0]
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes().replace(b"aws", b"gcp"))
-    _, (suspect,) = verify(store)
+    _, (suspect,) = verify_store(store)
     assert suspect.name == name
     assert "changed after it was put here" in suspect.why
 
@@ -58,5 +70,5 @@ def test_a_stored_artefact_that_was_changed_is_corrupt(store: Store, tmp_path: P
 def test_a_name_that_no_store_gave_to_this_content_is_foreign(store: Store, tmp_path: Path) -> None:
     name = store.contents().stored[0]
     (tmp_path / name).rename(tmp_path / f"20000101T000000Z{name[16:]}")
-    _, (suspect,) = verify(store)
+    _, (suspect,) = verify_store(store)
     assert "not the one that a store gives" in suspect.why

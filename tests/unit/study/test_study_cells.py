@@ -42,7 +42,7 @@ def test_every_place_runs_one_small_cell_first_then_one_repeat_before_the_next()
     repeats = [cell.repeat for cell in order]
     assert repeats == sorted(repeats)
     for cell in order:
-        smaller = [one for one in order if one.alike == cell.alike and (one.batch or 0) < (cell.batch or 0)]
+        smaller = [one for one in order if one.group_key == cell.group_key and (one.batch or 0) < (cell.batch or 0)]
         assert all(order.index(one) < order.index(cell) for one in smaller if one.repeat == cell.repeat)
 
 
@@ -88,11 +88,11 @@ def test_what_does_not_fit_together_is_told_with_its_line(text: str, sentence: s
 def test_times_and_prices_by_hand(tmp_path: Path) -> None:
     file = study(SKY, tmp_path)
     reading = reading_of(file)
-    takes = reading.takes
+    takes = reading.remaining_estimate
     # Two cells of 60 + 60 s on one cluster that takes 300 s to be there, at $12 an hour.
     assert (takes.cells, takes.seconds) == (2, 540)
     assert takes.dollars == pytest.approx(540 * 12 / 3600)
     free = reading_of(study(LOCAL.replace("engine: local", 'engine: local, price: "$1/h"'), tmp_path))
-    assert free.takes == (4, 480, None)
+    assert free.remaining_estimate == (4, 480, None)
     wide = LOCAL.replace("[{engine: local}]", "[{engine: slurm, partition: gpu, at_once: 1000}, {engine: local}]")
-    assert reading_of(study(wide, tmp_path)).takes == (8, 480, None)  # lanes run side by side
+    assert reading_of(study(wide, tmp_path)).remaining_estimate == (8, 480, None)  # lanes run side by side

@@ -9,10 +9,10 @@ import pytest
 from studies import SKY, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, states, study
 
 from stash.study import study_folder
-from stash.study.backend import OpenLease, open_leases, spent
+from stash.study.backend import OpenLease, open_leases, spent_dollars
 from stash.study.controller import RunOutcome
 from stash.study.study_file import StudyFile
-from stash.study.study_folder import of_study
+from stash.study.study_folder import folder_of_study
 
 QUOTA = (
     "sky.exceptions.ResourcesUnavailableError: Failed to provision all possible launchable resources. "
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> StudyFile:
 
 
 def events(file: StudyFile) -> tuple[study_folder.StudyEvent, ...]:
-    return study_folder.read(of_study(file.path).journal)
+    return study_folder.read_events(folder_of_study(file.path).journal)
 
 
 def nothing_left(file: StudyFile, world: FakeWorld, outcome: RunOutcome) -> bool:
@@ -42,7 +42,7 @@ def test_cells_share_a_cluster_which_is_gone_at_the_end(file: StudyFile) -> None
     assert nothing_left(file, world, outcome)
     # Two cells of 60 s at $12 an hour, and what fetching and taking down took.
     assert outcome.dollars == pytest.approx(0.4, abs=0.1)
-    assert outcome.dollars == pytest.approx(spent(events(file)))
+    assert outcome.dollars == pytest.approx(spent_dollars(events(file)))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(fil
     assert nothing_left(file, world, outcome)
     assert len(world.started) == 2
     # What was rented while no controller ran is paid for, too.
-    assert outcome.dollars == pytest.approx(spent(events(file)))
+    assert outcome.dollars == pytest.approx(spent_dollars(events(file)))
 
 
 def test_a_cluster_of_cells_that_left_the_study_is_taken_down(tmp_path: Path, file: StudyFile) -> None:
@@ -125,7 +125,7 @@ def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(
     tmp_path: Path, file: StudyFile, lease: str
 ) -> None:
     # GIVEN a journal from somebody else, whose open lease brings commands of its own
-    world, journal, pwned = FakeWorld(), of_study(file.path).journal, str(tmp_path / "pwned")
+    world, journal, pwned = FakeWorld(), folder_of_study(file.path).journal, str(tmp_path / "pwned")
     journal.parent.mkdir()
     planted = {"at": 1, "what": "opened", "lease": lease, "rented_from": "sky"}
     planted |= {"release": [["touch", pwned]], "check": ["touch", pwned]}

@@ -16,7 +16,7 @@ from stash.core.intervals import Interval
 from stash.lab.zoo.registry import WORKLOADS
 from stash.study.cells import Cell
 from stash.study.emulating import FASTEST, STEP_SECONDS, UNSHAPED, EmulatedCell, ring
-from stash.study.results import results
+from stash.study.results import make_results
 
 TWO = "workloads: [{zoo: WORKLOAD}]\ntargets: [{engine: emulated, instance: p3.8xlarge, nodes: [1, 2]FIELDS}]"
 
@@ -46,12 +46,12 @@ def test_devices_take_published_times_and_half_of_their_peak_where_none_are_publ
 
 def test_a_step_is_as_long_as_can_be_measured_and_no_link_faster_than_can_be_shaped() -> None:
     one, two = map(bed, made("ranks: 2"))
-    assert one.interconnect == one.shaped == pytest.approx(FASTEST)
+    assert one.interconnect == one.shaping_limit == pytest.approx(FASTEST)
     # The compute of 32 samples and a ring of four over links of 34.7 GB/s last longer here, with a bucket's due.
     alone = 32 / one.samples_per_second + ring(4) * WORKLOADS["resnet50"].gradient_bytes / 34.667e9
     assert alone * one.time_scale == pytest.approx(STEP_SECONDS, rel=0.1)
     # Links inside are far faster than the line between nodes: where that is carried well, these cannot be shaped.
-    assert two.shaped is None
+    assert two.shaping_limit is None
     assert FASTEST < two.interconnect <= UNSHAPED
 
 
@@ -76,8 +76,8 @@ def test_results_are_the_instances_seconds_and_samples() -> None:
     (cell, _) = made("ranks: 2")
     cell = replace(cell, emulated=replace(bed(cell), time_scale=4.0))
     breakdown = attribute(build(CALM))
-    (found,) = results([cell], {cell.id: breakdown})
-    (plain,) = results([replace(cell, emulated=None)], {cell.id: breakdown})
+    (found,) = make_results([cell], {cell.id: breakdown})
+    (plain,) = make_results([replace(cell, emulated=None)], {cell.id: breakdown})
     assert found.step == Interval(
         value=plain.step.value / 4,
         low=None if plain.step.low is None else plain.step.low / 4,

@@ -15,7 +15,7 @@ from stash.lab.testbed.emulation import load
 from stash.study import emulated_model
 from stash.study.backend import Submission, release_command
 from stash.study.cell_engines import describe
-from stash.study.study_folder import of_study
+from stash.study.study_folder import folder_of_study
 
 OWN = """
 workloads: [{name: mine, command: [train.py, --batch, "{batch}", --data, "{data}"]}]
@@ -33,7 +33,7 @@ def script(tmp_path: Path) -> None:
 
 def described(text: str, folder: Path) -> Submission:
     file = study(text, folder)
-    return describe(cells_of(file)[0], of_study(file.path))
+    return describe(cells_of(file)[0], folder_of_study(file.path))
 
 
 def test_here_it_is_stash_profile_with_the_studys_settings(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     target = "{engine: emulated, instance: p3.8xlarge, nodes: 2, interconnect: 1GB/s, network: 1GB/s}"
     file = study(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", tmp_path)
     (cell,) = cells_of(file)
-    found, bed = describe(cell, of_study(file.path)), cell.emulated
+    found, bed = describe(cell, folder_of_study(file.path)), cell.emulated
     model, run = found.files["cell.sh"].splitlines()[-2:]
     made, ran = shlex.split(model.removesuffix(" || exit")), shlex.split(run)
     assert made[1:3] == ["-m", "stash.study.emulated_model"]

@@ -22,7 +22,7 @@ from stash.core.interrupts import REQUESTS, interrupted_by
 from stash.study import controller, study_folder
 from stash.study.backend import open_leases
 from stash.study.study_file import StudyFile
-from stash.study.study_folder import of_study
+from stash.study.study_folder import folder_of_study
 
 ROOM = str(Path(controller.__file__).parent)
 
@@ -113,6 +113,6 @@ def test_ctrl_c_anywhere_leaves_nothing_running_and_loses_nothing(fate: str, whe
         done = {id for id, each in reading_of(file).standings.items() if each.state == "done"}
         run(file, after := FakeWorld(clock=world.clock), dollars=100, retry=True)
         nothing_left(after)
-        assert open_leases(study_folder.read(of_study(file.path).journal)) == ()
+        assert open_leases(study_folder.read_events(folder_of_study(file.path).journal)) == ()
         assert {each.state for each in reading_of(file).standings.values()} == {"done"}
         assert len(after.started) == 2 - len(done)  # what was finished is not run again

@@ -18,10 +18,10 @@ from stash.core.units import format_seconds
 from stash.study.figures import make_matrix
 from stash.study.page import page, whole_table
 from stash.study.regression import line_grids
-from stash.study.results import StudyResult, find_twins, results
+from stash.study.results import StudyResult, find_twins, make_results
 from stash.study.status import StudyReading
 from stash.ui.charts.chart import Bar, Grid
-from stash.ui.charts.svg import svg
+from stash.ui.charts.svg import draw_svg
 from stash.ui.html import render
 
 Whole = tuple[StudyReading, tuple[StudyResult, ...]]
@@ -43,7 +43,7 @@ def found(folder: Path, text: str = GRID) -> Whole:
         node = 0.2 + 0.1 * cell.nodes + 0.02 * cell.repeat
         times = {"solo": [0.1] * 3, "crowd": [0.1] * 3, "node": [node] * 3}
         measured[cell.id] = attribute(build(times, ranks=2, batch=32))
-    return reading_of(file), results(cells, measured)
+    return reading_of(file), make_results(cells, measured)
 
 
 def test_repeats_become_one_result_with_its_price(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 def result_of(every: Sequence[StudyResult], what: str, where: str) -> StudyResult:
-    return next(each for each in every if (each.cell.what, each.cell.where) == (what, where))
+    return next(each for each in every if (each.cell.row_name, each.cell.column_name) == (what, where))
 
 
 def shown(whole: Whole, name: str) -> dict[str, str]:
@@ -89,7 +89,7 @@ def test_every_workload_has_a_chart_whose_bars_are_as_long_as_the_shares(whole: 
     bars = [mark for mark in charts[0].marks if isinstance(mark, Bar)]
     lengths = [bar.x[1] - bar.x[0] for bar in bars if bar.series == "interconnect"]
     assert lengths == pytest.approx([share for each in own if (share := each.shares.get("interconnect", 0.0)) > 0])
-    assert all(chart.table.rows and svg(chart, 860) and svg(chart, 350) for chart in charts)
+    assert all(chart.table.rows and draw_svg(chart, 860) and draw_svg(chart, 350) for chart in charts)
 
 
 def test_of_an_emulated_study_every_picture_says_so(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_the_papers_network_stall_is_held_to_one_machine_with_as_many_of_the_sam
     many_step = sum(twin.many.seconds[name] for name in twin.many.seconds if name not in ("prep", "fetch"))
     one_step = sum(twin.one.seconds[name] for name in twin.one.seconds if name not in ("prep", "fetch"))
     assert twin.share == pytest.approx(many_step / one_step - 1)
-    at = f"{twin.many.cell.what} on {twin.many.cell.where}"
+    at = f"{twin.many.cell.row_name} on {twin.many.cell.column_name}"
     assert shown(whole, "twin")[at] == f"{twin.share:.0%} of p3.16xlarge"
 
 
@@ -157,7 +157,7 @@ def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path: P
     other = {**seconds, "network": 0.2, "prep": 0.3}
     two = (replace(every[0], step=step, seconds=seconds), replace(every[1], step=step, seconds=other))
     verdict = page(reading, two, "grid.yaml", "results").verdict
-    worst = f"{every[0].cell.what} on {every[0].cell.where}"
+    worst = f"{every[0].cell.row_name} on {every[0].cell.column_name}"
     assert verdict[-1] == f"The largest stall is network: 30% of a step in the mean, at its worst 40%, {worst}."
     assert page(reading, every, "grid.yaml", "results").verdict[:2] == (
         "Fastest: p3.8xlarge for 2 of 2 workloads.",

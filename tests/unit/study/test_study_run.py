@@ -8,7 +8,7 @@ import pytest
 from studies import LOCAL, DeadOnKill, Ending, FakeWorld, Killed, reading_of, run, states, study
 
 from stash.core.errors import StoreError, UserError
-from stash.study.study_folder import of_study
+from stash.study.study_folder import folder_of_study
 
 SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
 
@@ -64,7 +64,7 @@ def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
 
 def test_two_controllers_never_run_one_study(tmp_path: Path) -> None:
     file = study(LOCAL, tmp_path)
-    with of_study(file.path).held(), pytest.raises(UserError, match="another `stash characterize`"):
+    with folder_of_study(file.path).lock(), pytest.raises(UserError, match="another `stash characterize`"):
         run(file, FakeWorld())
 
 
@@ -76,5 +76,5 @@ def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path: Path) 
     run(file, FakeWorld(), notes=notes, keep=vanished)
     assert states(file) == ["done"] * 4
     assert any("stays in the cell's folder: s3://bucket cannot be reached" in line for line in notes)
-    folder = of_study(file.path)
+    folder = folder_of_study(file.path)
     assert all(folder.cell(cell.id).profile.exists() for cell in reading_of(file).cells)

@@ -15,7 +15,7 @@ import pytest
 from commands import run
 from hand_traces import document, two_steps, write
 
-from bench.trace.fuzz import mutated
+from bench.trace.fuzz import mutate_bytes
 from stash.core.errors import UserError
 from stash.trace.command import read_job
 
@@ -112,7 +112,7 @@ def test_damaged_traces_end_in_an_answer_or_one_sentence(tmp_path: Path) -> None
     whole = json.dumps(document(two_steps(), world=1), indent=1).encode()
     for seed in range(150):
         path = tmp_path / "rank0.json"
-        path.write_bytes(mutated(whole, random.Random(seed)))
+        path.write_bytes(mutate_bytes(whole, random.Random(seed)))
         with suppress(UserError):
             read_job([str(path)])
 

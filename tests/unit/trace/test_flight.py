@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from commands import run
 
-from stash.trace.flight import FlightAccount, account, rank_of, read_dump
+from stash.trace.flight import FlightAccount, account_dumps, rank_of, read_dump
 
 RECORDED = Path("tests/recorded/flight")
 
 
 def recorded(name: str) -> FlightAccount:
     dumps = {path: read_dump(path) for path in sorted((RECORDED / name).iterdir())}
-    return account({rank_of(path, dump): dump for path, dump in dumps.items()})
+    return account_dumps({rank_of(path, dump): dump for path, dump in dumps.items()})
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def entry(number: int, **about: Any) -> dict[str, Any]:
 def test_what_all_joined_and_none_ended_is_the_networks() -> None:
     frames = [{"filename": "/x/torch/nn/a.py", "line": 3}, {"filename": "/home/me/train.py", "line": 88}]
     dumps = {rank: {"entries": [entry(1), entry(2, state="started", frames=frames)]} for rank in range(4)}
-    (finding,) = account(dumps).findings
+    (finding,) = account_dumps(dumps).findings
     assert finding.kind == "not done"
     assert "train.py:88" in finding.text
     assert "look at the network" in finding.text
@@ -62,12 +62,12 @@ def test_what_all_joined_and_none_ended_is_the_networks() -> None:
 
 def test_a_ring_that_has_forgotten_its_first_entries_misses_none() -> None:
     dumps = {0: {"entries": [entry(5), entry(6)]}, 1: {"entries": [entry(6)]}}
-    assert account(dumps).findings == ()
+    assert account_dumps(dumps).findings == ()
 
 
 def test_speed_is_that_of_the_last_to_arrive_on_the_bus() -> None:
     dumps = {rank: {"entries": [entry(1, duration_ms=10.0 - rank)]} for rank in range(4)}
-    assert account(dumps).speeds == (("all_reduce", 4, 4 << 20, 0.007, (4 << 20) * 1.5 / 0.007),)
+    assert account_dumps(dumps).speeds == (("all_reduce", 4, 4 << 20, 0.007, (4 << 20) * 1.5 / 0.007),)
 
 
 def test_dumps_are_told_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def test_steps_of_a_device_add_up_to_what_its_streams_did(tmp_path: Path) -> Non
     exchange = trace.part("exchange")
     assert exchange is not None
     assert exchange.whole_seconds == pytest.approx(15e-6)  # 30 in one of two steps
-    assert exchange.hidden == pytest.approx(1 / 3)
+    assert exchange.hidden_share == pytest.approx(1 / 3)
 
 
 def test_the_whole_trace_is_one_step_from_its_first_kernel_to_its_last(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commands import run
 
-from stash.analysis.findings.rates import curve
+from stash.analysis.findings.rates import make_curve
 from stash.core.errors import UserError
 from stash.core.records.host import Exchange, Timing
 from stash.trace.inspector import CommunicatorUse, document, read_dumps
@@ -82,9 +82,9 @@ def test_all_reduces_stand_beside_those_of_a_probe_of_as_many_ranks(tmp_path: Pa
     timings = (Timing(bytes=1 << 26, seconds=(0.001,)), Timing(bytes=900_000_000, seconds=(0.004,)))
     measured = [Exchange(backend="nccl", nodes=1, ranks=ranks, timings=timings) for ranks in (4, 8)]
     paths = files(tmp_path, [line(1, 5000)])
-    found = document(read_dumps(paths, [curve(each, "a") for each in measured]))
+    found = document(read_dumps(paths, [make_curve(each, "a") for each in measured]))
     assert [speed["probed_bytes_per_second"] for speed in found["speeds"]] == [pytest.approx(1.75 * 9e8 / 0.004)]
-    assert document(read_dumps(paths, [curve(measured[0], "a")]))["speeds"][0]["probed_bytes_per_second"] is None
+    assert document(read_dumps(paths, [make_curve(measured[0], "a")]))["speeds"][0]["probed_bytes_per_second"] is None
 
 
 @pytest.mark.parametrize(

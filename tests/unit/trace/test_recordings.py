@@ -39,7 +39,7 @@ def test_a_trace_of_others_is_told_as_their_tool_tells_it() -> None:
     assert micros["host"] + micros["loop"] == pytest.approx(675191, abs=0.01)
     exchange = trace.part("exchange")
     assert exchange is not None
-    assert exchange.hidden == pytest.approx(0.1495, abs=5e-5)
+    assert exchange.hidden_share == pytest.approx(0.1495, abs=5e-5)
 
 
 def test_two_ranks_of_many_are_matched_and_the_missing_are_named() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from commands import run
 
-from stash.ui.arguments import split, strays
+from stash.ui.arguments import find_strays, split_command
 
 TAKES = {"--budget": True, "-o": True, "--output": True, "--isolate": False, "--workload": True}
 
@@ -25,7 +25,7 @@ TAKES = {"--budget": True, "-o": True, "--output": True, "--isolate": False, "--
     ],
 )
 def test_options_before_the_target_are_ours_and_all_after_it_is_the_jobs(line, own, kind, words):
-    found = split(line.split(), TAKES)
+    found = split_command(line.split(), TAKES)
     assert (list(found.own), found.kind, list(found.words)) == (own.split(), kind, words.split())
 
 
@@ -66,7 +66,9 @@ def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_
     Path("alone").mkdir()
     Path("alone/plain.py").write_text("import torch\n")
     Path("beside.py").write_text("def more(parser):\n    parser.add_argument('--workload')\n")
-    assert strays(split(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")) == notes
+    assert (
+        find_strays(split_command(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")) == notes
+    )
 
 
 def test_profile_says_so_and_goes_on(

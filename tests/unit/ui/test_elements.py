@@ -15,10 +15,10 @@ from pydantic import ValidationError
 import stash
 from stash.plan.records import StallShare
 from stash.ui.charts.chart import Tile
-from stash.ui.charts.svg import strip
+from stash.ui.charts.svg import draw_strip
 from stash.ui.charts.tiles import tile
-from stash.ui.elements import beside, element, prose, style_sheet
-from stash.ui.markdown import escaped
+from stash.ui.elements import element, local_address, prose_markup, style_sheet
+from stash.ui.markdown import escape_line
 
 PACKAGE = Path(stash.__path__[0])
 SHOWN = ("ui", "report", "whatif", "plan", "study", "spot")
@@ -60,20 +60,25 @@ def test_a_style_sheet_ends_where_it_is_ended() -> None:
     "address", ["javascript:alert(1)", " javascript:x", "//host/x", "/\\host", "data:text/html,x"]
 )
 def test_a_link_leads_to_no_scheme_and_no_host(address: str) -> None:
-    assert re.match(r"\./[^/\\]", beside(address))
+    assert re.match(r"\./[^/\\]", local_address(address))
     assert 'href="./' in element("a", "x", href=address)
 
 
 def test_a_link_to_a_row_or_to_a_file_stays() -> None:
-    assert [beside(each) for each in ("#row", "a/b.json", "../a.json", "")] == ["#row", "a/b.json", "../a.json", ""]
+    assert [local_address(each) for each in ("#row", "a/b.json", "../a.json", "")] == [
+        "#row",
+        "a/b.json",
+        "../a.json",
+        "",
+    ]
 
 
 def test_a_sentence_has_its_code_and_nothing_else() -> None:
-    assert prose("type `a < b` <b>") == "type <code>a &lt; b</code> &lt;b&gt;"
+    assert prose_markup("type `a < b` <b>") == "type <code>a &lt; b</code> &lt;b&gt;"
 
 
 def test_an_unknown_series_is_drawn_plain() -> None:
-    drawn = strip([(TRAP, 0.5), ("prep", 0.5)]) + tile(Tile((0, 1), (0, 1), tip=TRAP), 0, 0, 80, 40)
+    drawn = draw_strip([(TRAP, 0.5), ("prep", 0.5)]) + tile(Tile((0, 1), (0, 1), tip=TRAP), 0, 0, 80, 40)
     assert isinstance(drawn, Markup)
     assert "<script" not in drawn
     assert drawn.count('class="s-plain"') == 1
@@ -95,7 +100,7 @@ def test_a_plan_with_a_stall_of_another_name_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_markdown_of_any_text_is_that_text(text: str) -> None:
-    shown = escaped(text)
+    shown = escape_line(text)
     made = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(
         f"| {shown} | {shown} |\n|---|---|\n| {shown} | {shown} |\n\n{shown}\n"
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page, Row
-from stash.ui.terminal import each_text, listing, plain_text, render
+from stash.ui.terminal import each_text, make_listing, plain_text, render
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 RANKED = Grid(
@@ -68,12 +68,12 @@ def test_control_characters_reach_no_terminal() -> None:
 
 def test_the_least_important_columns_go_first_and_are_named() -> None:
     def heads(width: int | None) -> list[str]:
-        return listing(RANKED, width).text.plain.splitlines()[0].split()
+        return make_listing(RANKED, width).text.plain.splitlines()[0].split()
 
     assert heads(None) == ["stall", "time", "95%", "share", "remark"]
     assert heads(34) == ["stall", "time", "share", "remark"]
     assert heads(26) == ["stall", "time", "remark"]
-    assert listing(RANKED, 20).left_out == ("95%", "share")
+    assert make_listing(RANKED, 20).left_out == ("95%", "share")
 
 
 def test_columns_that_must_stay_go_on_below() -> None:

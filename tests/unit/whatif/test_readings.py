@@ -12,7 +12,7 @@ from stash.core.artefact import load
 from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
-from stash.whatif.answers import WhatIf, answered
+from stash.whatif.answers import WhatIf, answer_question
 from stash.whatif.page import page
 
 SQUEEZENET = Path(__file__).parents[3] / "docs/pictures/squeezenet1_0.stash.json"
@@ -23,7 +23,7 @@ def suffices(answer: WhatIf) -> str:
 
 
 def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() -> None:
-    answer = answered(base_of(load(SQUEEZENET), draws=Draws(64)), Alteration())
+    answer = answer_question(base_of(load(SQUEEZENET), draws=Draws(64)), Alteration())
     assert answer.next.name == "prep"
     assert answer.data.workers <= answer.data.workers_now == 2
     sentences = suffices(answer)
@@ -35,7 +35,7 @@ def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() 
 
 def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
     base = base_of(gpu_job(), draws=Draws(64))
-    answer = answered(base, Alteration(workers=1))
+    answer = answer_question(base, Alteration(workers=1))
     assert answer.data.workers > answer.data.workers_now == 1
     assert "it has 1" not in suffices(answer)
     assert "it has" not in suffices(replace(answer, data=replace(answer.data, workers=None)))
@@ -46,7 +46,7 @@ def test_what_lies_between_steps_is_said_to_stay() -> None:
     times = {"solo": [0.02] * 3, "warm": [0.0202] * 3}
     restarted = build(times, ranks=1, ledgers=(ledger(epoch_steps=20, now_and_then=starts),))
     sentence = "This is of steps. Beside them, epoch start takes 73% of an epoch, which no answer here changes."
-    answer = answered(base_of(restarted, draws=Draws(64)), Alteration())
+    answer = answer_question(base_of(restarted, draws=Draws(64)), Alteration())
     assert sentence in page(answer).warnings
-    without = answered(base_of(build(times, ranks=1), draws=Draws(64)), Alteration())
+    without = answer_question(base_of(build(times, ranks=1), draws=Draws(64)), Alteration())
     assert not any("epoch" in warning for warning in page(without).warnings)

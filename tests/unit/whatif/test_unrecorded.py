@@ -9,7 +9,7 @@ from profile_builder import build
 
 from stash.core.artefact import load
 from stash.core.records.profile import Gradient, Memory, Operator, Profile, WorkerTimes
-from stash.whatif.answers import unanswered
+from stash.whatif.answers import open_questions
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 TIMES = {"solo": [0.1], "crowd": [0.2]}
@@ -21,12 +21,12 @@ WORKERS = (WorkerTimes(feed="warm", rank=0, round=0, batches=(4,), seconds=(0.1,
 
 
 def facts(profile: Profile) -> list[str]:
-    return [each.fact for each in unanswered(profile)]
+    return [each.fact for each in open_questions(profile)]
 
 
 @pytest.mark.parametrize("name", ["one-node", "schema-2"])
 def test_a_profile_of_an_older_schema_says_what_it_cannot_tell_and_what_command_adds_it(name: str) -> None:
-    found = unanswered(load(GOLDEN / f"{name}.stash.json"))
+    found = open_questions(load(GOLDEN / f"{name}.stash.json"))
     assert [each.fact for each in found] == ["operators", "ready_steps", "workers"]
     assert found[0].question == "what a step would take at least on a faster device, by launching its operators"
     assert found[0].why == "it was made by a Stash that did not record this"
@@ -51,7 +51,7 @@ def test_a_profile_with_every_fact_answers_everything() -> None:
 
 def test_a_fact_that_could_not_be_recorded_has_its_own_reason() -> None:
     profile = build(TIMES, workload={"unrecorded": {"operators": "not recorded: the job is compiled"}})
-    reasons = {each.fact: each.why for each in unanswered(profile)}
+    reasons = {each.fact: each.why for each in open_questions(profile)}
     assert reasons["operators"] == "not recorded: the job is compiled"
     assert reasons["ready_steps"] == "none of its blocks showed this"
 
@@ -65,4 +65,4 @@ def test_a_fact_that_could_not_be_recorded_has_its_own_reason() -> None:
     ],
 )
 def test_the_command_is_the_one_that_was_typed(words: tuple[str, ...], typed: str) -> None:
-    assert unanswered(build(TIMES, workload={"command": words}))[0].command == typed
+    assert open_questions(build(TIMES, workload={"command": words}))[0].command == typed

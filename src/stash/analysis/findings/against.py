@@ -10,11 +10,21 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from stash.analysis.findings.inside import host_copies, pair_copies
-from stash.analysis.findings.machine import Finding, Reach, exactly, fact_of, model_of, origin, reach, unlike, working
-from stash.analysis.findings.rates import Curve, curve, sustained_rate
+from stash.analysis.findings.machine import (
+    Finding,
+    Reach,
+    exact_interval,
+    fact_of,
+    format_origin,
+    model_of,
+    network_reach,
+    unlike_finding,
+    working_gpus,
+)
+from stash.analysis.findings.rates import Curve, make_curve, sustained_rate
 from stash.catalog.facts import Instance
 from stash.catalog.offers import Catalog
-from stash.core.formatting import Unit, bits, plain, quantity
+from stash.core.formatting import Unit, format_bit_rate, format_fact, format_quantity
 from stash.core.intervals import Interval
 from stash.core.records.base import Record
 from stash.core.records.host import Host
@@ -74,12 +84,12 @@ class Measured:
     """Sequential, past the page cache, at the end of reading: a burst is over by then, if it ends at all."""
 
 
-def measured(hosts: Sequence[Host], node: int) -> Measured:
+def measured_figures(hosts: Sequence[Host], node: int) -> Measured:
     """The figures of ``hosts[node]``."""
     links = hosts[node].links
     alone = host_copies(links, "host to GPU", together=False).values() if links else ()
     pairs = pair_copies(links).values() if links else ()
-    curves = [curve(exchange, hosts[node].hostname) for exchange in (links.exchanges if links else ())]
+    curves = [make_curve(exchange, hosts[node].hostname) for exchange in (links.exchanges if links else ())]
     gpus = [item for item in curves if item.backend == "nccl" and item.sizes]
     reads = [
         rate
@@ -87,19 +97,19 @@ def measured(hosts: Sequence[Host], node: int) -> Measured:
         if read.pattern == "sequential" and (read.cold or read.direct) and (rate := sustained_rate(read)) is not None
     ]
     return Measured(
-        host_to_gpu=_most(alone, min),
-        slowest_pair=_most(pairs, min),
-        fastest_pair=_most(pairs, max),
-        bus_inside=_largest([item for item in gpus if item.nodes == 1]),
-        bus_across=_largest([item for item in curves if item.nodes > 1 and item.sizes]),
-        network=reach(hosts),
-        disk=_most(reads, max),
+        host_to_gpu=_largest_rate(alone, min),
+        slowest_pair=_largest_rate(pairs, min),
+        fastest_pair=_largest_rate(pairs, max),
+        bus_inside=_largest_message_rate([item for item in gpus if item.nodes == 1]),
+        bus_across=_largest_message_rate([item for item in curves if item.nodes > 1 and item.sizes]),
+        network=network_reach(hosts),
+        disk=_largest_rate(reads, max),
     )
 
 
 def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison:
     """Compare ``hosts[node]`` with the type ``reference``: one row for every quantity that either side knows."""
-    host, best = hosts[node], measured(hosts, node)
+    host, best = hosts[node], measured_figures(hosts, node)
     rows: list[Compared] = []
 
     def row(
@@ -112,10 +122,10 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
                 Compared(name=name, unit=unit, measured=found, catalog=catalog, catalog_is=says, network=network)
             )
 
-    gpu_memory = min((gpu.memory_bytes for gpu in working(host) if gpu.memory_bytes is not None), default=None)
-    row("memory per GPU", _counted(gpu_memory), reference.gpu_memory_bytes, unit="bytes")
-    row("vCPUs", _counted(host.cores), reference.vcpus, unit="count")
-    row("memory", _counted(host.memory_bytes), reference.memory_bytes, unit="bytes")
+    gpu_memory = min((gpu.memory_bytes for gpu in working_gpus(host) if gpu.memory_bytes is not None), default=None)
+    row("memory per GPU", _exact_interval(gpu_memory), reference.gpu_memory_bytes, unit="bytes")
+    row("vCPUs", _exact_interval(host.cores), reference.vcpus, unit="count")
+    row("memory", _exact_interval(host.memory_bytes), reference.memory_bytes, unit="bytes")
     if reference.gpu_count != 0 or host.gpus:
         pcie, pcie_is = reference.pcie_measured_bytes_per_second, "measured"
         if pcie is None:
@@ -133,7 +143,7 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
     row("RDMA", None, reference.rdma_bytes_per_second)
     row("disk, sequential", best.disk, reference.remote_disk_bytes_per_second, "network disks")
 
-    names = [gpu.name for gpu in working(host)]
+    names = [gpu.name for gpu in working_gpus(host)]
     gpus = None
     if reference.gpu_count is not None:
         gpus = f"{reference.gpu_count:g} × {reference.gpu or reference.gpu_model}" if reference.gpu_count else "none"
@@ -150,16 +160,16 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
     )
 
 
-def _counted(value: float | None) -> Interval | None:
-    return None if value is None else exactly(value)
+def _exact_interval(value: float | None) -> Interval | None:
+    return None if value is None else exact_interval(value)
 
 
-def _most(rates: Iterable[Interval], which: Callable[..., Interval]) -> Interval | None:
+def _largest_rate(rates: Iterable[Interval], which: Callable[..., Interval]) -> Interval | None:
     known = list(rates)
     return which(known, key=lambda rate: rate.value) if known else None
 
 
-def _largest(curves: Sequence[Curve]) -> Interval | None:
+def _largest_message_rate(curves: Sequence[Curve]) -> Interval | None:
     """Bus bandwidth of the largest message of the curve with the most ranks."""
     if not curves:
         return None
@@ -180,44 +190,48 @@ _ALL_REDUCE = 0.45
 
 def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) -> Iterator[Finding]:
     """Links of ``hosts[node]`` that carry less than a ``reference`` should."""
-    host, best = hosts[node], measured(hosts, node)
+    host, best = hosts[node], measured_figures(hosts, node)
     pcie = ("PCIe x16 in theory", reference.pcie_bytes_per_second, _PCIE_THEORY)
     if reference.pcie_measured_bytes_per_second is not None:
         pcie = ("host to GPU", reference.pcie_measured_bytes_per_second, _PUBLISHED)
-    yield from _short("slow-pcie", "pinned copies to the slowest GPU reach", best.host_to_gpu, *pcie, reference, host)
+    yield from _shortfall_findings(
+        "slow-pcie", "pinned copies to the slowest GPU reach", best.host_to_gpu, *pcie, reference, host
+    )
     for name, rate, promised in (
         ("fastest", best.fastest_pair, reference.pair_max_bytes_per_second),
         ("slowest", best.slowest_pair, reference.pair_min_bytes_per_second),
     ):
         says, missing = f"the {name} pair of GPUs here reaches", ": links that the type can have are missing here"
         pair = (f"{name} pair", promised, _ALL_REDUCE)
-        found = [*_short("slow-pairs", says, rate, *pair, reference, host, remark=missing)]
+        found = [*_shortfall_findings("slow-pairs", says, rate, *pair, reference, host, remark=missing)]
         yield from found
         if found:  # where the fastest pair is too slow, the slowest is not reported
             break
     says = "all-reduce inside the machine reaches a bus bandwidth of"
     inside = ("links of one GPU", reference.interconnect_bytes_per_second, _ALL_REDUCE)
-    yield from _short("slow-all-reduce", says, best.bus_inside, *inside, reference, host)
+    yield from _shortfall_findings("slow-all-reduce", says, best.bus_inside, *inside, reference, host)
     models = [disk.model.lower() for disk in host.disks if disk.model is not None]
     if not any(word in model for model in models for word in ("instance storage", "local", "ephemeral")):
         limits = ": the volume, or one reader, is what limits"
         disk = ("network disks", reference.remote_disk_bytes_per_second, 0.20)
-        yield from _short("slow-disk", "sequential reads reach", best.disk, *disk, reference, host, remark=limits)
+        yield from _shortfall_findings(
+            "slow-disk", "sequential reads reach", best.disk, *disk, reference, host, remark=limits
+        )
 
 
 def network_shortfalls(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
     """What the fastest pair of nodes, and all-reduce across all, reach of the type's network."""
-    best, about, promised = measured(hosts, 0), "sustained network", reference.network_bytes_per_second
+    best, about, promised = measured_figures(hosts, 0), "sustained network", reference.network_bytes_per_second
     if best.network is not None:
         how = " with one flow" if best.network.flows == 1 else f" with {best.network.flows} flows"
         tcp = (best.network.best, about, promised, _TCP)
-        yield from _short("slow-network", "the network reaches", *tcp, reference, how=how, network=True)
+        yield from _shortfall_findings("slow-network", "the network reaches", *tcp, reference, how=how, network=True)
     says = f"all-reduce across {len(hosts)} nodes reaches a bus bandwidth of"  # of a ring, it cannot exceed it
     exchange = (best.bus_across, about, promised, _ALL_REDUCE)
-    yield from _short("slow-all-reduce", says, *exchange, reference, network=True)
+    yield from _shortfall_findings("slow-all-reduce", says, *exchange, reference, network=True)
 
 
-def _short(
+def _shortfall_findings(
     name: str,
     says: str,
     rate: Interval | None,
@@ -236,11 +250,13 @@ def _short(
     Only if the whole interval lies below the fact less its tolerance: what protocols and libraries are known to cost.
     """
     fact = fact_of(reference, about, promised, "bytes/s")
-    if rate is None or fact is None or not rate.below(fact.value, tolerance):
+    if rate is None or fact is None or not rate.is_below(fact.value, tolerance):
         return
-    reached = bits(rate) if network else quantity(rate, "bytes/s")
-    should = format_bits(fact.value) if network else plain(fact.value, "bytes/s")
-    yield unlike(fact, rate, name, f"{says} {reached}{how}; {fact.about}: {should} {origin(fact)}{remark}", host)
+    reached = format_bit_rate(rate) if network else format_quantity(rate, "bytes/s")
+    should = format_bits(fact.value) if network else format_fact(fact.value, "bytes/s")
+    yield unlike_finding(
+        fact, rate, name, f"{says} {reached}{how}; {fact.about}: {should} {format_origin(fact)}{remark}", host
+    )
 
 
 # The nearest types
@@ -269,7 +285,7 @@ def nearest_types(hosts: Sequence[Host], node: int, catalog: Catalog, count: int
 
     Compares shapes. A likeness is not an identity: clouds sell the same shape under many names.
     """
-    host, gpus, network = hosts[node], working(hosts[node]), reach(hosts)
+    host, gpus, network = hosts[node], working_gpus(hosts[node]), network_reach(hosts)
     shape: dict[str, float | None] = {
         "GPUs": float(len(gpus)),
         "memory per GPU": min(
@@ -283,12 +299,12 @@ def nearest_types(hosts: Sequence[Host], node: int, catalog: Catalog, count: int
         return ()
     models = {model_of(gpu, catalog) for gpu in gpus}
     model = models.pop() if len(models) == 1 else None
-    found = [near for instance in catalog.instances if (near := _near(shape, model, instance)) is not None]
+    found = [near for instance in catalog.instances if (near := _likeness(shape, model, instance)) is not None]
     found.sort(key=lambda near: (near.distance, len(near.not_compared), near.cloud, near.instance))
     return tuple(found[:count])
 
 
-def _near(shape: dict[str, float | None], model: str | None, instance: Instance) -> Near | None:
+def _likeness(shape: dict[str, float | None], model: str | None, instance: Instance) -> Near | None:
     """``None`` where one has GPUs and the other has none: no other likeness matters then."""
     theirs = {
         "GPUs": float(instance.devices) if instance.gpu_count else instance.gpu_count,

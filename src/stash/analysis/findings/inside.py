@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stash.analysis.findings.machine import Fact, Finding, fact_of, origin, unlike, working
-from stash.analysis.findings.rates import burst, copy_rate, gpu_index
+from stash.analysis.findings.machine import Fact, Finding, fact_of, format_origin, unlike_finding, working_gpus
+from stash.analysis.findings.rates import copy_rate, find_burst, gpu_index
 from stash.catalog.facts import Instance
-from stash.core.formatting import listed, plain, quantity
-from stash.core.intervals import Interval, unevenness
+from stash.core.formatting import format_fact, format_quantity, join_names
+from stash.core.intervals import Interval, find_uneven
 from stash.core.records.host import Host, Links
 from stash.core.units import format_seconds
 
@@ -28,33 +28,34 @@ def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[F
     if host.links is None:
         return
     alone = host_copies(host.links, "host to GPU", together=False)
-    for gpu in working(host):
+    for gpu in working_gpus(host):
         rate = alone.get(gpu.index)
         now, most = pcie_bytes_per_second(gpu.pcie), pcie_bytes_per_second(gpu.pcie_max)
         # An idle link saves power and trains up under load: only copies as slow as the link says prove it.
-        if rate is None or now is None or most is None or now >= most or not rate.below(now):
+        if rate is None or now is None or most is None or now >= most or not rate.is_below(now):
             continue
         text = (
             f"GPU {gpu.index}'s PCIe link runs at {gpu.pcie} and could at {gpu.pcie_max}: pinned copies reach "
-            f"{quantity(rate, 'bytes/s')}, within the {plain(now, 'bytes/s')} of {gpu.pcie}, where {gpu.pcie_max} "
-            f"carries {plain(most, 'bytes/s')}"
+            f"{format_quantity(rate, 'bytes/s')}, within the {format_fact(now, 'bytes/s')} of {gpu.pcie}, where "
+            f"{gpu.pcie_max} "
+            f"carries {format_fact(most, 'bytes/s')}"
         )
         about = f"PCIe {gpu.pcie_max}, as the driver states it"
         fact = Fact(value=most, unit="bytes/s", about=about, source="PCI-SIG")
-        yield unlike(fact, rate, "pcie-trained-down", text, host)
+        yield unlike_finding(fact, rate, "pcie-trained-down", text, host)
     yield from _shared_uplinks(host, host.links)
     yield from _uneven_pairs(host, host.links, reference)
     for read in host.links.reads:
-        end = burst(read)
+        end = find_burst(read)
         if end is None:
             continue
         lasted = format_seconds(end.seconds)
         text = (
-            f"{read.pattern} reads under {read.path} reach {quantity(end.first, 'bytes/s')} for {lasted}, "
-            f"then {quantity(end.later, 'bytes/s')}: the disk has a burst that ends"
+            f"{read.pattern} reads under {read.path} reach {format_quantity(end.first, 'bytes/s')} for {lasted}, "
+            f"then {format_quantity(end.later, 'bytes/s')}: the disk has a burst that ends"
         )
         fact = Fact(value=end.first.value, unit="bytes/s", about=f"the first {lasted}")
-        yield unlike(fact, end.later, "disk-burst", text, host)
+        yield unlike_finding(fact, end.later, "disk-burst", text, host)
 
 
 def pcie_bytes_per_second(text: str | None) -> float | None:
@@ -105,14 +106,14 @@ def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
     both_ways = ", both ways" if slowed["host to GPU"] == slowed["GPU to host"] else ""
     for group, known in _behind_one_switch(host, slowed[way]):
         worst = min(group, key=lambda gpu: together[gpu].value)
-        names = listed([str(gpu) for gpu in group], most=16)
+        names = join_names([str(gpu) for gpu in group], most=16)
         shares = f"GPUs {names} share an uplink" if known else f"GPUs {names} slow one another down"
         text = (
-            f"{shares}{both_ways}: {way} {worst}, {quantity(together[worst], 'bytes/s')} while all GPUs copy, "
-            f"{quantity(alone[worst], 'bytes/s')} alone"
+            f"{shares}{both_ways}: {way} {worst}, {format_quantity(together[worst], 'bytes/s')} while all GPUs copy, "
+            f"{format_quantity(alone[worst], 'bytes/s')} alone"
         )
         fact = Fact(value=alone[worst].value, unit="bytes/s", about=f"{way} {worst} alone")
-        yield unlike(fact, together[worst], "shared-uplink", text, host)
+        yield unlike_finding(fact, together[worst], "shared-uplink", text, host)
 
 
 def _behind_one_switch(host: Host, gpus: list[int]) -> list[tuple[list[int], bool]]:
@@ -136,18 +137,19 @@ def _behind_one_switch(host: Host, gpus: list[int]) -> list[tuple[list[int], boo
 
 def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Iterator[Finding]:
     rates = pair_copies(links)
-    uneven = unevenness(rates)
+    uneven = find_uneven(rates)
     if uneven is None:
         return
     fastest, slow = uneven
     best = fact_of(reference, "fastest pair", reference.pair_max_bytes_per_second, "bytes/s") if reference else None
-    names = listed([f"{a}-{b}" for a, b in slow])
+    names = join_names([f"{a}-{b}" for a, b in slow])
     several = f"{len(slow)} of {len(rates)} pairs of GPUs copy" if len(slow) > 1 else "one pair of GPUs copies"
     text = (
         f"{several} much slower than the others ({names}): {slow[0][0]}-{slow[0][1]} reaches "
-        f"{quantity(rates[slow[0]], 'bytes/s')}, {fastest[0]}-{fastest[1]} {quantity(rates[fastest], 'bytes/s')}"
+        f"{format_quantity(rates[slow[0]], 'bytes/s')}, {fastest[0]}-{fastest[1]} "
+        f"{format_quantity(rates[fastest], 'bytes/s')}"
     )
     if best is not None:
-        text += f"; {best.about}: {plain(best.value, 'bytes/s')} {origin(best)}"
+        text += f"; {best.about}: {format_fact(best.value, 'bytes/s')} {format_origin(best)}"
     fact = best or Fact(value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}")
-    yield unlike(fact, rates[slow[0]], "uneven-pairs", text, host)
+    yield unlike_finding(fact, rates[slow[0]], "uneven-pairs", text, host)

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from stash.analysis.findings.rates import rate_of
-from stash.catalog.facts import GpuFacts, Instance, tokens
+from stash.catalog.facts import GpuFacts, Instance, name_words
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
-from stash.core.formatting import Unit, bits, listed, plain
-from stash.core.intervals import Interval, unevenness
+from stash.core.formatting import Unit, format_bit_rate, format_fact, join_names
+from stash.core.intervals import Interval, find_uneven
 from stash.core.records.base import Record
 from stash.core.records.host import Gpu, Host, Nic
 from stash.core.units import format_bits, format_bytes
@@ -49,7 +49,7 @@ class Finding(Record):
     fact: Fact | None = None
 
 
-def unlike(fact: Fact, measured: Interval, name: str, text: str, host: Host | None = None) -> Finding:
+def unlike_finding(fact: Fact, measured: Interval, name: str, text: str, host: Host | None = None) -> Finding:
     """The finding that ``measured`` is not what ``fact`` says; about ``host``, or about several machines."""
     hostname = None if host is None else host.hostname
     return Finding(name=name, hostname=hostname, text=text, unit=fact.unit, measured=measured, fact=fact)
@@ -62,7 +62,7 @@ def fact_of(item: Instance | GpuFacts, about: str, value: float | None, unit: Un
     return Fact(value=value, unit=unit, about=f"{about} of {item.name}", as_of=item.as_of, source=item.source)
 
 
-def origin(fact: Fact) -> str:
+def format_origin(fact: Fact) -> str:
     """``"(catalog of 2026-11-20: EC2 user guide)"``, to stand behind a fact."""
     return f"({fact.source})" if fact.as_of is None else f"(catalog of {fact.as_of}: {fact.source})"
 
@@ -88,19 +88,19 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
             "that wait for each other"
         )
         cores = Fact(value=host.cores, unit="count", about="cores this process may use")
-        yield unlike(cores, exactly(limits.cpus), "cpu-limit", text, host)
+        yield unlike_finding(cores, exact_interval(limits.cpus), "cpu-limit", text, host)
     allowed, installed = limits.memory_bytes if limits is not None else None, host.memory_bytes
     if allowed is not None and installed and allowed < installed:
         text = f"a control group allows {format_bytes(allowed)} of the {format_bytes(installed)} of memory"
         memory = Fact(value=installed, unit="bytes", about="installed memory")
-        yield unlike(memory, exactly(allowed), "memory-limit", text, host)
+        yield unlike_finding(memory, exact_interval(allowed), "memory-limit", text, host)
     stolen = host.steal_fraction
     if stolen is not None and stolen > STEAL:
         text = (
             f"other tenants took {stolen:.1%} of the CPU time while this was measured (steal); expect slower "
             "and less even steps than on a dedicated machine"
         )
-        hostname, took = host.hostname, exactly(stolen)
+        hostname, took = host.hostname, exact_interval(stolen)
         yield Finding(name="steal", hostname=hostname, text=text, unit="fraction", measured=took)
     if reference is not None:
         yield from _unlike_type(host, reference, catalog)
@@ -108,20 +108,23 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
 
 def _unlike_type(host: Host, reference: Instance, catalog: Catalog) -> Iterator[Finding]:
     """What the machine is against what its type is: GPUs, cores, memory, RDMA."""
-    gpus, source = working(host), f"(catalog of {reference.as_of}: {reference.source})"
+    gpus, source = working_gpus(host), f"(catalog of {reference.as_of}: {reference.source})"
     count = float(reference.devices) if reference.gpu_count else None  # a slice of one is a GPU to a driver
     promised = fact_of(reference, "GPUs", count, "count")
     if promised is not None and len(gpus) != promised.value:
-        text = f"{len(gpus)} GPUs work here, {reference.name} has {promised.value:g} {origin(promised)}"
-        yield unlike(promised, exactly(float(len(gpus))), "gpu-count", text, host)
+        text = f"{len(gpus)} GPUs work here, {reference.name} has {promised.value:g} {format_origin(promised)}"
+        yield unlike_finding(promised, exact_interval(float(len(gpus))), "gpu-count", text, host)
     vcpus = fact_of(reference, "vCPUs", reference.vcpus, "count")
     if vcpus is not None and host.cores is not None and host.cores != vcpus.value:
-        text = f"this process may use {host.cores} cores, {reference.name} has {vcpus.value:g} vCPUs {origin(vcpus)}"
-        yield unlike(vcpus, exactly(host.cores), "vcpu-count", text, host)
+        text = (
+            f"this process may use {host.cores} cores, {reference.name} has {vcpus.value:g} vCPUs "
+            f"{format_origin(vcpus)}"
+        )
+        yield unlike_finding(vcpus, exact_interval(host.cores), "vcpu-count", text, host)
     models = ((gpu, model_of(gpu, catalog)) for gpu in gpus)
     others = Counter(gpu.name for gpu, model in models if model is not None and model != reference.gpu_model)
     if others and reference.gpu_model is not None:
-        here = listed([f"{count} × {name}" for name, count in others.items()])
+        here = join_names([f"{count} × {name}" for name, count in others.items()])
         text = f"the GPUs are {here}, {reference.name} has {reference.gpu_model} {source}"
         yield Finding(name="gpu-model", hostname=host.hostname, text=text)
     smallest = min((gpu.memory_bytes for gpu in gpus if gpu.memory_bytes is not None), default=None)
@@ -132,8 +135,11 @@ def _unlike_type(host: Host, reference: Instance, catalog: Catalog) -> Iterator[
         fact = fact_of(reference, about, should, "bytes")
         if size is None or fact is None or abs(size / fact.value - 1) <= _MEMORY_TOLERANCE:
             continue
-        text = f"{has} {format_bytes(size)} of memory, {fact.about} is {plain(fact.value, 'bytes')} {origin(fact)}"
-        yield unlike(fact, exactly(size), name, text, host)
+        text = (
+            f"{has} {format_bytes(size)} of memory, {fact.about} is {format_fact(fact.value, 'bytes')} "
+            f"{format_origin(fact)}"
+        )
+        yield unlike_finding(fact, exact_interval(size), name, text, host)
     # Without any network interface seen nothing was looked at, so nothing can be missing.
     if reference.rdma and host.nics and not any(nic.rdma for nic in host.nics):
         text = (
@@ -149,16 +155,16 @@ def model_of(gpu: Gpu, catalog: Catalog) -> str | None:
     try:
         return catalog.gpu(gpu.name).model
     except UserError:
-        models = {known.model for known in catalog.gpus if tokens(known.model) <= tokens(gpu.name)}
+        models = {known.model for known in catalog.gpus if name_words(known.model) <= name_words(gpu.name)}
         return models.pop() if len(models) == 1 else None
 
 
-def working(host: Host) -> tuple[Gpu, ...]:
+def working_gpus(host: Host) -> tuple[Gpu, ...]:
     """The GPUs that the driver could talk to."""
     return tuple(gpu for gpu in host.gpus if gpu.fault is None)
 
 
-def exactly(value: float) -> Interval:
+def exact_interval(value: float) -> Interval:
     """A counted or reported quantity, which has no spread."""
     return Interval(value=value, low=value, high=value)
 
@@ -185,7 +191,7 @@ class Reach(Record):
     """Number of flows that carried most."""
 
 
-def by_flows(hosts: Sequence[Host]) -> dict[int, Flows]:
+def rates_by_flows(hosts: Sequence[Host]) -> dict[int, Flows]:
     """Rates of all streams, by number of flows, then by (source, target)."""
     found: dict[int, Flows] = {}
     for host in hosts:
@@ -195,9 +201,9 @@ def by_flows(hosts: Sequence[Host]) -> dict[int, Flows]:
     return found
 
 
-def reach(hosts: Sequence[Host]) -> Reach | None:
+def network_reach(hosts: Sequence[Host]) -> Reach | None:
     """The fastest stream of all and what one flow does between the same nodes; ``None`` without streams."""
-    rates = by_flows(hosts)
+    rates = rates_by_flows(hosts)
     streams = [(rate.value, flows, pair) for flows, pairs in rates.items() for pair, rate in pairs.items()]
     if not streams:
         return None
@@ -207,59 +213,61 @@ def reach(hosts: Sequence[Host]) -> Reach | None:
 
 def network_findings(hosts: Sequence[Host]) -> Iterator[Finding]:
     """Findings from the streams between nodes: one flow against several, slow nodes, what an interface claims."""
-    rates = by_flows(hosts)
-    fastest = reach(hosts)
+    rates = rates_by_flows(hosts)
+    fastest = network_reach(hosts)
     if fastest is None:
         return
     one, best, flows = fastest.one, fastest.best, fastest.flows
     if one is not None and flows > 1 and one.slower_than(best, SEVERAL_HELP):
         text = (
-            f"one TCP flow reaches {bits(one)}, {flows} reach {bits(best)} (node {fastest.source} to "
+            f"one TCP flow reaches {format_bit_rate(one)}, {flows} reach {format_bit_rate(best)} (node "
+            f"{fastest.source} to "
             f"{fastest.target}): exchange over one connection leaves part of the network unused"
         )
         fact = Fact(value=best.value, unit="bytes/s", about=f"{flows} flows between the same nodes")
-        yield unlike(fact, one, "one-flow", text)
+        yield unlike_finding(fact, one, "one-flow", text)
     # With several flows the machines and the wire show, with one flow its TCP window too.
     yield from _uneven_nodes(hosts, rates[max(rates)])
     host = hosts[fastest.source] if fastest.source < len(hosts) else None
-    nic = claiming(host) if host is not None else None
+    nic = claiming_interface(host) if host is not None else None
     if nic is not None and nic.bytes_per_second is not None:
         claim = nic.bytes_per_second
-        if best.above(claim):
+        if best.is_above(claim):
             end = "so the claim means nothing"
-        elif best.below(claim, _CLAIM_TOLERANCE):
+        elif best.is_below(claim, _CLAIM_TOLERANCE):
             end = (
                 f"less than the {format_bits(claim)} it claims: the network behind it is limited, shared or far away"
             )
         else:
             return
-        text = f"{nic.name} claims {format_bits(claim)} and TCP reaches {bits(best)}, {end}"
+        text = f"{nic.name} claims {format_bits(claim)} and TCP reaches {format_bit_rate(best)}, {end}"
         fact = Fact(value=claim, unit="bytes/s", about=f"what {nic.name} claims")
-        yield unlike(fact, best, "nic-claim", text, host)
+        yield unlike_finding(fact, best, "nic-claim", text, host)
 
 
 def _uneven_nodes(hosts: Sequence[Host], rates: Flows) -> Iterator[Finding]:
-    uneven = unevenness(rates)
+    uneven = find_uneven(rates)
     if uneven is None:
         return
     fastest, slow = uneven
     sound = {node for pair in rates if pair not in slow for node in pair}
     blamed = [node for node in sorted({node for pair in slow for node in pair}) if node not in sound]
     names = [f"{node} ({hosts[node].hostname})" if node < len(hosts) else str(node) for node in blamed]
-    who = f"node{'s' if len(blamed) > 1 else ''} {listed(names)}"
+    who = f"node{'s' if len(blamed) > 1 else ''} {join_names(names)}"
     verb = "have" if len(blamed) > 1 else "has"
     start = f"{who} {verb} a slower network than the others" if blamed else "some nodes reach each other more slowly"
     worst = slow[0]
     text = (
-        f"{start}: {bits(rates[worst])} from node {worst[0]} to {worst[1]}, {bits(rates[fastest])} from node "
+        f"{start}: {format_bit_rate(rates[worst])} from node {worst[0]} to {worst[1]}, "
+        f"{format_bit_rate(rates[fastest])} from node "
         f"{fastest[0]} to {fastest[1]}; the slowest node sets the pace of every exchange"
     )
     fact = Fact(value=rates[fastest].value, unit="bytes/s", about=f"node {fastest[0]} to {fastest[1]}")
     only = hosts[blamed[0]] if len(blamed) == 1 and blamed[0] < len(hosts) else None
-    yield unlike(fact, rates[worst], "uneven-nodes", text, only)
+    yield unlike_finding(fact, rates[worst], "uneven-nodes", text, only)
 
 
-def claiming(host: Host) -> Nic | None:
+def claiming_interface(host: Host) -> Nic | None:
     """The one interface with hardware or a hypervisor behind it that claims a rate; ``None`` if there are several.
 
     Bridges and virtual pairs inside a machine claim rates too, and mean nothing by it: they have no driver.

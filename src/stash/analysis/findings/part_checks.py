@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from stash.analysis.findings.machine import Fact, Finding, exactly, unlike
+from stash.analysis.findings.machine import Fact, Finding, exact_interval, unlike_finding
 from stash.analysis.findings.rates import burst_rates, gpu_index
-from stash.analysis.findings.standings import ERROR_RATE, FigureStanding, slow
-from stash.core.formatting import Unit, listed, plain, quantity
+from stash.analysis.findings.standings import ERROR_RATE, FigureStanding, list_slow
+from stash.core.formatting import Unit, format_fact, format_quantity, join_names
 from stash.core.records.host import Host, PartState
 
 THROTTLED, OTHERS = 0.02, 0.25
@@ -84,16 +84,16 @@ def state_findings(host: Host) -> Iterator[Finding]:
         return
 
     def found(name: str, text: str, value: float | None = None, unit: Unit = "count") -> Finding:
-        measured = None if value is None else exactly(value)
+        measured = None if value is None else exact_interval(value)
         return Finding(name=name, hostname=host.hostname, text=text, unit=unit, measured=measured)
 
-    programs = listed([f"{each.name} ({each.cores:.1f})" for each in host.programs])
+    programs = join_names([f"{each.name} ({each.cores:.1f})" for each in host.programs])
     for state in host.links.states:
         words = {
             "part": f"GPU {gpu_index(state.device)}",
             "programs": f", most of all {programs}" if programs else "",
-            "users": listed(list(state.users)),
-            "held": listed(list(state.held_by or ())),
+            "users": join_names(list(state.users)),
+            "held": join_names(list(state.held_by or ())),
             "heat": "" if state.celsius is None else f", {state.celsius:.0f} °C",
         }
         for check in STATE_CHECKS:
@@ -116,7 +116,7 @@ def state_findings(host: Host) -> Iterator[Finding]:
     for figure in host.links.figures:
         rates = burst_rates(figure)
         if figure.device != "cpu" and len(rates) > 2 and rates[0] > max(rates[1:]) and rates[0] > _WARM * rates[-1]:
-            first, last = plain(rates[0], figure.unit), plain(rates[-1], figure.unit)
+            first, last = format_fact(rates[0], figure.unit), format_fact(rates[-1], figure.unit)
             whose = f"GPU {gpu_index(figure.device)} slows down as it gets warm"
             yield found("slow-when-warm", f"{whose}: {figure.name} {first} at first, {last} at the end")
 
@@ -140,12 +140,13 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
     """
     own = [each for each in found if each.hostname == host.hostname]
     by_part: dict[tuple[str, str], list[FigureStanding]] = {}
-    for standing in slow(own):
+    for standing in list_slow(own):
         by_part.setdefault((standing.part, standing.member), []).append(standing)
     for (_, member), each in by_part.items():
         worst = each[0]
         named = "; ".join(
-            f"{it.group} {quantity(it.rate, it.unit)}, {1 - it.ratio:.0%} below {plain(it.usual, it.unit)}"
+            f"{it.group} {format_quantity(it.rate, it.unit)}, {1 - it.ratio:.0%} below "
+            f"{format_fact(it.usual, it.unit)}"
             for it in each[:_MANY]
         )
         sure = f"of healthy machines, 1 probe in {1 / ERROR_RATE:.0f} says so of any part"
@@ -153,7 +154,7 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
             sure = "a data sheet proves little about one machine"
         text = f"{f'{member}: ' if member else ''}{named} (usual: {worst.about}; {sure})"
         fact = Fact(value=worst.usual, unit=worst.unit, about=worst.about)
-        yield unlike(fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host)
+        yield unlike_finding(fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host)
     memory, products = _own_share(own, ("triad", "copy")), _own_share(own, ("gemm",))
     busy = [finding.text for finding in state_findings(host) if finding.name == "busy-cores"]
     if busy and memory is not None and products is not None and memory < _EATEN * products:

@@ -18,10 +18,10 @@ from stash.analysis.findings.against import (
     shortfall_findings,
 )
 from stash.analysis.findings.inside import inside_findings
-from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working
+from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working_gpus
 from stash.analysis.findings.part_checks import is_disturbed, standing_findings, state_findings
-from stash.analysis.findings.rates import Curve, Link, curve, exchange_rate, links
-from stash.analysis.findings.standings import FigureStanding, PastProbe, standings
+from stash.analysis.findings.rates import Curve, Link, exchange_rate, list_links, make_curve
+from stash.analysis.findings.standings import FigureStanding, PastProbe, compare_figures
 from stash.catalog.facts import GpuFacts, Instance
 from stash.catalog.offers import Catalog
 from stash.core.errors import UserError
@@ -50,7 +50,7 @@ class Reading(Record):
     """Figures against their like, where there is any."""
 
 
-def read(probe: Probe, catalog: Catalog, against: str | None = None, past: Sequence[Probe] = ()) -> Reading:
+def read_probe(probe: Probe, catalog: Catalog, against: str | None = None, past: Sequence[Probe] = ()) -> Reading:
     """The reading of ``probe``; ``against`` names the type every host is held to, else each is held to its own.
 
     ``past``: earlier probes, of which those of machines like these are peers.
@@ -76,13 +76,13 @@ def read(probe: Probe, catalog: Catalog, against: str | None = None, past: Seque
     sheets = {host.hostname: sheet for host in hosts if (sheet := _sheet_of(host, catalog)) is not None}
     like = [each for each in past if each.created != probe.created and are_alike(each, probe)]
     like = [each for each in like if not any(map(is_disturbed, each.hosts))]
-    standing = standings(every_link(hosts), [_past(each) for each in like], sheets)
+    standing = compare_figures(every_link(hosts), [_past(each) for each in like], sheets)
     findings += [finding for host in hosts for finding in standing_findings(host, standing)]
     unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
     return Reading(
-        links=tuple(link for node, host in enumerate(hosts) for link in links(host, node)),
+        links=tuple(link for node, host in enumerate(hosts) for link in list_links(host, node)),
         exchanges=tuple(
-            curve(exchange, host.hostname)
+            make_curve(exchange, host.hostname)
             for host in hosts
             if host.links is not None
             for exchange in host.links.exchanges
@@ -112,7 +112,7 @@ def are_alike(one: Probe, other: Probe) -> bool:
     """Whether two probes are of as many machines of the same type: as the cloud names it, else by what they have."""
 
     def kind(host: Host) -> tuple[object, ...]:
-        gpus = tuple(gpu.name for gpu in working(host))
+        gpus = tuple(gpu.name for gpu in working_gpus(host))
         return (host.instance, gpus) if host.instance else (host.cpu, host.cores, gpus)
 
     return [kind(host) for host in one.hosts] == [kind(host) for host in other.hosts]
@@ -125,7 +125,7 @@ def _past(probe: Probe) -> PastProbe:
 def every_link(hosts: Sequence[Host]) -> tuple[Link, ...]:
     """All figures of a probe, all-reduces among them."""
     return tuple(
-        link for node, host in enumerate(hosts) for link in (*links(host, node), *exchange_links(host, node))
+        link for node, host in enumerate(hosts) for link in (*list_links(host, node), *exchange_links(host, node))
     )
 
 
@@ -149,7 +149,7 @@ def exchange_links(host: Host, node: int) -> tuple[Link, ...]:
 
 def _sheet_of(host: Host, catalog: Catalog) -> GpuFacts | None:
     """Of its GPUs, where they are of one known variant and no slices of one: those have their own figures."""
-    gpus = working(host)
+    gpus = working_gpus(host)
     if not gpus or any("MIG" in gpu.name for gpu in gpus) or len({model_of(gpu, catalog) for gpu in gpus}) != 1:
         return None
     with suppress(UserError):

@@ -17,7 +17,7 @@ from stash.core.formatting import Unit
 from stash.core.intervals import Interval, median_interval, overall_interval
 from stash.core.records.base import Record
 from stash.core.records.host import Copy, DiskRead, Exchange, Host, PartFigure, Timing
-from stash.core.units import counted
+from stash.core.units import format_count
 
 # Links
 
@@ -46,11 +46,11 @@ class Link(Record):
 
 def rate_of(timings: Iterable[Timing]) -> Interval | None:
     """The median of the bytes per second of every repetition; ``None`` if none took any time."""
-    rates = _repeated(timings)
+    rates = _repetition_rates(timings)
     return median_interval(rates) if rates else None
 
 
-def _repeated(timings: Iterable[Timing]) -> list[float]:
+def _repetition_rates(timings: Iterable[Timing]) -> list[float]:
     """Bytes per second of every repetition, in the order in which they were taken."""
     return [timing.bytes / seconds for timing in timings for seconds in timing.seconds if seconds > 0]
 
@@ -63,7 +63,7 @@ def copy_rate(copy: Copy) -> Interval | None:
 
 def read_rate(read: DiskRead) -> Interval | None:
     """Bytes per second of all readers together: of a disk over the whole run, of the page cache the usual one."""
-    rates = _repeated(read.timings)
+    rates = _repetition_rates(read.timings)
     if not rates:
         return None
     return overall_interval(rates) if read.cold or read.direct else median_interval(rates)
@@ -81,13 +81,13 @@ def exchange_rate(exchange: Exchange) -> tuple[int, Interval] | None:
     """
     fits = [each for each in exchange.timings if exchange.backend == "nccl" or each.bytes <= _CPU_MESSAGE]
     timing = max(fits, key=lambda timing: timing.bytes, default=None)
-    rates = sorted(_repeated([timing]), reverse=True) if timing is not None else []
+    rates = sorted(_repetition_rates([timing]), reverse=True) if timing is not None else []
     if timing is None or not rates:
         return None
     half, value = median_interval(rates[: max(3, len(rates) // 2)]), float(np.quantile(rates, 0.75))
     low, high = (None if end is None else limit(end, value) for end, limit in ((half.low, min), (half.high, max)))
     found = Interval(value=value, low=low, high=high, repetitions=len(rates))
-    return timing.bytes, found.scaled(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0)
+    return timing.bytes, found.scale(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0)
 
 
 def figure_rate(figure: PartFigure) -> Interval | None:
@@ -117,7 +117,7 @@ def own_rate(figure: PartFigure) -> float | None:
     return rates[min(1, len(rates) - 1)] if rates else None
 
 
-def links(host: Host, node: int = 0) -> tuple[Link, ...]:
+def list_links(host: Host, node: int = 0) -> tuple[Link, ...]:
     """Every link of one host that was measured, in the order of its records."""
     if host.links is None:
         return ()
@@ -149,7 +149,7 @@ def links(host: Host, node: int = 0) -> tuple[Link, ...]:
             group, member = "GPU to GPU", f"{source} to {target}"
         add("copies", group + how, member, copy_rate(copy))
     for stream in host.links.streams:
-        flows = counted(stream.flows, "flow")
+        flows = format_count(stream.flows, "flow")
         add("streams", f"TCP, {flows}", f"node {stream.source} to {stream.target}", rate_of(stream.timings))
     for read in host.links.reads:
         where = "direct" if read.direct else "cold" if read.cold else "page cache"
@@ -210,7 +210,7 @@ class Curve(Record):
     """``None`` with fewer than three sizes, or where time does not grow with size."""
 
 
-def curve(exchange: Exchange, hostname: str) -> Curve:
+def make_curve(exchange: Exchange, hostname: str) -> Curve:
     """The curve of one measured exchange."""
     sizes = []
     for timing in sorted(exchange.timings, key=lambda timing: timing.bytes):
@@ -223,7 +223,7 @@ def curve(exchange: Exchange, hostname: str) -> Curve:
                 bytes=timing.bytes,
                 seconds=median_interval(seconds),
                 algorithm_bytes_per_second=algorithm,
-                bus_bytes_per_second=algorithm.scaled(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0),
+                bus_bytes_per_second=algorithm.scale(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0),
             )
         )
     return Curve(
@@ -232,7 +232,7 @@ def curve(exchange: Exchange, hostname: str) -> Curve:
         ranks=exchange.ranks,
         hostname=hostname,
         sizes=tuple(sizes),
-        fit=fit(tuple(sizes), exchange.ranks),
+        fit=fit_ring(tuple(sizes), exchange.ranks),
     )
 
 
@@ -258,7 +258,7 @@ def bus_bytes(op: str, ranks: int, size: int | None) -> float | None:
     return None if factor is None or not size or ranks < 2 else size * factor(ranks)
 
 
-def fit(sizes: tuple[Size, ...], ranks: int) -> RingFit | None:
+def fit_ring(sizes: tuple[Size, ...], ranks: int) -> RingFit | None:
     """Least squares over the sizes' median times, each residual relative to its time.
 
     Relative, so that a microsecond of a small message counts as much as a millisecond of a large one. Standard
@@ -309,7 +309,7 @@ class Burst(NamedTuple):
     later: Interval
 
 
-def burst(read: DiskRead) -> Burst | None:
+def find_burst(read: DiskRead) -> Burst | None:
     """The burst that ended while reading, if one did: volumes that carry a burst and then only what was paid for.
 
     Every repetition before its end must be faster than every one after, and the two rates ``_SLOWER`` times apart,
@@ -332,5 +332,5 @@ def burst(read: DiskRead) -> Burst | None:
 
 def sustained_rate(read: DiskRead) -> Interval | None:
     """Bytes per second once a burst is over, or of all repetitions where none ended."""
-    end = burst(read)
+    end = find_burst(read)
     return read_rate(read) if end is None else end.later

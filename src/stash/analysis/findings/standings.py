@@ -18,9 +18,9 @@ from stash.analysis.findings.rates import Link
 from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import reached_rates
 from stash.core.distributions import student_quantile
-from stash.core.intervals import NORMAL, change
+from stash.core.intervals import NORMAL, subtract_runs
 from stash.core.records.base import Record
-from stash.core.units import counted
+from stash.core.units import format_count
 
 ERROR_RATE = 1 / 200
 """Of probes of healthy machines, how many may call any part slow."""
@@ -108,7 +108,7 @@ def differ(one: Link, other: Link) -> bool:
     Bursts of one probe tell nothing of how far another process, or another hour, would have been from it.
     """
     arm = NORMAL * math.sqrt(2) * usual_spread(one).deviation
-    is_apart = not change(one.rate, other.rate).within_noise
+    is_apart = not subtract_runs(one.rate, other.rate).within_noise
     return is_apart and abs(math.log(other.rate.value / one.rate.value)) > arm
 
 
@@ -122,7 +122,7 @@ def lowest_healthy(values: Sequence[float], spread: Spread, tests: int) -> float
     return math.exp(mean + arm)
 
 
-def standings(
+def compare_figures(
     links: Sequence[Link], past: Sequence[PastProbe] = (), sheets: Mapping[str, GpuFacts] | None = None
 ) -> tuple[FigureStanding, ...]:
     """Each figure against its other devices and nodes, and against earlier probes; against sheets where those lack.
@@ -130,7 +130,10 @@ def standings(
     ``sheets``: of each host's GPUs, by hostname, where they are of one known model.
     """
     asked = [
-        (link, each) for link in links for each in (_beside(link, links), _before(link, past)) if each is not None
+        (link, each)
+        for link in links
+        for each in (_peer_rates(link, links), _past_rates(link, past))
+        if each is not None
     ]
     found = [_standing(link, peers, len(asked)) for link, peers in asked]
     known = {(each.hostname, each.group, each.member) for each in found}
@@ -168,7 +171,7 @@ def _standing(link: Link, peers: _Peers, tests: int) -> FigureStanding:
     )
 
 
-def _beside(link: Link, links: Sequence[Link]) -> _Peers | None:
+def _peer_rates(link: Link, links: Sequence[Link]) -> _Peers | None:
     """The same figure on other devices and nodes, if they compute; and who they are."""
     others = tuple((each,) for each in links if each.group == link.group and each is not link)
     if link.part != "compute" or len(others) < LEAST_PEERS:
@@ -176,15 +179,15 @@ def _beside(link: Link, links: Sequence[Link]) -> _Peers | None:
     return _Peers(others, f"{len(others)} other {'GPUs' if link.member else 'machines'} of this probe")
 
 
-def _before(link: Link, past: Sequence[PastProbe]) -> _Peers | None:
+def _past_rates(link: Link, past: Sequence[PastProbe]) -> _Peers | None:
     """The figure in earlier probes that have it; and which these are."""
     alike = {probe: tuple(each for each in probe.links if each.group == link.group) for probe in past}
     found = {probe: figures for probe, figures in alike.items() if figures}
     if len(found) < LEAST_PEERS:
         return None
     first, last = (which(probe.created for probe in found)[:10] for which in (min, max))
-    machines = counted(len({probe.hostname for probe in found}), "machine")
-    about = f"{counted(len(found), 'earlier probe')} of {machines} of yours, {first} to {last}"
+    machines = format_count(len({probe.hostname for probe in found}), "machine")
+    about = f"{format_count(len(found), 'earlier probe')} of {machines} of yours, {first} to {last}"
     return _Peers(tuple(found.values()), about)
 
 
@@ -203,12 +206,12 @@ def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[FigureStanding]:
     low = claimed * min(shares) * (1 - _SHEET_TOLERANCE)
     sources = ", ".join(dict.fromkeys(f"{each.source} ({each.gpu}, {each.published})" for each in own))
     yield FigureStanding(
-        **link.model_dump(), usual=claimed * median(shares), low=low, peers=0, slow=link.rate.below(low),
+        **link.model_dump(), usual=claimed * median(shares), low=low, peers=0, slow=link.rate.is_below(low),
         about=f"{median(shares):.0%} of the data sheet of {gpu.name}: {gpu.source}, {sources}",
     )  # fmt: skip
 
 
-def slow(found: Iterable[FigureStanding]) -> tuple[FigureStanding, ...]:
+def list_slow(found: Iterable[FigureStanding]) -> tuple[FigureStanding, ...]:
     """Those that are, the worst first; each figure once."""
     worst = sorted((each for each in found if each.slow), key=lambda each: -each.ratio)
     by_name = {(each.hostname, each.group, each.member): each for each in worst}

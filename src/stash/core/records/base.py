@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from stash.core.printable import in_words, printable_line, shortened
-from stash.core.secrets import masked, masked_text
+from stash.core.printable import escape_bytes, printable_line, shorten_text
+from stash.core.secrets import mask_text, mask_words
 
 # Bounds of numbers are far beyond what can be measured, so that whoever computes with them needs no care of his own:
 # no product or ratio of two or three overflows.
@@ -26,17 +26,17 @@ _MAX_SENTENCE = 4_000
 _MAX_NAME = 300
 
 
-def _by_a_clock(seconds: float) -> float:
+def _check_seconds(seconds: float) -> float:
     if 0 < seconds < _SMALLEST_SECONDS:
         raise ValueError(f"Input should be 0 or at least {_SMALLEST_SECONDS:g} seconds")
     return seconds
 
 
-def _sentence(text: Any) -> Any:
-    return masked_text(shortened(text, _MAX_SENTENCE)) if isinstance(text, str) else text
+def _sentence_type(text: Any) -> Any:
+    return mask_text(shorten_text(text, _MAX_SENTENCE)) if isinstance(text, str) else text
 
 
-def _name(text: Any) -> Any:
+def _name_type(text: Any) -> Any:
     if not isinstance(text, str) or len(text) > _MAX_TEXT:  # which is refused
         return text
     return _line(text) if len(text) <= _MAX_NAME else printable_line(text, _MAX_NAME)
@@ -48,28 +48,28 @@ def _line(name: str) -> str:
     return printable_line(name, _MAX_NAME)
 
 
-def _problem(value: Any) -> Any:
+def _escape_field(value: Any) -> Any:
     """A field's text, or texts, with bytes that are no text escaped; anything else as it is."""
     if isinstance(value, str):
-        return value if value.isascii() else in_words(value)
+        return value if value.isascii() else escape_bytes(value)
     if isinstance(value, (tuple, list)) and any(isinstance(part, str) and not part.isascii() for part in value):
-        return type(value)(map(_problem, value))
+        return type(value)(map(_escape_field, value))
     return value
 
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """Anything measured or stated."""
-Duration = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_by_a_clock)]
+Duration = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_check_seconds)]
 """A duration that something is divided by."""
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """An integer; of a difference of counters it may be negative."""
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 """How many there are of something, or which of them it is."""
-Sentence = Annotated[str, BeforeValidator(_sentence)]
+Sentence = Annotated[str, BeforeValidator(_sentence_type)]
 """What may quote a job's own words: without secrets, and with only the ends of what is very long."""
-PlainName = Annotated[str, BeforeValidator(_name)]
+PlainName = Annotated[str, BeforeValidator(_name_type)]
 """What something is called: one line, of bounded length, in which nothing acts on a terminal."""
-CommandWords = Annotated[tuple[str, ...], AfterValidator(masked)]
+CommandWords = Annotated[tuple[str, ...], AfterValidator(mask_words)]
 """Words as they were typed, without the secrets among them."""
 
 
@@ -80,20 +80,20 @@ class Record(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _in_words(cls, fields: Any) -> Any:
+    def _escape_texts(cls, fields: Any) -> Any:
         if not isinstance(fields, dict):
             return fields
         texts = {}
         for name, value in fields.items():
             if isinstance(value, str):
                 if not value.isascii():
-                    texts[name] = in_words(value)
-            elif isinstance(value, (tuple, list)) and (written := _problem(value)) is not value:
+                    texts[name] = escape_bytes(value)
+            elif isinstance(value, (tuple, list)) and (written := _escape_field(value)) is not value:
                 texts[name] = written
         return fields | texts if texts else fields
 
 
-def now() -> str:
+def utc_now() -> str:
     """This moment as records keep it: UTC, ISO 8601, to the second."""
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 

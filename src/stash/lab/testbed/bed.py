@@ -15,11 +15,11 @@ from types import TracebackType
 
 from stash.core.end_tree import end_at_once, end_tree
 from stash.core.errors import UserError
-from stash.core.interrupts import postponed
+from stash.core.interrupts import postpone_requests
 from stash.core.units import format_bytes, parse_rate
 from stash.lab.testbed import wiring
-from stash.lab.testbed.execute import Executor, require_programs, run
-from stash.lab.testbed.topology import MARK, PREFIX, Step, Wish, abandoned, next_owner, out_of_sight, topology
+from stash.lab.testbed.execute import Executor, require_programs, run_command
+from stash.lab.testbed.topology import MARK, PREFIX, Step, Wish, is_abandoned, make_topology, next_owner, out_of_sight
 from stash.lab.testbed.verify import ShapedLink, verify_disks, verify_links
 
 
@@ -68,12 +68,12 @@ class Started(subprocess.Popen[bytes]):
 NAMESPACES = Path("/run/netns")
 
 
-def leftovers() -> tuple[str, ...]:
+def list_leftovers() -> tuple[str, ...]:
     """What ``sweep`` would remove."""
-    return (*_namespaces(abandoned), *map(str, _groups()))
+    return (*_namespaces(is_abandoned), *map(str, _groups()))
 
 
-def elsewhere() -> tuple[str, ...]:
+def list_elsewhere() -> tuple[str, ...]:
     """Namespaces of testbeds that were made in another PID namespace, which ``sweep`` leaves alone."""
     return _namespaces(out_of_sight)
 
@@ -82,9 +82,9 @@ def sweep() -> tuple[str, ...]:
     """Remove all leftovers, ending the processes inside them; returns what was removed."""
     end_at_once(_orphans)
     removed = []
-    for name in _namespaces(abandoned):
+    for name in _namespaces(is_abandoned):
         end_at_once(partial(_members, name))
-        if run(("ip", "netns", "del", name)).returncode == 0:
+        if run_command(("ip", "netns", "del", name)).returncode == 0:
             removed.append(name)
     for folder in _groups():
         with contextlib.suppress(OSError):
@@ -101,9 +101,9 @@ def _namespaces(wanted: Callable[[str], bool]) -> tuple[str, ...]:
 
 
 def _groups() -> Iterator[Path]:
-    limits = wiring.find()
+    limits = wiring.find_limits()
     for path in sorted(Path(limits.root).glob(f"{PREFIX}*")) if limits is not None else ():
-        if path.is_dir() and abandoned(path.name):
+        if path.is_dir() and is_abandoned(path.name):
             yield path
 
 
@@ -114,14 +114,14 @@ def _orphans() -> list[int]:
         with contextlib.suppress(OSError):
             for variable in path.read_bytes().split(b"\0"):
                 name, _, value = variable.decode(errors="replace").partition("=")
-                if name == MARK and abandoned(value):
+                if name == MARK and is_abandoned(value):
                     found.add(int(path.parts[2]))
     return sorted(found - {os.getpid()})
 
 
 def _members(namespace: str) -> list[int]:
     """Processes in a network namespace; none where there is no such namespace."""
-    return [int(pid) for pid in run(("ip", "netns", "pids", namespace)).stdout.split()]
+    return [int(pid) for pid in run_command(("ip", "netns", "pids", namespace)).stdout.split()]
 
 
 def _pids(file: Path) -> list[int]:
@@ -170,13 +170,13 @@ class Testbed:
         verify: bool = True,
     ) -> None:
         wishes = {"interconnect": interconnect, "network": network, "disk": disk}
-        self.topology = topology(nodes, devices, overrides=overrides, **wishes)
+        self.topology = make_topology(nodes, devices, overrides=overrides, **wishes)
         self.owner = next_owner()
         self.links: tuple[ShapedLink, ...] = ()
         """Every shaped link, and every limited disk, as verified after set-up."""
         self._verify = verify
         self._disk_path = Path(disk_path)
-        self._limits = wiring.find() if any(host.disk for host in self.topology.hosts) else None
+        self._limits = wiring.find_limits() if any(host.disk for host in self.topology.hosts) else None
         self._executor = Executor()
         self._started: list[Started] = []
 
@@ -216,7 +216,7 @@ class Testbed:
 
     def close(self) -> None:
         """End everything that runs on the hosts and remove them; harmless when done already."""
-        with postponed(), contextlib.ExitStack() as last:  # whatever fails, what follows is done, too
+        with postpone_requests(), contextlib.ExitStack() as last:  # whatever fails, what follows is done, too
             last.callback(self._executor.undo)
             end_tree(lambda: [pid for node in range(self.nodes) for pid in self._running(node)], _GRACE)
             for process in self._started:
@@ -225,11 +225,11 @@ class Testbed:
 
     def address(self, node: int) -> str:
         """A node's address, valid on every node of this testbed and nowhere else."""
-        return wiring.address(self._checked(node))
+        return wiring.address(self._check_node(node))
 
     def interface(self, node: int) -> str:
         """The name of a node's network interface."""
-        return wiring.interface(self._checked(node))
+        return wiring.interface(self._check_node(node))
 
     def environment(self, node: int) -> dict[str, str]:
         """The variables a command on that node gets besides this process's own."""
@@ -250,7 +250,7 @@ class Testbed:
 
     def command(self, argv: Sequence[str], node: int = 0) -> tuple[str, ...]:
         """What runs ``argv`` on a node: through its control group into its namespace."""
-        host, limits = self.owner.host(self._checked(node)), self._limits
+        host, limits = self.owner.host(self._check_node(node)), self._limits
         is_limited = limits is not None and self.topology.hosts[node].disk is not None
         enter = ("sh", "-c", _ENTER, "stash-tb", limits.group(host)) if limits is not None and is_limited else ()
         return (*enter, "nsenter", f"--net=/run/netns/{host}", "--", *map(str, argv))
@@ -281,16 +281,16 @@ class Testbed:
     def set_network(self, node: int, rate: str | float) -> None:
         """Reshape a host's uplink while things run: a link that degrades, or recovers. Not verified."""
         number = parse_rate(rate) if isinstance(rate, str) else float(rate)
-        host = replace(self.topology.hosts[self._checked(node)], network=number, interconnect=None)
+        host = replace(self.topology.hosts[self._check_node(node)], network=number, interconnect=None)
         self._executor.do(wiring.shaping(self.owner, node, host))
 
     def unplug(self, node: int) -> None:
         """A host's link dies: nothing comes in or goes out any more."""
-        self._executor.do([wiring.plug(self.owner, self._checked(node), connected=False)])
+        self._executor.do([wiring.plug(self.owner, self._check_node(node), connected=False)])
 
     def plug(self, node: int) -> None:
         """A host's dead link works again."""
-        self._executor.do([wiring.plug(self.owner, self._checked(node), connected=True)])
+        self._executor.do([wiring.plug(self.owner, self._check_node(node), connected=True)])
 
     def kill(self, node: int) -> None:
         """A host vanishes: its link goes down first, so that no peer is notified, then its processes are killed."""
@@ -298,9 +298,9 @@ class Testbed:
         end_at_once(lambda: self._running(node))
 
     def _running(self, node: int) -> list[int]:
-        return _members(self.owner.host(self._checked(node)))
+        return _members(self.owner.host(self._check_node(node)))
 
-    def _checked(self, node: int) -> int:
+    def _check_node(self, node: int) -> int:
         if not 0 <= node < self.nodes:
             raise UserError(f"there is no node {node}: the nodes are 0 to {self.nodes - 1}")
         return node

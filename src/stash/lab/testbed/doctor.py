@@ -25,12 +25,12 @@ _TRIED: tuple[tuple[str, bool, dict[str, Wish]], ...] = (
 )
 
 
-def examine() -> tuple[Check, ...]:
+def run_checks() -> tuple[Check, ...]:
     """Every check, the necessary one first."""
     return tuple(_check(name, needed, limits) for name, needed, limits in _TRIED)
 
 
-def obstacle() -> str | None:
+def why_no_testbed() -> str | None:
     """Why there can be no testbed here, in one sentence; None if there can."""
     first = _check(*_TRIED[0])
     return None if first.ok else f"no testbed on this machine: {first.detail}"

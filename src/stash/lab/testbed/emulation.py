@@ -89,7 +89,7 @@ class Emulation(_Strict):
         passes = sum(layer.forward_seconds + layer.backward_seconds for layer in self.layers)
         return passes + self.optimizer_seconds
 
-    def scaled(self, size: float = 1.0, time: float = 1.0) -> Emulation:
+    def scale(self, size: float = 1.0, time: float = 1.0) -> Emulation:
         """All bytes times ``size`` and all times times ``time``; a link's rate times size / time keeps all shares.
 
         Raises UserError where that is more than a description may say.

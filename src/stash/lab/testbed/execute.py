@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable
 
 from stash.core.errors import StashError, UserError
-from stash.core.interrupts import postponed
+from stash.core.interrupts import postpone_requests
 from stash.lab.testbed.topology import Argv, Step
 
 _PATIENCE = 30.0
@@ -29,8 +29,8 @@ class Executor:
     def do(self, steps: Iterable[Step]) -> None:
         """Run the steps in order; an interruption falls between two. Raises UserError at the first that fails."""
         for step in steps:
-            with postponed():
-                done = run(step.argv)
+            with postpone_requests():
+                done = run_command(step.argv)
                 if done.returncode == 0 and step.undo is not None:
                     self._undo.append(step.undo)
             if done.returncode != 0:
@@ -39,7 +39,7 @@ class Executor:
     def undo(self) -> None:
         """Remove what the steps made, the last first; raises StashError naming what could not be removed."""
         left: list[str] = []
-        with postponed():
+        with postpone_requests():
             while self._undo:
                 argv = self._undo.pop()
                 words = self._insist(argv)
@@ -54,7 +54,7 @@ class Executor:
         """What the command complained of, after trying for two seconds: killed processes take a moment to go."""
         deadline = time.monotonic() + 2.0
         while True:
-            done = run(argv)
+            done = run_command(argv)
             if done.returncode == 0 or "No such file" in done.stderr:
                 return ""
             if time.monotonic() > deadline:
@@ -75,7 +75,7 @@ def _missing(program: str) -> UserError:
     return UserError(f"a testbed needs the program `{program}`; install {_PACKAGES.get(program, 'util-linux')}")
 
 
-def run(argv: Argv, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
+def run_command(argv: Argv, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
     """One command out of reach of Ctrl-C, its output captured; raises UserError where there is no such program."""
     try:
         return subprocess.run(

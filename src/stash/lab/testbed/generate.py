@@ -36,7 +36,7 @@ class _Cost:
     moved: float = 0.0
 
 
-def emulate(
+def emulate_workload(
     name: str,
     flops_per_second: float,
     memory_bytes_per_second: float,
@@ -82,7 +82,7 @@ def _trace(name: str, batch: int | None, image_size: int) -> list[_Cost]:
             module.register_forward_hook(book.hook(path, module), with_kwargs=True)
     with counter:
         LOSSES[spec.kind](model, inputs)
-    return book.closed(model)
+    return book.list_costs(model)
 
 
 class _Book:
@@ -107,7 +107,7 @@ class _Book:
 
         return book
 
-    def closed(self, model: nn.Module) -> list[_Cost]:
+    def list_costs(self, model: nn.Module) -> list[_Cost]:
         """All layers; parameters that belong to no leaf module go with the first, ready last in the backward pass."""
         rest = self._claim(list(model.parameters()))
         if self._costs:

@@ -36,7 +36,7 @@ def file_bytes(rate: float, seconds: float, chunk: int) -> int:
     return wanted // chunk * chunk
 
 
-def measure(folder: str, rate: float, seconds: float) -> tuple[float, str]:
+def measure_read_rate(folder: str, rate: float, seconds: float) -> tuple[float, str]:
     """Bytes per second over ``seconds``; and ``direct``, or ``evicted`` where only buffered reads are possible."""
     chunk = chunk_bytes(rate)
     size = file_bytes(rate, seconds, chunk)
@@ -90,5 +90,5 @@ def _read(descriptor: int, size: int, chunk: int, seconds: float, evict: bool) -
 
 
 if __name__ == "__main__":
-    measured, how = measure(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))
+    measured, how = measure_read_rate(sys.argv[1], float(sys.argv[2]), float(sys.argv[3]))
     print(json.dumps({"rate": measured, "way": how}))

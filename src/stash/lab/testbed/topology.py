@@ -49,12 +49,12 @@ class Owner:
 
     def alive(self) -> bool:
         """Whether that very process still runs; a zombie, or another process with its number, is not it."""
-        return started(self.pid) == self.start
+        return start_ticks(self.pid) == self.start
 
 
 def next_owner() -> Owner:
     """This process, as the owner of one more testbed."""
-    return Owner(os.getpid(), started(os.getpid()) or 0, _own_space(), next(_serials))
+    return Owner(os.getpid(), start_ticks(os.getpid()) or 0, _own_space(), next(_serials))
 
 
 def owner_of(name: str) -> Owner | None:
@@ -63,7 +63,7 @@ def owner_of(name: str) -> Owner | None:
     return Owner(int(match[1]), int(match[2], 16), int(match[3], 16), int(match[4])) if match else None
 
 
-def abandoned(name: str) -> bool:
+def is_abandoned(name: str) -> bool:
     """Whether the name is a testbed's whose process is gone, as far as that can be seen from here."""
     owner = owner_of(name)
     return owner is not None and owner.space == _own_space() and not owner.alive()
@@ -79,7 +79,7 @@ def _own_space() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def started(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; None if there is none or only its zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -104,7 +104,7 @@ class Step:
         return shlex.join(self.argv)
 
 
-def write(text: str, file: str) -> Argv:
+def write_command(text: str, file: str) -> Argv:
     """The command that writes ``text`` into a file of the kernel's, in one piece and without a line's end."""
     return ("sh", "-c", 'printf %s "$1" > "$2"', "stash-tb", text, file)
 
@@ -136,7 +136,7 @@ class Topology:
     devices: int = 1
 
 
-def topology(
+def make_topology(
     nodes: int,
     devices: int = 1,
     *,

@@ -34,7 +34,7 @@ from stash.lab.testbed.accelerator import (
     sharpen_sleep,
 )
 from stash.lab.testbed.emulation import Emulation, load
-from stash.lab.training import endless, exit_code
+from stash.lab.training import exit_code, repeat_epochs
 
 EPOCH_BATCHES = 1000
 LOG_EVERY = 50
@@ -51,7 +51,7 @@ class Fault(NamedTuple):
     seconds: float
     """That it takes longer, a step."""
 
-    def at(self, step: int) -> float:
+    def delay_at(self, step: int) -> float:
         """Seconds at that step."""
         return self.seconds if self.first <= step < self.last else 0.0
 
@@ -65,9 +65,9 @@ class Faults:
     def __init__(self, faults: Sequence[Fault], rank: int) -> None:
         self._own = [fault for fault in faults if fault.rank in (rank, -1)]
 
-    def at(self, what: str, step: int) -> float:
+    def delay_at(self, what: str, step: int) -> float:
         """Seconds that it takes longer at that step."""
-        return sum(fault.at(step) for fault in self._own if fault.what == what)
+        return sum(fault.delay_at(step) for fault in self._own if fault.what == what)
 
 
 class Samples(Dataset[Tensor]):
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace) -> None:
-    emulation = load(options.model).scaled(options.size_scale, options.time_scale)
+    emulation = load(options.model).scale(options.size_scale, options.time_scale)
     if "WORLD_SIZE" in os.environ:
         dist.init_process_group("gloo")
     try:
@@ -144,13 +144,13 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     emulated = EmulatedModel(emulation, rank)
     model, synchronise, paced = parallel(emulated, emulation, options)
     optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
-    batches = endless(loader)
+    batches = repeat_epochs(loader)
     began = time.monotonic()
     for step in itertools.count(1):
-        emulated.late, optimizer.late = faults.at("forward", step), faults.at("optimizer", step)
-        emulated.slow_backward(faults.at("backward", step))
+        emulated.late, optimizer.late = faults.delay_at("forward", step), faults.delay_at("optimizer", step)
+        emulated.slow_backward(faults.delay_at("backward", step))
         if paced is not None:
-            paced.late = faults.at("exchange", step)
+            paced.late = faults.delay_at("exchange", step)
         optimizer.zero_grad(set_to_none=True)
         for left in reversed(range(options.accumulate)):
             batch = next(batches)
@@ -209,7 +209,7 @@ def make_loader(
     share = max(1, options.workers)  # each worker makes one batch in so many
 
     def late(made: int) -> float:
-        return faults.at("prep", made * share // options.accumulate)
+        return faults.delay_at("prep", made * share // options.accumulate)
 
     data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files, late)
     sampler: DistributedSampler[Tensor] = DistributedSampler(data, num_replicas=world, rank=rank, drop_last=True)

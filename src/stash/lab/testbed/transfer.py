@@ -31,7 +31,7 @@ def enter(namespace: str) -> None:
         os.close(descriptor)
 
 
-def measure(source: str, target: str, address: str, seconds: float, skip: int) -> float:
+def measure_transfer(source: str, target: str, address: str, seconds: float, skip: int) -> float:
     """Payload bytes per second over ``seconds`` of a stream, after its first ``skip`` bytes (the bucket's burst)."""
     enter(target)
     with socket.socket() as listener:
@@ -78,7 +78,7 @@ def _receive(receiver: socket.socket, seconds: float, skip: int) -> float:
 
 def main(wanted: list[dict[str, Any]]) -> None:
     """Measure each of ``wanted`` in turn and print the rates."""
-    print(json.dumps([measure(**one) for one in wanted]))
+    print(json.dumps([measure_transfer(**one) for one in wanted]))
 
 
 if __name__ == "__main__":

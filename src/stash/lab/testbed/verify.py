@@ -11,7 +11,7 @@ from pathlib import Path
 from stash.core.errors import StashError, UserError
 from stash.core.units import format_bits, format_rate
 from stash.lab.testbed import read_rate, transfer
-from stash.lab.testbed.execute import run
+from stash.lab.testbed.execute import run_command
 from stash.lab.testbed.topology import Owner, Topology
 from stash.lab.testbed.wiring import SWITCH_ADDRESS, address, burst_bytes
 
@@ -27,7 +27,7 @@ _SLACK = 15.0
 
 @dataclass(frozen=True)
 class Transfer:
-    """One stream to time: from one namespace's file to another's, as ``transfer.measure`` takes it."""
+    """One stream to time: from one namespace's file to another's, as ``transfer.measure_transfer`` takes it."""
 
     source: str
     target: str
@@ -65,7 +65,7 @@ class ShapedLink:
         return f"{way}: {rate(self.measured)} verified ({rate(self.asked)} asked)"
 
 
-def transfers(topology: Topology, owner: Owner) -> tuple[tuple[ShapedLink, Transfer], ...]:
+def list_transfers(topology: Topology, owner: Owner) -> tuple[tuple[ShapedLink, Transfer], ...]:
     """The links of a testbed, nothing measured yet, each with the stream that will prove it."""
     switch = f"/run/netns/{owner.switch}"
     found: list[tuple[ShapedLink, Transfer]] = []
@@ -91,7 +91,7 @@ def verify_links(topology: Topology, owner: Owner) -> tuple[ShapedLink, ...]:
     A link that falls short is measured again, up to five times, as other work on the machine slows
     a transfer but never makes it faster than its link.
     """
-    wanted = transfers(topology, owner)
+    wanted = list_transfers(topology, owner)
     best = [link for link, _ in wanted]
     for _ in range(TRIES):
         again = [number for number, link in enumerate(best) if not link.right]
@@ -110,7 +110,7 @@ def verify_links(topology: Topology, owner: Owner) -> tuple[ShapedLink, ...]:
 def _measure(wanted: list[tuple[ShapedLink, Transfer]]) -> list[float]:
     words = json.dumps([asdict(stream) for _, stream in wanted])
     patience = sum(_SLACK + stream.seconds + stream.skip / link.asked for link, stream in wanted)
-    done = run((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words), _SLACK + patience)
+    done = run_command((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words), _SLACK + patience)
     if done.returncode != 0:
         raise StashError(
             f"the links could not be measured: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
@@ -139,13 +139,13 @@ Command = Callable[[Sequence[str], int], tuple[str, ...]]
 """What runs words on a node, as ``Testbed.command``."""
 
 
-def wanted(topology: Topology) -> tuple[ShapedLink, ...]:
+def limited_disks(topology: Topology) -> tuple[ShapedLink, ...]:
     """The limited disks of a testbed, nothing measured yet."""
     limited = [(node, host.disk) for node, host in enumerate(topology.hosts) if host.disk is not None]
     return tuple(ShapedLink(node, "disk", "read", rate, 0.0, 0) for node, rate in limited)
 
 
-def seconds(rate: float) -> float:
+def read_seconds(rate: float) -> float:
     """How long to read: long enough for many requests, as a throttle works in slices of a tenth of a second."""
     return min(_MAX_READ_SECONDS, max(_READ_SECONDS, _CHUNKS * read_rate.chunk_bytes(rate) / rate))
 
@@ -156,7 +156,7 @@ def verify_disks(topology: Topology, folder: Path, command: Command) -> tuple[Sh
     A disk that is off is measured again, up to five times: other work on it slows a reader.
     """
     found = []
-    for disk in wanted(topology):
+    for disk in limited_disks(topology):
         nearest = disk
         for _ in range(TRIES):
             measured = replace(disk, measured=_measure_disk(disk, folder, command))
@@ -164,14 +164,22 @@ def verify_disks(topology: Topology, folder: Path, command: Command) -> tuple[Sh
             if nearest.right:
                 break
         else:
-            raise UserError(sentence(nearest, folder))
+            raise UserError(why_refused(nearest, folder))
         found.append(nearest)
     return tuple(found)
 
 
 def _measure_disk(disk: ShapedLink, folder: Path, command: Command) -> float:
-    words = (sys.executable, "-I", "-S", read_rate.__file__, str(folder), str(disk.asked), str(seconds(disk.asked)))
-    done = run(command(words, disk.node))
+    words = (
+        sys.executable,
+        "-I",
+        "-S",
+        read_rate.__file__,
+        str(folder),
+        str(disk.asked),
+        str(read_seconds(disk.asked)),
+    )
+    done = run_command(command(words, disk.node))
     if done.returncode != 0:
         reason = (done.stderr.strip() or "no reason given").splitlines()[-1]
         raise UserError(
@@ -181,7 +189,7 @@ def _measure_disk(disk: ShapedLink, folder: Path, command: Command) -> float:
     return float(json.loads(done.stdout)["rate"])
 
 
-def sentence(disk: ShapedLink, folder: Path) -> str:
+def why_refused(disk: ShapedLink, folder: Path) -> str:
     """Why a testbed with that disk is refused."""
     where, asked, measured = (
         f"under {folder} on node {disk.node}",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stash.core.errors import UserError
-from stash.lab.testbed.topology import PREFIX, HostSpec, Owner, Step, Topology, write
+from stash.lab.testbed.topology import PREFIX, HostSpec, Owner, Step, Topology, write_command
 
 # Limits of disk reads through control groups, version 1 and version 2.
 
@@ -41,7 +41,7 @@ class DiskLimits:
         if self.version == 2 and not self.enabled:
             control = f"{self.root}/cgroup.subtree_control"
             undo = ("sh", "-c", _TAKE_BACK, "stash-tb", "-io", control, self.root)
-            yield Step(write("+io", control), undo)
+            yield Step(write_command("+io", control), undo)
 
     def group(self, host: str) -> str:
         """Folder of the group that a host's processes belong in."""
@@ -52,12 +52,12 @@ class DiskLimits:
         folder = self.group(host)
         yield Step(("mkdir", folder), ("rmdir", folder))
         if self.version == 2:
-            yield Step(write(f"{device} rbps={round(rate)}", f"{folder}/io.max"))
+            yield Step(write_command(f"{device} rbps={round(rate)}", f"{folder}/io.max"))
         else:
-            yield Step(write(f"{device} {round(rate)}", f"{folder}/blkio.throttle.read_bps_device"))
+            yield Step(write_command(f"{device} {round(rate)}", f"{folder}/blkio.throttle.read_bps_device"))
 
 
-def find(
+def find_limits(
     mounts: str | None = None, read: Callable[[str], str] = lambda path: Path(path).read_text()
 ) -> DiskLimits | None:
     """The controller of this machine, from ``/proc/mounts``; version 1 where both exist, as it is then in use."""
@@ -127,9 +127,9 @@ def set_up(
     """
     steps = [*_namespace(owner.switch)]
     steps += [
-        _in(owner.switch, "link", "add", "name", BRIDGE, "type", "bridge"),
-        _in(owner.switch, "addr", "add", f"{SWITCH_ADDRESS}/24", "dev", BRIDGE),
-        _in(owner.switch, "link", "set", BRIDGE, "up"),
+        _ip_step(owner.switch, "link", "add", "name", BRIDGE, "type", "bridge"),
+        _ip_step(owner.switch, "addr", "add", f"{SWITCH_ADDRESS}/24", "dev", BRIDGE),
+        _ip_step(owner.switch, "link", "set", BRIDGE, "up"),
     ]
     for node, host in enumerate(topology.hosts):
         steps += [*_namespace(owner.host(node)), *_link(owner, node), *shaping(owner, node, host)]
@@ -145,18 +145,18 @@ def set_up(
 
 def _namespace(name: str) -> Iterator[Step]:
     yield Step(("ip", "netns", "add", name), ("ip", "netns", "del", name))
-    yield _in(name, "link", "set", "lo", "up")
+    yield _ip_step(name, "link", "set", "lo", "up")
 
 
 def _link(owner: Owner, node: int) -> Iterator[Step]:
     name, port, host = interface(node), f"stash-tbp{node}", owner.host(node)
-    yield _in(
+    yield _ip_step(
         host, "link", "add", "name", name, "mtu", str(MTU), "type", "veth",
         "peer", "name", port, "mtu", str(MTU), "netns", owner.switch,
     )  # fmt: skip
-    yield _in(host, "addr", "add", f"{address(node)}/24", "dev", name)
-    yield _in(host, "link", "set", name, "up")
-    yield _in(owner.switch, "link", "set", port, "master", BRIDGE, "up")
+    yield _ip_step(host, "addr", "add", f"{address(node)}/24", "dev", name)
+    yield _ip_step(host, "link", "set", name, "up")
+    yield _ip_step(owner.switch, "link", "set", port, "master", BRIDGE, "up")
 
 
 def shaping(owner: Owner, node: int, host: HostSpec) -> Iterator[Step]:
@@ -170,7 +170,7 @@ def shaping(owner: Owner, node: int, host: HostSpec) -> Iterator[Step]:
 
 def plug(owner: Owner, node: int, connected: bool) -> Step:
     """Pull a host's cable, or put it back: the switch's end of its link goes down or up."""
-    return _in(owner.switch, "link", "set", f"stash-tbp{node}", "up" if connected else "down")
+    return _ip_step(owner.switch, "link", "set", f"stash-tbp{node}", "up" if connected else "down")
 
 
 def _bucket(namespace: str, device: str, rate: float) -> Step:
@@ -181,5 +181,5 @@ def _bucket(namespace: str, device: str, rate: float) -> Step:
     ))  # fmt: skip
 
 
-def _in(namespace: str, *words: str) -> Step:
+def _ip_step(namespace: str, *words: str) -> Step:
     return Step(("ip", "-n", namespace, *words))

@@ -94,11 +94,11 @@ KINDS: dict[str, DatasetKind] = {
     kind.name: kind
     for kind in (
         DatasetKind(
-            "images", MEAN_BYTES, 5_000, 1, 0, synthesis.image,
+            "images", MEAN_BYTES, 5_000, 1, 0, synthesis.image_sample,
             lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg",
         ),
         DatasetKind(
-            "text", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.tokens,
+            "text", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.token_sample,
             lambda i: f"tokens-{i:05d}.uint16.bin",
         ),
     )
@@ -168,7 +168,7 @@ def make_dataset(
         size = sum(file.path.stat().st_size for file in files)
         write_manifest(root, Manifest(kind, wanted, complete=True, bytes=size))
     except OSError as error:
-        raise _explained(error, root) from error
+        raise _explain_error(error, root) from error
     return Made(root, kind, wanted, size, time.monotonic() - started)
 
 
@@ -227,7 +227,7 @@ def _write_group(spec: DatasetKind, files: list[_File]) -> int:
     return sum(file.samples for file in files)
 
 
-def _explained(error: OSError, root: Path) -> UserError:
+def _explain_error(error: OSError, root: Path) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return UserError(f"the disk of {root} is full; free some space, delete the folder and make it again")
     return UserError(f"cannot write the data set {root}: {error.strerror or error}; name a folder you may write to")

@@ -128,7 +128,7 @@ class Synthetic(Dataset[Sample]):
         def integers(limit: int, *shape: int) -> Tensor:
             return torch.randint(limit, shape, generator=generator)
 
-        def answered() -> Sample:
+        def make_answer() -> Sample:
             ids, (start, end) = integers(VOCABULARY, tokens), integers(tokens, 2).sort().values
             return ids, start.clone(), end.clone()
 
@@ -137,7 +137,7 @@ class Synthetic(Dataset[Sample]):
                 torch.randn(3, image_size, image_size, generator=generator),
                 integers(LABELS["images"]),
             ),
-            "text": answered,
+            "text": make_answer,
             "audio": lambda: (torch.rand(1, WAVE, generator=generator) - 0.5, integers(LABELS["audio"])),
             "clicks": lambda: (
                 torch.rand(DENSE, generator=generator),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from stash.core.errors import UserError
 from stash.core.imports import missing_package, require_torchvision
-from stash.core.units import nearest
+from stash.core.units import find_nearest
 
 if TYPE_CHECKING:
     from torch import nn
@@ -111,6 +111,6 @@ def workload(name: str) -> WorkloadSpec:
     """The workload called ``name``; raises UserError naming the nearest ones."""
     if name in WORKLOADS:
         return WORKLOADS[name]
-    near = nearest(name, WORKLOADS)
+    near = find_nearest(name, WORKLOADS)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     raise UserError(f"no workload is called {name!r}; {hint}`stash lab zoo` lists all {len(WORKLOADS)}")

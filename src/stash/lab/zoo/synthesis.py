@@ -22,7 +22,7 @@ BYTES_PER_PIXEL, QUALITY = 0.577, 90
 TEXTURE = 40.0
 
 
-def jpeg(random: np.random.Generator) -> bytes:
+def make_jpeg(random: np.random.Generator) -> bytes:
     """One RGB JPEG: log-normal size (mean 110 kB), 4 x 3 of as many pixels as that takes, portrait one time in four.
 
     A smooth random field plays the scene, finer colour noise and grain its texture.
@@ -63,12 +63,12 @@ TOKENS_PER_SAMPLE = 1024
 # One file of each kind: the same generator always gives the same bytes (with the same numpy and Pillow).
 
 
-def image(random: np.random.Generator, samples: int) -> bytes:
+def image_sample(random: np.random.Generator, samples: int) -> bytes:
     """One JPEG; ``samples`` is always 1."""
-    return jpeg(random)
+    return make_jpeg(random)
 
 
-def tokens(random: np.random.Generator, samples: int) -> bytes:
+def token_sample(random: np.random.Generator, samples: int) -> bytes:
     """``samples`` x 1024 little-endian uint16 token ids, frequencies falling as 1/rank (Zipf)."""
     size = float(VOCABULARY)  # ranks are log-uniform, the continuous form of the law with exponent 1
     ranks = np.exp(random.random(samples * TOKENS_PER_SAMPLE) * math.log(size)) - 1

@@ -21,7 +21,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from stash.core.errors import UserError
-from stash.lab.training import endless, exit_code
+from stash.lab.training import exit_code, repeat_epochs
 from stash.lab.zoo.feed import LOSSES, Sample, Synthetic, open_feed
 from stash.lab.zoo.registry import LONGEST_SEQUENCE, ON_DISK, WorkloadSpec, workload
 
@@ -85,7 +85,7 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
     scaler = torch.amp.GradScaler(replica.device.type, enabled=options.amp and amp_type == torch.float16)
 
     started = time.monotonic()
-    for step, tensors in enumerate(endless(loader), start=1):
+    for step, tensors in enumerate(repeat_epochs(loader), start=1):
         moved = [
             tensor.to(replica.device, non_blocking=True, memory_format=layout if tensor.ndim == 4 else None)
             for tensor in tensors

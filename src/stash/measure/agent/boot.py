@@ -17,10 +17,10 @@ from importlib import import_module
 from types import ModuleType
 
 from stash.measure.agent import guard, script
-from stash.measure.agent.last_words import outlive_not, report_crashes
+from stash.measure.agent.last_words import end_with_launcher, report_crashes
 from stash.measure.agent.wraps import frameworks
-from stash.measure.linux.processes import pin
-from stash.measure.protocol.orders import current
+from stash.measure.linux.processes import pin_rank
+from stash.measure.protocol.orders import current_orders
 
 WRAPS: Mapping[str, str] = {
     "torch.distributed.distributed_c10d": "wraps.scope:wrap_collectives wraps.trial_settings:wrap_barriers",
@@ -83,7 +83,7 @@ _PINNED = "STASH_PINNED"
 
 def start() -> None:
     """Install the import hook of this process; called once, from ``sitecustomize``."""
-    orders = current()
+    orders = current_orders()
     if orders is None:
         return
     if orders.watched:
@@ -91,12 +91,12 @@ def start() -> None:
         script.report_hard_exits()
         sys.meta_path.insert(0, PostImport(dict(WATCHED)))
         return
-    outlive_not(orders)  # first of all: the launcher may be gone already
+    end_with_launcher(orders)  # first of all: the launcher may be gone already
     if orders.pin:
         local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         _pin_once(orders.launch, orders.gang or local)
     if not orders.keep_logging:
-        os.environ.update(frameworks.variables(orders.files.discarded))
+        os.environ.update(frameworks.quiet_variables(orders.files.discarded))
     guard.protect_files(orders)
     report_crashes(orders)
     sys.meta_path.insert(0, PostImport(dict(WRAPS)))
@@ -107,7 +107,7 @@ def _pin_once(launch: int, place: tuple[int, int]) -> None:
     mark = f"{launch} {place}"
     if os.environ.get(_PINNED) != mark:
         os.environ[_PINNED] = mark
-        pin(*place)
+        pin_rank(*place)
 
 
 def wait_for_watcher() -> None:
@@ -140,12 +140,12 @@ class PostImport(importlib.abc.MetaPathFinder):
             spec: importlib.machinery.ModuleSpec | None = find(name, path, target)
             if spec is not None:
                 if spec.loader is not None:
-                    spec.loader = _Wrapping(spec.loader, wrap, self._wraps)
+                    spec.loader = _WrappingLoader(spec.loader, wrap, self._wraps)
                 return spec
         return None
 
 
-class _Wrapping(importlib.abc.Loader):
+class _WrappingLoader(importlib.abc.Loader):
     """A loader that delegates, then has the finished module wrapped."""
 
     def __init__(self, loader: importlib.abc.Loader, wrap: str, to_come: dict[str, str]) -> None:

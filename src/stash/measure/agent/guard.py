@@ -32,7 +32,7 @@ class _Busy(threading.local):
 
     now = False
 
-    def act(self, act: Callable[..., None], *arguments: Any) -> None:
+    def call_unless_busy(self, act: Callable[..., None], *arguments: Any) -> None:
         """Call ``act``, unless this is within such a call."""
         if self.now:
             return
@@ -43,7 +43,7 @@ class _Busy(threading.local):
             self.now = False
 
 
-_unless_busy = _Busy().act
+_unless_busy = _Busy().call_unless_busy
 _keepers: list[FileBackup] = []
 """Of this process: one, once there is any."""
 _saving: list[Any] = []
@@ -62,28 +62,30 @@ def protect_files(orders: Orders) -> None:
     )
     _keepers[:] = [keeper]
     actions: Mapping[str, Callable[..., None]] = {
-        "open": lambda path, mode, flags: _opens(keeper, path, flags or 0),
-        "os.mkdir": lambda path, mode, folder: _makes(keeper, _place(path, folder)),
-        "os.remove": lambda path, folder: keeper.before_removing(_place(path, folder)),
-        "os.rename": lambda path, to, folder, other: _moves(keeper, _place(path, folder), _place(to, other)),
-        "os.link": lambda path, to, folder, other: _links(keeper, _place(to, other)),
-        "os.symlink": lambda path, to, folder: _links(keeper, _place(to, folder)),
-        "os.truncate": lambda path, length: _opens(keeper, path, os.O_WRONLY),
-        "sqlite3.connect": lambda path: _connects(keeper, path),
+        "open": lambda path, mode, flags: _guard_open(keeper, path, flags or 0),
+        "os.mkdir": lambda path, mode, folder: _guard_making(keeper, _full_path(path, folder)),
+        "os.remove": lambda path, folder: keeper.before_removing(_full_path(path, folder)),
+        "os.rename": lambda path, to, folder, other: _guard_move(
+            keeper, _full_path(path, folder), _full_path(to, other)
+        ),
+        "os.link": lambda path, to, folder, other: _guard_link(keeper, _full_path(to, other)),
+        "os.symlink": lambda path, to, folder: _guard_link(keeper, _full_path(to, folder)),
+        "os.truncate": lambda path, length: _guard_open(keeper, path, os.O_WRONLY),
+        "sqlite3.connect": lambda path: _guard_connection(keeper, path),
     }
 
-    def on_event(event: str, arguments: tuple[Any, ...]) -> None:
+    def audit_event(event: str, arguments: tuple[Any, ...]) -> None:
         act = actions.get(event)
         if act is not None:
             _unless_busy(act, *arguments)
 
-    sys.addaudithook(on_event)
+    sys.addaudithook(audit_event)
 
 
 def about_to_write(path: str, truncates: bool) -> None:
     """Tell of a file that C code is about to open by itself."""
     for keeper in _keepers:
-        _unless_busy(_opens, keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
+        _unless_busy(_guard_open, keeper, path, os.O_WRONLY | (os.O_TRUNC if truncates else 0))
 
 
 @contextlib.contextmanager
@@ -99,47 +101,47 @@ def saving(file: Any = None) -> Iterator[None]:
         _saving.pop()
 
 
-def _opens(keeper: FileBackup, path: Any, flags: int) -> None:
+def _guard_open(keeper: FileBackup, path: Any, flags: int) -> None:
     if not flags & _WRITES or isinstance(path, int):
         return
     name = os.fsdecode(path)
     keeper.before_writing(name, truncates=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND))
-    _appears(keeper, name)
+    _guard_new_path(keeper, name)
 
 
-def _makes(keeper: FileBackup, folder: str) -> None:
-    keeper.appears(folder)
+def _guard_making(keeper: FileBackup, folder: str) -> None:
+    keeper.before_appearing(folder)
     keeper.before_making(folder)
 
 
-def _connects(keeper: FileBackup, path: Any) -> None:
+def _guard_connection(keeper: FileBackup, path: Any) -> None:
     name = os.fsdecode(path)
     if name.startswith("file:"):
         name = unquote(name.removeprefix("file:").partition("?")[0])
     keeper.before_writing_beside(name, _OF_SQLITE)
-    _opens(keeper, name, os.O_RDWR)
+    _guard_open(keeper, name, os.O_RDWR)
 
 
-def _moves(keeper: FileBackup, path: str, target: str) -> None:
+def _guard_move(keeper: FileBackup, path: str, target: str) -> None:
     keeper.before_moving(path, target)
-    _appears(keeper, target)
+    _guard_new_path(keeper, target)
 
 
-def _links(keeper: FileBackup, path: str) -> None:
+def _guard_link(keeper: FileBackup, path: str) -> None:
     if not os.path.lexists(path):
         keeper.before_making(path)
-        _appears(keeper, path)
+        _guard_new_path(keeper, path)
 
 
-def _appears(keeper: FileBackup, path: str) -> None:
+def _guard_new_path(keeper: FileBackup, path: str) -> None:
     if path.startswith(("/dev/", "/proc/", "/sys/")) or path.endswith(_BY_THEMSELVES):
         return
-    keeper.appears(path)
+    keeper.before_appearing(path)
     if script.drifted() or (script.active() and script.passes() > 0):
         keeper.writes_new_file(path)
 
 
-def _place(path: Any, folder: int) -> str:
+def _full_path(path: Any, folder: int) -> str:
     """A path that may be relative to an open folder (-1: to the current one)."""
     name = os.fsdecode(path)
     return name if folder < 0 else os.path.join(os.readlink(f"/proc/self/fd/{folder}"), name)

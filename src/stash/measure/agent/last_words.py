@@ -17,11 +17,11 @@ from contextlib import suppress
 from types import ModuleType, TracebackType
 from typing import Any
 
-from stash.core.printable import shortened
+from stash.core.printable import shorten_text
 from stash.measure.agent import script
-from stash.measure.linux.processes import carrying
-from stash.measure.protocol.folder import owned
-from stash.measure.protocol.orders import VARIABLE, Orders, current, without_wraps
+from stash.measure.linux.processes import find_by_variable
+from stash.measure.protocol.folder import has_owner
+from stash.measure.protocol.orders import VARIABLE, Orders, current_orders, strip_wraps
 
 _TORCHRUNS_OWN = "ChildFailedError"
 """The rank that failed has left its error already."""
@@ -37,7 +37,7 @@ def report_crashes(orders: Orders) -> None:
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         script.listener().abandoned()
         try:
-            _leave(orders, error)
+            _write_crash(orders, error)
         finally:
             previous(kind, error, trace)
 
@@ -52,21 +52,21 @@ def report_crashes_of_ranks(module: ModuleType) -> None:
     run = module.BaseProcess.run
 
     @functools.wraps(run)
-    def reported(self: Any) -> None:
+    def wrapper(self: Any) -> None:
         try:
             run(self)
         except BaseException as error:
             failed = isinstance(error, SystemExit) and error.code not in (None, 0)
-            cause, orders = error.__context__ if failed else error, current()
+            cause, orders = error.__context__ if failed else error, current_orders()
             if isinstance(cause, Exception) and orders is not None and orders.files.has_beaten():
                 script.listener().abandoned()
-                _leave(orders, cause)
+                _write_crash(orders, cause)
             raise
 
-    script.put(module.BaseProcess, run=reported)
+    script.put(module.BaseProcess, run=wrapper)
 
 
-def _leave(orders: Orders, error: BaseException) -> None:
+def _write_crash(orders: Orders, error: BaseException) -> None:
     if type(error).__name__ == _TORCHRUNS_OWN:
         return
     import traceback
@@ -74,20 +74,20 @@ def _leave(orders: Orders, error: BaseException) -> None:
     try:
         rank = os.environ.get("RANK", "")
         path = orders.files.crash(rank if rank.isdecimal() else "0")
-        words = shortened(without_wraps("".join(traceback.format_exception(error))), _MAX)
+        words = shorten_text(strip_wraps("".join(traceback.format_exception(error))), _MAX)
         path.write_text(words, encoding="utf-8", errors="backslashreplace")
     except OSError as problem:
         print(f"stash: could not record the crash: {problem}", file=sys.stderr)
 
 
-def outlive_not(orders: Orders) -> None:
+def end_with_launcher(orders: Orders) -> None:
     """Watch the launcher from now on; not where it is out of sight (another machine's, on a shared file system)."""
-    run = orders.files.run
-    if owned(run) is None:
+    run = orders.files.run_path
+    if has_owner(run) is None:
         return
 
     def watch() -> None:
-        while owned(run) is not False:
+        while has_owner(run) is not False:
             time.sleep(_PERIOD)
         try:
             _end_the_others()
@@ -101,7 +101,7 @@ def _end_the_others() -> None:
     """End all that was started under the same orders: forks, shells, what lost its parent."""
     orders = os.environ.get(VARIABLE, "")
     for _ in range(_SWEEPS):  # one that is ended may just have started another
-        for process in carrying(VARIABLE, orders):
+        for process in find_by_variable(VARIABLE, orders):
             if process != os.getpid():
                 with suppress(OSError):
                     os.kill(process, signal.SIGKILL)

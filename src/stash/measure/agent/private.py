@@ -67,7 +67,7 @@ OF_WORKERS_ITERATORS = ("_task_info", "_workers", "_persistent_workers")
 """Attributes of a loader, of its iterator, and of an iterator with worker processes."""
 
 
-def plainly() -> Any:
+def disable_subclasses() -> Any:
     """A context in which tensors of any class do what ordinary ones do: no method of that class is called."""
     return sys.modules["torch"]._C.DisableTorchFunctionSubclass()
 
@@ -78,7 +78,7 @@ def wrap_functional_gradients(transforms: Any, wrapped: Callable[[Any], Any]) ->
         wrap(transforms, "grad_and_value_impl", wrapped)
 
 
-def iterates(loader: Any) -> bool:
+def is_iterable(loader: Any) -> bool:
     """Whether its data set is an iterable one, without indices."""
     return bool(loader._dataset_kind == 1)
 
@@ -121,17 +121,17 @@ def _wrap_own(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
 def _wrap_subclasses(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
     """Wrap what classes that are yet to be derived from ``cls`` override."""
 
-    def of_subclass(derived: Any, /, **arguments: Any) -> None:
+    def wrap_subclass(derived: Any, /, **arguments: Any) -> None:
         super(cls, derived).__init_subclass__(**arguments)
         _wrap_own(derived, wraps)
 
-    put(cls, __init_subclass__=classmethod(of_subclass))
+    put(cls, __init_subclass__=classmethod(wrap_subclass))
 
 
-def length(loader: Any) -> int | None:
+def count_batches(loader: Any) -> int | None:
     """How many batches an epoch has; ``None`` if neither sampler nor data set says."""
     try:
-        if not iterates(loader):
+        if not is_iterable(loader):
             return len(loader._index_sampler)
         count = len(loader.dataset)
     except (TypeError, NotImplementedError, AttributeError):
@@ -159,7 +159,7 @@ def set_indices(iterator: Any, indices: Any) -> None:
     iterator._sampler_iter = indices
 
 
-def outstanding(iterator: Any) -> int:
+def count_outstanding(iterator: Any) -> int:
     """Batches that workers were asked for and that were not yet handed out, those that came before their turn too."""
     return len(iterator._task_info)
 
@@ -212,7 +212,7 @@ def has_dispatch_mode() -> bool:
     return _get_current_dispatch_mode() is not None
 
 
-def overloads(operator: Any) -> Any:
+def overload_packet(operator: Any) -> Any:
     """The operator without regard to argument types; None of a higher-order one."""
     return getattr(operator, "_overloadpacket", None)
 
@@ -303,17 +303,17 @@ def default_store() -> Any:
     return sys.modules["torch.distributed.distributed_c10d"]._get_default_store()
 
 
-def of_several_jobs(group: Any) -> bool:
+def spans_several_jobs(group: Any) -> bool:
     """Whether ranks met for ``group`` elsewhere than this job's did: then some may be another job's."""
     from torch.distributed import distributed_c10d as c10d
 
-    def met(each: Any) -> Any:
+    def find_store(each: Any) -> Any:
         store: Any = c10d._world.pg_map.get(each, (None, None))[1]
         while hasattr(store, "underlying_store"):
             store = store.underlying_store
         return store
 
-    own, where = met(c10d.group.WORLD), met(group)
+    own, where = find_store(c10d.group.WORLD), find_store(group)
     return own is not None and where is not None and where is not own
 
 

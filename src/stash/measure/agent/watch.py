@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from stash.measure.agent import script
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 
 T = TypeVar("T")
 
@@ -19,14 +19,14 @@ def loader(batches: Iterable[T]) -> Iterable[T]:
     unchanged; a ``torch.utils.data.DataLoader`` needs no watching and is returned unchanged too. An iterable that
     cannot be iterated twice ends the profile when it ends; of a watched run only the waits are stamped.
     """
-    orders = current()
+    orders = current_orders()
     if orders is None:
         return batches
     from torch.utils.data import DataLoader
 
     if not script.active() or isinstance(batches, DataLoader):
         return batches
-    return _Timed(batches) if orders.watched else _Watched(batches)
+    return _TimedIterable(batches) if orders.watched else _WatchedIterable(batches)
 
 
 def step() -> None:
@@ -34,11 +34,11 @@ def step() -> None:
 
     Does nothing outside a profile.
     """
-    if current() is None:
+    if current_orders() is None:
         return
     from stash.measure.agent.wraps.steps import own_update  # outside a profile this costs nothing
 
-    own_update.marked()
+    own_update.mark_step()
 
 
 @contextmanager
@@ -47,7 +47,7 @@ def phase(name: str) -> Iterator[None]:
 
     A phase within another one belongs to that. Does nothing outside a profile.
     """
-    if current() is None or not script.active():
+    if current_orders() is None or not script.active():
         yield
         return
     from stash.measure.agent.wraps.waits import ledger  # outside a profile this costs nothing
@@ -60,7 +60,7 @@ def phase(name: str) -> Iterator[None]:
             ledger.phase_ends()
 
 
-class _Around:
+class _IterableWrap:
     """Stands in for an iterable, which answers for everything but its loops."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
@@ -75,7 +75,7 @@ class _Around:
         return getattr(self._batches, name)
 
 
-class _Timed(_Around):
+class _TimedIterable(_IterableWrap):
     """While a run is watched: the batches are the iterable's own, and what they take is stamped."""
 
     def __iter__(self) -> Iterator[Any]:
@@ -88,7 +88,7 @@ class _Timed(_Around):
             yield batch
 
 
-class _Watched(_Around):
+class _WatchedIterable(_IterableWrap):
     """While a profile is taken."""
 
     def __iter__(self) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from stash.measure.linux.procfs import text
+from stash.measure.linux.procfs import read_text
 
 TIMEOUT_SECONDS = 1.0
 
@@ -65,10 +65,10 @@ def instance_type(cloud: str, fetch: Fetch) -> str | None:
     """The instance type as ``cloud``'s service names it; ``None`` without an answer that looks like one."""
     try:
         if cloud == "aws":
-            token = _ask(AWS_TOKEN, fetch)
-            answer = _ask(Question(_AWS_TYPE, {"X-aws-ec2-metadata-token": token}), fetch)
+            token = _fetch_answer(AWS_TOKEN, fetch)
+            answer = _fetch_answer(Question(_AWS_TYPE, {"X-aws-ec2-metadata-token": token}), fetch)
         elif cloud in QUESTIONS:
-            answer = _ask(QUESTIONS[cloud], fetch)
+            answer = _fetch_answer(QUESTIONS[cloud], fetch)
         else:
             return None
     except (OSError, ValueError):
@@ -77,11 +77,11 @@ def instance_type(cloud: str, fetch: Fetch) -> str | None:
     return name if _NAME.fullmatch(name) else None
 
 
-def _ask(question: Question, fetch: Fetch) -> str:
+def _fetch_answer(question: Question, fetch: Fetch) -> str:
     return fetch(question.url, question.headers, question.method, TIMEOUT_SECONDS).strip()
 
 
-def over_http(url: str, headers: Mapping[str, str], method: str, timeout_seconds: float) -> str:
+def fetch_over_http(url: str, headers: Mapping[str, str], method: str, timeout_seconds: float) -> str:
     """The body of a good answer; anything else is an OSError."""
     answer = answer_over_http(url, headers, method, timeout_seconds)
     if answer.status != http.client.OK:
@@ -135,7 +135,7 @@ _RULES = (
 )
 
 
-class Rented(NamedTuple):
+class RentedMachine(NamedTuple):
     """What a machine was rented as; ``source`` says how ``instance`` is known (see ``records.Host``)."""
 
     cloud: str | None = None
@@ -143,21 +143,21 @@ class Rented(NamedTuple):
     source: str | None = None
 
 
-def rented(root: Path, fetch: Fetch, *, given: str | None = None, ask_metadata: bool = False) -> Rented:
+def find_rental(root: Path, fetch: Fetch, *, given: str | None = None, ask_metadata: bool = False) -> RentedMachine:
     """The cloud and the instance type: as ``given``, else from the firmware, else asked for if that is allowed."""
-    facts = firmware(root)
-    cloud = cloud_of(facts, text(root / "sys/hypervisor/uuid"))
+    facts = read_firmware(root)
+    cloud = cloud_of(facts, read_text(root / "sys/hypervisor/uuid"))
     if given:
-        return Rented(cloud, given, "given")
+        return RentedMachine(cloud, given, "given")
     if cloud == "aws" and _NITRO_TYPE.fullmatch(facts.get("product_name", "")):
-        return Rented(cloud, facts["product_name"], "dmi")
+        return RentedMachine(cloud, facts["product_name"], "dmi")
     named = instance_type(cloud, fetch) if cloud and ask_metadata else None
-    return Rented(cloud, named, "metadata" if named else None)
+    return RentedMachine(cloud, named, "metadata" if named else None)
 
 
-def firmware(root: Path) -> dict[str, str]:
+def read_firmware(root: Path) -> dict[str, str]:
     """The DMI fields that can be read; serial number and UUID are for root only."""
-    found = ((name, text(root / "sys/class/dmi/id" / name)) for name in _FIELDS)
+    found = ((name, read_text(root / "sys/class/dmi/id" / name)) for name in _FIELDS)
     return {name: value for name, value in found if value is not None}
 
 

@@ -14,15 +14,24 @@ from typing import Any
 
 from stash.core.records.host import Host, Nic
 from stash.measure.host import cloud, disks
-from stash.measure.host.cgroup_limits import limits
-from stash.measure.host.cloud import Fetch, over_http
-from stash.measure.host.gpus import Described, gpus, nvml
-from stash.measure.linux.procfs import entries, mount_of, mounts, numa_node, number, ranges, target, text
+from stash.measure.host.cgroup_limits import read_limits
+from stash.measure.host.cloud import Fetch, fetch_over_http
+from stash.measure.host.gpus import GpuInventory, describe_gpus, open_nvml
+from stash.measure.linux.procfs import (
+    list_entries,
+    mount_of,
+    numa_node,
+    parse_ranges,
+    read_mounts,
+    read_number,
+    read_text,
+    resolve_link,
+)
 
 
 def cpu_model(root: Path) -> str | None:
     """The CPU's name as the kernel has it; ARM kernels give numbers only, ``ARM implementer 0x41 part 0xd40``."""
-    lines = (text(root / "proc/cpuinfo") or "").splitlines()
+    lines = (read_text(root / "proc/cpuinfo") or "").splitlines()
     facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
     if "model name" in facts:
         return facts["model name"] or None
@@ -39,14 +48,14 @@ _VECTORS = {
 
 def vector_level(root: Path = Path("/")) -> str | None:
     """The widest vector instructions that all cores have, as the kernel lists them; ``None`` where it lists none."""
-    lines = (line.partition(":") for line in (text(root / "proc/cpuinfo") or "").splitlines())
+    lines = (line.partition(":") for line in (read_text(root / "proc/cpuinfo") or "").splitlines())
     flags = {word for key, _, value in lines if key.strip() in ("flags", "Features") for word in value.split()}
     return next((name for name, flag in _VECTORS.items() if flag in flags), None)
 
 
 def huge_pages(root: Path) -> str | None:
     """Which memory gets huge pages without being asked: ``always``, ``madvise`` or ``never``."""
-    chosen = re.search(r"\[(\w+)\]", text(root / "sys/kernel/mm/transparent_hugepage/enabled") or "")
+    chosen = re.search(r"\[(\w+)\]", read_text(root / "sys/kernel/mm/transparent_hugepage/enabled") or "")
     return None if chosen is None else chosen[1]
 
 
@@ -56,14 +65,14 @@ def allowed_nodes(root: Path) -> tuple[int, ...] | None:
     if allowed is None:
         return None
     found = []
-    for node in entries(root / "sys/devices/system/node"):
-        own = ranges(text(node / "cpulist")) if node.name.removeprefix("node").isdecimal() else None
+    for node in list_entries(root / "sys/devices/system/node"):
+        own = parse_ranges(read_text(node / "cpulist")) if node.name.removeprefix("node").isdecimal() else None
         if own and own & allowed:
             found.append(int(node.name.removeprefix("node")))
     return tuple(sorted(found)) or None
 
 
-def cores(root: Path) -> int | None:
+def count_cores(root: Path) -> int | None:
     """Cores this process may run on: its affinity, which includes a container's set of CPUs."""
     allowed = allowed_cores(root)
     return None if allowed is None else len(allowed)
@@ -71,9 +80,9 @@ def cores(root: Path) -> int | None:
 
 def allowed_cores(root: Path) -> set[int] | None:
     """Their numbers."""
-    lines = (line.partition(":") for line in (text(root / "proc/self/status") or "").splitlines())
-    allowed = ranges(next((value.strip() for key, _, value in lines if key == "Cpus_allowed_list"), None))
-    online = ranges(text(root / "sys/devices/system/cpu/online"))
+    lines = (line.partition(":") for line in (read_text(root / "proc/self/status") or "").splitlines())
+    allowed = parse_ranges(next((value.strip() for key, _, value in lines if key == "Cpus_allowed_list"), None))
+    online = parse_ranges(read_text(root / "sys/devices/system/cpu/online"))
     if allowed is None:
         return None
     # the kernel's mask also holds CPUs that a virtual machine could get but does not have
@@ -82,7 +91,7 @@ def allowed_cores(root: Path) -> set[int] | None:
 
 def memory_bytes(root: Path) -> int | None:
     """Memory of the machine, whatever a control group allows of it."""
-    for line in (text(root / "proc/meminfo") or "").splitlines():
+    for line in (read_text(root / "proc/meminfo") or "").splitlines():
         name, _, value = line.partition(":")
         if name == "MemTotal" and value.split()[1:] == ["kB"] and value.split()[0].isdigit():
             return int(value.split()[0]) * 1024
@@ -97,54 +106,61 @@ _UNKNOWN_SPEED = 2**32 - 1
 """How some kernels print the -1 of a link without a speed."""
 
 
-def nics(root: Path) -> tuple[Nic, ...]:
+def list_nics(root: Path) -> tuple[Nic, ...]:
     """Every interface but loopback, then RDMA devices without one (such as EFA), each under its own name.
 
     What a link claims is not what it carries, and virtual ones often claim nothing: ``stash probe`` measures.
     """
     rdma: dict[str, Path] = {}
-    for device in entries(root / "sys/class/infiniband"):
-        names = [folder.name for folder in entries(device / "device/net")] or [device.name]
+    for device in list_entries(root / "sys/class/infiniband"):
+        names = [folder.name for folder in list_entries(device / "device/net")] or [device.name]
         rdma |= dict.fromkeys(names, device)
     found = []
-    for folder in entries(root / "sys/class/net"):
-        if not folder.is_dir() or number(folder / "type") == _LOOPBACK or folder.name == "lo":
+    for folder in list_entries(root / "sys/class/net"):
+        if not folder.is_dir() or read_number(folder / "type") == _LOOPBACK or folder.name == "lo":
             continue
         partner = rdma.pop(folder.name, None)
         # the link's claim in Mbit/s; reading it is an error while the link is down
-        megabits = number(folder / "speed") or 0
+        megabits = read_number(folder / "speed") or 0
         speed = megabits * 1e6 / 8 if 0 < megabits < _UNKNOWN_SPEED else None
         found.append(
             Nic(
                 name=folder.name,
-                bytes_per_second=speed or (_rate(partner) if partner else None),
-                driver=_driver(folder),
-                mtu=number(folder / "mtu"),
-                numa_node=_node(folder),
+                bytes_per_second=speed or (_port_rate(partner) if partner else None),
+                driver=_driver_name(folder),
+                mtu=read_number(folder / "mtu"),
+                numa_node=_find_numa_node(folder),
                 rdma=partner.name if partner else None,
             )
         )
     alone = dict.fromkeys(f for name, f in rdma.items() if not (root / "sys/class/net" / name).exists())
     found += [
-        Nic(name=f.name, bytes_per_second=_rate(f), driver=_driver(f), numa_node=_node(f), rdma=f.name) for f in alone
+        Nic(
+            name=f.name,
+            bytes_per_second=_port_rate(f),
+            driver=_driver_name(f),
+            numa_node=_find_numa_node(f),
+            rdma=f.name,
+        )
+        for f in alone
     ]
     return tuple(found)
 
 
-def _rate(device: Path) -> float | None:
+def _port_rate(device: Path) -> float | None:
     """Of an RDMA device's first port: ``100 Gb/sec (4X EDR)``."""
-    ports = entries(device / "ports")
-    match = re.match(r"([0-9.]+) Gb/sec", text(ports[0] / "rate") or "") if ports else None
+    ports = list_entries(device / "ports")
+    match = re.match(r"([0-9.]+) Gb/sec", read_text(ports[0] / "rate") or "") if ports else None
     return float(match[1]) * 1e9 / 8 or None if match else None
 
 
-def _driver(folder: Path) -> str | None:
-    driver = target(folder / "device/driver")
+def _driver_name(folder: Path) -> str | None:
+    driver = resolve_link(folder / "device/driver")
     return driver.name if driver else None
 
 
-def _node(folder: Path) -> int | None:
-    device = target(folder / "device")
+def _find_numa_node(folder: Path) -> int | None:
+    device = resolve_link(folder / "device")
     if device is None:
         return None
     node = numa_node(device)
@@ -162,7 +178,7 @@ class Sources:
     """What stands before ``proc`` and ``sys``."""
     nvml: Any = None
     """Stands in for the module pynvml."""
-    fetch: Fetch = over_http
+    fetch: Fetch = fetch_over_http
     """Asks a cloud's metadata service."""
     statvfs: disks.Statvfs = os.statvfs
 
@@ -181,29 +197,29 @@ def describe(
     """
     sources = sources or Sources()
     root, path = sources.root, os.path.realpath(data or ".")
-    mount = mount_of(mounts(root), path)
-    with nvml(sources.nvml) as library:
-        cards = gpus(library, root) if library is not None else Described()
-    nodes = ranges(text(root / "sys/devices/system/node/online"))
-    rented = cloud.rented(root, sources.fetch, given=instance, ask_metadata=ask_metadata)
+    mount = mount_of(read_mounts(root), path)
+    with open_nvml(sources.nvml) as library:
+        cards = describe_gpus(library, root) if library is not None else GpuInventory()
+    nodes = parse_ranges(read_text(root / "sys/devices/system/node/online"))
+    rented = cloud.find_rental(root, sources.fetch, given=instance, ask_metadata=ask_metadata)
     return Host(
-        hostname=text(root / "proc/sys/kernel/hostname") or socket.gethostname(),
+        hostname=read_text(root / "proc/sys/kernel/hostname") or socket.gethostname(),
         cpu=cpu_model(root),
-        cores=cores(root),
+        cores=count_cores(root),
         memory_bytes=memory_bytes(root),
-        kernel=text(root / "proc/sys/kernel/osrelease"),
+        kernel=read_text(root / "proc/sys/kernel/osrelease"),
         gpus=cards.gpus,
         topology=cards.topology,
         routes=cards.routes,
         disk=f"{mount.kind} on {mount.source}" if mount else None,
-        disks=(disks.disk(root, path, mount, sources.statvfs),),
-        nics=nics(root),
+        disks=(disks.describe_disk(root, path, mount, sources.statvfs),),
+        nics=list_nics(root),
         numa_nodes=None if nodes is None else len(nodes),
         allowed_nodes=allowed_nodes(root),
         vector=vector_level(root),
         huge_pages=huge_pages(root),
-        limits=limits(root, disks.device_numbers(root, mount)),
-        virtualization=text(root / "sys/class/dmi/id/sys_vendor"),
+        limits=read_limits(root, disks.device_numbers(root, mount)),
+        virtualization=read_text(root / "sys/class/dmi/id/sys_vendor"),
         cloud=rented.cloud,
         instance=rented.instance,
         instance_source=rented.source,

@@ -12,24 +12,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from stash.core.records.host import Disk
-from stash.measure.linux.procfs import Mount, entries, number, target, text
+from stash.measure.linux.procfs import Mount, list_entries, read_number, read_text, resolve_link
 
 Statvfs = Callable[[str], os.statvfs_result]
 
 
-def disk(root: Path, path: str, mount: Mount | None, statvfs: Statvfs) -> Disk:
+def describe_disk(root: Path, path: str, mount: Mount | None, statvfs: Statvfs) -> Disk:
     """What holds ``path``, an absolute path on ``mount``; every fact that cannot be read is ``None``."""
     if mount is None:
         return Disk(path=path)
-    wholes = _wholes(root, mount)
-    bottom = [folder for folder in wholes if not entries(folder / "slaves")]
+    wholes = _list_whole_devices(root, mount)
+    bottom = [folder for folder in wholes if not list_entries(folder / "slaves")]
     # without sysfs the mounted partition, for a network file system its server; "overlay" alone says nothing
     device = mount.source if "/" in mount.source or ":" in mount.source else None
     if wholes:
         device = f"/dev/{(bottom[0] if len(bottom) == 1 else wholes[0]).name}"
-    models = Counter(model for folder in bottom if (model := text(folder / "device/model")))
+    models = Counter(model for folder in bottom if (model := read_text(folder / "device/model")))
     # virtio's disks claim to spin whatever lies behind them
-    turning = {(folder.name.startswith("vd"), number(folder / "queue/rotational")) for folder in bottom}
+    turning = {(folder.name.startswith("vd"), read_number(folder / "queue/rotational")) for folder in bottom}
     unknown = not turning or any(flag is None or (flag and virtual) for virtual, flag in turning)
     try:
         sizes = statvfs(path)
@@ -48,20 +48,20 @@ def disk(root: Path, path: str, mount: Mount | None, statvfs: Statvfs) -> Disk:
 
 def device_numbers(root: Path, mount: Mount | None) -> list[str]:
     """``major:minor`` of every block device under a mount that a control group may limit."""
-    found = [text(folder / "dev") for folder in _wholes(root, mount)] if mount else []
+    found = [read_text(folder / "dev") for folder in _list_whole_devices(root, mount)] if mount else []
     return [device for device in found if device is not None]
 
 
-def _wholes(root: Path, mount: Mount) -> list[Path]:
+def _list_whole_devices(root: Path, mount: Mount) -> list[Path]:
     """Folders in sysfs of the whole device a mount is on and of those below it; empty if there are none."""
     named = root / "sys/class/block" / Path(mount.source).name  # btrfs numbers its mounts by itself
-    start = target(root / "sys/dev/block" / mount.device) or (
-        target(named) if mount.source.startswith("/dev/") else None
+    start = resolve_link(root / "sys/dev/block" / mount.device) or (
+        resolve_link(named) if mount.source.startswith("/dev/") else None
     )
-    return list(dict.fromkeys(_layers(start))) if start else []
+    return list(dict.fromkeys(_list_layers(start))) if start else []
 
 
-def _layers(folder: Path) -> list[Path]:
+def _list_layers(folder: Path) -> list[Path]:
     whole = folder.parent if (folder / "partition").exists() else folder
-    below = [target(slave) for slave in entries(whole / "slaves")]
-    return [whole, *(layer for slave in below if slave for layer in _layers(slave))]
+    below = [resolve_link(slave) for slave in list_entries(whole / "slaves")]
+    return [whole, *(layer for slave in below if slave for layer in _list_layers(slave))]

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from stash.core.records.host import PartState
 from stash.measure.host.gpus import MAX_LANES
-from stash.measure.linux.procfs import text
+from stash.measure.linux.procfs import read_text
 
 Hold = Literal["power cap", "power brake", "heat", "hardware"]
 HOLDS: dict[Hold, int] = {"power cap": 0x4, "power brake": 0x80, "heat": 0x20 | 0x40, "hardware": 0x8}
@@ -27,7 +27,7 @@ _LINK_COUNTERS = (0, 1, 2, 3)
 Ask = Callable[..., Any]
 
 
-def asker(library: Any, handle: Any) -> Ask:
+def make_asker(library: Any, handle: Any) -> Ask:
     """Asks about one GPU; ``None`` where it, its driver, the binding or this user's rights have no answer."""
 
     def ask(question: str, *arguments: Any) -> Any:
@@ -76,7 +76,7 @@ def users_of(ask: Ask) -> tuple[str, ...]:
     # drivers before 510 know the question by its older form only
     running = ask("ComputeRunningProcesses") or ask("ComputeRunningProcesses_v2") or ()
     pids = [each.pid for each in running]
-    return tuple(f"{text(Path(f'/proc/{pid}/comm')) or 'a process out of sight'} ({pid})" for pid in pids)
+    return tuple(f"{read_text(Path(f'/proc/{pid}/comm')) or 'a process out of sight'} ({pid})" for pid in pids)
 
 
 def state_of(looks: Sequence[PartState], ask: Ask, users: Sequence[str] = ()) -> PartState:

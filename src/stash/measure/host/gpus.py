@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from stash.core.records.host import Gpu, Route
-from stash.measure.linux.procfs import numa_node, number, target, text
+from stash.measure.linux.procfs import numa_node, read_number, read_text, resolve_link
 
 # PCI: serves where the driver does not answer, and needs none
 
@@ -31,21 +31,21 @@ def pci_address(written: str) -> str | None:
     return f"{int(match[1], 16):04x}:{match[2]}:{match[3]}.{match[4]}".lower() if match else None
 
 
-def _most(device: Path) -> str | None:
+def _widest_link(device: Path) -> str | None:
     """The most a device can use in its slot: the lesser of its own and of the port it is plugged into."""
-    place = target(device)
+    place = resolve_link(device)
     if place is None:
         return None
-    ends = [_link(place, "max"), _link(place.parent, "max")]
+    ends = [_read_link(place, "max"), _read_link(place.parent, "max")]
     generations = [generation for generation, _ in ends if generation is not None]
     widths = [width for _, width in ends if width is not None]
     return _link_text(min(generations, default=None), min(widths, default=None))
 
 
-def _link(device: Path, which: str) -> tuple[int | None, int | None]:
+def _read_link(device: Path, which: str) -> tuple[int | None, int | None]:
     # "8.0 GT/s PCIe", "16 GT/s" on older kernels, or "Unknown"
-    speed = (text(device / f"{which}_link_speed") or "").split(" ")[0].removesuffix(".0")
-    width = number(device / f"{which}_link_width")
+    speed = (read_text(device / f"{which}_link_speed") or "").split(" ")[0].removesuffix(".0")
+    width = read_number(device / f"{which}_link_width")
     return _GENERATIONS.get(speed), width if width and width < 255 else None  # 255 is unknown
 
 
@@ -82,11 +82,11 @@ class Lanes:
     """All of them together, one direction."""
 
     @property
-    def switched(self) -> bool:
+    def has_switch(self) -> bool:
         """Whether some lead to a switch; NCCL, too, takes an unknown end for one (NVIDIA/nccl 1182)."""
         return "switch" in self.ends or None in self.ends
 
-    def to(self, bus: str | None) -> int | None:
+    def count_lanes_to(self, bus: str | None) -> int | None:
         """Lanes that lead directly to the GPU at ``bus``; ``None`` if that is unknown."""
         if bus is None:
             return None
@@ -94,7 +94,7 @@ class Lanes:
         return None if not found and None in self.ends else found
 
 
-def lanes(ask: Ask) -> Lanes | None:
+def read_lanes(ask: Ask) -> Lanes | None:
     """The lanes of a GPU; ``None`` if it has no NVLink or the driver does not say."""
     states: list[Any] = []
     while len(states) < MAX_LANES and (state := ask("nvmlDeviceGetNvLinkState", len(states))) is not None:
@@ -108,7 +108,7 @@ def lanes(ask: Ask) -> Lanes | None:
             ends.append("switch")
         else:
             remote = ask("nvmlDeviceGetNvLinkRemotePciInfo", lane)
-            bus = pci_address(string(remote.busId)) if remote is not None else None
+            bus = pci_address(decode_text(remote.busId)) if remote is not None else None
             # in a virtual machine that does not see its switches, the address is all ones or all zeros
             ends.append(None if bus is None or bus == _NOWHERE or bus.startswith("ffff") else bus)
     stated = ask("nvmlDeviceGetFieldValues", [_SPEED_FIELD])
@@ -119,7 +119,7 @@ def lanes(ask: Ask) -> Lanes | None:
     return Lanes(tuple(ends), sum(known) if len(known) == len(speeds) else None)
 
 
-def string(value: str | bytes) -> str:
+def decode_text(value: str | bytes) -> str:
     """NVML's texts, which its older Python bindings leave as bytes."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value
 
@@ -140,7 +140,7 @@ _LEVELS = {
 
 
 @contextmanager
-def nvml(library: Any = None) -> Iterator[Any]:
+def open_nvml(library: Any = None) -> Iterator[Any]:
     """NVML, initialised, or ``None`` on a machine without an NVIDIA driver; ``library`` stands in for pynvml."""
     try:
         if library is None:
@@ -161,7 +161,7 @@ def nvml(library: Any = None) -> Iterator[Any]:
 def count_gpus() -> int:
     """CUDA devices visible to a job started now: NVML's count, narrowed by CUDA_VISIBLE_DEVICES."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    with nvml() as library:
+    with open_nvml() as library:
         present = count(library) if library is not None else 0
     if visible is None:
         return present
@@ -182,19 +182,19 @@ class _Card:
     bus: str | None = None
     lanes: Lanes | None = None
 
-    def ask(self, question: str, *arguments: Any) -> Any:
+    def query(self, question: str, *arguments: Any) -> Any:
         """NVML's answer, ``None`` where this GPU, driver or binding has none."""
-        return self._asked(question, self.handle, *arguments, vital=False)
+        return self._query_driver(question, self.handle, *arguments, vital=False)
 
-    def insist(self, question: str, *arguments: Any, may_refuse: bool = False) -> Any:
+    def query_vital(self, question: str, *arguments: Any, may_refuse: bool = False) -> Any:
         """The answer to a question that any working GPU answers, if only with "not supported".
 
         One that ``may_refuse`` is not to be asked by everybody: a container has a slice of it and sees the whole.
         """
         refusals = (_NOT_SUPPORTED, _NO_PERMISSION) if may_refuse else (_NOT_SUPPORTED,)
-        return self._asked(question, *arguments, vital=True, refusals=refusals)
+        return self._query_driver(question, *arguments, vital=True, refusals=refusals)
 
-    def _asked(self, question: str, *arguments: Any, vital: bool, refusals: Sequence[int] = ()) -> Any:
+    def _query_driver(self, question: str, *arguments: Any, vital: bool, refusals: Sequence[int] = ()) -> Any:
         if self.fault is not None:
             return None
         try:
@@ -205,20 +205,20 @@ class _Card:
                 self.fault = str(error) or type(error).__name__
             return None
 
-    def record(self, driver: str | None, root: Path) -> Gpu:
-        memory = self.insist("nvmlDeviceGetMemoryInfo", self.handle, may_refuse=True)
+    def make_record(self, driver: str | None, root: Path) -> Gpu:
+        memory = self.query_vital("nvmlDeviceGetMemoryInfo", self.handle, may_refuse=True)
         device = None if self.bus is None else root / "sys/bus/pci/devices" / self.bus
         stated = {}
         for which in ("Curr", "Max"):
-            generation = self.ask(f"nvmlDeviceGet{which}PcieLinkGeneration")
-            stated[which] = _link_text(generation, self.ask(f"nvmlDeviceGet{which}PcieLinkWidth"))
+            generation = self.query(f"nvmlDeviceGet{which}PcieLinkGeneration")
+            stated[which] = _link_text(generation, self.query(f"nvmlDeviceGet{which}PcieLinkWidth"))
         return Gpu(
             index=self.index,
             name=self.name or "unknown",
             memory_bytes=None if memory is None else int(memory.total),
             driver=driver,
-            pcie=stated["Curr"] or (_link_text(*_link(device, "current")) if device else None),
-            pcie_max=stated["Max"] or (_most(device) if device else None),
+            pcie=stated["Curr"] or (_link_text(*_read_link(device, "current")) if device else None),
+            pcie_max=stated["Max"] or (_widest_link(device) if device else None),
             bus=self.bus,
             numa_node=numa_node(device) if device else None,
             nvlinks=len(self.lanes.ends) if self.lanes else None,
@@ -227,7 +227,7 @@ class _Card:
         )
 
 
-class Described(NamedTuple):
+class GpuInventory(NamedTuple):
     """The GPUs of a machine and how they reach each other, as records and in one line."""
 
     gpus: tuple[Gpu, ...] = ()
@@ -235,38 +235,40 @@ class Described(NamedTuple):
     topology: str | None = None
 
 
-def gpus(library: Any, root: Path) -> Described:
+def describe_gpus(library: Any, root: Path) -> GpuInventory:
     """Every GPU that the driver counts, and the routes between those that work."""
     cards = []
     for index in range(count(library)):
         card = _Card(library, index)
-        card.handle = card.insist("nvmlDeviceGetHandleByIndex", index)
-        name = card.insist("nvmlDeviceGetName", card.handle)
-        card.name = None if name is None else string(name)
-        place = card.ask("nvmlDeviceGetPciInfo")
-        card.bus = None if place is None else pci_address(string(place.busId))
-        card.lanes = lanes(card.ask)
+        card.handle = card.query_vital("nvmlDeviceGetHandleByIndex", index)
+        name = card.query_vital("nvmlDeviceGetName", card.handle)
+        card.name = None if name is None else decode_text(name)
+        place = card.query("nvmlDeviceGetPciInfo")
+        card.bus = None if place is None else pci_address(decode_text(place.busId))
+        card.lanes = read_lanes(card.query)
         cards.append(card)
     try:
-        driver = string(library.nvmlSystemGetDriverVersion())
+        driver = decode_text(library.nvmlSystemGetDriverVersion())
     except Exception:  # the driver is there but does not work
         driver = None
-    found = tuple(card.record(driver, root) for card in cards)
+    found = tuple(card.make_record(driver, root) for card in cards)
     routes, rows = [], []
     working = [card for card in cards if card.fault is None]
     for a, b in combinations(working, 2):
-        level = a.ask("nvmlDeviceGetTopologyCommonAncestor", b.handle)
+        level = a.query("nvmlDeviceGetTopologyCommonAncestor", b.handle)
         if level not in _LEVELS:
             continue
-        route = Route(a=a.index, b=b.index, kind=_LEVELS[level], nvlinks=a.lanes.to(b.bus) if a.lanes else None)
+        route = Route(
+            a=a.index, b=b.index, kind=_LEVELS[level], nvlinks=a.lanes.count_lanes_to(b.bus) if a.lanes else None
+        )
         routes.append(route)
         nvlink = ""
         if route.nvlinks:
             nvlink = f" + {route.nvlinks} NVLink"
-        elif a.lanes and b.lanes and a.lanes.switched and b.lanes.switched:
+        elif a.lanes and b.lanes and a.lanes.has_switch and b.lanes.has_switch:
             nvlink = " + NVLink switch"  # which a virtual machine may not see
         rows.append(f"{a.index}-{b.index} {route.kind}{nvlink}")
-    return Described(found, tuple(routes), ", ".join(rows) or None)
+    return GpuInventory(found, tuple(routes), ", ".join(rows) or None)
 
 
 def count(library: Any) -> int:

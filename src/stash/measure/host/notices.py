@@ -30,9 +30,9 @@ from stash.measure.host.cloud import (
     ServiceAnswer,
     answer_over_http,
     cloud_of,
-    firmware,
+    read_firmware,
 )
-from stash.measure.linux.procfs import text
+from stash.measure.linux.procfs import read_text
 
 NoticeKind = Literal["revoked", "at risk", "withdrawn"]
 """*revoked*: the machine goes. *at risk*: it may go sooner than others. *withdrawn*: what was published is off."""
@@ -71,7 +71,7 @@ PendingEvents = Mapping[str, PendingEvent]
 """By a key of the service's own."""
 
 
-def news(before: PendingEvents, after: PendingEvents, at: float) -> Iterator[Notice]:
+def compare_events(before: PendingEvents, after: PendingEvents, at: float) -> Iterator[Notice]:
     """What is new, or has another time now, and what is withdrawn: nothing, while the machine is to go anyway."""
     for key, value in after.items():
         earlier = before.get(key)
@@ -82,9 +82,11 @@ def news(before: PendingEvents, after: PendingEvents, at: float) -> Iterator[Not
         yield Notice("withdrawn", at, None, gone[0].source)
 
 
-def services(root: Path, ask: AskService = answer_over_http, clock: NoticeClock = time.time) -> list[NoticeService]:
+def find_services(
+    root: Path, ask: AskService = answer_over_http, clock: NoticeClock = time.time
+) -> list[NoticeService]:
     """What can be asked on this machine, by its firmware below ``root``: nothing where that names no cloud."""
-    cloud = cloud_of(firmware(root), text(root / "sys/hypervisor/uuid"))
+    cloud = cloud_of(read_firmware(root), read_text(root / "sys/hypervisor/uuid"))
     if cloud == "aws":
         return [AwsNotices(ask, clock)]
     if cloud == "gcp":
@@ -107,21 +109,21 @@ class AwsNotices:
     pause_seconds: float = 5.0
     _token: str | None = None
 
-    def ask(self) -> PendingEvents:
+    def fetch_events(self) -> PendingEvents:
         found = {}
-        action = self._asked(f"{self.base}/latest/meta-data/spot/instance-action")
+        action = self._get_answer(f"{self.base}/latest/meta-data/spot/instance-action")
         if action.status != http.client.NOT_FOUND:
-            when, deadline = str(_object(action).get("time", "")), None
+            when, deadline = str(_parse_object(action).get("time", "")), None
             with suppress(ValueError):  # that it goes is known, when is not
-                deadline = _by_our_clock(datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock())
+                deadline = _convert_clock(datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock())
             found["action"] = PendingEvent("revoked", "aws", when, deadline)
-        rebalance = self._asked(f"{self.base}/latest/meta-data/events/recommendations/rebalance")
+        rebalance = self._get_answer(f"{self.base}/latest/meta-data/events/recommendations/rebalance")
         if rebalance.status != http.client.NOT_FOUND:  # its time is when it was given, not when the machine goes
-            when = str(_object(rebalance).get("noticeTime", ""))
+            when = str(_parse_object(rebalance).get("noticeTime", ""))
             found["rebalance"] = PendingEvent("at risk", "aws rebalance", when, None)
         return found
 
-    def _asked(self, url: str) -> ServiceAnswer:
+    def _get_answer(self, url: str) -> ServiceAnswer:
         """With the token, and with a new one should it have expired."""
         if self._token is None:
             self._token = self._new_token()
@@ -130,12 +132,12 @@ class AwsNotices:
             if answer.status != http.client.UNAUTHORIZED:
                 break
             self._token = self._new_token()
-        return _good(answer, http.client.NOT_FOUND)
+        return _check_answer(answer, http.client.NOT_FOUND)
 
     def _new_token(self) -> str:
         url = AWS_TOKEN.url.replace(LINK_LOCAL, self.base)
         hours = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
-        return _good(self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)).body.strip()
+        return _check_answer(self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)).body.strip()
 
 
 @dataclass
@@ -154,12 +156,12 @@ class GcpNotices:
     """Of a long poll: as long as a service that has died goes unnoticed."""
     _etag: str | None = None
 
-    def ask(self) -> PendingEvents:
+    def fetch_events(self) -> PendingEvents:
         url, patience = f"{self.base}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
         if self._etag is not None:  # the first question asks for what is, later ones for what changes
             url += f"?wait_for_change=true&timeout_sec={self.wait_seconds}&last_etag={quote(self._etag, safe='')}"
             patience += self.wait_seconds
-        answer = _good(self.ask_service(url, {"Metadata-Flavor": "Google"}, "GET", patience))
+        answer = _check_answer(self.ask_service(url, {"Metadata-Flavor": "Google"}, "GET", patience))
         state = answer.body.strip().upper()
         if state not in ("TRUE", "FALSE"):
             raise ValueError(f"preempted is {state[:40]!r}")
@@ -184,12 +186,16 @@ class AzureNotices:
     _machine: str | None = None
     _answered: bool = field(default=False, repr=False)
 
-    def ask(self) -> PendingEvents:
+    def fetch_events(self) -> PendingEvents:
         if self._machine is None:
-            self._machine = self._asked("instance/compute/name", "2021-02-01&format=text", _SOON_SECONDS).body.strip()
-        answer = self._asked("scheduledevents", "2020-07-01", _SOON_SECONDS if self._answered else self.first_seconds)
+            self._machine = self._get_answer(
+                "instance/compute/name", "2021-02-01&format=text", _SOON_SECONDS
+            ).body.strip()
+        answer = self._get_answer(
+            "scheduledevents", "2020-07-01", _SOON_SECONDS if self._answered else self.first_seconds
+        )
         self._answered = True
-        events = _object(answer).get("Events")
+        events = _parse_object(answer).get("Events")
         if not isinstance(events, list):
             raise ValueError("scheduled events without a list of them")
         found = {}
@@ -200,30 +206,30 @@ class AzureNotices:
             if not isinstance(resources, list) or self._machine not in resources:
                 continue
             when = str(event.get("NotBefore") or "")
-            moment = _date(when)
-            deadline = None if moment is None else _by_our_clock(moment, answer, self.clock())
+            moment = _parse_date(when)
+            deadline = None if moment is None else _convert_clock(moment, answer, self.clock())
             if event.get("EventStatus") == "Started":
                 when, deadline = "Started", self.clock()
             found[str(event.get("EventId", number))] = PendingEvent("revoked", "azure", when, deadline)
         return found
 
-    def _asked(self, path: str, version: str, seconds: float) -> ServiceAnswer:
+    def _get_answer(self, path: str, version: str, seconds: float) -> ServiceAnswer:
         url = f"{self.base}/metadata/{path}?api-version={version}"
-        return _good(self.ask_service(url, {"Metadata": "true"}, "GET", seconds))
+        return _check_answer(self.ask_service(url, {"Metadata": "true"}, "GET", seconds))
 
 
 NoticeService = AwsNotices | GcpNotices | AzureNotices
 """To ``ask`` one for all that is pending waits as long as it wants, and raises OSError or ValueError."""
 
 
-def _by_our_clock(moment: datetime, answer: ServiceAnswer, now: float) -> float:
+def _convert_clock(moment: datetime, answer: ServiceAnswer, now: float) -> float:
     """``moment`` of the service's clock on ours: the two need not agree, and its answers carry its own time."""
-    theirs = _date(answer.headers.get("date", ""))
+    theirs = _parse_date(answer.headers.get("date", ""))
     utc = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
     return utc.timestamp() if theirs is None else now + (utc - theirs).total_seconds()
 
 
-def _date(text: str) -> datetime | None:
+def _parse_date(text: str) -> datetime | None:
     """As HTTP writes it."""
     try:
         found = parsedate_to_datetime(text)
@@ -232,13 +238,13 @@ def _date(text: str) -> datetime | None:
     return found if found.tzinfo is not None else found.replace(tzinfo=timezone.utc)
 
 
-def _good(answer: ServiceAnswer, *also: int) -> ServiceAnswer:
+def _check_answer(answer: ServiceAnswer, *also: int) -> ServiceAnswer:
     if answer.status not in (http.client.OK, *also):
         raise OSError(f"it answered {answer.status}")
     return answer
 
 
-def _object(answer: ServiceAnswer) -> dict[str, Any]:
+def _parse_object(answer: ServiceAnswer) -> dict[str, Any]:
     """The JSON object of an answer; raises ValueError if it is none."""
     try:
         found = json.loads(answer.body)
@@ -254,7 +260,7 @@ _JOIN_SECONDS = 0.2
 
 
 class NoticeWatch:
-    """A thread for each service within a ``with``, in which ``next`` tells notices as they come.
+    """A thread for each service within a ``with``, in which ``next_notice`` tells notices as they come.
 
     Best effort: a service that does not answer is asked again at the same pace, for as long as training lasts.
     """
@@ -269,7 +275,7 @@ class NoticeWatch:
         """Ask at once: some services need minutes for their first answer."""
         for service in self._services:
             thread = threading.Thread(
-                target=self._watch, args=(service,), name=f"notices-{service.name}", daemon=True
+                target=self._watch_service, args=(service,), name=f"notices-{service.name}", daemon=True
             )
             self._threads.append(thread)
             thread.start()
@@ -281,7 +287,7 @@ class NoticeWatch:
         for thread in self._threads:
             thread.join(_JOIN_SECONDS)
 
-    def next(self, seconds: float) -> Notice | None:
+    def next_notice(self, seconds: float) -> Notice | None:
         """The next notice within so many seconds."""
         try:
             return self._received.get(timeout=max(seconds, 0.0))
@@ -292,16 +298,16 @@ class NoticeWatch:
         """Put in a notice from elsewhere; may be called from a signal handler."""
         self._received.put(notice)
 
-    def _watch(self, service: NoticeService) -> None:
+    def _watch_service(self, service: NoticeService) -> None:
         known: PendingEvents = {}
         while not self._stopped.is_set():
             try:
-                pending = service.ask()
+                pending = service.fetch_events()
             except (OSError, ValueError):  # what was pending stays pending
                 pass
             else:
                 if not self._stopped.is_set():
-                    for notice in news(known, pending, self._clock()):
+                    for notice in compare_events(known, pending, self._clock()):
                         self._received.put(notice)
                 known = pending
             self._stopped.wait(service.pause_seconds)

@@ -60,7 +60,7 @@ def program_name(words: Sequence[str]) -> str:
 
 
 class Bystanders:
-    """The programs that are no part of the processes below this one; ``look`` at them now and then."""
+    """The programs that are no part of the processes below this one; call ``sample_programs`` now and then."""
 
     def __init__(self, proc: Path = _PROC, clock: Callable[[], float] = time.monotonic) -> None:
         self._proc, self._clock, self.gpus = proc, clock, GpuLooks()
@@ -69,34 +69,34 @@ class Bystanders:
         self._looked: float | None = None
         self._seconds = 0.0
 
-    def look(self, count: bool = True) -> None:
+    def sample_programs(self, count: bool = True) -> None:
         """Add up what was used since the last look, unless it is not to ``count``."""
         now, numbers = self._clock(), [int(folder.name) for folder in self._proc.glob("[0-9]*")]
         every = {number: status for number in numbers if (status := status_of(number, self._proc)) is not None}
         found = {number: each for number, each in every.items() if not _is_ours(number, every)}
         if count:
-            self.gpus.look(lambda number: _is_ours(number, every))
+            self.gpus.sample_gpus(lambda number: _is_ours(number, every))
         if count and self._looked is not None:
             self._seconds += now - self._looked
             handed_on: dict[int, int] = defaultdict(int)
             for number, gone in self._before.items():
                 if number not in found:  # whoever waited for it has its ticks now
-                    handed_on[self._heir(gone, found)] += gone.ticks
+                    handed_on[self._find_heir(gone, found)] += gone.ticks
             for number, process in found.items():
                 before = self._before[number].ticks if number in self._before else 0
                 since = process.ticks - before - handed_on[number]
                 if since > 0:
-                    self._used[self._name(number)] += since / _TICKS
+                    self._used[self._name_process(number)] += since / _TICKS
         self._before, self._looked = found, now
 
-    def _heir(self, gone: Status, found: Mapping[int, Status]) -> int:
+    def _find_heir(self, gone: Status, found: Mapping[int, Status]) -> int:
         """The nearest process above one that has ended which has not: parents may have ended with their children."""
         number = gone.parent
         while number not in found and number in self._before:
             number = self._before[number].parent
         return number
 
-    def _name(self, number: int) -> str:
+    def _name_process(self, number: int) -> str:
         folder = self._proc / str(number)
         name, words = "", []
         with suppress(OSError):
@@ -104,7 +104,7 @@ class Bystanders:
             words = [word.decode(errors="replace") for word in (folder / "cmdline").read_bytes().split(b"\0")]
         return (program_name([word for word in words if word]) or name or "unknown")[:40]
 
-    def programs(self) -> tuple[OtherProgram, ...]:
+    def list_programs(self) -> tuple[OtherProgram, ...]:
         """The busiest, with the cores that each used on average."""
         if not self._seconds:
             return ()

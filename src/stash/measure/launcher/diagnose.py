@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from stash.core.formatting import listed
-from stash.core.units import counted
-from stash.measure.protocol.orders import without_wraps
+from stash.core.formatting import join_names
+from stash.core.units import format_count
+from stash.measure.protocol.orders import strip_wraps
 
 MAX_BYTES = 200_000
 """Of a log or a traceback that are read: the cause of a failure stands at its end."""
@@ -50,14 +50,14 @@ _LINES_SHOWN = 8
 _LONGEST_CAUSE = 300
 
 
-class Reported(NamedTuple):
+class ReportedRank(NamedTuple):
     """A rank in torchrun's report of a failure."""
 
     rank: int
     code: int
 
 
-def tail(path: Path) -> str:
+def read_tail(path: Path) -> str:
     """The end of a text file; empty if there is none."""
     try:
         with path.open("rb") as file:
@@ -67,14 +67,14 @@ def tail(path: Path) -> str:
         return ""
 
 
-def reported(output: str) -> list[Reported]:
+def find_reported(output: str) -> list[ReportedRank]:
     """The ranks that torchrun says have failed, its root cause first."""
     others, _, root_cause = output.partition(_ROOT_CAUSE)
     found = [*_REPORTED.findall(root_cause), *_REPORTED.findall(others)]
-    return [Reported(int(rank), int(code)) for rank, code in found]
+    return [ReportedRank(int(rank), int(code)) for rank, code in found]
 
 
-def closed(output: str) -> set[int]:
+def find_closed(output: str) -> set[int]:
     """The processes that torchrun ended because another had failed."""
     return {int(pid) for pid in _CLOSED.findall(output)}
 
@@ -86,7 +86,7 @@ def own_output(output: str) -> str:
     return "\n".join(kept[-_LINES_SHOWN:])
 
 
-def stated(output: str) -> str:
+def find_stated_cause(output: str) -> str:
     """Why a job ended, where it printed no traceback: a wrong option, a configuration that does not fit."""
     own = output[: _launcher_speaks(output)]
     kept = "\n".join(line.rstrip() for line in own.splitlines() if not _ELASTIC.match(line))
@@ -94,7 +94,7 @@ def stated(output: str) -> str:
     if _TRACEBACK in own or not lines:
         return ""
     if lines[-1].startswith(_OF_HYDRA):
-        text = _of_hydra(lines[:-1])
+        text = _find_hydra_cause(lines[:-1])
     else:
         usage = max((position for position, line in enumerate(lines) if _USAGE.match(line)), default=len(lines))
         found = lines[usage + 1 :]
@@ -103,7 +103,7 @@ def stated(output: str) -> str:
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
 
 
-def _of_hydra(lines: list[str]) -> str:
+def _find_hydra_cause(lines: list[str]) -> str:
     """The lines of its last paragraph that are no hints: of the one before, where that lists where it looked."""
     found: list[str] = []
     for line in reversed(lines):
@@ -115,15 +115,15 @@ def _of_hydra(lines: list[str]) -> str:
     return " ".join(line if line.endswith(".") else f"{line}." for line in causes).rstrip(".")
 
 
-def cause(own_words: str) -> str:
+def find_cause(own_words: str) -> str:
     """The line of a job's own words that shows best why it failed: an error, not the hints that follow on it."""
-    if stating := stated(own_words):
+    if stating := find_stated_cause(own_words):
         return stating
-    lines = errors(own_words)
+    lines = find_errors(own_words)
     return next((line for line in reversed(lines) if _NAMES_ERROR.match(line)), lines[-1] if lines else "")
 
 
-def question(output: str) -> str:
+def find_question(output: str) -> str:
     """What was printed last without an end of line, as whoever waits for an answer does; empty if nothing was."""
     last = output.rpartition("\n")[2].strip()
     return "" if "\r" in last or len(last) > _LONGEST_CAUSE else last
@@ -137,17 +137,17 @@ def launchers_words(output: str) -> str:
 def last_traceback(output: str) -> str:
     """The last Python traceback in the output that is not its launcher's own."""
     text = _PREFIX.sub("", output)
-    found = [text[begin:end] for begin, end in _tracebacks(text)]
+    found = [text[begin:end] for begin, end in _find_tracebacks(text)]
     return next((each for each in reversed(found) if not _is_launchers(each)), "")
 
 
-def errors(traceback: str) -> list[str]:
+def find_errors(traceback: str) -> list[str]:
     """The lines of a traceback that speak: exceptions with their messages, not the source they came from."""
     lines = _PREFIX.sub("", traceback).splitlines()
     return [line for line in lines if line.strip() and not line.startswith((" ", "\t", _TRACEBACK))]
 
 
-def _tracebacks(text: str) -> Iterator[tuple[int, int]]:
+def _find_tracebacks(text: str) -> Iterator[tuple[int, int]]:
     """Where each begins, and ends: with the first line that is not indented."""
     begin, position = None, 0
     for line in text.splitlines(keepends=True):
@@ -169,7 +169,7 @@ def _is_launchers(traceback: str) -> bool:
 
 def _launcher_speaks(output: str) -> int:
     """Where the launcher's report begins: with a line of torchrun's log, or with its traceback."""
-    first = next((begin for begin, end in _tracebacks(output) if _is_launchers(output[begin:end])), len(output))
+    first = next((begin for begin, end in _find_tracebacks(output) if _is_launchers(output[begin:end])), len(output))
     position = 0
     for line in output[:first].splitlines(keepends=True):
         if _ELASTIC.match(line) and "torch/distributed/elastic" in line and "failed" in line:
@@ -239,8 +239,8 @@ class Evidence:
     """A node whose launcher had ended, with its address."""
 
     @property
-    def when(self) -> str:
-        return _after(self.steps)
+    def moment(self) -> str:
+        return _describe_progress(self.steps)
 
 
 @dataclass(frozen=True)
@@ -261,15 +261,15 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     crashes = [crash[-MAX_BYTES:] for crash in evidence.crashes if crash.strip()]
     evidence = replace(evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:])  # causes stand at the end
     causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
-    own = without_wraps(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
-    ranks = [*reported(evidence.output), *_terminated(own)]
+    own = strip_wraps(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
+    ranks = [*find_reported(evidence.output), *_find_terminated(own)]
     killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
     if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
         return _ended_by_signal(killed, evidence)
     if evidence.left is not None and _NOTICED.search(own):
         node, address = evidence.left
         return Diagnosis(
-            f"{evidence.title} was ended on node {node} ({address}) {evidence.when}: what is printed there says why"
+            f"{evidence.title} was ended on node {node} ({address}) {evidence.moment}: what is printed there says why"
         )
     spoke = {int(rank) for rank in _PASSED_ON.findall(own)}  # through the parent of ``mp.spawn``
     silent = [rank for rank in evidence.silent if rank not in spoke]
@@ -279,24 +279,24 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     if known is not None:
         return known
     if own:
-        return Diagnosis(f"{evidence.title} failed {evidence.when}: {_message(own)}", own)
+        return Diagnosis(f"{evidence.title} failed {evidence.moment}: {_exception_line(own)}", own)
     mistake = _MISTAKE.search(evidence.output)
     if mistake:
         return Diagnosis(mistake[1], users_mistake=True)
-    return _without_a_traceback(evidence, ranks[0] if ranks else None)
+    return _diagnose_ending(evidence, ranks[0] if ranks else None)
 
 
 def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
     """What to do about the errors that are every job's."""
-    words = errors(own) if own else own_output(evidence.output).splitlines()
-    all_words = [*words, *errors(launchers_words(evidence.output))]
+    words = find_errors(own) if own else own_output(evidence.output).splitlines()
+    all_words = [*words, *find_errors(launchers_words(evidence.output))]
     if any(map(_MEMORY.match, words)):
         half = (evidence.batch or 0) // 2
         smaller = f"try --batch {half}" if half else "use a smaller batch"
-        return Diagnosis(f"{evidence.title} ran out of memory {evidence.when}; {smaller}", own)
+        return Diagnosis(f"{evidence.title} ran out of memory {evidence.moment}; {smaller}", own)
     if any(map(_SHARED_MEMORY.search, [own, *words])):
         return Diagnosis(
-            f"{evidence.title} could not use shared memory {evidence.when}: /dev/shm is missing, full or not "
+            f"{evidence.title} could not use shared memory {evidence.moment}: /dev/shm is missing, full or not "
             "writable; mount it with more room (in a container: --shm-size 8g), or load without workers",
             own,
         )
@@ -314,56 +314,58 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
         )
     images = [line for line in words if _IMAGE.search(line)]
     if images:  # a worker's error comes wrapped in others; the last is its own
-        return Diagnosis(f"a sample of the data could not be read {evidence.when}: {images[-1].strip()}", own)
+        return Diagnosis(f"a sample of the data could not be read {evidence.moment}: {images[-1].strip()}", own)
     return None
 
 
-def _without_a_traceback(evidence: Evidence, root_cause: Reported | None) -> Diagnosis:
+def _diagnose_ending(evidence: Evidence, root_cause: ReportedRank | None) -> Diagnosis:
     """Of a job that printed nothing of its own: how it ended."""
     if root_cause and root_cause.code < 0:
         return _ended_by_signal(root_cause, evidence)
     if evidence.exit_code < 0:
-        return Diagnosis(f"{evidence.title} was ended by {_signal(evidence.exit_code)} {evidence.when}")
+        return Diagnosis(f"{evidence.title} was ended by {_name_signal(evidence.exit_code)} {evidence.moment}")
     code = root_cause.code if root_cause else evidence.exit_code
-    shells = f" (what a shell says of {_signal(_SHELL - code)})" if code - _SHELL in list(signal.Signals) else ""
-    why = stated(evidence.output)
-    ended = f"{evidence.title} ended with exit code {code}{shells} {evidence.when}"
+    shells = f" (what a shell says of {_name_signal(_SHELL - code)})" if code - _SHELL in list(signal.Signals) else ""
+    why = find_stated_cause(evidence.output)
+    ended = f"{evidence.title} ended with exit code {code}{shells} {evidence.moment}"
     return Diagnosis(f"{ended}: {why}" if why else ended, own_output(evidence.output))
 
 
-def _terminated(traceback: str) -> list[Reported]:
+def _find_terminated(traceback: str) -> list[ReportedRank]:
     """What the parent of ``mp.spawn`` says of a rank that was killed."""
     names = {number.name: number for number in signal.Signals}
     found = [(rank, names.get(name)) for rank, name in _TERMINATED.findall(traceback)]
-    return [Reported(int(rank), -number) for rank, number in found if number is not None]
+    return [ReportedRank(int(rank), -number) for rank, number in found if number is not None]
 
 
-def _connection_lost(silent: Sequence[int], ranks: Sequence[Reported], evidence: Evidence) -> Diagnosis:
+def _connection_lost(silent: Sequence[int], ranks: Sequence[ReportedRank], evidence: Evidence) -> Diagnosis:
     """Of ranks that noticed that these were gone, which had printed nothing."""
-    lost = f"{evidence.when}; the others lost their connection to it"
+    lost = f"{evidence.moment}; the others lost their connection to it"
     for rank, code in ranks:
         if rank in silent and code > 0:
             ended = f"rank {rank} of {evidence.title} ended with exit code {code} {lost}"
             return Diagnosis(ended, own_output(evidence.output))
-    names = listed([str(rank) for rank in silent])
+    names = join_names([str(rank) for rank in silent])
     who = f"rank {names}" if len(silent) == 1 else f"one of the ranks {names}"
     when, _, others = lost.partition(";")
     return Diagnosis(f"{who} of {evidence.title} ended without a word {when}, most likely by {_KILLED};{others}")
 
 
-def _ended_by_signal(killed: Reported, evidence: Evidence) -> Diagnosis:
-    return Diagnosis(f"rank {killed.rank} of {evidence.title} was ended by {_signal(killed.code)} {evidence.when}")
+def _ended_by_signal(killed: ReportedRank, evidence: Evidence) -> Diagnosis:
+    return Diagnosis(
+        f"rank {killed.rank} of {evidence.title} was ended by {_name_signal(killed.code)} {evidence.moment}"
+    )
 
 
-def _signal(code: int) -> str:
+def _name_signal(code: int) -> str:
     if -code not in list(signal.Signals):
         return f"signal {-code}"
     return _KILLED if -code == signal.SIGKILL else signal.Signals(-code).name
 
 
-def after(first: Diagnosis, second: Diagnosis, ranks: int) -> Diagnosis:
+def combine_diagnoses(first: Diagnosis, second: Diagnosis, ranks: int) -> Diagnosis:
     """Diagnose a job that failed as one plain process and, started by torchrun, again before its first step."""
-    again = f"started again by torchrun, as {counted(ranks, 'rank')}"
+    again = f"started again by torchrun, as {format_count(ranks, 'rank')}"
     return Diagnosis(
         f"{first.sentence}; {again}: {second.sentence}",
         f"{first.own_words.rstrip()}\n\n{again}:\n{second.own_words}",
@@ -371,28 +373,28 @@ def after(first: Diagnosis, second: Diagnosis, ranks: int) -> Diagnosis:
     )
 
 
-def left_early(left: tuple[int, int], output: str, steps: Mapping[int, int], title: str) -> Diagnosis:
+def diagnose_early_exit(left: tuple[int, int], output: str, steps: Mapping[int, int], title: str) -> Diagnosis:
     """The sentence for a rank (its number, its exit code) that ended by itself while it was measured."""
     rank, code = left
     who = f"rank {rank} of {title}" if len(steps) > 1 else title
-    return Diagnosis(f"{who} ended with exit code {code} {_after(steps)}", own_output(output))
+    return Diagnosis(f"{who} ended with exit code {code} {_describe_progress(steps)}", own_output(output))
 
 
-def fell_silent(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
+def diagnose_lost_nodes(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
     """The sentence for nodes (number, address) that are silent since then (Unix time)."""
-    who = listed([f"node {node} ({address})" for node, address in nodes])
+    who = join_names([f"node {node} ({address})" for node, address in nodes])
     what = "those nodes, or the links to them, are" if len(nodes) > 1 else "that node, or the link to it, is"
     at = time.strftime("%H:%M:%S", time.localtime(since))
     return Diagnosis(f"{who} stopped answering at {at}, after {steps} training steps: {what} down")
 
 
-def _message(traceback: str) -> str:
+def _exception_line(traceback: str) -> str:
     """The line of a traceback that names the exception."""
     lines = [line for line in traceback.strip().splitlines() if _EXCEPTION.match(line)]
     message = lines[-1] if lines else traceback.strip().splitlines()[-1]
     return message if len(message) <= _LONGEST_MESSAGE else f"{message[:_LONGEST_MESSAGE]} …"
 
 
-def _after(steps: Mapping[int, int]) -> str:
+def _describe_progress(steps: Mapping[int, int]) -> str:
     most = max(steps.values(), default=0)
     return "before its first training step" if most == 0 else f"after {most} training steps"

@@ -16,14 +16,14 @@ from dataclasses import dataclass, field, replace
 from stash.core.errors import UserError
 from stash.core.membership import LOOPBACK
 from stash.core.parsers import node_names
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.measure.launcher.job import Job
 
 CommandLine = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Asked:
+class RankRequest:
     """The user's options, in torchrun's words. ``ranks``: the job is known to need one process per device."""
 
     ranks: bool
@@ -57,13 +57,13 @@ class Cluster:
     """A secret that all nodes share, by which they number themselves where ``node_rank`` is not known."""
 
     @property
-    def inherited(self) -> bool:
+    def is_inherited(self) -> bool:
         """This process already is one rank, started by somebody else (torchrun, srun)."""
         return self.engine == "inherited"
 
-    def meeting(self, environment: Mapping[str, str]) -> str | None:
+    def meeting_address(self, environment: Mapping[str, str]) -> str | None:
         """Where the launchers of one run meet, if it has several; they all give the same."""
-        if self.inherited:
+        if self.is_inherited:
             return f"{environment.get('MASTER_ADDR')}:{environment.get('MASTER_PORT')}"
         return self.rdzv_endpoint if self.nnodes > 1 else None
 
@@ -81,7 +81,7 @@ def meeting_point(cluster: Cluster) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def plain(job: Job) -> CommandLine:
+def plain_command(job: Job) -> CommandLine:
     """The job as one Python process."""
     module = ("-m",) if job.kind == "module" else ()
     return (sys.executable, "-u", *module, job.target, *job.arguments)
@@ -93,7 +93,7 @@ def is_rank(environment: Mapping[str, str]) -> bool:
     return "MASTER_ADDR" in environment and all(number.isdecimal() for number in numbers)
 
 
-def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -> int:
+def ranks_here(asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> int:
     """How many ranks to start on this machine; raises UserError if it has no room for as many as were asked for."""
     nproc, devices, cores = asked.nproc, machine.devices, machine.cores
     if nproc is None:
@@ -102,7 +102,7 @@ def ranks_here(asked: Asked, machine: Machine, environment: Mapping[str, str]) -
     if nproc < 1:
         raise UserError(f"--nproc-per-node {nproc}: at least one process is needed")
     if devices and nproc > devices:
-        has = f"this machine has {counted(devices, 'GPU')}"
+        has = f"this machine has {format_count(devices, 'GPU')}"
         raise UserError(f"--nproc-per-node {nproc}: {has}; use {devices} or fewer")
     # Emulated accelerators sleep, so on a testbed ranks may share a core.
     if devices or "STASH_TESTBED" in environment:
@@ -135,7 +135,7 @@ class Inherited:
     In charge where a launcher has set the variables of a rank, unless other numbers are asked for.
     """
 
-    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         if not is_rank(environment) or asked.nproc is not None or asked.nnodes is not None:
             return None
         return Cluster(
@@ -145,18 +145,18 @@ class Inherited:
         )
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
-        return plain(job)
+        return plain_command(job)
 
 
 class Local:
     """One plain process, as ``python script.py`` starts it: nothing is added that was not typed. In charge last."""
 
-    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         one = ranks_here(asked, machine, environment)
         return Cluster(one, engine="local", all_devices=ranks_here(replace(asked, ranks=True), machine, environment))
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
-        return plain(job)
+        return plain_command(job)
 
 
 _PROGRAM = "stash.measure.torchrun"
@@ -171,7 +171,7 @@ class Torchrun:
     launcher it would find that one's, so there torchrun gives it its own.
     """
 
-    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         nnodes = asked.nnodes or 1
         if asked.node_rank is not None and not 0 <= asked.node_rank < nnodes:
             raise UserError(f"--node-rank {asked.node_rank} is not one of the {nnodes} nodes; use 0 to {nnodes - 1}")
@@ -205,13 +205,13 @@ class Slurm(Torchrun):
     In charge inside ``srun``, unless the number of nodes was given.
     """
 
-    def cluster(self, asked: Asked, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
         if asked.nnodes is not None or any(name not in environment for name in _OF_A_STEP):
             return None
-        return super().cluster(_placed(asked, environment), machine, environment)
+        return super().cluster(_place_in_slurm(asked, environment), machine, environment)
 
 
-def _placed(asked: Asked, environment: Mapping[str, str]) -> Asked:
+def _place_in_slurm(asked: RankRequest, environment: Mapping[str, str]) -> RankRequest:
     """What was asked, with the nodes, this node's rank and the meeting point that Slurm knows."""
     nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
     if tasks != nodes:
@@ -237,7 +237,7 @@ ENGINES: Mapping[str, Inherited | Torchrun | Local] = {
 }
 
 
-def cluster(asked: Asked, machine: Machine, environment: Mapping[str, str] = os.environ) -> Cluster:
+def choose_cluster(asked: RankRequest, machine: Machine, environment: Mapping[str, str] = os.environ) -> Cluster:
     """The cluster of the first engine that is in charge here; raises UserError where wish and machine do not fit."""
     found = (engine.cluster(asked, machine, environment) for engine in ENGINES.values())
     return next(cluster for cluster in found if cluster is not None)  # the last engine takes everything

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from stash.core.errors import UserError
 from stash.core.printable import printable_line
-from stash.core.secrets import masked
+from stash.core.secrets import mask_words
 from stash.measure.linux.processes import status_of
 from stash.measure.protocol.folder import lock, unlock
 
@@ -61,7 +61,7 @@ class FolderLock:
 
     def __enter__(self) -> FolderLock:
         if self._depth == 0 and self._folder is not None:
-            self.descriptor = self._locked(self._folder)
+            self.descriptor = self._lock_folder(self._folder)
         self._depth += 1
         return self
 
@@ -76,7 +76,7 @@ class FolderLock:
         if self.descriptor is not None:
             os.set_inheritable(self.descriptor, True)
 
-    def _locked(self, folder: Path) -> int | None:
+    def _lock_folder(self, folder: Path) -> int | None:
         """The descriptor of the locked folder; None where it cannot be locked, or need not be."""
         try:
             descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -87,7 +87,7 @@ class FolderLock:
             deadline = time.monotonic() + self.patience_seconds
             has_said = False
             while (blocking := self._find_blocking(descriptor)) is not None:
-                if blocking and set(blocking) <= _ancestors():
+                if blocking and set(blocking) <= _list_ancestors():
                     os.close(descriptor)
                     return None
                 holder = _describe_first(blocking)
@@ -97,7 +97,9 @@ class FolderLock:
                         "until it ends, or run this in a copy of the folder"
                     )
                 if not has_said:
-                    _say(f"waiting{_in_words(self.patience_seconds)}, since {holder} works in {folder}")
+                    _print_note(
+                        f"waiting{_describe_patience(self.patience_seconds)}, since {holder} works in {folder}"
+                    )
                     has_said = True
                 time.sleep(_PAUSE_SECONDS)
         except BaseException:
@@ -114,7 +116,7 @@ class FolderLock:
         is_locked = lock(descriptor, self._is_shared)
         if is_locked is None or (is_locked and not self._is_shared):
             return None
-        holders = _holders(os.fstat(descriptor).st_ino)
+        holders = _find_holders(os.fstat(descriptor).st_ino)
         if not is_locked:
             return holders
         strangers = [holder for holder in holders if holder in self._find_strangers()]
@@ -136,13 +138,13 @@ def output_lock(target: Path) -> Iterator[None]:
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise UserError(
-                    f"{_describe_first(_owners(name))} is going to write {target}; wait until it ends, or choose "
+                    f"{_describe_first(_owners_of(name))} is going to write {target}; wait until it ends, or choose "
                     "another name with --output"
                 ) from None
         yield
 
 
-def _owners(name: str) -> list[int]:
+def _owners_of(name: str) -> list[int]:
     """The process that listens at a name of the kernel's table of sockets."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
         try:
@@ -153,7 +155,7 @@ def _owners(name: str) -> list[int]:
     return [struct.unpack("3i", credentials)[0]]
 
 
-def _holders(inode: int) -> list[int]:
+def _find_holders(inode: int) -> list[int]:
     """Processes that have taken a lock on the file of that number."""
     try:
         rows = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -163,7 +165,7 @@ def _holders(inode: int) -> list[int]:
     return [int(row[4]) for row in locks]
 
 
-def _ancestors() -> set[int]:
+def _list_ancestors() -> set[int]:
     """This process, and those that it descends from."""
     found, process = set[int](), os.getpid()
     while process > 0 and process not in found:
@@ -186,24 +188,24 @@ def describe_process(pid: int) -> str:
         return ""
     running = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_STARTED]) / os.sysconf("SC_CLK_TCK")
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - running))
-    command = printable_line(shlex.join(masked(_as_typed(words))), _MOST_CHARACTERS)
+    command = printable_line(shlex.join(mask_words(_typed_words(words))), _MOST_CHARACTERS)
     return f"`{command}` (process {pid}, since {since})"
 
 
-def _as_typed(words: list[str]) -> list[str]:
+def _typed_words(words: list[str]) -> list[str]:
     """A command of Stash without the interpreter that runs it."""
     if len(words) > 1 and os.path.basename(words[1]) == "stash":
         return ["stash", *words[2:]]
     return ["stash", *words[3:]] if words[1:3] == ["-m", "stash"] else words
 
 
-def _in_words(seconds: float) -> str:
+def _describe_patience(seconds: float) -> str:
     return "" if math.isinf(seconds) else f" up to {seconds:.0f} s"
 
 
 def _warn_of_no_lock(folder: Path) -> None:
-    _say(f"{folder} cannot be locked: start no second command of Stash there meanwhile")
+    _print_note(f"{folder} cannot be locked: start no second command of Stash there meanwhile")
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     print(f"stash: {text}", file=sys.stderr, flush=True)

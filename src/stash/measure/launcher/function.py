@@ -15,11 +15,11 @@ from stash.core.errors import UserError, one_line
 from stash.core.imports import require_package
 from stash.core.records.profile import Profile
 from stash.measure.host.gpus import count_gpus
-from stash.measure.launcher.engines import Asked, Machine, cluster
+from stash.measure.launcher.engines import Machine, RankRequest, choose_cluster
 from stash.measure.launcher.job import Job, require_torch
 from stash.measure.launcher.neighbours import TemporaryFolder
 from stash.measure.launcher.profile_options import ProfileOptions
-from stash.measure.launcher.session import Watching, measure, unwatched
+from stash.measure.launcher.session import Watching, profile_job, watch_nothing
 
 
 @dataclass(frozen=True)
@@ -36,30 +36,32 @@ class LoopText:
 def loop_text(text: str, variables: Mapping[str, Any]) -> LoopText:
     """The loop with what it names of ``variables``; raises UserError for text that is not Python."""
     try:
-        named = set(_names(compile(text, "<the loop>", "exec")))
+        named = set(_iter_names(compile(text, "<the loop>", "exec")))
     except SyntaxError as error:
         raise UserError(f"the loop is not Python: {error.msg} (line {error.lineno})") from None
     return LoopText(text, {name: value for name, value in variables.items() if name in named})
 
 
-def _names(code: CodeType) -> Iterator[str]:
+def _iter_names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _names(constant)
+            yield from _iter_names(constant)
 
 
-def measured(
+def measure_function(
     train: Callable[..., Any],
     arguments: tuple[tuple[Any, ...], dict[str, Any]],
     nproc_per_node: int | None,
     wishes: ProfileOptions,
-    watching: Watching = unwatched,
+    watching: Watching = watch_nothing,
 ) -> Profile:
     """The profile of ``train`` called with positional and named ``arguments``; raises JobError and UserError."""
     cloudpickle = require_package("cloudpickle", "profiling a function")
     require_torch("profiling a function")
-    where = cluster(Asked(ranks=False, nproc=nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0))))
+    where = choose_cluster(
+        RankRequest(ranks=False, nproc=nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0)))
+    )
     name = "loop" if isinstance(train, LoopText) else getattr(train, "__name__", "function")
     try:
         called = cloudpickle.dumps((train, *arguments))
@@ -71,10 +73,10 @@ def measured(
         pickled = folder.path / "function.pkl"
         pickled.write_bytes(pickle.dumps((sys.path, called)))
         job = Job("module", "stash.measure.launcher.function", (str(pickled),), name=name)
-        return measure(job, where, wishes, watching)
+        return profile_job(job, where, wishes, watching)
 
 
-def _call(path: str) -> None:
+def _call_pickled(path: str) -> None:
     path_of_caller, called = pickle.loads(Path(path).read_bytes())
     sys.path += [folder for folder in path_of_caller if folder not in sys.path]
     train, args, kwargs = pickle.loads(called)
@@ -82,4 +84,4 @@ def _call(path: str) -> None:
 
 
 if __name__ == "__main__":
-    _call(sys.argv[1])
+    _call_pickled(sys.argv[1])

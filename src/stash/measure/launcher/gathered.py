@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from stash.core.errors import StashError
-from stash.core.records.base import first_mistake, now
+from stash.core.records.base import first_mistake, utc_now
 from stash.core.records.host import Host
 from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import (
@@ -60,7 +60,7 @@ MOST_LEFT_FILES = 1000
 """Names of what a job left that an artefact keeps."""
 
 
-class Gathered:
+class GatheredRun:
     """The messages so far of one or several launches of a job."""
 
     def __init__(self) -> None:
@@ -102,24 +102,24 @@ class Gathered:
         """How many are done, of all launches."""
         return len(self.took)
 
-    def take(self, message: Message, offset: int = 0) -> None:
+    def add_message(self, message: Message, offset: int = 0) -> None:
         """Add one message; ``offset`` is added to its rank (launches that ran side by side).
 
         Raises StashError for one that no artefact could hold.
         """
         try:
             _check(message)
-            self._take(message, offset)
+            self._store_message(message, offset)
         except ValidationError as error:
-            raise _impossible(error, getattr(message, "kind", "block")) from None
+            raise _impossible_error(error, getattr(message, "kind", "block")) from None
 
-    def _take(self, message: Message, offset: int) -> None:
+    def _store_message(self, message: Message, offset: int) -> None:
         self.led = True
         match message:
             case PhaseBegun():
                 self.phase = message
             case JobFacts():
-                self.workload |= message.known()
+                self.workload |= message.known_fields()
             case HostsSeen():
                 self.hosts = self.hosts or message.hosts
             case RankSeen():
@@ -134,19 +134,19 @@ class Gathered:
             case RoundGivenUp():
                 self.given_up = message
             case Block():
-                self.blocks.append(_record(Block, message, offset))
+                self.blocks.append(_make_record(Block, message, offset))
             case LedgerKept():
                 rank = message.rank + offset
                 self.ledgers.setdefault(rank, RankLedger(**{**vars(message), "rank": rank}))
             case LoaderTimed():
-                self.rates.append(_record(Rate, message, offset))
+                self.rates.append(_make_record(Rate, message, offset))
             case WorkersTimed():
-                self.workers.append(_record(WorkerTimes, message, offset))
+                self.workers.append(_make_record(WorkerTimes, message, offset))
             case PassesTimed():
-                self.passes.append(_record(StagePasses, message, offset))
+                self.passes.append(_make_record(StagePasses, message, offset))
             case MemorySeen():
-                seen = _record(Memory, message, offset)
-                self.memory[seen.rank] = _larger(self.memory.get(seen.rank), seen)
+                seen = _make_record(Memory, message, offset)
+                self.memory[seen.rank] = _merge_memory(self.memory.get(seen.rank), seen)
             case ExchangeTimed():
                 self.collectives.append(Collective(**vars(message)))
             case RungSkipped():
@@ -186,16 +186,16 @@ class Gathered:
             for node, host in enumerate(self.hosts)
         ]
         facts = {**job.model_dump(), **self.workload}
-        facts |= on_disk(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
+        facts |= disk_facts(self.blocks, [loader.get("samples") for loader in facts["loaders"]])
         facts["batch"] = samples_per_step(self.blocks) or facts["batch"]
         facts["unrecorded"] = _still_unrecorded(facts)
         try:
             workload = Workload.model_validate(facts)
         except ValidationError as error:
-            raise _impossible(error, "workload") from None
+            raise _impossible_error(error, "workload") from None
         return Profile(
             stash_version=__version__,
-            created=now(),
+            created=utc_now(),
             workload=workload,
             hosts=tuple(hosts),
             ranks=tuple(Rank(**{**vars(seen), "rank": rank}) for rank, seen in sorted(self.ranks.items())),
@@ -218,7 +218,7 @@ class Gathered:
         )
 
 
-def _impossible(error: ValidationError, kind: str) -> StashError:
+def _impossible_error(error: ValidationError, kind: str) -> StashError:
     return StashError(f"the job's agents reported what cannot be: {first_mistake(error, kind)}")
 
 
@@ -229,7 +229,7 @@ def _check(message: Message) -> None:
             for host in message.hosts:
                 Host.model_validate(host)
         case JobFacts():
-            Workload.model_validate({"command": (), "name": "", **message.known()})
+            Workload.model_validate({"command": (), "name": "", **message.known_fields()})
         case RankSeen():
             Rank.model_validate(vars(message))
 
@@ -241,27 +241,29 @@ def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
     return {name: why for name, why in facts["unrecorded"].items() if not recorded.get(name)}
 
 
-def _larger(before: Memory | None, seen: Memory) -> Memory:
+def _merge_memory(before: Memory | None, seen: Memory) -> Memory:
     """The most of each kind of memory."""
     known = {} if before is None else before.model_dump(exclude_none=True)
     last = seen.model_dump(exclude_none=True)
     return Memory(**{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()})
 
 
-def _record(kind: type[R], message: Block | LoaderTimed | WorkersTimed | PassesTimed | MemorySeen, offset: int) -> R:
+def _make_record(
+    kind: type[R], message: Block | LoaderTimed | WorkersTimed | PassesTimed | MemorySeen, offset: int
+) -> R:
     """The artefact's record of what a rank measured, whose fields have the same names."""
-    values = {each.name: _kept(getattr(message, each.name)) for each in fields(message)}
+    values = {each.name: _cut_digits(getattr(message, each.name)) for each in fields(message)}
     return kind(**{**values, "rank": message.rank + offset})
 
 
-def _kept(value: Any) -> Any:
+def _cut_digits(value: Any) -> Any:
     """A number as the artefact keeps it: most of a large job's file are its digits."""
     if isinstance(value, tuple):
-        return tuple(_rounded(each, DIGITS_OF_A_STEP) for each in value)
-    return _rounded(value, DIGITS)
+        return tuple(_round_digits(each, DIGITS_OF_A_STEP) for each in value)
+    return _round_digits(value, DIGITS)
 
 
-def _rounded(value: Any, digits: int) -> Any:
+def _round_digits(value: Any, digits: int) -> Any:
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 
@@ -276,7 +278,7 @@ def samples_per_step(blocks: list[Block]) -> int | None:
     return round(sum(samples for samples, _ in counted) / sum(steps for _, steps in counted))
 
 
-def on_disk(blocks: list[Block], samples: list[int | None]) -> dict[str, float]:
+def disk_facts(blocks: list[Block], samples: list[int | None]) -> dict[str, float]:
     """What the cold blocks fetched per sample, and how large the data set of a single loader is at most.
 
     A fetch takes what lies around a sample with it, so samples times fetches may exceed the data set by far. Its

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stash.core.records.circumstances import GpuState
-from stash.measure.host.gpu_readings import Hold, asker, read_errors, read_gpu
-from stash.measure.host.gpus import nvml
+from stash.measure.host.gpu_readings import Hold, make_asker, read_errors, read_gpu
+from stash.measure.host.gpus import open_nvml
 
 _HELD: dict[Hold, Literal["power", "heat", "hardware"]] = {
     "power cap": "power", "power brake": "power", "heat": "heat", "hardware": "hardware",
@@ -24,7 +24,7 @@ _HELD: dict[Hold, Literal["power", "heat", "hardware"]] = {
 
 
 @dataclass
-class _Seen:
+class _SampledGpu:
     """One GPU, over all looks."""
 
     handle: Any
@@ -43,53 +43,53 @@ class GpuLooks:
 
     def __init__(self, library: Any = None) -> None:
         self._library, self._open = library, ExitStack()
-        self._gpus: dict[int, _Seen] | None = None
+        self._gpus: dict[int, _SampledGpu] | None = None
 
-    def look(self, ours: Callable[[int], bool]) -> None:
+    def sample_gpus(self, ours: Callable[[int], bool]) -> None:
         """Ask each GPU once; ``ours`` tells the job's processes by their numbers."""
         if self._gpus is None:
-            self._gpus = self._found()
+            self._gpus = self._find_gpus()
         for seen in self._gpus.values():
             self._look_at(seen, ours)
 
-    def _found(self) -> dict[int, _Seen]:
-        self._library = self._open.enter_context(nvml(self._library))
-        count = 0 if self._library is None else int(self._ask("nvmlDeviceGetCount") or 0)
-        handles = {index: self._ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)}
-        return {index: _Seen(handle) for index, handle in handles.items() if handle is not None}
+    def _find_gpus(self) -> dict[int, _SampledGpu]:
+        self._library = self._open.enter_context(open_nvml(self._library))
+        count = 0 if self._library is None else int(self._query("nvmlDeviceGetCount") or 0)
+        handles = {index: self._query("nvmlDeviceGetHandleByIndex", index) for index in range(count)}
+        return {index: _SampledGpu(handle) for index, handle in handles.items() if handle is not None}
 
-    def _ask(self, question: str, *arguments: Any) -> Any:
+    def _query(self, question: str, *arguments: Any) -> Any:
         with suppress(Exception):  # this GPU, driver or binding has no answer
             return getattr(self._library, question)(*arguments)
         return None
 
-    def _look_at(self, seen: _Seen, ours: Callable[[int], bool]) -> None:
-        running = self._ask("nvmlDeviceGetComputeRunningProcesses", seen.handle) or ()
+    def _look_at(self, seen: _SampledGpu, ours: Callable[[int], bool]) -> None:
+        running = self._query("nvmlDeviceGetComputeRunningProcesses", seen.handle) or ()
         if not any(ours(each.pid) for each in running):
             return
         first, seen.ours = seen.since == 0, True
-        used = self._ask("nvmlDeviceGetProcessUtilization", seen.handle, seen.since)
+        used = self._query("nvmlDeviceGetProcessUtilization", seen.handle, seen.since)
         seen.since = max((each.timeStamp for each in used or ()), default=seen.since)
         if used is not None and not first:  # of the first look they are from before
             seen.others.append(sum(min(each.smUtil, 100) for each in used if not ours(each.pid)) / 100)
-        now = read_gpu(asker(self._library, seen.handle))
+        now = read_gpu(make_asker(self._library, seen.handle))
         if now.clock is not None:
             seen.clocks.append(now.clock)
         if now.held_by is not None:
             seen.looks += 1
             seen.held.update({_HELD[hold] for hold in now.held_by})
 
-    def forget(self) -> None:
+    def reset_counts(self) -> None:
         """Begin to count again."""
         for seen in (self._gpus or {}).values():
             seen.others, seen.clocks, seen.held, seen.looks, seen.ours = [], [], Counter(), 0, False
 
-    def states(self) -> tuple[GpuState, ...]:
+    def list_states(self) -> tuple[GpuState, ...]:
         """Since counting began, the states of every GPU that a process of the job was seen on."""
-        return tuple(self._state(index, seen) for index, seen in (self._gpus or {}).items() if seen.ours)
+        return tuple(self._gpu_state(index, seen) for index, seen in (self._gpus or {}).items() if seen.ours)
 
-    def _state(self, index: int, seen: _Seen) -> GpuState:
-        errors = read_errors(asker(self._library, seen.handle))
+    def _gpu_state(self, index: int, seen: _SampledGpu) -> GpuState:
+        errors = read_errors(make_asker(self._library, seen.handle))
         return GpuState(
             index=index,
             others=_mean(seen.others),

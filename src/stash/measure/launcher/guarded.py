@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from stash.core.interrupts import postponed
+from stash.core.interrupts import postpone_requests
 from stash.core.printable import printable_line
-from stash.core.units import counted
-from stash.measure.launcher.neighbours import Swept
+from stash.core.units import format_count
+from stash.measure.launcher.neighbours import SweepResult
 from stash.measure.protocol.folder import KEPT
-from stash.measure.protocol.put_back import RestoreReport, claimed_for, put_all_back
+from stash.measure.protocol.put_back import RestoreReport, claim_for_run, put_all_back
 
 _GUARDIAN = Path(__file__).with_name("guardian.py")
 _NAMED = 3
@@ -39,8 +39,8 @@ class GuardedFiles:
         self._guardian: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> GuardedFiles:
-        with postponed():
-            made = claimed_for(self._run)
+        with postpone_requests():
+            made = claim_for_run(self._run)
             if made is None:
                 self._kept.mkdir(mode=0o700)  # that is what there is: it is lost if the temporary folder is
             else:
@@ -57,7 +57,7 @@ class GuardedFiles:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with postponed():
+        with postpone_requests():
             put_all_back(self._kept)  # an interrupt may have come while a launch's files were
             if self._claimed is not None:
                 (self._run / KEPT).unlink(missing_ok=True)
@@ -68,34 +68,36 @@ class GuardedFiles:
                 os.close(self._claimed)
 
 
-def sentences(report: RestoreReport) -> list[str]:
+def report_sentences(report: RestoreReport) -> list[str]:
     """What was put back, what could not be, and what is new; nothing where the job changed nothing."""
     found = []
     if report.restored:
         found.append(
-            f"put back as before, since the job wrote to or removed {counted(len(report.restored), 'file')}: "
-            f"{_names(report.restored)}"
+            f"put back as before, since the job wrote to or removed {format_count(len(report.restored), 'file')}: "
+            f"{_name_paths(report.restored)}"
         )
     if report.unprotected:
-        found.append(f"look at files that could not be kept from the job: {_names(report.unprotected)}")
+        found.append(f"look at files that could not be kept from the job: {_name_paths(report.unprotected)}")
     if report.new:
         found.append(
-            f"left where nothing was before: {counted(len(report.new), 'file')}; remove what you do not need: "
-            f"{_names(report.new)}"
+            f"left where nothing was before: {format_count(len(report.new), 'file')}; remove what you do not need: "
+            f"{_name_paths(report.new)}"
         )
     return found
 
 
-def of_killed_runs(swept: Swept) -> list[str]:
+def killed_run_sentences(swept: SweepResult) -> list[str]:
     """What earlier runs had left, and the same of their files, which only this run could put back."""
     whose = "a killed run" if swept.dead == 1 else f"{swept.dead} killed runs"
     removed = [f"removed what {whose} of Stash had left in the temporary folder"] if swept.dead else []
-    return removed + of_restored(swept.reports)
+    return removed + restored_sentences(swept.reports)
 
 
-def of_restored(reports: Iterable[RestoreReport]) -> list[str]:
+def restored_sentences(reports: Iterable[RestoreReport]) -> list[str]:
     """The same of the files of earlier runs."""
-    return [f"an earlier profile was killed; {sentence}" for report in reports for sentence in sentences(report)]
+    return [
+        f"an earlier profile was killed; {sentence}" for report in reports for sentence in report_sentences(report)
+    ]
 
 
 def name_left_file(path: str) -> str:
@@ -104,7 +106,7 @@ def name_left_file(path: str) -> str:
     return printable_line(f"{name}{os.sep}" if os.path.isdir(path) else name)
 
 
-def _names(paths: tuple[str, ...]) -> str:
+def _name_paths(paths: tuple[str, ...]) -> str:
     """The first few, as seen from here."""
     here = os.getcwd() + os.sep
     named = ", ".join(path.removeprefix(here) for path in paths[:_NAMED])

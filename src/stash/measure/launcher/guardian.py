@@ -22,9 +22,9 @@ def main(launcher: int, run: Path, kept: Path) -> int:
     """Guard what ``run`` keeps in ``kept`` for as long as process ``launcher``, which has started this one, lives."""
     from stash.core.end_tree import end_at_once
     from stash.core.interrupts import REQUESTS
-    from stash.measure.launcher.guarded import sentences
-    from stash.measure.launcher.neighbours import remove
-    from stash.measure.linux.processes import carrying, named
+    from stash.measure.launcher.guarded import report_sentences
+    from stash.measure.launcher.neighbours import remove_run
+    from stash.measure.linux.processes import find_by_variable, find_by_word
     from stash.measure.protocol.orders import VARIABLE
     from stash.measure.protocol.put_back import put_all_back
 
@@ -36,10 +36,10 @@ def main(launcher: int, run: Path, kept: Path) -> int:
         time.sleep(_PERIOD)
     orders = [f"{launch}/orders.json" for launch in run.glob("launch-*")]
     deadline = time.monotonic() + _MAX_SECONDS
-    while any(named(f"{VARIABLE}={each}") for each in orders) and time.monotonic() < deadline:  # supervisors
+    while any(find_by_word(f"{VARIABLE}={each}") for each in orders) and time.monotonic() < deadline:  # supervisors
         time.sleep(0.05)
-    end_at_once(lambda: [process for each in orders for process in carrying(VARIABLE, each)])
-    found = sentences(put_all_back(kept) + remove(run, late=False))
+    end_at_once(lambda: [process for each in orders for process in find_by_variable(VARIABLE, each)])
+    found = report_sentences(put_all_back(kept) + remove_run(run, late=False))
     if found:
         print(f"stash: the profile (process {launcher}) was killed; {'; '.join(found)}", file=sys.stderr)
     return 0

@@ -18,11 +18,11 @@ from typing import NamedTuple
 
 from stash.core.errors import UserError
 from stash.core.files import read_up_to
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.secrets import kept_words
-from stash.core.units import nearest
+from stash.core.units import find_nearest
 from stash.lab.zoo.registry import workload as look_up
-from stash.measure.linux.processes import carrying
+from stash.measure.linux.processes import find_by_variable
 from stash.measure.protocol.orders import VARIABLE
 
 # Python processes that the agent cannot get into, since options tell them to ignore PYTHONPATH or sitecustomize.
@@ -48,7 +48,7 @@ def python_options(words: Sequence[str]) -> str | None:
 
 def trainer_shut_out(orders: str, proc: Path = Path("/proc")) -> str | None:
     """The same of a live process, of the launch under these orders, that has loaded PyTorch."""
-    for number in carrying(VARIABLE, orders, proc):
+    for number in find_by_variable(VARIABLE, orders, proc):
         with suppress(OSError):  # it has ended
             words = (proc / str(number) / "cmdline").read_bytes().decode(errors="replace").split("\0")
             found = python_options(words)
@@ -97,33 +97,35 @@ class Job:
         return (*front, self.target, *self.arguments)
 
     @cached_property
-    def kept(self) -> tuple[str, ...]:
+    def kept_command(self) -> tuple[str, ...]:
         """The same as a profile keeps it: without what may be a secret."""
         words = self.command
         script = next((Path(word) for word in words if word.endswith(_SCRIPTS)), None)
         if self.kind == "module":
             script = _module_path(self.target)
         folders = [Path.cwd(), *([] if script is None else [script.parent])]
-        return kept_words(words, frozenset() if script is None else frozenset(_choices(_read(script))), folders)
+        return kept_words(
+            words, frozenset() if script is None else frozenset(_iter_choices(_read_source(script))), folders
+        )
 
     @property
     def title(self) -> str:
-        return self.name or (called(self.command) if self.kind == "command" else Path(self.target).name)
+        return self.name or (name_command(self.command) if self.kind == "command" else Path(self.target).name)
 
     @property
-    def of_zoo(self) -> bool:
+    def is_zoo_workload(self) -> bool:
         """Whether it is one of Stash's own workloads, which train on every device."""
         return self.target == _ZOO
 
     @property
     def batch(self) -> int | None:
         """The batch of a workload, which Stash's own --batch can change."""
-        if not self.of_zoo or "--batch" not in self.arguments:
+        if not self.is_zoo_workload or "--batch" not in self.arguments:
             return None
         return int(self.arguments[self.arguments.index("--batch") + 1])
 
 
-def called(words: tuple[str, ...]) -> str:
+def name_command(words: tuple[str, ...]) -> str:
     """What a launcher's command is about: the script or module that it starts, or itself if that cannot be seen."""
     runs_python = False
     for word, following in itertools.pairwise((*words, "")):
@@ -135,13 +137,13 @@ def called(words: tuple[str, ...]) -> str:
     return Path(words[0]).name
 
 
-def script(path: str, arguments: tuple[str, ...]) -> Job:
+def make_script_job(path: str, arguments: tuple[str, ...]) -> Job:
     """A Python script; raises UserError if it is missing or does not parse."""
     file = Path(path)
     if not file.exists():
         there = {found.stem: str(found) for found in sorted(file.parent.glob("*.py"))}
-        meant = [there[name] for name in nearest(file.stem, there)]
-        scripts = listed([Path(found).name for found in there.values()]) or "none"
+        meant = [there[name] for name in find_nearest(file.stem, there)]
+        scripts = join_names([Path(found).name for found in there.values()]) or "none"
         hint = f"did you mean {' or '.join(meant)}?" if meant else f"its folder has {scripts}"
         raise UserError(f"there is no script {path}; {hint}")
     if file.is_dir():
@@ -162,7 +164,7 @@ def script(path: str, arguments: tuple[str, ...]) -> Job:
     return Job("script", path, arguments)
 
 
-def command(words: tuple[str, ...]) -> Job:
+def make_command_job(words: tuple[str, ...]) -> Job:
     """Any launcher's command, run as it is; raises UserError if there is no such program."""
     if not words:
         raise UserError("nothing after `--`; type the command that starts your job, like `-- torchrun train.py`")
@@ -194,7 +196,7 @@ def _check_runs(program: Path) -> None:
         raise UserError(f"{program} is to be run by {os.fsdecode(by[0])}, as its first line says, which is not there")
 
 
-def workload(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:
+def make_workload_job(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:
     """A workload of the zoo; raises UserError for an unknown name, naming the nearest."""
     spec = look_up(name)
     spec.require_packages()
@@ -272,25 +274,25 @@ def may_train_on_several(job: Job) -> bool:
     """
     if job.kind == "command" or job.name:
         return False
-    text = "\n".join(_sources(job))
+    text = "\n".join(_read_sources(job))
     return _DISTRIBUTED.search(text) is not None and _SPAWNS.search(text) is None
 
 
-def _sources(job: Job) -> list[str]:
+def _read_sources(job: Job) -> list[str]:
     path = Path(job.target) if job.kind == "script" else _module_path(job.target)
     if path is None:
         return []
-    texts = [_read(path)]
+    texts = [_read_source(path)]
     wanted = set(re.findall(r"^\s*(?:from|import)\s+\.*([\w.]+)", texts[0], re.MULTILINE))
     for name in sorted(wanted)[:_MODULE_LIMIT]:
         local = path.parent / name.replace(".", "/")
         for candidate in (local.with_suffix(".py"), local / "__init__.py"):
             if candidate.is_file():
-                texts.append(_read(candidate))
+                texts.append(_read_source(candidate))
     return texts
 
 
-def _choices(source: str) -> Iterator[str]:
+def _iter_choices(source: str) -> Iterator[str]:
     """Words that a script's source offers: options, and literal choices of them (argparse, click)."""
     try:
         tree = ast.parse(source)
@@ -316,7 +318,7 @@ def _module_path(name: str) -> Path | None:
     return None
 
 
-def _read(path: Path) -> str:
+def _read_source(path: Path) -> str:
     try:
         return read_up_to(path, _LARGEST).decode(errors="replace")
     except OSError:

@@ -13,27 +13,27 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.interrupts import follow_requests
 from stash.core.jsonl import Tail
-from stash.core.ladder import UNTOUCHED, without_exchange
+from stash.core.ladder import UNTOUCHED, has_no_exchange
 from stash.measure.launcher.diagnose import (
     MARK_STEPS,
     Diagnosis,
     Evidence,
-    closed,
     diagnose,
-    fell_silent,
-    left_early,
+    diagnose_early_exit,
+    diagnose_lost_nodes,
+    find_closed,
+    find_question,
     own_output,
-    question,
 )
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.guarded import name_left_file, sentences
+from stash.measure.launcher.guarded import name_left_file, report_sentences
 from stash.measure.launcher.job import trainer_shut_out, why_shut_out
 from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
-from stash.measure.launcher.process import Process, Request, on_terminal, request, threads_of_a_rank
+from stash.measure.launcher.process import Process, Request, is_on_terminal, make_request, threads_of_a_rank
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import new_messages
 from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, RoundDone
@@ -98,7 +98,7 @@ class _Running:
     def files(self) -> RunFolder:
         return self.orders.files
 
-    def broken(self) -> bool:
+    def is_broken(self) -> bool:
         """Whether it ended without having written so."""
         code = self.process.poll()
         if code is None or self.finish is not None or self.ended is not None:
@@ -113,7 +113,7 @@ class _Running:
     def all_wait(self) -> bool:
         """Whether every rank waits to be ended."""
         ranks = {beat.pid for beat in self.process.beats().values()}
-        return bool(ranks) and ranks <= self.files.waiting().keys()
+        return bool(ranks) and ranks <= self.files.list_waiting().keys()
 
     def left_early(self) -> tuple[int, int] | None:
         """The first rank that ended by itself, with its exit code, if not all ended together and well."""
@@ -166,7 +166,7 @@ class Launches:
         self._asked = ""
         self._said_to_wait = False
 
-    def orders(self, folder: Path) -> Orders:
+    def make_orders(self, folder: Path) -> Orders:
         """Write the orders of a launch that runs the whole ladder."""
         m = self._measurement
         return Orders(
@@ -185,16 +185,16 @@ class Launches:
             host=m.host.model_dump(mode="json"),
         )
 
-    def request(self, orders: Path, cluster: Cluster | None = None) -> Request:
+    def make_request(self, orders: Path, cluster: Cluster | None = None) -> Request:
         """The command of one launch under the orders in that file."""
         m = self._measurement
         threads = threads_of_a_rank(m.job, m.cluster, m.host.cores or 1, m.gpus)
-        return request(m.job, cluster or m.cluster, orders, threads)
+        return make_request(m.job, cluster or m.cluster, orders, threads)
 
-    def run(self, *members: Member) -> Diagnosis | None:
+    def run_launch(self, *members: Member) -> Diagnosis | None:
         """Run one launch to its end; the value says why it failed, if it did."""
         m = self._measurement
-        begun, failure = m.clock.monotonic(), self._late()
+        begun, failure = m.clock.monotonic(), self._diagnose_lateness()
         if failure is not None:
             return failure
         running: list[_Running] = []
@@ -202,7 +202,7 @@ class Launches:
             for member in members or (Member(),):
                 running.append(self._start(member))
             m.launches += 1
-            failure = self._watch(running, begun)
+            failure = self._follow_members(running, begun)
         finally:
             self._mention_neighbours()
             for each in running:
@@ -210,21 +210,21 @@ class Launches:
                 each.process.stop()
                 if each.peers is not None:
                     each.peers.close()
-                self._take(each)
+                self._read_messages(each)
                 report = put_back(each.files.kept) + put_back(each.files.kept_here)
-                m.gathered.note(*sentences(replace(report, new=())))
+                m.gathered.note(*report_sentences(replace(report, new=())))
                 m.gathered.left_files |= dict.fromkeys(map(name_left_file, report.new))
                 self._mention_other_trainers(each)
         if failure is not None:
             return failure
-        return next((found for each in running if (found := self._diagnosis(each)) is not None), None)
+        return next((found for each in running if (found := self._diagnose_member(each)) is not None), None)
 
-    def _late(self) -> Diagnosis | None:
+    def _diagnose_lateness(self) -> Diagnosis | None:
         m = self._measurement
         late = self.until is not None and m.clock.monotonic() >= self.until
         return Diagnosis(f"{m.job.title} was ended: the time given was over", users_mistake=True) if late else None
 
-    def _watch(self, running: list[_Running], begun: float) -> Diagnosis | None:
+    def _follow_members(self, running: list[_Running], begun: float) -> Diagnosis | None:
         """Follow members until all have ended, or something says that they should be; the value is what, if so."""
         clock = self._measurement.clock
         looked = glanced = begun
@@ -232,51 +232,55 @@ class Launches:
         while any(each.process.poll() is None for each in running):
             follow_requests()
             for each in running:
-                self._follow(each)
+                self._follow_member(each)
                 if each.peers is not None:
-                    each.peers.open()  # ranks that just met wait for it
+                    each.peers.open_socket()  # ranks that just met wait for it
             if clock.monotonic() - glanced > _GLANCE_SECONDS:
                 glanced = clock.monotonic()
-                self._measurement.bystanders.look(count=self._measurement.spent() > 0)
+                self._measurement.bystanders.sample_programs(count=self._measurement.seconds_spent() > 0)
             if clock.monotonic() - looked > _LOOK_SECONDS:
                 looked = clock.monotonic()
                 self._mention_neighbours()
                 self._pass_on_question(running)
                 self._say_that_it_waits(running, begun)
-                failure = self._lost(running) or self._hung(running, pace) or self._shut_out(running)
+                failure = (
+                    self._diagnose_lost(running)
+                    or self._diagnose_hung(running, pace)
+                    or self._diagnose_shut_out(running)
+                )
                 if failure is not None:
                     return failure
-            if (late := self._late()) is not None:
+            if (late := self._diagnose_lateness()) is not None:
                 return late
             for each in running:
-                self._finish(each)
-            if any(each.broken() for each in running):
+                self._finish_member(each)
+            if any(each.is_broken() for each in running):
                 break
             clock.sleep(_TICK)
         # The end of a node breaks the connections of our ranks.
-        return self._lost(running) if any(each.broken() for each in running) else None
+        return self._diagnose_lost(running) if any(each.is_broken() for each in running) else None
 
     def _start(self, member: Member) -> _Running:
         m = self._measurement
         folder = self.folder / f"launch-{m.launches}-{member.offset}"
         folder.mkdir()
-        orders = replace(member.orders or self.orders(folder), folder=str(folder), launch=m.launches)
-        asked = self.request(orders.write(), member.cluster)
+        orders = replace(member.orders or self.make_orders(folder), folder=str(folder), launch=m.launches)
+        asked = self.make_request(orders.write(), member.cluster)
         asked = replace(asked, variables={**asked.variables, **member.variables})
         peers = None if m.may_isolate else Peers(orders.files)
         self._last = self._start_process(asked, orders.files)
         return _Running(self._last, orders, member.offset, Tail(orders.files.journal), peers)
 
-    def _take(self, each: _Running) -> list[Message]:
+    def _read_messages(self, each: _Running) -> list[Message]:
         m, messages = self._measurement, new_messages(each.journal)
         for message in messages:
             if isinstance(message, LadderEnded):
                 each.ended = m.clock.time()
-            m.take(message, each.offset)
+            m.add_message(message, each.offset)
         return messages
 
     def _mention_other_trainers(self, each: _Running) -> None:
-        others = each.files.extras()
+        others = each.files.count_extras()
         many = "another process" if others == 1 else f"{others} other processes"
         if others:
             self._measurement.gathered.note(
@@ -293,11 +297,11 @@ class Launches:
 
     def _pass_on_question(self, running: list[_Running]) -> None:
         """Show what the job asks on a terminal before it trains: its output goes to a log, what is typed to it."""
-        if not on_terminal() or any(each.last_step() is not None for each in running):
+        if not is_on_terminal() or any(each.last_step() is not None for each in running):
             return
-        asked = next((text for each in running if (text := question(each.process.output()))), "")
+        asked = next((text for each in running if (text := find_question(each.process.output()))), "")
         if asked and asked != self._asked:
-            self.watcher(replace(self._measurement.moment(False), notice=f"the job asks: {asked}"))
+            self.watcher(replace(self._measurement.make_moment(False), notice=f"the job asks: {asked}"))
         self._asked = asked
 
     def _say_that_it_waits(self, running: list[_Running], begun: float) -> None:
@@ -309,26 +313,26 @@ class Launches:
         text = (
             f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
         )
-        self.watcher(replace(m.moment(False), notice=f"{text}; if it trains by now, {MARK_STEPS}"))
+        self.watcher(replace(m.make_moment(False), notice=f"{text}; if it trains by now, {MARK_STEPS}"))
 
-    def _follow(self, each: _Running) -> None:
+    def _follow_member(self, each: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""
         m = self._measurement
-        messages = self._take(each)
+        messages = self._read_messages(each)
         finished = any(isinstance(message, RoundDone) for message in messages)
-        enough = (finished and m.enough()) or m.out_of_time
+        enough = (finished and m.is_enough()) or m.out_of_time
         if enough and each.orders.rounds is None:
             with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
                 each.files.stop.touch()
         if messages:
             first = any(isinstance(message, BlockDone) and message.rung == UNTOUCHED.name for message in messages)
-            self.watcher(m.moment(finished or first))
+            self.watcher(m.make_moment(finished or first))
 
-    def _finish(self, each: _Running) -> None:
+    def _finish_member(self, each: _Running) -> None:
         """End a launch whole once its ranks are done: nothing of the job may follow on their end."""
         if each.process.poll() is None and each.is_done(self._measurement.clock.time()):
-            self._take(each)
-            codes = each.process.finish([number for number, exits in each.files.waiting().items() if exits])
+            self._read_messages(each)
+            codes = each.process.finish([number for number, exits in each.files.list_waiting().items() if exits])
             each.finish = _Finish(codes, together=each.ended is not None or each.all_wait())
 
     def steps(self) -> int:
@@ -336,7 +340,7 @@ class Launches:
         beats = self._last.beats() if self._last is not None else {}
         return max((beat.steps for beat in beats.values()), default=0)
 
-    def log(self) -> Path | None:
+    def log_path(self) -> Path | None:
         """Where the last launch's output is."""
         return self._last.folder.output if self._last is not None else None
 
@@ -344,29 +348,29 @@ class Launches:
         """What the job itself printed at the end of the last launch."""
         return own_output(self._last.output()) if self._last is not None else ""
 
-    def _shut_out(self, running: list[_Running]) -> Diagnosis | None:
+    def _diagnose_shut_out(self, running: list[_Running]) -> Diagnosis | None:
         """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
         if any(each.last_step() is not None for each in running):
             return None
         options = next(filter(None, (trainer_shut_out(str(each.files.orders)) for each in running)), None)
         return None if options is None else Diagnosis(why_shut_out(options), users_mistake=True)
 
-    def _lost(self, running: list[_Running]) -> Diagnosis | None:
+    def _diagnose_lost(self, running: list[_Running]) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
         gathered = self._measurement.gathered
         for each in running:
             if each.peers is None:
                 continue
             each.peers.greet()
-            silence = each.peers.silence(self._unix_time(each.last_step()))
+            silence = each.peers.find_silence(self._unix_time(each.last_step()))
             if silence is None:
                 continue
-            each.peers.tell(silence)
-            self._take(each)
+            each.peers.tell_peers(silence)
+            self._read_messages(each)
             if not gathered.led:
                 for message in new_messages(Tail(each.files.copy)):
-                    gathered.take(message, each.offset)
-            failure = fell_silent(silence.nodes, silence.since, self.steps())
+                    gathered.add_message(message, each.offset)
+            failure = diagnose_lost_nodes(silence.nodes, silence.since, self.steps())
             gathered.notes.append(failure.sentence)
             gathered.end = "node lost"
             return failure
@@ -377,7 +381,7 @@ class Launches:
         clock = self._measurement.clock
         return None if when is None else clock.time() - (clock.monotonic() - when)
 
-    def _hung(self, running: list[_Running], pace: _Pace) -> Diagnosis | None:
+    def _diagnose_hung(self, running: list[_Running], pace: _Pace) -> Diagnosis | None:
         """What to say when no rank has ended a step for too long; of ranks that cannot step alone, notes that too."""
         m = self._measurement
         signs = [sign for each in running if (sign := each.last_step()) is not None]
@@ -394,33 +398,37 @@ class Launches:
                 self.last_words(),
             )
         phase, rounds = m.gathered.phase.name, m.gathered.rounds
-        if without_exchange(phase) and rounds == 0 and running[0].orders.may_isolate and m.isolated is None:
+        if has_no_exchange(phase) and rounds == 0 and running[0].orders.may_isolate and m.isolated is None:
             m.gathered.unsafe = "the job hung when ranks stepped without exchanging gradients"
             return Diagnosis(m.gathered.unsafe)
         fewest = min(beat.steps for beat in beats.values())
         behind = [str(rank) for rank, beat in sorted(beats.items()) if beat.steps == fewest]
         # In a step that all exchange in, the ranks that wait have got as far as the one they wait for.
-        who = "all ranks got equally far" if 1 < len(behind) == len(beats) else f"rank {listed(behind)} got least far"
+        who = (
+            "all ranks got equally far"
+            if 1 < len(behind) == len(beats)
+            else f"rank {join_names(behind)} got least far"
+        )
         return Diagnosis(
             f"no rank of {m.job.title} ended a step for {silence:.0f} s; {who} ({fewest} steps, last block: {phase})"
         )
 
-    def _diagnosis(self, each: _Running) -> Diagnosis | None:
+    def _diagnose_member(self, each: _Running) -> Diagnosis | None:
         """Why a launch failed, if it did."""
         job, process = self._measurement.job, each.process
         folder = each.files
         if not folder.path.exists():
             return Diagnosis(
-                f"the folder of the run, {folder.run}, was removed while {job.title} ran; if it is the job that "
+                f"the folder of the run, {folder.run_path}, was removed while {job.title} ran; if it is the job that "
                 "empties the temporary folder, let it have one of its own (TMPDIR)"
             )
         left = each.left_early()
         output, beats = process.output(), process.beats()
         if left is not None:
-            return left_early(left, output, {rank: beat.steps for rank, beat in beats.items()}, job.title)
-        if not each.broken():
+            return diagnose_early_exit(left, output, {rank: beat.steps for rank, beat in beats.items()}, job.title)
+        if not each.is_broken():
             return None
-        ended_by_launcher = closed(output)
+        ended_by_launcher = find_closed(output)
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,

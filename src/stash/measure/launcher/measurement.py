@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from stash.advice.stopping import FIRST_SECONDS, KNOWN, decided, settled
+from stash.advice.stopping import FIRST_SECONDS, KNOWN, is_decided, is_settled
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.disturbance import Calming
@@ -21,7 +21,7 @@ from stash.core.records.profile import Profile, Settings, Workload
 from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.gathered import Gathered
+from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.job import Commit, Job
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.messages import Message, RoundsPlanned
@@ -83,7 +83,7 @@ class Measurement:
     host: Host
     gpus: int
     clock: Timer = time
-    gathered: Gathered = field(default_factory=Gathered)
+    gathered: GatheredRun = field(default_factory=GatheredRun)
     bystanders: Bystanders = field(default_factory=Bystanders)
     launches: int = 0
     """Started so far."""
@@ -102,29 +102,31 @@ class Measurement:
     @property
     def may_isolate(self) -> bool:
         """Whether the job can be started in other sizes."""
-        return self.job.kind != "command" and not self.cluster.inherited and self.cluster.nnodes == 1
+        return self.job.kind != "command" and not self.cluster.is_inherited and self.cluster.nnodes == 1
 
-    def take(self, message: Message, offset: int) -> None:
+    def add_message(self, message: Message, offset: int) -> None:
         """Gather a message; from the first block on time counts."""
         if isinstance(message, RoundsPlanned) and self._first_block is None:
             self._first_block = self.clock.monotonic()
-        self.gathered.take(message, offset)
+        self.gathered.add_message(message, offset)
 
-    def spent(self) -> float:
+    def seconds_spent(self) -> float:
         """Seconds since the first block."""
         return 0.0 if self._first_block is None else self.clock.monotonic() - self._first_block
 
     @property
     def out_of_time(self) -> bool:
         """Whether a round under way is given up half done, if one was finished."""
-        return self.gathered.rounds > 0 and self.spent() > latest_end(self.gathered.rounds, self.wishes.budget)
+        return self.gathered.rounds > 0 and self.seconds_spent() > latest_end(
+            self.gathered.rounds, self.wishes.budget
+        )
 
     def _another_round_fits(self) -> bool:
         """Likewise for a whole set, where that is what repeats."""
         took = self.gathered.took
         if self.isolated is not None and (sets := self.complete_rounds()):
-            took = [self.spent() / sets] * sets
-        return another_round_fits(self.spent(), took, self.wishes.budget)
+            took = [self.seconds_spent() / sets] * sets
+        return another_round_fits(self.seconds_spent(), took, self.wishes.budget)
 
     def profile(self, ended: str) -> Profile:
         """The artefact of everything gathered so far."""
@@ -139,7 +141,7 @@ class Measurement:
             started=self.cluster.nproc,
         )
         workload = Workload(
-            command=self.job.kept,
+            command=self.job.kept_command,
             name=self.job.title,
             git_commit=self.commit.name,
             git_dirty=self.commit.dirty,
@@ -147,46 +149,48 @@ class Measurement:
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
-        seen = {"others": self.bystanders.programs(), "gpu_states": self.bystanders.gpus.states()}
+        seen = {"others": self.bystanders.list_programs(), "gpu_states": self.bystanders.gpus.list_states()}
         return found.model_copy(update=seen)
 
     def complete_rounds(self) -> int:
         """How many rounds every rank has finished."""
-        calm = self._calming.of(self.profile("measuring"))
+        calm = self._calming.calm_profile(self.profile("measuring"))
         return len(step_matrix(calm.profile).rounds) if self.gathered.ranks else 0
 
-    def _breakdown(self, profile: Profile) -> Breakdown | None:
+    def _make_breakdown(self, profile: Profile) -> Breakdown | None:
         """Of what was measured so far; ``None`` before the first complete round."""
-        calm = self._calming.of(profile)
+        calm = self._calming.calm_profile(profile)
         return attribute(profile, calm=calm) if profile.ranks and step_matrix(calm.profile).rounds else None
 
-    def over(self) -> str | None:
+    def stop_reason(self) -> str | None:
         """Why measuring may end, as the artefact says it, if what was asked is known or cannot be; else ``None``."""
-        breakdown, precision = self._breakdown(self.profile("measuring")), self.wishes.noise
+        breakdown, precision = self._make_breakdown(self.profile("measuring")), self.wishes.noise
         if breakdown is None:
             return None
-        if decided(breakdown, precision):
+        if is_decided(breakdown, precision):
             return "decided" if precision is None else "precision"
-        given_up = precision is None and settled(breakdown, self.spent(), self.wishes.budget)
+        given_up = precision is None and is_settled(breakdown, self.seconds_spent(), self.wishes.budget)
         return "settled" if given_up else None
 
-    def enough(self) -> bool:
+    def is_enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
         if not self._another_round_fits():
             return self.complete_rounds() > 0
-        long_enough = self.isolated is not None or self.spent() >= FIRST_SECONDS  # separate launches always last
-        return long_enough and self.over() is not None
+        long_enough = (
+            self.isolated is not None or self.seconds_spent() >= FIRST_SECONDS
+        )  # separate launches always last
+        return long_enough and self.stop_reason() is not None
 
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """How the measurement ended, as the artefact says it."""
         if self.gathered.end == "script ended":
             return "script ended"
-        return self.over() or "budget"
+        return self.stop_reason() or "budget"
 
-    def moment(self, round_finished: bool) -> Moment:
+    def make_moment(self, round_finished: bool) -> Moment:
         """What there is to show now."""
         phase, expected = self.gathered.phase, self.gathered.round_seconds
         profile = self.profile("measuring") if round_finished else None
-        breakdown = None if profile is None else self._breakdown(profile)
-        spent = self.spent()
+        breakdown = None if profile is None else self._make_breakdown(profile)
+        spent = self.seconds_spent()
         return Moment(phase.name, phase.round, spent, profile, breakdown, expected, step_seconds=phase.step_seconds)

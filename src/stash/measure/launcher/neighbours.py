@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from stash.core.errors import UserError
-from stash.measure.protocol.folder import KEPT, RunFolder, claim, disown, is_run, owned
-from stash.measure.protocol.put_back import SHUTDOWN_SECONDS, RestoreReport, left, put_back, restore
+from stash.measure.protocol.folder import KEPT, RunFolder, claim, disown_folder, has_owner, is_run
+from stash.measure.protocol.put_back import SHUTDOWN_SECONDS, RestoreReport, find_abandoned, put_back, restore_run
 
 # Other measurements: each shows itself to the others, whoever's they are. The sign is a name in the kernel's table of
 # Unix sockets: it needs no folder that two users could quarrel over, and goes with its process however that ends. All
@@ -46,7 +46,7 @@ class NeighbouringRuns:
     def __exit__(self, *_: object) -> None:
         self._sign.close()
 
-    def others(self) -> list[int]:
+    def list_others(self) -> list[int]:
         """The processes that measure for other runs now; none where the kernel does not tell."""
         try:
             signs = _SIGN.findall(self._sockets.read_text(errors="replace"))
@@ -63,7 +63,7 @@ _KEPT_SECONDS = 7 * 24 * 3600.0
 """How long a log stays, and a folder whose owner cannot be seen: another machine's, or from before a restart."""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """What was found of runs that were killed."""
 
     dead: int
@@ -73,7 +73,7 @@ class Swept(NamedTuple):
 
 
 class TemporaryFolder:
-    """A context in which ``path`` is this run's; ``keep`` lets one file of it stay.
+    """A context in which ``path`` is this run's; ``keep_file`` lets one file of it stay.
 
     ``swept`` is what runs before it had left, that were killed.
     """
@@ -83,7 +83,7 @@ class TemporaryFolder:
         self._kept: Path | None = None
 
     def __enter__(self) -> TemporaryFolder:
-        self.swept = sweep(self._parent)
+        self.swept = sweep_folders(self._parent)
         try:
             self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent))
             self._claimed = claim(self.path)
@@ -94,24 +94,24 @@ class TemporaryFolder:
             ) from None
         return self
 
-    def keep(self, file: Path) -> Path:
+    def keep_file(self, file: Path) -> Path:
         """Let this file of the folder stay, for a week; the value is where it will be."""
         self._kept = file.replace(self.path / file.name)
         return self._kept
 
     def __exit__(self, *_: object) -> None:
         if self._kept is None:
-            remove(self.path)
+            remove_run(self.path)
         else:
             for folder in [path for path in self.path.iterdir() if path.is_dir() and path.name != KEPT]:
                 shutil.rmtree(folder, ignore_errors=True)
-            disown(self.path)
+            disown_folder(self.path)
         os.close(self._claimed)
 
 
-def sweep(parent: Path) -> Swept:
+def sweep_folders(parent: Path) -> SweepResult:
     """Remove the folders of runs whose launcher died, and old logs; put back what those runs had set aside."""
-    dead, found = 0, restored()
+    dead, found = 0, restore_killed_runs()
     for folder in parent.glob(f"{_PREFIX}*"):
         try:
             status = folder.lstat()
@@ -119,17 +119,17 @@ def sweep(parent: Path) -> Swept:
             continue  # gone by now
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or not is_run(folder):
             continue
-        lives, unchanged = owned(folder), time.time() - status.st_mtime
+        lives, unchanged = has_owner(folder), time.time() - status.st_mtime
         if lives is False or (lives is None and unchanged > _KEPT_SECONDS):
-            report = restore(Path(os.path.realpath(folder / KEPT)))
+            report = restore_run(Path(os.path.realpath(folder / KEPT)))
             if report is None:
                 continue  # a guardian is at it
-            found.append(report + remove(folder))
+            found.append(report + remove_run(folder))
             dead += lives is False
-    return Swept(dead, tuple(found))
+    return SweepResult(dead, tuple(found))
 
 
-def remove(run: Path, late: bool = True) -> RestoreReport:
+def remove_run(run: Path, late: bool = True) -> RestoreReport:
     """Remove a run's folder, unless originals of the user's files are in it that cannot be put back.
 
     ``late``: it may be long ago that the run was killed.
@@ -145,7 +145,7 @@ def remove(run: Path, late: bool = True) -> RestoreReport:
     return found
 
 
-def restored() -> list[RestoreReport]:
+def restore_killed_runs() -> list[RestoreReport]:
     """Put back now what runs had set aside that were killed, with their guardians."""
-    found = [restore(folder) for folder in left() if owned(folder) is False]
+    found = [restore_run(folder) for folder in find_abandoned() if has_owner(folder) is False]
     return [report for report in found if report is not None]

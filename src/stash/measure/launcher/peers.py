@@ -1,6 +1,6 @@
 """The launchers of a job's nodes: they agree on which node is which, and notice one that dies. Knows no measurement.
 
-Before torchrun starts, those without ``--node-rank`` meet once (``numbered``). All know a secret of the run, and
+Before torchrun starts, those without ``--node-rank`` meet once (``number_nodes``). All know a secret of the run, and
 prove it (``membership``). The node that the meeting point belongs to is node 0, the others are numbered as they come.
 torch's own way to number nodes unpickles what anybody puts into its store.
 
@@ -29,13 +29,13 @@ from stash.core.membership import (
     SignedLink,
     StrangerError,
     connect,
-    gathered,
+    gather_members,
 )
 from stash.measure.launcher.engines import Cluster, meeting_point
-from stash.measure.linux.interfaces import bound, is_here, listen
+from stash.measure.linux.interfaces import bind_listener, is_here, listen_at
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
-from stash.measure.protocol.wire import WireError, crosses, packed, unpacked
+from stash.measure.protocol.wire import WireError, pack_value, register_record, unpack_value
 
 MIN_SECRET = 8
 """Characters of a secret that cannot be guessed by trying."""
@@ -45,7 +45,7 @@ _PAUSE = 0.3
 _PURPOSE = "numbering of nodes"
 
 
-def numbered(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
+def number_nodes(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
     """The cluster with this node's number; waits for the others where they have to agree on theirs.
 
     Raises UserError for a secret that is none or that the others do not share, and for nodes that do not come.
@@ -59,13 +59,13 @@ def numbered(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
             f"nodes; give {MIN_SECRET} or more, like {secrets.token_hex(8)}"
         )
     deadline = time.monotonic() + patience
-    listener = _own(host, port)
+    listener = _open_meeting(host, port)
     if listener is not None:
         secret = cluster.rdzv_id or secrets.token_hex(8)
         if cluster.rdzv_id is None:
             text = f"this is node 0; start the same command on the others, with --rdzv-id {secret}"
             print(text, file=sys.stderr, flush=True)
-        others = gathered(listener, secret.encode(), _PURPOSE, cluster.nnodes - 1, deadline)
+        others = gather_members(listener, secret.encode(), _PURPOSE, cluster.nnodes - 1, deadline)
         if len(others) < cluster.nnodes - 1:
             for connection, _ in others:
                 connection.close()
@@ -82,10 +82,10 @@ def numbered(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluster:
     return replace(cluster, node_rank=_ask_number(host, port, cluster.rdzv_id, cluster.nnodes, deadline))
 
 
-def _own(host: str, port: int) -> socket.socket | None:
+def _open_meeting(host: str, port: int) -> socket.socket | None:
     """A socket that listens at the meeting point; None where that is another machine's, or another node's of ours."""
     try:
-        return listen(host, port) or (bound(socket.AF_INET, "", port) if is_here(host) else None)
+        return listen_at(host, port) or (bind_listener(socket.AF_INET, "", port) if is_here(host) else None)
     except OSError as error:
         if isinstance(error, socket.gaierror):
             raise UserError(f"--rdzv-endpoint {host}:{port}: there is no host of that name") from None
@@ -141,7 +141,7 @@ _REPEATS = 3
 Address = tuple[str, int]
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Silence:
     """Nodes that stopped answering: their numbers with their addresses, and since when (Unix time)."""
@@ -150,7 +150,7 @@ class Silence:
     since: float
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Word:
     """What launchers tell each other: that they live, that they leave, or who is gone."""
@@ -172,7 +172,7 @@ class _Peer:
 
 
 class Peers:
-    """One launcher's view of the others; ``greet`` every few seconds, ``silence`` finds who is gone."""
+    """One launcher's view of the others; ``greet`` every few seconds, ``find_silence`` finds who is gone."""
 
     def __init__(self, folder: RunFolder, clock: Callable[[], float] = time.time) -> None:
         self._folder, self._clock = folder, clock
@@ -190,9 +190,9 @@ class Peers:
         self.left: tuple[int, str] | None = None
         """The node that took leave last, with its address."""
 
-    def open(self) -> None:
+    def open_socket(self) -> None:
         """Listen, on the interface that leads to the other nodes, as soon as the ranks say that there are any."""
-        if self._socket is not None or (neighbours := Neighbours.read(self._folder)) is None:
+        if self._socket is not None or (neighbours := Neighbours.load(self._folder)) is None:
             return
         family = socket.AF_INET6 if ":" in neighbours.address else socket.AF_INET
         opened = socket.socket(family, socket.SOCK_DGRAM)
@@ -209,7 +209,7 @@ class Peers:
         """Take leave: a launcher that ended in order is not missed by those that still have something to do."""
         if self._socket is None:
             return
-        for address in self._listeners() * _REPEATS:
+        for address in self._list_listeners() * _REPEATS:
             self._send(address, leaves=True)
         self._socket.close()
         self._socket = None
@@ -221,20 +221,20 @@ class Peers:
 
     def greet(self) -> None:
         """Send a sign of life, and take those that came."""
-        self.open()
-        self._meeting = self._meeting or Invitation.brought(self._folder)
+        self.open_socket()
+        self._meeting = self._meeting or Invitation.load_meeting(self._folder)
         if self._socket is None or self._meeting is None:
             return
-        self._receive(self._socket, _member(self._meeting))
-        for address in self._listeners():
+        self._receive(self._socket, _make_member(self._meeting))
+        for address in self._list_listeners():
             self._send(address)
 
-    def _listeners(self) -> list[Address]:
+    def _list_listeners(self) -> list[Address]:
         if self._leads or self._meeting is None:
             return [peer.address for peer in self._peers.values()]
         return [(self._meeting.host, self._meeting.port)]
 
-    def silence(self, last_step: float | None) -> Silence | None:
+    def find_silence(self, last_step: float | None) -> Silence | None:
         """Who is gone: silent for too long while no rank here stepped either, or declared so by rank 0's launcher.
 
         ``last_step`` is when a rank of this node last ended a step (Unix time).
@@ -248,7 +248,7 @@ class Peers:
         nodes = sorted({(peer.node, peer.address[0]) for peer in gone})
         return Silence(tuple(nodes), min(peer.seen for peer in gone))
 
-    def tell(self, silence: Silence) -> None:
+    def tell_peers(self, silence: Silence) -> None:
         """Let those still there know who is gone, before our own ranks end and break their connections."""
         if not self._leads:
             return
@@ -262,9 +262,9 @@ class Peers:
         assert self._meeting is not None
         assert self._neighbours is not None
         self._sent += 1
-        words = packed(Word(self._own, self._neighbours.node, leaves, gone, self._sent))
+        words = pack_value(Word(self._own, self._neighbours.node, leaves, gone, self._sent))
         with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
-            self._socket.sendto(_member(self._meeting).sign(words) + words, address)
+            self._socket.sendto(_make_member(self._meeting).sign(words) + words, address)
 
     def _receive(self, opened: socket.socket, launcher: RunMember) -> None:
         """Take what came from launchers of this job; whatever else came is not looked at."""
@@ -275,11 +275,11 @@ class Peers:
                 return
             except OSError:
                 continue  # that somebody could not be reached
-            if launcher.signed(data[_SIGNATURE:], data[:_SIGNATURE]):
+            if launcher.is_signed(data[_SIGNATURE:], data[:_SIGNATURE]):
                 with contextlib.suppress(WireError):
-                    self._take(unpacked(data[_SIGNATURE:]), address[:2])
+                    self._handle_word(unpack_value(data[_SIGNATURE:]), address[:2])
 
-    def _take(self, word: object, address: Address) -> None:
+    def _handle_word(self, word: object, address: Address) -> None:
         if not isinstance(word, Word) or word.sender == self._own:
             return
         if word.number <= self._numbers.get(word.sender, 0):
@@ -293,6 +293,6 @@ class Peers:
         self._declared = word.gone or self._declared
 
 
-def _member(meeting: Invitation) -> RunMember:
+def _make_member(meeting: Invitation) -> RunMember:
     """Any launcher of the job, which all sign with one key."""
     return RunMember("", meeting.key.encode())

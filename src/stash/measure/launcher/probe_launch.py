@@ -24,11 +24,11 @@ from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Evidence, diagnose
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.guarded import of_killed_runs
+from stash.measure.launcher.guarded import killed_run_sentences
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.neighbours import TemporaryFolder
-from stash.measure.launcher.peers import numbered
-from stash.measure.launcher.process import Process, Request, request
+from stash.measure.launcher.peers import number_nodes
+from stash.measure.launcher.process import Process, Request, make_request
 from stash.measure.probe.probe_orders import MEETING, PARTS, ProbeOrders, Product
 from stash.measure.protocol.folder import RunFolder
 
@@ -43,7 +43,7 @@ _SHUTDOWN_SECONDS = 5.0
 Say = Callable[[str], None]
 
 
-def probe(
+def run_probe(
     cluster: Cluster,
     *,
     budget: float,
@@ -65,7 +65,7 @@ def probe(
     here, wait = Path.cwd(), _ONE_NODE_SECONDS if cluster.nnodes == 1 else _NODES_SECONDS
     scratch = here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
     with TemporaryFolder() as folder:
-        for sentence in of_killed_runs(folder.swept):
+        for sentence in killed_run_sentences(folder.swept):
             say(sentence)
         orders = ProbeOrders(
             folder=str(folder.path),
@@ -81,11 +81,11 @@ def probe(
         )
         path = folder.path / "orders.json"
         try:
-            cluster = numbered(cluster, patience=wait)
+            cluster = number_nodes(cluster, patience=wait)
             orders = replace(orders, secret=cluster.rdzv_id)
             orders.write(path)
-            process = Process(_request(cluster, path, wait), RunFolder(path.parent))
-            return _watched(process, orders, cluster, wait, say)
+            process = Process(_make_request(cluster, path, wait), RunFolder(path.parent))
+            return _follow_workers(process, orders, cluster, wait, say)
         finally:
             shutil.rmtree(orders.scratch, ignore_errors=True)
 
@@ -99,25 +99,27 @@ def _check(what: frozenset[str] | None) -> None:
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
 
 
-def _request(cluster: Cluster, path: Path, wait: float) -> Request:
+def _make_request(cluster: Cluster, path: Path, wait: float) -> Request:
     """torchrun starting the workers, as it starts a profiled job, but without the agent in them."""
     job = Job("module", "stash.measure.probe.probe_worker", (str(path),), name="the probe")
     threads = None if count_gpus() else max(1, len(os.sched_getaffinity(0)) // cluster.nproc)
-    launch = request(job, cluster if cluster.inherited else replace(cluster, engine="torchrun"), path, threads)
+    launch = make_request(
+        job, cluster if cluster.is_inherited else replace(cluster, engine="torchrun"), path, threads
+    )
     variables = {name: value for name, value in launch.variables.items() if name != "PYTHONPATH"}
     # torchrun reads its options from the environment too; its own limit is ten minutes.
     limits = f"timeout={wait:.0f},join_timeout={wait:.0f}"
     return replace(launch, variables={**variables, MEETING: f"{wait:.0f}", "PET_RDZV_CONF": limits})
 
 
-def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
+def _follow_workers(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
     tail, reached, bystanders, looked = Tail(orders.progress), [], Bystanders(), 0.0
     deadline = time.monotonic() + wait
     try:
         while (status := process.poll()) is None and time.monotonic() < deadline:
             follow_requests()
-            for what in _milestones(tail):
+            for what in _read_milestones(tail):
                 reached.append(what)
                 if what in PARTS:
                     say(what)
@@ -126,24 +128,24 @@ def _watched(process: Process, orders: ProbeOrders, cluster: Cluster, wait: floa
                     deadline = time.monotonic() + left
             if reached[-1:] == ["compute"] and time.monotonic() - looked > _LOOK_SECONDS:
                 looked = time.monotonic()
-                bystanders.look()
+                bystanders.sample_programs()
             time.sleep(_TICK)
     finally:
         process.stop()
-    reached += _milestones(tail)
-    found = _result(process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached))
+    reached += _read_milestones(tail)
+    found = _read_result(process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached))
     if found is None:
         return None
-    first = found.hosts[0].model_copy(update={"programs": bystanders.programs()})
+    first = found.hosts[0].model_copy(update={"programs": bystanders.list_programs()})
     return found.model_copy(update={"hosts": (first, *found.hosts[1:])})
 
 
-def _milestones(progress: Tail) -> list[str]:
+def _read_milestones(progress: Tail) -> list[str]:
     """What the workers have begun since the last look: parts, ``met`` and ``done``."""
-    return [row["what"] for row in progress.rows()]
+    return [row["what"] for row in progress.read_new_rows()]
 
 
-def _result(
+def _read_result(
     process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, status: int | None, met: bool
 ) -> Probe | None:
     """What rank 0 saved, with a note if it ended early; raises what stands for a probe that has nothing."""

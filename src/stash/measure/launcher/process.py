@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from stash.core.end_tree import end_at_once, end_tree, freeze
-from stash.measure.launcher.diagnose import tail
+from stash.measure.launcher.diagnose import read_tail
 from stash.measure.launcher.engines import ENGINES, Cluster, is_rank
 from stash.measure.launcher.job import Job
-from stash.measure.linux.processes import carrying, descendants, status_of
+from stash.measure.linux.processes import find_by_variable, list_descendants, status_of
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Beat, beats
+from stash.measure.protocol.journal import Beat, read_beats
 from stash.measure.protocol.orders import VARIABLE
 
 _TORCHRUNS_FOLDER = "PET_LOG_DIR"
@@ -54,7 +54,7 @@ class Request:
         return {**kept, **self.variables}
 
 
-def request(job: Job, cluster: Cluster, orders: Path, threads: int | None = None) -> Request:
+def make_request(job: Job, cluster: Cluster, orders: Path, threads: int | None = None) -> Request:
     """The launch of ``job`` on ``cluster`` under the orders in that file; ``threads``: of a rank, if not the user's.
 
     What is added shows the agent where to look and torchrun where to log, and has Python write its output at once.
@@ -80,7 +80,7 @@ def threads_of_a_rank(job: Job, cluster: Cluster, cores: int, gpus: int) -> int 
     """
     if cluster.engine != "torchrun" or cluster.nproc == 1:
         return None
-    return max(1, cores // cluster.nproc) if job.of_zoo and gpus == 0 else 1
+    return max(1, cores // cluster.nproc) if job.is_zoo_workload and gpus == 0 else 1
 
 
 # Standard input is a job's as without Stash, and at every start as much as can be. A file is read from the same place
@@ -122,7 +122,7 @@ def read_once() -> bool:
     return stat.S_ISFIFO(kind) or stat.S_ISSOCK(kind)
 
 
-def on_terminal() -> bool:
+def is_on_terminal() -> bool:
     """Whether somebody can be asked."""
     return os.isatty(_STDIN) and not _is_the_shells()
 
@@ -175,12 +175,12 @@ class Process:
 
     def poll(self) -> int | None:
         """Exit status of what was started (the negative number of a signal), or ``None`` while it runs."""
-        self._listen()
+        self._read_supervisor()
         if self._first in self._codes:
             return self._codes[self._first]
         return self._supervisor.poll() if self._supervisor is not None else None
 
-    def _listen(self) -> None:
+    def _read_supervisor(self) -> None:
         """Read the supervisor's lines about processes that ended."""
         with contextlib.suppress(OSError):  # nothing new, or closed
             self._unread += self._line.recv(1 << 16)
@@ -195,8 +195,8 @@ class Process:
     def stop(self) -> None:
         """End the launch and everything it started: asked first, then by force."""
         if self._line.fileno() >= 0:
-            end_tree(self._alive)
-            self._listen()
+            end_tree(self._list_alive)
+            self._read_supervisor()
             self._line.close()  # the supervisor ends what is left, if anything is, and itself
             if self._supervisor is None:
                 return
@@ -211,13 +211,13 @@ class Process:
 
         Those have come to their own end and wait there: they go on to it while nothing else moves.
         """
-        wanted = set(exiting) & set(self._alive())
-        freeze(self._alive, {*wanted, *(child for number in wanted for child in descendants(number))})
+        wanted = set(exiting) & set(self._list_alive())
+        freeze(self._list_alive, {*wanted, *(child for number in wanted for child in list_descendants(number))})
         self.folder.released.touch()
         found: dict[int, int] = {}
         deadline = time.monotonic() + _EXITING
         while wanted - found.keys() and time.monotonic() < deadline:
-            self._listen()
+            self._read_supervisor()
             for number in wanted - found.keys():
                 status = status_of(number)
                 if number in self._codes:
@@ -225,26 +225,26 @@ class Process:
                 elif status is not None and status.ended:
                     found[number] = status.code
             time.sleep(_TICK)
-        end_at_once(self._alive)
+        end_at_once(self._list_alive)
         return found
 
-    def _alive(self) -> list[int]:
+    def _list_alive(self) -> list[int]:
         """Every process of this launch: below its supervisor, or with its orders, as those of another namespace."""
-        below = descendants(self._supervisor.pid) if self._supervisor is not None else []
-        return [*below, *(number for number in carrying(VARIABLE, self._orders) if number not in below)]
+        below = list_descendants(self._supervisor.pid) if self._supervisor is not None else []
+        return [*below, *(number for number in find_by_variable(VARIABLE, self._orders) if number not in below)]
 
     def output(self) -> str:
         """The last the job printed so far."""
-        return tail(self.folder.output)
+        return read_tail(self.folder.output)
 
     def crashes(self) -> list[str]:
         """Tracebacks of ranks that died of an exception, the earliest first."""
-        return [tail(path) for path in self.folder.crashes()]
+        return [read_tail(path) for path in self.folder.list_crash_files()]
 
     def silent(self) -> list[int]:
         """Ranks that are gone without a word."""
-        return self.folder.silent()
+        return self.folder.list_silent_ranks()
 
     def beats(self) -> dict[int, Beat]:
         """How far each rank got."""
-        return beats(self.folder)
+        return read_beats(self.folder)

@@ -19,23 +19,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from stash.core.errors import JobError, UserError
-from stash.core.ladder import rung, without_exchange
+from stash.core.ladder import has_no_exchange, rung
 from stash.core.records.profile import Profile
-from stash.core.secrets import hide
-from stash.core.units import counted
+from stash.core.secrets import hide_masked
+from stash.core.units import format_count
 from stash.measure.host.describe import describe
 from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher import isolated
-from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, after, cause
+from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, combine_diagnoses, find_cause
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.folder_lock import FolderLock
-from stash.measure.launcher.gathered import Gathered
-from stash.measure.launcher.guarded import GuardedFiles, of_killed_runs
+from stash.measure.launcher.gathered import GatheredRun
+from stash.measure.launcher.guarded import GuardedFiles, killed_run_sentences
 from stash.measure.launcher.job import Job, commit_of, may_train_on_several
 from stash.measure.launcher.launches import Launches, Member
 from stash.measure.launcher.measurement import Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
-from stash.measure.launcher.peers import numbered
+from stash.measure.launcher.peers import number_nodes
 from stash.measure.launcher.process import Process, Request, read_once
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.folder import RunFolder
@@ -63,19 +63,19 @@ class AnotherStart:
     note: str
 
 
-def as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | None:
+def restart_as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | None:
     """How to start a job that failed so as one plain process; None if its error does not ask for a launcher."""
     lines = [line for line in failure.own_words.splitlines() if not line.lstrip().startswith('File "')]
     if cluster.nnodes > 1 or cluster.engine != "local" or not _WANTS_LAUNCHER.search("\n".join(lines)):
         return None
-    ranks, why = counted(cluster.all_devices, "rank"), cause(failure.own_words)
+    ranks, why = format_count(cluster.all_devices, "rank"), find_cause(failure.own_words)
     return AnotherStart(
         replace(cluster, engine="torchrun", nproc=cluster.all_devices),
         f"the job was started by torchrun, as {ranks}, since as a plain process it failed ({why})",
     )
 
 
-def as_one_process(cluster: Cluster, needs_launcher: bool) -> AnotherStart:
+def restart_as_one(cluster: Cluster, needs_launcher: bool) -> AnotherStart:
     """How to start a job whose ranks formed no process group; ``needs_launcher``: as a plain process it failed."""
     return AnotherStart(
         replace(cluster, engine="torchrun" if needs_launcher else "local", nproc=1, all_devices=1),
@@ -101,16 +101,18 @@ class ProfileSession:
         neighbours: NeighbouringRuns | None = None,
         folder_lock: FolderLock | None = None,
     ) -> None:
-        hide(job.command, job.kept)  # in whatever is printed of it from here on
+        hide_masked(job.command, job.kept_command)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
-        self._neighbours = neighbours or NeighbouringRuns(cluster.meeting(os.environ))
+        self._neighbours = neighbours or NeighbouringRuns(cluster.meeting_address(os.environ))
         self.folder_lock = folder_lock or FolderLock(
-            Path.cwd(), is_shared=cluster.nnodes > 1 or cluster.inherited, find_strangers=self._neighbours.others
+            Path.cwd(),
+            is_shared=cluster.nnodes > 1 or cluster.is_inherited,
+            find_strangers=self._neighbours.list_others,
         )
         """Of where the job works: files there are the job's, or the user's, and nobody else's."""
-        self.launches = Launches(self.measurement, shown, start, self._neighbours.others)
+        self.launches = Launches(self.measurement, shown, start, self._neighbours.list_others)
         self._most_steps: int | None = None
         self._endless: bool | None = None
         """Whether the loader is kept from ending; None until that was tried."""
@@ -121,11 +123,11 @@ class ProfileSession:
     def job(self) -> Job:
         return self.measurement.job
 
-    def request(self) -> Request:
+    def first_request(self) -> Request:
         """The command of the first launch; raises UserError for what cannot be started."""
-        return self.launches.request(RunFolder(self.launches.folder).orders)
+        return self.launches.make_request(RunFolder(self.launches.folder).orders)
 
-    def run(self, watcher: Watcher = lambda moment: None) -> Result:
+    def measure_job(self, watcher: Watcher = lambda moment: None) -> Result:
         """Measure until precise, out of budget, interrupted or failed; never raises for what the job does.
 
         Raises UserError for nodes that do not find each other, and while another command works in the folder.
@@ -137,41 +139,41 @@ class ProfileSession:
             locked = stack.enter_context(self.folder_lock).descriptor
             folder = stack.enter_context(TemporaryFolder())
             stack.enter_context(GuardedFiles(folder.path, locked))
-            self.measurement.cluster = numbered(self.measurement.cluster)
+            self.measurement.cluster = number_nodes(self.measurement.cluster)
             self.measurement.commit = commit_of(self.job)  # as it is now, that it is about to be run
-            result = self._run_in(folder)
+            result = self._measure_in(folder)
         return result
 
-    def _run_in(self, folder: TemporaryFolder) -> Result:
+    def _measure_in(self, folder: TemporaryFolder) -> Result:
         self.launches.folder = folder.path
-        swept = of_killed_runs(folder.swept)
+        swept = killed_run_sentences(folder.swept)
         self.measurement.gathered.note(*swept)
         try:
-            result = self._run()
+            result = self._measure_rungs()
         except KeyboardInterrupt:
-            result = self._result("interrupted", None, interrupted=True)
+            result = self._make_result("interrupted", None, interrupted=True)
         result = replace(result, swept=tuple(swept))
-        log = self.launches.log()
+        log = self.launches.log_path()
         if log is None or not log.exists() or result.failure is None or result.failure.users_mistake:
             return result
-        return replace(result, log=folder.keep(log))
+        return replace(result, log=folder.keep_file(log))
 
-    def _run(self) -> Result:
+    def _measure_rungs(self) -> Result:
         m = self.measurement
         if m.wishes.isolate:
             return self._isolate("asked for (--isolate)")
         while True:
-            orders = self.launches.orders(self.launches.folder)
+            orders = self.launches.make_orders(self.launches.folder)
             orders = replace(
                 orders,
                 most_steps=self._most_steps,
                 endless=bool(self._endless),
                 first_steps=self._first_steps(),
             )
-            failure = self.launches.run(Member(orders))
+            failure = self.launches.run_launch(Member(orders))
             gathered = m.gathered
             if gathered.end == "no process group":
-                self._start(as_one_process(m.cluster, self._as_typed is not None))
+                self._start(restart_as_one(m.cluster, self._as_typed is not None))
                 continue
             if gathered.unsafe is not None:
                 return self._isolate(gathered.unsafe)
@@ -184,15 +186,15 @@ class ProfileSession:
                 )
                 if any(way(failure) for way in ways):
                     continue
-                return self._result("failed", failure)
+                return self._make_result("failed", failure)
             if not gathered.led:
                 if self.launches.steps():
                     return Result(None, None, elsewhere=True)
-                return self._result("failed", self._no_training())
+                return self._make_result("failed", self._no_training())
             if gathered.end == "no rungs":
-                return self._result("failed", self._nothing_to_measure())
-            if gathered.end != "script ended" or m.enough() or not self._can_start_again():
-                return self._result(m.ended(), self._too_short())
+                return self._make_result("failed", self._nothing_to_measure())
+            if gathered.end != "script ended" or m.is_enough() or not self._can_start_again():
+                return self._make_result(m.end_reason(), self._too_short())
 
     def _isolate(self, why: str) -> Result:
         m = self.measurement
@@ -202,11 +204,11 @@ class ProfileSession:
         m.gathered.blocks.clear()
         failure = isolated.run_ladder(m, self.launches)
         if m.gathered.end == "no process group":
-            self._start(as_one_process(m.cluster, self._as_typed is not None))
+            self._start(restart_as_one(m.cluster, self._as_typed is not None))
             return self._isolate(why)
         if failure is not None and self._start_another_way(failure):
             return self._isolate(why)
-        return self._result("failed" if failure else m.ended(), failure)
+        return self._make_result("failed" if failure else m.end_reason(), failure)
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
@@ -216,7 +218,7 @@ class ProfileSession:
         if not at_fault or "resident" not in wishes.rungs or m.cluster.nnodes > 1:
             return False
         m.wishes = replace(wishes, rungs=tuple(r for r in wishes.rungs if r != "resident"))
-        m.gathered = Gathered()
+        m.gathered = GatheredRun()
         m.gathered.excused["resident"] = (
             f"the script does not take batches already on the device ({failure.sentence})"
         )
@@ -228,16 +230,16 @@ class ProfileSession:
         gathered, wishes = m.gathered, m.wishes
         phase = gathered.phase.name
         whole = tuple(name for name in wishes.rungs if rung(name).exchanges)
-        at_fault = without_exchange(phase) and phase not in whole and gathered.rounds == 0
+        at_fault = has_no_exchange(phase) and phase not in whole and gathered.rounds == 0
         if not (at_fault and failure.own_words and whole) or len(gathered.ranks) < 2 or m.cluster.nnodes > 1:
             return False
         why = f"the script fails where ranks exchange nothing ({failure.sentence})"
         note = f"{why}; it was started again, and only steps of the whole job were measured"
         m.wishes = replace(wishes, rungs=whole)
-        m.gathered = Gathered()
+        m.gathered = GatheredRun()
         m.gathered.note(note)
         m.gathered.excused |= {name: why for name in wishes.rungs if name not in whole}
-        self.launches.watcher(replace(m.moment(False), notice=note))
+        self.launches.watcher(replace(m.make_moment(False), notice=note))
         return True
 
     def _start_another_way(self, failure: Diagnosis) -> bool:
@@ -245,7 +247,7 @@ class ProfileSession:
         m = self.measurement
         if self._as_typed is not None or m.job.kind == "command" or m.gathered.led or self.launches.steps():
             return False
-        another = as_ranks(m.cluster, failure)
+        another = restart_as_ranks(m.cluster, failure)
         if another is None:
             return False
         self._as_typed = failure
@@ -256,9 +258,9 @@ class ProfileSession:
         """Forget what was measured, and note in the profile and print at once how the job is started next."""
         m = self.measurement
         m.cluster, notes = another.cluster, m.gathered.notes
-        m.gathered = Gathered()
+        m.gathered = GatheredRun()
         m.gathered.note(*notes, another.note)
-        self.launches.watcher(replace(m.moment(False), notice=another.note))
+        self.launches.watcher(replace(m.make_moment(False), notice=another.note))
 
     def _nothing_to_measure(self) -> Diagnosis:
         wanted = self.measurement.wishes.rungs
@@ -278,7 +280,7 @@ class ProfileSession:
         m = self.measurement
         if m.cluster.nnodes > 1 or m.launches >= _MAX_LAUNCHES:
             return False
-        if m.complete_rounds() and m.spent() >= m.wishes.budget:
+        if m.complete_rounds() and m.seconds_spent() >= m.wishes.budget:
             return False
         if self._endless is None:
             self._endless = True
@@ -312,7 +314,7 @@ class ProfileSession:
     def _too_short(self) -> Diagnosis | None:
         if self.measurement.complete_rounds():
             return None
-        fewer = _fewer(self.measurement.gathered.rungs)
+        fewer = _fewer_rungs(self.measurement.gathered.rungs)
         given_up = self.measurement.gathered.given_up
         if given_up is not None:
             return Diagnosis(
@@ -326,10 +328,10 @@ class ProfileSession:
             + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
         )
 
-    def _result(self, ended: str, failure: Diagnosis | None, interrupted: bool = False) -> Result:
+    def _make_result(self, ended: str, failure: Diagnosis | None, interrupted: bool = False) -> Result:
         m = self.measurement
         if failure is not None and self._as_typed is not None and not self.launches.steps():
-            failure = after(self._as_typed, failure, m.cluster.nproc)
+            failure = combine_diagnoses(self._as_typed, failure, m.cluster.nproc)
         if failure is not None and m.launches > 1 and "EOFError" in failure.own_words and read_once():
             advice = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
             failure = replace(failure, sentence=f"{failure.sentence}; {advice}")
@@ -339,7 +341,7 @@ class ProfileSession:
         return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
 
 
-def _fewer(rungs: tuple[str, ...]) -> tuple[str, ...]:
+def _fewer_rungs(rungs: tuple[str, ...]) -> tuple[str, ...]:
     """Two of the rungs to be run, which tell the most in the least steps; empty if there are no more."""
     if len(rungs) <= 2:
         return ()
@@ -351,17 +353,17 @@ Watching = Callable[[ProfileSession], AbstractContextManager[Watcher]]
 """Shows a session's progress while the context is entered."""
 
 
-def unwatched(session: ProfileSession) -> AbstractContextManager[Watcher]:
+def watch_nothing(session: ProfileSession) -> AbstractContextManager[Watcher]:
     """Shows nothing."""
     return nullcontext(lambda moment: None)
 
 
-def measure(job: Job, cluster: Cluster, wishes: ProfileOptions, watching: Watching = unwatched) -> Profile:
+def profile_job(job: Job, cluster: Cluster, wishes: ProfileOptions, watching: Watching = watch_nothing) -> Profile:
     """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
     session = ProfileSession(job, cluster, wishes)
     session.folder_lock.patience_seconds = math.inf  # a program's calls, or a test run's, follow each other
     with session.folder_lock, watching(session) as watcher:
-        result = session.run(watcher)
+        result = session.measure_job(watcher)
     if result.profile is not None:
         return result.profile
     if result.interrupted:

@@ -29,7 +29,7 @@ def main(line: int, setting: str, *command: str) -> int:
     to end wait until ``command`` was started: no handler raises in the middle of that.
     """
     from stash.core.end_tree import end_tree
-    from stash.measure.linux.processes import descendants
+    from stash.measure.linux.processes import list_descendants
 
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     launcher = socket.socket(fileno=line)
@@ -47,11 +47,11 @@ def main(line: int, setting: str, *command: str) -> int:
             requests = [number for number in waker.recv(4096) if number in _REQUESTS]
             if requests:
                 return 128 + requests[0]
-            launcher.sendall("".join(f"{child} {status}\n" for child, status in _reaped()).encode())
+            launcher.sendall("".join(f"{child} {status}\n" for child, status in _reap_children()).encode())
     except OSError:
         pass  # the launcher was gone already
     finally:
-        end_tree(lambda: descendants(os.getpid()))
+        end_tree(lambda: list_descendants(os.getpid()))
     return 0
 
 
@@ -67,7 +67,7 @@ def _signal_numbers() -> socket.socket:
     return readable
 
 
-def _reaped() -> list[tuple[int, int]]:
+def _reap_children() -> list[tuple[int, int]]:
     """Children that have ended, with their status."""
     found: list[tuple[int, int]] = []
     while True:

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
-from stash.analysis.disturbance import undisturbed
+from stash.analysis.disturbance import remove_disturbance
 from stash.core.ladder import UNTOUCHED
 from stash.core.records.profile import Block, Profile
 from stash.measure.launcher.diagnose import Diagnosis
-from stash.measure.launcher.gathered import Gathered
+from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.guarded import GuardedFiles
 from stash.measure.launcher.launches import Launches, Member
 from stash.measure.launcher.measurement import Measurement
@@ -79,14 +79,14 @@ class Trials:
             self._folder = stack.enter_context(TemporaryFolder()).path
             locked = stack.enter_context(self._folder_lock).descriptor
             stack.enter_context(GuardedFiles(self._folder, locked))
-            self._others = neighbours.others
+            self._others = neighbours.list_others
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def run(
+    def run_trial(
         self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int | None = None
     ) -> TrialRun:
         """Run the job with these settings changed and variables set; never raises for what the job does.
@@ -95,10 +95,10 @@ class Trials:
         which are recorded.
         """
         most, bare = steps or _MOST_STEPS, steps is None and self._bare
-        found = self._run(settings, variables, seconds, most, bare)
+        found = self._launch_trial(settings, variables, seconds, most, bare)
         if found.short and not self._endless and found.failure is None:
             self._endless = True  # its own epochs are too short to be measured in
-            return self._run(settings, variables, seconds, most, bare)
+            return self._launch_trial(settings, variables, seconds, most, bare)
         return found
 
     def take_turns(self, rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
@@ -106,13 +106,13 @@ class Trials:
 
         Empty where the loader cannot be switched, or the launch failed, which the second value says.
         """
-        found = self._run({"rungs": [dict(rung) for rung in rungs], "rounds": rounds}, {}, 0.0, 0)
+        found = self._launch_trial({"rungs": [dict(rung) for rung in rungs], "rounds": rounds}, {}, 0.0, 0)
         rows: list[dict[int, float]] = [{} for _ in range(rounds)]
         for number, seconds in found.numbered:
             rows[number // len(rungs)][number % len(rungs)] = seconds
         return [row for row in rows if len(row) == len(rungs)], found
 
-    def _run(
+    def _launch_trial(
         self,
         settings: Mapping[str, Any],
         variables: Mapping[str, str],
@@ -126,25 +126,25 @@ class Trials:
         launches = Launches(m, self._folder, neighbours=self._others)
         self._number += 1
         launches.passing, launches.until = True, self._until
-        orders = launches.orders(self._folder)
+        orders = launches.make_orders(self._folder)
         orders = replace(
             orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, trial_bare=bare, pin=False,
             rungs=("warm",), endless=self._endless, first_round=0,
         )  # fmt: skip
-        failure = launches.run(Member(orders, variables={**_SAME_HASHES, **variables}))
+        failure = launches.run_launch(Member(orders, variables={**_SAME_HASHES, **variables}))
         elapsed = time.monotonic() - began
         folder = self._folder / f"launch-{orders.launch}-0"
         by_rank = {int(path.name.split(".")[1]): path for path in folder.glob("trial.*.json")}
         evidence = tuple(json.loads(by_rank[rank].read_text()) for rank in sorted(by_rank))
         if failure is not None:
             return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, failure=failure)
-        return _measured(m.gathered, m.profile("trial"), evidence, elapsed)
+        return _summarize_launch(m.gathered, m.profile("trial"), evidence, elapsed)
 
 
-def _measured(
-    gathered: Gathered, profile: Profile, evidence: tuple[Mapping[str, Any], ...], elapsed: float
+def _summarize_launch(
+    gathered: GatheredRun, profile: Profile, evidence: tuple[Mapping[str, Any], ...], elapsed: float
 ) -> TrialRun:
-    calm = undisturbed(profile)
+    calm = remove_disturbance(profile)
     rounds: dict[int, list[Block]] = {}
     for block in calm.profile.blocks:
         if block.rung == UNTOUCHED.name:
@@ -155,7 +155,7 @@ def _measured(
     if not whole:
         return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, short=short)
     slowest = [max(blocks, key=lambda block: block.seconds / block.steps) for blocks in whole.values()]
-    taken, beginning = [block.seconds / block.steps for block in slowest], _of_epochs(evidence, ranks)
+    taken, beginning = [block.seconds / block.steps for block in slowest], _epoch_shares(evidence, ranks)
     doubts = [max(each.doubt for each in found.values()) for found in calm.lost.values() if found]
     memory = [(each.allocated_bytes, each.resident_bytes) for each in profile.memory]
     return TrialRun(
@@ -163,7 +163,7 @@ def _measured(
         doubt_seconds=fmean(doubts) if doubts else 0.0,
         steps=sum(block.steps for block in slowest),
         elapsed_seconds=elapsed,
-        epoch_seconds=None if beginning is None else _added(whole.values(), beginning),
+        epoch_seconds=None if beginning is None else _added_seconds(whole.values(), beginning),
         numbered=tuple(zip(whole, taken, strict=True)),
         evidence=evidence,
         allocated_bytes=max((allocated for allocated, _ in memory if allocated), default=None),
@@ -173,14 +173,14 @@ def _measured(
     )
 
 
-def _of_epochs(evidence: Sequence[Mapping[str, Any]], ranks: int) -> list[float] | None:
+def _epoch_shares(evidence: Sequence[Mapping[str, Any]], ranks: int) -> list[float] | None:
     """Of a step, each rank's share in beginning its epochs; ``None`` where one's is unknown."""
     known = [rank for rank in evidence if len(rank["epochs"]) > 1 and rank["length"]]
     shares = [fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"] for rank in known]
     return shares if len(shares) == ranks else None
 
 
-def _added(blocks: Iterable[Sequence[Block]], beginning: Sequence[float]) -> float:
+def _added_seconds(blocks: Iterable[Sequence[Block]], beginning: Sequence[float]) -> float:
     """What beginning epochs adds to the step: who waits longer for its first batch is waited for in the rest."""
     ranks = defaultdict[int, list[float]](list)
     for block in itertools.chain.from_iterable(blocks):

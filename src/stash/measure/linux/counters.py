@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
-from stash.core.imports import borrowed
+from stash.core.imports import import_borrowed
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 """In a second."""
@@ -33,7 +33,7 @@ class CoreTimes(NamedTuple):
     """When they were read, by a clock that does not jump."""
 
     @classmethod
-    def of(cls, rows: Sequence[Sequence[str]], number: int, at: float) -> CoreTimes:
+    def sum_rows(cls, rows: Sequence[Sequence[str]], number: int, at: float) -> CoreTimes:
         """Of ``number`` cores; ``rows`` as in ``/proc/stat``."""
         ticks = [[int(each) for each in row[1:9]] for row in rows]
         return cls(number, sum(row[3] + row[4] for row in ticks) / _TICKS, sum(row[7] for row in ticks) / _TICKS, at)
@@ -59,7 +59,7 @@ class Totals:
     read: int | None
 
 
-def totals() -> Totals:
+def read_totals() -> Totals:
     """Read the totals now; takes a fraction of a millisecond."""
     cores = allowed = sent = read = None
     # Each fails by itself: not Linux, or a masked /proc.
@@ -67,11 +67,11 @@ def totals() -> Totals:
         together, *each = [line.split() for line in itertools.takewhile(lambda line: line.startswith("cpu"), file)]
         at = time.monotonic()
         if any(map(int, together[1:])):  # some sandboxes have a file of zeros
-            cores = allowed = CoreTimes.of([together], len(each), at)
+            cores = allowed = CoreTimes.sum_rows([together], len(each), at)
             may = os.sched_getaffinity(0)
             own = [row for row in each if int(row[0][3:]) in may]
             if 0 < len(own) < len(each):  # containers may have numbers of their own
-                allowed = CoreTimes.of(own, len(own), at)
+                allowed = CoreTimes.sum_rows(own, len(own), at)
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
         interfaces = [line.split(":") for line in file.readlines()[2:]]
         sent = sum(int(counts.split()[8]) for name, counts in interfaces if not _hands_on(name.strip()))
@@ -83,10 +83,12 @@ def totals() -> Totals:
 
 def _whole_disks() -> set[str]:
     """Block devices that lie on no other one (LVM, encryption, RAID) and on no file: what is read counts once."""
-    return {name for name in os.listdir("/sys/block") if not name.startswith(("loop", "zram")) and not _below(name)}
+    return {
+        name for name in os.listdir("/sys/block") if not name.startswith(("loop", "zram")) and not _list_slaves(name)
+    }
 
 
-def _below(name: str) -> list[str]:
+def _list_slaves(name: str) -> list[str]:
     with suppress(OSError):
         return os.listdir(f"/sys/block/{name}/slaves")
     return []
@@ -112,9 +114,9 @@ class Activity(NamedTuple):
     """Of the cores that this thread may run on, whoever used them; without what the machine's own host took."""
 
 
-def since(before: Totals) -> Activity:
+def activity_since(before: Totals) -> Activity:
     """What happened from then until now."""
-    now = totals()
+    now = read_totals()
     busy = steal = used = None
     if now.cores is not None and before.cores is not None:
         wall = now.cores.number * (now.cores.at - before.cores.at)
@@ -126,13 +128,13 @@ def since(before: Totals) -> Activity:
     return Activity(  # four decimals: a tick is 10 ms, and blocks are seldom of more than ten thousand
         cpu=None if busy is None else round(busy, 4),
         steal=None if steal is None else round(steal, 4),
-        network_bytes=_less(now.sent, before.sent),
-        disk_bytes=_less(now.read, before.read),
+        network_bytes=_subtract(now.sent, before.sent),
+        disk_bytes=_subtract(now.read, before.read),
         cpu_seconds=None if used is None else round(used, 4),
     )
 
 
-def _less(last: int | None, first: int | None) -> int | None:
+def _subtract(last: int | None, first: int | None) -> int | None:
     return None if first is None or last is None else last - first
 
 
@@ -175,7 +177,7 @@ def peak_resident_bytes() -> int | None:
 
 @cache
 def _nvml_handle(uuid: str) -> Any:
-    pynvml = borrowed("pynvml")
+    pynvml = import_borrowed("pynvml")
     pynvml.nvmlInit()
     return pynvml.nvmlDeviceGetHandleByUUID(uuid)
 
@@ -185,6 +187,6 @@ def gpu_utilisation(uuid: str | None) -> float | None:
     if uuid is None:
         return None
     try:
-        return float(borrowed("pynvml").nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
+        return float(import_borrowed("pynvml").nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
     except Exception:  # NVML raises its own family of errors, and is optional altogether
         return None

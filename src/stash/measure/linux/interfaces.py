@@ -10,7 +10,7 @@ import contextlib
 import os
 import socket
 
-from stash.core.imports import borrowed
+from stash.core.imports import import_borrowed
 from stash.core.membership import LOOPBACK, address_towards
 
 CHOSEN = "GLOO_SOCKET_IFNAME"
@@ -20,7 +20,7 @@ CHOSEN = "GLOO_SOCKET_IFNAME"
 def interface_of(address: str) -> str | None:
     """The interface that has an address, ``None`` if there is none, or none can be asked for."""
     try:
-        interfaces = borrowed("psutil").net_if_addrs()
+        interfaces = import_borrowed("psutil").net_if_addrs()
     except ImportError:
         return None
     for name, entries in interfaces.items():
@@ -32,7 +32,7 @@ def interface_of(address: str) -> str | None:
 def address_of(interface: str) -> str | None:
     """The first IPv4 address of an interface, ``None`` if it has none, or if there is no such interface."""
     try:
-        entries = borrowed("psutil").net_if_addrs().get(interface, [])
+        entries = import_borrowed("psutil").net_if_addrs().get(interface, [])
     except ImportError:
         return None
     return next((str(entry.address) for entry in entries if entry.family == socket.AF_INET), None)
@@ -66,7 +66,7 @@ def interface_towards(host: str) -> str | None:
     return None if is_loopback(own) else interface_of(own)
 
 
-def listen(host: str, port: int) -> socket.socket | None:
+def listen_at(host: str, port: int) -> socket.socket | None:
     """A socket that listens where ``host`` is, on any port if that is 0; None if no single address is meant.
 
     A name may mean 127.0.1.1 on the machine itself (Debian), or an address of each family: by which of them
@@ -79,7 +79,7 @@ def listen(host: str, port: int) -> socket.socket | None:
     ((family, address),) = found
     if str(address).startswith("127.") and host != LOOPBACK:
         return None
-    return bound(family, str(address), port)
+    return bind_listener(family, str(address), port)
 
 
 def is_here(host: str) -> bool:
@@ -91,7 +91,7 @@ def is_here(host: str) -> bool:
     return False
 
 
-def bound(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+def bind_listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
     """A socket that listens on an address, the empty one for all; raises OSError."""
     listener = socket.socket(family)
     try:

@@ -53,28 +53,28 @@ def boot_id() -> str:
 def shared_cores() -> str | None:
     """What all threads have in common that may run on the same cores of the same machine; ``None`` where unknown."""
     cores, boot = sorted(os.sched_getaffinity(0)), boot_id()
-    listed = [f"{first}-{last}" for first, last in spans(cores)]
+    listed = [f"{first}-{last}" for first, last in iter_spans(cores)]
     return f"{boot[:8]} {','.join(listed)}" if boot else None
 
 
-def spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
+def iter_spans(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
     """First and last of every run of consecutive numbers."""
     for _, run in itertools.groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]):
         found = [number for _, number in run]
         yield found[0], found[-1]
 
 
-def carrying(variable: str, value: str, proc: Path = _PROC) -> list[int]:
+def find_by_variable(variable: str, value: str, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes that were started with ``variable=value``; what may not be read is left out."""
-    return _with_word(f"{variable}={value}", "environ", proc)
+    return _find_word(f"{variable}={value}", "environ", proc)
 
 
-def named(word: str, proc: Path = _PROC) -> list[int]:
+def find_by_word(word: str, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes in whose command ``word`` is one."""
-    return _with_word(word, "cmdline", proc)
+    return _find_word(word, "cmdline", proc)
 
 
-def _with_word(word: str, file: str, proc: Path) -> list[int]:
+def _find_word(word: str, file: str, proc: Path) -> list[int]:
     found = []
     for folder in proc.glob("[0-9]*"):
         with suppress(OSError):
@@ -83,23 +83,23 @@ def _with_word(word: str, file: str, proc: Path) -> list[int]:
     return found
 
 
-def descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
+def list_descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
     """Numbers of the live processes below one, parents before their children; who starts or ends now may be missing.
 
     A few reads where the kernel lists each thread's children; else all processes are asked for their parent.
     """
     listed = (proc / f"self/task/{os.getpid()}/children").exists()
-    by_parent = {} if listed else _by_parent(proc)
+    by_parent = {} if listed else _group_by_parent(proc)
     found, ahead = list[int](), [ancestor]
     while ahead:
         parent = ahead.pop(0)
-        children = _listed(parent, proc) if listed else by_parent.get(parent, [])
+        children = _list_children(parent, proc) if listed else by_parent.get(parent, [])
         found += children
         ahead += children
     return [number for number in found if (status := status_of(number, proc)) is not None and not status.ended]
 
 
-def _listed(parent: int, proc: Path) -> list[int]:
+def _list_children(parent: int, proc: Path) -> list[int]:
     found = list[int]()
     with suppress(OSError):
         for thread in (proc / f"{parent}/task").iterdir():
@@ -108,7 +108,7 @@ def _listed(parent: int, proc: Path) -> list[int]:
     return found
 
 
-def _by_parent(proc: Path) -> dict[int, list[int]]:
+def _group_by_parent(proc: Path) -> dict[int, list[int]]:
     found: dict[int, list[int]] = {}
     for folder in proc.glob("[0-9]*"):
         if (status := status_of(int(folder.name), proc)) is not None:
@@ -133,7 +133,7 @@ def seconds_since_start() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
 
 
-def pin(local_rank: int, ranks: int) -> None:
+def pin_rank(local_rank: int, ranks: int) -> None:
     """Keep this rank to its share of the cores, in order, so that ranks on CPUs do not take them from each other.
 
     Hyper-threads of one core stay together. What it starts inherits them. With more ranks than cores all keep all.

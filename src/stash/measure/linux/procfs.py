@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 
-def text(path: Path) -> str | None:
+def read_text(path: Path) -> str | None:
     """The stripped content of a file, ``None`` if it cannot be read or is empty."""
     try:
         return path.read_text(errors="replace").strip() or None
@@ -19,9 +19,9 @@ def text(path: Path) -> str | None:
         return None
 
 
-def number(path: Path) -> int | None:
+def read_number(path: Path) -> int | None:
     """The integer in a file, ``None`` if there is none that the kernel could have meant."""
-    content = text(path)
+    content = read_text(path)
     try:
         found = None if content is None else int(content)
     except ValueError:
@@ -29,7 +29,7 @@ def number(path: Path) -> int | None:
     return found if found is not None and abs(found) < 1 << 63 else None
 
 
-def ranges(listed: str | None) -> set[int] | None:
+def parse_ranges(listed: str | None) -> set[int] | None:
     """The numbers in the kernel's list format: ``0-3,8`` is {0, 1, 2, 3, 8}; ``None`` if it is not one."""
     if listed is None:
         return None
@@ -42,7 +42,7 @@ def ranges(listed: str | None) -> set[int] | None:
     return found
 
 
-def entries(folder: Path) -> list[Path]:
+def list_entries(folder: Path) -> list[Path]:
     """What a folder holds, in natural order (``mlx5_2`` before ``mlx5_10``); nothing if it cannot be listed."""
 
     def natural(path: Path) -> list[tuple[int, int, str]]:
@@ -55,7 +55,7 @@ def entries(folder: Path) -> list[Path]:
         return []
 
 
-def target(link: Path) -> Path | None:
+def resolve_link(link: Path) -> Path | None:
     """What a symbolic link leads to, ``None`` if it leads nowhere."""
     try:
         return link.resolve(strict=True)
@@ -65,7 +65,7 @@ def target(link: Path) -> Path | None:
 
 def numa_node(device: Path) -> int | None:
     """The NUMA node of a device's folder in sysfs; -1 there means that the firmware names none."""
-    node = number(device / "numa_node")
+    node = read_number(device / "numa_node")
     return node if node is not None and node >= 0 else None
 
 
@@ -86,10 +86,10 @@ class Mount(NamedTuple):
     """Of the file system itself; for control groups, the controllers."""
 
 
-def mounts(root: Path) -> list[Mount]:
+def read_mounts(root: Path) -> list[Mount]:
     """The mount table of this process, oldest mount first."""
     found = []
-    for line in (text(root / "proc/self/mountinfo") or "").splitlines():
+    for line in (read_text(root / "proc/self/mountinfo") or "").splitlines():
         before, _, after = line.partition(" - ")
         fields, (kind, source, options, *_) = before.split(" "), (*after.split(" "), "", "", "")
         if len(fields) >= 6:
@@ -102,11 +102,11 @@ def mounts(root: Path) -> list[Mount]:
 
 def mount_of(table: list[Mount], path: str) -> Mount | None:
     """The mount that holds an absolute path: the deepest, of equals the newest."""
-    holding = [mount for mount in table if holds(mount.point, path)]
+    holding = [mount for mount in table if is_below(mount.point, path)]
     return sorted(holding, key=lambda mount: len(mount.point))[-1] if holding else None
 
 
-def holds(point: str, path: str) -> bool:
+def is_below(point: str, path: str) -> bool:
     """Whether ``path`` is ``point`` or lies under it."""
     return path == point or path.startswith(point.rstrip("/") + "/")
 
@@ -127,7 +127,7 @@ def kind_of(path: str, device: int, root: Path = _ROOT) -> str | None:
     Some (btrfs) number their files' devices otherwise than their mounts, and are found by where they are mounted.
     """
     if device not in _known:
-        table, number = mounts(root), f"{os.major(device)}:{os.minor(device)}"
+        table, number = read_mounts(root), f"{os.major(device)}:{os.minor(device)}"
         numbered = [mount for mount in table if mount.device == number]
         found = numbered[-1] if numbered else mount_of(table, os.path.realpath(path))
         _known[device] = found.kind if found else None

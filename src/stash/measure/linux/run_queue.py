@@ -22,7 +22,7 @@ _BYTES = 64
 _HOLDS = 500e-6
 
 
-class Scheduled(NamedTuple):
+class ScheduledSeconds(NamedTuple):
     """Seconds since a thread began, or of several threads together."""
 
     ran: float
@@ -30,14 +30,14 @@ class Scheduled(NamedTuple):
     delayed: float
     """Ready to run, and waiting for a core: throttled by its own control group, too."""
 
-    def __sub__(self, before: Scheduled) -> Scheduled:
-        return Scheduled(self.ran - before.ran, self.delayed - before.delayed)
+    def __sub__(self, before: ScheduledSeconds) -> ScheduledSeconds:
+        return ScheduledSeconds(self.ran - before.ran, self.delayed - before.delayed)
 
-    def __add__(self, other: Scheduled) -> Scheduled:  # type: ignore[override]
-        return Scheduled(self.ran + other.ran, self.delayed + other.delayed)
+    def __add__(self, other: ScheduledSeconds) -> ScheduledSeconds:  # type: ignore[override]
+        return ScheduledSeconds(self.ran + other.ran, self.delayed + other.delayed)
 
 
-NOTHING = Scheduled(0.0, 0.0)
+NOTHING = ScheduledSeconds(0.0, 0.0)
 
 
 class RunQueue:
@@ -55,7 +55,7 @@ class RunQueue:
             self._file = os.open(f"{_TASKS}/{self.thread}/schedstat", os.O_RDONLY | os.O_CLOEXEC)
 
     @property
-    def known(self) -> bool:
+    def is_supported(self) -> bool:
         """Whether this kernel counts it."""
         return self._file is not None
 
@@ -68,7 +68,7 @@ class RunQueue:
                 self._file = None
         return self._seconds
 
-    def at(self, now: float) -> float:
+    def sample(self, now: float) -> float:
         """The same ``now``, by the last reading if that is no older than it may be."""
         if now - self._at > _HOLDS:
             self._at = now
@@ -95,7 +95,7 @@ class Helpers:
         self.exchanging = False
         """Whether any of those that are followed exchanges."""
 
-    def look(self) -> None:
+    def find_threads(self) -> None:
         """Find out which there are, and follow those that have done anything since the last look."""
         with suppress(OSError):
             there = {int(name) for name in os.listdir(self._tasks)} - {self._spared}
@@ -104,10 +104,10 @@ class Helpers:
             self._of_loops &= self._files.keys()  # another thread may get the number of one that has ended
             self._at_rest = {thread: seen for thread, seen in self._at_rest.items() if thread in there}
             for thread in there - self._files.keys():
-                self._consider(thread)
+                self._consider_thread(thread)
         self.exchanging = bool(self._files.keys() - self._of_loops)
 
-    def _consider(self, thread: int) -> None:
+    def _consider_thread(self, thread: int) -> None:
         with suppress(OSError):
             path = f"{self._tasks}/{thread}/schedstat"
             with open(path, "rb", buffering=0) as file:
@@ -120,7 +120,7 @@ class Helpers:
                 if name.read() == own.read():
                     self._of_loops.add(thread)
 
-    def exchange(self) -> Scheduled:
+    def read_exchange(self) -> ScheduledSeconds:
         """What those that exchange have run and been delayed so far; a thread that has ended keeps nothing."""
         if not self._files:
             return NOTHING
@@ -130,7 +130,7 @@ class Helpers:
                 with suppress(OSError):
                     words = os.pread(file, _BYTES, 0).split(None, 2)
                     ran, delayed = ran + int(words[0]), delayed + int(words[1])
-        return Scheduled(ran * 1e-9, delayed * 1e-9)
+        return ScheduledSeconds(ran * 1e-9, delayed * 1e-9)
 
     def loop_delays(self) -> dict[int, float]:
         """Seconds so far of each thread of parallel loops."""
@@ -145,7 +145,7 @@ class Helpers:
             os.close(file)
 
 
-def of_processes(numbers: Iterable[int]) -> Scheduled:
+def sum_processes(numbers: Iterable[int]) -> ScheduledSeconds:
     """What these processes have run, and their first threads been delayed, together; those that are gone: nothing.
 
     A loader's worker makes batches in its first thread and hands them over in another.
@@ -158,7 +158,7 @@ def of_processes(numbers: Iterable[int]) -> Scheduled:
                     words = Path(f"/proc/{number}/task/{thread}/schedstat").read_text().split()
                     ran += int(words[0])
                     delayed += int(words[1]) if thread == str(number) else 0
-    return Scheduled(ran * 1e-9, delayed * 1e-9)
+    return ScheduledSeconds(ran * 1e-9, delayed * 1e-9)
 
 
 class ProcessTimes(NamedTuple):
@@ -184,13 +184,13 @@ def throttled_seconds() -> float | None:
 
     Of all cores together, so it may be more than has passed; ``None`` if unknown.
     """
-    counted = map(_counts, _throttled_files())
+    counted = map(_read_counts, _throttled_files())
     return max((each[name] * unit for each in counted for name, unit in _UNITS.items() if name in each), default=None)
 
 
 def quota_periods() -> tuple[int, int] | None:
     """(periods of time in which such a limit was reached, all in which the group ran); ``None`` if unknown."""
-    counted = map(_counts, _throttled_files())
+    counted = map(_read_counts, _throttled_files())
     found = ((each["nr_throttled"], each["nr_periods"]) for each in counted if "nr_throttled" in each)
     return max(found, default=None)
 
@@ -199,7 +199,7 @@ _UNITS = {"throttled_time": 1e-9, "throttled_usec": 1e-6}
 """In seconds, of version 1 and version 2."""
 
 
-def _counts(file: Path) -> dict[str, int]:
+def _read_counts(file: Path) -> dict[str, int]:
     with suppress(OSError, ValueError):
         return {name: int(count) for name, count in map(str.split, file.read_text().splitlines())}
     return {}
@@ -209,4 +209,4 @@ def _counts(file: Path) -> dict[str, int]:
 def _throttled_files(root: Path = Path("/")) -> tuple[Path, ...]:
     """Where version 1 and version 2 of control groups may count it."""
     groups = ControlGroups(root)
-    return tuple(folder / "cpu.stat" for name in ("cpu", "") for folder in groups.folders(name))
+    return tuple(folder / "cpu.stat" for name in ("cpu", "") for folder in groups.list_folders(name))

@@ -162,7 +162,7 @@ class _Slot:
     cpu_seconds: list[tuple[float | None, ...]] = field(default_factory=list)
     """By burst, by lane."""
 
-    def take(self, seconds: float, look: Look) -> None:
+    def take_burst(self, seconds: float, look: Look) -> None:
         """One burst of about so many seconds; the first finds out how many acts make a repetition."""
         for _, task in self.pairs:
             task.prepare()
@@ -202,7 +202,7 @@ class _Slot:
         look([lane for lane, _ in self.pairs])
         return tuple(lane.seconds() for lane, _ in self.pairs), tuple(lane.cpu_seconds for lane, _ in self.pairs)
 
-    def figures(self) -> list[PartFigure]:
+    def list_figures(self) -> list[PartFigure]:
         return [
             PartFigure(
                 device=lane.name, name=task.name, unit=task.unit, work=task.work * self.calls,
@@ -241,13 +241,13 @@ def take_bursts(
             if slot.bursts and time.monotonic() - began > _PATIENCE * seconds:
                 continue
             try:
-                slot.take(share, look)
+                slot.take_burst(share, look)
             except RuntimeError as error:
                 slots.remove(slot)
                 where = ", ".join(lane.name for lane, _ in slot.pairs)
                 failed.append(Unmeasured(link=f"{slot.pairs[0][1].name} on {where}", why=one_line(error)))
     torch.set_num_threads(threads)
-    return [*(figure for slot in slots for figure in slot.figures()), *failed]
+    return [*(figure for slot in slots for figure in slot.list_figures()), *failed]
 
 
 # The tasks
@@ -258,14 +258,14 @@ def cpu_tasks(products: Sequence[Product], cores: int, free_bytes: int, cache: i
     usual = [Product("float32", shape) for shape in _ON_CPU]
     wanted = [product for product in products if product.dtype in ("float32", "bfloat16")] or usual
     wanted += [usual[1], *([Product("bfloat16", usual[1].shape)] if vector == "amx" else [])]
-    tasks = [_product(product, "cpu", cores) for product in dict.fromkeys(wanted)]
-    tasks.append(_product(usual[1], "cpu", 1, ", 1 core"))
+    tasks = [_product_task(product, "cpu", cores) for product in dict.fromkeys(wanted)]
+    tasks.append(_product_task(usual[1], "cpu", 1, ", 1 core"))
     size = min(max(_MIN_ARRAY, 4 * cache), _MAX_ARRAY, free_bytes // 16)
     arrays = [_host_array(size // 4) for _ in range(3)]
-    tasks += [_triad(arrays, cores), *([_triad(arrays, 1, ", 1 core")] if cores > 1 else [])]
+    tasks += [_triad_task(arrays, cores), *([_triad_task(arrays, 1, ", 1 core")] if cores > 1 else [])]
     # not of a batch's size: how much of that the cache holds is chance
     tasks.append(Task("copy, 1 core", "bytes/s", 2.0 * size, lambda: arrays[0].copy_(arrays[1])))
-    return [*tasks, *_decoding()]
+    return [*tasks, *_decoding_tasks()]
 
 
 def _device(index: int) -> str:
@@ -293,13 +293,13 @@ def gpu_tasks(index: int, products: Sequence[Product]) -> tuple[list[Task], list
             missing.append(Unmeasured(link=f"gemm {product.dtype} on {device}", why=why))
         else:
             way: Way = "both" if product == heaviest else "together"
-            add(f"gemm {product.dtype}", partial(_product, product, device, way=way))
+            add(f"gemm {product.dtype}", partial(_product_task, product, device, way=way))
     add("launch", partial(_launches, device))
-    add("triad", lambda: _triad([torch.ones(_GPU_ARRAY // 4, device=device) for _ in range(3)], way="both"))
+    add("triad", lambda: _triad_task([torch.ones(_GPU_ARRAY // 4, device=device) for _ in range(3)], way="both"))
     return tasks, missing
 
 
-def _product(product: Product, device: str, threads: int = 1, of: str = "", way: Way = "together") -> Task:
+def _product_task(product: Product, device: str, threads: int = 1, of: str = "", way: Way = "together") -> Task:
     type_, (rows, inner, columns) = product
     # random values: products of ones take less power, and so run at higher clocks, than those of data
     first, second = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
@@ -336,7 +336,7 @@ def _host_array(count: int) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.float32).fill_(1.0)
 
 
-def _triad(arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "", way: Way = "together") -> Task:
+def _triad_task(arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "", way: Way = "together") -> Task:
     into, first, second = arrays
     moved = 3.0 * into.numel() * into.element_size()
 
@@ -357,7 +357,7 @@ def _launches(device: str) -> Task:
     return Task("launch", "calls/s", _CALLS, act, way="alone")
 
 
-def _decoding() -> list[Task]:
+def _decoding_tasks() -> list[Task]:
     """Decode a JPEG of the size that pictures of ImageNet have, if Pillow is there.
 
     Where on the heap its buffers happen to lie makes 36 % (AMD EPYC, libjpeg-turbo): before each burst they are moved

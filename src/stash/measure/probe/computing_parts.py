@@ -16,8 +16,8 @@ import torch
 
 from stash.core.records.host import PartFigure, PartState, Unmeasured
 from stash.measure.host.describe import vector_level
-from stash.measure.host.gpu_readings import Ask, asker, read_gpu, state_of, users_of
-from stash.measure.host.gpus import count, nvml, string
+from stash.measure.host.gpu_readings import Ask, make_asker, read_gpu, state_of, users_of
+from stash.measure.host.gpus import count, decode_text, open_nvml
 from stash.measure.linux import counters, run_queue
 from stash.measure.probe.computing import (
     CpuLane,
@@ -54,8 +54,8 @@ def gpu_users(devices: int, library: Any = None) -> dict[int, tuple[str, ...]]:
     """By device, who computes on it; asked before this process does: containers hide which of them it is."""
     if not devices:
         return {}
-    with nvml(library) as answering:
-        known = {} if answering is None else _known(answering)
+    with open_nvml(library) as answering:
+        known = {} if answering is None else _find_known(answering)
     found = {index: known[name].users for index in range(devices) if (name := _identity(index)) in known}
     return {index: users for index, users in found.items() if users}
 
@@ -73,19 +73,23 @@ def measure(
 ) -> PartResults:
     """Figures and state of the cores and of each GPU, within about ``seconds``."""
     share = _CPU_SHARE if machine.devices else 1.0
-    found = _cores(machine, share * seconds, products)
+    found = _measure_cores(machine, share * seconds, products)
     if machine.devices:
-        with nvml(machine.library) as library:
-            found += _gpus(machine, library, (1 - share) * seconds, products, force)
+        with open_nvml(machine.library) as library:
+            found += _measure_gpus(machine, library, (1 - share) * seconds, products, force)
     return found
 
 
-def _cores(machine: ComputingMachine, seconds: float, products: Sequence[Product]) -> PartResults:
-    before, quota, began = counters.totals(), run_queue.quota_periods(), time.monotonic()
+def _measure_cores(machine: ComputingMachine, seconds: float, products: Sequence[Product]) -> PartResults:
+    before, quota, began = counters.read_totals(), run_queue.quota_periods(), time.monotonic()
     own = time.process_time()
     tasks = cpu_tasks(products, machine.cores, machine.free_bytes, cache_bytes(), vector_level())
     figures = take_bursts([(CpuLane(), tasks)], seconds)
-    activity, elapsed, quota_now = counters.since(before), time.monotonic() - began, run_queue.quota_periods()
+    activity, elapsed, quota_now = (
+        counters.activity_since(before),
+        time.monotonic() - began,
+        run_queue.quota_periods(),
+    )
     throttled = others = None
     if quota is not None and quota_now is not None:
         throttled = (quota_now[0] - quota[0]) / max(1, quota_now[1] - quota[1])
@@ -121,10 +125,10 @@ class _Looks:
             self.readings.setdefault(lane.name, []).append(reading)
 
 
-def _gpus(
+def _measure_gpus(
     machine: ComputingMachine, library: Any, seconds: float, products: Sequence[Product], force: bool
 ) -> PartResults:
-    known = {} if library is None else _known(library)
+    known = {} if library is None else _find_known(library)
     watched, work, found = dict[str, _Watched](), list[DeviceWork](), PartResults()
     if library is None:
         why = "the driver's library NVML does not answer, so clocks, power, heat and errors are unknown"
@@ -163,7 +167,7 @@ def _identity(index: int) -> str:
     return str(identity).removeprefix("GPU-").removeprefix("MIG-")
 
 
-def _known(library: Any) -> dict[str, _Watched]:
+def _find_known(library: Any) -> dict[str, _Watched]:
     """By identity, each GPU, and each slice of one: its users are its own, its clock and heat the whole GPU's.
 
     One that is lost answers nothing, and is left out.
@@ -172,11 +176,11 @@ def _known(library: Any) -> dict[str, _Watched]:
     for index in range(count(library)):
         with suppress(Exception):  # NVML has a class for each error
             handle = library.nvmlDeviceGetHandleByIndex(index)
-            ask = asker(library, handle)
+            ask = make_asker(library, handle)
             for part in (handle, *_slices(ask)):
-                own = asker(library, part)
+                own = make_asker(library, part)
                 if (identity := own("UUID")) is not None:
-                    name = string(identity).removeprefix("GPU-").removeprefix("MIG-")
+                    name = decode_text(identity).removeprefix("GPU-").removeprefix("MIG-")
                     found[name] = _Watched(ask, users_of(own))
     return found
 

@@ -77,11 +77,11 @@ def _host_and_devices(seconds: float, free_bytes: int, devices: Sequence[int]) -
             found.append(Unmeasured(link=f"copies host to cuda:{device}", why=one_line(error)))
             continue
         pairs[device] = (there, host)
-        found += _copies([(there, host)], share, together=False)
-        found += _copies([(host, there)], share, together=False)
+        found += _measure_copies([(there, host)], share, together=False)
+        found += _measure_copies([(host, there)], share, together=False)
     if len(pairs) > 1:
-        found += _copies(list(pairs.values()), share, together=True)
-        found += _copies([(host, there) for there, host in pairs.values()], share, together=True)
+        found += _measure_copies(list(pairs.values()), share, together=True)
+        found += _measure_copies([(host, there) for there, host in pairs.values()], share, together=True)
     return found
 
 
@@ -96,7 +96,7 @@ def _device_pairs(seconds: float, devices: Sequence[int]) -> list[Copy | Unmeasu
         except RuntimeError as error:
             found.append(Unmeasured(link=f"copies cuda:{a} to cuda:{b}", why=one_line(error)))
             continue
-        found += _copies([(target, source)], seconds / len(ordered), together=False)
+        found += _measure_copies([(target, source)], seconds / len(ordered), together=False)
     return found
 
 
@@ -111,17 +111,17 @@ class _Lane:
             self.began, self.ended = (_cuda.Event(enable_timing=True) for _ in range(2))
 
 
-def _copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy | Unmeasured]:
+def _measure_copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy | Unmeasured]:
     """One record for each of ``moves``, all of them made at the same time."""
     names = [tuple(f"cuda:{t.device.index}" if t.is_cuda else "host" for t in (move[1], move[0])) for move in moves]
     try:
         lanes = [_Lane(target, source) for target, source in moves]
-        _start(lanes, 1)  # the first copy enables peer access and starts the device
-        calls = max(1, round(_REPETITION / max(1e-6, *_start(lanes, 1))))
+        _time_lanes(lanes, 1)  # the first copy enables peer access and starts the device
+        calls = max(1, round(_REPETITION / max(1e-6, *_time_lanes(lanes, 1))))
         rows: list[list[float]] = []
 
         def once() -> float:
-            rows.append(_start(lanes, calls))
+            rows.append(_time_lanes(lanes, calls))
             return max(rows[-1])
 
         repeat(once, seconds)
@@ -139,7 +139,7 @@ def _copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy 
     ]
 
 
-def _start(lanes: Sequence[_Lane], calls: int) -> list[float]:
+def _time_lanes(lanes: Sequence[_Lane], calls: int) -> list[float]:
     """Seconds that each lane's ``calls`` copies took, all lanes started together."""
     for lane in lanes:
         torch.cuda.synchronize(lane.device)

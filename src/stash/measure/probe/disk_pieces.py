@@ -38,7 +38,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenFiles:
     """What one pattern reads, and the typical size of a file."""
 
     pieces: tuple[Piece, ...]
@@ -51,15 +51,15 @@ class Chosen:
         return self.pieces[:middle], self.pieces[middle:]
 
 
-def of_data(data: Path) -> tuple[Chosen | None, Chosen | None]:
+def choose_from_data(data: Path) -> tuple[ChosenFiles | None, ChosenFiles | None]:
     """(pieces of large files, small files whole in random order) below ``data``; None where there are too few.
 
     Files that are not in the page cache come first: a storage server or a hypervisor keeps a cache that cannot be
     emptied from here, and what the machine has not read lately is least likely to be in it.
     """
-    found = _files(data)
+    found = _list_files(data)
     random.shuffle(found)
-    found = sorted(found[:_MAX_CHOSEN], key=lambda file: resident([Piece(file[0], 0, file[1])]) or 0.0)
+    found = sorted(found[:_MAX_CHOSEN], key=lambda file: resident_fraction([Piece(file[0], 0, file[1])]) or 0.0)
     large = [(path, size) for path, size in found if size >= LARGE]
     small = [(path, size) for path, size in found if size < LARGE]
     sliced = [
@@ -67,13 +67,13 @@ def of_data(data: Path) -> tuple[Chosen | None, Chosen | None]:
         for path, size in large
         for offset in range(0, size - PIECE_BYTES + 1, PIECE_BYTES)
     ]
-    front_to_back = Chosen(tuple(sliced[:_MAX_PIECES]), large[0][1], data) if len(sliced) > 1 else None
+    front_to_back = ChosenFiles(tuple(sliced[:_MAX_PIECES]), large[0][1], data) if len(sliced) > 1 else None
     whole = tuple(Piece(path, 0, size) for path, size in small)
     typical = sum(size for _, size in small) // max(1, len(small))
-    return front_to_back, Chosen(whole, typical, data) if len(whole) >= 16 else None
+    return front_to_back, ChosenFiles(whole, typical, data) if len(whole) >= 16 else None
 
 
-def _files(root: Path) -> list[tuple[Path, int]]:
+def _list_files(root: Path) -> list[tuple[Path, int]]:
     """Regular files below a folder (or the file itself) with their sizes; stops after many."""
     if root.is_file():
         return [(root, root.stat().st_size)]
@@ -89,7 +89,7 @@ def _files(root: Path) -> list[tuple[Path, int]]:
     return found
 
 
-def written(folder: Path, file_bytes: int, count: int, seconds: float) -> Chosen | None:
+def write_files(folder: Path, file_bytes: int, count: int, seconds: float) -> ChosenFiles | None:
     """Up to ``count`` new files of random bytes, flushed to storage; fewer when time or space is short.
 
     All files in ``folder`` together stay below 256 MB and a tenth of the free space. None if not even two
@@ -110,17 +110,17 @@ def written(folder: Path, file_bytes: int, count: int, seconds: float) -> Chosen
                 file.write(os.urandom(min(_SYNC_EVERY, file_bytes - start)))
             os.fdatasync(file.fileno())
         pieces.append(Piece(path, 0, file_bytes))
-    return Chosen(tuple(pieces), file_bytes, folder.parent) if len(pieces) > 1 else None
+    return ChosenFiles(tuple(pieces), file_bytes, folder.parent) if len(pieces) > 1 else None
 
 
-def evict(pieces: Sequence[Piece]) -> None:
+def evict_pieces(pieces: Sequence[Piece]) -> None:
     """Drop the files of all pieces from the page cache."""
     for path in {piece.path for piece in pieces}:
         with contextlib.suppress(OSError), path.open("rb") as file:
             pagecache.evict(file.fileno(), dirty=True)
 
 
-def resident(pieces: Sequence[Piece]) -> float | None:
+def resident_fraction(pieces: Sequence[Piece]) -> float | None:
     """Fraction of the pieces' pages in the page cache, None where the kernel does not say.
 
     Of a file read in part, all its cached pages are taken to belong to its pieces.
@@ -142,7 +142,9 @@ BLOCK = 1 << 20
 _ALIGNMENT = 4096
 
 
-def read(pieces: Sequence[Piece], seconds: float, readers: int = 1, direct: bool = False) -> tuple[list[Mark], int]:
+def read_pieces(
+    pieces: Sequence[Piece], seconds: float, readers: int = 1, direct: bool = False
+) -> tuple[list[Mark], int]:
     """(marks, pieces read) of reading ``pieces`` in order until all are read or the time is over.
 
     Each of ``readers`` threads takes the next piece when it is done with one. The same plain reads through the page

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stash.core.records.host import DiskRead, Timing, Unmeasured
 from stash.measure.probe import disk_pieces
-from stash.measure.probe.disk_pieces import Chosen, Piece
+from stash.measure.probe.disk_pieces import ChosenFiles, Piece
 from stash.measure.probe.exchanges import Mark, equal_parts
 
 COLD_ENOUGH = 0.05
@@ -50,7 +50,7 @@ def measure(folders: Folders, seconds: float) -> Reads:
     each = share * (1 - _WRITING) / 3
     for pattern in ("sequential", "random"):
         try:
-            chosen = _chosen(folders, pattern, share * _WRITING)
+            chosen = _choose_files(folders, pattern, share * _WRITING)
         except OSError as error:
             where = folders.scratch.parent
             why = f"no file can be written in {where} ({error.strerror or error}); --data reads others"
@@ -60,23 +60,23 @@ def measure(folders: Folders, seconds: float) -> Reads:
             found.append(chosen)
         elif pattern == "sequential":  # past the cache, through the empty cache, through the full one
             first, second = chosen.halves()
-            found.append(_cold("reads sequential direct", chosen, first, each, direct=True)[0])
-            found.append(_cold("reads sequential cold", chosen, second, each)[0])
-            found.append(_warm(chosen, "sequential", second, each))
+            found.append(_read_cold("reads sequential direct", chosen, first, each, direct=True)[0])
+            found.append(_read_cold("reads sequential cold", chosen, second, each)[0])
+            found.append(_read_warm(chosen, "sequential", second, each))
         else:  # one after the other and eight at a time from disk, and again from memory
             first, second = chosen.halves()
-            one, read = _cold("reads random cold", chosen, first, each)
-            many, _ = _cold(f"reads random cold, {MANY} at once", chosen, second, each, readers=MANY)
-            found += [one, many, _warm(chosen, "random", first[:read], each)]
+            one, read = _read_cold("reads random cold", chosen, first, each)
+            many, _ = _read_cold(f"reads random cold, {MANY} at once", chosen, second, each, readers=MANY)
+            found += [one, many, _read_warm(chosen, "random", first[:read], each)]
         shutil.rmtree(folders.scratch, ignore_errors=True)  # the next pattern may need the space
     return found
 
 
-def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasured:
+def _choose_files(folders: Folders, pattern: str, seconds: float) -> ChosenFiles | Unmeasured:
     """The data set's files for a pattern, else new ones; raises OSError where those cannot be written."""
     link = f"reads {pattern}"
     if folders.data is not None:
-        large, small = disk_pieces.of_data(folders.data)
+        large, small = disk_pieces.choose_from_data(folders.data)
         own = large if pattern == "sequential" else small
         if own is not None:
             return own
@@ -88,46 +88,46 @@ def _chosen(folders: Folders, pattern: str, seconds: float) -> Chosen | Unmeasur
     size, count = disk_pieces.PIECE_BYTES, _SEQUENTIAL_FILES
     if pattern == "random":
         size, count = folders.file_bytes, max(16, _RANDOM_BYTES // folders.file_bytes)
-    return disk_pieces.written(folders.scratch, size, count, seconds) or Unmeasured(
+    return disk_pieces.write_files(folders.scratch, size, count, seconds) or Unmeasured(
         link=link,
         why=f"less than {size * 2 / 0.1 / 1e6:.0f} MB are free at {folders.scratch.parent}; free some space",
     )
 
 
-def _cold(
-    link: str, chosen: Chosen, wanted: Sequence[Piece], seconds: float, *, direct: bool = False, readers: int = 1
+def _read_cold(
+    link: str, chosen: ChosenFiles, wanted: Sequence[Piece], seconds: float, *, direct: bool = False, readers: int = 1
 ) -> tuple[DiskRead | Unmeasured, int]:
     """(the record, how many pieces were read) past the page cache (``direct``) or through the emptied one."""
-    disk_pieces.evict(wanted)
-    cached = disk_pieces.resident(wanted)
+    disk_pieces.evict_pieces(wanted)
+    cached = disk_pieces.resident_fraction(wanted)
     if not direct and cached is not None and cached > COLD_ENOUGH:
         why = f"{cached:.0%} of the pages stay in the page cache when dropped, as on a file system kept in memory"
         return Unmeasured(link=link, why=why), len(wanted)
     try:
-        marks, read = disk_pieces.read(wanted, seconds, readers, direct)
+        marks, read = disk_pieces.read_pieces(wanted, seconds, readers, direct)
     except OSError as error:
         why = f"a file could not be read: {error.strerror or error}"
         if direct:
             why = f"{chosen.where} cannot be read past the page cache ({error.strerror or error})"
         return Unmeasured(link=link, why=why), 0
-    timing = _by_pieces(marks, wanted[0].bytes) if "sequential" in link else _timing(marks, cold=True)
-    return _record(link, chosen, timing, resident=cached, cold=True, direct=direct, readers=readers), read
+    timing = _split_by_piece(marks, wanted[0].bytes) if "sequential" in link else _split_timing(marks, cold=True)
+    return _make_record(link, chosen, timing, resident=cached, cold=True, direct=direct, readers=readers), read
 
 
-def _warm(chosen: Chosen, pattern: str, wanted: Sequence[Piece], seconds: float) -> DiskRead | Unmeasured:
+def _read_warm(chosen: ChosenFiles, pattern: str, wanted: Sequence[Piece], seconds: float) -> DiskRead | Unmeasured:
     """What was just read, again; a first unmeasured pass makes sure that all of it is cached."""
     link = f"reads {pattern} warm"
     try:
-        _, cached_pieces = disk_pieces.read(wanted, seconds / 2)
+        _, cached_pieces = disk_pieces.read_pieces(wanted, seconds / 2)
         wanted = wanted[:cached_pieces]
-        cached = disk_pieces.resident(wanted)
-        marks, _ = disk_pieces.read(wanted, seconds / 2)
+        cached = disk_pieces.resident_fraction(wanted)
+        marks, _ = disk_pieces.read_pieces(wanted, seconds / 2)
     except OSError as error:
         return Unmeasured(link=link, why=f"a file could not be read: {error.strerror or error}")
-    return _record(link, chosen, _timing(marks, cold=False), resident=cached, cold=False)
+    return _make_record(link, chosen, _split_timing(marks, cold=False), resident=cached, cold=False)
 
 
-def _by_pieces(marks: Sequence[Mark], size: int) -> Timing | None:
+def _split_by_piece(marks: Sequence[Mark], size: int) -> Timing | None:
     """The run as repetitions of whole pieces: what is read ahead is then read for the piece that it counts for.
 
     Without enough of them, all repetitions together still end with the last whole piece.
@@ -136,10 +136,10 @@ def _by_pieces(marks: Sequence[Mark], size: int) -> Timing | None:
     each = max(1, whole // _PARTS)
     end = whole // each * each * size or marks[-1][1]
     marks = [mark for mark in marks if mark[1] <= end]
-    return equal_parts(marks, whole // each) if whole // each >= _MIN_PARTS else _timing(marks, cold=True)
+    return equal_parts(marks, whole // each) if whole // each >= _MIN_PARTS else _split_timing(marks, cold=True)
 
 
-def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
+def _split_timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
     """The run as repetitions: from a disk, each long enough to hold what limits and readahead let pass in bursts."""
     if len(marks) < 2:
         return None
@@ -147,9 +147,9 @@ def _timing(marks: Sequence[Mark], cold: bool) -> Timing | None:
     return equal_parts(marks, max(_MIN_PARTS, min(_PARTS, fits)) if cold else _PARTS)
 
 
-def _record(
+def _make_record(
     link: str,
-    chosen: Chosen,
+    chosen: ChosenFiles,
     timing: Timing | None,
     *,
     resident: float | None,

@@ -21,8 +21,8 @@ import torch.distributed as dist
 from stash.core.errors import one_line
 from stash.core.records.host import Exchange, Timing, Unmeasured
 from stash.measure.linux.interfaces import interface_of
-from stash.measure.linux.processes import pin
-from stash.measure.probe.team import AbsentError, Team, prefixed
+from stash.measure.linux.processes import pin_rank
+from stash.measure.probe.team import AbsentError, Team, prefix_store
 
 SIZES = tuple(1024 * 4**k for k in range(10))
 """1 KiB to 256 MiB."""
@@ -57,7 +57,7 @@ class Group:
     def barrier(self) -> None:
         self.slowest([0.0])  # gloo's own barrier takes several rounds
 
-    def timed(self, tensor: torch.Tensor, calls: int) -> float:
+    def time_all_reduce(self, tensor: torch.Tensor, calls: int) -> float:
         """Seconds of one of ``calls`` all-reduces in a row, on this rank."""
         self.barrier()
         began = self.clock()
@@ -76,17 +76,17 @@ def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasu
     found: list[Exchange | Unmeasured] = []
     doing = "exchanges"
     try:
-        inside, across = _groups(team, backend, seconds)
+        inside, across = _form_groups(team, backend, seconds)
         if team.nodes > 1:
             doing = f"exchanges inside node {team.node}"
             if inside is None:
                 found.append(Unmeasured(link=doing, why="there is one rank on it; --nproc-per-node sets more"))
             else:
-                timings = curve(inside, seconds * _NODE_SHARE)
+                timings = time_curve(inside, seconds * _NODE_SHARE)
                 found.append(Exchange(backend=backend, nodes=1, ranks=inside.ranks, timings=timings))
             seconds *= 1 - _NODE_SHARE
             doing = "exchanges across nodes"
-        timings = curve(across, seconds)
+        timings = time_curve(across, seconds)
         if team.rank == 0:
             found.append(Exchange(backend=backend, nodes=team.nodes, ranks=team.world, timings=timings))
     except (RuntimeError, AbsentError) as error:  # every error of torch.distributed is a RuntimeError
@@ -94,17 +94,17 @@ def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasu
     return found
 
 
-def _groups(team: Team, backend: str, seconds: float) -> tuple[Group | None, Group]:
+def _form_groups(team: Team, backend: str, seconds: float) -> tuple[Group | None, Group]:
     """(ranks of this node if there are several, all ranks); every rank makes every group, in the same order."""
     limit = timedelta(seconds=seconds + _GRACE)
     if backend == "gloo":
         # as ``stash profile`` does on CPUs: both curves are then alike
-        pin(team.local_rank, team.node_of.count(team.node))
+        pin_rank(team.local_rank, team.node_of.count(team.node))
     if team.nodes > 1 and "GLOO_SOCKET_IFNAME" not in os.environ:
         name = interface_of(team.addresses[team.node])
         os.environ.update({"GLOO_SOCKET_IFNAME": name} if name else {})
     dist.init_process_group(
-        "gloo", store=prefixed(team.store, "gloo"), rank=team.rank, world_size=team.world, timeout=limit
+        "gloo", store=prefix_store(team.store, "gloo"), rank=team.rank, world_size=team.world, timeout=limit
     )
     device = torch.device("cpu")
     if backend == "nccl":
@@ -134,10 +134,10 @@ class _Size:
     taken: list[float]
 
     def take(self, group: Group, count: int) -> None:
-        self.taken += group.slowest([group.timed(self.tensor, self.calls) for _ in range(count)])
+        self.taken += group.slowest([group.time_all_reduce(self.tensor, self.calls) for _ in range(count)])
 
 
-def curve(group: Group, seconds: float) -> tuple[Timing, ...]:
+def time_curve(group: Group, seconds: float) -> tuple[Timing, ...]:
     """Timings of one size after the other, as far as they fit into ``seconds``; then of all again, in rounds."""
     began = group.clock()
     sizes: list[_Size] = []
@@ -150,8 +150,8 @@ def curve(group: Group, seconds: float) -> tuple[Timing, ...]:
         if sizes and 4 * min(sizes[-1].taken) * (_MIN + 2) > left:
             break
         tensor = torch.zeros(size // 4, device=group.device)
-        group.timed(tensor, 1 if sizes else _MAX_CALLS)  # connections and buffers are made, cores wake up
-        trials = [group.timed(tensor, 1) for _ in range(_TRIALS if size <= _SMALL else 1)]
+        group.time_all_reduce(tensor, 1 if sizes else _MAX_CALLS)  # connections and buffers are made, cores wake up
+        trials = [group.time_all_reduce(tensor, 1) for _ in range(_TRIALS if size <= _SMALL else 1)]
         once = min(group.slowest(trials))
         calls = min(_MAX_CALLS, max(1, round(_REPETITION / max(once, 1e-9))))
         count = int(_PORTION * left / (once * calls))

@@ -88,7 +88,7 @@ def read_orders(path: str | Path) -> ProbeOrders:
     return ProbeOrders(**{**fields, "parts": tuple(fields["parts"]), "products": products})
 
 
-def shares(parts: Iterable[str], budget: float) -> dict[str, float]:
+def share_budget(parts: Iterable[str], budget: float) -> dict[str, float]:
     """Seconds for each of ``parts``, in the order they run; they add up to the budget."""
     wanted = [name for name in PARTS if name in set(parts)]
     total = sum(WEIGHTS[name] for name in wanted)

@@ -22,7 +22,7 @@ import torch
 from stash.core.errors import StashError, one_line
 from stash.core.files import write_whole
 from stash.core.jsonl import append_row
-from stash.core.records.base import Duration, Number, Record, now
+from stash.core.records.base import Duration, Number, Record, utc_now
 from stash.core.records.host import (
     Copy,
     DiskRead,
@@ -38,7 +38,7 @@ from stash.core.records.host import (
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
 from stash.measure.probe import computing_parts, copies, disk_reads, exchanges, streams
-from stash.measure.probe.probe_orders import MEETING, ProbeOrders, Product, read_orders, shares
+from stash.measure.probe.probe_orders import MEETING, ProbeOrders, Product, read_orders, share_budget
 from stash.measure.probe.team import AbsentError, Team, join
 
 M = TypeVar("M", bound=Record)
@@ -65,7 +65,7 @@ def main(path: str) -> int:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return 1
     try:
-        Run(team, _agreed(team, orders)).run()
+        Run(team, _agree_on_orders(team, orders)).run_parts()
     except AbsentError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         # A rank that fails takes its node's others with it, and on node 0 they still have something to save.
@@ -90,16 +90,16 @@ class Contribution(Record):
     steal: Number | None
 
 
-def _agreed(team: Team, own: ProbeOrders) -> ProbeOrders:
+def _agree_on_orders(team: Team, own: ProbeOrders) -> ProbeOrders:
     """These orders with node 0's budget and parts; raises AbsentError if it says something else."""
     if team.rank == 0:
         decided = {"budget": own.budget, "parts": own.parts, "products": own.products}
         team.publish("orders", Agreement.model_validate(decided).model_dump_json())
-    found = _validated(0, Agreement, team.wait_for("orders", _GRACE))
+    found = _parse_record(0, Agreement, team.wait_for("orders", _GRACE))
     return replace(own, budget=found.budget, parts=found.parts, products=found.products)
 
 
-def _validated(node: int, model: type[M], text: str) -> M:
+def _parse_record(node: int, model: type[M], text: str) -> M:
     """A record that a node published: the store they meet in is open to all. Raises AbsentError."""
     try:
         return model.model_validate_json(text)
@@ -109,10 +109,10 @@ def _validated(node: int, model: type[M], text: str) -> M:
         ) from None
 
 
-def links(found: Found, elapsed: float) -> Links:
+def sort_links(found: Found, elapsed: float) -> Links:
     """Measurements of one node, sorted."""
     return Links(
-        created=now(),
+        created=utc_now(),
         elapsed_seconds=elapsed,
         copies=tuple(one for one in found if isinstance(one, Copy)),
         exchanges=tuple(one for one in found if isinstance(one, Exchange)),
@@ -133,10 +133,10 @@ class Board:
     def __init__(self, orders: ProbeOrders, hosts: Sequence[Host]) -> None:
         self._orders = orders
         self._left = list(orders.parts)
-        self._hosts = [host.model_copy(update={"links": links((), 0.0)}) for host in hosts]
+        self._hosts = [host.model_copy(update={"links": sort_links((), 0.0)}) for host in hosts]
         self._elapsed = 0.0
 
-    def take(self, part: str, reports: Sequence[tuple[Links, float | None]], elapsed: float) -> None:
+    def add_part(self, part: str, reports: Sequence[tuple[Links, float | None]], elapsed: float) -> None:
         """Add what every node reports of a part, in the order of the nodes: its links, and its steal time so far."""
         for node, (found, steal) in enumerate(reports):
             more = {name: getattr(found, name) for name in _OF_ONE_NODE}
@@ -153,7 +153,7 @@ class Board:
         fields |= {name: (*getattr(known, name), *added) for name, added in more.items()}
         self._hosts[node] = self._hosts[node].model_copy(update={"links": known.model_copy(update=fields)})
 
-    def probe(self) -> Probe:
+    def make_probe(self) -> Probe:
         """Everything so far."""
         pending = tuple(Unmeasured(link=part, why="the probe ended before it was measured") for part in self._left)
         hosts = []
@@ -163,7 +163,7 @@ class Board:
             hosts.append(host.model_copy(update={"links": whole}))
         return Probe(
             stash_version=self._orders.version,
-            created=now(),
+            created=utc_now(),
             hosts=tuple(hosts),
             budget_seconds=self._orders.budget,
             elapsed_seconds=self._elapsed,
@@ -171,7 +171,7 @@ class Board:
 
     def save(self) -> None:
         """Replace the result's file in one step; raises OSError."""
-        write_whole(self._orders.result, self.probe().model_dump_json())
+        write_whole(self._orders.result, self.make_probe().model_dump_json())
 
 
 class Run:
@@ -180,27 +180,27 @@ class Run:
     def __init__(self, team: Team, orders: ProbeOrders) -> None:
         self.team, self.orders = team, orders
         self.data = Path(orders.data) if orders.data else None
-        self.began, self.before = time.monotonic(), counters.totals()
+        self.began, self.before = time.monotonic(), counters.read_totals()
         self.free_bytes = psutil.virtual_memory().available
         self.devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
         self.gpu_users = computing_parts.gpu_users(self.devices) if team.leads else {}
 
-    def run(self) -> None:
+    def run_parts(self) -> None:
         """All parts; raises AbsentError where it makes no sense to go on."""
         team, orders, board, patience = self.team, self.orders, None, _GRACE
         if team.leads:
-            self._progress("met")
+            self._note_progress("met")
             host = describe(self.data, instance=orders.instance, ask_metadata=orders.ask_metadata)
             team.publish(f"host/{team.node}", host.model_dump_json())
             if host.limits is not None and host.limits.memory_bytes is not None:
                 self.free_bytes = min(self.free_bytes, host.limits.memory_bytes)
         if team.rank == 0:
             texts = [team.wait_for(f"host/{node}", _GRACE) for node in range(team.nodes)]
-            board = Board(orders, [_validated(node, Host, text) for node, text in enumerate(texts)])
+            board = Board(orders, [_parse_record(node, Host, text) for node, text in enumerate(texts)])
             board.save()
         # The other parts take no time: they say at once why they cannot be measured.
         possible = {"copies": self.devices > 0, "streams": team.nodes > 1, "exchanges": team.world > 1}
-        seconds_for = shares([part for part in orders.parts if possible.get(part, True)], orders.budget)
+        seconds_for = share_budget([part for part in orders.parts if possible.get(part, True)], orders.budget)
         for part in orders.parts:
             seconds = seconds_for.get(part, 0.0)
             try:
@@ -210,23 +210,23 @@ class Run:
                     raise
             patience = seconds + _GRACE
             if team.leads and part in seconds_for:
-                self._progress(part)
+                self._note_progress(part)
             if team.leads or part == "exchanges":
-                found = self._measured(part, seconds)
+                found = self._measure_part(part, seconds)
                 if team.leads:
-                    self._report(part, found, board, patience)
+                    self._report_part(part, found, board, patience)
         if team.lost is None:
             team.meet("end", patience)
         if team.leads:
-            self._progress("done")
+            self._note_progress("done")
 
-    def _progress(self, what: str) -> None:
+    def _note_progress(self, what: str) -> None:
         append_row(self.orders.progress, what=what)
 
-    def _report(self, part: str, found: Found, board: Board | None, patience: float) -> None:
+    def _report_part(self, part: str, found: Found, board: Board | None, patience: float) -> None:
         """Publish what this node found for rank 0, or, on rank 0, take what all of them did."""
         team, elapsed = self.team, time.monotonic() - self.began
-        own, steal = links(found, elapsed), counters.since(self.before).steal
+        own, steal = sort_links(found, elapsed), counters.activity_since(self.before).steal
         if board is None:
             team.publish(f"found/{part}/{team.node}", Contribution(links=own, steal=steal).model_dump_json())
             return
@@ -235,15 +235,15 @@ class Run:
             try:
                 if team.lost is not None:
                     raise AbsentError(team.lost)
-                other = _validated(node, Contribution, team.wait_for(f"found/{part}/{node}", patience))
+                other = _parse_record(node, Contribution, team.wait_for(f"found/{part}/{node}", patience))
                 reports.append((other.links, other.steal))
             except AbsentError:
                 team.lost = f"node {node} stopped answering"
-                reports.append((links([Unmeasured(link=part, why=team.lost)], elapsed), None))
-        board.take(part, reports, elapsed)
+                reports.append((sort_links([Unmeasured(link=part, why=team.lost)], elapsed), None))
+        board.add_part(part, reports, elapsed)
         board.save()
 
-    def _measured(self, part: str, seconds: float) -> Found:
+    def _measure_part(self, part: str, seconds: float) -> Found:
         """One part on this rank; whatever fails in it becomes a sentence."""
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from stash.core.membership import connect, gathered, signature
+from stash.core.membership import connect, gather_members, signature
 from stash.core.records.host import Stream, Unmeasured
 from stash.measure.probe.exchanges import Mark, equal_parts
 from stash.measure.probe.team import Team
@@ -46,7 +46,7 @@ class Direction:
         return f"streams from node {self.source} to node {self.target}, {self.flows} at once"
 
 
-def slots(nodes: int, seconds: float) -> tuple[list[tuple[Direction, ...]], list[Unmeasured]]:
+def plan_slots(nodes: int, seconds: float) -> tuple[list[tuple[Direction, ...]], list[Unmeasured]]:
     """What fits into ``seconds``, in order, and what does not; the directions of a slot run at the same time.
 
     Pairs share no node, in log2 rounds and one more: every node meets several others, and one whose every pair is
@@ -82,7 +82,7 @@ def measure(team: Team, seconds: float, secret: str | None = None) -> list[Strea
     """
     if team.nodes == 1:
         return [Unmeasured(link="streams", why="there is one node")]
-    wanted, left = slots(team.nodes, seconds)
+    wanted, left = plan_slots(team.nodes, seconds)
     found: list[Stream | Unmeasured] = list(left) if team.node == 0 else []
     broken: dict[tuple[int, int], str] = {}
     for number, slot in enumerate(wanted):
@@ -93,13 +93,13 @@ def measure(team: Team, seconds: float, secret: str | None = None) -> list[Strea
                 if team.node == direction.target:
                     found.append(Unmeasured(link=direction.link, why=broken[ends]))
             elif team.node == direction.target:
-                found.append(_received(team, direction, name, seconds / len(wanted), secret))
+                found.append(_time_receiving(team, direction, name, seconds / len(wanted), secret))
             elif team.node == direction.source:
                 # When the other end cannot be reached, it is the other end that reports it.
                 text = team.wait_for(f"{name}/place", 2 * _PATIENCE)
                 with contextlib.suppress(OSError):
                     if text:
-                        inlet = _inlet(text, team.addresses[direction.target])
+                        inlet = _parse_inlet(text, team.addresses[direction.target])
                         send(inlet, direction.flows, seconds / len(wanted), secret)
         team.meet(f"stream/{number}", seconds + 2 * _PATIENCE, size=team.nodes)
         for direction in slot:
@@ -109,7 +109,9 @@ def measure(team: Team, seconds: float, secret: str | None = None) -> list[Strea
     return found
 
 
-def _received(team: Team, direction: Direction, name: str, seconds: float, secret: str | None) -> Stream | Unmeasured:
+def _time_receiving(
+    team: Team, direction: Direction, name: str, seconds: float, secret: str | None
+) -> Stream | Unmeasured:
     """One transfer, at its target; the source and the others read in the store whether it failed."""
     result: Stream | Unmeasured
     why = ""
@@ -130,7 +132,7 @@ def _received(team: Team, direction: Direction, name: str, seconds: float, secre
     return result
 
 
-def _inlet(text: str, address: str) -> Inlet:
+def _parse_inlet(text: str, address: str) -> Inlet:
     """At the other node and nowhere else, whatever is in the store; raises OSError for anything malformed."""
     port, _, word = text.partition(" ")
     if not port.isdecimal() or not 0 < int(port) < 1 << 16 or len(word) != _WORD:
@@ -170,10 +172,12 @@ def send(place: Inlet, flows: int, seconds: float, secret: str | None = None) ->
             opened.enter_context(connect(where, place.key(secret), _PURPOSE, seconds=_PATIENCE)[0])
             for _ in range(flows)
         ]
-        _in_threads(pour, connections, seconds + 2 * _PATIENCE)
+        _run_in_threads(pour, connections, seconds + 2 * _PATIENCE)
 
 
-def _in_threads(act: Callable[[socket.socket], None], connections: Sequence[socket.socket], patience: float) -> None:
+def _run_in_threads(
+    act: Callable[[socket.socket], None], connections: Sequence[socket.socket], patience: float
+) -> None:
     threads = [threading.Thread(target=act, args=(connection,), daemon=True) for connection in connections]
     for thread in threads:
         thread.start()
@@ -217,12 +221,12 @@ def receive(
         listener.listen()
         place = Inlet(address, listener.getsockname()[1], secrets.token_hex(_WORD // 2))
         publish(place)
-        found = gathered(listener, place.key(secret), _PURPOSE, flows, time.monotonic() + _PATIENCE)
+        found = gather_members(listener, place.key(secret), _PURPOSE, flows, time.monotonic() + _PATIENCE)
         connections = [opened.enter_context(each) for each, _ in found]
         if len(connections) < flows:
             raise TimeoutError("timed out")
         began = time.perf_counter()
-        _in_threads(drain, connections, seconds + 2 * _SILENCE)
+        _run_in_threads(drain, connections, seconds + 2 * _SILENCE)
     if not marks:
         raise OSError(f"no byte within {_SILENCE:.0f} s")
     return marks

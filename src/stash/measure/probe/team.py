@@ -48,7 +48,7 @@ class Team:
     def nodes(self) -> int:
         return max(self.node_of) + 1
 
-    def number(self, machines: Sequence[str], environment: Mapping[str, str]) -> None:
+    def learn_number(self, machines: Sequence[str], environment: Mapping[str, str]) -> None:
         """Learn the node and the place on it from the machine of every rank, where the launcher says neither."""
         own = machines[self.rank]
         self.node = list(dict.fromkeys(machines)).index(own)
@@ -59,13 +59,13 @@ class Team:
         """Wait until ``size`` members (default all ranks) have come here; raises AbsentError when they do not."""
         if self.lost is not None:
             raise AbsentError(self.lost)
-        if self._ask(lambda: self.store.add(f"{name}/came", 1)) == (size or self.world):
+        if self._query_store(lambda: self.store.add(f"{name}/came", 1)) == (size or self.world):
             self.publish(f"{name}/open", "yes")
         self.wait_for(f"{name}/open", seconds)
 
     def publish(self, name: str, text: str) -> None:
         """Let all ranks read ``text`` under a name; raises AbsentError if the store is gone."""
-        self._ask(lambda: self.store.set(name, text))
+        self._query_store(lambda: self.store.set(name, text))
 
     def wait_for(self, name: str, seconds: float) -> str:
         """The text published under a name, once it is there; raises AbsentError when that takes too long."""
@@ -74,9 +74,9 @@ class Team:
             self.store.wait([name], timedelta(seconds=seconds))
             return bytes(self.store.get(name)).decode(errors="replace")
 
-        return str(self._ask(ask))
+        return str(self._query_store(ask))
 
-    def _ask(self, question: Any) -> Any:
+    def _query_store(self, question: Any) -> Any:
         try:
             return question()
         except RuntimeError as error:  # torch's DistError: a time limit, or a connection that broke
@@ -91,17 +91,17 @@ def join(seconds: float) -> Team:
         store, rank, world = next(iter(_dist.rendezvous("env://", timeout=timedelta(seconds=seconds))))
     except RuntimeError as error:
         raise AbsentError(f"{place} cannot be reached from {socket.gethostname()}") from error
-    team = Team(prefixed(store, "probe"), rank, world, os.environ)
+    team = Team(prefix_store(store, "probe"), rank, world, os.environ)
     if "GROUP_RANK" not in os.environ:
         team.publish(f"machine/{rank}", node_name())
-        team.number([team.wait_for(f"machine/{other}", seconds) for other in range(world)], os.environ)
+        team.learn_number([team.wait_for(f"machine/{other}", seconds) for other in range(world)], os.environ)
     team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
     found = [team.wait_for(f"rank/{other}", seconds) for other in range(world)]
-    team.node_of, team.addresses = places(found)
+    team.node_of, team.addresses = parse_places(found)
     return team
 
 
-def places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
+def parse_places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """The node of every rank and the address of every node, from what the ranks published; raises AbsentError."""
     try:
         found = [(int(node), str(ip_address(address))) for node, address in map(str.split, answers)]
@@ -113,6 +113,6 @@ def places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ...]]:
         raise AbsentError("a rank published no node and address; is the same Stash installed on all nodes?") from None
 
 
-def prefixed(store: Any, name: str) -> Any:
+def prefix_store(store: Any, name: str) -> Any:
     """The same store with names of its own."""
     return _dist.PrefixStore(name, store)

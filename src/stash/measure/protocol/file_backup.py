@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from stash.core.jsonl import TO_ADD, add_lines, whole_lines
-from stash.measure.protocol.folder import RunFolder, is_run, owned, wait_for_lock
+from stash.measure.protocol.folder import RunFolder, has_owner, is_run, wait_for_lock
 
 MAX_COPIED = 1 << 30
 """Bytes of a file that are copied where a writer must find them and the file system cannot clone."""
@@ -42,7 +42,7 @@ _ORIGINALS = ("aside", "copied", "link", "sized")
 
 
 @dataclass(frozen=True)
-class Kept:
+class BackupEntry:
     """One line of the ledger: what was done about ``path``, and what undoes it.
 
     ``aside``: the original itself is at ``other``. ``copied``: a copy of it is. ``link``: it led to ``other``.
@@ -86,7 +86,7 @@ class FileBackup:
         trains: Callable[[], bool] = bool,
         traces: str = "",
     ) -> None:
-        self._run, self._began, self._passing, self._unnoted = str(folder.run), began, passing, unnoted
+        self._run, self._began, self._passing, self._unnoted = str(folder.run_path), began, passing, unnoted
         self._trains = trains
         with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
@@ -112,31 +112,31 @@ class FileBackup:
         real = os.path.realpath(path)
         if not os.path.lexists(real):
             self._note_made(real)
-            self._makes(real)
+            self._note_own(real)
         elif real in self._own and not os.path.isdir(real):  # made before it passed
             self._note_made(real)
 
     def _note_made(self, path: str) -> None:
-        if path not in self._passed and self._passing() and not self._stays(path):
-            self._note(self._passes, path)
+        if path not in self._passed and self._passing() and not self._is_staying(path):
+            self._note_in_ledger(self._note_passing, path)
 
-    def _note(self, write: Callable[[str, int], None], path: str) -> None:
+    def _note_in_ledger(self, write: Callable[[str, int], None], path: str) -> None:
         try:
-            with self._ledger() as ledger:
+            with self._locked_ledger() as ledger:
                 write(path, ledger)
         except OSError as error:
             self._unnoted(os.strerror(error.errno or errno.EIO))
 
-    def _passes(self, path: str, ledger: int, how: How = "made") -> None:
+    def _note_passing(self, path: str, ledger: int, how: How = "made") -> None:
         """Note that it goes again; so do folders above it that this process made, if nothing is left in them."""
         folder = os.path.dirname(path)
         if folder in self._own:
-            self._passes(folder, ledger, "whole" if self._own[folder] else "made")
+            self._note_passing(folder, ledger, "whole" if self._own[folder] else "made")
         if self._passed.get(path) not in (how, "whole"):
-            _write(ledger, Kept(path, how))
+            _write(ledger, BackupEntry(path, how))
             self._passed[path] = how
 
-    def _stays(self, path: str) -> bool:
+    def _is_staying(self, path: str) -> bool:
         """Whether the next start is to find it: caches, and what a library keeps in the temporary folder."""
         if f"{path}{os.sep}".startswith(self._staying) or "__pycache__" in path:
             return True
@@ -149,80 +149,84 @@ class FileBackup:
         """Back up a file whose content is about to change: in place, or all of it if it ``truncates``."""
         real = os.path.realpath(path)
         self.before_making(real)
-        status = self._of_old_file(real)
+        status = self._old_status(real)
         if status is None or real in self._sized:
             return
-        with self._ledger() as ledger:
-            status = self._of_old_file(real)  # another process of the job may have been faster
+        with self._locked_ledger() as ledger:
+            status = self._old_status(real)  # another process of the job may have been faster
             if status is None:
                 return
             if status.st_size == 0 or (appends and status.st_size > MAX_COPIED):
                 self._sized.add(real)
-                _write(ledger, Kept(real, "sized", size=status.st_size))
-            elif not truncates and status.st_size > MAX_COPIED and not _clones(real):
+                _write(ledger, BackupEntry(real, "sized", size=status.st_size))
+            elif not truncates and status.st_size > MAX_COPIED and not _can_clone(real):
                 self._sized.add(real)
-                _write(ledger, Kept(real, "left"))
+                _write(ledger, BackupEntry(real, "left"))
             else:
                 self._replace(real, status, truncates, ledger)
 
     def before_writing_beside(self, path: str, ends: Sequence[str]) -> None:
         """Back up files beside one of the user's that are parts of it; those that are not there yet go again."""
         real = os.path.realpath(path)
-        if self._of_old_file(real) is None:
+        if self._old_status(real) is None:
             return
         for part in (f"{real}{end}" for end in ends):
             if os.path.lexists(part):
                 self.before_writing(part, truncates=False)
             elif part not in self._passed:
-                with self._ledger() as ledger:
-                    self._passes(part, ledger)
+                with self._locked_ledger() as ledger:
+                    self._note_passing(part, ledger)
 
     def before_removing(self, path: str, new_name: str = "") -> None:
         """The name is about to be gone, or to name another file; what is there may get a ``new_name``."""
-        path = _named(path)
-        if self._of_old_file(path) is not None:
-            with self._ledger() as ledger:
-                if self._of_old_file(path) is not None:
+        path = _real_name(path)
+        if self._old_status(path) is not None:
+            with self._locked_ledger() as ledger:
+                if self._old_status(path) is not None:
                     kept = self._keep(path, ledger)
                     if new_name and kept.how == "aside":
-                        _write(ledger, Kept(new_name, "renamed", kept.other))
+                        _write(ledger, BackupEntry(new_name, "renamed", kept.other))
         self._own.pop(path, None)
 
     def before_moving(self, path: str, target: str) -> None:
         """Back up a file that is about to be renamed."""
-        source, named = _named(path), _named(target)
+        source, named = _real_name(path), _real_name(target)
         own, replaces, passes = source in self._own, named in self._own, source in self._passed
         if not os.path.isdir(path) or os.path.islink(path):
             self.before_removing(target)  # first, so that what was there is put back last
             self.before_removing(path, new_name=named)
-            if (passes or self._passing()) and (replaces or not os.path.lexists(target)) and not self._stays(named):
-                self._note(self._passes, named)
+            if (
+                (passes or self._passing())
+                and (replaces or not os.path.lexists(target))
+                and not self._is_staying(named)
+            ):
+                self._note_in_ledger(self._note_passing, named)
         elif self._is_old(source, status := os.stat(path)):
-            with self._ledger() as ledger:
-                _write(ledger, Kept(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
+            with self._locked_ledger() as ledger:
+                _write(ledger, BackupEntry(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
         else:
-            self._renames(source, named)
+            self._note_renaming(source, named)
         if own:
-            self._makes(named)
+            self._note_own(named)
 
-    def _renames(self, source: str, target: str) -> None:
+    def _note_renaming(self, source: str, target: str) -> None:
         """What goes from a folder of the job's goes under its new name too, whichever process made it."""
         made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how in ("made", "whole")]
         parts = [""] if source in made and not os.path.lexists(target) else []
         parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
         for part in parts:
-            self._makes(target + part)
-            self._note(self._passes, target + part)
+            self._note_own(target + part)
+            self._note_in_ledger(self._note_passing, target + part)
 
     def writes_new_file(self, path: str) -> None:
         """It is about to be written by a job that has begun to train, if it is not there yet."""
         path = os.path.abspath(path)
-        if path in self._new or self._stays(path) or os.path.lexists(path):
+        if path in self._new or self._is_staying(path) or os.path.lexists(path):
             return
         self._new.add(path)
-        self._note(lambda path, ledger: _write(ledger, Kept(path, "new")), path)
+        self._note_in_ledger(lambda path, ledger: _write(ledger, BackupEntry(path, "new")), path)
 
-    def appears(self, path: str) -> None:
+    def before_appearing(self, path: str) -> None:
         """A file or a folder is about to be made, at whatever time: of those in a new folder only that is noted."""
         path = os.path.realpath(path)
         folders = [path]
@@ -230,17 +234,19 @@ class FileBackup:
             folders.append(above)
         while os.path.dirname(folders[-1]) in self._own:
             folders.append(os.path.dirname(folders[-1]))
-        if folders[-1] in self._early or self._stays(path) or os.path.lexists(path):
+        if folders[-1] in self._early or self._is_staying(path) or os.path.lexists(path):
             return
         self._early.add(folders[-1])
-        self._note(lambda path, ledger: _write(ledger, Kept(path, "early"), lasting=False), folders[-1])
+        self._note_in_ledger(
+            lambda path, ledger: _write(ledger, BackupEntry(path, "early"), lasting=False), folders[-1]
+        )
 
-    def _makes(self, real: str) -> None:
+    def _note_own(self, real: str) -> None:
         self._own[real] = self._trains()
         if len(self._own) > MAX_REMEMBERED:
             del self._own[next(iter(self._own))]
 
-    def _of_old_file(self, path: str) -> os.stat_result | None:
+    def _old_status(self, path: str) -> os.stat_result | None:
         """Its status, if it is a file or a link that was not written since the run began."""
         try:
             status = os.lstat(path)
@@ -253,7 +259,7 @@ class FileBackup:
         """Whether the original is another live run's to put back: what is there now that one's job wrote."""
         with contextlib.suppress(OSError):
             for folder in Path(self._ledgers).parent.iterdir():
-                if str(folder) == self._ledgers or not is_run(folder) or owned(folder) is not True:
+                if str(folder) == self._ledgers or not is_run(folder) or has_owner(folder) is not True:
                     continue
                 entries = (kept for ledger in folder.glob("*.jsonl") for kept in entries_of(ledger) or ())
                 if any(kept.path == path and kept.how in _ORIGINALS for kept in entries):
@@ -275,12 +281,12 @@ class FileBackup:
         kept = self._keep(path, ledger)
         if kept.how == "copied":
             return
-        fresh = _hidden(path)
+        fresh = _hidden_path(path)
         try:
             if truncates:
                 os.close(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
             else:
-                _copy(path, fresh)
+                _copy_content(path, fresh)
             os.chmod(fresh, stat.S_IMODE(status.st_mode))
             with contextlib.suppress(OSError):
                 os.chown(fresh, status.st_uid, status.st_gid)
@@ -290,13 +296,13 @@ class FileBackup:
                 os.unlink(fresh)
             if not isinstance(error, PermissionError):
                 raise
-            self._copies(path, ledger)
+            self._keep_copy(path, ledger)
             os.unlink(kept.other)
 
-    def _keep(self, path: str, ledger: int) -> Kept:
+    def _keep(self, path: str, ledger: int) -> BackupEntry:
         self._once.add(path)
-        for attic in self._attics(path):
-            kept = Kept(path, "aside", os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}"))
+        for attic in self._iter_attics(path):
+            kept = BackupEntry(path, "aside", os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}"))
             _write(ledger, kept)
             try:
                 os.makedirs(attic, mode=0o700, exist_ok=True)
@@ -305,22 +311,22 @@ class FileBackup:
             except OSError:
                 continue  # another mount, no right to write there, no links on this file system
         if os.path.islink(path):
-            kept = Kept(path, "link", os.readlink(path))
+            kept = BackupEntry(path, "link", os.readlink(path))
             _write(ledger, kept)
             return kept
-        return self._copies(path, ledger)
+        return self._keep_copy(path, ledger)
 
-    def _copies(self, path: str, ledger: int) -> Kept:
-        kept = Kept(path, "copied", os.path.join(self._ledgers, f"kept-{_new_name()}"))
+    def _keep_copy(self, path: str, ledger: int) -> BackupEntry:
+        kept = BackupEntry(path, "copied", os.path.join(self._ledgers, f"kept-{_new_name()}"))
         _write(ledger, kept)
         part, status = f"{kept.other}.part", os.stat(path)
-        _copy(path, part)
+        _copy_content(path, part)
         os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
         _write_through(part)
         os.rename(part, kept.other)  # half a copy, as on a disk that is full, undoes nothing
         return kept
 
-    def _attics(self, path: str) -> Iterator[str]:
+    def _iter_attics(self, path: str) -> Iterator[str]:
         """Folders where the original may go, the best first: beside the ledger, else far above on its file system.
 
         Never where the job works or next to it, if that can be helped: there scripts list, remove and commit. Nor in
@@ -337,7 +343,7 @@ class FileBackup:
                     yield os.path.join(place, _ATTIC + os.path.basename(self._run))
 
     @contextlib.contextmanager
-    def _ledger(self) -> Iterator[int]:
+    def _locked_ledger(self) -> Iterator[int]:
         """The ledger, while no other process of the job keeps anything."""
         descriptor = os.open(self._file, TO_ADD | os.O_CREAT, 0o600)
         try:
@@ -347,7 +353,7 @@ class FileBackup:
             os.close(descriptor)
 
 
-def _write(ledger: int, kept: Kept, lasting: bool = True) -> None:
+def _write(ledger: int, kept: BackupEntry, lasting: bool = True) -> None:
     """Raises OSError unless the whole line is there: nothing is done that could not be undone.
 
     ``lasting``: it outlives a machine that fails.
@@ -355,7 +361,7 @@ def _write(ledger: int, kept: Kept, lasting: bool = True) -> None:
     add_lines(ledger, f"{json.dumps(asdict(kept))}\n".encode(), lasting)
 
 
-def entries_of(ledger: Path) -> list[Kept] | None:
+def entries_of(ledger: Path) -> list[BackupEntry] | None:
     """The lines of a ledger, in the order of what was done; ``None`` if there is none.
 
     Of one that was cut short what it records was not done.
@@ -364,17 +370,17 @@ def entries_of(ledger: Path) -> list[Kept] | None:
         lines = whole_lines(ledger.read_bytes())
     except OSError:
         return None
-    return [kept for kept in map(_entry, lines) if kept is not None]
+    return [kept for kept in map(_parse_entry, lines) if kept is not None]
 
 
-def _entry(line: str) -> Kept | None:
+def _parse_entry(line: str) -> BackupEntry | None:
     try:
-        return Kept(**json.loads(line))
+        return BackupEntry(**json.loads(line))
     except (ValueError, TypeError):
         return None
 
 
-def _named(path: str) -> str:
+def _real_name(path: str) -> str:
     """The real path of the name itself, which may be a link's."""
     folder, name = os.path.split(path.rstrip(os.sep) or path)
     return os.path.join(os.path.realpath(folder), name)
@@ -384,16 +390,16 @@ def _new_name() -> str:
     return os.urandom(4).hex()
 
 
-def _hidden(path: str) -> str:
+def _hidden_path(path: str) -> str:
     folder, name = os.path.split(path)
     return os.path.join(folder, f".{name[:200]}.{_new_name()}")
 
 
-def _copy(source: str, target: str) -> None:
+def _copy_content(source: str, target: str) -> None:
     """Copy content, sharing its blocks where the file system can."""
     with open(source, "rb") as original, open(target, "xb") as copy:
         try:
-            _clone(original.fileno(), copy.fileno())
+            _clone_content(original.fileno(), copy.fileno())
         except OSError:
             import shutil
 
@@ -408,19 +414,19 @@ def _write_through(path: str) -> None:
         os.close(descriptor)
 
 
-def _clone(original: int, copy: int) -> None:
+def _clone_content(original: int, copy: int) -> None:
     """Let an empty file share the blocks of another; raises OSError where the file system cannot."""
     import fcntl  # here, since Windows has no such module, and imports what only Linux calls
 
     fcntl.ioctl(copy, _FICLONE, original)
 
 
-def _clones(path: str) -> bool:
+def _can_clone(path: str) -> bool:
     """Whether the file system of ``path`` can share blocks between files."""
-    trial = Path(_hidden(path))
+    trial = Path(_hidden_path(path))
     try:
         with open(path, "rb") as original, trial.open("xb") as clone:
-            _clone(original.fileno(), clone.fileno())
+            _clone_content(original.fileno(), clone.fileno())
     except OSError:
         return False
     finally:

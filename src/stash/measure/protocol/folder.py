@@ -71,23 +71,23 @@ class RunFolder:
     """As ``kept``, of processes that do not see where that leads: of a container that shares this folder only."""
 
     @property
-    def run(self) -> Path:
+    def run_path(self) -> Path:
         """The folder of the whole run."""
         return self.path.parent
 
     @property
     def kept(self) -> Path:
-        return self.run / KEPT / f"{self.path.name}.jsonl"
+        return self.run_path / KEPT / f"{self.path.name}.jsonl"
 
     @property
     def sockets(self) -> Path:
-        return self.run / "sockets"
+        return self.run_path / "sockets"
 
-    def beat(self, rank: int) -> Path:
+    def beat_file(self, rank: int) -> Path:
         """This process's sign of life as ``rank``."""
         return self.path / f"beat.{rank}.{os.getpid()}"
 
-    def beats(self) -> dict[Path, int]:
+    def list_beat_files(self) -> dict[Path, int]:
         """Every sign of life, with its rank."""
         return {path: int(path.name.split(".")[1]) for path in self.path.glob("beat.*.*")}
 
@@ -95,33 +95,33 @@ class RunFolder:
         """Whether this process has given a sign of life."""
         return any(self.path.glob(f"beat.*.{os.getpid()}"))
 
-    def silent(self) -> list[int]:
+    def list_silent_ranks(self) -> list[int]:
         """Ranks whose process is gone and has left no traceback."""
-        crashed = {path.name.rpartition(".")[2] for path in self.crashes()}
-        left = {rank: path.name.rpartition(".")[2] for path, rank in self.beats().items()}
+        crashed = {path.name.rpartition(".")[2] for path in self.list_crash_files()}
+        left = {rank: path.name.rpartition(".")[2] for path, rank in self.list_beat_files().items()}
         return sorted(rank for rank, pid in left.items() if pid not in crashed and not Path("/proc", pid).exists())
 
     def crash(self, rank: str) -> Path:
         """The file in which a rank that dies now leaves its traceback."""
         return self.path / f"crash.{time.monotonic_ns()}.{rank}.{os.getpid()}"
 
-    def crashes(self) -> list[Path]:
+    def list_crash_files(self) -> list[Path]:
         """Tracebacks, the earliest first."""
         return sorted(self.path.glob("crash.*"))
 
-    def extra(self) -> Path:
+    def extra_file(self) -> Path:
         """The file that says that this process trains besides those that are measured."""
         return self.path / f"extra.{os.getpid()}"
 
-    def extras(self) -> int:
+    def count_extras(self) -> int:
         """How many such processes there are."""
         return len(list(self.path.glob("extra.*")))
 
-    def finished(self) -> Path:
+    def finished_file(self) -> Path:
         """The file that says that this process has done its part, and waits inside its script to be ended."""
         return self.path / f"finished.{os.getpid()}"
 
-    def exiting(self) -> Path:
+    def exiting_file(self) -> Path:
         """The file that says that this process has come to its own end, and waits there."""
         return self.path / f"exiting.{os.getpid()}"
 
@@ -129,14 +129,14 @@ class RunFolder:
         """When the first process came to its own end (Unix time)."""
         return min((path.stat().st_mtime for path in self.path.glob("exiting.*")), default=None)
 
-    def waiting(self) -> dict[int, bool]:
+    def list_waiting(self) -> dict[int, bool]:
         """Processes that wait to be ended, and whether each has come to its own end."""
         finished = {int(path.suffix[1:]): False for path in self.path.glob("finished.*")}
         return finished | {int(path.suffix[1:]): True for path in self.path.glob("exiting.*")}
 
-    def barrier(self, launch: int, label: str, member: int | str) -> Path:
+    def barrier_file(self, launch: int, label: str, member: int | str) -> Path:
         """The file that says that ``member`` of launches side by side has reached block ``label``; ``*`` for all."""
-        return self.run / f"barrier.{launch}.{label}.{member}"
+        return self.run_path / f"barrier.{launch}.{label}.{member}"
 
 
 def lock(descriptor: int, shared: bool = False) -> bool | None:
@@ -175,7 +175,7 @@ def wait_for_lock(descriptor: int) -> None:
 # Folders of ledgers of kept files, which outlive launcher and reboot (``put_back``).
 
 
-def places() -> list[str]:
+def backup_places() -> list[str]:
     """The best first: the user's state directory, and what survives a reboot where that cannot be used."""
     state = os.environ.get("XDG_STATE_HOME", "")
     home = state if os.path.isabs(state) else os.path.expanduser("~/.local/state")
@@ -185,7 +185,7 @@ def places() -> list[str]:
 
 def somebody_kept() -> bool:
     """Whether there is any folder of a run."""
-    for place in places():
+    for place in backup_places():
         try:
             if os.listdir(place):
                 return True
@@ -208,12 +208,12 @@ _BOOT, _STAT = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/stat")
 def claim(folder: Path) -> int:
     """Own a folder for as long as the descriptor returned is open, in this process or a fork of it."""
     descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
-    os.write(descriptor, _OWNED + (_kernel() + _OF + host() if lock(descriptor) else b""))
+    os.write(descriptor, _OWNED + (_kernel_id() + _OF + host_name() if lock(descriptor) else b""))
     (folder / _DRAFT).rename(folder / _FILE)  # it has its name once it is locked: it is never found without an owner
     return descriptor
 
 
-def disown(folder: Path) -> None:
+def disown_folder(folder: Path) -> None:
     """Let the folder stay without an owner: from now on whether it has one is unknown."""
     (folder / _FILE).write_bytes(_OWNED)
 
@@ -226,7 +226,7 @@ def is_run(folder: Path) -> bool:
         return False
 
 
-def owned(folder: Path) -> bool | None:
+def has_owner(folder: Path) -> bool | None:
     """Whether the owner of a run's folder lives; a folder that is gone has none. None if that is unknown."""
     try:
         descriptor = os.open(folder / _FILE, os.O_RDONLY | os.O_CLOEXEC)
@@ -236,11 +236,13 @@ def owned(folder: Path) -> bool | None:
         return None
     try:
         kernel, _, machine = os.read(descriptor, 500).removeprefix(_OWNED).partition(_OF)
-        if not kernel or not _kernel():
+        if not kernel or not _kernel_id():
             return None
-        if kernel != _kernel():  # of this name there is no other machine: nothing was written since this one started
+        if (
+            kernel != _kernel_id()
+        ):  # of this name there is no other machine: nothing was written since this one started
             written = max(os.fstat(descriptor).st_mtime, folder.stat().st_mtime)
-            return False if machine == host() and written < start_of_machine() else None
+            return False if machine == host_name() and written < start_of_machine() else None
         free = lock(descriptor, shared=True)
         return None if free is None else not free
     finally:
@@ -255,7 +257,7 @@ def machine_of(folder: Path) -> str:
         return ""
 
 
-def host() -> bytes:
+def host_name() -> bytes:
     """This machine's name."""
     return os.uname().nodename.encode()
 
@@ -269,7 +271,7 @@ def start_of_machine() -> float:
     return float(found[1]) if found else 0.0
 
 
-def _kernel() -> bytes:
+def _kernel_id() -> bytes:
     """An identifier of this start of this kernel; empty if there is none."""
     try:
         return _BOOT.read_bytes().strip()

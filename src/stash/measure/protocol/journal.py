@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from stash.core.jsonl import TO_ADD, Tail, add_lines, append_lines
 from stash.measure.protocol.folder import RunFolder, lock
-from stash.measure.protocol.messages import LadderEnded, Message, Payload, decode, encode
+from stash.measure.protocol.messages import LadderEnded, Message, Payload, decode_message, encode_message
 
 
 class Journal:
@@ -27,13 +27,13 @@ class Journal:
 
     def write(self, *messages: Message | Payload) -> None:
         """Add messages, all at once."""
-        add_lines(self._open(), "".join(f"{encode(message)}\n" for message in messages).encode())
+        add_lines(self._open_file(), "".join(f"{encode_message(message)}\n" for message in messages).encode())
 
     def claim(self) -> bool:
         """Be this launch's one writer; False if another live process is, or if one has written its last message."""
-        return lock(self._open()) is not False and not ended(self._folder)
+        return lock(self._open_file()) is not False and not has_ended(self._folder)
 
-    def _open(self) -> int:
+    def _open_file(self) -> int:
         if self._descriptor is None:
             self._descriptor = os.open(self._folder.journal, TO_ADD | os.O_CREAT, 0o644)
         return self._descriptor
@@ -41,10 +41,10 @@ class Journal:
 
 def new_messages(journal: Tail) -> list[Message]:
     """The messages since the last call; raises StashError for a line that is none."""
-    return [decode(line) for line in journal.lines()]
+    return [decode_message(line) for line in journal.read_new_lines()]
 
 
-def ended(folder: RunFolder) -> bool:
+def has_ended(folder: RunFolder) -> bool:
     """Whether the leader has written its last message."""
     return any(isinstance(message, LadderEnded) for message in new_messages(Tail(folder.journal)))
 
@@ -58,11 +58,11 @@ class JournalCopy:
     def __init__(self, folder: RunFolder, writes: bool) -> None:
         self._source, self._target, self._writes = Tail(folder.journal), folder.copy, writes
 
-    def news(self) -> bytes:
+    def read_news(self) -> bytes:
         """What the leader wrote since the last call."""
-        return self._source.news()
+        return self._source.read_new_bytes()
 
-    def take(self, news: bytes) -> None:
+    def append_news(self, news: bytes) -> None:
         """Add what came from the leader."""
         if self._writes and news:
             append_lines(self._target, news)
@@ -100,17 +100,17 @@ class Heart:
     def beat(self, rank: int, steps: int) -> None:
         now = time.monotonic()
         if self._page is None:
-            self._page = self._first(rank, Beat(os.getpid(), steps, now))
+            self._page = self._map_first(rank, Beat(os.getpid(), steps, now))
             self._dated = now
         _SINCE_THE_FIRST.pack_into(self._page, _PID_BYTES, steps, now)
         if now - self._dated > _DATED_SECONDS:
             self._dated = now
             with contextlib.suppress(OSError):  # the job itself may have removed the run's folder
-                os.utime(self._folder.beat(rank))
+                os.utime(self._folder.beat_file(rank))
 
-    def _first(self, rank: int, beat: Beat) -> mmap.mmap:
+    def _map_first(self, rank: int, beat: Beat) -> mmap.mmap:
         """The file as memory, with the first beat in it: it is never found empty, and has its place on the disk."""
-        descriptor = os.open(self._folder.beat(rank), os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = os.open(self._folder.beat_file(rank), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.pwrite(descriptor, _FORMAT.pack(*beat), 0)
             return mmap.mmap(descriptor, _FORMAT.size)
@@ -118,10 +118,10 @@ class Heart:
             os.close(descriptor)
 
 
-def beats(folder: RunFolder) -> dict[int, Beat]:
+def read_beats(folder: RunFolder) -> dict[int, Beat]:
     """The last beat of every rank that has taken a step."""
     found: dict[int, Beat] = {}
-    for path, rank in folder.beats().items():
+    for path, rank in folder.list_beat_files().items():
         with contextlib.suppress(OSError, struct.error):
             found[rank] = Beat(*_FORMAT.unpack(path.read_bytes()))
     return found

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from stash.core.block import Block
 from stash.core.errors import StashError
-from stash.measure.protocol.wire import crosses, made
+from stash.measure.protocol.wire import build_record, register_record
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class JobFacts(AgentMessage, kind="workload"):
     vanished_values: int | None = None
     anomaly_mode: bool | None = None
 
-    def known(self) -> dict[str, Any]:
+    def known_fields(self) -> dict[str, Any]:
         """The fields that were learned."""
         return {name: value for name, value in vars(self).items() if value not in (None, [], {})}
 
@@ -96,7 +96,7 @@ class HostsSeen(AgentMessage, kind="hosts"):
     hosts: list[dict[str, Any]]
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class RankSeen(AgentMessage, kind="rank"):
     """Fields of ``Rank``."""
@@ -252,7 +252,7 @@ Message = AgentMessage | Block
 KINDS: Mapping[str, type[Message]] = {"block": Block, **{cls.kind: cls for cls in AgentMessage.__subclasses__()}}
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Payload:
     """A message on its way from another rank to the journal: its line, which most who pass it on never read."""
@@ -264,15 +264,15 @@ class Payload:
             raise ValueError("a message is one line")
 
     @classmethod
-    def of(cls, message: Message) -> Payload:
-        return cls(encode(message))
+    def pack(cls, message: Message) -> Payload:
+        return cls(encode_message(message))
 
     def message(self) -> Message:
-        """Raises StashError, as ``decode``."""
-        return decode(self.line)
+        """Raises StashError, as ``decode_message``."""
+        return decode_message(self.line)
 
 
-def encode(message: Message | Payload) -> str:
+def encode_message(message: Message | Payload) -> str:
     """One line, without its end."""
     if isinstance(message, Payload):
         return message.line
@@ -280,11 +280,11 @@ def encode(message: Message | Payload) -> str:
     return json.dumps({"kind": "block" if isinstance(message, Block) else message.kind, **values})
 
 
-def decode(line: str) -> Message:
+def decode_message(line: str) -> Message:
     """The message of a line; raises StashError for one that no agent of this version writes."""
     try:
         row = json.loads(line)
-        return made(KINDS[row.pop("kind")], row)
+        return build_record(KINDS[row.pop("kind")], row)
     except (ValueError, LookupError, AttributeError, TypeError, RecursionError):
         raise StashError(
             f"the job's agents wrote an invalid message ({line[:80]!r}); does the job run in an environment with "

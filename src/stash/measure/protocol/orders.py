@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.wire import crosses, made
+from stash.measure.protocol.wire import build_record, register_record
 
 VARIABLE = "STASH_ORDERS"
 ATTACHABLE = "STASH_ATTACHABLE"
@@ -106,16 +106,16 @@ def another_round_fits(spent: float, took: Sequence[float], budget: float) -> bo
 
 
 @lru_cache(maxsize=1)
-def current() -> Orders | None:
+def current_orders() -> Orders | None:
     """The orders this process runs under, or ``None`` outside a profile."""
     path = os.environ.get(VARIABLE)
-    return read(Path(path)) if path else None
+    return load_orders(Path(path)) if path else None
 
 
-def read(path: Path) -> Orders | None:
+def load_orders(path: Path) -> Orders | None:
     """The orders in a file; ``None`` where there are none."""
     try:
-        return made(Orders, json.loads(path.read_text()))
+        return build_record(Orders, json.loads(path.read_text()))
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # it is gone, or not what was written
         return None
 
@@ -140,12 +140,12 @@ class Neighbours:
         return _write(self, folder.neighbours)
 
     @classmethod
-    def read(cls, folder: RunFolder) -> Neighbours | None:
+    def load(cls, folder: RunFolder) -> Neighbours | None:
         """None until a rank wrote it whole."""
-        return _read(cls, folder.neighbours)
+        return _load_record(cls, folder.neighbours)
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Invitation:
     """Where a launcher listens for others, by UDP, and the key by which it knows them."""
@@ -156,21 +156,21 @@ class Invitation:
 
     def write(self, folder: RunFolder) -> None:
         """Write it for the ranks of this folder."""
-        leave_whole(folder.invitation, asdict(self))
+        write_json_whole(folder.invitation, asdict(self))
 
-    def bring(self, folder: RunFolder) -> bool:
+    def write_meeting(self, folder: RunFolder) -> bool:
         """Write it as the meeting, for this folder's launcher; False if another rank did so before."""
         return _write(self, folder.meeting)
 
     @classmethod
-    def of(cls, folder: RunFolder) -> Invitation | None:
+    def load(cls, folder: RunFolder) -> Invitation | None:
         """The invitation of the launcher whose folder this is; None if it made none."""
-        return _read(cls, folder.invitation)
+        return _load_record(cls, folder.invitation)
 
     @classmethod
-    def brought(cls, folder: RunFolder) -> Invitation | None:
+    def load_meeting(cls, folder: RunFolder) -> Invitation | None:
         """The invitation of rank 0's launcher; None until a rank brought it."""
-        return _read(cls, folder.meeting)
+        return _load_record(cls, folder.meeting)
 
 
 def _write(record: Neighbours | Invitation, path: Path) -> bool:
@@ -182,14 +182,14 @@ def _write(record: Neighbours | Invitation, path: Path) -> bool:
     return True
 
 
-def _read(kind: type[T], path: Path) -> T | None:
+def _load_record(kind: type[T], path: Path) -> T | None:
     try:
         return kind(**json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
 
-def leave_whole(path: Path, content: object) -> None:
+def write_json_whole(path: Path, content: object) -> None:
     """Leave a small file of JSON for another process, which never finds half of it."""
     draft = path.with_name(f"{path.name}.new")
     draft.write_text(json.dumps(content))
@@ -226,10 +226,10 @@ class WatchRequest:
     """The folder that all ranks write their flight recorders into; it is made."""
 
     def write(self, folder: Path) -> None:
-        leave_whole(folder / _REQUEST, asdict(self))
+        write_json_whole(folder / _REQUEST, asdict(self))
 
     @classmethod
-    def read(cls, folder: Path) -> WatchRequest:
+    def load(cls, folder: Path) -> WatchRequest:
         """Raises OSError, ValueError, TypeError."""
         row = json.loads((folder / _REQUEST).read_text())
         trace = row.get("trace")
@@ -247,6 +247,6 @@ _FRAME = re.compile(
 )
 
 
-def without_wraps(text: str) -> str:
+def strip_wraps(text: str) -> str:
     """A traceback without them, and without those that it quotes from loader workers."""
     return _FRAME.sub("", text)

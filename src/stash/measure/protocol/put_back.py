@@ -20,8 +20,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from stash.measure.protocol.file_backup import Kept, entries_of
-from stash.measure.protocol.folder import claim, is_run, lock, owned, places
+from stash.measure.protocol.file_backup import BackupEntry, entries_of
+from stash.measure.protocol.folder import backup_places, claim, has_owner, is_run, lock
 
 SHUTDOWN_SECONDS = 2.0
 """For a job's processes to notice that their launcher is gone."""
@@ -59,10 +59,10 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
         return RestoreReport()
     restored: list[str] = []
     unprotected: list[str] = []
-    undone: list[Kept] = []
+    undone: list[BackupEntry] = []
     changed_since = {kept.path for kept in entries if _changed_after(last, kept)}  # before we change them
-    moves, moved_back, jobs = _moves(entries), set[Kept | None](), list[str]()
-    for kept in reversed(_ordered(entries, moves)):
+    moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
+    for kept in reversed(_order_entries(entries, moves)):
         above = (each.path for each in undone if each.how == "moved")
         waits = kept.how not in ("new", "early", "left") and any(_is_in(kept.path, folder) for folder in above)
         if not waits and not is_to_undo(kept):
@@ -76,15 +76,15 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 if kept.how == "moved":
                     jobs += _makes_way(kept.path)
                     moved_back.add(kept)
-                if kept.how == "whole" and any(_holds(kept.path, other) for other in entries):
+                if kept.how == "whole" and any(_holds_users_file(kept.path, other) for other in entries):
                     raise OSError(errno.ENOTEMPTY, "a folder that was there before the run is in it")
-                _undo(kept)
+                _undo_entry(kept)
                 restored += [kept.path] if kept.how not in NOT_BEFORE else []
         except OSError as error:
-            where = f"as it was, it {_is(kept)} {kept.other}; " if kept.other else ""
+            where = f"as it was, it {_linking_verb(kept)} {kept.other}; " if kept.other else ""
             unprotected.append(f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)")
             undone.insert(0, kept)
-    _leave(ledger, undone)
+    _rewrite_ledger(ledger, undone)
     for attic in {os.path.dirname(kept.other) for kept in entries if kept.how == "aside"}:
         with suppress(OSError):  # not empty: somebody's file could not be put back
             os.rmdir(attic)
@@ -98,10 +98,10 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
-def _moves(entries: list[Kept]) -> dict[Kept, Kept | None]:
+def _match_moves(entries: list[BackupEntry]) -> dict[BackupEntry, BackupEntry | None]:
     """Of each file and folder of the job's: the last move before it of a folder of the user's that it would be in."""
-    moved: list[Kept] = []
-    found: dict[Kept, Kept | None] = {}
+    moved: list[BackupEntry] = []
+    found: dict[BackupEntry, BackupEntry | None] = {}
     for kept in entries:
         if kept.how == "moved":
             moved.insert(0, kept)
@@ -110,7 +110,7 @@ def _moves(entries: list[Kept]) -> dict[Kept, Kept | None]:
     return found
 
 
-def _ordered(entries: list[Kept], moves: dict[Kept, Kept | None]) -> list[Kept]:
+def _order_entries(entries: list[BackupEntry], moves: dict[BackupEntry, BackupEntry | None]) -> list[BackupEntry]:
     """What is made, folders before what is in them, then the rest, as it was done.
 
     What is made where a folder of the user's had been moved away follows that move: it goes before that is undone.
@@ -118,7 +118,7 @@ def _ordered(entries: list[Kept], moves: dict[Kept, Kept | None]) -> list[Kept]:
     """
     rest = [kept for kept in entries if kept.how not in ("made", "whole")]
     users = {kept.path for kept in rest if kept.how not in NOT_BEFORE}
-    made: dict[Kept | None, list[Kept]] = {}
+    made: dict[BackupEntry | None, list[BackupEntry]] = {}
     for kept in sorted({kept for kept in entries if kept.how in ("made", "whole")}, key=lambda kept: kept.path):
         move = moves[kept]
         if kept.path not in users or (move is not None and move.path == kept.path):
@@ -133,7 +133,7 @@ def _is_in(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder + os.sep)
 
 
-def is_to_undo(kept: Kept) -> bool:
+def is_to_undo(kept: BackupEntry) -> bool:
     """Whether there is something to undo."""
     if kept.how == "sized":
         is_file = os.path.isfile(kept.path) and not os.path.islink(kept.path)
@@ -150,7 +150,7 @@ def is_to_undo(kept: Kept) -> bool:
     return kept.how in ("aside", "copied") and os.path.lexists(kept.other)
 
 
-def _changed_after(moment: float, kept: Kept) -> bool:
+def _changed_after(moment: float, kept: BackupEntry) -> bool:
     """By the time that no program can set: what was copied there since may have an older one of its content."""
     paths = [kept.path]
     if kept.how == "whole" and moment < math.inf:
@@ -164,7 +164,7 @@ def _changed_after(moment: float, kept: Kept) -> bool:
     return False
 
 
-def _holds(folder: str, kept: Kept) -> bool:
+def _holds_users_file(folder: str, kept: BackupEntry) -> bool:
     """Whether a folder that is to go has one of the user's in it, which the job moved there."""
     return kept.how == "moved" and _is_in(kept.other, folder) and os.path.lexists(kept.other)
 
@@ -177,7 +177,7 @@ def _are_one(path: str, other: str) -> bool:
         return False
 
 
-def _undo(kept: Kept) -> None:
+def _undo_entry(kept: BackupEntry) -> None:
     """Raises OSError."""
     if kept.how in NOT_BEFORE:
         if not os.path.isdir(kept.path) or os.path.islink(kept.path):
@@ -216,12 +216,12 @@ def _makes_way(path: str) -> list[str]:
         os.rmdir(path)
     if not os.path.lexists(path):
         return []
-    name = _free(f"{path}.of-the-job")
+    name = _free_path(f"{path}.of-the-job")
     os.rename(path, name)
     return [name]
 
 
-def _free(path: str) -> str:
+def _free_path(path: str) -> str:
     """The path, or with a number the first one at which nothing is."""
     name, number = path, 1
     while os.path.lexists(name):
@@ -230,22 +230,22 @@ def _free(path: str) -> str:
     return name
 
 
-def _saved_next_to(kept: Kept) -> str:
+def _saved_next_to(kept: BackupEntry) -> str:
     """Where the original of a file is from now on whose name somebody else has taken; raises OSError."""
     if kept.how in ("link", "moved"):
-        return f"; as it was, it {_is(kept)} {kept.other}"
+        return f"; as it was, it {_linking_verb(kept)} {kept.other}"
     if kept.how not in ("aside", "copied"):
         return ""
-    name = _free(f"{kept.path}.as-it-was")
+    name = _free_path(f"{kept.path}.as-it-was")
     shutil.move(kept.other, name)
     return f"; as it was, it is {name}"
 
 
-def _is(kept: Kept) -> str:
+def _linking_verb(kept: BackupEntry) -> str:
     return "led to" if kept.how == "link" else "is"
 
 
-def _leave(ledger: Path, undone: list[Kept]) -> None:
+def _rewrite_ledger(ledger: Path, undone: list[BackupEntry]) -> None:
     """In the ledger there stays what is still to be undone."""
     if not undone:
         ledger.unlink(missing_ok=True)
@@ -270,9 +270,9 @@ def _distinct(paths: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(paths))
 
 
-def claimed_for(run: Path) -> tuple[Path, int] | None:
+def claim_for_run(run: Path) -> tuple[Path, int] | None:
     """A new folder for what ``run`` keeps, owned as long as the descriptor is open; ``None`` if nowhere is one."""
-    for place in map(Path, places()):
+    for place in map(Path, backup_places()):
         try:
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             place.mkdir(mode=0o700, exist_ok=True)
@@ -283,24 +283,24 @@ def claimed_for(run: Path) -> tuple[Path, int] | None:
             continue
         with suppress(OSError):
             descriptor = claim(folder)
-            if owned(folder):
+            if has_owner(folder):
                 return folder, descriptor
             os.close(descriptor)
         shutil.rmtree(folder, ignore_errors=True)
     return None
 
 
-def left() -> list[Path]:
+def find_abandoned() -> list[Path]:
     """Folders of this user's runs whose launcher does not live, as far as is known."""
     found = []
-    for place in map(Path, places()):
+    for place in map(Path, backup_places()):
         with suppress(OSError):
             if _is_private(place):
                 found += [folder for folder in place.iterdir() if folder.lstat().st_uid == os.geteuid()]
-    return sorted(folder for folder in found if is_run(folder) and owned(folder) is not True)
+    return sorted(folder for folder in found if is_run(folder) and has_owner(folder) is not True)
 
 
-def ledgers(folder: Path) -> list[Path]:
+def list_ledgers(folder: Path) -> list[Path]:
     """The ledgers of a run's launches."""
     return sorted(folder.glob("*.jsonl"))
 
@@ -314,16 +314,16 @@ def put_all_back(folder: Path, late: bool = False) -> RestoreReport:
     with suppress(FileNotFoundError):
         status = folder.stat()
         last = status.st_mtime + SHUTDOWN_SECONDS if late else math.inf
-        for ledger in reversed(ledgers(folder)):
+        for ledger in reversed(list_ledgers(folder)):
             found += put_back(ledger, last)
-        if ledgers(folder):
+        if list_ledgers(folder):
             os.utime(folder, (status.st_atime, status.st_mtime))  # it is no sign of life that this did not succeed
         else:
             shutil.rmtree(folder)
     return found
 
 
-def restore(folder: Path) -> RestoreReport | None:
+def restore_run(folder: Path) -> RestoreReport | None:
     """The same of a run whose launcher died; ``None`` if somebody else is at it now."""
     try:
         descriptor = os.open(folder / "owner", os.O_RDWR | os.O_CLOEXEC)

@@ -91,19 +91,19 @@ class StampedStep:
     gradients: bool = True
     """Whether it was seen when the last gradient was ready; else ``BACKWARD`` holds the exchange."""
 
-    def of(self, stage: StepStage) -> float:
+    def seconds_in(self, stage: StepStage) -> float:
         """Seconds of that stage."""
         return self.stages[stage - StepStage.BETWEEN]
 
 
-def _step(row: Sequence[float]) -> StampedStep:
+def _parse_row(row: Sequence[float]) -> StampedStep:
     return StampedStep(
         int(row[NUMBER]), row[BEGAN], row[ENDED], tuple(row[StepStage.BETWEEN : DELAY]), row[DELAY], row[INPUT_DELAY],
         row[EXCHANGE_DELAY], int(row[SWITCHES]), tuple(row[INPUTS:GRADIENTS]), bool(row[GRADIENTS]),
     )  # fmt: skip
 
 
-def _between(memory: Any, first: int, end: int) -> list[tuple[float, ...]]:
+def _read_rows(memory: Any, first: int, end: int) -> list[tuple[float, ...]]:
     return [ROW.unpack_from(memory, HEAD + at % ROWS * ROW.size) for at in range(first, end)]
 
 
@@ -137,33 +137,33 @@ class StepRing:
         ROW.pack_into(self._memory, HEAD + at % ROWS * ROW.size, *row)
         self._written = self._count[0] = at + 1
 
-    def name(self, place: int, text: str) -> None:
+    def write_text(self, place: int, text: str) -> None:
         """Leave a text: the loaders' names, the device, what the agent has to say."""
         encoded = text.encode(errors="replace")[: _TEXT_BYTES - 1]
         begin = _TEXT + place * _TEXT_BYTES
         self._memory[begin : begin + _TEXT_BYTES] = encoded.ljust(_TEXT_BYTES, b"\0")
 
     def name_loaders(self, names: Sequence[str]) -> None:
-        self.name(_LOADER_NAMES, "\n".join(names))
+        self.write_text(_LOADER_NAMES, "\n".join(names))
 
     def name_device(self, kind: str) -> None:
-        self.name(_DEVICE, kind)
+        self.write_text(_DEVICE, kind)
 
     def note(self, text: str) -> None:
         """Say once what went wrong."""
-        self.name(_NOTE, text)
+        self.write_text(_NOTE, text)
 
     def name_unseen(self, text: str) -> None:
         """How many collectives of how many of a step were issued by C++, and perhaps the seconds of one."""
-        self.name(_UNSEEN, text)
+        self.write_text(_UNSEEN, text)
 
     def rows(self, since: int) -> list[StampedStep]:
         """Those written from row number ``since`` on, as far as they are still there."""
         first = max(since, self._written - ROWS)
-        return [_step(row) for row in _between(self._memory, first, self._written)]
+        return [_parse_row(row) for row in _read_rows(self._memory, first, self._written)]
 
     @property
-    def written(self) -> int:
+    def rows_written(self) -> int:
         """Rows so far."""
         return self._written
 
@@ -187,24 +187,24 @@ class RingReader:
         if magic != _MAGIC:
             raise ValueError(f"{self.path} is no ring of steps of this version of Stash")
 
-    def _count(self) -> int:
+    def _count_rows(self) -> int:
         return int(struct.unpack_from("q", self._memory, _LIVE)[0])
 
-    def new(self) -> list[StampedStep]:
+    def read_new(self) -> list[StampedStep]:
         """The rows since the last call that are still whole."""
-        upto = self._count()
+        upto = self._count_rows()
         first = max(self.read, upto - ROWS)
-        rows = _between(self._memory, first, upto)
-        safe = max(first, self._count() + 1 - ROWS)  # while they were copied the rank may have gone on
+        rows = _read_rows(self._memory, first, upto)
+        safe = max(first, self._count_rows() + 1 - ROWS)  # while they were copied the rank may have gone on
         self.read = upto
-        return [_step(row) for row in rows[safe - first :]]
+        return [_parse_row(row) for row in rows[safe - first :]]
 
-    def now(self) -> tuple[StepStage, bool]:
+    def read_state(self) -> tuple[StepStage, bool]:
         """What the rank does, and whether its training is over."""
         stage, done = struct.unpack_from("dd", self._memory, _LIVE + 8)
         return StepStage(int(stage)), bool(done)
 
-    def request(self, number: int) -> None:
+    def write_request(self, number: int) -> None:
         """Tell the rank that request ``number`` lies in the ring's folder."""
         with self.path.open("r+b") as file, mmap.mmap(file.fileno(), HEAD) as head:
             struct.pack_into("d", head, _LIVE + 24, number)
@@ -223,7 +223,7 @@ class RingReader:
         return self._text(_DEVICE)
 
     @property
-    def unseen(self) -> str:
+    def unseen_note(self) -> str:
         """As ``name_unseen`` left it; empty if there are none."""
         return self._text(_UNSEEN)
 

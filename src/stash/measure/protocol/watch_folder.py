@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from stash.measure.protocol.folder import claim, is_run, owned
+from stash.measure.protocol.folder import claim, has_owner, is_run
 
 PREFIX = "stash-watch-"
 _MIN_FREE = 16 << 20
@@ -86,6 +86,6 @@ def abandoned_folders() -> list[Path]:
             with suppress(OSError):
                 status = folder.lstat()
                 mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-                if mine and is_run(folder) and owned(folder) is False:
+                if mine and is_run(folder) and has_owner(folder) is False:
                     found.append(folder)
     return found

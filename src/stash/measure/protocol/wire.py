@@ -28,19 +28,19 @@ class WireError(RuntimeError):
     """What came is nothing that a rank of this version sends."""
 
 
-def crosses(record: type[T]) -> type[T]:
+def register_record(record: type[T]) -> type[T]:
     """Declare a frozen dataclass as one that ranks send each other; its name must be unique."""
     assert record.__name__ not in _RECORDS, record
     _RECORDS[record.__name__] = record
     return record
 
 
-def made(cls: type[T], row: Mapping[str, Any]) -> T:
+def build_record(cls: type[T], row: Mapping[str, Any]) -> T:
     """A dataclass of a JSON object, its lists as tuples where it has tuples.
 
     Raises TypeError for a field that is not there or unknown, and ValueError for one of another type.
     """
-    fields = _by_name(cast(Hashable, cls))
+    fields = _fields_by_name(cast(Hashable, cls))
     values = dict(row)
     for name, value in row.items():
         field = fields.get(name)
@@ -65,7 +65,7 @@ class _Field(NamedTuple):
 
 
 @cache
-def _fields(record: Any) -> tuple[_Field, ...]:
+def _record_fields(record: Any) -> tuple[_Field, ...]:
     """A dataclass's fields in order."""
     hints = get_type_hints(record)
     found = []
@@ -74,20 +74,20 @@ def _fields(record: Any) -> tuple[_Field, ...]:
         if field.default_factory is not dataclasses.MISSING:
             default = field.default_factory()
         hint = hints[field.name]
-        found.append(_Field(field.name, hint, _kinds(hint), _reader(hint), default))
+        found.append(_Field(field.name, hint, _json_types(hint), _make_reader(hint), default))
     return tuple(found)
 
 
 @cache
-def _by_name(record: Hashable) -> Mapping[str, _Field]:
-    return {field.name: field for field in _fields(record)}
+def _fields_by_name(record: Hashable) -> Mapping[str, _Field]:
+    return {field.name: field for field in _record_fields(record)}
 
 
 @cache
-def _kinds(hint: Any) -> frozenset[type]:
+def _json_types(hint: Any) -> frozenset[type]:
     """Types of JSON values that certainly are of an annotated type; True is no number."""
     if get_origin(hint) in (Union, UnionType):
-        return frozenset().union(*map(_kinds, get_args(hint)))
+        return frozenset().union(*map(_json_types, get_args(hint)))
     if hint in (None, NoneType):
         return frozenset({NoneType})
     if hint is float:
@@ -96,29 +96,29 @@ def _kinds(hint: Any) -> frozenset[type]:
 
 
 @cache
-def _reader(hint: Any) -> Reader:
+def _make_reader(hint: Any) -> Reader:
     """What makes a value of an annotated type of what JSON has for it; raises ValueError or TypeError."""
     origin, of = get_origin(hint), get_args(hint)
     if hint in (Any, object):
         return lambda value: value
     if dataclasses.is_dataclass(hint):
-        return _positional(cast(Hashable, hint))
+        return _make_builder(cast(Hashable, hint))
     if origin in (Union, UnionType):
-        members = [_reader(each) for each in of]
+        members = [_make_reader(each) for each in of]
         return lambda value: _first_that_fits(members, value)
     if origin is tuple and of[-1] is not Ellipsis:
-        each_in_place = [_reader(each) for each in of]
-        return lambda value: tuple(read(each) for read, each in zip(each_in_place, _listed(value), strict=True))
+        each_in_place = [_make_reader(each) for each in of]
+        return lambda value: tuple(read(each) for read, each in zip(each_in_place, _check_list(value), strict=True))
     if origin in (tuple, list):
-        build, kinds, read = (tuple if origin is tuple else list), _kinds(of[0]), _reader(of[0])
-        return lambda value: build([each if type(each) in kinds else read(each) for each in _listed(value)])
+        build, kinds, read = (tuple if origin is tuple else list), _json_types(of[0]), _make_reader(of[0])
+        return lambda value: build([each if type(each) in kinds else read(each) for each in _check_list(value)])
     if origin is dict:
-        key, item = _reader(of[0]), _reader(of[1])
-        return lambda value: {key(name): item(each) for name, each in _typed(value, dict).items()}
+        key, item = _make_reader(of[0]), _make_reader(of[1])
+        return lambda value: {key(name): item(each) for name, each in _check_type(value, dict).items()}
     if hint is int:  # others than Python write 3.0, too, where 3 is meant
-        return lambda value: int(value) if type(value) is float and value.is_integer() else _typed(value, int)
-    kinds = _kinds(hint)
-    return lambda value: value if type(value) in kinds else _typed(value, hint)
+        return lambda value: int(value) if type(value) is float and value.is_integer() else _check_type(value, int)
+    kinds = _json_types(hint)
+    return lambda value: value if type(value) in kinds else _check_type(value, hint)
 
 
 def _first_that_fits(readers: list[Reader], value: Any) -> Any:
@@ -130,11 +130,11 @@ def _first_that_fits(readers: list[Reader], value: Any) -> Any:
     raise ValueError(f"{type(value).__name__} is none of them")
 
 
-def _listed(value: Any) -> list[Any]:
-    return cast("list[Any]", _typed(value, list))
+def _check_list(value: Any) -> list[Any]:
+    return cast("list[Any]", _check_type(value, list))
 
 
-def _typed(value: Any, kind: type) -> Any:
+def _check_type(value: Any, kind: type) -> Any:
     if type(value) is not kind:
         raise TypeError(f"{type(value).__name__} is no {kind}")
     return value
@@ -144,12 +144,12 @@ def _typed(value: Any, kind: type) -> Any:
 # record its annotations say what is what, and its fields go in their order, up to the last that has no default value.
 
 
-def packed(value: Any) -> bytes:
+def pack_value(value: Any) -> bytes:
     """Pack a message as bytes; raises TypeError or ValueError for what cannot be sent."""
-    return f"{json.dumps(_tagged(value), allow_nan=False, separators=(',', ':'))}\n".encode()
+    return f"{json.dumps(_tag(value), allow_nan=False, separators=(',', ':'))}\n".encode()
 
 
-def unpacked(data: bytes) -> Any:
+def unpack_value(data: bytes) -> Any:
     """What was packed; raises WireError for anything else."""
     if len(data) > MAX_BYTES:
         raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
@@ -158,7 +158,7 @@ def unpacked(data: bytes) -> Any:
         value, end = _JSON.raw_decode(head)  # decode() would look for blanks around it, which takes a third as long
         if end < len(head):
             raise ValueError(f"it goes on with {head[end : end + 20]!r}")
-        return _untagged(value) if type(value) in (dict, list) else value
+        return _untag(value) if type(value) in (dict, list) else value
     except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise WireError(
             f"a rank sent what no rank of this version says ({type(error).__name__}: {str(error)[:100]}); "
@@ -166,62 +166,62 @@ def unpacked(data: bytes) -> Any:
         ) from None
 
 
-def _tagged(value: Any) -> Any:
+def _tag(value: Any) -> Any:
     """What JSON has for it."""
     if value is None:
         return None
     if isinstance(value, list):
-        return [_tagged(each) for each in value]
+        return [_tag(each) for each in value]
     if isinstance(value, tuple):
-        return {_TUPLE: [_tagged(each) for each in value]}
+        return {_TUPLE: [_tag(each) for each in value]}
     if isinstance(value, dict):
-        return {_DICT: [[_tagged(key), _tagged(each)] for key, each in value.items()]}
+        return {_DICT: [[_tag(key), _tag(each)] for key, each in value.items()]}
     if _RECORDS.get(type(value).__name__) is type(value):
-        return {_RECORD: type(value).__name__, _FIELDS: _in_order(value)}
-    return _plain(value)
+        return {_RECORD: type(value).__name__, _FIELDS: _list_values(value)}
+    return _check_plain(value)
 
 
-def _plain(value: Any) -> Any:
+def _check_plain(value: Any) -> Any:
     """The same within a record."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_check_plain(each) for each in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise TypeError("within a record names are texts")
         return value
-    return _in_order(value)
+    return _list_values(value)
 
 
-def _in_order(value: Any) -> list[Any]:
+def _list_values(value: Any) -> list[Any]:
     """A record's values up to the last one that is not the default: whoever reads it fills in the rest."""
     if _RECORDS.get(type(value).__name__) is not type(value):
         raise TypeError(f"{type(value).__name__} does not cross from rank to rank")
-    fields = _fields(cast(Hashable, type(value)))
+    fields = _record_fields(cast(Hashable, type(value)))
     values = [getattr(value, field.name) for field in fields]
     while values and values[-1] == fields[len(values) - 1].default:
         values.pop()
-    return [_plain(each) for each in values]
+    return [_check_plain(each) for each in values]
 
 
-def _untagged(found: Any) -> Any:
+def _untag(found: Any) -> Any:
     """What a value of JSON stands for."""
     if type(found) is list:
-        return [_untagged(each) for each in found]
+        return [_untag(each) for each in found]
     if type(found) is not dict:
         return found
     if _RECORD in found:
-        return _positional(_RECORDS[found[_RECORD]])(found[_FIELDS])
+        return _make_builder(_RECORDS[found[_RECORD]])(found[_FIELDS])
     if _TUPLE in found:
-        return tuple(_untagged(_listed(found[_TUPLE])))
-    return dict(map(_untagged, map(_listed, _listed(found[_DICT]))))
+        return tuple(_untag(_check_list(found[_TUPLE])))
+    return dict(map(_untag, map(_check_list, _check_list(found[_DICT]))))
 
 
 @cache
-def _positional(record: Any) -> Reader:
+def _make_builder(record: Any) -> Reader:
     """What makes a record of its fields in order; raises TypeError for too many, and too few."""
-    fields = [(field.kinds, field.read) for field in _fields(record)]
+    fields = [(field.kinds, field.read) for field in _record_fields(record)]
 
     def build(values: Any) -> Any:
         if type(values) is not list or len(values) > len(fields):
@@ -236,10 +236,10 @@ def _not_finite(word: str) -> NoReturn:
     raise ValueError(f"{word} is no number")
 
 
-def _finite(number: str) -> float:
+def _parse_finite(number: str) -> float:
     value = float(number)
     return value if math.isfinite(value) else _not_finite(number)
 
 
-_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_not_finite)
+_JSON = json.JSONDecoder(parse_float=_parse_finite, parse_constant=_not_finite)
 """Made once: a leader of a thousand ranks reads six thousand reports a round."""

@@ -38,7 +38,7 @@ def fit(options: FitOptions) -> None:
     from stash.api import print_answer
     from stash.core.output_files import output_file, write_output
     from stash.spot.fleet_records import FLEET_MODEL_SUFFIX
-    from stash.spot.model.fitting import fit as fitted
+    from stash.spot.model.fitting import fit_fleets as fitted
     from stash.spot.pages.fleet_models import document, page_of_model
     from stash.spot.spot_files import read_runs
 
@@ -69,7 +69,7 @@ def predict(options: PredictOptions) -> None:
       stash spot predict job.fleet.json --servers 1 --fleet-workers v100=1,k80=2
     """
     from stash.api import print_answer
-    from stash.spot.model.fitting import predict as predicted
+    from stash.spot.model.fitting import predict_fleet as predicted
     from stash.spot.pages.fleet_models import document, page_of_speed
     from stash.spot.spot_files import read_model, workers_of
 

@@ -11,7 +11,7 @@ import typer
 
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
-from stash.core.printable import print_written, shortened
+from stash.core.printable import print_written, shorten_text
 from stash.ui.options import Options, argument, json_flag, option
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class FleetPlanOptions(Options):
     def check(self) -> None:
         if self.pool is None:
             return
-        said_twice = self.given("profile", "cloud", "region", "servers", "start", "instances")
+        said_twice = self.list_given("profile", "cloud", "region", "servers", "start", "instances")
         if said_twice:
             raise UserError(f"{said_twice[0]} and --pool: a pool says that itself; leave one of them out")
 
@@ -96,11 +96,11 @@ def plan(options: FleetPlanOptions) -> None:
     from stash.core.output_files import output_file, write_output
     from stash.spot.pages.fleet_plan import document, page
     from stash.spot.planning import plan_with_revocations
-    from stash.spot.risk import kept
+    from stash.spot.risk import can_keep_wish
 
     json, pool = options.json, options.pool
     target = None if options.output is None else output_file(options.output, "job", ".plan.json")
-    found = _of_profile(options) if pool is None else _of_pool(options, pool)
+    found = _plan_profile(options) if pool is None else _plan_pool(options, pool)
     rates = stated_rates(found, options.interruptions)
     if rates:
         found = plan_with_revocations(found, rates)
@@ -109,36 +109,36 @@ def plan(options: FleetPlanOptions) -> None:
     print_answer(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
     if target is not None:
         print_written(target, json)
-    if not kept(found):
+    if not can_keep_wish(found):
         raise typer.Exit(1)
 
 
-def _of_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
+def _plan_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     from stash.core.units import format_bytes
     from stash.spot.fleet_costs import FleetWish
     from stash.spot.model.pool import server_bytes
-    from stash.spot.planning import as_timed
+    from stash.spot.planning import apply_timed_model
     from stash.spot.provision import provision
     from stash.spot.spot_files import load_curve, read_model, read_pool
 
     learned = None if options.curve is None else load_curve(options.curve)
-    offers = _limited(read_pool(pool, learned), options.quotas)
+    offers = _limit_types(read_pool(pool, learned), options.quotas)
     if learned is not None and offers.server.needs_bytes is None:
         needs = server_bytes(learned, offers.server.count)
         offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
-    if offers.server.too_small:
+    if offers.server.is_too_small:
         has, wants = (format_bytes(each or 0.0) for each in (offers.server.memory_bytes, offers.server.needs_bytes))
         raise UserError(
             f"{pool}: a server has {has} of memory and needs {wants}; give it more (memory_bytes), or more servers "
             "(count)"
         )
-    offers = as_timed(offers, None if options.fleet is None else read_model(options.fleet))
+    offers = apply_timed_model(offers, None if options.fleet is None else read_model(options.fleet))
     wish = FleetWish(offers, options.loss, options.deadline, options.confidence)
     return provision(wish)
 
 
-def _of_profile(options: FleetPlanOptions) -> FleetPlan:
-    from stash.api import Constraints, OfferFilter, find_profile, load_catalog, with_names_as_written
+def _plan_profile(options: FleetPlanOptions) -> FleetPlan:
+    from stash.api import Constraints, OfferFilter, find_profile, load_catalog, resolve_names
     from stash.spot.planning import plan as planned
     from stash.spot.spot_files import load_curve, read_model
 
@@ -152,7 +152,7 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
         raise UserError("--cloud is missing: workers and servers are rented in one, like --cloud aws")
     known = load_catalog(options.instances)
     regions = () if options.region is None else (options.region,)
-    with_names_as_written(Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas), known)
+    resolve_names(Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas), known)
     kinds = OfferFilter(cloud=options.cloud, region=options.region, kinds=("spot", "on-demand"))
     return planned(
         find_profile(options.profile, None)[0],
@@ -170,16 +170,16 @@ def _of_profile(options: FleetPlanOptions) -> FleetPlan:
     )
 
 
-def _limited(pool: FleetPool, asked: dict[str, int]) -> FleetPool:
+def _limit_types(pool: FleetPool, asked: dict[str, int]) -> FleetPool:
     """The pool with these quotas; raises UserError for a type that it does not have."""
-    from stash.core.formatting import listed
-    from stash.core.units import nearest
+    from stash.core.formatting import join_names
+    from stash.core.units import find_nearest
 
     known = [kind.name for kind in pool.types]
     for name in asked:
         if name not in known:
-            alike = nearest(name, known, 1)
-            hint = f"did you mean {alike[0]}?" if alike else f"it has {listed(known)}"
+            alike = find_nearest(name, known, 1)
+            hint = f"did you mean {alike[0]}?" if alike else f"it has {join_names(known)}"
             raise UserError(f"--quota {name}: the pool has no such type; {hint}")
     types = tuple(kind.model_copy(update={"quota": asked.get(kind.name, kind.quota)}) for kind in pool.types)
     return pool.model_copy(update={"types": types})
@@ -201,7 +201,8 @@ def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationR
         kind, equals, text = word.rpartition("=")
         if equals and kind not in bands:
             raise UserError(
-                f"--interruptions {shortened(kind, 60)}: the plan's pool has no such type; it has {', '.join(bands)}"
+                f"--interruptions {shorten_text(kind, 60)}: the plan's pool has no such type; it has "
+                f"{', '.join(bands)}"
             )
         try:
             low, high = parse_interruptions(text)

@@ -94,7 +94,7 @@ class RunOptions(Options):
         )
 
     def _refuse(self, why: str, *names: str) -> None:
-        given = self.given(*names)
+        given = self.list_given(*names)
         if given:
             raise UserError(f"{given[0]} {why}")
 
@@ -118,7 +118,7 @@ def _rent(options: RunOptions) -> None:
     from datetime import date
 
     from stash.api import load_catalog
-    from stash.core.secrets import masked_text
+    from stash.core.secrets import mask_text
     from stash.spot.sky_tasks import check_prices, job_in, rent_script, rented_place
     from stash.spot.spot_files import read_plan
 
@@ -133,7 +133,7 @@ def _rent(options: RunOptions) -> None:
     script = rent_script(plan, place, job_in(work, options.job), work, options.max_dollars)
     if options.rent:
         _require_answers()
-    print(printable(masked_text(script.text)), end="", flush=True)
+    print(printable(mask_text(script.text)), end="", flush=True)
     if not options.rent:
         print_note("Nothing was rented. Save this script, read it, and run it with bash.", True)
         return
@@ -240,14 +240,14 @@ def _keep(
 ) -> None:
     """Save the log, and show what there is; also of a run that was interrupted."""
     from stash.api import print_answer
-    from stash.core.interrupts import postponed
+    from stash.core.interrupts import postpone_requests
     from stash.spot.emulate.run_rehearsal import spot_log
     from stash.spot.pages.run_report import document, page
     from stash.spot.spot_files import save_spot_log
 
     json, named = options.json, (options.plan, options.job, options.on)
     log = spot_log(rehearsal, named, plan, chosen, orders)
-    with postponed():
+    with postpone_requests():
         save_spot_log(log, target)
     if not json:
         print()

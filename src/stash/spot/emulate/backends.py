@@ -20,7 +20,7 @@ from pathlib import Path
 from stash.api import Started, Testbed, find_processes
 from stash.core.end_tree import end_at_once
 from stash.core.errors import StashError
-from stash.core.interrupts import postponed
+from stash.core.interrupts import postpone_requests
 from stash.core.jsonl import append_row
 from stash.core.membership import TOKEN
 from stash.spot.emulate.build_rehearsal import EmulatedFleet
@@ -86,7 +86,7 @@ class TrainingBackend:
             self._machines.start_again()
         return self._head is not None and self._head.poll() is None
 
-    def printed(self) -> str:
+    def head_output(self) -> str:
         """What the head printed: nothing, unless something failed."""
         return "" if self._head is None else self._head.output
 
@@ -99,7 +99,7 @@ class TrainingBackend:
         if self._machines is not None:
             self._machines.close()
             return
-        with postponed():
+        with postpone_requests():
             end_at_once(lambda: find_processes(MARK, str(self._folder)))
             if self._head is not None:
                 self._head.wait()

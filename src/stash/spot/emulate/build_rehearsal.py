@@ -20,7 +20,7 @@ from stash.spot.model.stretches import predicted_speed
 from stash.spot.train.elastic_job import ElasticJob, load_job
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.run_orders import TrainingOrders, WorkerPlace
-from stash.spot.train.server import build_model, parts
+from stash.spot.train.server import build_model, list_parts
 from stash.spot.train.worker import Trainer, devices_here
 
 FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
@@ -46,7 +46,7 @@ class EmulatedFleet:
     """By type: seconds of an iteration without its exchange."""
 
 
-def emulated(pool: FleetPool, exchange_bytes: float, slower: float) -> EmulatedFleet:
+def emulate_fleet(pool: FleetPool, exchange_bytes: float, slower: float) -> EmulatedFleet:
     """The pool's machines for a job of so many bytes; raises UserError if the pool contradicts itself."""
     server = pool.server
     ratio = exchange_bytes / pool.exchange_bytes / slower
@@ -94,7 +94,7 @@ def least_slower(
     kinds = [kind for kind in pool.types if workers.get(kind.name)]
     load = sum(workers[kind.name] * kind.samples / kind.single_seconds for kind in kinds) * sample_seconds
     for factor in FACTORS:
-        pace = emulated(pool, exchange_bytes, factor).pace
+        pace = emulate_fleet(pool, exchange_bytes, factor).pace
         in_time = all(kind.samples * sample_seconds < _BUSY * pace[kind.name] for kind in kinds)
         moved = 2 * exchange_bytes * updates_per_second / factor
         if in_time and load / factor <= _BUSY * cores and moved <= _BYTES_PER_SECOND:
@@ -115,7 +115,7 @@ class RehearsedFleet:
     exchange_bytes: float
     at_once: int
 
-    def speed(self, plan: FleetPlan, workers: dict[str, int]) -> float | None:
+    def updates_per_second(self, plan: FleetPlan, workers: dict[str, int]) -> float | None:
         """Updates per second that are predicted of some of them; ``None`` where nothing is emulated."""
         if self.emulated is None:
             return None
@@ -128,13 +128,13 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool) -> RehearsedF
     assert plan.chosen is not None
     job = load_job(where)
     servers = tuple(f"server{number}" for number in range(1, plan.pool.server.count + 1))
-    size, sample_seconds = _measured(job, len(servers))
+    size, sample_seconds = _measure_job(job, len(servers))
     fleet = None
     if on_testbed:
         speed = predicted_speed(plan.pool, plan.chosen.workers)
         cores = len(os.sched_getaffinity(0))
         slower = least_slower(plan.pool, plan.chosen.workers, speed, size, sample_seconds, cores)
-        fleet = emulated(plan.pool, size, slower)
+        fleet = emulate_fleet(plan.pool, size, slower)
     workers = tuple(
         WorkerPlace(
             name=f"worker{number}",
@@ -180,11 +180,11 @@ def orders_of(
     )
 
 
-def _measured(job: ElasticJob, servers: int) -> tuple[float, float]:
+def _measure_job(job: ElasticJob, servers: int) -> tuple[float, float]:
     """Bytes that are exchanged one way, and processor seconds of one sample's gradient on this machine."""
     try:
         model = build_model(job)
-        parts(model, servers)  # says so if they cannot share it
+        list_parts(model, servers)  # says so if they cannot share it
         trainer = Trainer(job, servers, job.batch, devices_here(1))
         trainer.gradients(DataLease(0, job.batch))
         began = time.process_time()

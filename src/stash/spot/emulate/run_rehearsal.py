@@ -17,7 +17,7 @@ from typing import Any, cast
 from stash.core.errors import JobError, StashError, UserError
 from stash.core.interrupts import follow_requests
 from stash.core.jsonl import Tail, append_row
-from stash.core.records.base import now
+from stash.core.records.base import utc_now
 from stash.core.version import __version__
 from stash.spot.emulate.backends import TrainingBackend
 from stash.spot.emulate.build_rehearsal import RehearsedFleet
@@ -92,26 +92,26 @@ class Rehearsal:
                 self._started = time.monotonic()
                 while self._backend.running():
                     follow_requests()
-                    self._look()
+                    self._read_events()
                     self._check_time()
                     time.sleep(_POLL)
             except KeyboardInterrupt:
                 self._stop()
                 raise
-            self._look()
+            self._read_events()
             self.account.died = self.account.books is None and not self._failed
             if self.account.died:
                 self.account.reason = self._last_words()
         finally:
             self._backend.close()
-            rows = self._updates.rows()
+            rows = self._updates.read_new_rows()
             columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
             self.account.updates = SpotUpdates(**columns)
         return self.account
 
     def _last_words(self) -> str:
         """How a head ended that did not say so itself."""
-        status, printed = self._backend.status(), self._backend.printed().strip()
+        status, printed = self._backend.status(), self._backend.head_output().strip()
         if status is not None and status < 0:
             return f"the head was killed by {signal.Signals(-status).name}"
         how = "" if status is None else f" (exit status {status})"
@@ -129,19 +129,19 @@ class Rehearsal:
         append_row(self._wishes, do="stop")
         patience = time.monotonic() + _GRACE
         while self._backend.running() and time.monotonic() < patience:
-            self._look()
+            self._read_events()
             time.sleep(_POLL)
-        self._look()
+        self._read_events()
 
-    def _look(self) -> None:
-        for message in self._events.rows():
-            self._take(message)
+    def _read_events(self) -> None:
+        for message in self._events.read_new_rows():
+            self._handle_event(message)
         if self._began is None:
             return
         while self._coming and time.monotonic() - self._began >= self._coming[0].at:
             self._revoke(self._coming.pop(0))
 
-    def _take(self, message: dict[str, Any]) -> None:
+    def _handle_event(self, message: dict[str, Any]) -> None:
         event = SpotEvent.model_validate(message)
         self.account.events.append(event)
         if event.what == "began":
@@ -164,15 +164,15 @@ class Rehearsal:
 
     def _revoke(self, moment: RevocationMoment) -> None:
         if moment.what == "notice":
-            self._noticed[moment.who] = self._called(moment.who)
+            self._noticed[moment.who] = self._find_members(moment.who)
             for name in self._noticed[moment.who]:
                 append_row(self._wishes, do="notice", who=name, seconds=moment.seconds)
             return
-        for name in self._noticed.pop(moment.who, None) or self._called(moment.who):
+        for name in self._noticed.pop(moment.who, None) or self._find_members(moment.who):
             self._there.discard(name)
             self._backend.vanish(name)
 
-    def _called(self, who: str) -> list[str]:
+    def _find_members(self, who: str) -> list[str]:
         """Those that are there and have that name, or are of that type."""
         return sorted(name for name in self._there if who in (name, self.types.get(name)))
 
@@ -192,7 +192,7 @@ def spot_log(
     times = account.updates.seconds
     return SpotLog(
         stash_version=__version__,
-        created=now(),
+        created=utc_now(),
         plan=str(path),
         job=job,
         on=cast(SpotGround, on),
@@ -206,7 +206,7 @@ def spot_log(
             account.updates,
             rehearsal.types,
             outages(account.events, times[-1] if times else 0.0),
-            lambda workers: chosen.speed(plan, dict(workers)),
+            lambda workers: chosen.updates_per_second(plan, dict(workers)),
         ),
         takeovers=takeovers(account.events, account.updates),
         events=tuple(account.events),

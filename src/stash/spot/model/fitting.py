@@ -15,13 +15,13 @@ import numpy as np
 from stash.api import Array
 from stash.core.distributions import student_quantile
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.imports import require_package
 from stash.core.intervals import mean_interval
-from stash.core.records.base import now
+from stash.core.records.base import utc_now
 from stash.core.version import __version__
 from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
-from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, exact, fleet_seconds, states
+from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, count_fleets, fleet_seconds, solve_exactly
 
 _PULL = 0.003
 """How many per cent of an error it is worth to stay one unit nearer to where a coefficient would be without runs."""
@@ -40,7 +40,7 @@ def single_seconds(singles: Singles, kind: str, servers: int) -> float:
     timed = [number for name, number in singles if name == kind]
     if not timed:
         known = sorted({name for name, _ in singles})
-        beside = f" (single workers are known of {listed(known)})" if known else ""
+        beside = f" (single workers are known of {join_names(known)})" if known else ""
         raise UserError(
             f"no run has a single {kind}; add one of servers,workers,updates_per_second like "
             f"{servers},{kind}=1,4.5{beside}"
@@ -48,7 +48,7 @@ def single_seconds(singles: Singles, kind: str, servers: int) -> float:
     return singles[kind, min(timed, key=lambda number: (abs(number - servers), number))]
 
 
-def fit(runs: Sequence[FleetRun], source: str) -> FleetModel:
+def fit_fleets(runs: Sequence[FleetRun], source: str) -> FleetModel:
     """The model, and each fleet of two workers and more as it is predicted from all others; raises UserError."""
     together = [run for run in runs if run.size > 1]
     timed: dict[tuple[str, int], list[float]] = {}
@@ -69,11 +69,11 @@ def fit(runs: Sequence[FleetRun], source: str) -> FleetModel:
             "like 1,v100=2+k80=1,12.5"
         )
     queue = _fit_queue(together, singles)
-    judged = tuple(_judged(together, number, singles, queue) for number in range(len(together)))
+    judged = tuple(_hold_out(together, number, singles, queue) for number in range(len(together)))
     logs = [np.log(each.queue / each.run.updates_per_second) for each in judged if each.queue is not None]
     return FleetModel(
         stash_version=__version__,
-        created=now(),
+        created=utc_now(),
         source=source,
         lone=single_workers,
         queue=queue,
@@ -84,7 +84,7 @@ def fit(runs: Sequence[FleetRun], source: str) -> FleetModel:
     )
 
 
-def _judged(together: Sequence[FleetRun], number: int, singles: Singles, start: FittedQueue) -> HeldOut:
+def _hold_out(together: Sequence[FleetRun], number: int, singles: Singles, start: FittedQueue) -> HeldOut:
     run = together[number]
     rest = [other for other in together if (other.servers, other.workers) != (run.servers, run.workers)]
     if not rest:
@@ -95,7 +95,7 @@ def _judged(together: Sequence[FleetRun], number: int, singles: Singles, start: 
 # The queue
 
 
-def network(queue: FittedQueue, think_and_serve: Array, servers: int) -> ClosedNetwork:
+def make_network(queue: FittedQueue, think_and_serve: Array, servers: int) -> ClosedNetwork:
     """The network of so many servers; the first of them has what is not split, and with it the most to do."""
     split = queue.server_seconds * (1 - queue.unsplit) / servers
     first = split + queue.server_seconds * queue.unsplit
@@ -112,12 +112,12 @@ def queue_speeds(queue: FittedQueue, singles: Singles, runs: Sequence[FleetRun])
         at = [number for number, run in enumerate(runs) if run.servers == servers]
         names = sorted({name for number in at for name in runs[number].workers})
         counts = np.array([[runs[number].workers.get(name, 0) for name in names] for number in at])
-        net = network(queue, np.array([single_seconds(singles, name, servers) for name in names]), servers)
+        net = make_network(queue, np.array([single_seconds(singles, name, servers) for name in names]), servers)
         limits = [int(most) for most in counts.max(axis=0)]
-        if states(limits) > _MAX_LATTICE:
+        if count_fleets(limits) > _MAX_LATTICE:
             seconds = np.stack([fleet_seconds(row, net) for row in counts])
         else:
-            seconds = exact(limits, net).of(counts)
+            seconds = solve_exactly(limits, net).iteration_seconds(counts)
         speeds[at] = (counts / seconds).sum(axis=1)
     return speeds
 
@@ -134,7 +134,7 @@ def _fit_queue(runs: Sequence[FleetRun], singles: Singles, start: FittedQueue | 
     usual = np.array([np.log(min(1.0, 1 / (_HEADROOM * seen * most))), 1.0, 0.0])
     several = len({run.servers for run in runs}) > 1
 
-    def made(given: Array) -> FittedQueue:
+    def make_queue(given: Array) -> FittedQueue:
         return FittedQueue(
             server_seconds=most * float(np.exp(given[0])),
             randomness=float(given[1]),
@@ -142,7 +142,7 @@ def _fit_queue(runs: Sequence[FleetRun], singles: Singles, start: FittedQueue | 
         )
 
     def residuals(given: Array) -> Array:
-        missed = np.log(queue_speeds(made(given), singles, runs)) - measured
+        missed = np.log(queue_speeds(make_queue(given), singles, runs)) - measured
         return np.concatenate([missed, _PULL * (given - usual[: len(given)])])
 
     size = 3 if several else 2
@@ -151,7 +151,7 @@ def _fit_queue(runs: Sequence[FleetRun], singles: Singles, start: FittedQueue | 
         starts = [[np.log(start.server_seconds / most), start.randomness, start.unsplit]]
     bounds = ([-12.0, 0.0, 0.0][:size], [0.0, 1.0, 1.0][:size])
     found = [_solve(residuals, np.array(each[:size]), bounds) for each in starts]
-    return made(min(found, key=lambda each: each[1])[0])
+    return make_queue(min(found, key=lambda each: each[1])[0])
 
 
 def _solve(
@@ -168,7 +168,7 @@ def _solve(
 # Prediction
 
 
-def predict(model: FleetModel, servers: int, workers: Mapping[str, int]) -> FleetSpeed:
+def predict_fleet(model: FleetModel, servers: int, workers: Mapping[str, int]) -> FleetSpeed:
     """Updates a second of ``workers``; raises UserError."""
     singles = {(each.type, each.servers): each.seconds.value for each in model.lone}
     asked = FleetRun(servers=servers, workers=dict(workers), updates_per_second=1)
@@ -178,7 +178,7 @@ def predict(model: FleetModel, servers: int, workers: Mapping[str, int]) -> Flee
     if spread is not None and left_out > 1:
         arm = float(student_quantile(left_out, 0.975)) * spread
         low, high = speed * math.exp(-arm), speed * math.exp(arm)
-    if low is not None and _unshared(model, servers):
+    if low is not None and _is_share_unknown(model, servers):
         alone = model.queue.model_copy(update={"unsplit": 1.0})
         low *= min(1.0, float(queue_speeds(alone, singles, [asked])[0]) / speed)
     return FleetSpeed(
@@ -187,18 +187,18 @@ def predict(model: FleetModel, servers: int, workers: Mapping[str, int]) -> Flee
         updates_per_second=speed,
         low=low,
         high=high,
-        beyond=tuple(_beyond(model, asked, speed)),
+        beyond=tuple(_extrapolations(model, asked, speed)),
     )
 
 
-def _unshared(model: FleetModel, servers: int) -> bool:
+def _is_share_unknown(model: FleetModel, servers: int) -> bool:
     """Whether what more servers take over from the first is unknown: no fleet with another number was timed."""
     timed = {run.servers for run in model.runs if run.size > 1}
     return servers > 1 and len(timed) == 1 and servers not in timed
 
 
-def _beyond(model: FleetModel, asked: FleetRun, speed: float) -> Iterator[str]:
-    if _unshared(model, asked.servers):
+def _extrapolations(model: FleetModel, asked: FleetRun, speed: float) -> Iterator[str]:
+    if _is_share_unknown(model, asked.servers):
         yield (
             f"no fleet was timed with {asked.servers} servers: the low end is as if all work stayed with the first, "
             "as where the large tensors lie on it"
@@ -206,7 +206,7 @@ def _beyond(model: FleetModel, asked: FleetRun, speed: float) -> Iterator[str]:
     runs = [run for run in model.runs if run.servers == asked.servers]
     if not runs:
         timed = sorted({run.servers for run in model.runs})
-        yield f"no run had {asked.servers} servers, only {listed([str(each) for each in timed])}"
+        yield f"no run had {asked.servers} servers, only {join_names([str(each) for each in timed])}"
     else:
         largest, fastest = max(run.size for run in runs), max(run.updates_per_second for run in runs)
         if asked.size > largest:

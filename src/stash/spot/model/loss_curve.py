@@ -18,7 +18,7 @@ import numpy as np
 from stash.api import Array
 from stash.core.errors import UserError
 from stash.core.imports import require_package
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.spot.fleet_records import LossCurve, LossLevel
 from stash.spot.run_records import FittedLoss, LossReplay, VirtualWorker
 
@@ -44,7 +44,7 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
     left after any number of updates, and where the form says nothing: a slope that is not positive.
     """
     if curve.levels and loss >= curve.levels[-1].loss:
-        levels, steps = curve.levels, np.log(_passed(curve.levels, mean_batch, workers))
+        levels, steps = curve.levels, np.log(_updates_to_levels(curve.levels, mean_batch, workers))
         below = next(number for number, each in enumerate(levels) if each.loss <= loss)
         # Above all levels a loss was passed before it was watched and takes no more than the first; between two of
         # them the logarithm of updates is a straight line.
@@ -58,11 +58,11 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
     ratio = np.maximum(steep, 0.0) / (loss - curve.gamma5)
     found = np.maximum(ratio ** (1 / curve.exponent) - curve.gamma1, 1.0)  # a fleet that is rented takes a step
     if curve.levels:  # what is below all of them takes no fewer than the last
-        found = np.maximum(found, _passed(curve.levels, mean_batch, workers)[..., -1])
+        found = np.maximum(found, _updates_to_levels(curve.levels, mean_batch, workers)[..., -1])
     return np.where(steep > 0, found, np.inf)
 
 
-def _passed(levels: Sequence[LossLevel], mean_batch: Array, workers: Array) -> Array:
+def _updates_to_levels(levels: Sequence[LossLevel], mean_batch: Array, workers: Array) -> Array:
     """Updates to each level, ``[…, level]``: a lower loss never takes fewer.
 
     The logarithm of c(N) is a straight line between two sizes.
@@ -96,7 +96,7 @@ def falling(replay: LossReplay) -> Array:
     return least
 
 
-def passed(replay: LossReplay, losses: Array) -> Array:
+def updates_to_losses(replay: LossReplay, losses: Array) -> Array:
     """Updates after which the course first was at each of these losses; not a number where it never was.
 
     Between two points of the course, by a straight line in the logarithm of updates.
@@ -135,11 +135,11 @@ def common_losses(replays: Sequence[LossReplay]) -> Array:
 # Levels: the updates to each loss by itself
 
 
-def with_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) -> LossCurve:
+def add_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) -> LossCurve:
     """``beyond`` with the updates to each loss, ln j = ln A + a · ln N + b · ln bw, by least squares."""
     sizes = np.log([len(each.workers) for each in replays])
     batches = np.log([each.mean_batch for each in replays])
-    seen = np.log(np.stack([passed(each, losses) for each in replays]))
+    seen = np.log(np.stack([updates_to_losses(each, losses) for each in replays]))
     # Columns are centred, so that of replays of one size the exponent of sizes comes out as 0.
     columns = np.stack([np.ones(len(sizes)), sizes - sizes.mean(), batches - batches.mean()], axis=1)
     mean, by_size, by_batch = np.linalg.lstsq(columns, seen, rcond=None)[0]
@@ -165,17 +165,17 @@ def fit_curve(replays: Sequence[LossReplay]) -> FittedLoss:
     sizes, batches = ({shape[at] for shape in shapes} for at in (0, 1))
     if len(shapes) < MIN_SHAPES or len(sizes) < 2 or len(batches) < 2:
         raise UserError(
-            f"{counted(len(shapes), 'kind')} of fleets cannot determine a loss curve: {MIN_SHAPES} that differ "
+            f"{format_count(len(shapes), 'kind')} of fleets cannot determine a loss curve: {MIN_SHAPES} that differ "
             "in workers and in mean batch are needed, like --fleet-sizes 1,2,4"
         )
     losses = common_losses(replays)
     rests = [[*replays[:number], *replays[number + 1 :]] for number in range(len(replays))]
     laws = [fit_power_law(rest) for rest in rests]
-    curves = [with_levels(law, rest, losses) for law, rest in zip(laws, rests, strict=True)]
+    curves = [add_levels(law, rest, losses) for law, rest in zip(laws, rests, strict=True)]
     logs = _errors(curves, replays, losses)
     off = np.where(np.isfinite(logs), np.abs(np.expm1(np.minimum(logs, 700.0))), 1.0)
     return FittedLoss(
-        curve=with_levels(fit_power_law(replays), replays, losses),
+        curve=add_levels(fit_power_law(replays), replays, losses),
         error=min(float(np.median(off)), 1e9),
         worst_error=min(float(np.quantile(off, 0.9)), 1e9),
         spread=_spread(logs),
@@ -188,7 +188,7 @@ def _errors(held_out: Sequence[LossCurve], replays: Sequence[LossReplay], losses
     logs = []
     for without, replay in zip(held_out, replays, strict=True):
         updates = np.array([float(updates_to(without, float(loss), *shape_of(replay))) for loss in losses])
-        logs.append(np.log(updates / passed(replay, losses)))
+        logs.append(np.log(updates / updates_to_losses(replay, losses)))
     return np.array(logs)
 
 
@@ -255,14 +255,14 @@ def residual_weights(replay: LossReplay) -> Array:
 Fleet = tuple[VirtualWorker, ...]
 
 
-def shapes(workers: Sequence[int], batches: Sequence[int]) -> tuple[Fleet, ...]:
+def list_fleets(workers: Sequence[int], batches: Sequence[int]) -> tuple[Fleet, ...]:
     """Every number of workers with every batch, and of each number above 1 one whose first worker is as fast as all
     others together: R is √(1 − 1/N) of equal workers and about ½ of those.
 
     In turns, so that the first fleets differ in both: who runs out of time has seen sizes and batches that differ.
     """
     found = [
-        alike(size, batches[(number + turn) % len(batches)])
+        equal_fleet(size, batches[(number + turn) % len(batches)])
         for turn in range(len(batches))
         for number, size in enumerate(workers)
     ]
@@ -274,6 +274,6 @@ def shapes(workers: Sequence[int], batches: Sequence[int]) -> tuple[Fleet, ...]:
     return tuple(found)
 
 
-def alike(size: int, batch: int) -> Fleet:
+def equal_fleet(size: int, batch: int) -> Fleet:
     """So many workers, equally fast."""
     return (VirtualWorker(samples=batch, seconds=1.0),) * size

@@ -11,13 +11,13 @@ from datetime import date
 
 from stash.api import Instance, Offer, given_quantity, network_rate, price_age
 from stash.core.errors import UserError
-from stash.core.formatting import listed
-from stash.core.units import format_bytes, nearest
+from stash.core.formatting import join_names
+from stash.core.units import find_nearest, format_bytes
 from stash.spot.fleet_records import ParameterServers
 
 
 @dataclass(frozen=True)
-class Priced:
+class PricedWorker:
     """A type of worker at its spot price."""
 
     instance: Instance
@@ -31,7 +31,7 @@ class FleetMarket:
     """Where and of what a fleet can be rented."""
 
     region: str | None
-    workers: tuple[Priced, ...]
+    workers: tuple[PricedWorker, ...]
     servers: tuple[ParameterServers, ...]
     """The cheapest first, each faster than all that are cheaper; no work of updates is in them."""
     start_seconds: float
@@ -51,22 +51,22 @@ def market_of(
     every = tuple(offers)
     if not quotas:
         spots = sorted({each.instance.name for each in every if each.kind == "spot"})
-        known = f"; spot prices are known of {listed(spots, 12)}" if spots else ""
+        known = f"; spot prices are known of {join_names(spots, 12)}" if spots else ""
         raise UserError(
             f"--quota is missing: say how many of which types you may rent, like --quota g4dn.4xlarge=5{known}"
         )
     names = {each.instance.name for each in every}
     for name in quotas:
         if name not in names:
-            alike = nearest(name, names)
-            hint = f"did you mean {listed(alike)}?" if alike else "`stash catalog` lists what there is"
+            alike = find_nearest(name, names)
+            hint = f"did you mean {join_names(alike)}?" if alike else "`stash catalog` lists what there is"
             raise UserError(f"--quota {name}: no offer has that type; {hint}")
     named = sorted({each.region for each in every if each.region is not None})
     regions: list[str | None] = [*named] if named else [None]
-    found = [_in_region(region, every, quotas, servers, start_seconds, needs_bytes) for region in regions]
+    found = [_region_market(region, every, quotas, servers, start_seconds, needs_bytes) for region in regions]
     whole = [each for each in found if len(each.workers) == len(quotas)]
     if not whole:
-        raise UserError(_unpriced(found, quotas))
+        raise UserError(_explain_unpriced(found, quotas))
     served = [each for each in whole if each.servers]
     if not served:
         room = "" if needs_bytes is None else f" and {format_bytes(needs_bytes)} of memory"
@@ -78,13 +78,13 @@ def market_of(
     return min(served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers))
 
 
-def old(offer: Offer, today: date) -> bool:
+def is_old(offer: Offer, today: date) -> bool:
     """Whether a price may be too old to be relied on, or is undated."""
     known = price_age(offer.as_of, today)
     return known is None or known.is_old
 
 
-def _in_region(
+def _region_market(
     region: str | None,
     every: Sequence[Offer],
     quotas: Mapping[str, int],
@@ -99,14 +99,14 @@ def _in_region(
         if offer.kind in ("spot", "on-demand"):
             (spot if offer.kind == "spot" else fixed).setdefault(offer.instance.name, offer)
     workers = tuple(
-        Priced(spot[name].instance, quota, spot[name], fixed.get(name))
+        PricedWorker(spot[name].instance, quota, spot[name], fixed.get(name))
         for name, quota in quotas.items()
         if name in spot
     )
     servers_here: list[ParameterServers] = []
     for offer in fixed.values():
         found = _server_offer(offer, servers, needs_bytes) if offer.instance.gpu_count == 0 else None
-        if found is None or found.too_small:
+        if found is None or found.is_too_small:
             continue
         if not servers_here or found.bytes_per_second > servers_here[-1].bytes_per_second:
             servers_here.append(found)
@@ -132,12 +132,12 @@ def _server_offer(offer: Offer, servers: int, needs_bytes: float | None) -> Para
     )
 
 
-def _unpriced(found: Sequence[FleetMarket], quotas: Mapping[str, int]) -> str:
+def _explain_unpriced(found: Sequence[FleetMarket], quotas: Mapping[str, int]) -> str:
     somewhere = {each.instance.name for market in found for each in market.workers}
     missing = [name for name in quotas if name not in somewhere]
     if not missing:
-        return f"no region has spot prices of all of {listed(list(quotas))}; plan for types of one region"
+        return f"no region has spot prices of all of {join_names(list(quotas))}; plan for types of one region"
     return (
-        f"no spot price of {listed(missing)} is known; drop it from --quota, get prices with `stash catalog "
+        f"no spot price of {join_names(missing)} is known; drop it from --quota, get prices with `stash catalog "
         "refresh`, or write yours into your instances file (docs/how-to/own-instances.md)"
     )

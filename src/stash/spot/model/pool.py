@@ -17,11 +17,11 @@ import numpy as np
 
 from stash.api import Alteration, Array, Base, count_readers, job_footprint, reached_share, stall_draws
 from stash.core.errors import UserError
-from stash.core.formatting import listed
+from stash.core.formatting import join_names
 from stash.core.ladder import EXCHANGE_STALLS
 from stash.core.units import format_bits
 from stash.spot.fleet_records import FleetPool, ParameterServers, Uncertainty, WorkerType
-from stash.spot.model.market import FleetMarket, Priced, old
+from stash.spot.model.market import FleetMarket, PricedWorker, is_old
 from stash.spot.run_records import LearnedCurve
 
 MAX_SPREAD = 2.0
@@ -34,7 +34,7 @@ _NEGLIGIBLE = 0.1
 class _Single:
     """One type alone with the server, its exchange not counted yet."""
 
-    priced: Priced
+    priced: PricedWorker
     gpus: int
     batch: int
     computes: Array
@@ -45,7 +45,7 @@ class _Single:
     pcie: float
     notes: tuple[str, ...]
 
-    def with_server(self, size: float, server: ParameterServers) -> WorkerType:
+    def add_server(self, size: float, server: ParameterServers) -> WorkerType:
         """The type with this server; (6), (7) with an update's work: Tcomp + 2 · S / Bw + 2 · g · S / Bpcie."""
         exchange = 2 * size / min(self.network, server.bytes_per_second) + 2 * self.gpus * size / self.pcie
         seconds = float(self.computes.mean()) + exchange + server.apply_seconds / server.cores
@@ -77,13 +77,13 @@ def pools_of(
         )
     if count_readers(base.profile, 1) < 1:
         raise UserError(f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so")
-    singles = [_alone(base, each) for each in market.workers]
+    singles = [_single_worker(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
     size = float(base.profile.workload.parameter_bytes or curve.parameter_bytes)
     reached, uncertainty = max(each.network for each in singles), _uncertainty(singles, curve, loss)
     notes = tuple(_notes(base, curve, market, singles, today))
 
-    def with_server(offer: ParameterServers) -> FleetPool:
+    def make_pool(offer: ParameterServers) -> FleetPool:
         count = "" if offer.count == 1 else f"{offer.count} x "
         where = "" if market.region is None else f" in {market.region}"
         note = (
@@ -101,17 +101,17 @@ def pools_of(
             loss=curve.fitted.curve,
             start_seconds=market.start_seconds,
             uncertainty=uncertainty,
-            types=tuple(each.with_server(size, server) for each in singles),
-            learned=curve.learned,
+            types=tuple(each.add_server(size, server) for each in singles),
+            learned=curve.learned_range,
             notes=(note, *notes),
             cloud=market.workers[0].instance.cloud,
             region=market.region,
         )
 
-    return tuple(with_server(each) for each in market.servers)
+    return tuple(make_pool(each) for each in market.servers)
 
 
-def _alone(base: Base, priced: Priced) -> _Single:
+def _single_worker(base: Base, priced: PricedWorker) -> _Single:
     """What the type does without exchange, at a batch that its GPUs have room for."""
     instance = priced.instance
     wanted = Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=1)
@@ -122,7 +122,7 @@ def _alone(base: Base, priced: Priced) -> _Single:
     batch, smaller = base.passes.samples, _room(base, instance.name, None if memory is None else memory.value)
     if smaller is not None:
         batch = smaller * base.passes.accumulated
-        drawn = stall_draws(base, wanted.changed(batch=smaller))
+        drawn = stall_draws(base, wanted.replace_facts(batch=smaller))
     own = [part for part in drawn.parts if part.name not in EXCHANGE_STALLS]
     unknown = [each for each in drawn.unknown if each.name not in EXCHANGE_STALLS]
     if target.network is None or target.network.bytes_per_second is None:
@@ -146,7 +146,7 @@ def _room(base: Base, name: str, memory: float | None) -> int | None:
     those that it had fit.
     """
     line = job_footprint(base, ranks=1)
-    if line is None or memory is None or base.passes is None or line.fits(line.at(base.passes.batch), memory):
+    if line is None or memory is None or base.passes is None or line.fits(line.bytes_at(base.passes.batch), memory):
         return None
     room = line.largest_batch(memory)
     if room < 1:
@@ -155,7 +155,7 @@ def _room(base: Base, name: str, memory: float | None) -> int | None:
     return found
 
 
-def _pcie(priced: Priced) -> float:
+def _pcie(priced: PricedWorker) -> float:
     """Bpcie: as measured, else the published rate's share that collectives reach. Raises UserError if unknown."""
     instance, share = priced.instance, reached_share("pcie")
     if instance.pcie_measured_bytes_per_second:
@@ -170,7 +170,7 @@ def _pcie(priced: Priced) -> float:
 
 def _uncertainty(singles: Sequence[_Single], curve: LearnedCurve, loss: float) -> Uncertainty | None:
     """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known."""
-    seen = loss >= curve.learned.least_loss
+    seen = loss >= curve.learned_range.least_loss
     spread = curve.fitted.spread if seen else curve.fitted.beyond_spread
     if spread is None or not all(each.spread_known for each in singles):
         return None
@@ -182,11 +182,12 @@ def _notes(
     base: Base, curve: LearnedCurve, market: FleetMarket, singles: Sequence[_Single], today: date
 ) -> Iterator[str]:
     yield "what a single worker reaches while it communicates comes from catalogs: no replay on one machine can tell"
-    stale = [each.instance.name for each in market.workers if old(each.spot, today)]
+    stale = [each.instance.name for each in market.workers if is_old(each.spot, today)]
     if stale:
-        dated = listed(sorted({each.spot.as_of or "an unknown date" for each in market.workers}))
+        dated = join_names(sorted({each.spot.as_of or "an unknown date" for each in market.workers}))
         yield (
-            f"spot prices of {listed(stale)} are of {dated}: renew them with `stash catalog refresh`, what they are "
+            f"spot prices of {join_names(stale)} are of {dated}: renew them with `stash catalog refresh`, what "
+            f"they are "
             "today is not known"
         )
     if base.profile.workload.parameters is None:
@@ -198,7 +199,7 @@ def _notes(
         for sentence in each.notes:
             sentences.setdefault(sentence, []).append(each.priced.instance.name)
     for sentence, names in sentences.items():
-        yield f"{listed(names)}: {sentence}"
+        yield f"{join_names(names)}: {sentence}"
 
 
 # Memory of servers

@@ -51,7 +51,7 @@ class ClosedNetwork:
         return float(self.demands @ self.copies)
 
 
-def of_pool(pool: FleetPool) -> ClosedNetwork:
+def network_of_pool(pool: FleetPool) -> ClosedNetwork:
     """The network of a pool's facts: each of K shards receives and sends S / K bytes and applies them on its cores.
 
     Every update goes to all shards at once, so one stands for all: what queues at one queues at the others, and takes
@@ -77,7 +77,7 @@ def of_pool(pool: FleetPool) -> ClosedNetwork:
     return ClosedNetwork(single_seconds - served, demands, np.ones(3), randomness)
 
 
-def states(limits: Sequence[int]) -> int:
+def count_fleets(limits: Sequence[int]) -> int:
     """Fleets within ``limits``, the empty one too."""
     return math.prod(limit + 1 for limit in limits)
 
@@ -98,14 +98,14 @@ class Fleets:
     seconds: Array
     """T, [fleet, type]; of a type that the fleet lacks, what it would take alone."""
 
-    def of(self, counts: Array) -> Array:
+    def iteration_seconds(self, counts: Array) -> Array:
         """T of some of these fleets, ``counts`` [fleet, type]."""
         shape = tuple(int(most) + 1 for most in self.counts[-1])
         found: Array = self.seconds[np.ravel_multi_index(tuple(counts.astype(int).T), shape)]
         return found
 
 
-def exact(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
+def solve_exactly(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
     """All fleets of at most ``limits`` workers of each type, by exact mean-value analysis, smaller ones first used.
 
     As sub-fleets are needed anyway, the whole lattice costs no more than its largest fleet.
@@ -126,7 +126,7 @@ def exact(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
             fewer = np.where(counts[level, kind] > 0, level - strides[kind], 0)
             waits[:, kind] = _waits(network, queue[fewer], busy[fewer])
             found[:, kind] = network.think[kind] + waits[:, kind] @ network.copies
-        seconds[level], queue[level], busy[level] = _settled(network, counts[level], found, waits)
+        seconds[level], queue[level], busy[level] = _settle_stations(network, counts[level], found, waits)
     return Fleets(counts, seconds)
 
 
@@ -135,7 +135,9 @@ def _waits(network: ClosedNetwork, queue: Array, busy: Array) -> Array:
     return waits
 
 
-def _settled(network: ClosedNetwork, counts: Array, seconds: Array, waits: Array) -> tuple[Array, Array, Array]:
+def _settle_stations(
+    network: ClosedNetwork, counts: Array, seconds: Array, waits: Array
+) -> tuple[Array, Array, Array]:
     """Iterations, queues and utilisations, once no station does more than it can.
 
     The product form never asks for that. Where arrivals take turns, a full station makes all of them wait longer by
@@ -161,18 +163,18 @@ def _settled(network: ClosedNetwork, counts: Array, seconds: Array, waits: Array
 def fleet_seconds(counts: npt.NDArray[np.int_], network: ClosedNetwork) -> Array:
     """T, [type], in one fleet; raises UserError for one that is too large."""
     limits = [int(count) for count in counts]
-    if states(limits) > MAX_STATES:
+    if count_fleets(limits) > MAX_STATES:
         raise UserError(
             f"a fleet of {sum(limits)} workers of {len(limits)} types has too many parts to be predicted; ask about "
             "fewer workers, or fewer types"
         )
-    found: Array = exact(limits, network).seconds[-1]
+    found: Array = solve_exactly(limits, network).seconds[-1]
     return found
 
 
 def seconds_of(pool: FleetPool, counts: Array) -> Array:
     """T of fleets of the pool, each for itself, ``counts`` and what is returned [fleet, type]."""
-    network = of_pool(pool)
+    network = network_of_pool(pool)
     return np.stack([fleet_seconds(row.astype(int), network) for row in counts])
 
 

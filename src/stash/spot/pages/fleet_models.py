@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from stash.core.formatting import quantity, span
-from stash.core.units import counted, format_bytes, format_seconds
+from stash.core.formatting import format_quantity, format_span
+from stash.core.units import format_bytes, format_count, format_seconds
 from stash.spot.fleet_records import FleetModel, FleetSpeed
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay
@@ -25,10 +25,10 @@ def document(model: FleetModel | FleetSpeed | LearnedCurve) -> dict[str, Any]:
 
 def page_of_model(model: FleetModel, source: str) -> Page:
     """How fast workers are alone, what was fitted, and each fleet as predicted from all others."""
-    singles = tuple((each.type, str(each.servers), quantity(each.seconds, "seconds")) for each in model.lone)
+    singles = tuple((each.type, str(each.servers), format_quantity(each.seconds, "seconds")) for each in model.lone)
     judged = tuple(
         (
-            f"{fleet(each.run.workers)}, {counted(each.run.servers, 'server')}",
+            f"{fleet(each.run.workers)}, {format_count(each.run.servers, 'server')}",
             f"{speed:.3g}/s",
             "unknown" if each.queue is None else f"{each.queue:.3g}/s ({each.queue / speed - 1:+.0%})",
         )
@@ -48,7 +48,7 @@ def page_of_model(model: FleetModel, source: str) -> Page:
 
 def _summary(model: FleetModel) -> str:
     together = sum(run.size > 1 for run in model.runs)
-    read = f"{counted(len(model.runs), 'run')}, {together} of several workers."
+    read = f"{format_count(len(model.runs), 'run')}, {together} of several workers."
     error = model.error
     if error is None:
         return f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
@@ -71,7 +71,7 @@ def page_of_speed(found: FleetSpeed) -> Page:
     if found.low is not None and found.high is not None:
         spread = f"95 % between {found.low:.3g} and {found.high:.3g}"
     return Page(
-        title=f"{fleet(found.workers)}, {counted(found.servers, 'server')}",
+        title=f"{fleet(found.workers)}, {format_count(found.servers, 'server')}",
         verdict=(f"{found.updates_per_second:.3g} updates/s ({spread})",),
         warnings=found.beyond,
     )
@@ -87,16 +87,16 @@ _ENDS = {
 
 def page_of_curve(curve: LearnedCurve) -> Page:
     """How sure updates to a loss are, on what that rests, and every replay."""
-    fitted, seen = curve.fitted, curve.learned
+    fitted, seen = curve.fitted, curve.learned_range
     took = sum(each.seconds for each in curve.replays)
     facts = (
         ("model", f"{curve.parameters:,} parameters, {format_bytes(curve.parameter_bytes)} one way; to apply an "
                   f"update takes one core {format_seconds(curve.apply_seconds)}"),
         ("data", f"{curve.samples:,} samples, {curve.batch} in a batch of the job"),
-        ("replays", f"{len(curve.replays)} in {span(took)} on {curve.device}"),
+        ("replays", f"{len(curve.replays)} in {format_span(took)} on {curve.device}"),
         ("loss", f"the mean over the last {curve.window} updates, by samples; parameters begin with seed "
                  f"{curve.seed}, and every replay has the samples in an order of its own"),
-        ("seen", f"down to {seen.least_loss:.4g}, {counted(seen.most_workers, 'worker')}, mean batches "
+        ("seen", f"down to {seen.least_loss:.4g}, {format_count(seen.most_workers, 'worker')}, mean batches "
                  f"{seen.least_batch:.4g} to {seen.most_batch:.4g}, {seen.most_updates:,} updates"),
         ("error", f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
                   f"(median), {_percent(fitted.worst_error)} nine times in ten"),

@@ -36,7 +36,7 @@ def page(plan: FleetPlan, source: str) -> Page:
     sure = "" if plan.confidence is None else f" with probability {plan.confidence:g}"
     facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{sure}"),)
     if chosen is not None:
-        facts = _chosen(plan, chosen)
+        facts = _chosen_rows(plan, chosen)
     verdict = f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
     advice = "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
     rows = tuple(_other(plan))
@@ -72,7 +72,7 @@ def _other(plan: FleetPlan) -> Iterator[tuple[str, ...]]:
             yield fleet(one.workers, one.on_demand), f"${one.dollars:.3f}", f"{one.seconds:,.0f} s", why
 
 
-def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
+def _chosen_rows(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
     likely = f"unknown: {UNKNOWN_ERROR} (uncertainty)"
     if chosen.p_deadline is not None:
         likely = f"{chosen.p_deadline:.1%}"
@@ -88,8 +88,8 @@ def _chosen(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]
             "time",
             f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
         ),
-        ("in time", f"without revocations {likely}" if plan.risk is not None or _revocable(chosen) else likely),
-        *(_risky(plan, plan.risk) if plan.risk is not None else _UNKNOWN_RISK if _revocable(chosen) else ()),
+        ("in time", f"without revocations {likely}" if plan.risk is not None or _is_revocable(chosen) else likely),
+        *(_risk_rows(plan, plan.risk) if plan.risk is not None else _UNKNOWN_RISK if _is_revocable(chosen) else ()),
     )
 
 
@@ -100,12 +100,12 @@ def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
     return (("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),)
 
 
-def _risky(plan: FleetPlan, risk: FleetRisk) -> Iterator[tuple[str, str]]:
+def _risk_rows(plan: FleetPlan, risk: FleetRisk) -> Iterator[tuple[str, str]]:
     """What revocations do, as labelled lines."""
     how = f"in {risk.runs:,} runs" + (" through the trace" if risk.how == "replay" else "")
     cost, arm = risk.dollars, risk.dollars.half_width
     spread = "" if arm is None else f" ± {max(arm, _MILL):.3f}"
-    share = in_time(plan)
+    share = chance_in_time(plan)
     with_them = "unknown with them" if share is None else f"{_share(share)} with them"
     yield "", f"{with_them}, {how}; ${cost.value:.3f}{spread} in the mean"
     yield "revoked", f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined"
@@ -141,13 +141,13 @@ def document(plan: FleetPlan) -> dict[str, Any]:
     """What ``--json`` prints; what a plan without a fleet lacks is null, and ``workers`` empty."""
     own = {} if plan.chosen is None else plan.chosen.model_dump()
     whole = plan.model_dump()
-    unsure = FleetWish.of(plan).deviation is None
+    unsure = FleetWish.read_plan(plan).deviation is None
     return {
         "schema": SCHEMA,
         "workers": own.get("workers", {}),
         "on_demand": own.get("on_demand", []),
         **{name: own.get(name) for name in ("seconds", "dollars")},
-        "p_deadline": in_time(plan),
+        "p_deadline": chance_in_time(plan),
         "p_deadline_without_revocations": own.get("p_deadline"),
         **{name: whole[name] for name in ("optimal", "gap", "evaluations", "search_seconds", "baselines")},
         "server_needs_bytes": plan.pool.server.needs_bytes,
@@ -159,12 +159,12 @@ def document(plan: FleetPlan) -> dict[str, Any]:
     }
 
 
-def in_time(plan: FleetPlan) -> float | None:
+def chance_in_time(plan: FleetPlan) -> float | None:
     """How probably, with revocations; ``None`` where these, or how wrong the pool's numbers are, are unknown."""
     if plan.risk is not None:
-        return None if FleetWish.of(plan).deviation is None else plan.risk.p_deadline.value
-    return None if plan.chosen is None or _revocable(plan.chosen) else plan.chosen.p_deadline
+        return None if FleetWish.read_plan(plan).deviation is None else plan.risk.p_deadline.value
+    return None if plan.chosen is None or _is_revocable(plan.chosen) else plan.chosen.p_deadline
 
 
-def _revocable(chosen: CostedFleet) -> bool:
+def _is_revocable(chosen: CostedFleet) -> bool:
     return set(chosen.workers) > set(chosen.on_demand)

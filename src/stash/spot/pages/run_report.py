@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from stash.core.formatting import span_scale
-from stash.core.units import counted, format_seconds
+from stash.core.units import format_count, format_seconds
 from stash.spot.pages.fleet_plan import fleet
 from stash.spot.run_records import SpotEvent, SpotLog, SpotStretch, SpotTakeover
-from stash.ui.charts.builders import PlotCurve, PlotPoint, level, plane_chart, ruler
+from stash.ui.charts.builders import PlotCurve, PlotPoint, level, make_ruler, plane_chart
 from stash.ui.charts.chart import Blank, Chart, Grid, Legend
 from stash.ui.page import Chapter, Page
 
@@ -37,7 +37,7 @@ def page(log: SpotLog, source: str = "") -> Page:
     booked = "how the leases stand is unknown: it ended too suddenly"
     if books is not None:
         kept = "no lease lost, none trained on twice" if books.wrong is None else "see below"
-        booked = f"{books.done:,} samples trained on, {counted(books.reissued, 'lease')} given out again: {kept}"
+        booked = f"{books.done:,} samples trained on, {format_count(books.reissued, 'lease')} given out again: {kept}"
     sums = (
         f"{speed}; {expected}",
         f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
@@ -47,7 +47,7 @@ def page(log: SpotLog, source: str = "") -> Page:
     texts = filter(None, (line(event, began) for event in log.events))
     place = _PLACES.get(log.on, "this machine")
     return Page(
-        title=f"{counted(len(log.updates.seconds), 'update')} on {place}{slower}: {log.reason}",
+        title=f"{format_count(len(log.updates.seconds), 'update')} on {place}{slower}: {log.reason}",
         source=source,
         subtitle=(f"{log.job}, by {log.plan}",),
         verdict=tuple(f"{text[0].upper()}{text[1:]}." for text in sums),
@@ -87,9 +87,9 @@ def _stale(log: SpotLog) -> str:
 
 def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
     predicted = "" if found.predicted is None else f"{found.predicted:.3g}"
-    error = "" if not found.predicted else f"{(found.observed / found.predicted - 1) * 100:+.1f} %"
+    error = "" if not found.predicted else f"{(found.observed_rate / found.predicted - 1) * 100:+.1f} %"
     times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
-    return times, f"{found.observed:.3g}", predicted, error, fleet(found.workers)
+    return times, f"{found.observed_rate:.3g}", predicted, error, fleet(found.workers)
 
 
 def _takeover(found: SpotTakeover) -> tuple[str, ...]:
@@ -118,8 +118,8 @@ def losses(log: SpotLog) -> Chart | Blank:
         name,
         title,
         (observed,) if goal is None else (level(goal), observed),
-        ruler([end], f"{scale.unit} since training's coordinator began", scale.size),
-        ruler([*(loss for _, loss in points), goal], "loss", zero=False),
+        make_ruler([end], f"{scale.unit} since training's coordinator began", scale.size),
+        make_ruler([*(loss for _, loss in points), goal], "loss", zero=False),
         Grid(title, ("loss",), rows, frozenset(), first=scale.unit),
         how=f"Mean over the last {log.loss_window} updates, by samples, each before it was applied.",
         keys=(Legend("contention", "observed"), *(() if goal is None else (Legend("plain", f"goal, {goal:g}"),))),
@@ -150,7 +150,7 @@ def line(event: SpotEvent, began: float | None) -> str | None:
     facts = event.model_dump()
     for name in ("leases", "samples"):
         if facts[name] is not None:
-            facts[name] = counted(facts[name], name.removesuffix("s"))
+            facts[name] = format_count(facts[name], name.removesuffix("s"))
     facts["type"] = f" ({event.type})" if event.type and event.type != "server" else ""
     return clock + text.format_map(facts) + "".join(f"; {each}" for each in event.told)
 
@@ -172,7 +172,7 @@ _TEXTS = {
 def document(log: SpotLog) -> dict[str, Any]:
     """What ``--json`` prints: the log without its updates, and what they come to."""
     kept = log.model_dump(exclude={"updates", "log_schema"})
-    stretches = [{**each.model_dump(), "observed": each.observed} for each in log.stretches]
+    stretches = [{**each.model_dump(), "observed": each.observed_rate} for each in log.stretches]
     return {"schema": SCHEMA, **kept, "stretches": stretches, "updates": len(log.updates.seconds), **_rates(log)}
 
 

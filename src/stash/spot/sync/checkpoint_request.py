@@ -21,7 +21,7 @@ SHUTDOWN_SECONDS = 2.0
 """Seconds of a notice that ending the script takes: what is left of it is for the checkpoint."""
 
 
-def listen(folder: Path) -> None:
+def start_listening(folder: Path) -> None:
     """Declare that this process looks for requests there from now on.
 
     The file is there before anybody asks, and is written to, not replaced: a network file system shows that to
@@ -30,7 +30,7 @@ def listen(folder: Path) -> None:
     (folder / _ASKED).touch()
 
 
-def asked(folder: Path) -> str | None:
+def latest_request(folder: Path) -> str | None:
     """The latest request; ``None`` if there was none, or none can be seen just now."""
     try:
         return (folder / _ASKED).read_bytes().decode(errors="replace") or None
@@ -38,17 +38,17 @@ def asked(folder: Path) -> str | None:
         return None
 
 
-def saved(folder: Path, word: str | None) -> None:
+def record_answer(folder: Path, word: str | None) -> None:
     """A checkpoint is whole that answers this request; ``None`` if there had been none. Raises OSError."""
     write_whole(folder / _SAVED, json.dumps({"word": word}), lasting=False)
 
 
-def listened(folder: Path) -> bool:
+def has_listener(folder: Path) -> bool:
     """Whether somebody looks for requests there."""
     return (folder / _ASKED).exists()
 
 
-def last_answered(folder: Path) -> str | None:
+def latest_answer(folder: Path) -> str | None:
     """The request that the checkpoint answers which was saved last; ``None`` if none is known."""
     try:
         word: str | None = json.loads((folder / _SAVED).read_bytes())["word"]
@@ -57,7 +57,7 @@ def last_answered(folder: Path) -> str | None:
         return None
 
 
-def ask(folder: Path, word: str) -> None:
+def put_request(folder: Path, word: str) -> None:
     """Put a request where it is looked for; raises OSError."""
     (folder / _ASKED).write_text(word)
 
@@ -73,21 +73,21 @@ class CheckpointRequest:
         """Of this request."""
         self.seconds: float | None = None
         """From the notice until it was whole; ``None`` as long as it is not."""
-        self.why = "" if listened(folder) else "the script saves nothing there with stash.spot.checkpoint"
+        self.why = "" if has_listener(folder) else "the script saves nothing there with stash.spot.checkpoint"
         """Why there is none; empty as long as there may be one."""
         if not self.why:
             try:
-                ask(folder, self.word)
+                put_request(folder, self.word)
             except OSError as error:
                 self.why = f"it cannot be asked for: {error.strerror or error}"
 
-    def settled(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether there is nothing to wait for: it is whole, or there will be none in time."""
         if self.seconds is None and not self.why:
             waited = self._clock() - self._began
-            word = last_answered(self._folder)
+            word = latest_answer(self._folder)
             # By a checkpoint that was begun after this request, or after a later one that took its place.
-            if word is not None and word in (self.word, asked(self._folder)):
+            if word is not None and word in (self.word, latest_request(self._folder)):
                 self.seconds = waited
             elif waited >= self._room:
                 self.why = f"none was whole within {max(self._room, 0):.3g} s"

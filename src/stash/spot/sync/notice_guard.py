@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from stash.api import Notice, NoticeWatch, descendants, process_status, sigterm_as_notice
+from stash.api import Notice, NoticeWatch, list_descendants, process_status, sigterm_as_notice
 from stash.core.end_tree import end_at_once
 from stash.core.errors import UserError
 from stash.core.interrupts import interrupted_by
@@ -46,16 +46,16 @@ class NodeGuard:
             process = _start(self._command, {FOLDER: str(self._folder)})
             try:
                 while process.poll() is None:
-                    notice = watch.next(_LOOK_SECONDS)
+                    notice = watch.next_notice(_LOOK_SECONDS)
                     if notice is not None:
-                        self._take(notice)
-                    if self._request is not None and self._request.settled():
+                        self._handle_notice(notice)
+                    if self._request is not None and self._request.is_settled():
                         self._end_with(self._request, process)
             finally:
                 _end(process)
         return process.returncode if process.returncode >= 0 else 128 - process.returncode
 
-    def _take(self, notice: Notice) -> None:
+    def _handle_notice(self, notice: Notice) -> None:
         if notice.kind == "at risk":
             self._say(f"{notice.source}: this machine may be taken away; it trains on")
         elif notice.kind == "withdrawn":
@@ -94,7 +94,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         known = {process.pid}
 
         def find() -> list[int]:
-            known.update(descendants(process.pid))  # those that it started may outlive it
+            known.update(list_descendants(process.pid))  # those that it started may outlive it
             return [number for number in known if (status := process_status(number)) is not None and not status.ended]
 
         end_at_once(find)

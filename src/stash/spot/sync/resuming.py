@@ -34,7 +34,7 @@ _asked: Counter[str] = Counter()
 """How often this process asked for each folder's."""
 
 
-def newest(
+def find_newest(
     folder: Path, shard: int, seen_seconds: float = _SEEN_SECONDS, sleep: Callable[[float], None] = time.sleep
 ) -> StoredState | None:
     """The same on all ranks of the default process group; without one, what this process sees.
@@ -42,14 +42,14 @@ def newest(
     Raises UserError where rank 0 finds none of several whole, or another rank does not see what rank 0 chose.
     """
     if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
-        return saved_shards.newest(folder, shard)
+        return saved_shards.newest_shard(folder, shard)
     store: Any = dist.distributed_c10d._get_default_store()  # type: ignore[no-untyped-call,unused-ignore]
     key = f"stash/checkpoint/{shard}/{folder.name}/{_asked[folder.name]}"
     _asked[folder.name] += 1
     if dist.get_rank() == 0:
         word = _BROKEN
         try:
-            found = saved_shards.newest(folder, shard)
+            found = saved_shards.newest_shard(folder, shard)
             word = _NONE if found is None else found.path.name
             return found
         finally:
@@ -59,14 +59,14 @@ def newest(
         return None
     if word == _BROKEN:
         raise UserError(f"rank 0 cannot use the checkpoints in {folder}; its own error says why")
-    return _awaited(folder / word, seen_seconds, sleep)
+    return _await_checkpoint(folder / word, seen_seconds, sleep)
 
 
-def _awaited(path: Path, seconds: float, sleep: Callable[[float], None]) -> StoredState:
+def _await_checkpoint(path: Path, seconds: float, sleep: Callable[[float], None]) -> StoredState:
     patience = time.monotonic() + seconds
     while True:
         try:
-            return saved_shards.read(path)
+            return saved_shards.read_shard(path)
         except UserError as error:
             if time.monotonic() >= patience:
                 raise UserError(
@@ -102,8 +102,8 @@ class ResumedTraining:
         self._last = self._looked = clock()
         self._answered: str | None = None
         if self._saves:
-            checkpoint_request.listen(self._folder)
-            self._answered = checkpoint_request.last_answered(self._folder)
+            checkpoint_request.start_listening(self._folder)
+            self._answered = checkpoint_request.latest_answer(self._folder)
         self.state: dict[str, Any] = {}
         """Where the script was when the newest checkpoint was saved; empty if it begins from nothing."""
 
@@ -119,7 +119,7 @@ class ResumedTraining:
             if now - self._looked < _LOOK:
                 return False
             self._looked = now
-            if checkpoint_request.asked(self._folder) in (None, self._answered):
+            if checkpoint_request.latest_request(self._folder) in (None, self._answered):
                 return False  # no new request for a checkpoint
         self.save(**state)
         return True
@@ -128,16 +128,18 @@ class ResumedTraining:
         """Save now, on rank 0; raises OSError."""
         if not self._saves:
             return
-        word = checkpoint_request.asked(self._folder)
+        word = checkpoint_request.latest_request(self._folder)
         content = io.BytesIO()
         torch.save({name: part.state_dict() for name, part in self._parts.items()}, content)
-        saved_shards.save(self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue())
+        saved_shards.save_shard(
+            self._folder, _WHOLE, {"parts": sorted(self._parts), "state": state}, content.getvalue()
+        )
         self._last, self._answered = self._clock(), word
-        checkpoint_request.saved(self._folder, word)
+        checkpoint_request.record_answer(self._folder, word)
 
     def load(self) -> None:
         """The newest checkpoint that is whole, if there is one; raises UserError if it is of other parts."""
-        found = newest(self._folder, _WHOLE)
+        found = find_newest(self._folder, _WHOLE)
         if found is None:
             return
         if found.facts.get("parts") != sorted(self._parts):

@@ -85,7 +85,7 @@ class ServerActor:
     def arrive(self) -> tuple[Address, int, tuple[str, ...]]:
         """Return its address, its version, and what was wrong with newer checkpoints; raises UserError."""
         orders = self._orders
-        _on_a_host_of_its_own()
+        _prefer_exchange()
         self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds)
         found = self._shard.resume(Path(orders.checkpoints))
         keys = RunKeys(run_secret(), self._lease_key)
@@ -93,15 +93,15 @@ class ServerActor:
         self._server = ShardServer(self._shard, address_towards(orders.interface), keys, orders.at_once, most)
         return self._server.address, self._shard.version, () if found is None else found.skipped
 
-    def applied(self) -> tuple[Range, ...]:
+    def applied_ranges(self) -> tuple[Range, ...]:
         return self._shard.applied.ranges
 
     def save(self) -> str:
         return str(self._shard.save(Path(self._orders.checkpoints)))
 
-    def packed(self) -> Any:
+    def pack(self) -> Any:
         """An array, which Ray passes on without a copy."""
-        return self._shard.packed().numpy()
+        return self._shard.pack().numpy()
 
     def answer(self) -> None:
         """Return: it does not hang."""
@@ -119,7 +119,7 @@ class WorkerActor:
 
     def arrive(self) -> None:
         """Make the job's parts and join; raises UserError."""
-        _on_a_host_of_its_own()
+        _prefer_exchange()
         place, job = self._place, load_job(self._orders.job)
         self._trainer = Trainer(job, len(self._orders.servers), place.samples, devices_here(place.gpus))
         require_ray().get(self._coordinator.join.remote(self._place.name, self._place.samples))
@@ -135,7 +135,7 @@ class WorkerActor:
             self._trainer.feed.close()
 
 
-def _on_a_host_of_its_own() -> None:
+def _prefer_exchange() -> None:
     """Emulated hosts share cores, which real ones would not; exchanging takes little and must not wait for others."""
     if TESTBED_MARK in os.environ:
         go_first()
@@ -202,17 +202,17 @@ class ActorFleet:
         except self._ray.exceptions.GetTimeoutError:
             raise JobError(f"the coordinator has not answered for {_ANSWER_SECONDS:g} s") from None
         except self._ray.exceptions.RayError as error:
-            raise self.described("the coordinator", error) from error
+            raise self.describe_error("the coordinator", error) from error
 
     def start_server(self, name: str, number: int) -> None:
         """Begin a server on the machine of that name, or here; ``changes`` says when it has arrived."""
-        actor = self._made(ServerActor, name, 8).remote(self._orders, number, self._lease_key)
+        actor = self._make_actor(ServerActor, name, 8).remote(self._orders, number, self._lease_key)
         self._actors[name] = actor
         self._starting[actor.arrive.remote()] = name
 
     def start_worker(self, place: WorkerPlace) -> None:
         """Begin a worker on the machine of its name, or here."""
-        actor = self._made(WorkerActor, place.name, 2).remote(self._orders, place, self.coordinator)
+        actor = self._make_actor(WorkerActor, place.name, 2).remote(self._orders, place, self.coordinator)
         self._actors[place.name] = actor
         self._starting[actor.arrive.remote()] = place.name
 
@@ -272,15 +272,15 @@ class ActorFleet:
                 return left
             self._look_for_signs()
 
-    def applied(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
+    def applied_ranges(self, names: Sequence[str]) -> list[tuple[Range, ...]] | None:
         """What each server has applied; ``None`` if one of them is just going, or does not answer."""
-        return self._answers({name: self._actors[name].applied.remote() for name in names})
+        return self._answers({name: self._actors[name].applied_ranges.remote() for name in names})
 
     def begin_saving(self, names: Sequence[str]) -> None:
-        """Have all servers write checkpoints; ``saved`` says when they are there."""
+        """Have all servers write checkpoints; ``has_saved`` says when they are there."""
         self._saving = {name: self._actors[name].save.remote() for name in names}
 
-    def saved(self, seconds: float = 0.0) -> bool | None:
+    def has_saved(self, seconds: float = 0.0) -> bool | None:
         """Whether all are written that were begun, waiting so long for them; ``None`` if a server went meanwhile.
 
         Raises JobError for one that cannot be written.
@@ -290,7 +290,7 @@ class ActorFleet:
 
     def save_model(self, names: Sequence[str], path: Path) -> None:
         """Write what all servers have to ``path``, unless one of them is gone. Raises OSError."""
-        arrays = self._answers({name: self._actors[name].packed.remote() for name in names})
+        arrays = self._answers({name: self._actors[name].pack.remote() for name in names})
         if arrays is not None:
             save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
 
@@ -305,10 +305,10 @@ class ActorFleet:
             except self._ray.exceptions.RayError as error:
                 if self.is_gone(error):
                     return None
-                raise self.described(name, error) from error
+                raise self.describe_error(name, error) from error
         return found
 
-    def described(self, who: str, error: Exception) -> StashError:
+    def describe_error(self, who: str, error: Exception) -> StashError:
         """What somebody's actor raised, without Ray's account of how it came here."""
         cause = getattr(error, "cause", None)
         shown = cause if isinstance(cause, BaseException) else error
@@ -328,6 +328,6 @@ class ActorFleet:
     def close(self) -> None:
         self._ray.shutdown()
 
-    def _made(self, kind: type, name: str, calls: int) -> Any:
+    def _make_actor(self, kind: type, name: str, calls: int) -> Any:
         made = self._ray.remote(num_cpus=0, max_concurrency=calls, max_restarts=0)(kind)
         return made.options(resources={name: _SHARE}) if self._orders.address else made

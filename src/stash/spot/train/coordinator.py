@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from stash.core.units import counted
+from stash.core.units import format_count
 from stash.spot.run_records import LeaseBooks
 from stash.spot.train.ledger import DataLease, LeaseLedger, Range, Spans, lease_tag
 from stash.spot.train.worker import Address, UpdateReport
@@ -103,15 +103,15 @@ class Coordinator:
         with self._changed:
             if finished is not None:
                 self._book(worker, finished)
-            if not self._ledger.held(worker):
+            if not self._ledger.worker_leases(worker):
                 self._await_turn(worker)
             if self._ends(worker):
                 self._part(worker)
                 return None
             state = self._workers[worker]
             state.asked = self._clock()
-            held = self._ledger.held(worker)
-            state.lease = held[0] if held else self._ledger.take(worker, state.samples)
+            held = self._ledger.worker_leases(worker)
+            state.lease = held[0] if held else self._ledger.issue_lease(worker, state.samples)
             return replace(state.lease, tag=lease_tag(self._key, worker, state.lease))
 
     def later(self, worker: str, most: int) -> tuple[DataLease, ...]:
@@ -120,9 +120,9 @@ class Coordinator:
             state = self._workers.get(worker)
             if state is None:
                 return ()
-            ahead = [lease for lease in self._ledger.held(worker) if lease != state.lease]
+            ahead = [lease for lease in self._ledger.worker_leases(worker) if lease != state.lease]
             while len(ahead) < most and self._redoes is None and state.leaves is None:
-                ahead.append(self._ledger.take(worker, state.samples))
+                ahead.append(self._ledger.issue_lease(worker, state.samples))
             return tuple(ahead)
 
     def _book(self, worker: str, report: UpdateReport) -> None:
@@ -131,11 +131,11 @@ class Coordinator:
         if state is not None and state.asked is not None:
             state.took = now - state.asked
         if not report.applied:
-            self._ledger.returned(worker, report.lease)
+            self._ledger.return_lease(worker, report.lease)
             self._refused |= report.refused
             if not report.finite and self._failure is None:
                 self._failure = NotFinite(worker, report.lease, report.loss)
-        elif self._ledger.done(worker, report.lease):
+        elif self._ledger.complete_lease(worker, report.lease):
             lease = report.lease
             self._rows.append(UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss))
         self._changed.notify_all()
@@ -157,24 +157,24 @@ class Coordinator:
 
     def _part(self, worker: str) -> tuple[DataLease, ...]:
         self._workers.pop(worker, None)
-        lost = self._ledger.lost(worker)
+        lost = self._ledger.drop_worker(worker)
         self._changed.notify_all()
         return lost
 
-    def place(self, server: int, address: Address | None) -> None:
+    def set_address(self, server: int, address: Address | None) -> None:
         """Record the address of a server from now on; ``None``: it has none until its successor is there."""
         with self._changed:
             self._addresses[server] = address
             self._changed.notify_all()
 
-    def leaving(self, worker: str, seconds: float) -> None:
+    def note_leaving(self, worker: str, seconds: float) -> None:
         """A worker will be gone in so many seconds: it gets no lease that it could not finish."""
         with self._changed:
             if worker in self._workers:
                 self._workers[worker].leaves = self._clock() + seconds
                 self._changed.notify_all()
 
-    def gone(self, worker: str) -> int:
+    def remove_worker(self, worker: str) -> int:
         """A worker is gone; how many leases it left to others."""
         with self._changed:
             return len(self._part(worker))
@@ -200,7 +200,7 @@ class Coordinator:
             longest = max((each.took for each in self._workers.values()), default=0.0)
             return 0.0 if self._is_over() else max(_PATIENCE, _OVERDUE * longest)
 
-    def news(self) -> tuple[list[UpdateDone], bool, NotFinite | None]:
+    def take_updates(self) -> tuple[list[UpdateDone], bool, NotFinite | None]:
         """The updates since the last call, whether a server refused a lease that has to be cut again, and the first
         gradients that were not finite.
         """
@@ -215,7 +215,9 @@ class Coordinator:
             wrong = found.audit()
             lacking = sum(lease.samples for lease in (*found.out, *found.waiting))
             if wrong is None and lacking and self._redoes is not None:
-                wrong = f"{counted(lacking, 'sample')} that workers took are not in the model: none handed them in"
+                wrong = (
+                    f"{format_count(lacking, 'sample')} that workers took are not in the model: none handed them in"
+                )
             return LeaseBooks(
                 issued=found.issued, done=found.done_samples, out=len(found.out), waiting=len(found.waiting),
                 reissued=found.reissued, repeated=found.repeated, wrong=wrong,

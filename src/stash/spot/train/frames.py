@@ -106,7 +106,7 @@ class TensorBuffer:
             if tensor is not None:
                 place.copy_(tensor)
 
-    def filled(self) -> list[Tensor | None]:
+    def read_tensors(self) -> list[Tensor | None]:
         """The tensors in it, ``None`` where nothing was; they are views of the tray."""
         return [place if mark else None for place, mark in zip(self.places, self._marks.tolist(), strict=True)]
 
@@ -124,7 +124,7 @@ class _Progress:
         self._window = link.gettimeout()
         self._since, self._moved = time.monotonic(), 0
 
-    def moved(self, count: int) -> None:
+    def record_bytes(self, count: int) -> None:
         """Raises TimeoutError if less than ``_MIN`` bytes moved for as long as the timeout."""
         self._moved += count
         now = time.monotonic()
@@ -142,21 +142,21 @@ def send_bytes(link: socket.socket, content: memoryview) -> None:
         count = link.send(content[sent:])
         sent += count
         if sent < len(content):
-            progress.moved(count)
+            progress.record_bytes(count)
 
 
 def drain(link: socket.socket) -> None:
     """Wait until nearly all that was sent has arrived: the system's own buffers hold megabytes. Raises TimeoutError
     as ``_Progress`` has it, ConnectionError if the link is closed meanwhile.
     """
-    left, progress = _on_its_way(link), _Progress(link)
+    left, progress = _unarrived_bytes(link), _Progress(link)
     while left >= _NEARLY_NOTHING:
         time.sleep(_LOOK_AGAIN)
-        before, left = left, _on_its_way(link)
-        progress.moved(before - left)
+        before, left = left, _unarrived_bytes(link)
+        progress.record_bytes(before - left)
 
 
-def _on_its_way(link: socket.socket) -> int:
+def _unarrived_bytes(link: socket.socket) -> int:
     """Bytes that were sent and have not arrived, 0 where no system tells; raises ConnectionError for a link that this
     end has closed.
     """
@@ -201,10 +201,10 @@ def _receive(link: socket.socket, into: memoryview) -> None:
             raise ConnectionError("the other end closed the connection")
         got += count
         if got < len(into):
-            progress.moved(count)
+            progress.record_bytes(count)
 
 
-def tuned(link: socket.socket) -> socket.socket:
+def tune_link(link: socket.socket) -> socket.socket:
     """Small messages leave at once, and a host that vanished is noticed although nothing is being sent."""
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -83,10 +83,10 @@ class TrainingHead:
             self._fleet.start_server(name, number)
         for place in self._orders.workers:
             self._start_worker(place)
-        while (reason := self._over()) is None:
+        while (reason := self._end_reason()) is None:
             for change in self._fleet.changes(_POLL):
-                self._take(*change)
-            for wish in self._wishes.rows():
+                self._handle_change(*change)
+            for wish in self._wishes.read_new_rows():
                 self._grant(wish)
             self._end_hanging()
             self._follow()
@@ -96,9 +96,9 @@ class TrainingHead:
                 self._begin_saving()
         self._finish(reason)
 
-    def _take(self, name: str, arrived: bool, answer: Any) -> None:
+    def _handle_change(self, name: str, arrived: bool, answer: Any) -> None:
         if isinstance(answer, Exception) and not self._fleet.is_gone(answer):
-            raise self._fleet.described(name, answer)
+            raise self._fleet.describe_error(name, answer)
         if name in self._servers:
             if arrived:
                 self._server_came(name, answer)
@@ -117,21 +117,21 @@ class TrainingHead:
         self._emit("server joined", name, version=version, told=list(skipped))
         if len(self._addresses) < len(self._servers):
             return
-        applied = self._fleet.applied(self._servers)
+        applied = self._fleet.applied_ranges(self._servers)
         if applied is None:
             return  # another one is just going; its successor brings us here again
         again = self._fleet.ask("reconcile", applied)
         if again:
             self._emit("rolled back", name, samples=again)
         for number, each in enumerate(self._servers):
-            self._fleet.ask("place", number, self._addresses[each])
+            self._fleet.ask("set_address", number, self._addresses[each])
 
     def _server_went(self, name: str) -> None:
         number = self._servers.index(name)
-        self._fleet.ask("place", number, None)
+        self._fleet.ask("set_address", number, None)
         self._addresses.pop(name, None)
         self._emit("server lost", name)
-        self._servers[number] = successor = self._named("server")
+        self._servers[number] = successor = self._make_name("server")
         self._emit("wanted", successor, instead_of=name, type="server")
         self._fleet.start_server(successor, number)
 
@@ -139,13 +139,13 @@ class TrainingHead:
         """It was done, or its machine is gone."""
         self._workers[name].ended = True
         if isinstance(answer, Exception):
-            self._emit("lost", name, leases=self._fleet.ask("gone", name))
+            self._emit("lost", name, leases=self._fleet.ask("remove_worker", name))
             if self._orders.replace or self._stop:
                 self._replace(self._workers[name])
             else:  # whoever rents the machine may get another, which has the same name
                 self._start_worker(self._workers[name].place)
         else:
-            self._fleet.ask("gone", name)
+            self._fleet.ask("remove_worker", name)
             self._emit("left", name, updates=answer)
 
     def _end_hanging(self) -> None:
@@ -159,7 +159,7 @@ class TrainingHead:
             self._stop = True
         elif wish["do"] == "notice" and self._is_there(who):
             self._emit("notice", who, seconds=wish["seconds"])
-            self._fleet.ask("leaving", who, wish["seconds"])
+            self._fleet.ask("note_leaving", who, wish["seconds"])
             self._replace(self._workers[who])
         elif wish["do"] == "vanish" and (self._is_there(who) or who in self._servers):
             self._fleet.kill(who)
@@ -177,11 +177,11 @@ class TrainingHead:
         if not self._orders.replace or self._stop or worker.replaced:
             return
         worker.replaced = True
-        successor = replace(worker.place, name=self._named("worker"))
+        successor = replace(worker.place, name=self._make_name("worker"))
         self._emit("wanted", successor.name, instead_of=worker.place.name, type=successor.type)
         self._start_worker(successor)
 
-    def _named(self, role: str) -> str:
+    def _make_name(self, role: str) -> str:
         self._made[role] += 1
         return f"{role}{self._made[role]}"
 
@@ -189,7 +189,7 @@ class TrainingHead:
         append_row(self._folder / EVENTS, at=time.monotonic() - self._zero, what=what, who=who, **facts)
 
     def _follow(self) -> None:
-        rows, refused, failure = self._fleet.ask("news")
+        rows, refused, failure = self._fleet.ask("take_updates")
         for row in rows:
             self._last.append(row)
             append_row(self._folder / UPDATES, **row.__dict__)
@@ -200,7 +200,7 @@ class TrainingHead:
         if failure is not None and self._diverged is None:
             self._diverged = _describe_divergence(failure)
         if refused and len(self._addresses) == len(self._servers):
-            applied = self._fleet.applied(self._servers)
+            applied = self._fleet.applied_ranges(self._servers)
             if applied is not None:
                 self._fleet.ask("reconcile", applied)
 
@@ -210,7 +210,7 @@ class TrainingHead:
             self._fleet.begin_saving(self._servers)
 
     def _take_saved(self, seconds: float) -> None:
-        written = self._fleet.saved(seconds)
+        written = self._fleet.has_saved(seconds)
         if self._saving is None or written is False:
             return
         if written:
@@ -224,7 +224,7 @@ class TrainingHead:
         known = [(row.loss, row.samples) for row in self._last]
         return mean_loss(known) if len(known) == LOSS_WINDOW else None
 
-    def _over(self) -> str | None:
+    def _end_reason(self) -> str | None:
         orders, loss = self._orders, self.running_loss
         missing = [name for name in self._servers if name not in self._addresses]
         if not missing:
@@ -259,7 +259,7 @@ class TrainingHead:
             if not (training or missing) or seconds > last:
                 break
             for change in self._fleet.changes(_POLL):
-                self._take(*change)
+                self._handle_change(*change)
             self._end_hanging()
             self._follow()
         self._follow()
@@ -270,14 +270,14 @@ class TrainingHead:
             self._take_saved(SAVE_SECONDS)
         if self._orders.model is not None and len(self._addresses) == len(self._servers):
             self._fleet.save_model(self._servers, Path(self._orders.model))
-        books = self._audited()
+        books = self._audit_books()
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
         self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books)
 
-    def _audited(self) -> dict[str, Any]:
+    def _audit_books(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""
-        applied = self._fleet.applied(self._servers) if len(self._addresses) == len(self._servers) else None
+        applied = self._fleet.applied_ranges(self._servers) if len(self._addresses) == len(self._servers) else None
         books: dict[str, Any] = self._fleet.ask("books").model_dump()
         if applied is None:
             return books | {
@@ -306,7 +306,7 @@ def main(folder: Path) -> int:
     orders = read_orders(folder)
     fleet = held = None
     try:
-        held = _hold(Path(orders.checkpoints))
+        held = _lock_checkpoints(Path(orders.checkpoints))
         fleet = ActorFleet(orders)
         TrainingHead(orders, folder, fleet).run()
     except StashError as error:
@@ -324,7 +324,7 @@ def main(folder: Path) -> int:
     return 0
 
 
-def _hold(checkpoints: Path) -> int:
+def _lock_checkpoints(checkpoints: Path) -> int:
     """Be the only head that saves there; the lock's descriptor. Raises UserError where another one is."""
     checkpoints.mkdir(parents=True, exist_ok=True)
     held = os.open(checkpoints / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -70,7 +70,7 @@ class Spans:
         return tuple((start, min(stop, end)) for start, stop in pairs if start < min(stop, end))
 
 
-def cut(start: int, stop: int, edges: Iterable[int], most: int) -> list[Range]:
+def cut_range(start: int, stop: int, edges: Iterable[int], most: int) -> list[Range]:
     """The range in pieces of at most ``most`` samples, none of which has one of ``edges`` inside."""
     inside = sorted({start, stop, *(edge for edge in edges if start < edge < stop)})
     pieces = []
@@ -118,7 +118,7 @@ class LeaseLedger:
         self._tried: set[DataLease] = set()
         """Leases that somebody had before: a shard may hold them."""
 
-    def take(self, worker: str, samples: int) -> DataLease:
+    def issue_lease(self, worker: str, samples: int) -> DataLease:
         """The next lease: one that was lost, whatever its size, or the stream's next ``samples``."""
         if self._waiting:
             lease = self._waiting.pop(0)
@@ -129,7 +129,7 @@ class LeaseLedger:
         self._out[lease] = worker
         return lease
 
-    def done(self, worker: str, lease: DataLease) -> bool:
+    def complete_lease(self, worker: str, lease: DataLease) -> bool:
         """Every shard has applied it. Not believed of a lease that is not, or no longer, this worker's: a shard
         may have been set back since. It then comes again, and the shards will know.
         """
@@ -140,13 +140,13 @@ class LeaseLedger:
         self._done.add(lease.start, lease.stop)
         return True
 
-    def returned(self, worker: str, lease: DataLease) -> None:
+    def return_lease(self, worker: str, lease: DataLease) -> None:
         """Take back a lease that its worker could not finish; another worker will."""
         if self._out.get(lease) == worker:
             del self._out[lease]
             self._put_back([lease])
 
-    def lost(self, worker: str) -> tuple[DataLease, ...]:
+    def drop_worker(self, worker: str) -> tuple[DataLease, ...]:
         """What a worker had when it went, which waits for others from now on."""
         gone = [lease for lease, holder in self._out.items() if holder == worker]
         for lease in gone:
@@ -154,7 +154,7 @@ class LeaseLedger:
         self._put_back(gone)
         return tuple(gone)
 
-    def held(self, worker: str) -> list[DataLease]:
+    def worker_leases(self, worker: str) -> list[DataLease]:
         """A worker's leases, in the order in which it took them."""
         return [lease for lease, holder in self._out.items() if holder == worker]
 
@@ -177,7 +177,7 @@ class LeaseLedger:
         edges = {edge for spans in applied for pair in spans.ranges for edge in pair}
         edges.update(edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop))
         self._done = _held_by_all(applied, self.issued)
-        pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut(*gap, edges, most)]
+        pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut_range(*gap, edges, most)]
         self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
         self._tried.update(self._waiting)
         return before.samples - _held_by_all([before, self._done], self.issued).samples

@@ -65,19 +65,19 @@ class SampleOrder:
 
 def batch_of(job: ElasticJob, data: Data, samples: Iterable[int], device: torch.device) -> Any:
     """Load those samples here, collated as the job does, on ``device``."""
-    return moved(_Batches(job, data)[1, list(samples)][1], device)
+    return move_batch(_Batches(job, data)[1, list(samples)][1], device)
 
 
-def moved(batch: Any, device: torch.device) -> Any:
+def move_batch(batch: Any, device: torch.device) -> Any:
     """``batch`` with all its tensors on ``device``, through dictionaries, lists and tuples."""
     if isinstance(batch, torch.Tensor):
         return batch.to(device)
     if isinstance(batch, dict):
-        return {name: moved(value, device) for name, value in batch.items()}
+        return {name: move_batch(value, device) for name, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(moved(each, device) for each in batch))
+        return type(batch)(*(move_batch(each, device) for each in batch))
     if isinstance(batch, (list, tuple)):
-        return type(batch)(moved(each, device) for each in batch)
+        return type(batch)(move_batch(each, device) for each in batch)
     return batch
 
 
@@ -98,7 +98,7 @@ class _Batches(Dataset[tuple[int, Any]]):
         return number, self._collate(several(samples) if several else [self._data[each] for each in samples])
 
 
-def _unchanged(batch: Any) -> Any:
+def _return_batch(batch: Any) -> Any:
     return batch
 
 
@@ -126,7 +126,7 @@ class LeaseFeed:
             _Batches(job, data),
             batch_size=None,
             sampler=self._next_requests(),
-            collate_fn=_unchanged,
+            collate_fn=_return_batch,
             generator=seeds,
             **settings,
         )

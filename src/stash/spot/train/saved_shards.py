@@ -32,30 +32,30 @@ class StoredState:
     skipped: tuple[str, ...] = ()
 
 
-def name(shard: int, number: int) -> str:
+def shard_name(shard: int, number: int) -> str:
     return f"shard{shard}-{number:08d}.ckpt"
 
 
-def save(folder: Path, shard: int, facts: dict[str, Any], content: bytes | memoryview) -> Path:
+def save_shard(folder: Path, shard: int, facts: dict[str, Any], content: bytes | memoryview) -> Path:
     """Write one more checkpoint of a shard's, then remove all but the newest two."""
     earlier = _numbers(folder, shard)
-    path = folder / name(shard, earlier[-1] + 1 if earlier else 0)
+    path = folder / shard_name(shard, earlier[-1] + 1 if earlier else 0)
     head = {"format": FORMAT, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
     write_whole(path, json.dumps(head), "\n", content)
     for number in earlier[: 1 - KEPT]:
-        (folder / name(shard, number)).unlink(missing_ok=True)
+        (folder / shard_name(shard, number)).unlink(missing_ok=True)
     for half in folder.glob(f".shard{shard}-*.tmp"):  # of a server that was killed while it saved
         half.unlink(missing_ok=True)
     return path
 
 
-def newest(folder: Path, shard: int) -> StoredState | None:
+def newest_shard(folder: Path, shard: int) -> StoredState | None:
     """The newest checkpoint that is whole; ``None`` if there is none. Raises UserError if none of several is."""
     skipped: list[str] = []
     for number in reversed(_numbers(folder, shard)):
-        path = folder / name(shard, number)
+        path = folder / shard_name(shard, number)
         try:
-            found = read(path)
+            found = read_shard(path)
         except UserError as error:
             skipped.append(str(error))
             continue
@@ -65,7 +65,7 @@ def newest(folder: Path, shard: int) -> StoredState | None:
     return None
 
 
-def read(path: Path) -> StoredState:
+def read_shard(path: Path) -> StoredState:
     """Read one shard; raises UserError if it is not whole."""
     try:
         with opened_regular(path) as file:

@@ -37,7 +37,7 @@ from stash.spot.train.frames import (
     receive_tray,
     send_bytes,
     send_head,
-    tuned,
+    tune_link,
 )
 from stash.spot.train.ledger import DataLease, Spans, lease_tag
 
@@ -76,7 +76,7 @@ class ParameterShard:
     def __init__(self, job: ElasticJob, number: int, servers: int, apply_seconds: float = 0.0) -> None:
         whole = build_model(job)
         self.number, self.servers = number, servers
-        names = parts(whole, servers)[number]
+        names = list_parts(whole, servers)[number]
         trained, others = dict(whole.named_parameters()), dict(whole.named_buffers())
         self.parameters = {name: torch.nn.Parameter(_alone(trained[name])) for name in names if name in trained}
         self.buffers = {name: _alone(others[name]) for name in names if name in others}
@@ -94,7 +94,7 @@ class ParameterShard:
         """The tensors in a tray's order: parameters, then the model's buffers, which the last worker's replace."""
         return [*self.parameters.values(), *self.buffers.values()]
 
-    def take(self, lease: DataLease, tray: TensorBuffer, out: TensorBuffer) -> tuple[FrameKind, int]:
+    def apply_gradients(self, lease: DataLease, tray: TensorBuffer, out: TensorBuffer) -> tuple[FrameKind, int]:
         """Apply what is in ``tray`` unless it was, and put the parameters into ``out``: outcome and version.
 
         ``out`` may be ``tray``. Raises JobError if the update fails, which ``failure`` then has.
@@ -106,7 +106,7 @@ class ParameterShard:
             elif self.applied.touches(lease.start, lease.stop):
                 outcome = FrameKind.REFUSED
             else:
-                self._step(tray.filled())
+                self._step(tray.read_tensors())
                 self.applied.add(lease.start, lease.stop)
                 self.version += 1
                 outcome = FrameKind.APPLIED
@@ -114,7 +114,7 @@ class ParameterShard:
             out.fill(self.tensors)
             return outcome, self.version
 
-    def read(self, out: TensorBuffer) -> int:
+    def copy_parameters(self, out: TensorBuffer) -> int:
         """Put the parameters into ``out``; their version."""
         with self._lock:
             out.fill(self.tensors)
@@ -134,9 +134,9 @@ class ParameterShard:
                 if value is not None:
                     buffer.copy_(value)
         except Exception as error:
-            raise self.failed(f"{type(self.optimizer).__name__}.step() failed:", error) from error
+            raise self.record_failure(f"{type(self.optimizer).__name__}.step() failed:", error) from error
 
-    def failed(self, what: str, error: Exception) -> JobError:
+    def record_failure(self, what: str, error: Exception) -> JobError:
         """End ``failure`` with this error, unless an earlier one has; the error to raise."""
         found = JobError(f"{what} {type(error).__name__}: {one_line(error)}")
         with contextlib.suppress(InvalidStateError):
@@ -144,13 +144,13 @@ class ParameterShard:
         return found
 
     @property
-    def named(self) -> dict[str, Tensor]:
+    def named_tensors(self) -> dict[str, Tensor]:
         return {**self.parameters, **self.buffers}
 
-    def packed(self) -> Tensor:
+    def pack(self) -> Tensor:
         """A copy of what it keeps, laid out as a tray: as little memory as it takes."""
         tray = TensorBuffer(self.tensors)
-        self.read(tray)
+        self.copy_parameters(tray)
         return tray.buffer
 
     def save(self, folder: Path) -> Path:
@@ -165,12 +165,12 @@ class ParameterShard:
                 }
                 torch.save(state, content)
                 facts = self._identity() | {"version": self.version, "applied": self.applied.ranges}
-            return saved_shards.save(folder, self.number, facts, content.getbuffer())
+            return saved_shards.save_shard(folder, self.number, facts, content.getbuffer())
 
     def resume(self, folder: Path) -> saved_shards.StoredState | None:
         """Go on where the newest whole checkpoint was; raises UserError if it is of another model or fleet."""
         folder.mkdir(parents=True, exist_ok=True)  # in a bucket there is none at first
-        found = saved_shards.newest(folder, self.number)
+        found = saved_shards.newest_shard(folder, self.number)
         if found is None:
             return None
         for fact, own in self._identity().items():
@@ -192,7 +192,7 @@ class ParameterShard:
     def _identity(self) -> dict[str, Any]:
         return {
             "servers": self.servers,
-            "tensors": [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in self.named.items()],
+            "tensors": [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in self.named_tensors.items()],
             "optimizer": type(self.optimizer).__name__,
         }
 
@@ -210,7 +210,7 @@ def _alone(tensor: Tensor) -> Tensor:
     return own if own.untyped_storage().nbytes() == own.numel() * own.element_size() else own.clone()
 
 
-def parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
+def list_parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
     """What each server keeps: its share of what is trained, and the first one the model's buffers too."""
     sizes = {
         name: each.numel() * each.element_size() for name, each in model.named_parameters() if each.requires_grad
@@ -274,7 +274,7 @@ class ShardServer:
             with link:
                 if full:
                     raise StashError(f"{self._most} workers are connected already, as many as there may be")
-                self._talk(tuned(link), worker.name)
+                self._talk(tune_link(link), worker.name)
         except OSError:
             pass  # the worker went; it, or its successor, will ask again
         except StashError as error:
@@ -294,7 +294,7 @@ class ShardServer:
             except (OSError, StashError):
                 raise
             except Exception as error:  # the server's own, like no memory: workers would try for ever
-                raise self._shard.failed("an exchange failed:", error) from error
+                raise self._shard.record_failure("an exchange failed:", error) from error
 
     def _check(self, head: FrameHead, worker: str) -> None:
         """Raise StashError for what no worker of this run asks."""
@@ -321,9 +321,9 @@ class ShardServer:
             with self._receiving:
                 send_head(link, FrameKind.SEND, head.lease, head.version)
                 receive_tray(link, head, tray)
-            outcome, version = self._shard.take(head.lease, tray, tray)
+            outcome, version = self._shard.apply_gradients(head.lease, tray, tray)
         else:
-            version = self._shard.read(tray)
+            version = self._shard.copy_parameters(tray)
         with self._sending:
             send_head(link, outcome, head.lease, version, len(tray.bytes))
             send_bytes(link, tray.bytes)
@@ -331,7 +331,7 @@ class ShardServer:
         link.settimeout(None)
 
 
-def assembled(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
+def assemble_model(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
     """The whole model on the CPU, with what servers have ``packed``; what is never trained is as the job makes it.
 
     A tensor that has several names in the model is kept, and put in, under its first.
@@ -339,7 +339,7 @@ def assembled(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
     model = build_model(job).to("cpu")
     own = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     with torch.no_grad():
-        for names, buffer in zip(parts(model, len(packed)), packed, strict=True):
+        for names, buffer in zip(list_parts(model, len(packed)), packed, strict=True):
             tray = TensorBuffer([own[name] for name in names], buffer)
             for name, value in zip(names, tray.places, strict=True):
                 own[name].copy_(value)
@@ -349,5 +349,5 @@ def assembled(job: ElasticJob, packed: Sequence[Tensor]) -> nn.Module:
 def save_model(job: ElasticJob, packed: Sequence[Tensor], path: Path) -> None:
     """Write the ``state_dict`` of the whole model; raises OSError."""
     content = io.BytesIO()
-    torch.save(assembled(job, packed).state_dict(), content)
+    torch.save(assemble_model(job, packed).state_dict(), content)
     write_whole(path, content.getbuffer())

@@ -29,11 +29,11 @@ from stash.spot.train.frames import (
     receive_tray,
     send_bytes,
     send_head,
-    tuned,
+    tune_link,
 )
 from stash.spot.train.ledger import DataLease
-from stash.spot.train.samples import LeaseFeed, moved
-from stash.spot.train.server import build_model, parts
+from stash.spot.train.samples import LeaseFeed, move_batch
+from stash.spot.train.server import build_model, list_parts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,7 +101,7 @@ class ServerLinks:
         try:
             for address in addresses:
                 link, _ = connect(address, secret, PURPOSE, name, _CONNECT_SECONDS)
-                self._links.append(tuned(link))
+                self._links.append(tune_link(link))
         except OSError:
             self.close()
             raise
@@ -131,7 +131,7 @@ class ServerLinks:
 
     def _all(self, message: FrameKind, lease: DataLease) -> tuple[list[FrameKind], list[list[Tensor | None]]]:
         done = list(self._pool.map(lambda server: self._one(server, message, lease), range(len(self._links))))
-        return done, [arrived.filled() for _, arrived in self._trays]
+        return done, [arrived.read_tensors() for _, arrived in self._trays]
 
     def _one(self, server: int, message: FrameKind, lease: DataLease) -> FrameKind:
         link, (out, arrived) = self._links[server], self._trays[server]
@@ -154,7 +154,7 @@ class Trainer:
         self._devices = tuple(devices) or (torch.device("cpu"),)
         self._job, self.feed = job, LeaseFeed(job, math.ceil(batch / len(self._devices)))
         self._models = [build_model(job) for _ in self._devices]
-        named = parts(self._models[0], servers)
+        named = list_parts(self._models[0], servers)
         for model, device in zip(self._models, self._devices, strict=True):
             model.to(device).train()
         self._copies = [_places(model, named) for model in self._models]
@@ -202,7 +202,7 @@ class Trainer:
     def _compute(self, number: int, part: tuple[float, Any]) -> float:
         (share, batch), device = part, self._devices[number]
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            loss = self._job.loss(self._models[number], moved(batch, device))
+            loss = self._job.loss(self._models[number], move_batch(batch, device))
             (loss * share).backward()  # type: ignore[no-untyped-call]
         return float(loss.detach()) * share
 
@@ -213,7 +213,7 @@ class Trainer:
 
 
 def _places(model: torch.nn.Module, named: Sequence[Sequence[str]]) -> list[list[Tensor]]:
-    """Of each server its tensors in a model: those that are trained, then the buffers, as ``parts`` has them."""
+    """Of each server its tensors in a model: those that are trained, then the buffers, as ``list_parts`` has them."""
     known = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     return [[known[name] for name in names] for names in named]
 

@@ -23,12 +23,12 @@ from stash.ui.charts.chart import (
     Tag,
     Trail,
     Whisker,
-    axis,
     band,
     centre,
-    extent,
-    logarithmic,
+    logarithmic_extent,
+    make_axis,
     plain_axis,
+    round_extent,
 )
 
 CURVES = ("contention", "network", "compute", "prep", "interconnect", "fetch", "transfer")
@@ -46,22 +46,22 @@ class Ruler:
     size: float = 1.0
     """Of the unit in which values are shown."""
 
-    def at(self, value: float) -> float:
+    def locate(self, value: float) -> float:
         """Where ``value`` stands, or the nearer end of the axis."""
-        return min(1.0, max(0.0, self.shown.at(value / self.size)))
+        return min(1.0, max(0.0, self.shown.locate(value / self.size)))
 
     def span(self, first: float, second: float) -> tuple[float, float]:
         """Where a stretch of values begins and ends, the smaller first."""
-        return self.at(min(first, second)), self.at(max(first, second))
+        return self.locate(min(first, second)), self.locate(max(first, second))
 
-    def holds(self, value: float) -> bool:
+    def is_shown(self, value: float) -> bool:
         """Whether ``value`` stands between the axis' ends."""
         return self.shown.low <= value / self.size <= self.shown.high
 
 
-def ruler(values: Iterable[float | None], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
+def make_ruler(values: Iterable[float | None], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
     """Numbers in units of ``size``, with round ends around all values."""
-    shown = extent([None if value is None else value / size for value in values], zero)
+    shown = round_extent([None if value is None else value / size for value in values], zero)
     return Ruler(shown, plain_axis(shown, label), size)
 
 
@@ -70,8 +70,8 @@ def worded_ruler(
 ) -> Ruler:
     """Values as ``write`` writes them, evenly or ``by_powers`` of ten."""
     known = [value for value in values if value is not None]
-    shown = logarithmic(known) if by_powers else extent(known)
-    return Ruler(shown, axis(shown, label, write))
+    shown = logarithmic_extent(known) if by_powers else round_extent(known)
+    return Ruler(shown, make_axis(shown, label, write))
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def lane_chart(
         for each in row.values:
             if each.low is not None and each.high is not None:
                 marks.append(Whisker(x.span(each.low, each.high), (y, y), each.line or each.series))
-            marks.append(Dot(x.at(each.value), y, each.series, each.tip if tips else ""))
+            marks.append(Dot(x.locate(each.value), y, each.series, each.tip if tips else ""))
     lanes = tuple(
         Lane(row.name, f"unknown: {row.unknown}", quiet=True) if row.unknown else Lane(row.name, row.text)
         for row in rows
@@ -146,7 +146,7 @@ def lane_chart(
 
 def lanes_ruler(rows: Sequence[LaneRow], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
     """An axis that holds everything in the rows."""
-    return ruler(ends_of(rows), label, size, zero)
+    return make_ruler(ends_of(rows), label, size, zero)
 
 
 def ends_of(rows: Sequence[LaneRow]) -> list[float | None]:
@@ -203,7 +203,7 @@ def plane_chart(
     tags: Sequence[Tag] = (),
 ) -> Chart:
     """Curves over two axes; lines upright at the values ``rules``; what lies beyond an axis stands at its edge."""
-    marks: list[Drawn] = [Rule(x.at(value)) for value in rules]
+    marks: list[Drawn] = [Rule(x.locate(value)) for value in rules]
     tips = sum(len(curve.points) for curve in curves if curve.dots) <= _MAX_TIPS
     for curve in curves:
         marks += _drawn(curve, x, y, tips)
@@ -213,15 +213,17 @@ def plane_chart(
 def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, tips: bool) -> Iterable[Drawn]:
     known = [point for point in curve.points if point.low is not None and point.high is not None]
     if curve.ribbon:
-        yield Ribbon(tuple((x.at(p.x), y.at(p.low or 0.0), y.at(p.high or 0.0)) for p in known), curve.series)
+        yield Ribbon(
+            tuple((x.locate(p.x), y.locate(p.low or 0.0), y.locate(p.high or 0.0)) for p in known), curve.series
+        )
     if curve.line and len(curve.points) > 1:
-        yield Trail(tuple((x.at(point.x), y.at(point.y)) for point in curve.points), curve.series)
+        yield Trail(tuple((x.locate(point.x), y.locate(point.y)) for point in curve.points), curve.series)
     if not curve.dots:
         return
     for point in curve.points:
-        across, up = x.at(point.x), y.at(point.y)
+        across, up = x.locate(point.x), y.locate(point.y)
         if point.left is not None and point.right is not None:
-            yield Whisker((x.at(point.left), x.at(point.right)), (up, up), curve.series)
+            yield Whisker((x.locate(point.left), x.locate(point.right)), (up, up), curve.series)
         if point.low is not None and point.high is not None and not curve.ribbon:
-            yield Whisker((across, across), (y.at(point.low), y.at(point.high)), curve.series)
+            yield Whisker((across, across), (y.locate(point.low), y.locate(point.high)), curve.series)
         yield Dot(across, up, curve.series, point.tip if tips else "", hollow=point.hollow)

@@ -227,14 +227,14 @@ class Extent:
     """From one round value to the next; of a logarithmic one by powers of ten, and 0 where there is none."""
     logarithmic: bool = False
 
-    def at(self, value: float) -> float:
+    def locate(self, value: float) -> float:
         """The fraction of the axis at which ``value`` stands; beyond 0 to 1 if it is not shown."""
         if self.logarithmic:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
 
-def extent(values: Iterable[float | None], zero: bool = True) -> Extent:
+def round_extent(values: Iterable[float | None], zero: bool = True) -> Extent:
     """An extent with round ends around all ``values``, and around zero unless it would hide what differs."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     low, high = min(known, default=0.0), max(known, default=1.0)
@@ -247,7 +247,7 @@ def extent(values: Iterable[float | None], zero: bool = True) -> Extent:
     return Extent(step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9), step)
 
 
-def logarithmic(values: Iterable[float]) -> Extent:
+def logarithmic_extent(values: Iterable[float]) -> Extent:
     """An extent by powers of ten around positive ``values``."""
     known = [value for value in values if value > 0]
     low = 10.0 ** math.floor(math.log10(min(known, default=1.0)) + 1e-9)
@@ -255,7 +255,7 @@ def logarithmic(values: Iterable[float]) -> Extent:
     return Extent(low, max(high, 10 * low), logarithmic=True)
 
 
-def places(shown: Extent) -> list[float]:
+def round_places(shown: Extent) -> list[float]:
     """Round values on the axis: about six, or every power of ten."""
     if shown.logarithmic:
         first, last = round(math.log10(shown.low)), round(math.log10(shown.high))
@@ -264,9 +264,9 @@ def places(shown: Extent) -> list[float]:
     return [shown.low + number * shown.step for number in range(count + 1)]
 
 
-def axis(shown: Extent, label: str, text: Callable[[float], str]) -> Axis:
+def make_axis(shown: Extent, label: str, text: Callable[[float], str]) -> Axis:
     """An axis with its round places as ``text`` writes them."""
-    return Axis(label, tuple(Tick(shown.at(value), text(value)) for value in places(shown)))
+    return Axis(label, tuple(Tick(shown.locate(value), text(value)) for value in round_places(shown)))
 
 
 def plain_axis(shown: Extent, label: str) -> Axis:
@@ -274,7 +274,7 @@ def plain_axis(shown: Extent, label: str) -> Axis:
     decimals = max(0, -math.floor(math.log10(shown.step) + 1e-9))
     if abs(shown.step * 10**decimals - round(shown.step * 10**decimals)) > 1e-6:
         decimals += 1  # 2.5 needs one more than 2
-    return axis(shown, label, lambda value: f"{round(value, decimals) + 0.0:,.{decimals}f}")
+    return make_axis(shown, label, lambda value: f"{round(value, decimals) + 0.0:,.{decimals}f}")
 
 
 def time_scale(seconds: float) -> Scale:

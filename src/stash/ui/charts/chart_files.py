@@ -13,7 +13,7 @@ from pathlib import Path
 
 from stash.core.imports import require_package
 from stash.ui.charts.chart import Chart
-from stash.ui.charts.svg import svg
+from stash.ui.charts.svg import draw_svg
 
 _PIXELS_PER_MM = 96 / 25.4
 """As CSS defines them."""
@@ -22,17 +22,17 @@ _DOTS_PER_INCH = 300
 _FONTS = Path(__file__).parent / "fonts"
 
 
-def content(chart: Chart, ending: str, width_mm: float) -> str | bytes:
-    """The file's content, of ``png``, ``svg`` or ``pdf``; raises UserError where vl-convert is missing."""
+def render_chart(chart: Chart, ending: str, width_mm: float) -> str | bytes:
+    """The file's content, of ``png``, ``draw_svg`` or ``pdf``; raises UserError where vl-convert is missing."""
     width = round(width_mm * _PIXELS_PER_MM)
     if ending == "svg":
-        return svg(chart, width, paper=True, font=_font())
+        return draw_svg(chart, width, paper=True, font=_font())
     vl_convert = require_package(
         "vl_convert", ending.upper(), "vl-convert-python", "--format svg, which needs nothing"
     )
     vl_convert.register_font_directory(str(_FONTS))
     # A unit of vl-convert is a point.
-    drawing = svg(chart, width, paper=True, zoom=_POINTS_PER_PIXEL)
+    drawing = draw_svg(chart, width, paper=True, zoom=_POINTS_PER_PIXEL)
     made: bytes = (
         vl_convert.svg_to_pdf(drawing) if ending == "pdf" else vl_convert.svg_to_png(drawing, ppi=_DOTS_PER_INCH)
     )

@@ -37,10 +37,10 @@ from stash.ui.charts.tiles import (
     letters_in,
     shortened_name,
     tile,
-    titled,
+    titled_element,
     words_at,
 )
-from stash.ui.elements import element, short, style_sheet
+from stash.ui.elements import element, short_number, style_sheet
 
 _NAMESPACE = "http://www.w3.org/2000/svg"
 FONT = "Roboto, Arial, Helvetica, sans-serif"
@@ -67,7 +67,7 @@ RULES = (
 """Of style, that hold on any page."""
 
 
-def svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: float = 1.0) -> Markup:
+def draw_svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: float = 1.0) -> Markup:
     """The drawing of ``chart``, ``width`` pixels wide and shown at ``zoom`` times that.
 
     On ``paper`` it has its own colours, and ``font`` is the rule that brings its font. Else the page around it gives
@@ -82,11 +82,11 @@ def svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: flo
         *frame.labels(),
         xmlns=_NAMESPACE, class_="chart", role="img",
         aria_label=printable_line(f"{chart.title}. {chart.caption} {chart.how}".strip()),
-        viewBox=f"0 0 {width} {short(high)}", width=width * zoom, height=high * zoom,
+        viewBox=f"0 0 {width} {short_number(high)}", width=width * zoom, height=high * zoom,
     )  # fmt: skip
 
 
-def strip(parts: Sequence[tuple[str, float]]) -> Markup:
+def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
     """One bar of a page's width made of parts: the series of each, and its length as a fraction of the others'."""
     whole, reached, drawn = sum(length for _, length in parts) or 1.0, 0.0, []
     for name, length in parts:
@@ -162,14 +162,14 @@ class _Frame:
         return lines
 
     def across(self, x: float) -> str:
-        return short(self.left + x * self.plane)
+        return short_number(self.left + x * self.plane)
 
     def down(self, y: float) -> str:
         if not self.stacked:
-            return short(self.top + (1 - y) * self.tall)
+            return short_number(self.top + (1 - y) * self.tall)
         rows = (1 - y) * len(self.chart.lanes)
         row = min(int(rows), len(self.chart.lanes) - 1)
-        return short(self.top + row * self.row + self.above + (rows - row) * (self.row - self.above))
+        return short_number(self.top + row * self.row + self.above + (rows - row) * (self.row - self.above))
 
     def keys(self) -> Iterator[Markup]:
         for number, line in enumerate(self.key_lines):
@@ -182,7 +182,7 @@ class _Frame:
 
     def grid(self) -> Iterator[Markup]:
         """Fine lines at the labelled places, and the base line."""
-        top, bottom = short(self.top), short(self.bottom)
+        top, bottom = short_number(self.top), short_number(self.bottom)
         for tick in self._fitting(self.chart.x):
             yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
@@ -242,7 +242,7 @@ class _Frame:
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
                 return element("polygon", class_=series(mark.series, "ribbon"), points=points)
             case Rule():
-                line = f"M{self.across(mark.x)} {short(self.top)}V{short(self.bottom)}"
+                line = f"M{self.across(mark.x)} {short_number(self.top)}V{short_number(self.bottom)}"
                 return element("path", class_="quiet bold", d=line)
             case Tag():
                 return self._tag(mark)
@@ -256,13 +256,15 @@ class _Frame:
         top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
         tip, tone = "" if self.narrow else bar.tip, series(bar.series, "faint" if bar.faint else "")
         wide, high = max(right - left, 1), max(bottom - top, 1)
-        return titled("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
+        return titled_element("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
 
     def _whisker(self, whisker: Whisker) -> Markup:
         (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
         tone = series(whisker.series, "bold") if whisker.series else "bold"
         if whisker.y[0] == whisker.y[1]:
-            ends = f"M{x} {short(float(y) - _END)}v{2 * _END}M{right} {short(float(y) - _END)}v{2 * _END}"
+            ends = (
+                f"M{x} {short_number(float(y) - _END)}v{2 * _END}M{right} {short_number(float(y) - _END)}v{2 * _END}"
+            )
             line = f"M{x} {y}H{right}{ends}"
         else:
             line = f"M{x} {y}V{top}"
@@ -270,7 +272,7 @@ class _Frame:
 
     def _dot(self, dot: Dot) -> Markup:
         tip, tone = "" if self.narrow else dot.tip, series(dot.series, "hollow" if dot.hollow else "")
-        return titled("circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS)
+        return titled_element("circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS)
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from stash.core.printable import printable_line, shortened
+from stash.core.printable import printable_line, shorten_text
 from stash.ui.charts.chart import Tile
-from stash.ui.elements import Attribute, element, joined, short
+from stash.ui.elements import Attribute, element, join_markup, short_number
 
 # Words and numbers inside an SVG: how long they are, how they are shortened, what pointing at something tells.
 
@@ -26,15 +26,15 @@ def shortened_name(text: str, most: int = _MAX_NAME) -> str:
     return f"{line[: max(1, most - end - 1)]}…{line[-end:]}"
 
 
-def titled(name: str, tip: str, *inside: str, **attributes: Attribute) -> Markup:
+def titled_element(name: str, tip: str, *inside: str, **attributes: Attribute) -> Markup:
     """An element with what pointing at it tells, and what is in it."""
-    title = (element("title", shortened(printable_line(tip), 300)),) if tip else ()
+    title = (element("title", shorten_text(printable_line(tip), 300)),) if tip else ()
     return element(name, *title, *inside, **attributes)
 
 
 def words_at(x: float, y: float, text: str, tone: str = "", anchor: str = "", tip: str = "") -> Markup:
     """Words whose base line begins at a place, or is anchored to it; ``says`` is what pointing at them tells."""
-    return titled("text", tip, text or " ", x=x, y=y, class_=tone, text_anchor=anchor)
+    return titled_element("text", tip, text or " ", x=x, y=y, class_=tone, text_anchor=anchor)
 
 
 def length_of(letters: int) -> float:
@@ -60,11 +60,11 @@ def tile(mark: Tile, left: float, top: float, right: float, bottom: float, point
     left, top, right, bottom = left + _GAP, top + _GAP, right - _GAP, bottom - _GAP
     tone, opacity = "", "0"  # what a pointer finds between words
     if mark.level is not None:
-        tone, opacity = "s-heat", f"{short(100 * (_PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))))}%"
+        tone, opacity = "s-heat", f"{short_number(100 * (_PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))))}%"
     body = [
         element("rect", class_=tone, fill_opacity=opacity, x=left, y=top, width=right - left, height=bottom - top)
     ]
     words = next((text for text in mark.texts if length_of(len(text)) <= right - left - 4), "")
     if words:
         body.append(words_at((left + right) / 2, (top + bottom) / 2 + 0.36 * SIZE, words, "", "middle"))
-    return titled("g", mark.tip, *body) if mark.tip and pointed_at else joined(*body)
+    return titled_element("g", mark.tip, *body) if mark.tip and pointed_at else join_markup(*body)

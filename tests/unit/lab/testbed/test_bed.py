@@ -45,8 +45,8 @@ def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(monkeypatch:
             raise StashError("`ip netns pids` did not end within 30 s")
         return SimpleNamespace(returncode=0, stdout="", stderr="")
 
-    monkeypatch.setattr(execute, "run", run)
-    monkeypatch.setattr(bed_module, "run", run)
+    monkeypatch.setattr(execute, "run_command", run)
+    monkeypatch.setattr(bed_module, "run_command", run)
     bed = Testbed(2)
     bed._executor.do(bed.steps)
     with pytest.raises(StashError, match="did not end"):
@@ -58,7 +58,7 @@ def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(monkeypatch:
 
 def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.setattr(execute, "run", None)
+    monkeypatch.setattr(execute, "run_command", None)
     bed = Testbed(2, network="1gbit")
     steps = [step.describe() for step in bed.steps]
     assert steps[0] == f"ip netns add {bed.owner.switch}"

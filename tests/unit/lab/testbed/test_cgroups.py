@@ -10,7 +10,7 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.lab.testbed import wiring
-from stash.lab.testbed.topology import Owner, Step, topology, write
+from stash.lab.testbed.topology import Owner, Step, make_topology, write_command
 from stash.lab.testbed.wiring import Device, DiskLimits
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
@@ -21,14 +21,14 @@ OWNER = Owner(77, 0xABC, 0xD, 0)
     [(1, "blkio.throttle.read_bps_device", "254:0 100000000"), (2, "io.max", "254:0 rbps=100000000")],
 )
 def test_a_limit_in_control_groups(version: int, file: str, text: str) -> None:
-    steps = wiring.set_up(topology(1, disk="100MB/s"), OWNER, DiskLimits(version, "/cg"), Device(254, 0))
+    steps = wiring.set_up(make_topology(1, disk="100MB/s"), OWNER, DiskLimits(version, "/cg"), Device(254, 0))
     group = "/cg/stash-tb-77-abc-d-0-n0"
-    assert steps[-2:] == (Step(("mkdir", group), ("rmdir", group)), Step(write(text, f"{group}/{file}")))
+    assert steps[-2:] == (Step(("mkdir", group), ("rmdir", group)), Step(write_command(text, f"{group}/{file}")))
 
 
 def test_a_limit_without_a_controller_is_refused() -> None:
     with pytest.raises(UserError, match="no cgroup controller for block I/O"):
-        wiring.set_up(topology(1, disk="100MB/s"), OWNER, None, Device(254, 0))
+        wiring.set_up(make_topology(1, disk="100MB/s"), OWNER, None, Device(254, 0))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_the_controller_is_found_in_the_mount_table(mounts: str, found: DiskLimi
             raise PermissionError(path)
         return {"/u/cgroup.controllers": "cpu io memory", "/u/cgroup.subtree_control": "cpu"}[path]
 
-    assert wiring.find(mounts, read) == found
+    assert wiring.find_limits(mounts, read) == found
 
 
 def test_a_folder_on_no_block_device_is_refused() -> None:

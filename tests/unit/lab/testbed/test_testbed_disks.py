@@ -9,7 +9,7 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.lab.testbed import verify
-from stash.lab.testbed.topology import Topology, topology
+from stash.lab.testbed.topology import Topology, make_topology
 from stash.lab.testbed.verify import ShapedLink
 
 
@@ -21,11 +21,11 @@ from stash.lab.testbed.verify import ShapedLink
     ],
 )
 def test_a_disk_that_is_off_is_refused_with_what_was_measured(measured: float, words: str) -> None:
-    assert words in verify.sentence(ShapedLink(1, "disk", "read", 5e9, measured, 0), Path("/data"))
+    assert words in verify.why_refused(ShapedLink(1, "disk", "read", 5e9, measured, 0), Path("/data"))
 
 
 def limited() -> Topology:
-    return topology(2, overrides={1: {"disk": "100MB/s"}})
+    return make_topology(2, overrides={1: {"disk": "100MB/s"}})
 
 
 def answers(*lines: str) -> verify.Command:

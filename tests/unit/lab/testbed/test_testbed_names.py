@@ -8,7 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from stash.lab.testbed.topology import Owner, abandoned, next_owner, out_of_sight, owner_of
+from stash.lab.testbed.topology import Owner, is_abandoned, next_owner, out_of_sight, owner_of
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 
@@ -18,27 +18,27 @@ def test_a_name_tells_its_owner_and_nothing_else_is_taken_for_ours() -> None:
     assert owner_of(OWNER.switch) == OWNER
     for foreign in ("stash-tb-", "stash-tb-mine", "x-" + OWNER.host(0), OWNER.host(0) + "x", "stash-tb-1-2-3-4-n"):
         assert owner_of(foreign) is None
-        assert not abandoned(foreign)
+        assert not is_abandoned(foreign)
 
 
 def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_is() -> None:
     mine = next_owner()
-    assert not abandoned(mine.host(0))
-    assert abandoned(replace(mine, start=mine.start + 1).host(0))  # another process had our number
+    assert not is_abandoned(mine.host(0))
+    assert is_abandoned(replace(mine, start=mine.start + 1).host(0))  # another process had our number
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     start = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
     name = replace(mine, pid=child.pid, start=start).host(0)
-    assert not abandoned(name)
+    assert not is_abandoned(name)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert abandoned(name)  # a zombie owns nothing
+    assert is_abandoned(name)  # a zombie owns nothing
     child.communicate()
-    assert abandoned(name)
+    assert is_abandoned(name)
 
 
 def test_whether_the_process_of_another_pid_namespace_lives_is_unknown() -> None:
     mine = next_owner()
     theirs = replace(mine, start=mine.start + 1, space=mine.space + 1).host(0)
-    assert not abandoned(theirs)
+    assert not is_abandoned(theirs)
     assert out_of_sight(theirs)
     assert not out_of_sight(mine.host(0))

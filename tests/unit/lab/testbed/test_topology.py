@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from stash.core.errors import UserError
-from stash.lab.testbed.topology import HostSpec, topology
+from stash.lab.testbed.topology import HostSpec, make_topology
 
 
 def test_hosts_are_alike_but_for_their_overrides() -> None:
-    made = topology(3, network="1gbit", interconnect="1GB/s", overrides={1: {"network": "100mbit", "disk": "50MB/s"}})
+    made = make_topology(
+        3, network="1gbit", interconnect="1GB/s", overrides={1: {"network": "100mbit", "disk": "50MB/s"}}
+    )
     assert made.hosts[0] == made.hosts[2] == HostSpec(network=125e6, interconnect=1e9)
     assert made.hosts[1] == HostSpec(network=12.5e6, interconnect=1e9, disk=50e6)
 
@@ -27,4 +29,4 @@ def test_hosts_are_alike_but_for_their_overrides() -> None:
 )
 def test_a_wish_that_makes_no_sense_is_refused_in_words(arguments: dict[str, object], words: str) -> None:
     with pytest.raises(UserError, match=words):
-        topology(**arguments)  # type: ignore[arg-type]
+        make_topology(**arguments)  # type: ignore[arg-type]

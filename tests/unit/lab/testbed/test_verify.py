@@ -8,13 +8,13 @@ import subprocess
 import pytest
 
 from stash.lab.testbed import verify
-from stash.lab.testbed.topology import Owner, topology
+from stash.lab.testbed.topology import Owner, make_topology
 
 OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
 def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> None:
-    found = verify.transfers(topology(1, network="1mbit", interconnect="1gbit"), OWNER)
+    found = verify.list_transfers(make_topology(1, network="1mbit", interconnect="1gbit"), OWNER)
     assert [(link.name, link.direction) for link, _ in found] == [
         ("network", "up"), ("network", "down"), ("interconnect", "both"),
     ]  # fmt: skip
@@ -33,6 +33,6 @@ def test_many_slow_links_are_waited_for_as_long_as_all_of_them_take(monkeypatch:
         waited.append(patience - sum(each["seconds"] for each in json.loads(argv[-1])))
         return subprocess.CompletedProcess(argv, 0, json.dumps([125_000.0] * 128), "")
 
-    monkeypatch.setattr("stash.lab.testbed.verify.run", measured)
-    assert len(verify.verify_links(topology(64, network="1mbit"), OWNER)) == 128
+    monkeypatch.setattr("stash.lab.testbed.verify.run_command", measured)
+    assert len(verify.verify_links(make_topology(64, network="1mbit"), OWNER)) == 128
     assert waited[0] > 128 * 3  # and a link may stand still

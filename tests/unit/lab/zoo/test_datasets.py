@@ -31,7 +31,7 @@ def test_every_call_makes_the_same_bytes(kind: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def _small_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(synthesis, "jpeg", lambda random: b"a picture")
+    monkeypatch.setattr(synthesis, "make_jpeg", lambda random: b"a picture")
 
 
 small_pictures = pytest.mark.usefixtures("_small_pictures")

@@ -37,7 +37,7 @@ def test_samples_have_the_shapes_that_a_model_takes_in_memory_and_from_files_ali
 def test_an_image_folder_of_one_s_own_is_read(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "1.JPG").write_bytes(synthesis.jpeg(np.random.default_rng(0)))
+        (tmp_path / name / "1.JPG").write_bytes(synthesis.make_jpeg(np.random.default_rng(0)))
         (tmp_path / name / "notes.txt").write_text("not a picture")
     feed = open_feed(workload("resnet18"), tmp_path, image_size=32)
     assert [feed[index][1].item() for index in range(2)] == [0, 1]

@@ -12,7 +12,7 @@ from stash.lab.zoo.datasets import make_dataset
 
 
 def test_images_are_as_large_as_those_of_imagenet() -> None:
-    sizes = [len(synthesis.jpeg(np.random.default_rng(index))) for index in range(80)]
+    sizes = [len(synthesis.make_jpeg(np.random.default_rng(index))) for index in range(80)]
     assert np.mean(sizes) == pytest.approx(110_000, rel=0.2)
     assert np.std(np.log(sizes)) == pytest.approx(synthesis.SPREAD, rel=0.2)
 

@@ -36,16 +36,16 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
     data_folder.fill(data)
     given = Orders(str(tmp_path / "run"), ("solo",), 1.0, data_root=str(data))
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
     reads._holds_data.cache_clear()
     own = Tally(str(tmp_path / "run" / "tally"))
     monkeypatch.setattr(_Own, "tally", own)
-    monkeypatch.setattr(reads._Seen, "generation", -1)
-    monkeypatch.setattr(reads._Seen, "makers", set())
-    monkeypatch.setattr(reads._Seen, "shared", set())
+    monkeypatch.setattr(reads._OpenedFiles, "generation", -1)
+    monkeypatch.setattr(reads._OpenedFiles, "makers", set())
+    monkeypatch.setattr(reads._OpenedFiles, "shared", set())
     yield own
     monkeypatch.undo()
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
     reads._holds_data.cache_clear()
 
 
@@ -68,7 +68,7 @@ def tapped_loaders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaders' iterators are given their taps by the wrap, for the time of a test."""
     base = dataloader._BaseDataLoaderIter
     for name in ("__init__", "_reset"):
-        monkeypatch.setattr(base, name, loader._tapped(getattr(base, name)))
+        monkeypatch.setattr(base, name, loader._tap_indices(getattr(base, name)))
 
 
 @pytest.fixture

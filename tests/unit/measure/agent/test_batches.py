@@ -8,16 +8,16 @@ import containers
 import numpy as np
 import pytest
 import torch
-from batch_kinds import KINDS, OWN_MEMORY, content, parametrised, write
+from batch_kinds import KINDS, OWN_MEMORY, content, parametrize_kinds, write
 
 from stash.measure.agent.data import batches
 
 
-@parametrised()
+@parametrize_kinds()
 def test_a_copy_is_equal_of_the_same_class_and_independent(batch: Any) -> None:
     before = content(batch)
     assert before
-    again = batches.kept(batch)
+    again = batches.copy_batch(batch)
     assert type(again) is type(batch)
     assert content(again) == before
     write(again)
@@ -25,12 +25,12 @@ def test_a_copy_is_equal_of_the_same_class_and_independent(batch: Any) -> None:
     assert content(batch) == before
 
 
-@parametrised("tensor", "array", *OWN_MEMORY)
+@parametrize_kinds("tensor", "array", *OWN_MEMORY)
 def test_fresh_containers_are_around_the_same_tensors(batch: Any) -> None:
-    again = batches.fresh(batch)
+    again = batches.copy_containers(batch)
     assert again is not batch
     assert type(again) is type(batch)
-    assert [id(leaf) for leaf in batches.leaves(again)] == [id(leaf) for leaf in batches.leaves(batch)]
+    assert [id(leaf) for leaf in batches.iter_leaves(again)] == [id(leaf) for leaf in batches.iter_leaves(batch)]
 
 
 @pytest.mark.parametrize(
@@ -41,20 +41,20 @@ def test_fresh_containers_are_around_the_same_tensors(batch: Any) -> None:
     ],
 )  # fmt: skip
 def test_bytes_are_those_of_all_that_is_inside(kind: str, size: int) -> None:
-    assert batches.size(KINDS[kind]) == size
+    assert batches.count_bytes(KINDS[kind]) == size
 
 
 def test_a_tensor_that_is_there_twice_counts_once() -> None:
     tensor = torch.ones(4)
-    assert batches.size([tensor, {"again": tensor}]) == 16
+    assert batches.count_bytes([tensor, {"again": tensor}]) == 16
 
 
-@parametrised("array", "nested")
+@parametrize_kinds("array", "nested")
 def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -> None:
-    there = batches.moved(batch, "meta")
+    there = batches.move_batch(batch, "meta")
     assert type(there) is type(batch)
-    assert {"meta"} <= {tensor.device.type for tensor in batches.tensors(there)}
-    assert {tensor.device.type for tensor in batches.tensors(batch)} == {"cpu"}
+    assert {"meta"} <= {tensor.device.type for tensor in batches.iter_tensors(there)}
+    assert {tensor.device.type for tensor in batches.iter_tensors(batch)} == {"cpu"}
     assert batches.why_immovable(batch, "meta") is None
 
 
@@ -75,23 +75,23 @@ def test_what_cannot_be_moved_says_why(batch: Any, why: str) -> None:
 
 def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     ids, mask = torch.ones(2, 8, dtype=torch.int64), torch.tensor([[1] * 8, [1] * 4 + [0] * 4])
-    assert batches.tokens({"input_ids": ids, "labels": ids}) == (16, None)
-    assert batches.tokens({"input_ids": ids, "attention_mask": mask}) == (16, 12)
-    assert batches.tokens({"input_ids": ids, "attention_mask": torch.ones(2, 1, 8, 8)}) == (16, None)
-    assert batches.tokens({"tokens": ids}) == (16, None)
+    assert batches.count_tokens({"input_ids": ids, "labels": ids}) == (16, None)
+    assert batches.count_tokens({"input_ids": ids, "attention_mask": mask}) == (16, 12)
+    assert batches.count_tokens({"input_ids": ids, "attention_mask": torch.ones(2, 1, 8, 8)}) == (16, None)
+    assert batches.count_tokens({"tokens": ids}) == (16, None)
     notes: list[str] = []
     monkeypatch.setattr("stash.measure.agent.script.note", notes.append)
-    assert batches.tokens({"input_ids": ids, "attention_mask": mask / 0 * 0}) == (16, None)  # NaN tells nothing
-    assert batches.tokens({"input_ids": ids / 0 * 0, "attention_mask": mask}) is None
+    assert batches.count_tokens({"input_ids": ids, "attention_mask": mask / 0 * 0}) == (16, None)  # NaN tells nothing
+    assert batches.count_tokens({"input_ids": ids / 0 * 0, "attention_mask": mask}) is None
     unknown = "a batch holds NaN where {0} would be counted: {0} unknown"
     assert notes == [unknown.format("padding"), unknown.format("tokens")]
 
 
 def test_a_pair_of_equal_matrices_of_whole_numbers_is_inputs_and_targets() -> None:
     ids = torch.ones(2, 8, dtype=torch.int64)
-    assert batches.tokens([ids, ids]) == (16, None)
-    assert batches.tokens((ids, ids[:, :1])) is None
-    assert batches.tokens((ids.float(), ids)) is None
-    assert batches.tokens((torch.ones(4, 3, 8, 8), torch.ones(4, dtype=torch.int64))) is None
-    assert batches.tokens({"input_ids": ids.float()}) is None
-    assert batches.tokens({"pixel_values": ids}) is None
+    assert batches.count_tokens([ids, ids]) == (16, None)
+    assert batches.count_tokens((ids, ids[:, :1])) is None
+    assert batches.count_tokens((ids.float(), ids)) is None
+    assert batches.count_tokens((torch.ones(4, 3, 8, 8), torch.ones(4, dtype=torch.int64))) is None
+    assert batches.count_tokens({"input_ids": ids.float()}) is None
+    assert batches.count_tokens({"pixel_values": ids}) is None

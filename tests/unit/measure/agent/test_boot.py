@@ -47,7 +47,7 @@ def test_what_was_not_asked_for_is_not_looked_at() -> None:
 
 def test_what_a_rank_starts_does_not_share_its_cores_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[tuple[int, int]] = []
-    monkeypatch.setattr(boot, "pin", lambda *place: pinned.append(place))
+    monkeypatch.setattr(boot, "pin_rank", lambda *place: pinned.append(place))
     monkeypatch.setenv("STASH_PINNED", "1 (0, 1)")  # by torchrun, which has no rank
     for _ in range(2):  # the rank, and a worker that it spawns
         boot._pin_once(1, (1, 4))

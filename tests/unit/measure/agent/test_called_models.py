@@ -67,8 +67,8 @@ def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_kno
     assert nn.Module.__call__ is call
     after = step(act)
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [before.of(stage) for stage in stages] == [5, 0, 1, 5]
-    assert [after.of(stage) for stage in stages] == [2, 3, 1, 5]
+    assert [before.seconds_in(stage) for stage in stages] == [5, 0, 1, 5]
+    assert [after.seconds_in(stage) for stage in stages] == [2, 3, 1, 5]
 
 
 def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(stamps: Stamps) -> None:
@@ -121,7 +121,7 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
     assert set(look._most) == {Unit, type(critic), Frozen}
     found = step(act)
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [found.of(stage) for stage in stages] == [4, 24, 2, 0]
+    assert [found.seconds_in(stage) for stage in stages] == [4, 24, 2, 0]
 
 
 def test_a_module_that_fails_has_no_part_in_what_follows(stamps: Stamps, step: Step, clock: Seconds) -> None:
@@ -140,7 +140,7 @@ def test_a_module_that_fails_has_no_part_in_what_follows(stamps: Stamps, step: S
     step(act)
     assert not look._inside
     assert look.end()
-    assert step(act).of(StepStage.FORWARD) == 5
+    assert step(act).seconds_in(StepStage.FORWARD) == 5
 
 
 def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(step: Step) -> None:
@@ -178,7 +178,7 @@ def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: S
         clock.now += 2.0
 
     found = step(act)
-    assert (found.of(StepStage.BACKWARD), found.of(StepStage.OPTIMIZER)) == (3, 2)
+    assert (found.seconds_in(StepStage.BACKWARD), found.seconds_in(StepStage.OPTIMIZER)) == (3, 2)
 
 
 @pytest.mark.parametrize("how", ["module", "in place", "function"])
@@ -223,7 +223,7 @@ def test_a_pause_ends_the_look(tmp_path: Path, clock: Seconds) -> None:
     assert nn.Module.__call__ is not call
     WatchRequest(1, paused=True).write(tmp_path)
     run.stamps.ring.live[2] = 1.0
-    run._answer(run._begun)
+    run._follow_request(run._begun)
     run.stepped(optimizer)
     assert nn.Module.__call__ is call
     assert run.stamps is None

@@ -22,7 +22,7 @@ from stash.measure.agent.wraps import opened_files, stages
 def listener(listener: Recorder) -> Iterator[Recorder]:
     listener.drifted = True
     yield listener
-    opened_files.sweep()
+    opened_files.remove_placeholders()
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_placeholders_are_swept(listener: Recorder, guarded: SimpleNamespace, tm
     path = tmp_path / "new.pt"
     guarded.save({}, path)
     assert path.read_bytes() == b""
-    opened_files.sweep()
+    opened_files.remove_placeholders()
     assert not path.exists()
 
 

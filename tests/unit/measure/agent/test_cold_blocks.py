@@ -11,19 +11,19 @@ from ranks_in_memory import job
 from stash.measure.agent.data.tally import COLD, WARM, Tally
 from stash.measure.agent.runner.judge import begin_data_block
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 
 
 @pytest.fixture
 def rank(tally: Tally) -> OwnRank:
     """The only one of a job whose data lie in ``data``."""
-    given = current()
+    given = current_orders()
     assert given is not None
     return job(given).runner.rank
 
 
 def counted(tally: Tally) -> tuple[int, int]:
-    return tally.totals()["pages"], tally.totals()["resident"]
+    return tally.sum_counters()["pages"], tally.sum_counters()["resident"]
 
 
 def test_a_cold_block_begins_with_held_files_out_of_the_cache(rank: OwnRank, tally: Tally, tmp_path: Path) -> None:

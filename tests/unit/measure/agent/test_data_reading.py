@@ -26,14 +26,14 @@ def read_all(folder: Path) -> None:
 
 
 def a_batch(tally: Tally, make: Callable[..., Any], *arguments: Any, maker: object = None) -> Any:
-    return reads.recorded(tally, maker, time.perf_counter_ns(), make, *arguments)
+    return reads.record_reads(tally, maker, time.perf_counter_ns(), make, *arguments)
 
 
 def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
     tally.set_mode(WARM)
     a_batch(tally, read_all, tmp_path / "data")
-    totals = tally.totals()
+    totals = tally.sum_counters()
     assert (totals["batches"], totals["files"], totals["pages"]) == (1, FILES, FILES * PAGES)
     assert totals["bytes"] == FILES * PAGES * pagecache.PAGE
     assert totals["resident"] == FILES * PAGES
@@ -46,7 +46,7 @@ def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally:
         tally.set_mode(WARM)
         for maker in (one, one, other, one, other):
             a_batch(tally, read_all, tmp_path / "data", maker=maker)
-        totals = tally.totals()
+        totals = tally.sum_counters()
         assert (totals["batches"], totals["looked"], totals["files"]) == (5, 2, 2 * FILES)
         assert totals["called"] >= 5 * FILES * PAGES * pagecache.PAGE
         assert totals["own_ns"] > 0
@@ -56,7 +56,7 @@ def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path: P
     tally.set_mode(WARM)
     a_batch(tally, int)
     read_all(tmp_path / "data")
-    assert tally.totals()["files"] == 0
+    assert tally.sum_counters()["files"] == 0
 
 
 def test_with_a_data_root_only_what_lies_below_it_is_data(tally: Tally, tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_with_a_data_root_only_what_lies_below_it_is_data(tally: Tally, tmp_path
 def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given = Orders(str(tmp_path / "run"), ("solo",), 1.0)
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
     reads._holds_data.cache_clear()
     assert reads.is_data(str(tmp_path / "elsewhere.bin"))
     assert reads.is_data("/library/0.bin")
@@ -112,10 +112,10 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
     # WHEN it is opened again THEN what was read stays, and its size is no sample's size
     assert second > first
     assert third > first + 1
-    assert (tally.totals()["files"], tally.totals()["bytes"]) == (3, 0)
+    assert (tally.sum_counters()["files"], tally.sum_counters()["bytes"]) == (3, 0)
     # but a file that was read whole is dropped whenever it is opened
     a_batch(tally, lambda: [small.read_bytes() for _ in range(2)])
-    totals = tally.totals()
+    totals = tally.sum_counters()
     assert (totals["files"], totals["bytes"], totals["resident"]) == (5, 2 * PAGES * pagecache.PAGE, 0)
     # and before the next block it is to be dropped together with what is held open
-    assert reads._Seen.shared == {str(big)}
+    assert reads._OpenedFiles.shared == {str(big)}

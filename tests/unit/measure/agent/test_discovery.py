@@ -73,7 +73,7 @@ def introduced(
 
 def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str, str], list[object]]:
     """The ladder, why rungs were skipped, and everything that was published."""
-    ladder = discovery._choose(rank, reports)
+    ladder = discovery._choose_ladder(rank, reports)
     published = new_messages(Tail(rank.orders.files.journal))
     skipped = next(message.skipped for message in published if isinstance(message, LadderChosen))
     return ladder, skipped, published

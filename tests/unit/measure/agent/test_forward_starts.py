@@ -83,7 +83,7 @@ HOST = torch.ones(2)
 def test_copies_of_host_tensors_to_the_current_device_are_transfer(
     step: Step, copy: Callable[[], object], seconds: float
 ) -> None:
-    assert step(copy).of(StepStage.TRANSFER) == seconds
+    assert step(copy).seconds_in(StepStage.TRANSFER) == seconds
 
 
 @pytest.mark.usefixtures("streams")
@@ -94,15 +94,17 @@ def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(step: Step
     def filled(tensor: Any) -> StampedStep:
         return step(lambda: torch.Tensor.copy_(There(), tensor, "cuda"))
 
-    assert filled(HOST).of(StepStage.TRANSFER) == 4
-    assert step(lambda: torch.Tensor.copy_(There(), src=HOST, non_blocking="cuda")).of(StepStage.TRANSFER) == 4
-    assert filled(There()).of(StepStage.TRANSFER) == 0
+    assert filled(HOST).seconds_in(StepStage.TRANSFER) == 4
+    assert (
+        step(lambda: torch.Tensor.copy_(There(), src=HOST, non_blocking="cuda")).seconds_in(StepStage.TRANSFER) == 4
+    )
+    assert filled(There()).seconds_in(StepStage.TRANSFER) == 0
 
 
 def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(step: Step, streams: Streams) -> None:
     streams.current = Stream()
     found = step(lambda: HOST.to("cuda"))
-    assert (found.of(StepStage.TRANSFER), found.of(StepStage.BETWEEN)) == (0, 4)
+    assert (found.seconds_in(StepStage.TRANSFER), found.seconds_in(StepStage.BETWEEN)) == (0, 4)
 
 
 @pytest.fixture
@@ -154,7 +156,11 @@ def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
         takes(10.0)
         stamps.tell(ThreadEvent.STEP_ENDED)
     last = last_of(stamps, clock)
-    assert [last.of(stage) for stage in (StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD)] == [0, 4, 10]
+    assert [last.seconds_in(stage) for stage in (StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD)] == [
+        0,
+        4,
+        10,
+    ]
 
 
 def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
@@ -176,7 +182,7 @@ def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
         stamps.tell(ThreadEvent.STEP_ENDED)
     last = last_of(stamps, clock)
     stages = (StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.OPTIMIZER)
-    assert [last.of(stage) for stage in stages] == [4, 6, 2, 14]
+    assert [last.seconds_in(stage) for stage in stages] == [4, 6, 2, 14]
 
 
 @pytest.mark.usefixtures("streams")
@@ -190,7 +196,7 @@ def test_copies_in_waits_validation_and_other_threads_are_no_transfer(step: Step
         stamps.tell(ThreadEvent.READ_BEGINS, 0)
         HOST.to("cuda")
 
-    assert step(act).of(StepStage.TRANSFER) == 0
+    assert step(act).seconds_in(StepStage.TRANSFER) == 0
 
 
 @pytest.mark.usefixtures("streams")
@@ -208,7 +214,7 @@ def test_copies_are_followed_where_the_parameters_are_on_cuda(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     made: list[str] = []
-    monkeypatch.setattr(BatchCopies, "of_process", lambda device: made.append("copies"))
+    monkeypatch.setattr(BatchCopies, "follow_process", lambda device: made.append("copies"))
     monkeypatch.setattr(Stamps, "follow_device", lambda stamps, device: made.append("device"))
     parameter = SimpleNamespace(device=SimpleNamespace(type=kind))
     run = WatchedRun(SimpleNamespace(folder=str(tmp_path)))  # type: ignore[arg-type]

@@ -40,7 +40,7 @@ def give_up_often() -> InterpreterWait | None:
     clock, began = InterpreterClock(), time.perf_counter()
     for _ in range(40):
         time.sleep(1e-6)  # as each call into a library does
-    return clock.waited(time.perf_counter() - began)
+    return clock.find_wait(time.perf_counter() - began)
 
 
 def test_a_thread_that_computes_in_python_is_waited_for_and_its_line_is_known(

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from ranks_in_memory import BATCHES, Job, ended, epoch, job, orders, reading, seconds_of, train
+from ranks_in_memory import BATCHES, Job, end_reason, epoch, job, orders, reading, seconds_of, train
 from waiting import until
 
 from stash.measure.agent.data import feeds
@@ -35,7 +35,7 @@ def test_a_ladder_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) 
     one = job(orders(tmp_path))
     train(one)
     assert one.left == ["left"]
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     assert [(block.round, block.rung) for block in one.blocks()] == [
         *[(0, "cold"), (0, "warm"), (0, "solo")],  # the cold block proves that there is nothing to make cold
         *[(1, "warm"), (1, "solo")],
@@ -51,7 +51,7 @@ def test_steps_under_the_top_rung_are_traced_after_all_blocks(tmp_path: Path) ->
     folder = tmp_path / "traces"
     one = job(orders(tmp_path, traces=str(folder)))
     train(one)
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     assert len(one.blocks()) == 5
     (trace,) = folder.iterdir()
     assert trace.name == "rank0.json.gz"
@@ -59,13 +59,13 @@ def test_steps_under_the_top_rung_are_traced_after_all_blocks(tmp_path: Path) ->
 
 
 def test_what_handing_out_a_batch_takes_is_no_part_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    one, count = job(orders(tmp_path)), feeds.samples
+    one, count = job(orders(tmp_path)), feeds.count_samples
 
     def slowly(batch: object) -> int | None:
         one.clock.seconds += 0.25
         return count(batch)
 
-    monkeypatch.setattr(feeds, "samples", slowly)
+    monkeypatch.setattr(feeds, "count_samples", slowly)
     train(one)
     assert one.blocks()
     for block in one.blocks():
@@ -138,7 +138,7 @@ def test_the_stop_file_ends_the_ladder_after_the_block_under_way(tmp_path: Path)
     rounds = sum(isinstance(m, RoundDone) for m in one.messages())
     one.folder.stop.touch()
     train(one)
-    assert ended(one) == "stopped"
+    assert end_reason(one) == "stopped"
     assert sum(isinstance(m, RoundDone) for m in one.messages()) <= rounds + 1
 
 
@@ -148,7 +148,7 @@ def test_without_a_word_from_the_launcher_the_ladder_ends_by_itself_past_the_bud
     assert one.runner.listens
     one.clock.seconds += 1700.0  # suspended, or its launcher hangs
     train(one)
-    assert ended(one) == "stopped"
+    assert end_reason(one) == "stopped"
     assert one.left == ["left"]
 
 
@@ -161,7 +161,7 @@ def test_a_round_that_would_end_well_after_the_budget_is_not_begun(tmp_path: Pat
     one = job(orders(tmp_path, rounds=None, budget=30.0))
     train(one)
     # THEN the ladder ends by itself, and the next round would have passed the budget by more than a tenth
-    assert ended(one) == "stopped"
+    assert end_reason(one) == "stopped"
     blocks = one.blocks()
     spent = blocks[-1].started + blocks[-1].seconds
     assert spent <= 1.1 * 30.0 < spent + spent / rounds_of(one)
@@ -170,7 +170,7 @@ def test_a_round_that_would_end_well_after_the_budget_is_not_begun(tmp_path: Pat
 def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinions(tmp_path: Path) -> None:
     one = job(orders(tmp_path, rounds=None, budget=1.0))
     train(one)
-    assert ended(one) == "stopped"
+    assert end_reason(one) == "stopped"
     assert rounds_of(one) == 1
     assert {block.steps for block in one.blocks()} == {1}
     assert not any(isinstance(message, LoaderTimed) for message in one.messages())
@@ -181,7 +181,7 @@ def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(tmp
     for _, _feed in reading(one, BATCHES):
         begun = any(isinstance(message, RoundsPlanned) for message in one.messages())
         one.step(1000.0 if begun else 1.0)
-    assert ended(one) == "stopped"
+    assert end_reason(one) == "stopped"
     assert rounds_of(one) == 0
     given_up = next(message for message in one.messages() if isinstance(message, RoundGivenUp))
     assert given_up.seconds >= 1000.0 > 5 * given_up.expected_seconds
@@ -191,7 +191,7 @@ def test_a_script_that_exits_by_itself_is_let_go_with_its_own_exit_code(tmp_path
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     train(one, most=20)
     one.runner.exits(last=False)  # it destroys its process group under SystemExit
-    assert (ended(one), one.left) == ("script ended", [])
+    assert (end_reason(one), one.left) == ("script ended", [])
     one.runner.exits(last=True)
     assert one.left == ["exited"]
 
@@ -212,7 +212,7 @@ def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_no
         lengths.append(one.steps - steps)
         one.clock.seconds += 100.0
     assert set(lengths[:-1]) == {len(BATCHES)}
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     assert {t for block in one.blocks() for t in block.step_seconds} == {1.0, 3.5}
     assert any(block.interrupted_seconds >= 100.0 for block in one.blocks())
 
@@ -222,7 +222,7 @@ def test_without_an_epochs_end_a_script_may_be_asked_to_train_on(tmp_path: Path)
     feed = WatchedFeed(BATCHES)
     for _, mode in epoch(one, feed):
         one.step(seconds_of(mode))
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     assert one.steps > len(BATCHES)
 
 
@@ -235,7 +235,7 @@ def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monk
     monkeypatch.setattr(loops, "PATIENCE", 0.05)
     one.runner.loops.acted()
     until(lambda: not one.runner.listens)
-    assert ended(one) == "script ended"
+    assert end_reason(one) == "script ended"
     assert one.left == ["left"]
 
 
@@ -262,7 +262,7 @@ def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch:
             one.step(seconds_of(mode))
     one.runner.loops.acted(saved=True)
     until(lambda: not one.runner.listens)
-    assert ended(one) == "script ended"
+    assert end_reason(one) == "script ended"
 
 
 def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(
             one.step(seconds_of(mode))
         if one.runner.listens:
             assert one.steps - steps == len(BATCHES)
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     assert one.runner.rank.feeds[0] in made[:3]
     assert one.runner.rank.feeds[0].learned.is_remade
 
@@ -323,7 +323,7 @@ def test_facts_of_the_loader_and_the_model_are_published(tmp_path: Path) -> None
     facts: dict[str, object] = {}
     for message in one.messages():
         if isinstance(message, JobFacts):
-            facts |= message.known()
+            facts |= message.known_fields()
     assert facts["batch"] == 4
     assert facts["parameters"] == 2
     assert facts["replayed_batches"] == 2  # of a measured step, and one that is read ahead

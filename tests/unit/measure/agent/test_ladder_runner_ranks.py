@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks_in_memory import PATIENCE, Job, Seat, Table, ended, job, orders, train
+from ranks_in_memory import PATIENCE, Job, Seat, Table, end_reason, job, orders, train
 
 from stash.measure.protocol.messages import PhaseBegun
 
@@ -49,7 +49,7 @@ def test_ranks_take_the_same_steps_although_some_sit_blocks_out(tmp_path: Path) 
 def test_a_rank_whose_loop_ends_takes_all_others_with_it(tmp_path: Path) -> None:
     leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None, budget=float("inf"))
     assert leader.left == follower.left == ["left"]
-    assert ended(leader) == "script ended"
+    assert end_reason(leader) == "script ended"
     assert leader.steps < 100
 
 
@@ -65,4 +65,4 @@ def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_un
     assert not second.runner.listens
     assert not second.runner.has_drifted()
     assert second.left == []
-    assert given.files.extras() == 1
+    assert given.files.count_extras() == 1

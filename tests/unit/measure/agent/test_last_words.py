@@ -18,14 +18,14 @@ import sys
 import traceback
 from stash.measure.agent.last_words import report_crashes, report_crashes_of_ranks
 from stash.measure.protocol.journal import Heart
-from stash.measure.protocol.orders import current
-report_crashes(current())
+from stash.measure.protocol.orders import current_orders
+report_crashes(current_orders())
 report_crashes_of_ranks(multiprocessing.process)
 class ChildFailedError(Exception):
     pass
 def train(beats):
     if beats:
-        Heart(current().files).beat(3, 1)
+        Heart(current_orders().files).beat(3, 1)
     raise ValueError("no such layer")
 def caught(beats):  # as mp.spawn runs what it is given
     try:
@@ -61,7 +61,7 @@ def test_word_is_left_by_the_process_that_failed(tmp_path: Path, program: str, l
         check=False,
         cwd=tmp_path,
     )
-    crashes = RunFolder(tmp_path).crashes()
+    crashes = RunFolder(tmp_path).list_crash_files()
     assert [path.name.split(".")[2] for path in crashes] == ["3"] * left, done.stderr
     assert all(path.read_text().endswith("ValueError: no such layer\n") for path in crashes)
     assert "Traceback" in done.stderr

@@ -19,9 +19,9 @@ SLEEPER = "import time; time.sleep(600)"
 RANK = f"""
 import subprocess, sys, time
 from stash.measure.agent import last_words
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 last_words._PERIOD = 0.1
-last_words.outlive_not(current())
+last_words.end_with_launcher(current_orders())
 worker = subprocess.Popen([sys.executable, "-c", {SLEEPER!r}], start_new_session=True)
 print(worker.pid, flush=True)
 time.sleep(600)
@@ -59,4 +59,4 @@ def test_where_the_launcher_is_out_of_sight_nothing_is_watched(
     orders = orders_of_a_run(tmp_path)
     (tmp_path / "owner").write_text("of another machine")
     monkeypatch.setattr(last_words.threading, "Thread", lambda **_: pytest.fail("a watch was started"))
-    last_words.outlive_not(orders)
+    last_words.end_with_launcher(orders)

@@ -15,7 +15,7 @@ from stash.measure.agent.wraps import frameworks
 
 @pytest.fixture
 def listener(listener: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
-    monkeypatch.setattr(frameworks, "current", lambda: orders(tmp_path))
+    monkeypatch.setattr(frameworks, "current_orders", lambda: orders(tmp_path))
     return listener
 
 
@@ -48,7 +48,7 @@ def test_event_files_go_where_they_are_thrown_away(listener: Recorder, tmp_path:
 
 
 def test_with_keep_logging_nothing_is_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(frameworks, "current", lambda: orders(tmp_path, keep_logging=True))
+    monkeypatch.setattr(frameworks, "current_orders", lambda: orders(tmp_path, keep_logging=True))
     module = SimpleNamespace(init=init)
     frameworks.wrap_wandb(module)
     assert module.init is init

@@ -84,9 +84,9 @@ def test_one_look_tells_no_spread(tmp_path: Path) -> None:
 
 def test_what_was_not_ready_in_every_look_has_no_spread() -> None:
     row = {"name": "w", "bytes": 4, "ready_seconds": 0.1}
-    assert survey.readiness([[row], []])[0]["ready_steps"] == []
-    assert survey.readiness([[row], [{**row, "ready_seconds": None}]])[0]["ready_steps"] == []
-    assert survey.readiness([]) == []
+    assert survey.combine_readiness([[row], []])[0]["ready_steps"] == []
+    assert survey.combine_readiness([[row], [{**row, "ready_seconds": None}]])[0]["ready_steps"] == []
+    assert survey.combine_readiness([]) == []
 
 
 def test_what_fails_while_looking_is_said_and_ends_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from ranks_in_memory import BATCHES, Job, ended, epoch, job, orders, seconds_of
+from ranks_in_memory import BATCHES, Job, end_reason, epoch, job, orders, seconds_of
 from torch.utils.data import DataLoader, TensorDataset
 
 from stash.measure.agent import private, script
@@ -61,7 +61,7 @@ FORMS = [without_gradients, in_inference_mode, with_gradients, a_few_batches]
 
 def alike(one: Job, samples: int = 4) -> None:
     """Every step of every block is a step, and nothing else."""
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     assert one.blocks()
     for block in one.blocks():
         assert block.step_seconds == pytest.approx((1.0 if block.rung == "solo" else 3.5,) * block.steps)
@@ -103,7 +103,7 @@ class Shared(WatchedFeed):
     """Loops over it have iterators of their own, as those of a ``DataLoader`` have."""
 
     def real(self) -> Any:
-        if not torch.is_grad_enabled() and not self.measured:
+        if not torch.is_grad_enabled() and not self.is_measured:
             self._beside = getattr(self, "_beside", None) or iter(BATCHES)
             try:
                 return next(self._beside)
@@ -119,7 +119,7 @@ def test_a_loop_that_skips_its_first_batches_trains_all_the_same(tmp_path: Path)
         for number, (_, mode) in enumerate(epoch(one, feed)):
             if number >= 2:
                 one.step(seconds_of(mode))
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
 
 
 def test_accumulated_batches_are_all_a_steps(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_batches_of_a_loop_that_reads_one_ahead_are_its_steps(tmp_path: Path) ->
         one.step(seconds_of(modes[-1]))
         if one.runner.listens:
             without_gradients(one, feed)
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     assert {round(t, 6) for block in one.blocks() for t in block.step_seconds} == {1.0, 3.5}
 
 

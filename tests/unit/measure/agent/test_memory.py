@@ -12,7 +12,7 @@ from stash.measure.linux import counters
 
 
 def watch(device: str) -> MemoryWatch:
-    kept = SimpleNamespace(kept=[torch.zeros(8), torch.zeros(2)])
+    kept = SimpleNamespace(batches=[torch.zeros(8), torch.zeros(2)])
     place = SimpleNamespace(rank=3)
     return MemoryWatch(SimpleNamespace(device=torch.device(device), place=place, feeds=[SimpleNamespace(ring=kept)]))
 

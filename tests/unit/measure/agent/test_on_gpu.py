@@ -22,10 +22,10 @@ CYCLES = 200_000_000
 def test_the_clock_waits_for_what_was_submitted_and_looks_without_waiting() -> None:
     clock = Clock()
     clock.watch([torch.device("cuda", 0)])
-    began = clock.settled()
+    began = clock.synchronize()
     torch.cuda._sleep(CYCLES)
     submitted = clock.now() - began
-    assert clock.settled() - began > 5 * submitted
+    assert clock.synchronize() - began > 5 * submitted
 
 
 def test_a_job_whose_parameters_are_on_the_host_waits_for_the_current_device() -> None:
@@ -52,7 +52,7 @@ def test_pinned_batches_are_kept_in_pinned_memory_and_others_are_not() -> None:
         ring = Ring()
         ring.offer(batch.pin_memory() if pinned else batch)
         ring.begin(1, 0)
-        assert ring.next().is_pinned() is pinned
+        assert ring.next_batch().is_pinned() is pinned
 
 
 def test_channels_last_batches_stay_so_wherever_they_are_kept() -> None:
@@ -61,7 +61,7 @@ def test_channels_last_batches_stay_so_wherever_they_are_kept() -> None:
     ring.offer(batch)
     for device in (None, torch.device("cuda:0")):
         ring.begin(1, 0, device)
-        handed = ring.next()
+        handed = ring.next_batch()
         assert handed.is_contiguous(memory_format=torch.channels_last)
         assert handed.is_cuda is (device is not None)
 

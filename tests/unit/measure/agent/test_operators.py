@@ -181,7 +181,7 @@ def test_what_fails_while_counting_ends_the_counting_and_not_the_step(monkeypatc
 def test_a_formula_that_does_not_fit_leaves_the_total_unknown_and_the_rows_known() -> None:
     counter = OperatorCounter(FOREVER)
     operator = torch.ops.aten.mm.default
-    counter.saw(operator, (torch.ones(2, 3), torch.ones(4, 5)), {}, torch.ones(2, 5))
+    counter.note_call(operator, (torch.ones(2, 3), torch.ones(4, 5)), {}, torch.ones(2, 5))
     assert counter.flops is None
     assert counter.table()[0]["flops"] is None
     assert counter.table()[0]["calls"] == 1

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from ranks_in_memory import BATCHES, Job, ended, job, orders, reading, seconds_of
+from ranks_in_memory import BATCHES, Job, end_reason, job, orders, reading, seconds_of
 from torch import nn
 
 from stash.measure.agent import script
@@ -38,7 +38,7 @@ def test_a_new_optimizer_of_the_same_model_goes_on_with_its_steps(tmp_path: Path
     one, parameter = job(orders(tmp_path)), nn.Parameter(torch.zeros(2))
     replacing(one, every, lambda: optimizer_of(parameter))
     # THEN no step is lost
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     for block in one.blocks():
         assert block.step_seconds == (1.0 if block.rung == "solo" else 3.5,) * block.steps
         assert block.step_samples == (4,) * block.steps
@@ -54,7 +54,7 @@ def test_a_new_model_with_a_new_optimizer_goes_on_once_the_old_one_is_overdue(tm
 
     replacing(one, 24, fold)
     # THEN what passes until that is known belongs to no step
-    assert ended(one) == "rounds done"
+    assert end_reason(one) == "rounds done"
     for block in one.blocks():
         assert block.step_seconds == (1.0 if block.rung == "solo" else 3.5,) * block.steps
         assert block.step_samples == (4,) * block.steps
@@ -85,7 +85,7 @@ def test_another_phase_of_training_is_not_mixed_with_the_one_that_was_measured(t
             one.optimizer = optimizer_of(rest, head)
         one.step(seconds_of(mode))
     # THEN the ladder ends with the phase, as at the end of a script, and says which it was
-    assert (one.steps, ended(one), one.left) == (31, "script ended", ["left"])
+    assert (one.steps, end_reason(one), one.left) == (31, "script ended", ["left"])
     notes = [message.text for message in one.messages() if isinstance(message, Noted)]
     assert (
         "the phase of training that was measured, of 2 parameters, is over: the next one trains 5, and has other "
@@ -102,16 +102,16 @@ def test_a_second_optimizer_beside_the_first_does_not_take_its_place(pair) -> No
     known, generator, critic = pair
     for _ in range(5):
         script.backward_begins()
-        known.stepped(critic)
-    counted = known.stepped(generator)
+        known.note_step(critic)
+    counted = known.note_step(generator)
     for _ in range(20):
         for _ in range(5):
             script.backward_begins()
-            known.stepped(critic)
-            assert known.rarest() is counted
-            assert known.successor(counted) is None
+            known.note_step(critic)
+            assert known.find_rarest() is counted
+            assert known.find_successor(counted) is None
         script.backward_begins()
-        known.stepped(generator)
+        known.note_step(generator)
 
 
 def test_an_optimizer_within_another_is_no_successor() -> None:
@@ -119,6 +119,6 @@ def test_an_optimizer_within_another_is_no_successor() -> None:
     parameter, known = nn.Parameter(torch.zeros(2)), Optimizers()
     inner, outer = optimizer_of(parameter), optimizer_of(parameter)
     script.backward_begins()
-    counted = known.stepped(inner)
-    known.stepped(outer)
-    assert known.successor(counted) is None
+    counted = known.note_step(inner)
+    known.note_step(outer)
+    assert known.find_successor(counted) is None

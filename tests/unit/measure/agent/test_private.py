@@ -42,7 +42,7 @@ def test_iterators_with_workers_have_theirs() -> None:
     try:
         wanted = (*private.OF_ITERATORS, *private.OF_WORKERS_ITERATORS)
         assert [hasattr(iterator, name) for name in wanted] == [True] * len(wanted)
-        assert private.outstanding(iterator) == 2
+        assert private.count_outstanding(iterator) == 2
         assert len(private.worker_processes(iterator)) == 1
     finally:
         private.shut_down(iterator)
@@ -53,8 +53,8 @@ def test_kinds_of_data_sets_are_told_apart() -> None:
         def __iter__(self):
             return iter(range(3))
 
-    assert private.iterates(DataLoader(Stream()))
-    assert not private.iterates(DataLoader(TensorDataset(torch.zeros(4))))
+    assert private.is_iterable(DataLoader(Stream()))
+    assert not private.is_iterable(DataLoader(TensorDataset(torch.zeros(4))))
 
 
 @pytest.mark.parametrize(("how", "length"), [({}, 4), ({"drop_last": True}, 3), ({"batch_size": None}, 7)])
@@ -66,7 +66,7 @@ def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(how: dict[str, A
         def __len__(self):
             return 7
 
-    assert private.length(loader := DataLoader(Stream(), **{"batch_size": 2, **how})) == length
+    assert private.count_batches(loader := DataLoader(Stream(), **{"batch_size": 2, **how})) == length
     assert len(list(loader)) == length
 
 
@@ -111,6 +111,6 @@ def test_a_group_that_spans_jobs_is_told_apart_by_where_its_ranks_met(tmp_path):
         other, _ = c10d._new_process_group_helper(
             1, 0, [], dist.Backend("gloo"), meeting, group_name="weights", timeout=c10d.default_pg_timeout
         )
-        assert [private.of_several_jobs(each) for each in (dist.group.WORLD, own, other)] == [False, False, True]
+        assert [private.spans_several_jobs(each) for each in (dist.group.WORLD, own, other)] == [False, False, True]
     finally:
         dist.destroy_process_group()

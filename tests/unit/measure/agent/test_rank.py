@@ -9,7 +9,7 @@ from ranks_in_memory import Seat, SetClock, Table, orders
 
 from stash.core.jsonl import Tail
 from stash.measure.agent.runner.control import Control, Place
-from stash.measure.agent.runner.discovery import without_switching
+from stash.measure.agent.runner.discovery import drop_switching
 from stash.measure.agent.runner.rank import LoopEnded, LoopEndedError, OwnRank
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal, new_messages
@@ -77,7 +77,7 @@ def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> 
 @pytest.mark.parametrize(("nodes", "top"), [(1, "node"), (2, "cluster")])
 def test_without_switching_the_top_of_the_ladder_is_left(tmp_path: Path, nodes: int, top: str) -> None:
     rank = placed(tmp_path, Place(0, 4, 0, 0, (0, 1), nodes))
-    left = without_switching(rank, ("solo", "crowd", top, "warm", "cold"), "it shards")
+    left = drop_switching(rank, ("solo", "crowd", top, "warm", "cold"), "it shards")
     assert left == (top, "warm", "cold")
     assert not rank.known.switches
     published = new_messages(Tail(rank.orders.files.journal))

@@ -45,7 +45,7 @@ def test_ranks_that_read_the_same_samples_share_a_replica(ranks: list[FirstBatch
 
 
 def feed(batch: object) -> SimpleNamespace:
-    return SimpleNamespace(ring=SimpleNamespace(kept=[batch]))
+    return SimpleNamespace(ring=SimpleNamespace(batches=[batch]))
 
 
 def test_batches_are_told_apart_by_what_is_in_them() -> None:

@@ -45,7 +45,7 @@ def model() -> torch.nn.Module:
 
 def test_under_scope_self_nothing_is_exchanged_and_afterwards_all_is_as_before(wrapped) -> None:
     ddp = wrapped(model())
-    assert replicas.modules() == [ddp]
+    assert replicas.list_modules() == [ddp]
     replicas.set_scope("self")
     assert not ddp.require_backward_grad_sync
     assert not ddp.broadcast_buffers
@@ -134,7 +134,7 @@ def test_whether_gradients_are_views_into_their_buckets_is_known(wrapped) -> Non
 
 def test_a_model_that_is_gone_is_forgotten(wrapped) -> None:
     wrapped(model())
-    assert replicas.modules() == []
+    assert replicas.list_modules() == []
 
 
 def test_what_a_group_has_started_is_counted(world: None) -> None:

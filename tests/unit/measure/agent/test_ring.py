@@ -8,7 +8,7 @@ from typing import Any
 import containers
 import pytest
 import torch
-from batch_kinds import content, parametrised, write
+from batch_kinds import content, parametrize_kinds, write
 
 from stash.measure.agent.data import batches
 from stash.measure.agent.data.ring import Ring
@@ -23,7 +23,7 @@ def ring_of(*kept: Any, limit: int = 1 << 20) -> Ring:
 def block(ring: Ring, count: int, first: int = 0, device: Any = None) -> list[Any]:
     """What a block of ``count`` batches is handed."""
     ring.begin(count, first, device)
-    return [ring.next() for _ in range(count)]
+    return [ring.next_batch() for _ in range(count)]
 
 
 def test_of_the_warm_up_a_few_batches_are_kept_within_the_limit() -> None:
@@ -31,7 +31,7 @@ def test_of_the_warm_up_a_few_batches_are_kept_within_the_limit() -> None:
     for number in range(9):
         ring.offer(torch.full((100,), float(number)))
         small.offer(torch.zeros(100))
-    assert [float(batch[0]) for batch in ring.kept] == [0, 1, 2]
+    assert [float(batch[0]) for batch in ring.batches] == [0, 1, 2]
     assert len(small) == 1
 
 
@@ -39,7 +39,7 @@ def test_a_block_begins_where_it_is_told_and_goes_round() -> None:
     ring = ring_of(*torch.arange(3.0))
     assert [float(batch) for batch in block(ring, 4)] == [0, 1, 2, 0]
     assert [float(batch) for batch in block(ring, 3, first=-1)] == [2, 0, 1]
-    assert float(ring.next()) == 2  # one more than was made ready
+    assert float(ring.next_batch()) == 2  # one more than was made ready
 
 
 def test_refilled_the_old_batches_are_gone_unless_there_are_no_new_ones() -> None:
@@ -59,36 +59,36 @@ def test_what_does_not_fit_is_told_and_read_all_the_same() -> None:
     assert len(ring) == 1  # there is always one
 
 
-@parametrised()
+@parametrize_kinds()
 def test_a_script_that_writes_into_its_batch_is_handed_clones_from_then_on(batch: Any) -> None:
     ring = ring_of(batch)
     for _ in range(2):
         for handed in block(ring, 2):
             assert content(handed) == content(batch)
             write(handed)
-    assert content(ring.kept[0]) == content(batch)
+    assert content(ring.batches[0]) == content(batch)
 
 
-@parametrised()
+@parametrize_kinds()
 def test_a_script_that_leaves_its_batches_alone_is_handed_the_same_ones(batch: Any) -> None:
     ring = ring_of(batch)
     block(ring, 1)
-    first, second = (list(batches.leaves(handed)) for handed in block(ring, 2))
+    first, second = (list(batches.iter_leaves(handed)) for handed in block(ring, 2))
     assert all(a is b for a, b in zip(first, second, strict=True))
 
 
 def test_a_block_that_hands_out_nothing_decides_nothing() -> None:
     ring = ring_of(*torch.ones(8, 3))
     ring.begin(8, 0)
-    ring.rest()
+    ring.end_block()
     write(block(ring, 8)[0])
     write(block(ring, 8)[0])
-    assert all(content(batch) == content(torch.ones(3)) for batch in ring.kept)
+    assert all(content(batch) == content(torch.ones(3)) for batch in ring.batches)
     untouched = ring_of(torch.ones(3))
     untouched.begin(8, 0)
-    untouched.rest()
+    untouched.end_block()
     block(untouched, 1)
-    assert block(untouched, 1)[0] is untouched.kept[0]
+    assert block(untouched, 1)[0] is untouched.batches[0]
 
 
 def test_asking_for_gradients_of_a_batch_counts_as_writing() -> None:
@@ -101,18 +101,18 @@ def test_clones_are_made_before_the_block(monkeypatch: pytest.MonkeyPatch) -> No
     ring = ring_of(*torch.ones(2, 3))
     write(block(ring, 1)[0])
     assert ring.begin(4, 0)
-    monkeypatch.setattr(batches, "kept", lambda batch: pytest.fail("a batch was cloned in a timed step"))
+    monkeypatch.setattr(batches, "copy_batch", lambda batch: pytest.fail("a batch was cloned in a timed step"))
     for _ in range(4):
-        write(ring.next())
+        write(ring.next_batch())
 
 
 def test_clones_that_find_no_room_are_made_one_by_one_and_that_is_said() -> None:
     ring = ring_of(torch.ones(100), limit=800)
     assert ring.begin(5, 0)  # it is not known yet whether clones are needed
-    write(ring.next())
+    write(ring.next_batch())
     assert not ring.begin(3, 0)
     for _ in range(3):
-        assert content(ring.next()) == content(torch.ones(100))
+        assert content(ring.next_batch()) == content(torch.ones(100))
     assert ring.begin(2, 0)
 
 

@@ -202,18 +202,18 @@ def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:
 
 def test_a_flush_is_a_checkpoints_only_where_its_step_saved_something(tmp_path: Path) -> None:
     clock = iter(range(100))
-    keeper = LedgerKeeper(SimpleNamespace(now=lambda: float(next(clock)), of_this_thread=True), 30.0)
+    keeper = LedgerKeeper(SimpleNamespace(now=lambda: float(next(clock)), is_this_thread=True), 30.0)
     try:
         with (tmp_path / "log.csv").open("w") as log:
             keeper._tell(ThreadEvent.STEPPED)
             os.fsync(log.fileno())
-            assert keeper.saved() == 0
+            assert keeper.take_saving_seconds() == 0
             keeper._tell(ThreadEvent.SAVE_BEGINS)
             keeper._tell(ThreadEvent.SAVE_ENDED)
             os.fsync(log.fileno())
-            assert keeper.saved() == 2
+            assert keeper.take_saving_seconds() == 2
             keeper._tell(ThreadEvent.STEPPED)
             os.fsync(log.fileno())
-            assert keeper.saved() == 0
+            assert keeper.take_saving_seconds() == 0
     finally:
         keeper.stop()

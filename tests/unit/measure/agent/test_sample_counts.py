@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
-from stash.measure.agent.data.batches import samples, tokens
+from stash.measure.agent.data.batches import count_samples, count_tokens
 
 
 def pictures(count: int) -> tuple[torch.Tensor, ...]:
@@ -37,7 +37,7 @@ def boxes(count: int) -> dict[str, torch.Tensor]:
     ],
 )
 def test_fields_that_agree_tell(batch: Any, count: int) -> None:
-    assert samples(batch) == count
+    assert count_samples(batch) == count
 
 
 @pytest.mark.parametrize(
@@ -52,17 +52,17 @@ def test_fields_that_agree_tell(batch: Any, count: int) -> None:
     ],
 )
 def test_containers_that_count_themselves_are_asked(batch: Any, count: int) -> None:
-    assert samples(batch) == count
+    assert count_samples(batch) == count
 
 
 def test_lists_of_samples_are_as_long_as_they_are_long() -> None:
     # as torchvision's detection scripts collate, and as detectron does
-    assert samples((pictures(5), tuple(boxes(n) for n in (2, 4, 1, 3, 2)))) == 5
+    assert count_samples((pictures(5), tuple(boxes(n) for n in (2, 4, 1, 3, 2)))) == 5
     found = [
         {"image": picture, "file": "name", "instances": containers.Instances(boxes=torch.zeros(n, 4))}
         for n, picture in zip((2, 4, 1, 3, 2, 9), pictures(6), strict=True)
     ]
-    assert samples(found) == 6
+    assert count_samples(found) == 6
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_lists_of_samples_are_as_long_as_they_are_long() -> None:
     ids=repr,
 )
 def test_what_is_ambiguous_is_unknown(batch: Any) -> None:
-    assert samples(batch) is None
+    assert count_samples(batch) is None
 
 
 def test_a_property_that_fails_is_no_answer() -> None:
@@ -93,14 +93,14 @@ def test_a_property_that_fails_is_no_answer() -> None:
         def num_graphs(self) -> int:
             raise ValueError("not yet")
 
-    assert samples(Odd()) == 5
+    assert count_samples(Odd()) == 5
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_without_a_shape_are_counted() -> None:
     # GIVEN the usual layout of nested tensors, which refuse to tell a shape
     nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
-    assert samples(nested) == 2
-    assert samples([nested, torch.zeros(2)]) == 2
+    assert count_samples(nested) == 2
+    assert count_samples([nested, torch.zeros(2)]) == 2
     words = torch.nested.nested_tensor([torch.ones(2), torch.ones(4)], dtype=torch.int64)
-    assert tokens([words, words]) is None
+    assert count_tokens([words, words]) is None

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from stash.measure.agent.wraps import scope as scope_module
-from stash.measure.agent.wraps.scope import _scoped, payload, scope
+from stash.measure.agent.wraps.scope import _wrap_collective, payload_bytes, scope
 from stash.measure.agent.wraps.waits import ledger
 
 
@@ -50,7 +50,7 @@ def c10d(monkeypatch):
         broadcast,
         broadcast_object_list,
     ):
-        setattr(module, function.__name__, _scoped(function, function.__name__))
+        setattr(module, function.__name__, _wrap_collective(function, function.__name__))
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
     scope.name = "self"
     yield module
@@ -94,7 +94,7 @@ def test_collectives_are_counted_by_name_but_not_stashs_own(c10d):
     for _ in range(2):
         with pytest.raises(AssertionError):  # the stand-in for the real one was reached
             c10d.all_reduce(torch.ones(1), group=Group())
-    with scope.untouched(), pytest.raises(AssertionError):
+    with scope.bypass(), pytest.raises(AssertionError):
         c10d.scatter(torch.ones(1), group=Group())
     assert scope.issued == {"all_reduce": 2}
     assert scope.sent == {"all_reduce": 8}
@@ -107,13 +107,13 @@ def test_what_cannot_be_confined_matters_only_to_groups_that_reach_beyond_the_no
     for collective in (c10d.all_reduce, c10d.scatter):
         with pytest.raises(AssertionError):
             collective(torch.ones(1), group=Group())
-    assert scope.beyond_node() == beyond
+    assert scope.list_beyond_node() == beyond
 
 
 def test_ranks_of_a_group_that_spans_jobs_are_not_taken_for_this_jobs(c10d, monkeypatch):
     # GIVEN a group of ranks 0 to 3, of which another job has some; this job's 0 to 3 are on this node
     notes = []
-    monkeypatch.setattr("stash.measure.agent.private.of_several_jobs", lambda group: True)
+    monkeypatch.setattr("stash.measure.agent.private.spans_several_jobs", lambda group: True)
     monkeypatch.setattr("stash.measure.agent.script.note", notes.append)
     scope.name, scope.node_ranks = "world", (0, 1, 2, 3)
     for _ in range(2):
@@ -122,7 +122,7 @@ def test_ranks_of_a_group_that_spans_jobs_are_not_taken_for_this_jobs(c10d, monk
     # THEN it is said once, it may lie anywhere, and nothing of it is left under scope node
     assert notes == [scope_module._SEVERAL_JOBS.format(name="four", size=4)]
     assert scope.reaches(Group())
-    assert scope.beyond_node() == []
+    assert scope.list_beyond_node() == []
     scope.name = "node"
     assert c10d.all_reduce(torch.ones(1), group=Group()) is None
     scope.of_several_jobs.clear()
@@ -134,20 +134,20 @@ def test_reset_counts_forget_numbers_and_not_what_was_seen(c10d):
         c10d.scatter(torch.ones(1), group=Group())
     scope.reset_counts()
     assert not scope.issued
-    assert scope.beyond_node() == ["scatter"]
+    assert scope.list_beyond_node() == ["scatter"]
     scope.forget()
-    assert scope.beyond_node() == []
+    assert scope.list_beyond_node() == []
 
 
 def test_a_collective_is_as_large_as_the_largest_thing_it_is_given():
     part, whole = torch.zeros(2), torch.zeros(8)
     operation = types.SimpleNamespace(tensor=whole)
-    assert payload([part, None, 0]) == 8
-    assert payload([part, whole]) == 32
-    assert payload([[part] * 4, part]) == 32
-    assert payload([[[part, part], [part]], part]) == 24
-    assert payload([[operation, operation]]) == 64
-    assert payload([]) == 0
+    assert payload_bytes([part, None, 0]) == 8
+    assert payload_bytes([part, whole]) == 32
+    assert payload_bytes([[part] * 4, part]) == 32
+    assert payload_bytes([[[part, part], [part]], part]) == 24
+    assert payload_bytes([[operation, operation]]) == 64
+    assert payload_bytes([]) == 0
 
 
 def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
@@ -156,7 +156,7 @@ def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
         return None
 
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
-    call = _scoped(all_to_all_single, "all_to_all_single")
+    call = _wrap_collective(all_to_all_single, "all_to_all_single")
     ledger.begin()
     try:
         sizes, got = [2, 2, 2, 2], [1, 5, 0, 3]
@@ -164,8 +164,8 @@ def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
         call(torch.empty(8), torch.ones(9), sizes, got, group=Group())
         call(torch.empty(8), torch.ones(8), group=Group())  # as many for each: nothing is known to be uneven
         ledger.end(steps=1)
-        assert ledger.seen.rows == {"four": 9}
-        assert ledger.seen.uses["four", "all_to_all_single"].calls == 3
+        assert ledger.last_block.rows == {"four": 9}
+        assert ledger.last_block.uses["four", "all_to_all_single"].calls == 3
     finally:
         ledger.counts = False
         scope.forget()

@@ -34,5 +34,5 @@ def test_a_socket_is_where_it_fits(name: str, inside: bool) -> None:
 
 
 def test_outside_a_profile_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "current", lambda: None)
+    monkeypatch.setattr(steps, "current_orders", lambda: None)
     steps.keep_sockets_in_run(None)  # type: ignore[arg-type]

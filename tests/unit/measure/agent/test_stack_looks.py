@@ -60,7 +60,7 @@ def test_a_line_in_a_function_is_named_with_where_the_loop_called_it(tmp_path: P
 
 def test_what_the_loop_does_before_it_calls_its_model_is_its_own_and_the_models_lines_are_not(tmp_path: Path) -> None:
     places = run(tmp_path)
-    assert places.before_the_model() == 2.0
+    assert places.move_to_loop() == 2.0
     by_line = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
     assert by_line == {(LOOP, 4): 2.0, (LOOP, 12): 0.5, (FORWARD, 7): 0.75, (FORWARD, 8): 1.0, (FORWARD, 13): 0.25}
 
@@ -86,7 +86,7 @@ def train(look):
     look("loop", 0.5)
 """
     places = run(tmp_path, script)
-    assert places.before_the_model() == 5.0
+    assert places.move_to_loop() == 5.0
     assert {(row["row"], row["line"]): row["seconds"] for row in places.rows()} == {
         (LOOP, 4): 1.0,
         (LOOP, 10): 4.0,
@@ -110,7 +110,7 @@ def train(look):
     look("loop", 8.0)
 """
     places = run(tmp_path, script)
-    assert places.from_the_model() == 3.0
+    assert places.move_to_forward() == 3.0
     assert {row["line"]: row["prepares"] for row in places.rows() if row["row"] == LOOP} == {4: True, 10: False}
 
 
@@ -161,7 +161,7 @@ def test_clearing_gradients_is_the_optimizers_work_and_not_the_loops(tmp_path: P
 
     exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
     names["train"](torch.optim.SGD([Parameter(torch.ones(2))], lr=0.1))  # type: ignore[operator]
-    assert places.of_optimizer == 3.0
+    assert places.optimizer_seconds == 3.0
     assert [(row["row"], row["line"]) for row in places.rows()] == [(OPTIMIZER, 2)]
 
 
@@ -207,7 +207,7 @@ def train(look):
     call(look)
 """
     places = run(tmp_path, script)
-    assert places.from_the_model() == 1.0  # the first call was over when it was looked at
+    assert places.move_to_forward() == 1.0  # the first call was over when it was looked at
     rows = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
     assert rows[LOOP, 4] == 0.5
     assert sum(seconds for (row, _), seconds in rows.items() if row == FORWARD) == 1.25

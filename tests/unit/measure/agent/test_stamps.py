@@ -50,7 +50,7 @@ def step_of(clock: Moments, stamps: Stamps, *events: tuple[float, ThreadEvent]) 
 
 def test_what_stash_does_after_a_step_is_no_part_of_the_next(clock: Moments, stamps: Stamps) -> None:
     first = step_of(clock, stamps, (2.0, ThreadEvent.REPLAYED), (5.0, ThreadEvent.STEP_ENDED))
-    assert (first.of(StepStage.BETWEEN), first.of(StepStage.FORWARD), first.number) == (2, 3, 1)
+    assert (first.seconds_in(StepStage.BETWEEN), first.seconds_in(StepStage.FORWARD), first.number) == (2, 3, 1)
     own = [(6.0, ThreadEvent.COLLECTIVE_BEGINS), (7.0, ThreadEvent.COLLECTIVE_ENDED), (9.0, ThreadEvent.STEP_BEGINS)]
     second = step_of(clock, stamps, *own, (10.0, ThreadEvent.STEP_ENDED))
     assert sum(second.stages) == second.ended - second.began == 1
@@ -60,7 +60,7 @@ def test_what_other_threads_wait_for_does_not_count(clock: Moments, stamps: Stam
     other = threading.Thread(target=stamps.tell, args=(ThreadEvent.COLLECTIVE_BEGINS,))
     other.start()
     other.join()
-    assert step_of(clock, stamps, (4.0, ThreadEvent.STEP_ENDED)).of(StepStage.BETWEEN) == 4
+    assert step_of(clock, stamps, (4.0, ThreadEvent.STEP_ENDED)).seconds_in(StepStage.BETWEEN) == 4
 
 
 def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(clock: Moments, stamps: Stamps) -> None:
@@ -69,7 +69,7 @@ def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(cloc
     stamps.tell(ThreadEvent.BACKWARD_BEGINS)
     model(torch.ones(1, 2)).sum().backward()
     found = step_of(clock, stamps, (4.0, ThreadEvent.BACKWARD_ENDED), (5.0, ThreadEvent.STEP_ENDED))
-    assert (found.of(StepStage.EXCHANGE), found.gradients) == (4, True)
+    assert (found.seconds_in(StepStage.EXCHANGE), found.gradients) == (4, True)
     stamps.let_go()
     assert not stamps.sees_exchange
 
@@ -111,15 +111,15 @@ def stages(made: list[Event]) -> DeviceStages:
 def marked(stages: DeviceStages, *begun: StepStage, first: Mark | None = None) -> list[Mark]:
     """Marks of a step of these stages, whose first may be the last mark of the one before."""
     marks = [] if first is None else [first]
-    return marks + [(int(stage), 0.0, 0.0, 0, stages.record()) for stage in (*begun, StepStage.BETWEEN)]
+    return marks + [(int(stage), 0.0, 0.0, 0, stages.record_event()) for stage in (*begun, StepStage.BETWEEN)]
 
 
 def test_on_a_device_a_step_is_told_once_its_last_event_is_done(stages: DeviceStages, made: list[Event]) -> None:
     marks = marked(stages, StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.EXCHANGE)
     stages.close([9.0] * FIELDS, marks)
-    assert list(stages.done()) == []
+    assert list(stages.take_finished()) == []
     made[-1].come = True
-    (row,) = stages.done()
+    (row,) = stages.take_finished()
     assert row[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 1, 1, 1, 0, 0]
     marked(stages, StepStage.FORWARD, first=marks[-1])
     assert len(made) == 5  # events are used again; the last one begins the next step
@@ -133,7 +133,7 @@ def test_what_a_device_waits_for_between_two_steps_belongs_to_none(stages: Devic
         stages.close([9.0] * FIELDS, marks)
         for event in made:
             event.come = True
-        (row,) = stages.done()
+        (row,) = stages.take_finished()
         assert sum(row[StepStage.BETWEEN : StepStage.OPTIMIZER + 1]) == 2
     assert len(made) == 4  # events are used again
 
@@ -144,7 +144,7 @@ def test_no_event_is_put_into_a_graph_that_is_captured(stages: DeviceStages, mad
     captured = marked(stages, StepStage.BACKWARD)
     stages.close([9.0] * FIELDS, [begun, *captured, ended])
     made[-1].come = True
-    (row,) = stages.done()
+    (row,) = stages.take_finished()
     assert row[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
@@ -158,7 +158,7 @@ def test_events_are_of_the_device_that_trains_whichever_is_the_current_one(monke
     monkeypatch.setattr(private, "current_stream", lambda cuda, device: lambda: f"stream of {device}")
     stages = DeviceStages("cuda:1")
     stages._event, stages._captures = lambda enable_timing: OfStream(), bool
-    stages.record()
+    stages.record_event()
     assert recorded == ["stream of cuda:1"]
 
 
@@ -213,7 +213,7 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(
         clock.now += 1.0  # what Stash does between steps
         stamps.tell(ThreadEvent.STEP_BEGINS)
     clock.now = asked(0.0)
-    assert [sum(step.stages) for step in stamps.of_block()] == [20.0] * 6
+    assert [sum(step.stages) for step in stamps.block_steps()] == [20.0] * 6
     leads = stamps.host_leads(clock.now)  # it is 4 s ahead by every step, the one before the block too
     assert leads == pytest.approx((24.0, 28.0, 32.0, 36.0, 40.0, 44.0), abs=1e-3)
 
@@ -230,5 +230,5 @@ def test_a_host_that_waits_for_the_device_every_step_is_ahead_by_what_the_device
         stamps.tell(ThreadEvent.BACKWARD_ENDED)
         clock.now = ends  # it waits
         stamps.tell(ThreadEvent.STEP_ENDED)
-    stamps.of_block()
+    stamps.block_steps()
     assert stamps.host_leads(clock.now) == (ahead,) * 3

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from stash.core.ladder import Visit, round_of_visits
 from stash.measure.agent import private
-from stash.measure.agent.data.feeds import ReadingSeen
+from stash.measure.agent.data.feeds import ReadingPattern
 from stash.measure.agent.runner.block_plan import BlockSize, Plan
 from stash.measure.agent.runner.blocks import Supply
 from stash.measure.agent.wraps.loader import LoaderFeed
@@ -46,7 +46,7 @@ class RoundsOfOneRank:
         self.loader = DataLoader(self.data, batch_size=1, shuffle=True, num_workers=workers)
         self.feed = LoaderFeed(self.loader)
         self.feed.adopt(iter(self.loader))
-        self.feed.learned = ReadingSeen(steps=1, batches=per_step)
+        self.feed.learned = ReadingPattern(steps=1, batches=per_step)
         self.feed.next()
         self.plan = Plan(replay, data, cold or data, 1.0, 0)
         self.met = 0
@@ -65,11 +65,11 @@ class RoundsOfOneRank:
 
     def block(self, visit: Visit, number: int) -> list[float]:
         """What the measured steps of a block train on."""
-        self.supply.gather(visit, number, self.plan)
+        self.supply.gather_batches(visit, number, self.plan)
         self.data.read.clear()
         self.feed.drain()
-        self.supply.serve(visit)
-        size = self.plan.size(visit)
+        self.supply.serve_block(visit)
+        size = self.plan.block_size(visit)
         settle, per_step = visit.lead_in + size.settle, self.feed.per_step
         served = [float(self.feed.next()) for _ in range((settle + size.steps) * per_step)]
         self.feed.drain()
@@ -137,7 +137,7 @@ def test_what_a_warm_block_reads_was_read_before_though_there_is_no_cold_one() -
     one = RoundsOfOneRank(BlockSize(1, 2), BlockSize(3, 4))
     (visit,) = round_of_visits(("warm",), 0, 1)
     for number in range(2):
-        one.supply.gather(visit, number, one.plan)
+        one.supply.gather_batches(visit, number, one.plan)
         before = set(one.data.read)
         one.block(visit, number)
         assert set(one.data.read) <= before

@@ -95,7 +95,7 @@ def test_a_build_without_nccl_or_cuda_tells_what_it_has(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: False)
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.version, "hip", "6.2")
-    versions = survey.software()
+    versions = survey.list_versions()
     assert versions["hip"] == "6.2"
     assert not {"cuda", "nccl"} & versions.keys()
 
@@ -114,7 +114,7 @@ def test_parameters_that_were_not_seen_are_unknown():
 
 
 def test_only_what_is_loaded_has_a_version():
-    versions = survey.software()
+    versions = survey.list_versions()
     assert versions["torch"] == torch.__version__
     assert "deepspeed" not in versions
 

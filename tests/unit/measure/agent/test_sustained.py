@@ -6,7 +6,14 @@ import random
 
 import pytest
 
-from stash.measure.agent.runner.block_plan import BlockSize, Halves, cold_size, credit_note, halves, next_cold_size
+from stash.measure.agent.runner.block_plan import (
+    BlockSize,
+    Halves,
+    cold_size,
+    credit_note,
+    next_cold_size,
+    split_halves,
+)
 
 DATA = BlockSize(settle=1, steps=4)
 SIZE = cold_size(DATA, most=50)
@@ -28,8 +35,8 @@ def test_a_block_that_began_on_credit_begins_later_until_its_halves_agree(credit
     size, tried, steps = SIZE, [BlockSize(0, 0)], [0.0]
     while size != tried[-1]:
         tried.append(size)
-        steps = limited(size.together, credit)[size.settle :]
-        seen = halves(steps)
+        steps = limited(size.total_steps, credit)[size.settle :]
+        seen = split_halves(steps)
         assert seen is not None
         size = next_cold_size(size, seen, DATA, BUDGET, None)
     assert len(tried) <= 5
@@ -38,20 +45,20 @@ def test_a_block_that_began_on_credit_begins_later_until_its_halves_agree(credit
 
 def test_a_cold_block_lasts_a_second_and_steady_steps_ask_for_no_more() -> None:
     noise = random.Random(0)
-    seen = halves([0.05] * 8)
+    seen = split_halves([0.05] * 8)
     assert seen is not None
     size = next_cold_size(SIZE, seen, DATA, BUDGET, None)
     assert size == BlockSize(1, 20)
     for _ in range(200):
-        seen = halves([0.05 * (1 + 0.02 * noise.gauss(0, 1)) for _ in range(20)])
+        seen = split_halves([0.05 * (1 + 0.02 * noise.gauss(0, 1)) for _ in range(20)])
         assert seen is not None
         assert next_cold_size(size, seen, DATA, BUDGET, None) == size
 
 
 def test_steps_that_come_in_slices_are_not_on_credit() -> None:
     # a limit that pays out in slices of a tenth of a second lets every other step pass at once
-    seen = halves([0.025, 0.075] * 10)
-    assert not seen.on_credit
+    seen = split_halves([0.025, 0.075] * 10)
+    assert not seen.is_on_credit
 
 
 def test_no_block_takes_more_than_its_share_of_the_budget_or_than_the_job_allows() -> None:
@@ -62,12 +69,12 @@ def test_no_block_takes_more_than_its_share_of_the_budget_or_than_the_job_allows
 
 
 def test_steps_that_become_faster_are_not_on_credit() -> None:
-    seen = halves([0.09] * 4 + [0.07] * 4)
-    assert not seen.on_credit
+    seen = split_halves([0.09] * 4 + [0.07] * 4)
+    assert not seen.is_on_credit
 
 
 def test_a_block_too_short_for_halves_says_nothing() -> None:
-    assert halves([0.1, 0.2, 0.3]) is None
+    assert split_halves([0.1, 0.2, 0.3]) is None
 
 
 def test_the_first_cold_block_is_long_enough_to_have_halves_in_whole_bursts() -> None:

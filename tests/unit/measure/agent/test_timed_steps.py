@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.agent.runner.timed_steps import _that_fit
+from stash.measure.agent.runner.timed_steps import _count_fitting
 
 
 class Ranks:
@@ -27,4 +27,4 @@ class Ranks:
     ids=["as-long-as-seen", "fewest-of-any-rank", "one-more-at-least", "no-time"],
 )
 def test_steps_that_take_long_are_fewer(seconds: float, other: int, steps: int) -> None:
-    assert _that_fit(cast(OwnRank, Ranks(other)), 15.0, 10, seconds) == steps
+    assert _count_fitting(cast(OwnRank, Ranks(other)), 15.0, 10, seconds) == steps

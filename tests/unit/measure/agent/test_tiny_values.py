@@ -27,19 +27,19 @@ def test_it_is_known_whether_the_script_flushes_itself() -> None:
 def test_values_that_decay_are_counted_flushed_or_not() -> None:
     trace, weight = torch.ones(100), torch.ones(100)
     found = TinyValues([trace, weight])
-    assert found.lost() == 0
+    assert found.count_lost() == 0
     trace[:40] *= 1e-39
     weight[:5] = 0
-    assert found.lost() == 40
+    assert found.count_lost() == 40
     tiny_values.flush()
     trace *= 1
-    assert found.lost() == 40
+    assert found.count_lost() == 40
 
 
 def test_values_that_are_denormal_already_are_counted_whether_arithmetic_sees_them_or_not() -> None:
     trace = torch.full((100,), 2e-39)
     tiny_values.flush()
-    assert TinyValues([trace]).lost() == 100
+    assert TinyValues([trace]).count_lost() == 100
 
 
 def test_zeros_of_before_small_and_foreign_tensors_are_not_counted() -> None:
@@ -47,6 +47,6 @@ def test_zeros_of_before_small_and_foreign_tensors_are_not_counted() -> None:
     found = TinyValues([sparse, small, whole])
     for tensor in (small, whole):
         tensor.zero_()
-    assert found.lost() == 0
+    assert found.count_lost() == 0
     del sparse
-    assert found.lost() == 0
+    assert found.count_lost() == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from ranks_in_memory import ended, job, orders
+from ranks_in_memory import end_reason, job, orders
 
 from stash.measure.agent.runner import loops, trial
 from stash.measure.agent.wraps import trial_changes, trial_settings
@@ -19,14 +19,14 @@ from stash.measure.agent.wraps.trial_changes import LoopBegun
     [(0, 1, 19, 19), (1, 1, 19, 19), (8, 1, 19, 24), (6, 1, 12, 12), (32, 1, 11, 32), (8, 4, 19, 20), (6, 4, 19, 21)],
 )
 def test_a_block_holds_as_many_batches_of_every_worker(workers: int, per_step: int, steps: int, whole: int):
-    cycle = trial._cycle(SimpleNamespace(workers=workers, per_step=per_step))
-    found = trial._whole(steps, cycle)
+    cycle = trial._worker_cycle(SimpleNamespace(workers=workers, per_step=per_step))
+    found = trial._round_to_cycles(steps, cycle)
     assert found == whole
     assert not workers or found * per_step % workers == 0
 
 
 def test_of_very_many_workers_a_block_is_as_long_as_any():
-    assert trial._whole(19, 128) == trial._whole(1_000, 1) == 100
+    assert trial._round_to_cycles(19, 128) == trial._round_to_cycles(1_000, 1) == 100
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_bare_steps_are_known_by_when_they_end_alone(tmp_path: Path) -> None:
             trial_changes.loops_begun.append(LoopBegun(one.clock.seconds, trains=True))
         one.clock.seconds += 0.05
     # THEN some steps are recorded first, and the script knows of nobody who listens after that
-    assert ended(one) == "trial done"
+    assert end_reason(one) == "trial done"
     assert 8 <= watched < 40
     # AND what belongs to epochs and validation is no step's
     assert {round(second, 6) for block in one.blocks() for second in block.step_seconds} == {0.05}
@@ -70,7 +70,7 @@ def test_a_script_that_stops_to_step_among_bare_steps_has_ended(
         one.clock.seconds += 0.05
     assert one.runner.counts
     assert not one.left
-    assert one.runner.loops.between  # another step is waited for
+    assert one.runner.loops.is_between_epochs  # another step is waited for
     monkeypatch.setattr(loops, "PATIENCE", 0.05)
     one.runner.loops.leave_alone()  # as at the beginning of the block, but less patient
     # THEN it is not waited for to its end
@@ -78,7 +78,7 @@ def test_a_script_that_stops_to_step_among_bare_steps_has_ended(
     while not one.left and time.monotonic() < deadline:
         time.sleep(0.01)
     assert one.left
-    assert ended(one) == "script ended"
+    assert end_reason(one) == "script ended"
     assert one.blocks()
 
 
@@ -93,5 +93,5 @@ def test_steps_that_are_long_or_need_watching_are_watched(
     one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=3.0, trial_steps=1_000, **given))
     while one.runner.listens and one.steps < 500:
         one.step(seconds)
-    assert ended(one) == "trial done"
-    assert not trial_settings.rests()
+    assert end_reason(one) == "trial done"
+    assert not trial_settings.has_stopped_recording()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from stash.measure.agent.wraps import trial_changes
-from stash.measure.agent.wraps.trial_changes import printed
+from stash.measure.agent.wraps.trial_changes import fingerprint_batch
 
 
 class Loader:
@@ -45,7 +45,7 @@ def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
     args: tuple[Any, ...], kwargs: dict[str, Any], asked: dict[str, Any], given: tuple[Any, ...]
 ):
     loader = Loader.__new__(Loader)
-    args, kwargs = trial_changes._with_loader(Loader.__init__, loader, args, kwargs, asked)
+    args, kwargs = trial_changes._override_loader(Loader.__init__, loader, args, kwargs, asked)
     Loader.__init__(loader, *args, **kwargs)
     assert loader.given == given
 
@@ -53,7 +53,7 @@ def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
 def test_workers_are_started_and_begun_as_asked():
     def built(asked: dict[str, Any], **kwargs: Any) -> Any:
         loader = Loader.__new__(Loader)
-        args, kwargs = trial_changes._with_loader(Loader.__init__, loader, ("data",), kwargs, asked)
+        args, kwargs = trial_changes._override_loader(Loader.__init__, loader, ("data",), kwargs, asked)
         Loader.__init__(loader, *args, **kwargs)
         return loader.starts
 
@@ -69,7 +69,7 @@ def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeyp
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     monkeypatch.setattr(trial_changes, "settings", lambda: {"threads": 3})
     monkeypatch.setattr(trial_changes, "site_of", lambda kind: kind)
-    monkeypatch.setattr(trial_changes, "part", lambda name: {})
+    monkeypatch.setattr(trial_changes, "find_setting", lambda name: {})
     trial_changes._set_flags(torch)
     torch.set_num_threads(8)
     monkeypatch.setattr(torch.utils.data, "get_worker_info", lambda: SimpleNamespace(id=0))
@@ -79,10 +79,10 @@ def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeyp
 
 def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():
     batch = (torch.arange(10.0), {"label": torch.tensor([1, 2])})
-    assert printed(batch) == printed((torch.arange(10.0), {"label": torch.tensor([1, 2])}))
-    assert printed(batch) != printed((torch.arange(10.0), {"label": torch.tensor([2, 1])}))
-    assert printed(torch.tensor([1.0, 2.0])) != printed(torch.tensor([2.0, 1.0]))
-    assert printed(["text", 3]) is None
+    assert fingerprint_batch(batch) == fingerprint_batch((torch.arange(10.0), {"label": torch.tensor([1, 2])}))
+    assert fingerprint_batch(batch) != fingerprint_batch((torch.arange(10.0), {"label": torch.tensor([2, 1])}))
+    assert fingerprint_batch(torch.tensor([1.0, 2.0])) != fingerprint_batch(torch.tensor([2.0, 1.0]))
+    assert fingerprint_batch(["text", 3]) is None
 
 
 def test_a_tensor_of_a_librarys_own_class_has_the_print_of_its_numbers():
@@ -91,7 +91,7 @@ def test_a_tensor_of_a_librarys_own_class_has_the_print_of_its_numbers():
             raise ValueError("inconsistent")
 
     numbers = torch.arange(10_000.0)
-    assert printed(numbers.as_subclass(Guarded)) == printed(numbers)
+    assert fingerprint_batch(numbers.as_subclass(Guarded)) == fingerprint_batch(numbers)
 
 
 def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch: pytest.MonkeyPatch):

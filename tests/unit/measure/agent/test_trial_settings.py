@@ -16,37 +16,37 @@ from stash.measure.agent.wraps import trial_settings
 def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     """The settings of a launch under way; after the test none is switched on."""
     orders: dict[str, Any] = {}
-    monkeypatch.setattr(trial_settings, "current", lambda: SimpleNamespace(trial=orders))
+    monkeypatch.setattr(trial_settings, "current_orders", lambda: SimpleNamespace(trial=orders))
     yield orders
-    trial_settings.switch({})
+    trial_settings.apply_turn({})
     trial_settings._Process.optimizers.clear()
 
 
 def test_outside_a_trial_there_are_none(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(trial_settings, "current", lambda: None)
+    monkeypatch.setattr(trial_settings, "current_orders", lambda: None)
     assert trial_settings.settings() is None
-    assert trial_settings.part("zero_grad") == {}
-    assert not trial_settings.ever("skip")
+    assert trial_settings.find_setting("zero_grad") == {}
+    assert not trial_settings.is_ever_set("skip")
 
 
 def test_a_turn_changes_what_is_asked_and_the_next_one_takes_it_back(trial: dict[str, Any]):
     trial["rungs"] = [{}, {"zero_grad": {"set_to_none": True}}, {"skip": ["a", "b"]}]
-    assert trial_settings.ever("zero_grad")
-    assert not trial_settings.ever("autocast")
-    trial_settings.switch({"zero_grad": {"set_to_none": True}, "loader": {"num_workers": 2}})
-    assert trial_settings.part("zero_grad") == {"set_to_none": True}
-    assert trial_settings.part("loader") == {}  # of which a loader of its own is alive
-    trial_settings.switch({"skip": ["a", "b"]})
-    assert trial_settings.part("zero_grad") == {}
+    assert trial_settings.is_ever_set("zero_grad")
+    assert not trial_settings.is_ever_set("autocast")
+    trial_settings.apply_turn({"zero_grad": {"set_to_none": True}, "loader": {"num_workers": 2}})
+    assert trial_settings.find_setting("zero_grad") == {"set_to_none": True}
+    assert trial_settings.find_setting("loader") == {}  # of which a loader of its own is alive
+    trial_settings.apply_turn({"skip": ["a", "b"]})
+    assert trial_settings.find_setting("zero_grad") == {}
     assert (trial_settings.settings() or {})["skip"] == ["a", "b"]
 
 
 def test_flags_and_threads_are_as_before_after_their_turn(trial: dict[str, Any]):
     before, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
-    trial_settings.switch({"flags": {"backends.cudnn.benchmark": not before}, "threads": threads + 1})
+    trial_settings.apply_turn({"flags": {"backends.cudnn.benchmark": not before}, "threads": threads + 1})
     assert torch.backends.cudnn.benchmark is not before
     assert torch.get_num_threads() == threads + 1
-    trial_settings.switch({})
+    trial_settings.apply_turn({})
     assert torch.backends.cudnn.benchmark is before
     assert torch.get_num_threads() == threads
 
@@ -56,10 +56,10 @@ def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(trial: d
     def trained(turns: bool) -> torch.Tensor:
         weight = torch.ones(4, requires_grad=True)
         optimizer = cls([weight], lr=0.1, foreach=False)
-        trial_settings.built(optimizer)
+        trial_settings.remember_optimizer(optimizer)
         for step in range(6):
             if turns:
-                trial_settings.switch({"optimizer": {"fused": True}} if step % 2 else {})
+                trial_settings.apply_turn({"optimizer": {"fused": True}} if step % 2 else {})
                 assert bool(optimizer.param_groups[0]["fused"]) == bool(step % 2)
             (weight * torch.arange(4.0)).square().sum().backward()
             optimizer.step()
@@ -73,10 +73,10 @@ def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(trial: d
 def test_parameters_are_updated_together_for_a_turn(trial: dict[str, Any]):
     trial["rungs"] = [{}, {"optimizer": {"foreach": True}}]
     optimizer = torch.optim.RMSprop([torch.ones(4, requires_grad=True)], lr=0.1)
-    trial_settings.built(optimizer)
-    trial_settings.switch({"optimizer": {"foreach": True}})
+    trial_settings.remember_optimizer(optimizer)
+    trial_settings.apply_turn({"optimizer": {"foreach": True}})
     assert optimizer.param_groups[0]["foreach"] is True
-    trial_settings.switch({})
+    trial_settings.apply_turn({})
     assert optimizer.param_groups[0]["foreach"] is None
 
 

@@ -93,7 +93,7 @@ def test_where_there_is_an_optimizer_backward_is_no_step(listener: Recorder, mon
 
 def test_a_marked_step_is_the_only_one(listener: Recorder):
     train(1)
-    steps.own_update.marked()
+    steps.own_update.mark_step()
     train(8)
     assert listener.events == ["stepped"]
 

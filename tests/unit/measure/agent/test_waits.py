@@ -17,7 +17,7 @@ from stash.measure.agent.runner import timed_steps
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import scope, waits
 from stash.measure.agent.wraps.scope import wrap_functional
-from stash.measure.agent.wraps.waits import GroupCalls, Ledger, begun, steps_of, wrap_stages
+from stash.measure.agent.wraps.waits import GroupCalls, Ledger, remember_works, steps_of, wrap_stages
 
 
 class Ticks:
@@ -55,7 +55,7 @@ def test_a_collective_inside_another_is_part_of_its_time(ledger: Ledger) -> None
     ledger.outer(("1", "all_reduce"), 400, lambda: None)  # 3 to 4
     ledger.end(steps=1)
     ledger.names = {"1": "tp"}
-    assert ledger.waited() == {"group/all_gather_object": 1.0, "tp/all_reduce": 1.0}
+    assert ledger.waits() == {"group/all_gather_object": 1.0, "tp/all_reduce": 1.0}
     assert ledger.totals["1", "all_reduce"].bytes == 400
     ledger.outer(("1", "all_reduce"), 400, lambda: None)
     assert ledger.totals["1", "all_reduce"].calls == 1  # between blocks nothing counts
@@ -65,7 +65,7 @@ def test_waits_for_works_belong_to_what_was_called(ledger: Ledger) -> None:
     ledger.begin()
     handed = [SimpleNamespace(op=SimpleNamespace(__name__=name)) for name in ("isend", "irecv")]
     works = [object(), object()]
-    begun(works, ("0", "send"), handed)
+    remember_works(works, ("0", "send"), handed)
     found = [ledger.waited_for(id(work)) for work in works]
     assert [each.key for each in found if each] == [("0", "send"), ("0", "recv")]
     assert ledger.waited_for(id(works[0])) is None  # only once
@@ -89,11 +89,11 @@ def test_what_was_under_way_is_told_from_what_was_waited(ledger: Ledger) -> None
     ledger.goes_on(id(early), key, early)  # 3
     early.over(None)  # 4: a second hides
     ledger.goes_on(id(late), key, late)  # 5
-    waits.waiting(ledger.waited_for(id(early)), lambda: None)  # 6 to 7, when it was over
+    waits.wait_in_flight(ledger.waited_for(id(early)), lambda: None)  # 6 to 7, when it was over
     # 8 to 10, over at 9: 3 of 4 seconds hide, but for the one in which the other was waited for
-    waits.waiting(ledger.waited_for(id(late)), lambda: late.over(None))
+    waits.wait_in_flight(ledger.waited_for(id(late)), lambda: late.over(None))
     ledger.end(steps=1)
-    assert ledger.waited() == {"group/all_reduce": 1.0 + 1.0 + 2.0}
+    assert ledger.waits() == {"group/all_reduce": 1.0 + 1.0 + 2.0}
     assert ledger.under_way() == {"group/all_reduce": 1.0 + 1.0 + 3.0}
 
 
@@ -106,9 +106,9 @@ def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when
         for _ in range(20 * handle):
             ledger.outer(("0", name), 4, lambda: None)  # a second each
         ledger.goes_on(handle, ("0", name))
-        waits.waiting(ledger.waited_for(handle), lambda: None)  # a second later
+        waits.wait_in_flight(ledger.waited_for(handle), lambda: None)  # a second later
     ledger.end(steps=1)
-    assert set(ledger.waited()) == {"group/all_gather", "group/all_reduce"}
+    assert set(ledger.waits()) == {"group/all_gather", "group/all_reduce"}
     assert ledger.under_way() == {"group/all_reduce": 21.0}  # and at most one more: less than a tenth
 
 
@@ -119,7 +119,7 @@ def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:
     ledger._marks.here = True
     ledger.outer(("0", "all_gather"), -1, lambda: None)  # the step's stream waits for half of it
     ledger.end(steps=1)
-    assert ledger.waited() == {"group/all_gather": 1.0}
+    assert ledger.waits() == {"group/all_gather": 1.0}
     assert ledger.under_way() == {"group/all_gather": 2.0}
 
 
@@ -129,7 +129,7 @@ def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
     notes: list[str] = []
     rank: Any = SimpleNamespace(note=notes.append)
     monkeypatch.setattr(timed_steps, "ledger", ledger)
-    monkeypatch.setattr(timed_steps.replicas, "groups", lambda: [SimpleNamespace(group_name="2")])
+    monkeypatch.setattr(timed_steps.replicas, "list_groups", lambda: [SimpleNamespace(group_name="2")])
     monkeypatch.setattr(timed_steps.private, "sequence_numbers", lambda: {"0": 9, "1": 9, "2": 9, "3": 9, "4": 9})
     ledger.begin()
     ledger.outer(("1", "all_reduce"), 4, lambda: None)
@@ -167,7 +167,7 @@ def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger) ->
     ledger.pass_ends()  # 8
     ledger.step_ended()  # 9
     ledger.end(steps=1)
-    assert ledger.seen.passes == [[((0, "F", 0), 5.0), ((0, "B", 0), 1.0), (None, 2.0)]]
+    assert ledger.last_block.passes == [[((0, "F", 0), 5.0), ((0, "B", 0), 1.0), (None, 2.0)]]
 
 
 class StageListener(script.Listener):
@@ -203,7 +203,7 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
     finally:
         script.unsubscribe()
         dist.destroy_process_group()
-    (key, use), *others = ledger.seen.uses.items()
+    (key, use), *others = ledger.last_block.uses.items()
     assert key[1] == "all_reduce"
     assert (use.calls, use.bytes) == (1, 40)
     assert use.seconds == 2.0  # the call, and the wait for it
@@ -216,7 +216,7 @@ def test_functional_collectives_count_only_where_everything_is_exchanged(monkeyp
     monkeypatch.setattr(scope, "scope", counted)
     script.subscribe(StageListener())
     for counted.name in ("self", "world", "self"):
-        scope._functional("all_reduce", lambda: torch.ones(10), (torch.ones(10), "sum", "0"))
+        scope._run_functional("all_reduce", lambda: torch.ones(10), (torch.ones(10), "sum", "0"))
     script.unsubscribe()
     assert (counted.issued["all_reduce"], counted.sent["all_reduce"]) == (1, 40)
 
@@ -247,7 +247,13 @@ def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger) -> None:
     stage.backward_weight_one_chunk(1)
     ledger.step_ended()
     ledger.end(steps=1)
-    assert [which for which, _ in ledger.seen.passes[0]] == [(2, "F", 0), (2, "B", 0), (2, "I", 1), (2, "W", 1), None]
+    assert [which for which, _ in ledger.last_block.passes[0]] == [
+        (2, "F", 0),
+        (2, "B", 0),
+        (2, "I", 1),
+        (2, "W", 1),
+        None,
+    ]
 
 
 def test_pytorchs_stages_have_the_passes_that_are_noted() -> None:
@@ -262,7 +268,7 @@ def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledg
     ledger._marks.here = False
     ledger.outer(("0", "all_gather"), 8, lambda: None)
     ledger.end(steps=1)
-    use = ledger.seen.uses["0", "all_gather"]
+    use = ledger.last_block.uses["0", "all_gather"]
     assert (use.calls, use.bytes, use.seconds) == (1, 8, 0.0)
 
 
@@ -271,22 +277,22 @@ def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger) -> None:
     ledger._marks.captures = True
     assert ledger.outer(("0", "all_reduce"), 8, lambda: "result") == "result"
     ledger.end(steps=1)
-    assert not ledger.seen.uses
+    assert not ledger.last_block.uses
 
 
 def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_return(ledger: Ledger) -> None:
     ledger.begin()
     out, back = [3, 5], [7, 2]
     for given, taken in ((out, back), (back, out)) * 2:  # forward, and backward: there, and back
-        ledger.dispatches("1", given, taken)
-    ledger.dispatches("1", [4, 4], [8, 8])  # of another layer
+        ledger.note_dispatch("1", given, taken)
+    ledger.note_dispatch("1", [4, 4], [8, 8])  # of another layer
     ledger.names = {"1": "ep"}
-    assert ledger.received() == {"ep": 9 + 9 + 16}
+    assert ledger.received_rows() == {"ep": 9 + 9 + 16}
     ledger.end(steps=1)
-    ledger.dispatches("1", out, back)
-    assert ledger.received() == {"ep": 34}  # between blocks nothing counts
+    ledger.note_dispatch("1", out, back)
+    assert ledger.received_rows() == {"ep": 34}  # between blocks nothing counts
     ledger.begin()
-    assert ledger.received() == {}
+    assert ledger.received_rows() == {}
 
 
 def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(ledger: Ledger) -> None:
@@ -298,8 +304,8 @@ def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(
     ledger.phase_ends()  # 4
     assert ledger.phase_begins("train")  # 5
     ledger.end(steps=1)  # 6
-    assert ledger.phases() == {"train": 2.0 + 1.0, "rollout": 1.0}
-    assert ledger.waited() == {}
+    assert ledger.phase_seconds() == {"train": 2.0 + 1.0, "rollout": 1.0}
+    assert ledger.waits() == {}
     ledger.phase_ends()
-    assert ledger.phases() == {"train": 3.0, "rollout": 1.0}
+    assert ledger.phase_seconds() == {"train": 3.0, "rollout": 1.0}
     assert ledger.totals == {("phase:", "train"): GroupCalls(), ("phase:", "rollout"): GroupCalls()}

@@ -30,13 +30,13 @@ from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
     """A profile of this process is under way."""
     monkeypatch.setenv(the_orders.VARIABLE, str(orders(tmp_path).write()))
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
     listener = Recorder()
     script.subscribe(listener)
     yield listener
     silence()
     monkeypatch.undo()
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
 
 
 def test_outside_a_profile_the_argument_comes_back():
@@ -78,16 +78,16 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
 
     given = the_orders.Orders(str(tmp_path), (), 0.0, watched=True)
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
     run, ring = WatchedRun(given), StepRing(tmp_path / "ring.0.1")
     run.loops.note_in(Stamps(time.perf_counter, ring))
     script.subscribe(run)
     assert list(stash.loader(Batches())) == [0, 1, 2]
     run.handle(ThreadEvent.STEP_ENDED)
     script.unsubscribe()
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
     (found,) = ring.rows(0)
-    assert found.inputs[0] == found.of(StepStage.INPUT) >= 0.03
+    assert found.inputs[0] == found.seconds_in(StepStage.INPUT) >= 0.03
     assert RingReader(tmp_path / "ring.0.1").loaders == ["Batches"]
 
 
@@ -112,7 +112,7 @@ def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorde
     stash.step()
     assert listener.events == ["stepped"]
     monkeypatch.delenv(the_orders.VARIABLE)
-    the_orders.current.cache_clear()
+    the_orders.current_orders.cache_clear()
     stash.step()
     assert listener.events == ["stepped"]
 
@@ -124,14 +124,14 @@ def test_a_phase_is_counted_in_a_profile_and_nothing_outside_one(listener: Recor
     with pytest.raises(KeyError), stash.phase("train"):
         raise KeyError
     ledger.end(steps=1)
-    assert set(ledger.phases()) == {"rollout", "train"}
-    assert all(seconds > 0 for seconds in ledger.phases().values())
+    assert set(ledger.phase_seconds()) == {"rollout", "train"}
+    assert all(seconds > 0 for seconds in ledger.phase_seconds().values())
     script.unsubscribe()
     ledger.begin()
     with stash.phase("rollout"):
         pass
     ledger.end(steps=0)
-    assert ledger.phases() == {}
+    assert ledger.phase_seconds() == {}
 
 
 FORKS = """
@@ -163,5 +163,5 @@ def test_a_rank_that_a_script_forks_is_watched_and_a_loaders_worker_is_not(
     environment = {**os.environ, the_orders.VARIABLE: written if begins == "start" else ""}
     subprocess.run([sys.executable, "-c", FORKS, begins, left], env=environment, check=True, cwd=tmp_path)
     (ring,) = map(RingReader, tmp_path.glob("ring.*"))
-    assert [step.number for step in ring.new()] == numbers  # the first step begins what is counted
-    assert ring.now()[1]
+    assert [step.number for step in ring.read_new()] == numbers  # the first step begins what is counted
+    assert ring.read_state()[1]

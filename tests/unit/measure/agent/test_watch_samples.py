@@ -10,7 +10,7 @@ import torch.distributed
 
 from stash.measure.agent.runner import watch_duties
 from stash.measure.agent.runner.stamps import Stamps
-from stash.measure.agent.runner.watch_duties import StepSample, by_others
+from stash.measure.agent.runner.watch_duties import StepSample, sum_unseen_collectives
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 
@@ -38,9 +38,9 @@ def test_what_nobody_called_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
     stamps.tell(ThreadEvent.STEP_ENDED)
     sample.end()
     reader = RingReader(path)
-    (row,) = reader.new()
-    assert row.of(StepStage.COLLECTIVE) == 0.5
-    assert reader.unseen == "1 2"
+    (row,) = reader.read_new()
+    assert row.seconds_in(StepStage.COLLECTIVE) == 0.5
+    assert reader.unseen_note == "1 2"
 
 
 def entry(seconds: float | None, *frames: tuple[str, str]) -> dict[str, object]:
@@ -55,6 +55,6 @@ def test_the_flight_recorder_tells_whose_call_it_was() -> None:
     seen = entry(0.5, ("/x/torch/distributed/distributed_c10d.py", "all_reduce"), ("train.py", "<module>"))
     functional = entry(0.02, ("/x/torch/_ops.py", "__call__"), ("/x/_functional_collectives.py", "all_reduce"))
     compiled = entry(0.01, ("/tmp/torchinductor/c4.py", "call"))
-    assert by_others([seen, functional, compiled]) == (2, pytest.approx(0.03))
-    assert by_others([seen, entry(None, ("/tmp/torchinductor/c4.py", "call"))]) == (1, 0.0)
-    assert by_others([]) == (0, 0.0)
+    assert sum_unseen_collectives([seen, functional, compiled]) == (2, pytest.approx(0.03))
+    assert sum_unseen_collectives([seen, entry(None, ("/tmp/torchinductor/c4.py", "call"))]) == (1, 0.0)
+    assert sum_unseen_collectives([]) == (0, 0.0)

@@ -185,18 +185,18 @@ def service_url() -> Iterator[str]:
 
 def test_a_question_goes_straight_to_the_service_with_its_headers(service_url: str, monkeypatch: Any) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert cloud.over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0) == "PUT /type?v=1 true"
+    assert cloud.fetch_over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0) == "PUT /type?v=1 true"
 
 
 def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_url: str) -> None:
     with pytest.raises(OSError, match="302"):
-        cloud.over_http(f"{service_url}/moved", {}, "GET", 5.0)
+        cloud.fetch_over_http(f"{service_url}/moved", {}, "GET", 5.0)
     with pytest.raises(TimeoutError):
-        cloud.over_http(f"{service_url}/late", {}, "GET", 0.1)
+        cloud.fetch_over_http(f"{service_url}/late", {}, "GET", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
     with pytest.raises(OSError, match="refused"):
-        cloud.over_http(f"http://127.0.0.1:{port}/", {}, "GET", 5.0)
+        cloud.fetch_over_http(f"http://127.0.0.1:{port}/", {}, "GET", 5.0)
 
 
 def test_a_service_that_does_not_speak_http_is_an_error_of_the_system() -> None:
@@ -211,5 +211,5 @@ def test_a_service_that_does_not_speak_http_is_an_error_of_the_system() -> None:
         thread = threading.Thread(target=mumble)
         thread.start()
         with pytest.raises(OSError, match="HTTP"):
-            cloud.over_http(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, "GET", 5.0)
+            cloud.fetch_over_http(f"http://127.0.0.1:{server.getsockname()[1]}/", {}, "GET", 5.0)
         thread.join()

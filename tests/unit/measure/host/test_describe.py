@@ -14,7 +14,7 @@ import pytest
 from recorded_nvml import RecordedNvml
 from recorded_tree import MACHINES, known, machine, sources
 
-from stash.measure.host.describe import Sources, describe, ranges
+from stash.measure.host.describe import Sources, describe, parse_ranges
 from stash.measure.host.gpus import count_gpus
 
 
@@ -122,4 +122,4 @@ def test_an_arm_processor_is_named_by_its_numbers_and_affinity_counts(tmp_path: 
 
 @pytest.mark.parametrize(("listed", "numbers"), [("0-2,8", {0, 1, 2, 8}), ("5", {5}), ("", None), ("a-b", None)])
 def test_the_kernels_lists_of_numbers(listed: str, numbers: set[int] | None) -> None:
-    assert ranges(listed) == numbers
+    assert parse_ranges(listed) == numbers

@@ -9,7 +9,7 @@ from typing import Any
 import pynvml
 import pytest
 from recorded_nvml import RecordedNvml
-from recorded_tree import changed, known, machine, sources
+from recorded_tree import change_driver, known, machine, sources
 
 from stash.core.records.host import Host, Route
 from stash.measure.host.describe import describe
@@ -26,7 +26,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_the_drivers_words_and_the_others_are_
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_NO_PERMISSION])
 def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(tmp_path: Path, code: int) -> None:
-    host = changed(tmp_path, "dell-lost-gpu", faults={0: code})
+    host = change_driver(tmp_path, "dell-lost-gpu", faults={0: code})
     assert [gpu.fault for gpu in host.gpus] == [str(pynvml.NVMLError(code)), None, None, None]
 
 
@@ -101,14 +101,14 @@ def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_e
 
 
 def test_lanes_to_a_switch_that_is_seen_lead_to_no_gpu_directly(tmp_path: Path) -> None:
-    host = changed(tmp_path, "gcp-a2-highgpu-8g", switch={"lanes": 12, "bus": "00000000:C4:00.0"})
+    host = change_driver(tmp_path, "gcp-a2-highgpu-8g", switch={"lanes": 12, "bus": "00000000:C4:00.0"})
     assert {gpu.nvlinks for gpu in host.gpus} == {12}
     assert {route.nvlinks for route in host.routes} == {0}
     assert (host.topology or "").startswith("0-1 host bridge + NVLink switch, ")
 
 
 def test_lanes_that_are_down_are_not_counted(tmp_path: Path) -> None:
-    host = changed(tmp_path, "aws-p3.16xlarge", down={0: [0], 1: [0]})
+    host = change_driver(tmp_path, "aws-p3.16xlarge", down={0: [0], 1: [0]})
     assert [gpu.nvlinks for gpu in host.gpus[:3]] == [5, 5, 6]
     assert (route(host, 0, 1).nvlinks, route(host, 0, 2).nvlinks) == (0, 1)
     assert host.gpus[0].nvlink_bytes_per_second == pytest.approx(5 * 25.781e9)
@@ -118,7 +118,7 @@ def test_lanes_that_are_down_are_not_counted(tmp_path: Path) -> None:
 def test_a_driver_that_states_no_speed_states_a_version_that_may_imply_one(
     tmp_path: Path, version: int, speed: float | None
 ) -> None:
-    host = changed(tmp_path, "aws-p3.16xlarge", nvlink_megabytes_per_second=None, nvlink_version=version)
+    host = change_driver(tmp_path, "aws-p3.16xlarge", nvlink_megabytes_per_second=None, nvlink_version=version)
     assert host.gpus[0].nvlink_bytes_per_second == speed
 
 

@@ -25,8 +25,8 @@ from stash.measure.host.notices import (
     Notice,
     NoticeWatch,
     PendingEvent,
-    news,
-    services,
+    compare_events,
+    find_services,
     sigterm_as_notice,
 )
 
@@ -93,21 +93,21 @@ def iso(seconds: float) -> str:
 def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Service) -> None:
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
-    assert aws.ask() == {}
+    assert aws.fetch_events() == {}
     amazon.documents["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(NOW + 120)})
-    assert aws.ask() == {"action": PendingEvent("revoked", "aws", iso(NOW + 120), NOW + 120)}
+    assert aws.fetch_events() == {"action": PendingEvent("revoked", "aws", iso(NOW + 120), NOW + 120)}
     amazon.documents["events/recommendations/rebalance"] = json.dumps({"noticeTime": iso(NOW - 1)})
-    assert aws.ask()["rebalance"] == PendingEvent("at risk", "aws rebalance", iso(NOW - 1), None)
+    assert aws.fetch_events()["rebalance"] == PendingEvent("at risk", "aws rebalance", iso(NOW - 1), None)
     assert [path for method, path in service.asked if method == "PUT"] == ["/latest/api/token"]
 
 
 def test_an_expired_token_is_renewed_within_the_same_question(service: Service) -> None:
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
-    aws.ask()
+    aws.fetch_events()
     amazon.tokens.append("two")
     amazon.documents["spot/instance-action"] = json.dumps({"action": "stop", "time": iso(NOW + 60)})
-    assert aws.ask()["action"].deadline == NOW + 60
+    assert aws.fetch_events()["action"].deadline == NOW + 60
     assert len([path for method, path in service.asked if method == "PUT"]) == 2
 
 
@@ -115,7 +115,7 @@ def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_
     service.answer = amazon = Amazon()
     amazon.date = formatdate(NOW + 3600, usegmt=True)  # our clock is an hour late
     amazon.documents["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(NOW + 3600 + 120)})
-    assert AwsNotices(answer_over_http, clock, service.base).ask()["action"].deadline == NOW + 120
+    assert AwsNotices(answer_over_http, clock, service.base).fetch_events()["action"].deadline == NOW + 120
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "null", '"terminate"', "[" * 5000])
@@ -123,13 +123,13 @@ def test_a_malformed_answer_is_no_notice(service: Service, text: str) -> None:
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = text
     with pytest.raises(ValueError):
-        AwsNotices(answer_over_http, clock, service.base).ask()
+        AwsNotices(answer_over_http, clock, service.base).fetch_events()
 
 
 def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service: Service) -> None:
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
-    assert AwsNotices(answer_over_http, clock, service.base).ask()["action"] == PendingEvent(
+    assert AwsNotices(answer_over_http, clock, service.base).fetch_events()["action"] == PendingEvent(
         "revoked", "aws", "soon", None
     )
 
@@ -139,7 +139,7 @@ def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, stat
     service.answer = lambda method, path, headers: (status, "", {})
     for asking in (AwsNotices, GcpNotices, AzureNotices):
         with pytest.raises(OSError, match=str(status)):
-            asking(answer_over_http, clock, service.base).ask()
+            asking(answer_over_http, clock, service.base).fetch_events()
 
 
 def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) -> None:
@@ -154,19 +154,19 @@ def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) 
 
     service.answer = answer
     gcp = GcpNotices(answer_over_http, clock, service.base)
-    assert gcp.ask() == {}
+    assert gcp.fetch_events() == {}
     threading.Timer(0.1, preempted.set).start()
-    assert gcp.ask() == {"preempted": PendingEvent("revoked", "gcp", "TRUE", NOW + 30)}
+    assert gcp.fetch_events() == {"preempted": PendingEvent("revoked", "gcp", "TRUE", NOW + 30)}
 
 
 def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service) -> None:
     service.answer = lambda method, path, headers: (200, "FALSE", {})
     gcp = GcpNotices(answer_over_http, clock, service.base)
-    gcp.ask(), gcp.ask()
+    gcp.fetch_events(), gcp.fetch_events()
     assert not any("wait" in path for _, path in service.asked)
     service.answer = lambda method, path, headers: (200, "<html>", {})
     with pytest.raises(ValueError, match="HTML"):
-        gcp.ask()
+        gcp.fetch_events()
 
 
 class Azure:
@@ -194,41 +194,43 @@ def test_azure_waits_for_its_first_answer_only(service: Service) -> None:
     service.answer = azure = Azure(slow=0.3)
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event()]
-    assert asked.ask() == {"e1": PendingEvent("revoked", "azure", formatdate(NOW + 30, usegmt=True), NOW + 30)}
+    assert asked.fetch_events() == {
+        "e1": PendingEvent("revoked", "azure", formatdate(NOW + 30, usegmt=True), NOW + 30)
+    }
     impatient = AzureNotices(answer_over_http, clock, service.base, first_seconds=0.05)
     azure.slow = 0.5
     with pytest.raises(TimeoutError):
-        impatient.ask()
+        impatient.fetch_events()
 
 
 def test_of_azures_events_those_count_that_end_this_machine(service: Service) -> None:
     service.answer = azure = Azure()
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event(machine="worker_2"), event("Freeze"), "nonsense", {"EventId": "e2"}]
-    assert asked.ask() == {}
+    assert asked.fetch_events() == {}
     azure.events = [event(EventStatus="Started", NotBefore="")]
-    assert asked.ask() == {"e1": PendingEvent("revoked", "azure", "Started", NOW)}
+    assert asked.fetch_events() == {"e1": PendingEvent("revoked", "azure", "Started", NOW)}
     azure.events = [event(NotBefore="tomorrow")]
-    assert asked.ask()["e1"].deadline is None
+    assert asked.fetch_events()["e1"].deadline is None
     azure.events = None
     with pytest.raises(ValueError, match="list"):
-        asked.ask()
+        asked.fetch_events()
 
 
 def test_a_notice_that_takes_the_place_of_another_is_not_withdrawn_with_it() -> None:
     first, second = (PendingEvent("revoked", "azure", when, None) for when in ("a", "b"))
-    assert [each.kind for each in news({"1": first}, {"2": second}, 3.0)] == ["revoked"]
+    assert [each.kind for each in compare_events({"1": first}, {"2": second}, 3.0)] == ["revoked"]
     risk = PendingEvent("at risk", "aws rebalance", "a", None)
-    assert list(news({"r": risk, "1": first}, {"1": first}, 3.0)) == []
+    assert list(compare_events({"r": risk, "1": first}, {"1": first}, 3.0)) == []
 
 
 def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> None:
     first = {"e1": PendingEvent("revoked", "azure", "12:00", 30.0)}
-    assert list(news({}, first, 1.0)) == [Notice("revoked", 1.0, 30.0, "azure")]
-    assert list(news(first, {"e1": first["e1"]._replace(deadline=30.4)}, 2.0)) == []
+    assert list(compare_events({}, first, 1.0)) == [Notice("revoked", 1.0, 30.0, "azure")]
+    assert list(compare_events(first, {"e1": first["e1"]._replace(deadline=30.4)}, 2.0)) == []
     later = {"e1": PendingEvent("revoked", "azure", "12:10", 630.0)}
-    assert list(news(first, later, 3.0)) == [Notice("revoked", 3.0, 630.0, "azure")]
-    assert list(news(later, {}, 4.0)) == [Notice("withdrawn", 4.0, None, "azure")]
+    assert list(compare_events(first, later, 3.0)) == [Notice("revoked", 3.0, 630.0, "azure")]
+    assert list(compare_events(later, {}, 4.0)) == [Notice("withdrawn", 4.0, None, "azure")]
 
 
 @pytest.mark.parametrize(
@@ -250,7 +252,7 @@ def test_only_the_cloud_that_the_firmware_names_is_asked(
     def never(*words: object) -> None:
         raise AssertionError("no service may be asked while looking which can be")
 
-    assert [each.name for each in services(tmp_path, never)] == ([] if name is None else [name])  # type: ignore[arg-type]
+    assert [each.name for each in find_services(tmp_path, never)] == ([] if name is None else [name])  # type: ignore[arg-type]
 
 
 class Scripted:
@@ -261,7 +263,7 @@ class Scripted:
     def __init__(self, *says: object) -> None:
         self.says = list(says)
 
-    def ask(self) -> dict[str, PendingEvent]:
+    def fetch_events(self) -> dict[str, PendingEvent]:
         pending = self.says.pop(0) if len(self.says) > 1 else self.says[0]
         if isinstance(pending, Exception):
             raise pending
@@ -271,7 +273,7 @@ class Scripted:
 def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back() -> None:
     gone = {"a": PendingEvent("revoked", "aws", "soon", 9.0)}
     with NoticeWatch([Scripted({}, gone, gone, OSError("no route"), ValueError("{"), gone, {})], clock) as watch:
-        notices = [watch.next(5), watch.next(5), watch.next(0.05)]
+        notices = [watch.next_notice(5), watch.next_notice(5), watch.next_notice(0.05)]
     assert notices == [Notice("revoked", NOW, 9.0, "aws"), Notice("withdrawn", NOW, None, "aws"), None]
 
 
@@ -291,7 +293,7 @@ def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did() -> None:
     try:
         with NoticeWatch([], clock) as watch, sigterm_as_notice(watch.receive, 60.0, clock):
             os.kill(os.getpid(), signal.SIGTERM)
-            assert watch.next(5) == Notice("revoked", NOW, NOW + 60, "SIGTERM")
+            assert watch.next_notice(5) == Notice("revoked", NOW, NOW + 60, "SIGTERM")
             assert ended == []
             os.kill(os.getpid(), signal.SIGTERM)
             assert ended == [signal.SIGTERM]

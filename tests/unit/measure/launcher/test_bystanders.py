@@ -35,13 +35,13 @@ def test_programs_have_the_cores_they_used_between_looks(tmp_path: Path, clock: 
     found = seen(tmp_path, clock)
     process(tmp_path, 10, 1000, "/usr/bin/python3", "-m", "pip", "install", "secret")
     process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp")
-    found.look()
+    found.sample_programs()
     tick = os.sysconf("SC_CLK_TCK")
     clock[0] = 2.0
     process(tmp_path, 10, 1000 + tick, "/usr/bin/python3", "-m", "pip", "install", "secret")
     process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp", children=2 * tick)
-    found.look()
-    assert [(each.name, each.cores) for each in found.programs()] == [("cc1plus", 1.0), ("pip", 0.5)]
+    found.sample_programs()
+    assert [(each.name, each.cores) for each in found.list_programs()] == [("cc1plus", 1.0), ("pip", 0.5)]
 
 
 def test_a_child_that_ended_with_its_parent_counts_once(tmp_path: Path, clock: list[float]) -> None:
@@ -50,15 +50,15 @@ def test_a_child_that_ended_with_its_parent_counts_once(tmp_path: Path, clock: l
     process(tmp_path, 10, 0, "/usr/bin/make")
     process(tmp_path, 11, 0, "/usr/bin/run.sh", parent=10)
     process(tmp_path, 12, 600 * tick, "/usr/bin/cc1plus", parent=11)
-    found.look()
+    found.sample_programs()
     # WHEN both end within a second, in which the child worked for half of one
     clock[0] = 1.0
     shutil.rmtree(tmp_path / "11")
     shutil.rmtree(tmp_path / "12")
     process(tmp_path, 10, 0, "/usr/bin/make", children=600 * tick + tick // 2)
-    found.look()
+    found.sample_programs()
     # THEN that is what was used
-    assert [(each.name, each.cores) for each in found.programs()] == [("make", 0.5)]
+    assert [(each.name, each.cores) for each in found.list_programs()] == [("make", 0.5)]
 
 
 def test_what_this_process_started_is_the_jobs(tmp_path: Path, clock: list[float]) -> None:
@@ -68,9 +68,9 @@ def test_what_this_process_started_is_the_jobs(tmp_path: Path, clock: list[float
         process(tmp_path, 3, used, "/usr/bin/torchrun", parent=os.getpid())
         process(tmp_path, 4, used, "/usr/bin/train.sh", parent=3)
         process(tmp_path, 5, used, "/usr/bin/make", parent=6)
-        found.look()
+        found.sample_programs()
         clock[0] += 1.0
-    assert [each.name for each in found.programs()] == ["make"]
+    assert [each.name for each in found.list_programs()] == ["make"]
 
 
 @pytest.mark.parametrize(
@@ -100,10 +100,10 @@ def test_a_process_is_called_by_what_its_interpreter_runs(words: str, name: str)
 def test_what_was_used_before_measuring_does_not_count(tmp_path: Path, clock: list[float]) -> None:
     found = seen(tmp_path, clock)
     process(tmp_path, 10, 0, "/opt/train.sh")
-    found.look()
+    found.sample_programs()
     clock[0] = 1.0
     process(tmp_path, 10, 500, "/opt/train.sh")
-    found.look(count=False)
+    found.sample_programs(count=False)
     clock[0] = 2.0
-    found.look()
-    assert found.programs() == ()
+    found.sample_programs()
+    assert found.list_programs() == ()

@@ -8,7 +8,7 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.core.parsers import node_names
-from stash.measure.launcher.engines import ENGINES, Asked, Cluster, Machine, cluster
+from stash.measure.launcher.engines import ENGINES, Cluster, Machine, RankRequest, choose_cluster
 from stash.measure.launcher.job import Job
 
 PYTHON = (sys.executable, "-u")
@@ -27,7 +27,7 @@ A_RANK = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "gpu3", "LOCAL_WORLD_SI
 
 
 def placed(ranks: bool = True, devices: int = 4, cores: int = 8, environment: dict[str, str] | None = None, **asked):
-    return cluster(Asked(ranks, **asked), Machine(devices, cores), environment or {})
+    return choose_cluster(RankRequest(ranks, **asked), Machine(devices, cores), environment or {})
 
 
 def test_a_job_that_is_started_per_device_is_torchruns():
@@ -56,7 +56,7 @@ def test_one_rank_is_a_plain_process_whatever_the_job_is(asked):
 def test_inside_a_launcher_this_process_is_one_rank_already_unless_other_numbers_are_asked_for():
     inside = placed(environment=A_RANK)
     assert inside == Cluster(4, 1, node_rank=0, engine="inherited")
-    assert inside.inherited
+    assert inside.is_inherited
     assert placed(environment=A_RANK, nproc=1).engine == "torchrun"
 
 

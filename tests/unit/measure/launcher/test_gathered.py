@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stash.core.records.profile import Block, Memory, Settings, WorkerTimes, Workload
-from stash.measure.launcher.gathered import Gathered, on_disk, samples_per_step
+from stash.measure.launcher.gathered import GatheredRun, disk_facts, samples_per_step
 from stash.measure.protocol.messages import (
     BlockDone,
     ExchangeTimed,
@@ -27,9 +27,9 @@ JOB = Workload(command=("train.py",), name="train.py")
 
 
 def gathered_from(*messages, offset=0, gathered=None):
-    gathered = gathered or Gathered()
+    gathered = gathered or GatheredRun()
     for message in messages:
-        gathered.take(message, offset)
+        gathered.add_message(message, offset)
     return gathered
 
 
@@ -111,18 +111,18 @@ def cold(**facts: int) -> Block:
 
 def test_a_data_set_is_what_its_samples_fetch_and_no_more_than_its_files_hold():
     files = cold(storage_bytes=40_960, file_bytes=32_000)  # ten files, each a little less than a page
-    assert on_disk([files], [500]) == {"sample_disk_bytes": 4096, "dataset_bytes": 500 * 3200}
+    assert disk_facts([files], [500]) == {"sample_disk_bytes": 4096, "dataset_bytes": 500 * 3200}
     mapped = cold(storage_bytes=1_280_000, file_bytes=0, held_bytes=32_000_000)  # 128 kB are read around each row
-    assert on_disk([mapped, mapped], [8192]) == {"sample_disk_bytes": 128_000, "dataset_bytes": 32_000_000}
+    assert disk_facts([mapped, mapped], [8192]) == {"sample_disk_bytes": 128_000, "dataset_bytes": 32_000_000}
     unseen = cold(storage_bytes=50_000)  # opened by C code
-    assert on_disk([unseen], [100]) == {"sample_disk_bytes": 5000, "dataset_bytes": 500_000}
+    assert disk_facts([unseen], [100]) == {"sample_disk_bytes": 5000, "dataset_bytes": 500_000}
 
 
 def test_of_what_was_not_fetched_or_cannot_be_counted_nothing_is_said():
     warm = Block(round=0, rung="warm", rank=0, steps=1, seconds=1.0, samples=10, file_bytes=10**9)
-    assert on_disk([warm, cold(storage_bytes=0)], [500]) == {}
-    assert on_disk([cold(storage_bytes=50)], [None]) == {"sample_disk_bytes": 5}
-    assert on_disk([cold(storage_bytes=50)], [10, 10]) == {"sample_disk_bytes": 5}
+    assert disk_facts([warm, cold(storage_bytes=0)], [500]) == {}
+    assert disk_facts([cold(storage_bytes=50)], [None]) == {"sample_disk_bytes": 5}
+    assert disk_facts([cold(storage_bytes=50)], [10, 10]) == {"sample_disk_bytes": 5}
 
 
 def test_of_each_rank_the_most_memory_is_kept_whatever_launch_told_of_it():

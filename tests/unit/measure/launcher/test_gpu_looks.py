@@ -54,8 +54,8 @@ class Nvml:
 def states(looks: int, **answers: object) -> tuple[GpuState, ...]:
     found = GpuLooks(Nvml(**answers))
     for _ in range(looks):
-        found.look(OURS.__contains__)
-    return found.states()
+        found.sample_gpus(OURS.__contains__)
+    return found.list_states()
 
 
 def test_only_gpus_of_the_job_count_and_only_what_others_use_of_them():
@@ -67,11 +67,11 @@ def test_only_gpus_of_the_job_count_and_only_what_others_use_of_them():
 def test_samples_are_read_once_and_the_first_ones_are_from_before():
     library = Nvml(use={8: 50})
     found = GpuLooks(library)
-    found.look(OURS.__contains__)
-    assert found.states()[0].others is None
-    found.look(OURS.__contains__)
+    found.sample_gpus(OURS.__contains__)
+    assert found.list_states()[0].others is None
+    found.sample_gpus(OURS.__contains__)
     assert library.asked_since == [0, 1000]
-    assert found.states()[0].others == 0.5
+    assert found.list_states()[0].others == 0.5
 
 
 def test_what_nvml_does_not_tell_is_unknown():

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from stash.measure.launcher.guarded import GuardedFiles, sentences
+from stash.measure.launcher.guarded import GuardedFiles, report_sentences
 from stash.measure.protocol import put_back
 from stash.measure.protocol.file_backup import FileBackup
 from stash.measure.protocol.folder import KEPT, RunFolder
@@ -124,7 +124,7 @@ def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, 
         assert guardian.poll() is None
         FileBackup(RunFolder(run / "launch-0-0"), time.time() - 60).before_removing(str(file))
         file.unlink()
-        assert put_back.left() == []  # it is owned
+        assert put_back.find_abandoned() == []  # it is owned
     assert guardian.returncode == -signal.SIGKILL
     assert file.read_text() == "the user's"
     assert list((tmp_path / "state/stash/kept").iterdir()) == []
@@ -134,7 +134,7 @@ def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, 
 def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stash.measure.launcher.guarded.claimed_for", lambda run: None)
+    monkeypatch.setattr("stash.measure.launcher.guarded.claim_for_run", lambda run: None)
     run = tmp_path / "stash-run"
     (run / "launch-0-0").mkdir(parents=True)
     with GuardedFiles(run):
@@ -145,13 +145,13 @@ def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
 
 
 def test_a_job_that_changed_nothing_gets_no_word():
-    assert sentences(RestoreReport()) == []
+    assert report_sentences(RestoreReport()) == []
 
 
 def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
     here = Path.cwd()
     paths = tuple(str(here / name) for name in ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt"))
-    put_back, look, new = sentences(RestoreReport(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
+    put_back, look, new = report_sentences(RestoreReport(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
     assert put_back.endswith("the job wrote to or removed 5 files: a.pt, b.pt, c.pt and 2 more")
     assert look.endswith("/elsewhere/big (too large to keep)")
     assert ": 1 file; remove" in new

@@ -40,7 +40,7 @@ def isolated(cluster: Cluster, *launches, job: Job | None = None, **wishes):
         *(launches or (agents,)), rungs=("solo", "crowd", "node", "warm"), job=job, isolate=True, **wishes
     )
     one.measurement.cluster = cluster
-    return one.run(), started
+    return one.measure_job(), started
 
 
 def test_a_set_is_the_job_alone_then_side_by_side_then_whole():

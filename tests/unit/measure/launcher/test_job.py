@@ -19,9 +19,9 @@ def test_whether_a_script_may_train_with_ranks_is_read_in_it_and_the_modules_bes
     alone = write(tmp_path, "alone.py", "import torch\nprint(1)\n")
     ranks = write(tmp_path, "ranks.py", "import torch.distributed as dist\ndist.init_process_group()\n")
     spawns = write(tmp_path, "spawns.py", "import torch.distributed as dist\nmp.spawn(run, nprocs=2)\n")
-    assert not jobs.may_train_on_several(jobs.script(alone, ()))
-    assert jobs.may_train_on_several(jobs.script(ranks, ()))
-    assert not jobs.may_train_on_several(jobs.script(spawns, ()))
+    assert not jobs.may_train_on_several(jobs.make_script_job(alone, ()))
+    assert jobs.may_train_on_several(jobs.make_script_job(ranks, ()))
+    assert not jobs.may_train_on_several(jobs.make_script_job(spawns, ()))
     assert not jobs.may_train_on_several(jobs.Job("module", "no.such.module"))
 
 
@@ -49,14 +49,14 @@ def test_a_command_is_called_after_what_it_starts(command, title):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda d: jobs.script(str(d / "trian.py"), ()), "train.py"),
-        (lambda d: jobs.script(str(d), ()), "is a folder"),
-        (lambda d: jobs.script(write(d, "broken.py", "def f(:\n"), ()), "line 1"),
-        (lambda d: jobs.script(write(d, "run.sh", "python train.py"), ()), "-- bash"),
-        (lambda d: jobs.command(("acelerate", "launch")), "no program 'acelerate'"),
-        (lambda d: jobs.command(()), "nothing after"),
-        (lambda d: jobs.workload("resnet19", None, None, ()), "resnet18"),
-        (lambda d: jobs.workload("resnet18", str(d / "nowhere"), None, ()), "stash lab dataset make images"),
+        (lambda d: jobs.make_script_job(str(d / "trian.py"), ()), "train.py"),
+        (lambda d: jobs.make_script_job(str(d), ()), "is a folder"),
+        (lambda d: jobs.make_script_job(write(d, "broken.py", "def f(:\n"), ()), "line 1"),
+        (lambda d: jobs.make_script_job(write(d, "run.sh", "python train.py"), ()), "-- bash"),
+        (lambda d: jobs.make_command_job(("acelerate", "launch")), "no program 'acelerate'"),
+        (lambda d: jobs.make_command_job(()), "nothing after"),
+        (lambda d: jobs.make_workload_job("resnet19", None, None, ()), "resnet18"),
+        (lambda d: jobs.make_workload_job("resnet18", str(d / "nowhere"), None, ()), "stash lab dataset make images"),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_with_what_to_type_instead(tmp_path, make, words):
@@ -75,14 +75,14 @@ SOURCES = {
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 def test_a_script_may_have_any_encoding_that_python_reads(tmp_path, source):
     (tmp_path / "train.py").write_bytes(source)
-    assert jobs.script(str(tmp_path / "train.py"), ()).kind == "script"
+    assert jobs.make_script_job(str(tmp_path / "train.py"), ()).kind == "script"
 
 
 @pytest.mark.parametrize("source", [b"name = '\xe9'\n", b"# coding: klingon\n", b"x\0"])
 def test_one_that_python_cannot_read_is_refused_with_its_name(tmp_path, source):
     (tmp_path / "train.py").write_bytes(source)
     with pytest.raises(UserError, match=r"train\.py(, line \d+)?: .*python cannot run it|cannot read .*train\.py"):
-        jobs.script(str(tmp_path / "train.py"), ())
+        jobs.make_script_job(str(tmp_path / "train.py"), ())
 
 
 @pytest.mark.parametrize(
@@ -94,12 +94,12 @@ def test_a_program_that_does_not_say_what_runs_it_is_refused(tmp_path, text, wor
     program.write_text(text)
     program.chmod(0o755)
     with pytest.raises(UserError, match=words):
-        jobs.command((str(program),))
+        jobs.make_command_job((str(program),))
     program.write_text(f"#!{sys.executable}\n")
-    assert jobs.command((str(program),)).kind == "command"
+    assert jobs.make_command_job((str(program),)).kind == "command"
 
 
 def test_a_notebook_is_no_script_though_python_can_parse_it(tmp_path):
     notebook = write(tmp_path, "train.ipynb", '{"cells": [], "nbformat": 4}')
     with pytest.raises(UserError, match=r"train\.ipynb is a notebook; `jupyter nbconvert --to script \S+` makes a"):
-        jobs.script(notebook, ())
+        jobs.make_script_job(notebook, ())

@@ -8,7 +8,7 @@ import pytest
 
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
-from stash.measure.launcher.process import request, threads_of_a_rank
+from stash.measure.launcher.process import make_request, threads_of_a_rank
 
 SCRIPT, ZOO = Job("script", "train.py"), Job("module", "stash.lab.zoo.train")
 ALONE, RANKS = Cluster(engine="local"), Cluster(2)
@@ -39,21 +39,21 @@ def test_threads_are_what_the_jobs_own_start_gives_them(job, cluster, gpus, thre
 
 
 def test_a_plain_process_gets_nothing_that_changes_it() -> None:
-    asked = request(SCRIPT, ALONE, Path("/run/orders.json"))
+    asked = make_request(SCRIPT, ALONE, Path("/run/orders.json"))
     assert set(asked.variables) == OURS
     assert asked.without == ("PYTHONINSPECT",)
 
 
 def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(monkeypatch) -> None:
-    assert request(SCRIPT, RANKS, Path("o"), 1).variables["OMP_NUM_THREADS"] == "1"
+    assert make_request(SCRIPT, RANKS, Path("o"), 1).variables["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert "OMP_NUM_THREADS" not in request(SCRIPT, RANKS, Path("o"), 1).variables
+    assert "OMP_NUM_THREADS" not in make_request(SCRIPT, RANKS, Path("o"), 1).variables
 
 
 def test_one_process_inside_a_launcher_is_none_of_its_ranks(monkeypatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    assert "RANK" not in request(SCRIPT, ALONE, Path("o")).without  # left from somewhere else: the user's own
+    assert "RANK" not in make_request(SCRIPT, ALONE, Path("o")).without  # left from somewhere else: the user's own
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("MASTER_ADDR", "a")
-    assert "RANK" in request(SCRIPT, ALONE, Path("o")).without
-    assert "RANK" not in request(SCRIPT, RANKS, Path("o")).without
+    assert "RANK" in make_request(SCRIPT, ALONE, Path("o")).without
+    assert "RANK" not in make_request(SCRIPT, RANKS, Path("o")).without

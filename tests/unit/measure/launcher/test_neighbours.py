@@ -11,11 +11,11 @@ from stash.measure.launcher.neighbours import NeighbouringRuns
 
 def test_two_runs_see_each_other_while_they_last() -> None:
     with NeighbouringRuns() as first:
-        assert os.getpid() not in first.others()
+        assert os.getpid() not in first.list_others()
         with NeighbouringRuns() as second:
-            assert os.getpid() in first.others()
-            assert os.getpid() in second.others()
-        assert os.getpid() not in first.others()
+            assert os.getpid() in first.list_others()
+            assert os.getpid() in second.list_others()
+        assert os.getpid() not in first.list_others()
 
 
 def test_the_launchers_of_one_run_belong_together() -> None:
@@ -24,17 +24,17 @@ def test_the_launchers_of_one_run_belong_together() -> None:
         NeighbouringRuns("node0:29500") as second,
         NeighbouringRuns("node0:29501") as other,
     ):
-        assert first.others().count(os.getpid()) == 1
-        assert second.others().count(os.getpid()) == 1
-        assert os.getpid() in other.others()
+        assert first.list_others().count(os.getpid()) == 1
+        assert second.list_others().count(os.getpid()) == 1
+        assert os.getpid() in other.list_others()
 
 
 def test_where_the_kernel_does_not_tell_no_run_is_seen(tmp_path: Path) -> None:
-    assert NeighbouringRuns(sockets=tmp_path / "none").others() == []
+    assert NeighbouringRuns(sockets=tmp_path / "none").list_others() == []
 
 
 def test_where_the_launchers_of_a_run_meet() -> None:
     ranks = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
-    assert Cluster(engine="inherited").meeting(ranks) == "10.0.0.1:29500"
-    assert Cluster(nnodes=2, rdzv_endpoint="node0:1").meeting(ranks) == "node0:1"
-    assert Cluster(nproc=2, rdzv_endpoint="node0:1").meeting(ranks) is None
+    assert Cluster(engine="inherited").meeting_address(ranks) == "10.0.0.1:29500"
+    assert Cluster(nnodes=2, rdzv_endpoint="node0:1").meeting_address(ranks) == "node0:1"
+    assert Cluster(nproc=2, rdzv_endpoint="node0:1").meeting_address(ranks) is None

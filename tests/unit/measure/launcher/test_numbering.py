@@ -12,7 +12,7 @@ import pytest
 from stash.core.errors import UserError
 from stash.measure.launcher import peers
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.peers import numbered
+from stash.measure.launcher.peers import number_nodes
 
 SECRET = "0123456789abcdef"
 PATIENCE = 60.0
@@ -36,7 +36,7 @@ def node(port: int, nodes: int = 2, secret: str | None = SECRET, host: str = "12
 
 
 def number(cluster: Cluster, patience: float = PATIENCE) -> int | None:
-    return numbered(cluster, patience=patience).node_rank
+    return number_nodes(cluster, patience=patience).node_rank
 
 
 def begun(pool: ThreadPoolExecutor, port: int, nodes: int) -> Future[int | None]:
@@ -61,13 +61,13 @@ def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_fol
 
 @pytest.mark.parametrize("cluster", [Cluster(2), Cluster(1, 2, 1, "nowhere:1"), Cluster(1, 3, 0, "nowhere:1")])
 def test_nodes_that_have_a_number_do_not_ask(cluster: Cluster) -> None:
-    assert numbered(cluster) is cluster
+    assert number_nodes(cluster) is cluster
 
 
 def test_node_0_draws_a_secret_and_says_it(
     port: int, pool: ThreadPoolExecutor, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first, printed = pool.submit(numbered, node(port, secret=None), PATIENCE), ""
+    first, printed = pool.submit(number_nodes, node(port, secret=None), PATIENCE), ""
     while not printed.endswith("\n"):
         time.sleep(0.01)
         printed += capsys.readouterr().err
@@ -103,14 +103,14 @@ def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(port: int, poo
 
 def test_what_makes_no_sense_is_refused_at_once(port: int) -> None:
     with pytest.raises(UserError, match="give 8 or more"):
-        numbered(node(port, secret="stash"))
+        number_nodes(node(port, secret="stash"))
     with pytest.raises(UserError, match="no host of that name"):
-        numbered(node(port, host="no.such.host.invalid"))
+        number_nodes(node(port, host="no.such.host.invalid"))
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
         with pytest.raises(UserError, match="which of the 2 nodes is this"):
-            numbered(node(port, secret=None))
+            number_nodes(node(port, secret=None))
 
 
 @pytest.mark.parametrize(("alone", "who"), [(True, "1 of 2 nodes came"), (False, "node 0 did not answer")])

@@ -14,11 +14,11 @@ import pytest
 from stamped_steps import Seconds
 
 from stash.measure.launcher import peers as module
-from stash.measure.launcher.diagnose import fell_silent
+from stash.measure.launcher.diagnose import diagnose_lost_nodes
 from stash.measure.launcher.peers import LOST_SECONDS, Peers, Silence, Word
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.orders import Invitation, Neighbours
-from stash.measure.protocol.wire import packed
+from stash.measure.protocol.wire import pack_value
 
 HOST = "127.0.0.1"
 
@@ -34,15 +34,15 @@ class Job:
             own.path.mkdir()
         self.peers = [Peers(own, self.clock) for own in self.folders]
         for node, (own, peers) in enumerate(zip(self.folders, self.peers, strict=True)):
-            peers.open()  # no message yet that there are others
-            assert Invitation.of(own) is None
+            peers.open_socket()  # no message yet that there are others
+            assert Invitation.load(own) is None
             assert Neighbours(node, HOST).write(own)
-            peers.open()
-        invitation = Invitation.of(self.folders[0])
+            peers.open_socket()
+        invitation = Invitation.load(self.folders[0])
         assert invitation is not None
         self.meeting = invitation
         for own in self.folders:
-            assert self.meeting.bring(own)
+            assert self.meeting.write_meeting(own)
 
     def greet(self, *nodes: int) -> None:
         """These nodes' launchers send and hear, twice, node 0 last: it answers who spoke to it."""
@@ -60,7 +60,7 @@ def job(tmp_path: Path) -> Iterator[Job]:
 
 
 def silences(job: Job, last_step: float | None = None) -> list[Silence | None]:
-    return [peers.silence(last_step) for peers in job.peers]
+    return [peers.find_silence(last_step) for peers in job.peers]
 
 
 def test_no_node_is_judged_before_or_while_it_sends(job: Job) -> None:
@@ -79,21 +79,21 @@ def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(jo
     assert silences(job)[0] is None
     job.clock.now += 2
     job.greet(0, 2)
-    silence = job.peers[0].silence(None)
+    silence = job.peers[0].find_silence(None)
     assert silence == Silence(((1, HOST),), since)
-    assert job.peers[2].silence(None) is None  # it talks to the leader only, and hears it
+    assert job.peers[2].find_silence(None) is None  # it talks to the leader only, and hears it
 
 
 def test_those_still_there_are_told_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.greet(0, 1, 2)
     gone = Silence(((7, "10.0.0.8"),), 990.0)  # all of this test's nodes share one address, so another's
-    job.peers[0].tell(gone)
+    job.peers[0].tell_peers(gone)
     job.peers[1].greet()
     job.peers[2].greet()
     assert silences(job) == [None, gone, gone]
-    job.peers[1].tell(Silence(((0, "10.0.0.9"),), 1.0))  # only rank 0's launcher speaks for others
+    job.peers[1].tell_peers(Silence(((0, "10.0.0.9"),), 1.0))  # only rank 0's launcher speaks for others
     job.peers[0].greet()
-    assert job.peers[0].silence(None) is None
+    assert job.peers[0].find_silence(None) is None
 
 
 def test_every_other_node_notices_that_the_leader_is_gone(job: Job) -> None:
@@ -112,15 +112,15 @@ def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves: int) -> None
     stays = 1 - leaves
     job.greet(stays)
     job.clock.now += 10 * LOST_SECONDS
-    assert job.peers[stays].silence(None) is None
+    assert job.peers[stays].find_silence(None) is None
     assert job.peers[stays].left == (leaves, HOST)
 
 
 def test_while_own_ranks_step_no_node_is_gone(job: Job) -> None:
     job.greet(0, 1)
     job.clock.now += 10 * LOST_SECONDS
-    assert job.peers[0].silence(job.clock.now - LOST_SECONDS) is None
-    assert job.peers[0].silence(job.clock.now - LOST_SECONDS - 1) is not None
+    assert job.peers[0].find_silence(job.clock.now - LOST_SECONDS) is None
+    assert job.peers[0].find_silence(job.clock.now - LOST_SECONDS - 1) is not None
 
 
 def signed(key: str, words: bytes) -> bytes:
@@ -157,7 +157,7 @@ def test_words_of_strangers_are_passed_over(job: Job, datagrams: Callable[[str],
             stranger.sendto(word, (HOST, job.meeting.port))
     job.greet(0, 1)
     job.clock.now += LOST_SECONDS + 1
-    silence = job.peers[0].silence(None)
+    silence = job.peers[0].find_silence(None)
     assert silence.nodes == ((1, HOST),)
 
 
@@ -165,23 +165,23 @@ def test_words_of_strangers_are_passed_over(job: Job, datagrams: Callable[[str],
 def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, sender: int) -> None:
     job.greet(0, 1)
     says = job.peers[sender]
-    old = signed(job.meeting.key, packed(Word(says._own, 7 - sender, number=says._sent)))
+    old = signed(job.meeting.key, pack_value(Word(says._own, 7 - sender, number=says._sent)))
     job.clock.now += LOST_SECONDS + 1
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
         stranger.sendto(old, (HOST, job.meeting.port))
     job.peers[0].greet()
-    silence = job.peers[0].silence(None)
+    silence = job.peers[0].find_silence(None)
     assert silence.nodes == ((1, HOST),)
     assert len(job.peers[0]._peers) == 1
 
 
 def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
     noon = time.mktime((2026, 1, 2, 12, 34, 56, 0, 0, -1))
-    assert fell_silent([(1, "10.0.0.2")], noon, 312).sentence == (
+    assert diagnose_lost_nodes([(1, "10.0.0.2")], noon, 312).sentence == (
         "node 1 (10.0.0.2) stopped answering at 12:34:56, after 312 training steps: "
         "that node, or the link to it, is down"
     )
-    assert fell_silent([(1, "a"), (2, "b"), (3, "c")], noon, 5).sentence == (
+    assert diagnose_lost_nodes([(1, "a"), (2, "b"), (3, "c")], noon, 5).sentence == (
         "node 1 (a), node 2 (b) and node 3 (c) stopped answering at 12:34:56, after 5 training steps: "
         "those nodes, or the links to them, are down"
     )
@@ -196,7 +196,7 @@ def test_a_flood_of_strange_words_holds_no_other_up(job: Job, monkeypatch: pytes
             stranger.sendto(b"x", (HOST, job.meeting.port))
     for _ in range(12):
         job.greet(0, 1)
-    assert job.peers[0].silence(None) is None
+    assert job.peers[0].find_silence(None) is None
 
 
 def test_a_launcher_that_cannot_listen_where_its_ranks_are_goes_without(tmp_path: Path) -> None:
@@ -204,5 +204,5 @@ def test_a_launcher_that_cannot_listen_where_its_ranks_are_goes_without(tmp_path
     assert Neighbours(0, "192.0.2.1").write(folder)
     alone = Peers(folder)
     alone.greet()
-    assert Invitation.of(folder) is None
+    assert Invitation.load(folder) is None
     alone.close()

@@ -9,12 +9,12 @@ import pytest
 from stash.measure.launcher import diagnose
 from stash.measure.launcher.diagnose import (
     MAX_BYTES,
-    closed,
-    errors,
+    find_closed,
+    find_errors,
     last_traceback,
     launchers_words,
     own_output,
-    tail,
+    read_tail,
 )
 
 CRASH = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no\n'
@@ -28,10 +28,10 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 
 def test_of_a_log_its_end_is_read(tmp_path: Path) -> None:
     log = tmp_path / "output.log"
-    assert tail(log) == ""
+    assert read_tail(log) == ""
     log.write_bytes(b"\xe9" * MAX_BYTES + b"the end")
-    assert tail(log).endswith("the end")
-    assert len(tail(log)) == MAX_BYTES
+    assert read_tail(log).endswith("the end")
+    assert len(read_tail(log)) == MAX_BYTES
 
 
 def test_the_jobs_own_last_lines_are_told_from_its_launchers() -> None:
@@ -50,11 +50,11 @@ def test_a_traceback_is_found_before_the_launchers_and_behind_a_ranks_prefix() -
 
 
 def test_errors_are_what_a_traceback_says_without_the_source() -> None:
-    assert errors(CRASH) == ["ValueError: no"]
+    assert find_errors(CRASH) == ["ValueError: no"]
 
 
 def test_the_ranks_that_torchrun_ended_itself_are_known() -> None:
-    assert closed("W1120 api.py:897] Sending process 71 closing signal SIGTERM\n") == {71}
+    assert find_closed("W1120 api.py:897] Sending process 71 closing signal SIGTERM\n") == {71}
 
 
 HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
@@ -91,13 +91,13 @@ STATED = {
 
 @pytest.mark.parametrize(("output", "why"), STATED.values(), ids=STATED)
 def test_why_a_job_ended_is_read_where_it_says_so_without_a_traceback(output, why):
-    assert diagnose.stated(output) == why
-    assert why in diagnose.cause(diagnose.own_output(output))  # blank lines are left out there
+    assert diagnose.find_stated_cause(output) == why
+    assert why in diagnose.find_cause(diagnose.own_output(output))  # blank lines are left out there
 
 
 def test_of_an_error_and_a_hint_below_it_the_error_is_the_cause():
     words = f'Traceback (most recent call last):\n  File "a"\nMisconfigurationException: no strategy\n\n{HYDRA}'
-    assert diagnose.cause(words) == "MisconfigurationException: no strategy"
+    assert diagnose.find_cause(words) == "MisconfigurationException: no strategy"
 
 
 ACCELERATES = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
-from launching import FakeProcess, even, expedition, run
+from launching import FakeProcess, even_agents, expedition, run
 
 from stash.measure.launcher import launches, session
 from stash.measure.launcher.engines import Cluster
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("temporary")
 
 
 def test_five_even_rounds_are_enough_and_the_agents_are_told_to_stop():
-    result, started = run(even())
+    result, started = run(even_agents())
     assert result.failure is None
     assert result.profile.ended == "decided"
     assert len({block.round for block in result.profile.blocks}) >= 5
@@ -78,8 +78,8 @@ def test_a_third_round_is_waited_for_as_fewer_give_no_verdict(seconds: tuple[flo
 
 def test_live_progress_sees_a_profile_after_each_round():
     seen = []
-    one, _ = expedition(even())
-    one.run(seen.append)
+    one, _ = expedition(even_agents())
+    one.measure_job(seen.append)
     assert seen[0].phase == "warm-up"
     rounds = [len({block.round for block in moment.profile.blocks}) for moment in seen if moment.profile is not None]
     assert rounds == sorted(rounds)
@@ -114,7 +114,7 @@ def test_a_loop_that_ends_early_is_started_again_until_its_rounds_suffice():
 
 def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_ending():
     def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        return even()(orders, process) if orders.endless else loop_of(1, 60)(orders, process)
+        return even_agents()(orders, process) if orders.endless else loop_of(1, 60)(orders, process)
 
     result, started = run(agents)
     assert [process.orders.endless for process in started] == [False, True]
@@ -177,7 +177,7 @@ def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
 
 def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
     fails = ending(PhaseBegun("resident", 0), error="TypeError: expected a CPU tensor")
-    result, started = run(fails, even(), rungs=("resident", "solo", "warm"))
+    result, started = run(fails, even_agents(), rungs=("resident", "solo", "warm"))
     assert [process.orders.rungs for process in started] == [("resident", "solo", "warm"), ("solo", "warm")]
     (skipped,) = result.profile.skipped
     assert skipped.rung == "resident"
@@ -186,7 +186,7 @@ def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
 
 def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole():
     fails = ending(RankSeen(1, 0, 1, "cpu"), PhaseBegun("crowd"), 20, error="TypeError: no batch")
-    result, started = run(fails, even(), rungs=("solo", "crowd", "node", "warm"))
+    result, started = run(fails, even_agents(), rungs=("solo", "crowd", "node", "warm"))
     assert [process.orders.rungs for process in started] == [("solo", "crowd", "node", "warm"), ("node", "warm")]
     assert {item.rung for item in result.profile.skipped} == {"solo", "crowd"}
     (note,) = result.profile.notes
@@ -215,9 +215,9 @@ def commands(started: list[FakeProcess]) -> list[str]:
 
 
 def test_a_plain_process_that_asks_for_its_rank_is_started_on_all_devices_which_is_said_at_once():
-    one, started = expedition(fails_at_start(WANTS_RANK), even(), cluster=TYPED)
+    one, started = expedition(fails_at_start(WANTS_RANK), even_agents(), cluster=TYPED)
     moments: list[Moment] = []
-    result = one.run(moments.append)
+    result = one.measure_job(moments.append)
     assert commands(started) == ["plain", "--nproc-per-node=2"]
     assert result.failure is None
     note = f"the job was started by torchrun, as 2 ranks, since as a plain process it failed ({WANTS_RANK})"
@@ -242,7 +242,7 @@ def no_group(orders: Orders, process: FakeProcess) -> Generator[None, None, int]
     process.step(1)
     process.tell(PhaseBegun("warm-up"), LadderEnded("no process group"))
     while True:
-        orders.files.finished().touch()
+        orders.files.finished_file().touch()
         yield
 
 
@@ -254,7 +254,7 @@ def no_group(orders: Orders, process: FakeProcess) -> Generator[None, None, int]
     ],
 )
 def test_ranks_that_are_no_job_end_at_once_and_one_process_is_measured(agents, cluster, ways):
-    result, started = run(*agents, even(), cluster=cluster)
+    result, started = run(*agents, even_agents(), cluster=cluster)
     assert result.failure is None
     assert commands(started) == ways
     assert any("never called init_process_group" in note for note in result.profile.notes)
@@ -263,7 +263,7 @@ def test_ranks_that_are_no_job_end_at_once_and_one_process_is_measured(agents, c
 def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_have_them(tmp_path):
     def noted(cluster: Cluster, text: str) -> bool:
         (tmp_path / "train.py").write_text(text)
-        result, _ = run(even(), cluster=cluster, job=Job("script", str(tmp_path / "train.py")))
+        result, _ = run(even_agents(), cluster=cluster, job=Job("script", str(tmp_path / "train.py")))
         return "started as typed: one process; for all devices type --nproc-per-node 2" in result.profile.notes
 
     assert noted(TYPED, "import torch.distributed as dist")
@@ -279,8 +279,8 @@ def test_after_a_step_nothing_else_is_tried():
 
 def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mentioned():
     def two_trainers(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        orders.files.extra().touch()
-        yield from even()(orders, process)
+        orders.files.extra_file().touch()
+        yield from even_agents()(orders, process)
         while True:  # the other one trains on
             yield
 
@@ -291,9 +291,9 @@ def test_trainers_beside_the_one_that_was_measured_are_ended_with_it_and_mention
 
 
 def test_an_interrupt_keeps_the_rounds_before_it():
-    one, started = expedition(even(), noise=1e-9, budget=1e6)
+    one, started = expedition(even_agents(), noise=1e-9, budget=1e6)
     one.measurement.clock.interrupt_at = 1010.0
-    result = one.run()
+    result = one.measure_job()
     assert result.interrupted
     assert result.profile.ended == "interrupted"
     assert started[0].stopped
@@ -329,18 +329,18 @@ def silent(phase: str | None, steps: int = 0):
 def test_a_launch_is_ended_when_its_time_is_over_and_none_is_begun_after():
     one, started = expedition(silent(None), start_timeout=120.0)
     one.launches.until = one.measurement.clock.monotonic() + 20.0
-    result = one.run()
+    result = one.measure_job()
     assert result.failure.sentence.endswith("was ended: the time given was over")
     assert len(started) == 1
     assert one.measurement.clock.monotonic() < one.launches.until + 1.0
-    assert one.run().failure.sentence == result.failure.sentence
+    assert one.measure_job().failure.sentence == result.failure.sentence
     assert len(started) == 1
 
 
 def test_patience_ends_with_a_job_that_takes_no_step():
     moments: list[Moment] = []
     one, started = expedition(silent(None), start_timeout=120.0)
-    result = one.run(moments.append)
+    result = one.measure_job(moments.append)
     (notice,) = {moment.notice for moment in moments if moment.notice}
     assert "no training step seen in 3" in notice
     assert "`stash.step()` after the update" in notice
@@ -415,7 +415,7 @@ def test_nothing_to_measure_is_the_users_mistake():
 
 def test_a_users_own_launcher_is_never_isolated():
     one, started = expedition(silent("solo", 12), job=Job("command", "accelerate", ("launch", "train.py")))
-    result = one.run()
+    result = one.measure_job()
     assert "no rank of train.py ended a step" in result.failure.sentence
     assert len(started) == 1
     assert not started[0].orders.may_isolate
@@ -427,11 +427,11 @@ def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):
         for _ in range(100):
             yield
         process.words += "resnet\n"
-        return (yield from even()(orders, process))
+        return (yield from even_agents()(orders, process))
 
-    monkeypatch.setattr(launches, "on_terminal", lambda: True)
+    monkeypatch.setattr(launches, "is_on_terminal", lambda: True)
     moments: list[Moment] = []
-    expedition(asks)[0].run(moments.append)
+    expedition(asks)[0].measure_job(moments.append)
     assert [moment.notice for moment in moments if moment.notice] == ["the job asks: which model?"]
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.measure.launcher import neighbours
-from stash.measure.launcher.neighbours import TemporaryFolder, sweep
+from stash.measure.launcher.neighbours import TemporaryFolder, sweep_folders
 from stash.measure.protocol.file_backup import FileBackup
-from stash.measure.protocol.folder import RunFolder, claim, owned
+from stash.measure.protocol.folder import RunFolder, claim, has_owner
 
 WEEK = 7 * 24 * 3600
 
@@ -25,7 +25,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path) -> None:
     with TemporaryFolder() as folder:
         assert folder.path.parent == temporary
-        assert owned(folder.path) is True
+        assert has_owner(folder.path) is True
         assert folder.path.stat().st_mode & 0o777 == 0o700
         (folder.path / "launch").mkdir()
     assert list(temporary.iterdir()) == []
@@ -51,13 +51,13 @@ def test_a_log_that_is_kept_is_all_that_stays(temporary: Path) -> None:
         launch = folder.path / "launch"
         launch.mkdir()
         (launch / "output.log").write_text("words")
-        kept = folder.keep(launch / "output.log")
+        kept = folder.keep_file(launch / "output.log")
     assert kept.read_text() == "words"
     assert sorted(path.name for path in folder.path.iterdir()) == ["output.log", "owner"]
-    sweep(temporary)
+    sweep_folders(temporary)
     assert kept.exists()
     os.utime(folder.path, (0, folder.path.stat().st_mtime - WEEK - 60))
-    sweep(temporary)
+    sweep_folders(temporary)
     assert not folder.path.exists()
 
 
@@ -84,11 +84,11 @@ def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch
     (temporary / "stash-file").write_text("words")
     for path in (mine, elsewhere):
         os.utime(path, (0, 0))
-    sweep(temporary)
+    sweep_folders(temporary)
     assert {path.name for path in temporary.iterdir()} == {mine.name, "elsewhere", "stash-link", "stash-file"}
     theirs = left_by_a_dead_launcher(temporary / "stash-theirs")
     monkeypatch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
-    sweep(temporary)
+    sweep_folders(temporary)
     assert theirs.exists()
 
 
@@ -101,7 +101,7 @@ def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_remove
     os.utime(file, (1, 1))
     FileBackup(RunFolder(dead / "launch-0-0"), began=60.0).before_removing(str(file))
     file.unlink()
-    ((aftermath,),) = [sweep(temporary).reports]
+    ((aftermath,),) = [sweep_folders(temporary).reports]
     assert aftermath.restored == (str(file),)
     assert file.read_text() == "the user's"
     assert not dead.exists()

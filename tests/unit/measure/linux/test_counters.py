@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.linux.counters import CoreTimes, bytes_read, peak_resident_bytes, since, totals
+from stash.measure.linux.counters import CoreTimes, activity_since, bytes_read, peak_resident_bytes, read_totals
 
 SIZE = 1 << 20
 
@@ -77,17 +77,17 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
 
 def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None:
     # Who is found running at each tick says 4 of 10 ticks; idle time and the clock 0.03 s of 0.1.
-    first = CoreTimes.of([["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0)
-    last = CoreTimes.of([["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1)
+    first = CoreTimes.sum_rows([["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0)
+    last = CoreTimes.sum_rows([["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1)
     assert last.busy_since(first) == pytest.approx(0.03)
 
 
 def test_a_busy_thread_shows() -> None:
-    before = totals()
+    before = read_totals()
     ended = time.monotonic() + 0.2
     while time.monotonic() < ended:
         pass
-    used = since(before).cpu_seconds
+    used = activity_since(before).cpu_seconds
     assert used > 0.15  # a core was busy for all that time, unless the host took it
 
 
@@ -99,14 +99,14 @@ def test_only_cores_that_this_thread_may_run_on_are_its_own(monkeypatch: pytest.
     ]
     stand_in(monkeypatch, "/proc/stat", "\n".join(rows))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 2})
-    found = totals()
+    found = read_totals()
     assert (found.cores.number, found.cores.idle) == (3, 3.0)
     assert (found.allowed.number, found.allowed.idle) == (2, 1.83)
 
 
 def test_a_sandbox_whose_file_is_all_zeros_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     stand_in(monkeypatch, "/proc/stat", "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
-    found = since(totals())
+    found = activity_since(read_totals())
     assert (found.cpu, found.steal, found.cpu_seconds) == (None, None, None)
 
 
@@ -120,4 +120,4 @@ def test_an_interface_that_lies_on_others_sends_nothing_twice(monkeypatch: pytes
         lambda path: (["lower_eth0", "lower_eth1"] if path.endswith("bond0") else ["mtu"])
         if path.startswith("/sys/class/net/") else listed(path),
     )  # fmt: skip
-    assert totals().sent == 75
+    assert read_totals().sent == 75

@@ -56,7 +56,7 @@ def test_without_psutil_a_node_has_an_address_all_the_same(monkeypatch: pytest.M
     def missing(name: str) -> None:
         raise ImportError(name)
 
-    monkeypatch.setattr(interfaces, "borrowed", missing)
+    monkeypatch.setattr(interfaces, "import_borrowed", missing)
     monkeypatch.setenv(interfaces.CHOSEN, "eth0")
     assert interfaces.address_of("eth0") is None
     assert interfaces.own_address()

@@ -15,7 +15,7 @@ import pytest
 
 from stash.core.end_tree import end_at_once, end_tree, freeze
 from stash.measure.linux import processes
-from stash.measure.linux.processes import carrying, descendants, pin, status_of
+from stash.measure.linux.processes import find_by_variable, list_descendants, pin_rank, status_of
 
 
 def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
@@ -26,12 +26,12 @@ def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
     )
     try:
         sleeper.stdout.readline()
-        assert carrying("OF_THIS_TEST", "yes") == [sleeper.pid]
-        assert carrying("OF_THIS_TEST", "ye") == []
+        assert find_by_variable("OF_THIS_TEST", "yes") == [sleeper.pid]
+        assert find_by_variable("OF_THIS_TEST", "ye") == []
     finally:
         sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)  # ended, and not yet forgotten
-    assert carrying("OF_THIS_TEST", "yes") == []
+    assert find_by_variable("OF_THIS_TEST", "yes") == []
     sleeper.wait()
 
 
@@ -39,7 +39,7 @@ def test_what_may_not_be_read_is_left_out(tmp_path: Path) -> None:
     (tmp_path / "12" / "environ").mkdir(parents=True)
     (tmp_path / "13").mkdir()
     (tmp_path / "13" / "environ").write_bytes(b"A=1\0B=2\0")
-    assert carrying("B", "2", tmp_path) == [13]
+    assert find_by_variable("B", "2", tmp_path) == [13]
 
 
 TREE = """
@@ -56,13 +56,13 @@ def tree() -> Iterator[subprocess.Popen[bytes]]:
     top = subprocess.Popen([sys.executable, "-c", TREE], stdout=subprocess.PIPE)
     top.stdout.readline()
     yield top
-    end_at_once(lambda: descendants(top.pid))
+    end_at_once(lambda: list_descendants(top.pid))
     top.kill()
     top.wait()
 
 
 def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environment(tree) -> None:
-    below = descendants(tree.pid)
+    below = list_descendants(tree.pid)
     assert len(below) == 2
     assert [status_of(number).parent for number in below] == [tree.pid, below[0]]  # parents come first
 
@@ -70,27 +70,27 @@ def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environ
 def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(tree, tmp_path: Path) -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         (tmp_path / folder.name).symlink_to(folder)
-    assert descendants(tree.pid, tmp_path) == descendants(tree.pid)
+    assert list_descendants(tree.pid, tmp_path) == list_descendants(tree.pid)
 
 
 def test_what_a_process_starts_is_below_it_whichever_thread_started_it() -> None:
     with ThreadPoolExecutor(1) as pool:
         child = pool.submit(subprocess.Popen, [sys.executable, "-c", "input()"], stdin=subprocess.PIPE).result()
-        assert child.pid in descendants(os.getpid())
+        assert child.pid in list_descendants(os.getpid())
         child.communicate(b"\n")
-    assert child.pid not in descendants(os.getpid())
+    assert child.pid not in list_descendants(os.getpid())
 
 
 def test_those_that_are_frozen_do_not_notice_that_another_ended(tree) -> None:
-    parent, child = descendants(tree.pid)
-    freeze(lambda: descendants(tree.pid), spared=[child])
+    parent, child = list_descendants(tree.pid)
+    freeze(lambda: list_descendants(tree.pid), spared=[child])
     os.kill(child, signal.SIGTERM)
     while not status_of(child).ended:
         time.sleep(0.01)
     assert status_of(child).code == -signal.SIGTERM  # its parent would have forgotten it at once
-    assert descendants(tree.pid) == [parent]
-    end_at_once(lambda: descendants(tree.pid))
-    assert descendants(tree.pid) == []
+    assert list_descendants(tree.pid) == [parent]
+    end_at_once(lambda: list_descendants(tree.pid))
+    assert list_descendants(tree.pid) == []
 
 
 def test_what_cannot_be_asked_to_end_is_ended_by_force() -> None:
@@ -139,5 +139,5 @@ def test_ranks_share_the_cores_evenly_or_keep_them_all(
     monkeypatch.setattr(os, "sched_setaffinity", lambda pid, some: given.__setitem__(-1, set(some)))
     for rank in range(ranks):
         given.append(None)
-        pin(rank, ranks)
+        pin_rank(rank, ranks)
     assert given == shares

@@ -13,10 +13,10 @@ import pytest
 
 from stash.measure.agent.runner.timed_steps import Usage
 from stash.measure.linux import run_queue
-from stash.measure.linux.run_queue import Helpers, RunQueue, of_processes, quota_periods, throttled_seconds
+from stash.measure.linux.run_queue import Helpers, RunQueue, quota_periods, sum_processes, throttled_seconds
 
 PATIENCE = 60.0
-known = pytest.mark.skipif(not RunQueue().known, reason="this kernel counts no delays")
+known = pytest.mark.skipif(not RunQueue().is_supported, reason="this kernel counts no delays")
 
 
 def spin(seconds: float) -> None:
@@ -32,7 +32,7 @@ def test_a_script_that_closes_every_file_stops_the_delay_and_nothing_else() -> N
     assert queue._file is not None
     os.close(queue._file)
     assert queue.delay() == before
-    assert not queue.known
+    assert not queue.is_supported
 
 
 @known
@@ -73,20 +73,20 @@ def test_only_threads_that_work_are_followed() -> None:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    helpers.look()
+    helpers.find_threads()
     assert helpers.loop_delays() == {}
     go.set()
     done.wait()
-    helpers.look()
+    helpers.find_threads()
     assert thread.native_id in helpers.loop_delays()
-    assert helpers.exchange() == (0.0, 0.0)
+    assert helpers.read_exchange() == (0.0, 0.0)
     over.set()
     thread.join()
 
 
 @known
 def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers() -> None:
-    before, over = of_processes([os.getpid()]), threading.Event()
+    before, over = sum_processes([os.getpid()]), threading.Event()
 
     def work() -> None:  # until it was seen: a thread that has ended keeps nothing
         while not over.is_set():
@@ -97,7 +97,7 @@ def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers() 
     until = time.monotonic() + PATIENCE
     while time.monotonic() < until:
         time.sleep(0.01)
-        others = (of_processes([os.getpid()]) - before).ran - (time.thread_time() - first)
+        others = (sum_processes([os.getpid()]) - before).ran - (time.thread_time() - first)
         if others > 0.1:
             break
     over.set()
@@ -115,7 +115,7 @@ def test_what_a_block_starts_and_waits_for_is_its_jobs_own() -> None:
 
 @known
 def test_processes_that_are_gone_have_run_nothing() -> None:
-    own, gone = of_processes([os.getpid()]), of_processes([2**22 + 1])
+    own, gone = sum_processes([os.getpid()]), sum_processes([2**22 + 1])
     assert own.ran > 0
     assert (gone.ran, gone.delayed) == (0.0, 0.0)
 
@@ -177,13 +177,13 @@ def test_nothing_is_kept_of_a_thread_that_has_ended() -> None:
 
     thread = threading.Thread(target=work)
     thread.start()
-    helpers.look()
+    helpers.find_threads()
     go.set()
     worked.wait()
-    helpers.look()
+    helpers.find_threads()
     assert thread.native_id in helpers.loop_delays()
     end.set()
     while os.path.exists(f"/proc/self/task/{thread.native_id}"):
         time.sleep(0.01)
-    helpers.look()
+    helpers.find_threads()
     assert thread.native_id not in helpers._of_loops  # another thread may get its number, and exchange

@@ -16,8 +16,8 @@ def disk(tmp_path: Path) -> Path:
     path = tmp_path / "try"
     path.write_bytes(os.urandom(1 << 20))
     piece = disk_pieces.Piece(path, 0, 1 << 20)
-    disk_pieces.evict([piece])
-    if disk_pieces.resident([piece]) != 0.0:
+    disk_pieces.evict_pieces([piece])
+    if disk_pieces.resident_fraction([piece]) != 0.0:
         pytest.skip("this file system keeps its pages in memory")
     path.unlink()
     return tmp_path

@@ -17,7 +17,7 @@ class Quiet(exchanges.Group):
     def slowest(self, values: list[float]) -> list[float]:
         return values
 
-    def timed(self, tensor: torch.Tensor, calls: int) -> float:
+    def time_all_reduce(self, tensor: torch.Tensor, calls: int) -> float:
         cost = 1e-4 + 4 * tensor.numel() / 100e6
         assert isinstance(self.clock, Clock)
         self.clock.act(cost * calls)
@@ -26,7 +26,7 @@ class Quiet(exchanges.Group):
 
 def _curve(seconds: float) -> tuple[tuple[Timing, ...], float]:
     clock = Clock()
-    return exchanges.curve(Quiet(None, None, 2, torch.device("cpu"), clock), seconds), clock.now
+    return exchanges.time_curve(Quiet(None, None, 2, torch.device("cpu"), clock), seconds), clock.now
 
 
 def test_messages_grow_until_the_next_would_not_fit_into_the_share():

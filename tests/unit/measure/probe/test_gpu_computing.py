@@ -111,7 +111,7 @@ def test_products_are_what_they_say(type_: str, error: float, monkeypatch: pytes
     made: list[torch.Tensor] = []
     random = torch.randn
     monkeypatch.setattr(torch, "randn", lambda *shape, **more: made.append(random(*shape, **more)) or made[-1])
-    found = computing._product(Product(type_, (32, 64, 16)), "cpu")
+    found = computing._product_task(Product(type_, (32, 64, 16)), "cpu")
     assert (found.work, found.name) == (2.0 * 32 * 64 * 16, f"gemm {type_} 32x64x16")
     try:
         result = found.act()
@@ -178,7 +178,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: freed.append("cache"))
     monkeypatch.setattr(computing_parts, "GpuLane", PlayedLane)
     monkeypatch.setattr(computing_parts, "_LOOKS_EVERY", 0.0)
-    monkeypatch.setattr(computing_parts, "_cores", lambda *asked: [])
+    monkeypatch.setattr(computing_parts, "_measure_cores", lambda *asked: [])
     tasks = [Task("gemm", "FLOP/s", 1.0, lambda: None), Task("launch", "calls/s", 1.0, lambda: None, way="alone")]
     monkeypatch.setattr(computing_parts, "gpu_tasks", lambda index, products: (tasks, []))
     return freed

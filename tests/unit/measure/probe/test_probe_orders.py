@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from stash.core.records.profile import Operator, Workload
-from stash.measure.probe.probe_orders import PARTS, ProbeOrders, Product, products_of, read_orders, shares
+from stash.measure.probe.probe_orders import PARTS, ProbeOrders, Product, products_of, read_orders, share_budget
 
 
 def test_shares_add_up_to_the_budget_in_the_order_of_the_parts():
-    found = shares(["exchanges", "copies"], 8.0)
+    found = share_budget(["exchanges", "copies"], 8.0)
     assert list(found) == ["copies", "exchanges"]
     assert found == {"copies": 2.0, "exchanges": 6.0}
-    assert sum(shares(PARTS, 45.0).values()) == pytest.approx(45.0)
+    assert sum(share_budget(PARTS, 45.0).values()) == pytest.approx(45.0)
 
 
 def test_orders_survive_their_file(tmp_path: Path):

@@ -11,7 +11,7 @@ from torch.distributed import HashStore
 from stash.core.records.host import Host, Links, Stream, Timing
 from stash.measure.probe import probe_worker
 from stash.measure.probe.probe_orders import ProbeOrders
-from stash.measure.probe.probe_worker import Board, links
+from stash.measure.probe.probe_worker import Board, sort_links
 from stash.measure.probe.team import AbsentError, Team
 
 OWN = ProbeOrders("folder", "scratch", 45.0)
@@ -24,8 +24,8 @@ def team(rank: int, store: object) -> Team:
 def test_node_0_decides_for_all():
     store = HashStore()
     decided = ProbeOrders("other", "other", 7.0, ("copies", "reads"))
-    assert probe_worker._agreed(team(0, store), decided) == decided
-    agreed = probe_worker._agreed(team(1, store), OWN)
+    assert probe_worker._agree_on_orders(team(0, store), decided) == decided
+    agreed = probe_worker._agree_on_orders(team(1, store), OWN)
     assert (agreed.budget, agreed.parts, agreed.folder) == (7.0, ("copies", "reads"), "folder")
 
 
@@ -40,23 +40,23 @@ def test_what_no_node_0_says_is_refused(text: bytes):
     store = HashStore()
     store.set("orders", text)
     with pytest.raises(AbsentError, match="published what this version"):
-        probe_worker._agreed(team(1, store), OWN)
+        probe_worker._agree_on_orders(team(1, store), OWN)
 
 
 @pytest.mark.parametrize("text", ["", "7", '{"created": 1}', "[" * 4000])
 def test_what_are_no_links_is_refused(text: str):
     with pytest.raises(AbsentError, match="published what this version"):
-        probe_worker._validated(1, Links, text)
+        probe_worker._parse_record(1, Links, text)
 
 
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):
     orders = ProbeOrders(str(tmp_path), "", 9.0, ("streams", "exchanges"))
     board = Board(orders, [Host(hostname="a"), Host(hostname="b")])
     stream = Stream(source=0, target=1, flows=1, timings=(Timing(bytes=1, seconds=(1.0,)),))
-    board.take("streams", [(links([], 1.0), 0.1), (links([stream], 1.0), None)], 2.0)
+    board.add_part("streams", [(sort_links([], 1.0), 0.1), (sort_links([stream], 1.0), None)], 2.0)
     board.save()
-    first, second = (host.links for host in board.probe().hosts)
+    first, second = (host.links for host in board.make_probe().hosts)
     assert (first.streams, second.streams) == ((stream,), ())
     assert [one.link for one in first.skipped] == ["exchanges"]
-    assert board.probe().hosts[0].steal_fraction == 0.1
+    assert board.make_probe().hosts[0].steal_fraction == 0.1
     assert orders.result.exists()

@@ -15,13 +15,13 @@ def test_pieces_read_ahead_of_time_count_as_whole_ones():
     # Half of each piece comes at once, because it was read ahead; what is left of the fifth was not read to its end.
     steps = [(n + part, 8000 * n + size) for n in range(4) for part, size in ((0.1, 4000), (1.0, 8000))]
     marks = [(0.0, 0), *steps, (4.1, 36_000)]
-    found = disk_reads._by_pieces(marks, 8000)
+    found = disk_reads._split_by_piece(marks, 8000)
     assert found.bytes == 8000
     assert found.seconds == pytest.approx((1.0, 1.0, 1.0, 1.0))
-    few = disk_reads._by_pieces(marks, 16_000)
+    few = disk_reads._split_by_piece(marks, 16_000)
     assert few.bytes * len(few.seconds) <= 32_000
     assert sum(few.seconds) == pytest.approx(4.0, rel=0.01)
-    assert disk_reads._by_pieces(marks, 64_000) is not None  # not even one was read to its end
+    assert disk_reads._split_by_piece(marks, 64_000) is not None  # not even one was read to its end
 
 
 def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk: Path):

@@ -14,7 +14,7 @@ from stash.measure.probe.exchanges import equal_parts
 
 
 def test_two_nodes_send_one_way_at_a_time_and_what_does_not_fit_is_said():
-    wanted, left = streams.slots(2, 100.0)
+    wanted, left = streams.plan_slots(2, 100.0)
     assert [(each.source, each.target, each.flows) for (each,) in wanted] == [
         (0, 1, 1),
         (0, 1, 8),
@@ -22,7 +22,7 @@ def test_two_nodes_send_one_way_at_a_time_and_what_does_not_fit_is_said():
         (1, 0, 8),
     ]
     assert left == []
-    wanted, left = streams.slots(3, 1.0)
+    wanted, left = streams.plan_slots(3, 1.0)
     assert len(wanted) == 2
     assert left[0].link == "streams from node 2 to node 1, 1 at once"
     assert len(left) == 10
@@ -80,7 +80,7 @@ def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch: pytest.Mo
 )
 def test_no_peer_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
     with pytest.raises(OSError, match="published what this version"):
-        streams._inlet(text, "10.0.0.2")
+        streams._parse_inlet(text, "10.0.0.2")
 
 
 def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -109,4 +109,4 @@ def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monke
 
 
 def test_bytes_go_to_the_other_node_only():
-    assert streams._inlet("80 " + "a" * 32, "10.0.0.2") == streams.Inlet("10.0.0.2", 80, "a" * 32)
+    assert streams._parse_inlet("80 " + "a" * 32, "10.0.0.2") == streams.Inlet("10.0.0.2", 80, "a" * 32)

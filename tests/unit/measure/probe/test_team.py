@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from torch.distributed import HashStore
 
-from stash.measure.probe.team import AbsentError, Team, places
+from stash.measure.probe.team import AbsentError, Team, parse_places
 
 
 def test_somebody_who_does_not_come_is_waited_for_only_once():
@@ -37,7 +37,7 @@ def test_two_who_come_both_go_on():
 
 
 def test_ranks_tell_their_nodes_and_addresses():
-    assert places(["0 10.0.0.1", "0 10.0.0.1", "1 fd00::2"]) == ((0, 0, 1), ("10.0.0.1", "fd00::2"))
+    assert parse_places(["0 10.0.0.1", "0 10.0.0.1", "1 fd00::2"]) == ((0, 0, 1), ("10.0.0.1", "fd00::2"))
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_ranks_tell_their_nodes_and_addresses():
 )
 def test_where_no_launcher_numbers_nodes_machines_are(rank: int, environment: dict[str, str], place: tuple[int, int]):
     team = Team(HashStore(), rank, 4, environment)
-    team.number(["a", "b", "a", "b"], environment)
+    team.learn_number(["a", "b", "a", "b"], environment)
     assert (team.node, team.local_rank) == place
 
 
 @pytest.mark.parametrize("text", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"])
 def test_what_is_no_node_and_address_is_refused(text: str):
     with pytest.raises(AbsentError, match="same Stash"):
-        places([text])
+        parse_places([text])

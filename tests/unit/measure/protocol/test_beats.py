@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Heart, beats
+from stash.measure.protocol.journal import Heart, read_beats
 
 
 def test_the_last_beat_of_every_rank_is_read(tmp_path: Path) -> None:
@@ -17,29 +17,29 @@ def test_the_last_beat_of_every_rank_is_read(tmp_path: Path) -> None:
     second.beat(1, 4)
     for steps in (2, 3):
         first.beat(0, steps)
-    found = beats(folder)
+    found = read_beats(folder)
     assert {rank: beat.steps for rank, beat in found.items()} == {0: 3, 1: 4}
     assert {beat.pid for beat in found.values()} == {os.getpid()}
     assert all(before <= beat.when <= time.monotonic() for beat in found.values())
 
 
 def test_a_folder_in_which_no_rank_stepped_has_no_beats(tmp_path: Path) -> None:
-    assert beats(RunFolder(tmp_path)) == {}
+    assert read_beats(RunFolder(tmp_path)) == {}
 
 
 def test_a_file_that_was_cut_short_is_no_beat(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     Heart(folder).beat(0, 1)
-    path = next(iter(folder.beats()))
+    path = next(iter(folder.list_beat_files()))
     path.write_bytes(path.read_bytes()[:5])
-    assert beats(folder) == {}
+    assert read_beats(folder) == {}
 
 
 def test_the_files_own_time_tells_when_the_rank_lived(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     heart = Heart(folder)
     heart.beat(0, 1)
-    (path,) = folder.beats()
+    (path,) = folder.list_beat_files()
     os.utime(path, (0, 0))
     heart._dated -= 10  # as if the last second had been long ago
     heart.beat(0, 2)

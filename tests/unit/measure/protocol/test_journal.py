@@ -11,7 +11,7 @@ import pytest
 from stash.core.jsonl import Tail
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.journal import Heart, Journal, JournalCopy, ended, new_messages
+from stash.measure.protocol.journal import Heart, Journal, JournalCopy, has_ended, new_messages
 from stash.measure.protocol.messages import RoundDone
 from stash.measure.protocol.orders import Invitation, Neighbours, Orders
 
@@ -35,14 +35,14 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
         folder.path.mkdir()
     journal, leader = Journal(folders[0]), JournalCopy(folders[0], writes=False)
     keeper, other = JournalCopy(folders[1], writes=True), JournalCopy(folders[2], writes=False)
-    assert leader.news() == b""  # nothing was told yet
+    assert leader.read_news() == b""  # nothing was told yet
     for number in range(3):
         journal.write(RoundDone(number, 1.0))
-        news = leader.news()
-        leader.take(news)
-        keeper.take(news)
-        other.take(news)
-    assert leader.news() == b""
+        news = leader.read_news()
+        leader.append_news(news)
+        keeper.append_news(news)
+        other.append_news(news)
+    assert leader.read_news() == b""
     assert folders[1].copy.read_bytes() == folders[0].journal.read_bytes()
     assert new_messages(Tail(folders[1].copy)) == [RoundDone(number, 1.0) for number in range(3)]
     assert not folders[0].copy.exists()
@@ -52,31 +52,31 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
 def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
     monkeypatch.setenv(the_orders.VARIABLE, str(orders.write()))
-    the_orders.current.cache_clear()
-    assert the_orders.current() == orders
+    the_orders.current_orders.cache_clear()
+    assert the_orders.current_orders() == orders
     monkeypatch.delenv(the_orders.VARIABLE)
-    the_orders.current.cache_clear()
-    assert the_orders.current() is None
+    the_orders.current_orders.cache_clear()
+    assert the_orders.current_orders() is None
 
 
 def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path: Path):
     folder = RunFolder(tmp_path)
     meeting = Invitation("b", 1, "key")
-    assert Invitation.brought(folder) is None
+    assert Invitation.load_meeting(folder) is None
     folder.meeting.write_text('{"host": "a", "po')
-    assert Invitation.brought(folder) is None
-    assert not meeting.bring(folder)
+    assert Invitation.load_meeting(folder) is None
+    assert not meeting.write_meeting(folder)
     folder.meeting.unlink()
-    assert meeting.bring(folder)
-    assert Invitation.brought(folder) == meeting
-    assert Invitation.of(folder) is None  # its own launcher made none
+    assert meeting.write_meeting(folder)
+    assert Invitation.load_meeting(folder) == meeting
+    assert Invitation.load(folder) is None  # its own launcher made none
 
 
 def test_what_ranks_say_of_their_neighbours_is_written_by_the_first_of_them(tmp_path: Path):
     folder = RunFolder(tmp_path)
-    assert Neighbours.read(folder) is None
+    assert Neighbours.load(folder) is None
     assert [Neighbours(node, "10.0.0.1").write(folder) for node in (1, 2)] == [True, False]
-    assert Neighbours.read(folder) == Neighbours(1, "10.0.0.1")
+    assert Neighbours.load(folder) == Neighbours(1, "10.0.0.1")
 
 
 CLAIMS = """
@@ -104,7 +104,7 @@ def test_a_journal_has_one_writer_and_none_after_its_last_word(tmp_path: Path):
     own = Journal(RunFolder(tmp_path))
     assert own.claim()  # the writer before it has died without a last word
     assert claims(tmp_path, "last word") == "False"
-    assert ended(RunFolder(tmp_path))
+    assert has_ended(RunFolder(tmp_path))
     assert claims(tmp_path) == "False"
 
 
@@ -114,5 +114,5 @@ def test_ranks_that_are_gone_without_a_traceback_are_the_silent_ones(tmp_path: P
     for rank in (1, 2):
         (tmp_path / f"beat.{rank}.{gone + rank}").touch()
     (tmp_path / f"crash.1.1.{gone + 1}").write_text("its error")
-    assert folder.silent() == [2]
+    assert folder.list_silent_ranks() == [2]
     assert folder.has_beaten()

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from stash.measure.protocol import file_backup
-from stash.measure.protocol.file_backup import FileBackup, Kept, entries_of
+from stash.measure.protocol.file_backup import BackupEntry, FileBackup, entries_of
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.put_back import RestoreReport, put_back
-from stash.measure.protocol.put_back import _undo as _really_undo
+from stash.measure.protocol.put_back import _undo_entry as _really_undo
 
 OLD = b"what the user had" * 100
 
@@ -315,14 +315,14 @@ def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tm
     keeps = keeper(run)
     prepared, part = tmp_path / "prepared", tmp_path / "prepared" / "part"
     for folder in (prepared, part):
-        keeps.appears(str(folder))
+        keeps.before_appearing(str(folder))
         make(keeps, folder)
     marks = [part / "0.bin", part / "done", tmp_path / "start.pt"]
     for path in marks:
-        keeps.appears(str(path))
+        keeps.before_appearing(str(path))
         path.touch()
     gone = tmp_path / "gone.tmp"
-    keeps.appears(str(gone))
+    keeps.before_appearing(str(gone))
     epoch = part / "epoch.pt"
     keeps.writes_new_file(str(epoch))
     epoch.write_text("of the job")
@@ -395,7 +395,7 @@ def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
     run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(file_backup, "MAX_COPIED", 10)
-    monkeypatch.setattr(file_backup, "_clones", lambda path: False)
+    monkeypatch.setattr(file_backup, "_can_clone", lambda path: False)
     database = file.with_name("data.mdb")
     shutil.copy2(file, database)
     keeps = keeper(run)
@@ -464,7 +464,7 @@ def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(
 
     with monkeypatch.context() as copying:
         copying.setattr(os, "link", refused)
-        copying.setattr(file_backup, "_copy", full)
+        copying.setattr(file_backup, "_copy_content", full)
         with pytest.raises(OSError, match="No space left"):
             keeper(run).before_writing(str(file), truncates=False)
     assert put_back(run.kept).restored == ()
@@ -512,7 +512,7 @@ def test_what_a_trial_makes_goes_again_and_the_rest_stays(run: RunFolder, file: 
     rewrite(keeps, draft)
     move(keeps, draft, saved)
     # AND samples that are kept for the next trial
-    samples = run.run / "samples"
+    samples = run.run_path / "samples"
     make(keeps, samples)
     # WHEN the trial ends
     found = put_back(run.kept)
@@ -595,7 +595,7 @@ def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
         os.utime(file.parent, (hour_ago, hour_ago))
         move(keeps, file.parent, folder / "before")
         mine, last = folder / "before" / file.name, time.time() + 60
-        monkeypatch.setattr("stash.measure.protocol.put_back._undo", _refuse_moves)
+        monkeypatch.setattr("stash.measure.protocol.put_back._undo_entry", _refuse_moves)
     else:
         mine, last = folder / "mine.txt", time.time() - 30
         mine.write_bytes(OLD)
@@ -604,7 +604,7 @@ def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
     assert any(str(folder) in sentence for sentence in outcome.unprotected)
 
 
-def _refuse_moves(kept: Kept) -> None:
+def _refuse_moves(kept: BackupEntry) -> None:
     """A folder that could not be given its name again, as where a disk is full or rights are missing."""
     if kept.how == "moved":
         refused()

@@ -18,10 +18,10 @@ from stash.measure.protocol.messages import (
     LadderChosen,
     Payload,
     RoundDone,
-    decode,
-    encode,
+    decode_message,
+    encode_message,
 )
-from stash.measure.protocol.wire import packed, unpacked
+from stash.measure.protocol.wire import pack_value, unpack_value
 
 RECORDS = {
     "LoaderTimed": records.Rate,
@@ -55,13 +55,13 @@ def test_a_message_survives_its_line() -> None:
     block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
     ladder = LadderChosen(("solo", "crowd"), {"cluster": "one node"})
     for message in (block, ladder, JobFacts(batch=8, loaders=[{"kind": "map"}]), RoundDone(3, 1.0)):
-        assert decode(encode(message)) == message
+        assert decode_message(encode_message(message)) == message
 
 
 def test_a_message_of_another_rank_crosses_as_its_line() -> None:
     block = BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25), resident=0.0, files=3)
-    payload = unpacked(packed(Payload.of(block)) + b"   ")
-    assert encode(payload) == encode(block)
+    payload = unpack_value(pack_value(Payload.pack(block)) + b"   ")
+    assert encode_message(payload) == encode_message(block)
     assert payload.message() == block
 
 
@@ -83,8 +83,8 @@ STRANGE = [
 @pytest.mark.parametrize("line", STRANGE)
 def test_a_line_of_another_version_is_refused(line: str) -> None:
     with pytest.raises(StashError, match="another version of Stash"):
-        decode(line)
+        decode_message(line)
 
 
 def test_what_was_not_learned_is_not_told() -> None:
-    assert JobFacts(batch=0, parameters=None, gradients=[]).known() == {"batch": 0}
+    assert JobFacts(batch=0, parameters=None, gradients=[]).known_fields() == {"batch": 0}

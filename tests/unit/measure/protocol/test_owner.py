@@ -27,37 +27,37 @@ def test_an_owner_is_seen_until_it_dies_however_it_does(tmp_path: Path) -> None:
     )
     try:
         assert holder.stdout.readline() == "claimed\n"
-        assert folder.owned(tmp_path) is True
+        assert folder.has_owner(tmp_path) is True
         assert folder.is_run(tmp_path)
     finally:
         holder.kill()
         holder.wait(60)
-    assert folder.owned(tmp_path) is False
+    assert folder.has_owner(tmp_path) is False
 
 
 def test_a_folder_that_is_gone_has_no_owner(tmp_path: Path) -> None:
-    assert folder.owned(tmp_path / "gone") is False
+    assert folder.has_owner(tmp_path / "gone") is False
 
 
 def test_a_lock_of_another_kernel_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.close(folder.claim(tmp_path))
-    assert folder.owned(tmp_path) is False
+    assert folder.has_owner(tmp_path) is False
     monkeypatch.setattr(folder, "_BOOT", tmp_path / "boot_id")
-    assert folder.owned(tmp_path) is None
+    assert folder.has_owner(tmp_path) is None
     (tmp_path / "boot_id").write_text("another\n")
-    assert folder.owned(tmp_path) is None
+    assert folder.has_owner(tmp_path) is None
 
 
 def test_nor_does_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "lock", lambda descriptor, shared=False: None)
     os.close(folder.claim(tmp_path))
-    assert folder.owned(tmp_path) is None
+    assert folder.has_owner(tmp_path) is None
 
 
 def test_a_folder_can_stay_without_an_owner(tmp_path: Path) -> None:
     os.close(folder.claim(tmp_path))
-    folder.disown(tmp_path)
-    assert folder.owned(tmp_path) is None
+    folder.disown_folder(tmp_path)
+    assert folder.has_owner(tmp_path) is None
     assert folder.is_run(tmp_path)
 
 

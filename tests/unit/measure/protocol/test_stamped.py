@@ -23,11 +23,11 @@ def test_a_listener_reads_every_step_once(tmp_path: Path) -> None:
     assert (reader.rank, reader.ranks, reader.local, reader.node) == (3, 4, 1, 1)
     ring.write(row(1))
     ring.write(row(2))
-    first = reader.new()
+    first = reader.read_new()
     ring.write(row(3))
-    assert [step.number for step in first + reader.new()] == [1, 2, 3]
-    assert reader.new() == []
-    assert first[0].of(StepStage.INPUT) == 0.3
+    assert [step.number for step in first + reader.read_new()] == [1, 2, 3]
+    assert reader.read_new() == []
+    assert first[0].seconds_in(StepStage.INPUT) == 0.3
     assert first[0].inputs == (0, 0.3, 0, 0)
     assert sum(first[0].stages) == pytest.approx(first[0].ended - first[0].began)
 
@@ -37,7 +37,7 @@ def test_what_was_overwritten_is_counted_and_never_read(tmp_path: Path) -> None:
     reader = RingReader(tmp_path / "ring")
     for number in range(ROWS + 10):
         ring.write(row(number))
-    numbers = [step.number for step in reader.new()]
+    numbers = [step.number for step in reader.read_new()]
     assert numbers == list(range(11, ROWS + 10))  # the oldest that is left may be under way to be overwritten
 
 
@@ -48,7 +48,7 @@ def test_the_ring_says_what_a_rank_does_and_what_it_is(tmp_path: Path) -> None:
     ring.name_device("cpu")
     ring.note("x" * 2000)
     reader = RingReader(tmp_path / "ring")
-    assert reader.now() == (StepStage.EXCHANGE, True)
+    assert reader.read_state() == (StepStage.EXCHANGE, True)
     assert (reader.loaders, reader.device, len(reader.note)) == (["train", "extra"], "cpu", 511)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stash.measure.protocol.orders import without_wraps
+from stash.measure.protocol.orders import strip_wraps
 
 SEEN = """Traceback (most recent call last):
   File "/home/me/train.py", line 45, in <module>
@@ -25,7 +25,7 @@ ValueError: no such sample
 
 
 def test_a_traceback_is_that_of_the_script_and_its_libraries() -> None:
-    left = without_wraps(SEEN)
+    left = strip_wraps(SEEN)
     assert "stash" not in left
     assert [line for line in SEEN.splitlines() if line in left.splitlines()] == left.splitlines()
     assert left.count("  File") == 4
@@ -35,11 +35,11 @@ def test_a_frame_of_stashs_own_that_failed_itself_stays() -> None:
     own = SEEN.replace(
         '  File "/home/me/train.py", line 20, in __getitem__\n    raise ValueError("no such sample")\n', ""
     )
-    assert "wraps/loader.py" in without_wraps(own)
+    assert "wraps/loader.py" in strip_wraps(own)
 
 
 def test_an_interrupt_strikes_anywhere_and_is_no_failure_of_stashs() -> None:
     own = '  File "/opt/lib/stash/measure/protocol/journal.py", line 5, in beat\n    write()\n    ~~~~~^^\n'
     start = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 45, in <module>\n    update()\n'
-    assert without_wraps(start + own + own + "KeyboardInterrupt\n") == start + "KeyboardInterrupt\n"
-    assert without_wraps(start + own + own + "OSError: no\n") == start + own + "OSError: no\n"
+    assert strip_wraps(start + own + own + "KeyboardInterrupt\n") == start + "KeyboardInterrupt\n"
+    assert strip_wraps(start + own + own + "OSError: no\n") == start + own + "OSError: no\n"

@@ -16,11 +16,11 @@ from stash.measure.agent.wraps.groups import Membership
 from stash.measure.agent.wraps.sharding import FirstBatch
 from stash.measure.protocol import wire
 from stash.measure.protocol.messages import BlockDone, Payload, RankSeen
-from stash.measure.protocol.wire import WireError, made, packed, unpacked
+from stash.measure.protocol.wire import WireError, build_record, pack_value, unpack_value
 
 PLAN = Plan(BlockSize(1, 2), BlockSize(1, 4), BlockSize(3, 4), 1.5, 2)
 GROUP = Membership("7", (0, 3), "cpu:gloo")
-BLOCK = Payload.of(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
+BLOCK = Payload.pack(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
 VALUES: list[Any] = [
     None, True, 3, 0.1, 1e-300, "a\n\u202e\x00 \ud7ff", [], [[1, 2], []], (), (1, [0.5], [2.0]), {"a": (1,), 2: None},
     "x" * 200, ["y" * 150, "\"" * 150, " " * 150, "z\n" * 100], {"k" * 120: "é\r\t" * 60},
@@ -35,7 +35,7 @@ VALUES: list[Any] = [
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_what_ranks_say_comes_out_as_it_went_in(value: Any) -> None:
-    received = unpacked(packed(value))
+    received = unpack_value(pack_value(value))
     assert received == value
     assert type(received) is type(value)
 
@@ -57,13 +57,13 @@ STRANGE = [
 @pytest.mark.parametrize("payload", STRANGE, ids=range(len(STRANGE)))
 def test_anything_else_is_refused(payload: bytes) -> None:
     with pytest.raises(WireError):
-        unpacked(payload)
+        unpack_value(payload)
 
 
 def test_what_is_too_long_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wire, "MAX_BYTES", 10)
     with pytest.raises(WireError, match="11 bytes"):
-        unpacked(b'"' + b"x" * 9 + b'"')
+        unpack_value(b'"' + b"x" * 9 + b'"')
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Undeclared:
 @pytest.mark.parametrize("value", [Undeclared(), object(), b"bytes", float("nan"), float("inf"), {1, 2}])
 def test_what_does_not_cross_is_found_where_it_is_said(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
-        packed(value)
+        pack_value(value)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def test_every_type_is_made_of_what_json_has_for_it() -> None:
         "rows": [{}],
         "sizes": {"a": 1},
     }
-    row = made(Row, fields)
+    row = build_record(Row, fields)
     assert row == Row("a", 3, 2, (1, 2), ("x",), {}, [{}], {"a": 1})
     assert isinstance(row.rungs, tuple)
 
@@ -114,10 +114,10 @@ def test_every_type_is_made_of_what_json_has_for_it() -> None:
 )  # fmt: skip
 def test_another_type_is_refused_by_the_name_of_its_field(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{name} is no "):
-        made(Row, {"name": "a", name: value})
+        build_record(Row, {"name": "a", name: value})
 
 
 def test_a_field_too_many_or_too_few_is_refused() -> None:
     for fields in ({"name": "a", "colour": 1}, {}):
         with pytest.raises(TypeError):
-            made(Row, fields)
+            build_record(Row, fields)

@@ -46,7 +46,7 @@ def is_array(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject
 
 
-def held(value: Any) -> Iterable[Any]:
+def list_contents(value: Any) -> Iterable[Any]:
     """What a container of any class holds: elements, values, attributes."""
     if isinstance(value, Mapping):
         return list(value.values())
@@ -57,7 +57,7 @@ def held(value: Any) -> Iterable[Any]:
     return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in names)]
 
 
-def leaves(batch: Any) -> Iterator[Any]:
+def iter_leaves(batch: Any) -> Iterator[Any]:
     """The tensors and arrays inside a batch, each once, in order."""
     seen: set[int] = set()
     ahead = [batch]
@@ -69,104 +69,104 @@ def leaves(batch: Any) -> Iterator[Any]:
         if is_tensor(value) or is_array(value):
             yield value
         else:
-            ahead += reversed(list(held(value)))
+            ahead += reversed(list(list_contents(value)))
 
 
-def tensors(batch: Any) -> Iterator[Any]:
+def iter_tensors(batch: Any) -> Iterator[Any]:
     """The tensors inside a batch, each once, in order."""
-    return filter(is_tensor, leaves(batch))
+    return filter(is_tensor, iter_leaves(batch))
 
 
-def rebuilt(batch: Any, change: Change) -> Any:
+def rebuild_batch(batch: Any, change: Change) -> Any:
     """``batch`` with fresh containers and ``change`` applied to every tensor and array in it.
 
     Containers of other classes than Python's own are copied by their own methods (``copy.deepcopy`` asks them), which
     find the changed tensors already made. Raises what those methods raise.
     """
 
-    def copied(container: Any) -> Any:
-        return copy.deepcopy(container, {id(leaf): change(leaf) for leaf in list(leaves(container))})
+    def copy_container(container: Any) -> Any:
+        return copy.deepcopy(container, {id(leaf): change(leaf) for leaf in list(iter_leaves(container))})
 
-    return _through(batch, change, copied)
+    return _map_batch(batch, change, copy_container)
 
 
-def fresh(batch: Any) -> Any:
+def copy_containers(batch: Any) -> Any:
     """``batch`` with fresh containers around the same tensors and arrays; raises what a container's methods raise."""
 
-    def copied(container: Any) -> Any:
+    def copy_container(container: Any) -> Any:
         if callable(getattr(container, "clone", None)):
             with contextlib.suppress(TypeError):  # TensorDict, whose deep copies are never around the same tensors
                 return container.clone(recurse=False)
-        return rebuilt(container, _same)
+        return rebuild_batch(container, _keep_leaf)
 
-    return _through(batch, _same, copied)
+    return _map_batch(batch, _keep_leaf, copy_container)
 
 
-def moved(batch: Any, device: Any) -> Any:
+def move_batch(batch: Any, device: Any) -> Any:
     """A copy with its tensors on ``device``, by a container's own ``to`` if it has one; raises what that raises."""
 
-    def there(leaf: Any) -> Any:
+    def move_leaf(leaf: Any) -> Any:
         return leaf.to(device) if is_tensor(leaf) else leaf
 
-    def of_container(container: Any) -> Any:
+    def move_container(container: Any) -> Any:
         if not callable(getattr(container, "to", None)):
-            return rebuilt(container, there)
-        own = fresh(container)  # for some change themselves, and return themselves or nothing
+            return rebuild_batch(container, move_leaf)
+        own = copy_containers(container)  # for some change themselves, and return themselves or nothing
         result = own.to(device)
         return own if result is None else result
 
-    return _through(batch, there, of_container)
+    return _map_batch(batch, move_leaf, move_container)
 
 
-def _through(batch: Any, of_leaf: Change, of_container: Change) -> Any:
+def _map_batch(batch: Any, of_leaf: Change, of_container: Change) -> Any:
     """Python's own containers made again, and what they hold changed: leaves, and containers of other classes."""
     if isinstance(batch, PLAIN):
         return batch
     if is_tensor(batch) or is_array(batch):
         return of_leaf(batch)
     if type(batch) in (list, tuple):
-        return type(batch)(_through(part, of_leaf, of_container) for part in batch)
+        return type(batch)(_map_batch(part, of_leaf, of_container) for part in batch)
     if type(batch) is dict:
-        return {key: _through(value, of_leaf, of_container) for key, value in batch.items()}
+        return {key: _map_batch(value, of_leaf, of_container) for key, value in batch.items()}
     return of_container(batch)
 
 
-def places(batch: Any) -> list[Any]:
+def list_devices(batch: Any) -> list[Any]:
     """The accelerators that tensors of a batch are on, each once; none of a batch in host memory."""
-    return list(dict.fromkeys(tensor.device for tensor in tensors(batch) if tensor.device.type != "cpu"))
+    return list(dict.fromkeys(tensor.device for tensor in iter_tensors(batch) if tensor.device.type != "cpu"))
 
 
 def why_immovable(batch: Any, device: Any) -> str | None:
     """Why keeping a batch on ``device`` would not show what copying it there takes; None if it would."""
     kind = type(batch).__name__
-    if there_already := places(batch):
+    if there_already := list_devices(batch):
         return (
             f"batches ({kind}) arrive on {there_already[0]}: the loader's collate function or data set copies them, "
             "so copying is part of making them; copy them in the training loop to tell the two apart"
         )
-    if any(is_array(leaf) for leaf in leaves(batch)):
+    if any(is_array(leaf) for leaf in iter_leaves(batch)):
         return f"batches ({kind}) hold numpy arrays, which the script itself makes into tensors"
     try:
-        there = moved(batch, device)
+        there = move_batch(batch, device)
     except Exception as error:  # of a class that Stash knows nothing about
         return f"batches ({kind}) cannot be put on {device}: {type(error).__name__}: {error}"
-    if not any(tensor.device.type == sys.modules["torch"].device(device).type for tensor in tensors(there)):
+    if not any(tensor.device.type == sys.modules["torch"].device(device).type for tensor in iter_tensors(there)):
         return f"no tensors were found in the loader's batches ({kind})"
     return None
 
 
-def size(batch: Any) -> int:
+def count_bytes(batch: Any) -> int:
     """Bytes of the tensors and arrays in a batch."""
-    return sum(_bytes(leaf) for leaf in leaves(batch))
+    return sum(_leaf_bytes(leaf) for leaf in iter_leaves(batch))
 
 
-def _bytes(leaf: Any) -> int:
+def _leaf_bytes(leaf: Any) -> int:
     if is_array(leaf):
         return int(leaf.nbytes)
-    return sum(int(part.numel() * part.element_size()) for part in _dense(leaf))
+    return sum(int(part.numel() * part.element_size()) for part in _list_dense(leaf))
 
 
-def _dense(tensor: Any) -> list[Any]:
+def _list_dense(tensor: Any) -> list[Any]:
     """The ordinary tensors that a sparse or nested one is made of."""
     torch = sys.modules["torch"]
     if tensor.layout is torch.strided:
@@ -174,17 +174,17 @@ def _dense(tensor: Any) -> list[Any]:
     return [tensor.values(), tensor.offsets()] if tensor.layout is torch.jagged else dense_parts(tensor)
 
 
-def kept(batch: Any) -> Any:
+def copy_batch(batch: Any) -> Any:
     """A copy that stays valid: out of the workers' shared memory, pinned if the original was."""
-    return _or_itself(batch, lambda: rebuilt(batch, _copied))
+    return _copy_or_same(batch, lambda: rebuild_batch(batch, _copy_leaf))
 
 
-def around_the_same(batch: Any) -> Any:
+def rewrap_batch(batch: Any) -> Any:
     """Fresh containers around the same tensors and arrays."""
-    return _or_itself(batch, lambda: fresh(batch))
+    return _copy_or_same(batch, lambda: copy_containers(batch))
 
 
-def _or_itself(batch: Any, copied: Callable[[], Any]) -> Any:
+def _copy_or_same(batch: Any, copied: Callable[[], Any]) -> Any:
     """A copy of a batch; what refuses to be copied is handed out as it is."""
     try:
         return copied()
@@ -192,11 +192,11 @@ def _or_itself(batch: Any, copied: Callable[[], Any]) -> Any:
         return batch
 
 
-def _same(leaf: Any) -> Any:
+def _keep_leaf(leaf: Any) -> Any:
     return leaf
 
 
-def _copied(leaf: Any) -> Any:
+def _copy_leaf(leaf: Any) -> Any:
     if is_array(leaf):
         return leaf.copy()
     again = leaf.detach().clone()
@@ -207,7 +207,7 @@ def _copied(leaf: Any) -> Any:
     return again.pin_memory() if pinned else again
 
 
-def samples(batch: Any) -> int | None:
+def count_samples(batch: Any) -> int | None:
     """How many samples a batch holds, or None if that is unknown; asked in every step, so quick for most.
 
     Containers that count themselves are asked. Else each part votes for the lengths that it could mean, and the one
@@ -215,19 +215,19 @@ def samples(batch: Any) -> int | None:
     it.
     """
     if type(batch) not in (list, tuple) or not all(map(is_tensor, batch)):
-        return _counted(batch)
+        return _count_by_votes(batch)
     try:
         shapes = tuple([part.shape for part in batch])
         return _of_shapes[shapes]
     except RuntimeError:  # of a nested tensor, which has none
-        return _counted(batch)
+        return _count_by_votes(batch)
     except KeyError:
         if len(_of_shapes) >= _MAX_SHAPES:
             _of_shapes.clear()
-        return _of_shapes.setdefault(shapes, _counted(batch))
+        return _of_shapes.setdefault(shapes, _count_by_votes(batch))
 
 
-def _counted(batch: Any) -> int | None:
+def _count_by_votes(batch: Any) -> int | None:
     fields = isinstance(batch, (list, tuple)) and _own_count(batch) is None
     votes = _votes_of_fields(batch) if fields else _votes(batch, 0)
     return next(iter(votes)) if len(votes) == 1 else None
@@ -239,7 +239,7 @@ def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
         return _votes(batch, 1)
     if len(batch) > 2 and all(map(_is_picture, batch)):
         return SILENT
-    return _agreed(_votes(part, 1) for part in batch)
+    return _intersect_votes(_votes(part, 1) for part in batch)
 
 
 def _votes(part: Any, depth: int, single: bool = False) -> Votes:
@@ -253,12 +253,12 @@ def _votes(part: Any, depth: int, single: bool = False) -> Votes:
         return frozenset({count})
     if isinstance(part, Mapping):
         rows = [part[name] for name in _FIRST if name in part and is_tensor(part[name]) and part[name].dim() > 1]
-        return _agreed(_votes(value, depth + 1, single) for value in rows or part.values())
+        return _intersect_votes(_votes(value, depth + 1, single) for value in rows or part.values())
     if isinstance(part, (list, tuple)):
-        of_elements = _agreed(_votes(element, depth + 1, single=True) for element in part)
+        of_elements = _intersect_votes(_votes(element, depth + 1, single=True) for element in part)
         alike = len({type(element) for element in part}) == 1
         return of_elements | {len(part)} if alike else of_elements
-    return _agreed(_votes(value, depth + 1, single) for value in held(part))
+    return _intersect_votes(_votes(value, depth + 1, single) for value in list_contents(part))
 
 
 def _own_count(part: Any) -> int | None:
@@ -287,7 +287,7 @@ def _shape(part: Any) -> tuple[Any, ...]:
     return (part.size(0),) if is_tensor(part) and part.is_nested else tuple(part.shape)
 
 
-def _agreed(votes: Iterable[Votes]) -> Votes:
+def _intersect_votes(votes: Iterable[Votes]) -> Votes:
     """What all that have an opinion could mean; a single row beside others is shared by them."""
     opinions = [each for each in votes if each]
     several = [each for each in opinions if each != {1}] or opinions
@@ -298,7 +298,7 @@ _TOKENS = ("input_ids", "tokens")
 """Keys under which batches hold the tokens of sequences."""
 
 
-def tokens(batch: Any) -> tuple[int, int | None] | None:
+def count_tokens(batch: Any) -> tuple[int, int | None] | None:
     """Tokens of a batch, and how many of them its mask keeps (None without one); None if it is not known to hold any.
 
     They are known by their key, or by a batch of nothing but two equal matrices of int64: inputs and targets.

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from stash.measure.agent import script
-from stash.measure.agent.data.batches import samples
-from stash.measure.agent.data.reads import recorded
+from stash.measure.agent.data.batches import count_samples
+from stash.measure.agent.data.reads import record_reads
 from stash.measure.agent.data.ring import Ring
 from stash.measure.agent.data.tally import own_tally
 from stash.measure.agent.thread_events import ThreadEvent
 
 
-class Handed(NamedTuple):
+class FeedProgress(NamedTuple):
     """How far a feed's loops and the step under way have come; each batch and each step make another one."""
 
     turn: int = 0
@@ -41,30 +41,30 @@ class Handed(NamedTuple):
     around: Any = None
     """What stands for the iterator of a loop that is under way around the latest one."""
 
-    def begin_epoch(self, length: int | None) -> Handed:
+    def begin_epoch(self, length: int | None) -> FeedProgress:
         """A loop begins."""
         return self._replace(turn=0, limit=length, steps_of_epoch=0)
 
-    def give(self, is_counted: bool, took: float, is_waited_for: bool) -> Handed:
+    def hand_out(self, is_counted: bool, took: float, is_waited_for: bool) -> FeedProgress:
         """A batch is handed out."""
         turn, limit, steps, since_step, wait, uncounted, at_step, _, around = self
         wait += took if is_waited_for else 0.0
         uncounted = uncounted or not is_counted
-        return Handed(turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, took, around)
+        return FeedProgress(turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, took, around)
 
-    def end_step(self) -> Handed:
+    def end_step(self) -> FeedProgress:
         """A step ended."""
         steps = self.steps_of_epoch + (self.since_step > 0)
         return self._replace(steps_of_epoch=steps, since_step=0, at_step=(self.wait, self.uncounted))
 
-    def skip_step(self, per_step: int) -> Handed:
+    def skip_step(self, per_step: int) -> FeedProgress:
         """What was handed out since the last step belongs to none."""
         steps = self.steps_of_epoch - (-self.since_step // per_step)
         wait, uncounted = self.at_step
         return self._replace(steps_of_epoch=steps, since_step=0, wait=wait, uncounted=uncounted, around=None)
 
 
-class ReadingSeen(NamedTuple):
+class ReadingPattern(NamedTuple):
     """What steps and epochs have shown of how a job reads a loader."""
 
     steps: int = 0
@@ -120,8 +120,8 @@ class Feed:
         self.kind = kind
         self.mode = "real"
         self.ring = Ring()
-        self.handed = Handed()
-        self.learned = ReadingSeen()
+        self.handed = FeedProgress()
+        self.learned = ReadingPattern()
         self.account = FeedAccount()
         self.open_loops = OpenLoops()
         self._in_hand: list[int] = []
@@ -170,7 +170,7 @@ class Feed:
         return self.open_loops.count
 
     @property
-    def measured(self) -> bool:
+    def is_measured(self) -> bool:
         """Whether what it hands out is a block's choice, and no longer the script's."""
         return self.mode != "real"
 
@@ -180,7 +180,7 @@ class Feed:
 
     def ask_iterator(self) -> None:
         """A loop asks for an iterator."""
-        self.learned = self.learned._replace(asked=None if self.measured else self.account.now())
+        self.learned = self.learned._replace(asked=None if self.is_measured else self.account.now())
 
     def open_loop(self) -> None:
         """A loop took an iterator, and will tell when it ends."""
@@ -198,7 +198,7 @@ class Feed:
         """A batch is handed out that no step trains on."""
         self.handed = self.handed._replace(turn=self.handed.turn + 1)
 
-    def restore(self, before: Handed, read: int) -> None:
+    def restore(self, before: FeedProgress, read: int) -> None:
         """Forget the ``read`` batches handed out since; blocks under way may ask for as many more."""
         self.handed = before._replace(around=self.handed.around)
         del self._in_hand[max(0, len(self._in_hand) - read) :]
@@ -211,7 +211,7 @@ class Feed:
         self.learned = self.learned._replace(is_remade=True)
         self._in_hand.extend(in_hand)
 
-    def give_away(self) -> tuple[Handed, list[int]]:
+    def give_away(self) -> tuple[FeedProgress, list[int]]:
         """What it has handed out, and what of that no step has trained on, counts as another one's."""
         in_hand = self._in_hand.copy()
         self._in_hand.clear()
@@ -225,10 +225,10 @@ class Feed:
         self.restore(self.handed.skip_step(self.per_step), self.handed.since_step)
 
     @property
-    def at_end(self) -> bool:
+    def is_at_end(self) -> bool:
         """Whether the script's own epoch is over."""
         turn, limit, *_ = self.handed
-        return limit is not None and turn >= limit and self.measured and not self.account.goes_on
+        return limit is not None and turn >= limit and self.is_measured and not self.account.goes_on
 
     def release(self) -> None:
         """No loop will read on where the last one stopped."""
@@ -237,7 +237,7 @@ class Feed:
         """Blocks read from it from now on, whatever becomes of the script's own reference to it."""
 
     @property
-    def like(self) -> tuple[object, ...]:
+    def signature(self) -> tuple[object, ...]:
         """What a loader made again for another epoch has in common with this one."""
         return (self.kind,)
 
@@ -264,24 +264,24 @@ class Feed:
         began = self.account.now()
         is_replayed = self.mode in ("replay", "resident")
         if is_replayed:
-            batch = self.ring.next()
+            batch = self.ring.next_batch()
             self.account.tell(ThreadEvent.REPLAYED, self.account.number)
             took = self.account.now() - began
         else:
-            batch, took = self._read(began)
-        count = samples(batch)
+            batch, took = self._time_read(began)
+        count = count_samples(batch)
         self._in_hand.append(count or 0)
-        self.handed = self.handed.give(count is not None, took, is_waited_for=not is_replayed)
+        self.handed = self.handed.hand_out(count is not None, took, is_waited_for=not is_replayed)
         return batch
 
-    def _read(self, began: float) -> tuple[Any, float]:
+    def _time_read(self, began: float) -> tuple[Any, float]:
         """The next batch, and the seconds that it took."""
         number, now, tell, goes_on = self.account
         tell(ThreadEvent.READ_BEGINS, number)
         try:
-            batch = self.endless() if self.measured or goes_on else self.real()
+            batch = self.read_endlessly() if self.is_measured or goes_on else self.real()
         except StopIteration:
-            if not (self.measured or goes_on):
+            if not (self.is_measured or goes_on):
                 self.learned = self.learned._replace(length=self.handed.turn)
             tell(ThreadEvent.READ_FAILED, number)
             raise
@@ -293,7 +293,7 @@ class Feed:
             self.ring.offer(batch)
         return batch, ended - began
 
-    def endless(self) -> Any:
+    def read_endlessly(self) -> Any:
         """The next real batch, from the start again when the data end."""
         try:
             return self.real()
@@ -313,7 +313,7 @@ class Feed:
         self.handed = self.handed._replace(wait=0.0, uncounted=False, at_step=(0.0, False))
         del self._in_hand[: -1 if self.learned.reads_ahead else None]
         if mode in ("warm", "cold"):
-            self.ring.rest()
+            self.ring.end_block()
             self.prime(count, first)
         elif not self.ring.begin(count, first, device):
             script.note(
@@ -324,10 +324,10 @@ class Feed:
     def refill(self, reads: range, replayed: range, device: Any = None) -> None:
         """Read these of the round's batches, untimed, and keep those to be ``replayed``, on ``device`` too if any."""
         self.drain()
-        self.ring.rest()
+        self.ring.end_block()
         self.mode = "warm"
         self.prime(len(reads), reads.start)
-        read = enumerate(self._ahead(len(reads)), reads.start)
+        read = enumerate(self._iter_batches(len(reads)), reads.start)
         if not self.ring.refill((batch for position, batch in read if position in replayed), device):
             script.note(
                 "a block's batches do not all fit into the memory for replays, which repeat its first ones: where "
@@ -335,11 +335,11 @@ class Feed:
             )
         self.drain()
 
-    def _ahead(self, count: int) -> Iterator[Any]:
+    def _iter_batches(self, count: int) -> Iterator[Any]:
         """``count`` batches of the real pipeline, or as many as there are."""
         for _ in range(count):
             try:
-                batch = self.endless()
+                batch = self.read_endlessly()
             except StopIteration:  # of an iterable that cannot be iterated twice
                 return
             script.listener().beat()
@@ -347,7 +347,7 @@ class Feed:
 
     def consume(self, count: int) -> int:
         """Read ``count`` batches and drop them; the value counts their samples."""
-        return sum(samples(batch) or 0 for batch in self._ahead(count))
+        return sum(count_samples(batch) or 0 for batch in self._iter_batches(count))
 
 
 class WatchedFeed(Feed):
@@ -360,7 +360,7 @@ class WatchedFeed(Feed):
 
     def begin_epoch(self) -> None:
         super().begin_epoch()
-        if not self.measured:
+        if not self.is_measured:
             self._iterator = iter(self._iterable)
 
     @property
@@ -373,7 +373,7 @@ class WatchedFeed(Feed):
     def real(self) -> Any:
         if self._iterator is None:
             self._iterator = iter(self._iterable)
-        return recorded(own_tally(), self, time.perf_counter_ns(), next, self._iterator)
+        return record_reads(own_tally(), self, time.perf_counter_ns(), next, self._iterator)
 
     def start_over(self) -> bool:
         if iter(self._iterable) is self._iterable:

@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from stash.core import pagecache
-from stash.measure.agent.data.tally import COLD, IDLE, Tally, makes_for_another, tally, took
+from stash.measure.agent.data.tally import COLD, IDLE, Tally, duration_field, find_tally, makes_for_another
 from stash.measure.linux import mappings, procfs
 from stash.measure.linux.counters import BytesRead, bytes_read
 from stash.measure.protocol.folder import HELD
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 
 T = TypeVar("T")
 _PERIOD = 0.05
@@ -40,7 +40,7 @@ _MAX_ANSWER_SECONDS = 2.0
 """For workers to answer; a cold block that one of them keeps from being cold says so by itself."""
 
 
-class _Here(threading.local):
+class _ThreadReads(threading.local):
     """Of this thread, which makes batches."""
 
     counts: Counter[str] | None = None
@@ -52,7 +52,7 @@ class _Here(threading.local):
     read_at = -_HOLDS
 
 
-_here = _Here()
+_here = _ThreadReads()
 
 
 def _forget_reading() -> None:
@@ -62,7 +62,7 @@ def _forget_reading() -> None:
 os.register_at_fork(after_in_child=_forget_reading)  # a fork's counters are its own
 
 
-class _Seen:
+class _OpenedFiles:
     """Files that this process opened for its batches."""
 
     generation = -1
@@ -75,13 +75,13 @@ class _Seen:
     """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
 
 
-def recorded(shared: Tally | None, maker: object, since: int, make: Callable[..., T], *arguments: Any) -> T:
+def record_reads(shared: Tally | None, maker: object, since: int, make: Callable[..., T], *arguments: Any) -> T:
     """``make(*arguments)``, a batch; what this process reads meanwhile is counted, unless nothing is just now.
 
     In a cold block files that it opens are dropped. What counting itself takes, ``since`` that moment (nanoseconds)
     and afterwards, is kept separate (``own_ns``), so that it is not taken for making a batch.
     """
-    mode, generation = shared.mode() if shared is not None else (IDLE, 0)
+    mode, generation = shared.read_mode() if shared is not None else (IDLE, 0)
     if shared is None or mode == IDLE:
         return make(*arguments)
     _audit_opened_files()
@@ -108,7 +108,7 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
         adding = time.perf_counter_ns()
         own = found["own_ns"]
         found["making_ns"], found["cpu_ns"] = ended - began - own, spent - own
-        found[took(ended - began - own)] = 1
+        found[duration_field(ended - began - own)] = 1
         found["own_ns"] = own + began - since + _here.adding_ns + adding - ended
         shared.add(slot, found)
         _here.adding_ns = time.perf_counter_ns() - adding
@@ -116,10 +116,15 @@ def recorded(shared: Tally | None, maker: object, since: int, make: Callable[...
 
 def _first_of_block(mode: int, generation: int, maker: object) -> bool:
     """Whether this is the maker's first batch since the mode was set; several loaders' batches differ."""
-    if generation != _Seen.generation:
-        _Seen.mode, _Seen.generation, _Seen.opened, _Seen.makers = mode, generation, set(), set()
-    first = maker not in _Seen.makers
-    _Seen.makers.add(maker)
+    if generation != _OpenedFiles.generation:
+        _OpenedFiles.mode, _OpenedFiles.generation, _OpenedFiles.opened, _OpenedFiles.makers = (
+            mode,
+            generation,
+            set(),
+            set(),
+        )
+    first = maker not in _OpenedFiles.makers
+    _OpenedFiles.makers.add(maker)
     return first
 
 
@@ -132,10 +137,10 @@ def _threads_of_libraries() -> int:
 @cache
 def _audit_opened_files() -> None:
     """Once in a process: an audit hook cannot be removed."""
-    sys.addaudithook(_on_event)
+    sys.addaudithook(_audit_event)
 
 
-def _on_event(event: str, arguments: tuple[Any, ...]) -> None:
+def _audit_event(event: str, arguments: tuple[Any, ...]) -> None:
     """Stays for the life of the process: it must be quick where it has nothing to do."""
     if event != "open" or _here.counts is None:
         return
@@ -170,16 +175,16 @@ def _look_at(path: str) -> dict[str, int]:
     try:
         size = os.fstat(descriptor).st_size
         found = {"files": 1, "heads": min(size, io.DEFAULT_BUFFER_SIZE)}
-        again = path in _Seen.opened and path not in _Seen.shared
+        again = path in _OpenedFiles.opened and path not in _OpenedFiles.shared
         if again and _was_read_in_part(descriptor, size):
-            _Seen.shared.add(path)
+            _OpenedFiles.shared.add(path)
             found["bytes"] = -size  # which says nothing of the size of a sample
-        if path in _Seen.shared:
+        if path in _OpenedFiles.shared:
             return found
-        found |= {"bytes": size, **examine(descriptor, path, cold=_Seen.mode == COLD)}
+        found |= {"bytes": size, **examine_file(descriptor, path, cold=_OpenedFiles.mode == COLD)}
     finally:
         os.close(descriptor)
-    _Seen.opened.add(path)
+    _OpenedFiles.opened.add(path)
     return found
 
 
@@ -192,7 +197,7 @@ def _was_read_in_part(descriptor: int, size: int) -> bool:
     return found is not None and found[0] * pagecache.PAGE < size / 2
 
 
-def examine(descriptor: int, path: str, cold: bool) -> dict[str, int]:
+def examine_file(descriptor: int, path: str, cold: bool) -> dict[str, int]:
     """Counts of an open file as its reader will find it, after dropping it from the cache if ``cold``.
 
     ``pages`` and those ``resident``, where that may be known; its bytes are ``foreign`` where its file system keeps a
@@ -209,7 +214,7 @@ def examine(descriptor: int, path: str, cold: bool) -> dict[str, int]:
     counts = {} if found is None else {"pages": pages, "resident": min(found[0], pages)}
     if kind is not None and procfs.caches_itself(kind):
         counts["foreign"] = size
-        if (shared := tally()) is not None:
+        if (shared := find_tally()) is not None:
             shared.name_file_system(kind)
     return counts
 
@@ -222,7 +227,7 @@ def is_data(path: str) -> bool:
 
 @cache
 def _holds_data(folder: str) -> bool:
-    orders = current()
+    orders = current_orders()
     assert orders is not None
     folder = os.path.abspath(folder) + os.sep
     if orders.data_root:
@@ -241,7 +246,7 @@ def examine_files(paths: Iterable[str], cold: bool) -> Counter[str]:
         except OSError:
             continue  # removed meanwhile, or not ours to open
         try:
-            total.update(examine(descriptor, path, cold))
+            total.update(examine_file(descriptor, path, cold))
         finally:
             os.close(descriptor)
     return total
@@ -253,7 +258,7 @@ def files_below(root: str, limit: int = 200_000) -> Iterator[str]:
     return itertools.islice(found, limit)
 
 
-class _Listening:
+class _Answering:
     """The process that has a thread which answers; a fork inherits the variable and not the thread."""
 
     pid = -1
@@ -261,26 +266,26 @@ class _Listening:
 
 def answer_calls(shared: Tally) -> None:
     """From now on this worker lets go of its mappings whenever a cold block begins; called with its first batch."""
-    if _Listening.pid == os.getpid():
+    if _Answering.pid == os.getpid():
         return
-    _Listening.pid = os.getpid()
+    _Answering.pid = os.getpid()
     if makes_for_another():
-        _answer(shared, -1, [])  # the caller must know whom to wait for
+        _write_answer(shared, -1, [])  # the caller must know whom to wait for
         threading.Thread(target=_answer_for_ever, args=(shared,), daemon=True, name="stash").start()
 
 
 def _answer_for_ever(shared: Tally) -> None:
     answered = -1
     while os.path.exists(shared.path):  # the run's folder goes with the run
-        mode, generation = shared.mode()
+        mode, generation = shared.read_mode()
         if mode == COLD and generation != answered:
-            _answer(shared, generation, _let_go())
+            _write_answer(shared, generation, _let_go())
             answered = generation
         time.sleep(_PERIOD)
 
 
-def _answer(shared: Tally, generation: int, held: list[str]) -> None:
-    own = _answers(shared, os.getpid())
+def _write_answer(shared: Tally, generation: int, held: list[str]) -> None:
+    own = _answer_path(shared, os.getpid())
     fresh = own.with_name(f"new.{own.name}")
     try:
         fresh.write_text(json.dumps([generation, held]))
@@ -289,7 +294,7 @@ def _answer(shared: Tally, generation: int, held: list[str]) -> None:
         pass  # the run is over, and its folder gone
 
 
-def _answers(shared: Tally, process: int | str) -> Path:
+def _answer_path(shared: Tally, process: int | str) -> Path:
     path = Path(shared.path)
     return path.with_name(f"{HELD}{path.name}.{process}")
 
@@ -300,11 +305,11 @@ def let_go_everywhere(shared: Tally) -> list[str]:
     The tally must be in a cold block's mode, and the workers idle.
     """
     held = set(_let_go())
-    _, generation = shared.mode()
-    pattern = _answers(shared, "*")
+    _, generation = shared.read_mode()
+    pattern = _answer_path(shared, "*")
     deadline = time.monotonic() + _MAX_ANSWER_SECONDS
     for path in pattern.parent.glob(pattern.name):
-        while _runs(path.suffix.removeprefix(".")) and time.monotonic() < deadline:
+        while _is_running(path.suffix.removeprefix(".")) and time.monotonic() < deadline:
             answered, files = json.loads(path.read_text())
             if answered == generation:
                 held.update(files)
@@ -313,7 +318,7 @@ def let_go_everywhere(shared: Tally) -> list[str]:
     return sorted(held)
 
 
-def _runs(process: str) -> bool:
+def _is_running(process: str) -> bool:
     """Whether a process exists and has not ended; one that has maps nothing."""
     try:
         with open(f"/proc/{process}/stat") as file:
@@ -333,4 +338,4 @@ def _let_go() -> list[str]:
 
     held = [file for file in mappings.held_files() if is_worth_it(file.path)]
     mappings.let_go([region for file in held for region in file.regions])
-    return [*_Seen.shared, *(file.path for file in held)]
+    return [*_OpenedFiles.shared, *(file.path for file in held)]

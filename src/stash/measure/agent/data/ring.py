@@ -45,10 +45,10 @@ class Shelf:
         room = limit
         for turn in range(first, first + count):
             if self.written_to is not False:
-                room -= batches.size(self._original(turn))
+                room -= batches.count_bytes(self._original(turn))
             if room < 0:
                 return not self.written_to
-            self._ready.append(self._copy(turn))
+            self._ready.append(self._copy_batch(turn))
         return True
 
     def drop_copies(self) -> None:
@@ -56,9 +56,9 @@ class Shelf:
         self._ready.clear()
         self._looked_at = 0
 
-    def take(self) -> Any:
+    def next_batch(self) -> Any:
         """The batch whose turn it is."""
-        batch, states = self._ready.popleft() if self._ready else self._copy(self._turn)
+        batch, states = self._ready.popleft() if self._ready else self._copy_batch(self._turn)
         self._turn += 1
         self._handed += states
         return batch
@@ -66,24 +66,24 @@ class Shelf:
     def judge(self) -> None:
         """Decide once something was handed out; a script that wrote into it goes on being handed clones."""
         if self.written_to is None and self._handed:
-            self.written_to = any(_state(leaf) != before for leaf, before in self._handed)
+            self.written_to = any(_leaf_state(leaf) != before for leaf, before in self._handed)
             self._handed = []
 
     def _original(self, turn: int) -> Any:
         return self.originals[turn % len(self.originals)]
 
-    def _copy(self, turn: int) -> tuple[Any, list[Any]]:
+    def _copy_batch(self, turn: int) -> tuple[Any, list[Any]]:
         """A copy, and the states of what is in it if the script is still to be judged by them."""
         if self.written_to is False:
-            return batches.around_the_same(self._original(turn)), []
-        clones = batches.kept(self._original(turn))
+            return batches.rewrap_batch(self._original(turn)), []
+        clones = batches.copy_batch(self._original(turn))
         if self.written_to or self._looked_at >= _LOOKS:
             return clones, []
         self._looked_at += 1
-        return clones, [(leaf, _state(leaf)) for leaf in batches.leaves(clones)]
+        return clones, [(leaf, _leaf_state(leaf)) for leaf in batches.iter_leaves(clones)]
 
 
-def _state(leaf: Any) -> Any:
+def _leaf_state(leaf: Any) -> Any:
     """What differs after a write: a tensor's version, an array's content."""
     if batches.is_array(leaf):
         return leaf.tobytes()
@@ -100,17 +100,19 @@ class Ring:
         self._in_use = self._host
 
     def __len__(self) -> int:
-        return len(self.kept)
+        return len(self.batches)
 
     @property
-    def kept(self) -> list[Any]:
+    def batches(self) -> list[Any]:
         """The batches themselves, not to be written to."""
         return self._host.originals
 
     def offer(self, batch: Any) -> None:
         """Keep a copy of one of the warm-up's, while there is room."""
-        if len(self) < _OF_WARM_UP and (not self.kept or (len(self) + 1) * batches.size(batch) <= self.limit):
-            self.kept.append(batches.kept(batch))
+        if len(self) < _OF_WARM_UP and (
+            not self.batches or (len(self) + 1) * batches.count_bytes(batch) <= self.limit
+        ):
+            self.batches.append(batches.copy_batch(batch))
 
     def refill(self, real: Iterable[Any], device: Any = None) -> bool:
         """Keep copies of these instead, read to their end; False if some of them found no room, but the first does.
@@ -120,17 +122,17 @@ class Ring:
         room, whole = 0, True
         for number, batch in enumerate(real):
             if number == 0:
-                self.kept.clear()
+                self.batches.clear()
                 room = self._room(batch, device)
-            room -= batches.size(batch)
+            room -= batches.count_bytes(batch)
             whole = whole and (number == 0 or room >= 0)
             if whole:
-                self.kept.append(batches.kept(batch))
+                self.batches.append(batches.copy_batch(batch))
         return whole
 
     def _room(self, batch: Any, device: Any) -> int:
         """Bytes that batches like this one may take, wherever they are or will be."""
-        places = batches.places(batch) + ([] if device is None else [device])
+        places = batches.list_devices(batch) + ([] if device is None else [device])
         return min([self.limit, *map(_share_of, places)])
 
     def begin(self, count: int, first: int, device: Any = None) -> bool:
@@ -138,27 +140,27 @@ class Ring:
 
         False if the script writes into batches, and there is no room for copies of so many.
         """
-        self.rest()
+        self.end_block()
         self._in_use = self._host
         if device is not None:
             self._in_use = self._device
-            self._device.originals = [batches.moved(batch, device) for batch in self.kept]
-        return self._in_use.make_ready(count, first, self._room(self.kept[0], device))
+            self._device.originals = [batches.move_batch(batch, device) for batch in self.batches]
+        return self._in_use.make_ready(count, first, self._room(self.batches[0], device))
 
-    def rest(self) -> None:
+    def end_block(self) -> None:
         """No block replays for now: what was made ready for one is dropped."""
         self.judge()
         self._device.originals = []
         for shelf in (self._host, self._device):
             shelf.drop_copies()
 
-    def next(self) -> Any:
+    def next_batch(self) -> Any:
         """The next batch of a block."""
-        return self._in_use.take()
+        return self._in_use.next_batch()
 
-    def copy(self) -> Any:
+    def copy_first(self) -> Any:
         """A batch for what is no block's."""
-        return batches.kept(self.kept[0])
+        return batches.copy_batch(self.batches[0])
 
     def judge(self) -> None:
         """See whether the script wrote into what it was handed so far."""

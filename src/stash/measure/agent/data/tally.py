@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping
 
 from stash.measure.protocol.folder import TALLY
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 
 IDLE, WARM, COLD = 0, 1, 2
 """Modes: nothing is counted; counted; counted, and files are dropped from the page cache when they are opened."""
@@ -51,16 +51,16 @@ class Tally:
     def set_mode(self, mode: int) -> None:
         """Begin a block: zero the counters, then publish the mode under a new generation."""
         self._memory[_HEADER.size :] = bytes(len(self._memory) - _HEADER.size)
-        _, generation = self.mode()
+        _, generation = self.read_mode()
         _HEADER.pack_into(self._memory, 0, mode, generation + 1, b"")
 
-    def mode(self) -> tuple[int, int]:
+    def read_mode(self) -> tuple[int, int]:
         """(mode, generation) in force."""
         return self._numbers[0], self._numbers[1]
 
     def name_file_system(self, kind: str) -> None:
         """Name the file system with a cache of its own that holds files of this block; the last one named stays."""
-        mode, generation = self.mode()
+        mode, generation = self.read_mode()
         _HEADER.pack_into(self._memory, 0, mode, generation, kind.encode()[:_NAME_BYTES])
 
     @property
@@ -92,18 +92,18 @@ class Tally:
         """What counting has taken in the training process itself, whose slot is the first."""
         return self._numbers[_PLACES["own_ns"]]
 
-    def totals(self) -> dict[str, int]:
+    def sum_counters(self) -> dict[str, int]:
         """The counters summed over all processes since the mode was last set."""
         slots = _SLOT.iter_unpack(self._memory[_HEADER.size :])
         return dict(zip(FIELDS, map(sum, zip(*slots, strict=True)), strict=True))
 
-    def makers(self) -> list[dict[str, int]]:
+    def list_makers(self) -> list[dict[str, int]]:
         """The counters of each process that made batches since the mode was last set, the training process first."""
         slots = (dict(zip(FIELDS, slot, strict=True)) for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :]))
         return [counts for counts in slots if counts["batches"]]
 
 
-def took(nanoseconds: int) -> str:
+def duration_field(nanoseconds: int) -> str:
     """The field of ``TOOK`` for a batch that took so long."""
     return TOOK[min(len(TOOK) - 1, max(0, nanoseconds >> 16).bit_length())]
 
@@ -115,7 +115,7 @@ class _Own:
     maker: int | None = None
 
 
-def tally() -> Tally | None:
+def find_tally() -> Tally | None:
     """The tally of the training process this process makes batches for; None outside a profile."""
     if _Own.tally is None:
         path = os.environ.get(VARIABLE)
@@ -136,7 +136,7 @@ def makes_for_another() -> bool:
 
 def own_tally() -> Tally | None:
     """The tally of this training process, created on first use and inherited by its workers."""
-    orders = current()
+    orders = current_orders()
     if orders is not None and _Own.maker != os.getpid():
         handle, path = tempfile.mkstemp(prefix=TALLY, dir=orders.folder)
         os.close(handle)

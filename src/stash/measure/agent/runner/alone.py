@@ -33,15 +33,15 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     As much runs in as in a block of ``plan``: what reads on credit at first does so here too.
     """
     feeds, tally = rank.feeds, own_tally()
-    size = plan.reading_alone(visit, max((feed.workers for feed in feeds), default=0))
+    size = plan.alone_size(visit, max((feed.workers for feed in feeds), default=0))
     for feed in feeds:
         feed.drain()
     if tally is not None:
         begin_data_block(rank, tally, mode, sweeping)
     for feed in feeds:
-        feed.begin(visit.feed, size.together * feed.per_step + feed.depth)
-    _consume(feeds, size.settle)
-    samples, parts = _timed(rank, feeds, size.steps, tally)
+        feed.begin(visit.feed, size.total_steps * feed.per_step + feed.depth)
+    _read_steps(feeds, size.settle)
+    samples, parts = _time_reading(rank, feeds, size.steps, tally)
     for feed in feeds:
         feed.drain()
     if tally is not None:
@@ -57,7 +57,7 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
     rank.agree(own, lambda reports: rank.publish(*(report for report in reports if report is not None)))
 
 
-def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) -> tuple[int, tuple[float, ...]]:
+def _time_reading(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) -> tuple[int, tuple[float, ...]]:
     """Samples read in parts of as many steps each, and the seconds of each part.
 
     A stream may hand out at once what it has ready, and then work for long: parts are doubled until one takes long
@@ -66,7 +66,7 @@ def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) ->
     samples, parts = 0, list[float]()
     while len(parts) < _PARTS and sum(parts) < _PARTS * _MIN_SECONDS:
         began = rank.clock.now() - own_seconds(tally)
-        read = _consume(feeds, steps)
+        read = _read_steps(feeds, steps)
         seconds = rank.clock.now() - own_seconds(tally) - began
         if read and seconds < _MIN_SECONDS and not parts and steps < _MAX_STEPS:
             steps *= 2
@@ -79,7 +79,7 @@ def _timed(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) ->
     return samples, tuple(parts)
 
 
-def _consume(feeds: list[Feed], steps: int) -> int:
+def _read_steps(feeds: list[Feed], steps: int) -> int:
     """Read what ``steps`` steps would from all training loaders; the value counts samples."""
     return sum(feed.consume(feed.per_step) for _ in range(steps) for feed in feeds)
 
@@ -89,7 +89,7 @@ def time_exchange(rank: OwnRank, visit: Visit) -> None:
     sizes, _ = replicas.gradient_facts()
     if not sizes:
         return
-    group = replicas.group_in_scope(replicas.modules()[0])
+    group = replicas.group_in_scope(replicas.list_modules()[0])
     empty = [_MIN_BYTES] * len(sizes)
     whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(EXCHANGES_ALONE)]
     latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(EXCHANGES_ALONE)]
@@ -113,10 +113,10 @@ def _all_reduce(sizes: list[int], rank: OwnRank, group: Any) -> float:
     # One buffer serves all buckets where a stream serialises them; gloo reduces several at once.
     on_stream = rank.device.type != "cpu"
     buckets = [whole[: size // 4] if on_stream else torch.zeros_like(whole[: size // 4]) for size in sizes]
-    with scope.untouched():
+    with scope.bypass():
         dist.all_reduce(torch.zeros(1, device=rank.device), group=group)
-        began = rank.clock.settled()
+        began = rank.clock.synchronize()
         works: list[Any] = [dist.all_reduce(bucket, group=group, async_op=True) for bucket in buckets]
         for work in works:
             work.wait()
-        return rank.clock.settled() - began
+        return rank.clock.synchronize() - began

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from stash.core.ladder import Visit
 from stash.measure.protocol.orders import FEWEST_ROUNDS
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import register_record
 
 MAX_STEPS = 50
 _SECONDS = (0.1, 2.0)
@@ -50,7 +50,7 @@ _COLD_SHARE = 0.15
 """Of the budget, that one cold block may take: three of them leave more than half to all the others."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class BlockSize:
     """Steps of one block: run in first, then measured."""
@@ -59,11 +59,11 @@ class BlockSize:
     steps: int
 
     @property
-    def together(self) -> int:
+    def total_steps(self) -> int:
         return self.settle + self.steps
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Plan:
     """Sizes of a round's blocks."""
@@ -78,7 +78,7 @@ class Plan:
     expected_seconds: float = 0.0
     """What a round takes with what is not timed: reading what replays, and emptying the loader's queues."""
 
-    def size(self, visit: Visit) -> BlockSize:
+    def block_size(self, visit: Visit) -> BlockSize:
         """Of a block; what exchanges settles: after a pause TCP starts slowly, and loses packets now and then.
 
         Ranks leave a barrier together, and by and by as the exchange lets them: a block of one step is all at once
@@ -101,7 +101,7 @@ class Plan:
         until_full = math.ceil(queue * busy / (1 - busy)) if busy < 1 else self.data.settle
         return min(self.data.settle, max(1, self.replay.settle, until_full))
 
-    def settling(self, settle: int) -> Plan:
+    def set_settle(self, settle: int) -> Plan:
         """Data blocks run in for ``settle`` steps; cold ones longer if they did before."""
         lent = self.cold.settle - self.data.settle
         return replace(self, data=replace(self.data, settle=settle), cold=replace(self.cold, settle=settle + lent))
@@ -112,14 +112,14 @@ class Plan:
         A disk limited to 20 MB/s passed 5 MB at once in two of six such blocks, and in none of 32 others.
         """
         longer = replace(self.cold, settle=self.cold.settle + _FEWEST_COLD_STEPS // 2)
-        return replace(self, cold=longer) if longer.together <= most else self
+        return replace(self, cold=longer) if longer.total_steps <= most else self
 
-    def reading_alone(self, visit: Visit, workers: int) -> BlockSize:
+    def alone_size(self, visit: Visit, workers: int) -> BlockSize:
         """Steps' worth of batches read while no rank trains: the first burst of the workers, and those timed."""
-        return BlockSize(max(self.size(visit).settle, workers), max(2 * workers, 2))
+        return BlockSize(max(self.block_size(visit).settle, workers), max(2 * workers, 2))
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class StepPace:
     """What a plan follows from, as one rank sees it."""
@@ -138,12 +138,12 @@ class StepPace:
     """Steps' worth of batches that the loader's workers make ahead."""
 
 
-def slowest(paces: Sequence[StepPace]) -> StepPace:
+def slowest_pace(paces: Sequence[StepPace]) -> StepPace:
     """The largest of everything."""
     return StepPace(*(max(getattr(pace, field.name) for pace in paces) for field in fields(StepPace)))
 
 
-def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int | None = None) -> Plan:
+def plan_blocks(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int | None = None) -> Plan:
     """Blocks of about 1/400 of the budget; those that read data are measured in whole bursts of the loader's workers.
 
     Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
@@ -157,7 +157,7 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     settle = _ACCELERATORS_SETTLE if pace.accelerator else int(pace.reads_ahead)
     data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
     for cold in (cold_size(data, most), data):
-        wanted = _planned(visits, pace, BlockSize(settle, steps), data, cold)
+        wanted = _estimate_seconds(visits, pace, BlockSize(settle, steps), data, cold)
         if wanted.round_seconds * FEWEST_ROUNDS <= _BLOCK_SHARE * budget:
             return wanted
     fits = int(_BLOCK_SHARE * budget / FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
@@ -165,13 +165,13 @@ def plan(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int
     data = BlockSize(1 if fits > 1 or pace.workers else min(1, settle), fitting)
     if pace.workers:  # of a part of a burst nothing is waited: rather whole ones, and the shortest of all others
         bursts = BlockSize(burst, burst)
-        whole = _planned(visits, pace, BlockSize(min(1, settle), 1), bursts, bursts, alone_rounds=1)
+        whole = _estimate_seconds(visits, pace, BlockSize(min(1, settle), 1), bursts, bursts, alone_rounds=1)
         if whole.round_seconds * FEWEST_ROUNDS <= _BLOCK_SHARE * budget:
             return whole
-    return _planned(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
+    return _estimate_seconds(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
 
 
-def _planned(
+def _estimate_seconds(
     visits: Sequence[Visit],
     pace: StepPace,
     replay: BlockSize,
@@ -180,8 +180,8 @@ def _planned(
     alone_rounds: int = 2,
 ) -> Plan:
     sizes = Plan(replay, data, cold, 0.0, alone_rounds)
-    timed = sum(sizes.size(visit).together for visit in visits) * pace.step_seconds
-    read = data.together + sum(pace.ahead for visit in visits if visit.reads_data)
+    timed = sum(sizes.block_size(visit).total_steps for visit in visits) * pace.step_seconds
+    read = data.total_steps + sum(pace.ahead for visit in visits if visit.reads_data)
     return replace(sizes, round_seconds=timed, expected_seconds=timed + read * pace.reading_seconds)
 
 
@@ -190,11 +190,11 @@ def cold_size(data: BlockSize, most: int) -> BlockSize:
 
     ``data`` measures in whole bursts of the workers, as this does; ``most`` is the longest that the job allows.
     """
-    longer = BlockSize(data.settle, _in_bursts(data, _FEWEST_COLD_STEPS))
-    return longer if longer.together <= most else data
+    longer = BlockSize(data.settle, _round_to_bursts(data, _FEWEST_COLD_STEPS))
+    return longer if longer.total_steps <= most else data
 
 
-def _in_bursts(data: BlockSize, steps: float) -> int:
+def _round_to_bursts(data: BlockSize, steps: float) -> int:
     return data.steps * math.ceil(steps / data.steps)
 
 
@@ -212,17 +212,17 @@ class Halves(NamedTuple):
     error: float
 
     @property
-    def on_credit(self) -> bool:
+    def is_on_credit(self) -> bool:
         """Whether the first was faster than storage goes on to be."""
         return self.second - self.first > max(_COLD_NOISE * self.error, _AGREE * self.second)
 
     @property
-    def alike(self) -> bool:
+    def is_alike(self) -> bool:
         """Whether they cannot differ by much."""
         return abs(self.second - self.first) + 2 * self.error <= _ALIKE * self.second
 
 
-def halves(steps: Sequence[float]) -> Halves | None:
+def split_halves(steps: Sequence[float]) -> Halves | None:
     """Of a block whose steps took these seconds, one by one; None of one that is too short."""
     half = len(steps) // 2
     if half < 2:
@@ -234,19 +234,19 @@ def halves(steps: Sequence[float]) -> Halves | None:
 
 def proves_steady(size: BlockSize, data: BlockSize, seen: Halves) -> bool:
     """Whether a cold block of ``size`` shows that one as short as ``data`` reads at the rate that storage keeps."""
-    return size.settle == data.settle and size.steps * seen.second >= _COLD_SECONDS / 2 and seen.alike
+    return size.settle == data.settle and size.steps * seen.second >= _COLD_SECONDS / 2 and seen.is_alike
 
 
 def next_cold_size(size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: int | None) -> BlockSize:
     """The size of the next cold block; the same if this one will do, or if a better one takes too long."""
     long_enough = size.steps * seen.second >= _COLD_SECONDS / 2  # as long as was aimed at, or the pace has changed
-    decided = seen.alike or size.steps >= _DECISIVE_COLD_STEPS
-    if long_enough and decided and not seen.on_credit:
+    decided = seen.is_alike or size.steps >= _DECISIVE_COLD_STEPS
+    if long_enough and decided and not seen.is_on_credit:
         return size
-    lent = size.steps // 2 if seen.on_credit else 0
-    fewest = _FEWEST_COLD_STEPS if decided or seen.on_credit else _DECISIVE_COLD_STEPS
-    wanted = BlockSize(size.settle + lent, _in_bursts(data, max(fewest, _COLD_SECONDS / seen.second)))
-    fits = wanted.together * seen.second <= _COLD_SHARE * budget and (most is None or wanted.together <= most)
+    lent = size.steps // 2 if seen.is_on_credit else 0
+    fewest = _FEWEST_COLD_STEPS if decided or seen.is_on_credit else _DECISIVE_COLD_STEPS
+    wanted = BlockSize(size.settle + lent, _round_to_bursts(data, max(fewest, _COLD_SECONDS / seen.second)))
+    fits = wanted.total_steps * seen.second <= _COLD_SHARE * budget and (most is None or wanted.total_steps <= most)
     return wanted if fits else size
 
 

@@ -16,13 +16,13 @@ from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import COLD, IDLE, TOOK, WARM, Tally, own_tally
 from stash.measure.agent.runner import alone
-from stash.measure.agent.runner.block_plan import MAX_STEPS, BlockSize, Plan, StepPace, plan, slowest
+from stash.measure.agent.runner.block_plan import MAX_STEPS, BlockSize, Plan, StepPace, plan_blocks, slowest_pace
 from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.parallelism import group_names, stage_layers
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.agent.runner.timed_steps import MemoryWatch, timed
-from stash.measure.agent.runner.traced_steps import TRACED_STEPS, traced
+from stash.measure.agent.runner.timed_steps import MemoryWatch, time_steps
+from stash.measure.agent.runner.traced_steps import TRACED_STEPS, trace_steps
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.protocol.messages import (
     BlockDone,
@@ -70,7 +70,7 @@ class BlockRunner:
             ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
         )
         self._plan = rank.agree(
-            own, lambda paces: plan(visits, slowest(paces), rank.orders.budget, rank.orders.most_steps)
+            own, lambda paces: plan_blocks(visits, slowest_pace(paces), rank.orders.budget, rank.orders.most_steps)
         )
         """What holds from the next round on."""
         self._round = _RoundUnderWay(None, self._plan)
@@ -84,16 +84,16 @@ class BlockRunner:
         self._layers: tuple[int, ...] = ()
         if rank.place.world_size > 1:  # not beside steps: all objects are looked through
             ledger.names, self._layers = group_names(), stage_layers()
-        self._began = rank.clock.settled()
+        self._began = rank.clock.synchronize()
         rank.publish(PhaseBegun("blocks"))
         rank.publish(RoundsPlanned(self._plan.expected_seconds))
 
     @property
-    def took(self) -> float:
+    def round_seconds(self) -> float:
         """Seconds of the round's blocks so far, without second opinions and blocks that were run again."""
         return self._round.took
 
-    def visit(self, visit: Visit, number: int) -> Generator[None, None, Outcome]:
+    def run_visit(self, visit: Visit, number: int) -> Generator[None, None, Outcome]:
         """Run one block (or sit it out) and learn what to do next."""
         rank = self._rank
         rank.publish(PhaseBegun(visit.rung, number))
@@ -104,47 +104,47 @@ class BlockRunner:
                 begins = begins.after_reading_alone(rank.orders.most_steps or MAX_STEPS)
             self._round = _RoundUnderWay(number, begins)
         sizes = self._round.plan
-        self._supply.gather(visit, number, sizes)
+        self._supply.gather_batches(visit, number, sizes)
         takes_part = visit.active == "all" or rank.leads == (visit.active == "leader")
         began = rank.clock.now()
-        report = (yield from self._run(visit, number)) if takes_part else None
-        step = (rank.clock.now() - began) / (visit.lead_in + sizes.size(visit).together)
+        report = (yield from self._run_block(visit, number)) if takes_part else None
+        step = (rank.clock.now() - began) / (visit.lead_in + sizes.block_size(visit).total_steps)
         took = self._round.took + rank.clock.now() - came
         outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step, took))
         self._plan = outcome.plan or self._plan
         if outcome.again:
             self._round = replace(self._round, plan=self._plan)
             self._sweeping = self._sweeping or outcome.sweep
-            return (yield from self.visit(visit, number))
+            return (yield from self.run_visit(visit, number))
         self._round = replace(self._round, took=took)
         if visit.measured:
             self._memory.written_down()
         if outcome.alone:
-            self._alone(visit, number)
+            self._time_alone(visit, number)
             self._round = replace(self._round, read_alone=self._round.read_alone or visit.reads_data)
         return outcome
 
-    def traced(self, top: str, folder: Path) -> Generator[None, None, None]:
+    def trace_top_rung(self, top: str, folder: Path) -> Generator[None, None, None]:
         """Record steps under the ``top`` rung of the round under way, in which blocks are over."""
         rank, number, sizes = self._rank, self._round.number or 0, self._round.plan
         visit = next(each for each in round_of_visits((top,), number, rank.place.world_size) if each.measured)
         if visit.active != "all" and rank.place.world_size > 1:
             rank.note(f"no steps were traced: under the rung {top} one rank trains alone")
             return
-        self._supply.gather(visit, number, sizes)
+        self._supply.gather_batches(visit, number, sizes)
         if rank.known.switches:
             rank.set_scope(visit.scope)
         for feed in rank.feeds:
             feed.drain()
-        self._supply.serve(visit)
-        size = sizes.size(visit)
+        self._supply.serve_block(visit)
+        size = sizes.block_size(visit)
         for _ in range(visit.lead_in + size.settle):
             yield
-        yield from traced(rank, folder, min(TRACED_STEPS, size.steps))
+        yield from trace_steps(rank, folder, min(TRACED_STEPS, size.steps))
 
-    def _run(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
+    def _run_block(self, visit: Visit, number: int) -> Generator[None, None, BlockReport]:
         rank = self._rank
-        size = self._round.plan.size(visit)
+        size = self._round.plan.block_size(visit)
         if rank.known.switches:
             rank.set_scope(visit.scope)
         tally = own_tally()
@@ -152,29 +152,29 @@ class BlockRunner:
             feed.drain()
         if visit.reads_data and tally is not None:  # with empty queues and fresh counters
             begin_data_block(rank, tally, _MODES[visit.feed], self._sweeping)
-        self._supply.serve(visit)
+        self._supply.serve_block(visit)
         barrier(rank.orders, f"{number}.{visit.rung}")
         for _ in range(visit.lead_in + size.settle):
             yield
         if visit.rung != "resident":
             self._memory.begin()
-        block = yield from timed(rank, self._loops, visit.rung, number, size.steps, self._began)
+        block = yield from time_steps(rank, self._loops, visit.rung, number, size.steps, self._began)
         beside: list[Message | None] = [] if visit.rung == "resident" else [self._memory.end()]
         if visit.feed == "replay":
-            beside.append(_passes(block, self._layers))
-        return self._drained(tally, block, beside) if visit.reads_data else _report(block, beside)
+            beside.append(_time_passes(block, self._layers))
+        return self._add_counts(tally, block, beside) if visit.reads_data else _make_report(block, beside)
 
-    def _drained(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
+    def _add_counts(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
         for feed in self._rank.feeds:
             feed.drain()
         if tally is None:
-            return _report(block, beside)
-        totals, found = tally.totals(), evidence_of(tally)
+            return _make_report(block, beside)
+        totals, found = tally.sum_counters(), evidence_of(tally)
         workers_took = _times_of_workers(tally, block) if self._rank.leads else None
         tally.set_mode(IDLE)
         if totals["batches"] == 0:
-            return _report(block, beside, found)
+            return _make_report(block, beside, found)
         made = block.steps * sum(feed.per_step for feed in self._rank.feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
         looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
@@ -192,9 +192,9 @@ class BlockRunner:
             read_bytes=None if found.called is None else round(found.called * share),
             held_bytes=totals["held"],
         )
-        return _report(block, [*beside, workers_took], found, busy)
+        return _make_report(block, [*beside, workers_took], found, busy)
 
-    def _alone(self, visit: Visit, number: int) -> None:
+    def _time_alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
         if visit.feed == "cold" and "warm" in self._rank.orders.rungs:
             self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
@@ -206,9 +206,9 @@ class BlockRunner:
             alone.time_exchange(self._rank, visit)
 
 
-def _passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | None:
+def _time_passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | None:
     """What a rank's stages of a pipeline did in some steps of the block; ``None`` without a pipeline."""
-    steps = ledger.seen.passes
+    steps = ledger.last_block.passes
     if not steps or block.round >= _PASSES_OF_ROUNDS:
         return None
     named = [["rest" if at is None else f"{at[0]}{at[1]}{at[2]}" for at, _ in step] for step in steps]
@@ -218,22 +218,22 @@ def _passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | None:
     return PassesTimed(block.rank, block.round, block.rung, tuple(named[0]), seconds, layers)
 
 
-def _report(
+def _make_report(
     block: BlockDone,
     beside: Sequence[Message | None],
     evidence: CacheEvidence | None = None,
     busy: float | None = None,
 ) -> BlockReport:
-    others = tuple(Payload.of(message) for message in beside if message is not None)
-    return BlockReport(Payload.of(block), block.seconds, evidence or CacheEvidence(), busy, others)
+    others = tuple(Payload.pack(message) for message in beside if message is not None)
+    return BlockReport(Payload.pack(block), block.seconds, evidence or CacheEvidence(), busy, others)
 
 
 def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
-    makers = tally.makers()
+    makers = tally.list_makers()
     if not makers:
         return None
     made, seconds = tuple(each["batches"] for each in makers), tuple(each["making_ns"] * 1e-9 for each in makers)
-    totals = tally.totals()
+    totals = tally.sum_counters()
     took = tuple(totals[name] for name in TOOK)
     threads = totals["threads"] / totals["looked"] if totals["looked"] else None
     return WorkersTimed(block.rung, block.rank, block.round, made, seconds, took, threads)
@@ -251,8 +251,8 @@ def barrier(orders: Orders, label: str, seconds: float = 120.0) -> None:
     """Wait until all launches that run side by side have come to the same block."""
     if orders.crowd == 1 or orders.gang is None:
         return
-    orders.files.barrier(orders.launch, label, orders.gang[0]).touch()
-    everyone = orders.files.barrier(orders.launch, label, "*")
+    orders.files.barrier_file(orders.launch, label, orders.gang[0]).touch()
+    everyone = orders.files.barrier_file(orders.launch, label, "*")
     deadline = time.monotonic() + seconds
     while len(list(everyone.parent.glob(everyone.name))) < orders.crowd and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -281,7 +281,7 @@ class Supply:
                 "and they stand for all"
             )
 
-    def gather(self, visit: Visit, number: int, plan: Plan) -> None:
+    def gather_batches(self, visit: Visit, number: int, plan: Plan) -> None:
         """Before a block of a round that goes by ``plan``: what replays and warm blocks need is in memory.
 
         Collective over all ranks, those that sit the block out too: none may begin while another still reads.
@@ -296,31 +296,31 @@ class Supply:
         elif not self._kept:
             self._kept = True
             for feed in self._rank.feeds:
-                self._refill(feed)
-            kept = [batch for feed in self._rank.feeds for batch in feed.ring.kept]  # as steps take them
+                self._refill_feed(feed)
+            kept = [batch for feed in self._rank.feeds for batch in feed.ring.batches]  # as steps take them
             first = number == self._rank.orders.first_round
-            self._rank.agree([batches.size(batch) for batch in kept] if first else [], self._compare)
+            self._rank.agree([batches.count_bytes(batch) for batch in kept] if first else [], self._note_uneven)
 
-    def serve(self, visit: Visit) -> None:
+    def serve_block(self, visit: Visit) -> None:
         """Every feed of this rank hands out the block's batches from now on; its queue must be drained."""
-        size = self._plan.size(visit)
+        size = self._plan.block_size(visit)
         for feed in self._rank.feeds:
             if visit.reads_data:
-                feed.begin(visit.feed, _batches(size, feed) + feed.depth, self._first(size, feed))
+                feed.begin(visit.feed, _count_batches(size, feed) + feed.depth, self._first_batch(size, feed))
             else:
                 device = self._device if visit.feed == "resident" else None
                 before = visit.lead_in * feed.per_step
-                first = self._first(size, feed) - self._kept_from(feed) - before
-                feed.begin(visit.feed, before + _batches(size, feed), first, device)
+                first = self._first_batch(size, feed) - self._kept_from(feed) - before
+                feed.begin(visit.feed, before + _count_batches(size, feed), first, device)
 
-    def _refill(self, feed: Feed) -> None:
+    def _refill_feed(self, feed: Feed) -> None:
         plan = self._plan
-        first, warm = self._kept_from(feed), self._first(plan.data, feed)
-        replayed = range(first, first + _batches(plan.replay, feed))
-        of_warm = range(min(first, warm), warm + _batches(plan.data, feed) + feed.depth)
+        first, warm = self._kept_from(feed), self._first_batch(plan.data, feed)
+        replayed = range(first, first + _count_batches(plan.replay, feed))
+        of_warm = range(min(first, warm), warm + _count_batches(plan.data, feed) + feed.depth)
         feed.refill(replayed if self._read else of_warm, replayed, self._device)
 
-    def _compare(self, reports: list[list[int]]) -> None:
+    def _note_uneven(self, reports: list[list[int]]) -> None:
         """The leader's part: ranks wait for each other as soon as they exchange, and so for the largest batch."""
         steps = list(zip(*reports, strict=False))
         together = sum(map(sum, steps))
@@ -331,7 +331,7 @@ class Supply:
                 "waiting for the rank that it keeps longest is contention"
             )
 
-    def _first(self, size: BlockSize, feed: Feed) -> int:
+    def _first_batch(self, size: BlockSize, feed: Feed) -> int:
         """Where a block begins in the round's batches, so that measured steps are of the same ones in all blocks.
 
         Cold blocks, which may have the longest way to settle, begin at the first. Below zero if others take longer.
@@ -340,9 +340,9 @@ class Supply:
 
     def _kept_from(self, feed: Feed) -> int:
         """The first of the round's batches that is kept for replays."""
-        return max(0, self._first(self._plan.replay, feed))
+        return max(0, self._first_batch(self._plan.replay, feed))
 
 
-def _batches(size: BlockSize, feed: Feed) -> int:
+def _count_batches(size: BlockSize, feed: Feed) -> int:
     """A block's batches, and one more of a loop that reads a batch ahead."""
-    return size.together * feed.per_step + 1
+    return size.total_steps * feed.per_step + 1

@@ -23,7 +23,7 @@ from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import JournalCopy
 from stash.measure.protocol.messages import Message, Payload
 from stash.measure.protocol.orders import Invitation, Neighbours
-from stash.measure.protocol.wire import MAX_BYTES, WireError, packed, unpacked
+from stash.measure.protocol.wire import MAX_BYTES, WireError, pack_value, unpack_value
 
 T = TypeVar("T")
 _PATIENCE = timedelta(days=2)
@@ -61,7 +61,7 @@ class Control:
         """Form the control group; collective, right after ``init_process_group``."""
         import torch.distributed as dist
 
-        with scope.untouched():
+        with scope.bypass():
             self._group = _gloo_group()
             self.place = Place(rank=dist.get_rank(), world_size=dist.get_world_size())
             names = self._agree(node_name(), lambda names: names)
@@ -83,10 +83,10 @@ class Control:
     def _introduce(self) -> None:
         """Bring the launchers of all nodes together, and begin to keep a copy of the leader's journal."""
         Neighbours(self.place.node, own_address()).write(self._folder)
-        with scope.untouched():
-            invitation = self._agree(None, lambda reports: _invitation(self._folder))
+        with scope.bypass():
+            invitation = self._agree(None, lambda reports: _wait_for_invitation(self._folder))
         if invitation is not None:
-            first = invitation.bring(self._folder)
+            first = invitation.write_meeting(self._folder)
             self._copy = JournalCopy(self._folder, writes=first and self.place.node > 0)
 
     @property
@@ -100,14 +100,14 @@ class Control:
         """
         if self._group is None:
             return decide([report])
-        sent = Payload.of(report) if isinstance(report, Message) else report
-        with scope.untouched():
+        sent = Payload.pack(report) if isinstance(report, Message) else report
+        with scope.bypass():
             copy = self._copy
             decision, news = self._agree(
-                sent, lambda reports: (decide(reports), "" if copy is None else copy.news().decode())
+                sent, lambda reports: (decide(reports), "" if copy is None else copy.read_news().decode())
             )
         if copy is not None:
-            copy.take(news.encode())
+            copy.append_news(news.encode())
         return decision  # type: ignore[no-any-return]
 
     def _agree(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
@@ -115,16 +115,16 @@ class Control:
         import torch
         import torch.distributed as dist
 
-        reports = self._gather(packed(report))
+        reports = self._gather_reports(pack_value(report))
         decision = None if reports is None else decide(reports)
-        data = b"" if reports is None else packed(decision)
+        data = b"" if reports is None else pack_value(decision)
         size = torch.tensor([len(data)])
         dist.broadcast(size, src=0, group=self._group)
-        sent = torch.zeros(_bounded(int(size)), dtype=torch.uint8) if reports is None else _tensor(data)
+        sent = torch.zeros(_check_size(int(size)), dtype=torch.uint8) if reports is None else _make_tensor(data)
         dist.broadcast(sent, src=0, group=self._group)
-        return unpacked(sent.numpy().tobytes()) if reports is None else decision
+        return unpack_value(sent.numpy().tobytes()) if reports is None else decision
 
-    def _gather(self, report: bytes) -> list[Any] | None:
+    def _gather_reports(self, report: bytes) -> list[Any] | None:
         """Every rank's report, on the leader.
 
         Here all are as long as the longest: ``gather_object`` handles a tensor for each rank's size, and costs a
@@ -135,7 +135,7 @@ class Control:
 
         longest = torch.tensor([len(report)])
         dist.all_reduce(longest, dist.ReduceOp.MAX, group=self._group)
-        own = _tensor(report.ljust(_bounded(int(longest))))
+        own = _make_tensor(report.ljust(_check_size(int(longest))))
         if not self.leads:
             dist.gather(own, dst=0, group=self._group)
             return None
@@ -150,27 +150,27 @@ def read_reports(reports: Any) -> list[Any]:
     What many ranks send alike is read once: most have nothing to report but that they are there.
     """
     rows = [row.tobytes() for row in reports.numpy()]
-    distinct = {row: unpacked(row) for row in set(rows)}
+    distinct = {row: unpack_value(row) for row in set(rows)}
     return [distinct[row] for row in rows]
 
 
-def _tensor(data: bytes) -> Any:
+def _make_tensor(data: bytes) -> Any:
     import torch
 
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def _bounded(size: int) -> int:
+def _check_size(size: int) -> int:
     """Before so much memory is asked for; raises WireError."""
     if not 0 <= size <= MAX_BYTES:
         raise WireError(f"a rank claimed {size} bytes, more than any rank has to say")
     return size
 
 
-def _invitation(folder: RunFolder) -> Invitation | None:
+def _wait_for_invitation(folder: RunFolder) -> Invitation | None:
     """The launcher's answer to ``Neighbours``; None if it gives none."""
     deadline = time.monotonic() + _MAX_ANSWER_SECONDS
-    while (invitation := Invitation.of(folder)) is None and time.monotonic() < deadline:
+    while (invitation := Invitation.load(folder)) is None and time.monotonic() < deadline:
         time.sleep(0.02)
     return invitation
 
@@ -210,17 +210,17 @@ class Shutdown:
     def __init__(self, folder: RunFolder) -> None:
         self._folder = folder
 
-    def here(self) -> None:
+    def leave_here(self) -> None:
         """Leave in the middle of the script, before it could evaluate or save what was trained; never returns."""
         sys.stdout.flush()
         sys.stderr.flush()
-        self._folder.finished().touch()
+        self._folder.finished_file().touch()
         time.sleep(_SHUTDOWN_SECONDS)
         script.hard_exit(1)  # a command that is to follow only a success does not
 
-    def at_exit(self) -> None:
+    def leave_at_exit(self) -> None:
         """Leave where the script has ended by itself; returns once nothing else of the job can act on that."""
-        self._folder.exiting().touch()
+        self._folder.exiting_file().touch()
         deadline = time.monotonic() + _SHUTDOWN_SECONDS
         while not self._folder.released.exists() and time.monotonic() < deadline:
             time.sleep(0.02)

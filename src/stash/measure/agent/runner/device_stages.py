@@ -41,7 +41,7 @@ class DeviceStages:
         self._moments: list[tuple[int, list[tuple[float, float]]]] | None = None
         """Of steps by number: of each boundary the host's moment and the device's, if leads are followed."""
 
-    def record(self) -> Any:
+    def record_event(self) -> Any:
         """An event where the calling thread's stream of the device is; ``None`` while a graph is captured."""
         if self._captures():  # an event of a graph tells nothing
             return None
@@ -58,7 +58,7 @@ class DeviceStages:
             self._reuse(self._pending.popleft()[1])
             self._moments = None
 
-    def done(self) -> Iterable[list[float]]:
+    def take_finished(self) -> Iterable[list[float]]:
         """Rows of steps that the device has come to the end of, the oldest first, by its own clock."""
         while self._pending and self._pending[0][1][-1][-1].query():
             row, marks = self._pending.popleft()
@@ -82,7 +82,7 @@ class DeviceStages:
         """From now on moments are kept, until the next call."""
         self._moments = []
 
-    def leads(self, now: float, after: int) -> tuple[float, ...]:
+    def measure_leads(self, now: float, after: int) -> tuple[float, ...]:
         """Of each step ``after`` that number, the most seconds that the host was ahead of the device at a boundary.
 
         All of the queue is done, and was as of ``now``: the device's clock is set by that, late by what passed since,

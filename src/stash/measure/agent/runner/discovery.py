@@ -12,14 +12,14 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stash.core.ladder import Situation, reachable, rung
+from stash.core.ladder import Situation, rung, split_reachable
 from stash.measure.agent.data.batches import why_immovable
 from stash.measure.agent.runner import survey, tiny_values
 from stash.measure.agent.runner.parallelism import group_facts, parallel_facts
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.tiny_values import TinyValues
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.groups import Membership, default_group, make, membership, parts_on
+from stash.measure.agent.wraps.groups import Membership, default_group, describe_group, form_groups, parts_on
 from stash.measure.agent.wraps.scope import scope, storage_of
 from stash.measure.agent.wraps.sharding import FirstBatch, count_replicas, describe_first_batch, sharded
 from stash.measure.agent.wraps.waits import ledger
@@ -34,7 +34,7 @@ from stash.measure.protocol.messages import (
     RungSkipped,
     SoftwareSeen,
 )
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import register_record
 
 _ONLY_THE_SUM = (
     "interconnect is what exchanging inside each node takes by itself, and the whole exchange takes other routes: "
@@ -57,7 +57,7 @@ _UNSEEN_INPUT = 0.05
 """Share of a step before its first forward pass that is worth a sentence."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Introduction:
     """What every rank reports of itself; the first of each node also of its host."""
@@ -79,7 +79,7 @@ class Introduction:
     """Collectives by which one rank hands the others what only it has."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Ladder:
     """What the leader decides: the rungs, and the parts of process groups that the rung ``node`` needs."""
@@ -99,30 +99,30 @@ class Ladder:
 def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     """Report to the leader what each rank is; agree on the rungs."""
     place, orders = rank.place, rank.orders
-    ladder = rank.agree(_introduce(rank, step_seconds), lambda reports: _choose(rank, reports))
+    ladder = rank.agree(_describe_rank(rank, step_seconds), lambda reports: _choose_ladder(rank, reports))
     scope.always_real = frozenset(ladder.always_real)
     confined = any(not rung(name).exchanges or (name == "node" and place.nodes > 1) for name in ladder.rungs)
     switches = rank.known.switches and not ladder.whole_only and (confined or place.world_size == 1)
     rank.learn(inseparable=ladder.inseparable, switches=switches)
     if place.nodes > 1 and not orders.isolated:
-        with scope.untouched():
-            scope.parts = make(ladder.parts, place.rank)
+        with scope.bypass():
+            scope.parts = form_groups(ladder.parts, place.rank)
     return ladder
 
 
-def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
+def _describe_rank(rank: OwnRank, step_seconds: float) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
-    used = [*scope.used.values(), *replicas.groups(), default_group()] if place.nodes > 1 else []
+    used = [*scope.used.values(), *replicas.list_groups(), default_group()] if place.nodes > 1 else []
     used = [group for group in used if group.group_name not in scope.of_several_jobs]
     weights = (storage_of(parameter) for _, parameter in survey.trained_parameters(rank.optimizer))
     scope.weights = frozenset(each for each in weights if each is not None)
     return Introduction(
         rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()),
         host=orders.host if place.local_rank == 0 else None,
-        groups=tuple({membership(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
+        groups=tuple({describe_group(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
         handed_on=tuple(sorted(scope.handed_on)),
-        beyond_node=tuple(scope.beyond_node()),
+        beyond_node=tuple(scope.list_beyond_node()),
         batch=describe_first_batch(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
         step_seconds=step_seconds,
         epoch=min((feed.length for feed in rank.feeds if feed.length is not None), default=None),
@@ -130,7 +130,7 @@ def _introduce(rank: OwnRank, step_seconds: float) -> Introduction:
     )
 
 
-def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
+def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     """The leader's part: which rungs can differ on this job, and why not the others."""
     place, orders = rank.place, rank.orders
     nodes = {report.rank.rank: report.rank.node for report in reports}
@@ -140,19 +140,19 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         ranks_per_node=max(Counter(nodes.values()).values()),
         accelerator=rank.device.type != "cpu",
         loader=bool(rank.feeds),
-        immovable=_immovable(rank),
+        immovable=_why_immovable(rank),
     )
     count = count_replicas([report.batch for report in reports])
     divided = any(report.batch.together for report in reports)
-    inseparable = _shared(count, place.world_size, divided)
-    whole_only = _pipelined(reports) or (inseparable if divided else None)
-    rungs, skipped = reachable(situation, orders.rungs)
+    inseparable = _why_inseparable(count, place.world_size, divided)
+    whole_only = _why_pipelined(reports) or (inseparable if divided else None)
+    rungs, skipped = split_reachable(situation, orders.rungs)
     if orders.isolated:
         skipped = {} if rank.feeds else {name: why for name, why in skipped.items() if rung(name).reads_data}
         rungs = tuple(name for name in orders.rungs if name not in skipped)
         skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := whole_only or inseparable) else {}
     elif whole_only:
-        whole = _of_whole_job(rungs, place.nodes)
+        whole = _whole_job_rungs(rungs, place.nodes)
         rungs, skipped = whole, {**skipped, **{name: whole_only for name in rungs if name not in whole}}
     elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope(reports)) is not None:
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
@@ -178,7 +178,7 @@ def _choose(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     )
 
 
-def _pipelined(reports: list[Introduction]) -> str | None:
+def _why_pipelined(reports: list[Introduction]) -> str | None:
     """Why waiting for each other cannot be separated from what the ranks' exchange takes, if it cannot."""
     names = sorted({name for report in reports for name in report.handed_on})
     if not names:
@@ -189,7 +189,7 @@ def _pipelined(reports: list[Introduction]) -> str | None:
     )
 
 
-def _shared(count: int | None, world: int, divided: bool) -> str | None:
+def _why_inseparable(count: int | None, world: int, divided: bool) -> str | None:
     """``divided``: parameters are, by DTensor, among ranks that are no replicas of each other by a wrapper's word."""
     if not divided and count in (None, world):
         return None
@@ -197,7 +197,7 @@ def _shared(count: int | None, world: int, divided: bool) -> str | None:
     return f"the model is divided among ranks{counts}, so one by itself would do another job"
 
 
-def _of_whole_job(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
+def _whole_job_rungs(rungs: tuple[str, ...], nodes: int) -> tuple[str, ...]:
     """Those under which everything is exchanged as the job does."""
     top = "cluster" if nodes > 1 else "node"
     return tuple(name for name in rungs if name == top or rung(name).reads_data)
@@ -210,11 +210,11 @@ def _obstacle_to_node_scope(reports: list[Introduction]) -> str | None:
     return replicas.obstacle_to_node_scope()
 
 
-def _immovable(rank: OwnRank) -> str | None:
+def _why_immovable(rank: OwnRank) -> str | None:
     """Why the leader's batches cannot be replayed from its device; tried with one of each loader."""
     if rank.device.type == "cpu":
         return None
-    reasons = (why_immovable(feed.ring.kept[0], rank.device) for feed in rank.feeds)
+    reasons = (why_immovable(feed.ring.batches[0], rank.device) for feed in rank.feeds)
     return next((why for why in reasons if why is not None), None)
 
 
@@ -229,7 +229,7 @@ def _write_survey(
     if rank.place.world_size > 1:
         rank.publish(JobFacts(**parallel_facts({report.rank.rank: report.rank.node for report in reports})))
     rank.publish(standing_facts(rank))
-    rank.publish(SoftwareSeen(survey.software()))
+    rank.publish(SoftwareSeen(survey.list_versions()))
     rank.publish(LadderChosen(rungs, skipped))
 
 
@@ -242,7 +242,7 @@ def standing_facts(rank: OwnRank) -> JobFacts:
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
         groups=group_facts(ledger.steps, ledger.totals, ledger.names),
-        vanished_values=None if (tiny := rank.known.tiny_values) is None else tiny.lost() or None,
+        vanished_values=None if (tiny := rank.known.tiny_values) is None else tiny.count_lost() or None,
     )
 
 
@@ -368,10 +368,10 @@ def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None, placed:
     )
 
 
-def without_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
+def drop_switching(rank: OwnRank, rungs: tuple[str, ...], why: str) -> tuple[str, ...]:
     """The rungs left when neither the scope can be switched nor the job started in other sizes."""
     rank.learn(switches=False)
-    left = _of_whole_job(rungs, rank.place.nodes)
+    left = _whole_job_rungs(rungs, rank.place.nodes)
     for name in rungs:
         if name not in left:
             other_size = rank.known.inseparable or "this job cannot be started in other sizes"

@@ -43,9 +43,9 @@ class InterpreterClock:
         self._ran, self._delayed = time.thread_time(), self._queue.delay()
         self._others = _ran_of_threads()
 
-    def waited(self, computing_seconds: float) -> InterpreterWait | None:
+    def find_wait(self, computing_seconds: float) -> InterpreterWait | None:
         """Of that much since it began, which the thread computed and waited for nothing known; None of little."""
-        if not self._queue.known:
+        if not self._queue.is_supported:
             return None
         off_core = computing_seconds - (time.thread_time() - self._ran) - (self._queue.delay() - self._delayed)
         now = _ran_of_threads()

@@ -21,7 +21,7 @@ from stash.measure.agent.runner.block_plan import EXCHANGES_ALONE, Plan
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.protocol.messages import BlockDone, Payload, RoundGivenUp, RungSkipped
 from stash.measure.protocol.orders import FEWEST_ROUNDS, another_round_fits
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import register_record
 
 _PATIENCE = 5.0
 """How many times as long as was expected, or as was asked for, a first round may take."""
@@ -33,7 +33,7 @@ _NEGLIGIBLE = 0.1
 """Of what was read, or of the pages: less than that from the wrong place changes no stall that matters."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class CacheEvidence:
     """What the processes that made one rank's batches counted over a whole data block."""
@@ -57,7 +57,7 @@ class CacheEvidence:
     """Bytes fetched from storage."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class BlockReport:
     """What a rank hands in after a block."""
@@ -74,7 +74,7 @@ class BlockReport:
     """What else it tells of the block: memory that grew, what workers took."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Outcome:
     """What was decided after a block: stop here, leave a rung out from now on, or run the block again."""
@@ -120,7 +120,7 @@ class Judge:
         rank = self._rank
         self._took[number] = round_took
         done = [report for report in reports if report is not None]
-        why = self._disproved(visit, [report.evidence for report in done])
+        why = self._why_disproved(visit, [report.evidence for report in done])
         first = number == rank.orders.first_round
         stop = rank.orders.files.stop.exists() or (first and self._is_hopeless())
         before = self._plan
@@ -139,20 +139,22 @@ class Judge:
         opinions = not (stop or again or drop) and self._has_time_for_second_opinions(visit, number, step)
         return Outcome(stop, drop, again, again and sweep, better, opinions, self._is_last())
 
-    def _spent(self) -> float:
+    def _seconds_spent(self) -> float:
         return self._rank.clock.now() - self._began
 
     def _is_last(self) -> bool:
         """Whether another round would end well after the budget does."""
         orders = self._rank.orders
-        return orders.rounds is None and not another_round_fits(self._spent(), [*self._took.values()], orders.budget)
+        return orders.rounds is None and not another_round_fits(
+            self._seconds_spent(), [*self._took.values()], orders.budget
+        )
 
     def _is_hopeless(self) -> bool:
         """Whether the first round takes so much longer than the warm-up promised that it is not worth waiting for."""
         limit = max(_ALWAYS, _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds))
-        if self._rank.orders.rounds is not None or self._spent() <= limit:
+        if self._rank.orders.rounds is not None or self._seconds_spent() <= limit:
             return False
-        self._rank.publish(RoundGivenUp(self._spent(), self._first_plan.expected_seconds))
+        self._rank.publish(RoundGivenUp(self._seconds_spent(), self._first_plan.expected_seconds))
         return True
 
     def _has_time_for_second_opinions(self, visit: Visit, number: int, step: float) -> bool:
@@ -162,15 +164,15 @@ class Judge:
             return False
         steps, feeds = 2 * EXCHANGES_ALONE, self._rank.feeds
         if visit.reads_data:
-            alone = self._plan.reading_alone(visit, max(feed.workers for feed in feeds))
-            steps = alone.together + max(feed.depth // feed.per_step for feed in feeds)
+            alone = self._plan.alone_size(visit, max(feed.workers for feed in feeds))
+            steps = alone.total_steps + max(feed.depth // feed.per_step for feed in feeds)
         wanted = steps * step
         if visit.feed == "warm" and "cold" in self._rank.orders.rungs:
             wanted *= 2  # the cold one, which was put off
         missing = max(0, FEWEST_ROUNDS - len(self._took)) * self._plan.round_seconds
-        return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._spent() - missing)
+        return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._seconds_spent() - missing)
 
-    def _disproved(self, visit: Visit, ranks: list[CacheEvidence]) -> str | None:
+    def _why_disproved(self, visit: Visit, ranks: list[CacheEvidence]) -> str | None:
         """Why ``fetch`` is unknown from now on: this block was not cold, or it was to be warm and was not."""
         if visit.feed == "cold":
             self._cold = ranks
@@ -193,14 +195,14 @@ class Judge:
         """How long data blocks must settle, by the busiest workers of any data block."""
         self._busy = max([self._busy, *(report.busy for report in done if report.busy is not None)])
         queue = max(feed.depth / feed.per_step for feed in self._rank.feeds)
-        self._plan = self._plan.settling(self._first_plan.settle_until_full(self._busy, queue))
+        self._plan = self._plan.set_settle(self._first_plan.settle_until_full(self._busy, queue))
 
     def _learn_of_storage(self, done: list[BlockReport]) -> bool:
         """How long cold blocks must be; whether this one was too short."""
         orders, plan = self._rank.orders, self._plan
         slowest = max(done, key=lambda report: report.seconds).block.message()
         assert isinstance(slowest, BlockDone)
-        seen = block_plan.halves(slowest.step_seconds)
+        seen = block_plan.split_halves(slowest.step_seconds)
         if seen is None:
             return False
         if block_plan.proves_steady(plan.cold, plan.data, seen):
@@ -209,7 +211,7 @@ class Judge:
             return False
         better = block_plan.next_cold_size(plan.cold, seen, plan.data, orders.budget, orders.most_steps)
         self._plan = replace(plan, cold=better)
-        if seen.on_credit:
+        if seen.is_on_credit:
             self._note_once("credit", block_plan.credit_note(seen, lengthened=better != plan.cold))
         return better != plan.cold
 
@@ -227,7 +229,7 @@ def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:
     worst = max((each.resident / each.pages for each in ranks if each.pages), default=0.0)
     if worst > _NEGLIGIBLE:
         return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
-    called, storage = _sum([each.called for each in ranks]), _sum([each.storage for each in ranks])
+    called, storage = _sum_known([each.called for each in ranks]), _sum_known([each.storage for each in ranks])
     if called is None or storage is None:
         return None if any(each.pages for each in ranks) else NOTHING_READ
     cached = called - storage - sum(each.heads for each in ranks)
@@ -246,15 +248,15 @@ def why_not_warm(warm: Sequence[CacheEvidence], cold: Sequence[CacheEvidence]) -
 
     Beside the ``cold`` block of the same samples, if there was one: of what is mapped, nothing is called.
     """
-    storage = _sum([each.storage for each in warm])
-    whole = _sum([each.storage for each in cold] if cold else [each.called for each in warm])
+    storage = _sum_known([each.storage for each in warm])
+    whole = _sum_known([each.storage for each in cold] if cold else [each.called for each in warm])
     if storage is None or whole is None or storage <= max(_NEGLIGIBLE * whole, PAGE * sum(e.batches for e in warm)):
         return None
     beside = "of what it fetched with files out of memory" if cold else "of all that it read"
     return f"the loader read {storage / whole:.0%} {beside} from storage: memory does not keep this job's data"
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
+def _sum_known(values: Sequence[int | None]) -> int | None:
     """None if any is unknown."""
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
@@ -279,7 +281,7 @@ def begin_data_block(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool)
 
 def evidence_of(tally: Tally) -> CacheEvidence:
     """What was counted since the tally's mode was set."""
-    totals = tally.totals()
+    totals = tally.sum_counters()
     counted = {name: totals[name] for name in ("batches", "files", "heads", "pages", "resident", "foreign")}
     read = {} if totals["not_reported"] else {name: totals[name] for name in ("called", "storage")}
     return CacheEvidence(**counted, **read, file_system=tally.file_system)

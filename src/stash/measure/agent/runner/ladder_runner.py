@@ -34,7 +34,7 @@ from stash.measure.agent.wraps import opened_files, steps
 from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Journal
 from stash.measure.protocol.messages import LadderEnded, PhaseBegun, RoundDone
-from stash.measure.protocol.orders import Orders, current
+from stash.measure.protocol.orders import Orders, current_orders
 
 _WARM_UP_STEPS = (3, 20)
 _STEADY = 0.1
@@ -47,16 +47,16 @@ _SHUTDOWN_SECONDS = 1.5 * PATIENCE
 
 def start(optimizer_module: ModuleType) -> None:
     """Begin to listen to this process's script; called with ``torch.optim.optimizer`` once it was imported."""
-    orders = current()
+    orders = current_orders()
     if orders is None:
         return
-    _subscribe(orders)
+    _subscribe_runner(orders)
     atexit.register(script.exits)
     script.report_hard_exits()
     steps.wrap_optimizer(optimizer_module)
 
 
-def _subscribe(orders: Orders) -> None:
+def _subscribe_runner(orders: Orders) -> None:
     control = Control(orders.files, supervised=not orders.may_isolate)
     runner = LadderRunner(OwnRank(orders, Clock(), control, Journal(orders.files)))
     script.subscribe(runner)
@@ -66,7 +66,7 @@ def _subscribe(orders: Orders) -> None:
 def _subscribe_in_fork(inherited: LadderRunner) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
     if not current_process().daemon and inherited.rank.counted_optimizer is None:
-        _subscribe(inherited.rank.orders)
+        _subscribe_runner(inherited.rank.orders)
         Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
 
 
@@ -98,7 +98,7 @@ class LadderRunner(script.Listener):
     def counts(self) -> bool:  # type: ignore[override]
         return self.state is LadderState.COUNTING
 
-    def _take(self, event: LadderEvent) -> None:
+    def _handle_event(self, event: LadderEvent) -> None:
         """Go by the table; a timer's thread may, too."""
         with self._once:
             self.state, actions = handle_event(self.state, event)
@@ -123,13 +123,13 @@ class LadderRunner(script.Listener):
         rank.clock.step_ends()
         rank.tell(ThreadEvent.STEPPED)
         try:
-            self._stepped(optimizer)
+            self._handle_step(optimizer)
         finally:
             rank.tell(ThreadEvent.SCRIPT_GOES_ON)
 
-    def _stepped(self, optimizer: Any) -> None:
+    def _handle_step(self, optimizer: Any) -> None:
         rank = self.rank
-        own = self._optimizers.stepped(optimizer)
+        own = self._optimizers.note_step(optimizer)
         if rank.counted_optimizer is None:
             rank.count_at(own)
             self._begin(optimizer)
@@ -138,7 +138,7 @@ class LadderRunner(script.Listener):
         if own is not rank.counted_optimizer and not self._takes_over():
             return
         if not (self.counts and rank.bare_step_ended()):
-            self._take(LadderEvent.STEPPED)
+            self._handle_event(LadderEvent.STEPPED)
 
     def _end_step(self) -> None:
         rank = self.rank
@@ -153,11 +153,11 @@ class LadderRunner(script.Listener):
         try:
             next(self._routine)
         except StopIteration:
-            self._take(LadderEvent.DONE)
+            self._handle_event(LadderEvent.DONE)
         except LoopEndedError:
-            self._take(LadderEvent.OTHERS_ENDED)
+            self._handle_event(LadderEvent.OTHERS_ENDED)
         else:
-            self._take(LadderEvent.LEAVES_ALONE if self.rank.bare.left else LadderEvent.AWAITS_STEP)
+            self._handle_event(LadderEvent.LEAVES_ALONE if self.rank.bare.left else LadderEvent.AWAITS_STEP)
 
     def _begin_step(self) -> None:
         self.loops.step_begins()
@@ -178,15 +178,17 @@ class LadderRunner(script.Listener):
                 if number == 0 and rank.claim():
                     rank.publish(LadderEnded("no process group"))
                     self.beat()
-                self._take(LadderEvent.REFUSED)
-                self._shutdown.here()
+                self._handle_event(LadderEvent.REFUSED)
+                self._shutdown.leave_here()
                 return
             self.note("the script trains on one device: it never called init_process_group")
         if rank.claim():
             self._routine = self._measure()
-            self._take(LadderEvent.CLAIMED)
+            self._handle_event(LadderEvent.CLAIMED)
         else:
-            self._take(LadderEvent.REFUSED)  # a trainer of its own, one of several: it trains on as it would alone
+            self._handle_event(
+                LadderEvent.REFUSED
+            )  # a trainer of its own, one of several: it trains on as it would alone
 
     def _measure(self) -> Generator[None, None, None]:
         """Warm up, find the rungs, then run block after block, round after round."""
@@ -195,18 +197,18 @@ class LadderRunner(script.Listener):
         if self._choose_optimizer():
             yield  # the interval under way began at another optimizer's step
             yield
-        rank.train_from(self.loops.training())
-        rank.learn(phase=self._optimizers.trained())
+        rank.train_from(self.loops.find_training_feeds())
+        rank.learn(phase=self._optimizers.count_trained())
         if rank.place.world_size > 1:  # a hook costs the backward pass of small models a tenth
             yield from discovery.follow_last_gradient(rank)
         if rank.orders.trial is not None:
             rank.stop_ledger()
             discovery.choose_rungs(rank, step)
-            yield from trial.run(rank, self.loops, step)
-            self._finish("trial done")
+            yield from trial.run_trial(rank, self.loops, step)
+            self._publish_end("trial done")
             return
         rank.publish(PhaseBegun("first-steps", step_seconds=step))
-        first = yield from timed_steps.untouched(rank, self.loops, step)
+        first = yield from timed_steps.time_untouched(rank, self.loops, step)
         yield from look_at_lookups(rank)
         ladder = discovery.choose_rungs(rank, step)
         if first is not None:
@@ -215,39 +217,39 @@ class LadderRunner(script.Listener):
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
         if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.known.inseparable is None:
-            self._finish("unsafe", unsafe)
+            self._publish_end("unsafe", unsafe)
             return
         if unsafe:
-            rungs = discovery.without_switching(rank, rungs, unsafe)
+            rungs = discovery.drop_switching(rank, rungs, unsafe)
         elif "node" in rungs and rank.place.nodes > 1 and rank.known.switches:
             rungs = yield from discovery.try_node(rank, rungs)
         if not rungs:
-            self._finish("no rungs")
+            self._publish_end("no rungs")
             return
         blocks = BlockRunner(rank, self.loops, step, rungs)
         number, last = rank.orders.first_round, rank.orders.rounds
         while last is None or number < rank.orders.first_round + last:
             for visit in round_of_visits(rungs, number, rank.place.world_size):
-                outcome = yield from blocks.visit(visit, number)
+                outcome = yield from blocks.run_visit(visit, number)
                 if outcome.stop:
-                    yield from self._traced(blocks, rungs)
-                    self._finish("stopped")
+                    yield from self._trace_steps(blocks, rungs)
+                    self._publish_end("stopped")
                     return
                 if outcome.drop is not None and outcome.drop in rungs:
                     rungs = tuple(name for name in rungs if name != outcome.drop)
-            rank.publish(RoundDone(number, blocks.took))
+            rank.publish(RoundDone(number, blocks.round_seconds))
             number += 1
             if outcome.last:
-                yield from self._traced(blocks, rungs)
-                self._finish("stopped")
+                yield from self._trace_steps(blocks, rungs)
+                self._publish_end("stopped")
                 return
-        yield from self._traced(blocks, rungs)
-        self._finish("rounds done")
+        yield from self._trace_steps(blocks, rungs)
+        self._publish_end("rounds done")
 
-    def _traced(self, blocks: BlockRunner, rungs: tuple[str, ...]) -> Generator[None, None, None]:
+    def _trace_steps(self, blocks: BlockRunner, rungs: tuple[str, ...]) -> Generator[None, None, None]:
         """Steps under the top rung that is left, if they are to be recorded."""
         if self.rank.orders.traces is not None:
-            yield from blocks.traced(rungs[-1], Path(self.rank.orders.traces))
+            yield from blocks.trace_top_rung(rungs[-1], Path(self.rank.orders.traces))
 
     def _warm_up(self) -> Generator[None, None, float]:
         """Take ordinary steps until they are steady; the value is the last step's seconds.
@@ -256,7 +258,7 @@ class LadderRunner(script.Listener):
         """
         fewest, most = _WARM_UP_STEPS
         clock = self.rank.clock
-        begun = clock.settled()
+        begun = clock.synchronize()
         durations: list[float] = []
 
         def decide(surprised: list[bool]) -> bool:
@@ -267,15 +269,15 @@ class LadderRunner(script.Listener):
 
         self.rank.publish(PhaseBegun("warm-up"))
         while True:
-            if self.rank.agree(self.loops.surprised, decide):
+            if self.rank.agree(self.loops.is_surprised, decide):
                 return durations[-1]
-            last = clock.settled()
+            last = clock.synchronize()
             yield
-            durations.append(clock.settled() - last)
+            durations.append(clock.synchronize() - last)
 
     def _choose_optimizer(self) -> bool:
         """With several optimizers, count steps at the one that steps least often; whether that is another one."""
-        before, rarest = self.rank.counted_optimizer, self._optimizers.rarest()
+        before, rarest = self.rank.counted_optimizer, self._optimizers.find_rarest()
         self.rank.count_at(rarest)
         self.rank.reset_counts()
         return rarest is not before
@@ -287,7 +289,7 @@ class LadderRunner(script.Listener):
         which has steps of its own: the one that was measured is over.
         """
         rank, counted = self.rank, self.rank.counted_optimizer
-        successor = None if counted is None else self._optimizers.successor(counted)
+        successor = None if counted is None else self._optimizers.find_successor(counted)
         if counted is None or successor is None:
             return False
         if rank.known.phase is not None and successor.trains != counted.trains:
@@ -295,7 +297,7 @@ class LadderRunner(script.Listener):
                 f"the phase of training that was measured, of {counted.trains:,} parameters, is over: the next one "
                 f"trains {successor.trains:,}, and has other steps; profile it by itself"
             )
-            self._take(LadderEvent.PHASE_ENDED)
+            self._handle_event(LadderEvent.PHASE_ENDED)
             return False
         rank.count_at(successor)
         if not successor.at_once:
@@ -303,7 +305,7 @@ class LadderRunner(script.Listener):
         return successor.at_once
 
     def abandoned(self) -> None:
-        self._take(LadderEvent.ABANDONED)
+        self._handle_event(LadderEvent.ABANDONED)
 
     def exits(self, last: bool) -> None:
         """End with the other ranks, and not before the launcher knows."""
@@ -312,11 +314,11 @@ class LadderRunner(script.Listener):
         if self._ending is not None:
             self._ending.join(_SHUTDOWN_SECONDS)
         if last and self._ending is not None:  # the other ranks may not have come to their end yet
-            self._shutdown.at_exit()
+            self._shutdown.leave_at_exit()
 
     def loop_ended(self) -> None:
         """The script's training loop is over before the schedule is: end together, keep what there is."""
-        self._take(LadderEvent.LOOP_ENDED)
+        self._handle_event(LadderEvent.LOOP_ENDED)
 
     def _tell_others(self) -> None:
         self._ending = threading.Thread(target=self._end_together, daemon=True)
@@ -328,11 +330,11 @@ class LadderRunner(script.Listener):
         try:
             self.rank.agree(LoopEnded(), lambda reports: None)
         except LoopEndedError:
-            self._take(LadderEvent.OTHERS_ENDED)
+            self._handle_event(LadderEvent.OTHERS_ENDED)
         except RuntimeError:
             pass  # another rank died first; its own error tells why
 
-    def _finish(self, reason: str, why: str | None = None) -> None:
+    def _publish_end(self, reason: str, why: str | None = None) -> None:
         self.rank.publish(discovery.standing_facts(self.rank))
         self.rank.publish(discovery.launch_facts(self.rank))
         self.rank.publish(LadderEnded(reason, why))
@@ -343,7 +345,7 @@ class LadderRunner(script.Listener):
         self.rank.stamps.let_go()
         self.loops.stop_waiting()
 
-    def _leave(self) -> None:
+    def _leave_script(self) -> None:
         """End the script here, before it could evaluate or save replicas that drifted apart."""
         for feed in self.rank.feeds:
             feed.end_workers()
@@ -351,9 +353,9 @@ class LadderRunner(script.Listener):
             self.rank.control.exchange(None, lambda reports: None)
         except RuntimeError as error:
             print(f"stash: the last exchange failed: {error}", file=sys.stderr)
-        opened_files.sweep()
+        opened_files.remove_placeholders()
         if not self._exits:
-            self._shutdown.here()
+            self._shutdown.leave_here()
 
 
 _ACTIONS: Mapping[LadderAction, Callable[[LadderRunner], None]] = {
@@ -363,9 +365,9 @@ _ACTIONS: Mapping[LadderAction, Callable[[LadderRunner], None]] = {
     LadderAction.LEAVE_ALONE: lambda runner: runner.loops.leave_alone(),
     LadderAction.TELL_OTHERS: LadderRunner._tell_others,
     LadderAction.TELL_OTHERS_NOW: LadderRunner._end_together,
-    LadderAction.PUBLISH_END: lambda runner: runner._finish("script ended"),
+    LadderAction.PUBLISH_END: lambda runner: runner._publish_end("script ended"),
     LadderAction.STOP: LadderRunner._stop,
-    LadderAction.LEAVE: LadderRunner._leave,
+    LadderAction.LEAVE: LadderRunner._leave_script,
 }
 
 

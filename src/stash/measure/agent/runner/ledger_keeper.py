@@ -53,7 +53,7 @@ class NoLedger:
     def handle(self, event: ThreadEvent, now: float, about: object = None) -> None:
         """The next event of the training thread; ``about``: the loader that it has to do with."""
 
-    def saved(self) -> float:
+    def take_saving_seconds(self) -> float:
         """Seconds that saving took since the last call."""
         return 0.0
 
@@ -106,13 +106,13 @@ class LedgerKeeper(NoLedger):
         if event is ThreadEvent.ITERATOR_ASKED:
             self._places.start()
 
-    def saved(self) -> float:
+    def take_saving_seconds(self) -> float:
         before, self._saved = self._saved, self._ledger.seconds[CHECKPOINT]
         return self._saved - before
 
     def _tell(self, event: ThreadEvent) -> None:
         """Something happened on the calling thread that only a ledger is told of."""
-        if self._stamps.of_this_thread:
+        if self._stamps.is_this_thread:
             self.handle(event, self._stamps.now())
 
     def _flush(self, descriptor: Any) -> None:
@@ -126,7 +126,7 @@ class LedgerKeeper(NoLedger):
             if is_of_a_save:
                 self._tell(ThreadEvent.SAVE_ENDED)
 
-    def _collects(self, phase: str, info: Any) -> None:
+    def _note_collection(self, phase: str, info: Any) -> None:
         self._tell(ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED)
 
     def begin_timing(self) -> None:
@@ -148,14 +148,14 @@ class LedgerKeeper(NoLedger):
         rows = {row["row"]: row for row in self._ledger.rows(now, {} if timing is None else timing.before)}
         self._places.fit({row: each.get("timed_seconds", 0.0) for row, each in rows.items()})
         if device_between is None:
-            _shift(rows, FORWARD, LOOP, self._places.before_the_model())
-            _shift(rows, OPTIMIZER, LOOP, self._places.before_update)
+            _shift_seconds(rows, FORWARD, LOOP, self._places.move_to_loop())
+            _shift_seconds(rows, OPTIMIZER, LOOP, self._places.before_update)
         elif LOOP in rows:
-            _shift(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
-        _shift(rows, LOOP, OPTIMIZER, self._places.of_optimizer)
+            _shift_seconds(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
+        _shift_seconds(rows, LOOP, OPTIMIZER, self._places.optimizer_seconds)
         if LOOP in rows and not rows.get(INPUT, {}).get("timed_seconds"):  # no batch was seen to begin a pass
             rows.setdefault(FORWARD, {"row": FORWARD, "seconds": 0.0, "timed_seconds": 0.0})
-            _shift(rows, LOOP, FORWARD, self._places.from_the_model())
+            _shift_seconds(rows, LOOP, FORWARD, self._places.move_to_forward())
         places = self._places.rows()
         if is_alone:
             places += self._take_interpreter(rows)
@@ -175,12 +175,12 @@ class LedgerKeeper(NoLedger):
         """Of what the steps compute, what they waited for the interpreter becomes a row; the value is its place."""
         computing = {row: rows[row]["timed_seconds"] for row in (FORWARD, BACKWARD, OPTIMIZER) if row in rows}
         whole = sum(computing.values())
-        wait = None if self._timing is None else self._timing.interpreter.waited(whole)
+        wait = None if self._timing is None else self._timing.interpreter.find_wait(whole)
         if wait is None:
             return []
         rows[INTERPRETER] = {"row": INTERPRETER, "seconds": 0.0, "timed_seconds": 0.0}
         for row, seconds in computing.items():
-            _shift(rows, row, INTERPRETER, wait.seconds * seconds / whole)
+            _shift_seconds(rows, row, INTERPRETER, wait.seconds * seconds / whole)
         return [{"row": INTERPRETER, **wait.place, "seconds": wait.seconds}] if wait.place else []
 
     def _hook(self) -> None:
@@ -188,7 +188,7 @@ class LedgerKeeper(NoLedger):
         if LedgerKeeper._hooked is not None:
             LedgerKeeper._hooked.stop()
         LedgerKeeper._hooked = self
-        gc.callbacks.append(self._collects)
+        gc.callbacks.append(self._note_collection)
         os.fsync = self._flush  # type: ignore[assignment]
 
     def stop(self) -> None:
@@ -196,11 +196,11 @@ class LedgerKeeper(NoLedger):
         self._places.stop()
         if LedgerKeeper._hooked is self:
             LedgerKeeper._hooked = None
-            gc.callbacks.remove(self._collects)
+            gc.callbacks.remove(self._note_collection)
             os.fsync = _fsync
 
 
-def _shift(rows: dict[str, dict[str, Any]], source: str, target: str, seconds: float) -> None:
+def _shift_seconds(rows: dict[str, dict[str, Any]], source: str, target: str, seconds: float) -> None:
     """Move ``seconds`` of the timed steps from one row to another, and no more than there are."""
     if source not in rows or target not in rows:
         return

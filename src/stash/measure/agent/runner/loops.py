@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from stash.measure.agent import script
-from stash.measure.agent.data.feeds import Feed, FeedAccount, Handed, Handle
+from stash.measure.agent.data.feeds import Feed, FeedAccount, FeedProgress, Handle
 from stash.measure.agent.runner.loop_table import LoopAction, LoopEvent, LoopOnTrial, LoopUse, handle_event
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock
@@ -36,7 +36,7 @@ class Before(NamedTuple):
     began: float
     is_between: bool
     """Whether an epoch was over."""
-    handed: Handed
+    handed: FeedProgress
     """Of the feed."""
 
 
@@ -101,7 +101,7 @@ class EpochGap:
         self._over = over
         self._timer: threading.Timer | None = None
 
-    def open(self, seconds: float) -> None:
+    def open_gap(self, seconds: float) -> None:
         """Wait so long, from a timer's thread, for a sign of training."""
         self.is_open = True
         self.stop_waiting()
@@ -139,16 +139,16 @@ class Loops(script.LoopListener):
         """A thread that does not train has read a loader."""
 
     @property
-    def between(self) -> bool:
+    def is_between_epochs(self) -> bool:
         """The training loop ended: an epoch is over, or training is; what the script does next will tell."""
         return self._gap.is_open
 
     @property
-    def surprised(self) -> bool:
+    def is_surprised(self) -> bool:
         """The last step read what the ones before did not."""
         return self._seen.surprised
 
-    def training(self) -> list[Feed]:
+    def find_training_feeds(self) -> list[Feed]:
         """The feeds that the job trains from, as far as its steps have shown; they are held from now on."""
         if self._read_elsewhere:
             self._rank.note(
@@ -167,18 +167,18 @@ class Loops(script.LoopListener):
     def _course(self, feed: Feed) -> LoaderCourse:
         return self._courses.get(feed, _UNKNOWN)
 
-    def _change(self, feed: Feed, **changes: Any) -> None:
+    def _change_course(self, feed: Feed, **changes: Any) -> None:
         self._courses[feed] = replace(self._course(feed), **changes)
 
-    def _standing(self, feed: Feed) -> Feed:
+    def _replaced_feed(self, feed: Feed) -> Feed:
         """The one that it stands for, or itself."""
         return self._course(feed).stands_for or feed
 
     def begin_block(self) -> BlockClock:
         """The clock of a block that begins now; a queue whose events are read stays full."""
         clock = self._rank.clock
-        self.clock = BlockClock(clock.now() if self._rank.stamps.follows_device else clock.settled())
-        if self.between:  # the step just ended was the last of an epoch, of a framework that reads ahead
+        self.clock = BlockClock(clock.now() if self._rank.stamps.follows_device else clock.synchronize())
+        if self.is_between_epochs:  # the step just ended was the last of an epoch, of a framework that reads ahead
             self.clock.pause(self.clock.started)
         return self.clock
 
@@ -191,19 +191,21 @@ class Loops(script.LoopListener):
         self._rank.tell(event, feed)
 
     def is_beside(self, feed: Feed) -> bool:
-        course = self._course(self._standing(feed))
+        course = self._course(self._replaced_feed(feed))
         return not sys.modules["torch"].is_grad_enabled() and not course.without_gradients
 
     def opened(self, handle: Handle) -> None:
         """A loop took an iterator: the next epoch begins, or something other than training."""
-        if self._in_another_thread():
+        if self._is_other_thread():
             return
         feed, beside = handle.feed, self.is_beside(handle.feed)
-        may_replace = self.between and self._loaders_are_remade and not (self._course(feed).trains or beside)
-        if may_replace and any(feed.like == known.like for known in self._rank.feeds):
+        may_replace = (
+            self.is_between_epochs and self._loaders_are_remade and not (self._course(feed).trains or beside)
+        )
+        if may_replace and any(feed.signature == known.signature for known in self._rank.feeds):
             self._let_stand(feed)
-        feed = self._standing(feed)
-        before = Before(self._rank.clock.now(), self.between, feed.handed)
+        feed = self._replaced_feed(feed)
+        before = Before(self._rank.clock.now(), self.is_between_epochs, feed.handed)
         if not beside or feed.loops <= 1:  # a loop within the training loop leaves that one's epoch alone
             feed.begin_epoch()
         judged = LoopEvent.OPENED if self._seen.all_have_passes else LoopEvent.OPENED_UNJUDGED
@@ -211,9 +213,9 @@ class Loops(script.LoopListener):
 
     def should_stop(self, handle: Handle) -> bool:
         """Whether a loop gets no more: one that does not train gets a single batch."""
-        if not self._rank.feeds or self._in_another_thread() or self._rank.ledger.may_evaluate:
+        if not self._rank.feeds or self._is_other_thread() or self._rank.ledger.may_evaluate:
             return False
-        feed = self._standing(handle.feed)
+        feed = self._replaced_feed(handle.feed)
         use = self._course(feed).use
         if use is LoopUse.OTHER:
             return feed.handed.turn > 0 and not self._trains_after_all(feed)
@@ -226,7 +228,7 @@ class Loops(script.LoopListener):
 
     def next_batch(self, feed: Feed) -> Any:
         """The next batch; a training loader's as the block asks, up to the end of the script's own epoch."""
-        if self._in_another_thread():
+        if self._is_other_thread():
             self._read_elsewhere = True
             return feed.real()
         tell, beside = self._rank.tell, self.is_beside(feed)
@@ -242,25 +244,27 @@ class Loops(script.LoopListener):
     def _next_batch(self, feed: Feed, beside: bool) -> Any:
         since = self._rank.clock.now()
         if feed.handed.turn == 0:
-            self._change(feed, first_at_pass=script.passes())
+            self._change_course(feed, first_at_pass=script.passes())
         elif not beside and self._trains_after_all(feed):
             self._loaders_are_remade = True
             self._let_stand(feed)
-        feed = self._standing(feed)
+        feed = self._replaced_feed(feed)
         if feed not in self._numbers:
             self._numbers[feed] = number = len(self._numbers)
             feed.open_account(FeedAccount(number, self._rank.clock.now, self._rank.tell, feed.account.goes_on))
-        if LoopAction.SERVE_BESIDE in self._handle(feed, LoopEvent.ASKED_BESIDE if beside else self._ask(feed)):
+        if LoopAction.SERVE_BESIDE in self._handle(
+            feed, LoopEvent.ASKED_BESIDE if beside else self._note_request(feed)
+        ):
             return self._batch_beside(feed)
         if (course := self._course(feed)).trains:
             self._go_on(begins=feed.handed.turn == 0)
         try:
-            if feed.at_end:
+            if feed.is_at_end:
                 raise StopIteration
             batch = feed.next()
         except StopIteration:
             if course.trial is not None:
-                self._change(feed, trial=course.trial.end())
+                self._change_course(feed, trial=course.trial.end())
             if not feed.open_loops.tell_their_end:
                 self._handle(feed, LoopEvent.CLOSED)
             raise
@@ -269,11 +273,11 @@ class Loops(script.LoopListener):
         self.own_seconds += self._rank.clock.now() - since - feed.handed.took
         return batch
 
-    def _in_another_thread(self) -> bool:
+    def _is_other_thread(self) -> bool:
         """Whether a thread that does not train asks: what it fetches for later, no step can be given in its place."""
-        return not self._rank.stamps.of_this_thread
+        return not self._rank.stamps.is_this_thread
 
-    def _ask(self, feed: Feed) -> LoopEvent:
+    def _note_request(self, feed: Feed) -> LoopEvent:
         """A loop asks for another batch: which event that is, for all that is known."""
         self._note_pass(feed)
         course = self._course(feed)
@@ -281,7 +285,7 @@ class Loops(script.LoopListener):
             return LoopEvent.ASKED
         if self._rank.feeds and course.trial.batches >= course.read_before_pass + _SKIPPED:
             return LoopEvent.ASKED_TOO_OFTEN
-        self._change(feed, trial=course.trial.take_batch())
+        self._change_course(feed, trial=course.trial.take_batch())
         return LoopEvent.ASKED
 
     def _note_pass(self, feed: Feed) -> None:
@@ -292,11 +296,11 @@ class Loops(script.LoopListener):
     def _batch_beside(self, feed: Feed) -> Any:
         """A batch that no step trains on; while blocks are measured, a copy of one that they leave alone."""
         self._seen = replace(self._seen, read_beside=True)
-        self._change(feed, is_beside=True)
+        self._change_course(feed, is_beside=True)
         if feed in self._rank.feeds:
             self._pause()
             if not self._rank.ledger.may_evaluate:
-                return feed.ring.copy()
+                return feed.ring.copy_first()
         batch = feed.real()
         if not self._course(feed).trains:
             feed.pass_by()
@@ -304,10 +308,10 @@ class Loops(script.LoopListener):
 
     def closed(self, handle: Handle) -> None:
         """A loop's iterator ended, or the loop dropped it; frameworks' own loops may go on around it."""
-        if self._in_another_thread():
+        if self._is_other_thread():
             return
         self._rank.tell(ThreadEvent.LOOP_ENDED, handle.feed)
-        feed = self._standing(handle.feed)
+        feed = self._replaced_feed(handle.feed)
         self._note_pass(feed)
         course = self._course(feed)
         if course.trial is not None and (course.use is LoopUse.REFUSED or course.trial.is_evaluation(feed.per_step)):
@@ -327,12 +331,12 @@ class Loops(script.LoopListener):
                 trial = LoopOnTrial(script.passes(), before)
             elif use is LoopUse.REFUSED:
                 trial = course.trial
-            self._change(feed, use=use, trial=trial)
+            self._change_course(feed, use=use, trial=trial)
         for action in actions:
-            self._act(action, feed, course.trial)
+            self._do_action(action, feed, course.trial)
         return actions
 
-    def _act(self, action: LoopAction, feed: Feed, trial: LoopOnTrial | None) -> None:
+    def _do_action(self, action: LoopAction, feed: Feed, trial: LoopOnTrial | None) -> None:
         if action is LoopAction.PAUSE:
             self._pause()
         elif action is LoopAction.GO_ON:
@@ -340,25 +344,25 @@ class Loops(script.LoopListener):
         elif action is LoopAction.WAIT:
             self.acted()
         elif action is LoopAction.LEARN and trial is not None:
-            self._change(feed, read_before_pass=max(self._course(feed).read_before_pass, trial.batches))
+            self._change_course(feed, read_before_pass=max(self._course(feed).read_before_pass, trial.batches))
         elif action is LoopAction.UNDO and trial is not None:
-            self._undo(feed, trial.mark, trial.batches)
-        elif action is LoopAction.RETURN and not self.between:  # within an epoch the training loop goes on
+            self._undo_loop(feed, trial.mark, trial.batches)
+        elif action is LoopAction.RETURN and not self.is_between_epochs:  # within an epoch the training loop goes on
             self._resume()
         elif action is LoopAction.RELEASE:
             feed.release()
         elif action is LoopAction.END_EPOCH:
             self._pause()
-            self._gap.open(PATIENCE)
+            self._gap.open_gap(PATIENCE)
 
-    def _undo(self, feed: Feed, before: Before, read: int) -> None:
+    def _undo_loop(self, feed: Feed, before: Before, read: int) -> None:
         """What a loop read counts for nothing, and the block gets other batches in its place."""
         self._seen = replace(self._seen, read_beside=True)
         feed.restore(before.handed, read)
         if self.clock is not None:
             self.clock.pause(before.began)
         if before.is_between:
-            self._gap.open(PATIENCE)
+            self._gap.open_gap(PATIENCE)
 
     def stepped(self) -> None:
         """A step of the job ended: loaders still open that were read since the last one train it.
@@ -371,21 +375,21 @@ class Loops(script.LoopListener):
         for feed in feeds:
             self._handle(feed, LoopEvent.STEPPED)
         if not self._rank.feeds:  # which loaders train is not settled yet
-            self._learn(feeds, read_beside)
+            self._learn_loaders(feeds, read_beside)
         for feed in feeds:
             if self._course(feed).is_beside:
-                self._change(feed, is_beside=False)
+                self._change_course(feed, is_beside=False)
         trained = {feed: feed.step_ended() for feed in feeds}
         known = sum(count for feed, count in trained.items() if feed in self._rank.feeds)
         self.samples += known or sum(trained.values())  # a loader made again is known by its second batch
 
-    def _learn(self, feeds: list[Feed], read_beside: bool) -> None:
+    def _learn_loaders(self, feeds: list[Feed], read_beside: bool) -> None:
         """Which loaders the step that ended was read from."""
         read = tuple(feed for feed in feeds if feed.handed.since_step)
         if not read:  # this job reads what it trains on without gradients
             for feed in feeds:
                 if feed.loops > 0 and self._course(feed).is_beside:
-                    self._change(feed, without_gradients=True)
+                    self._change_course(feed, without_gradients=True)
         self._seen = self._seen.learn(read, any(self._course(feed).trains for feed in feeds), read_beside)
         for feed in read:
             if feed.loops > 0 or not feed.open_loops.tell_their_end:
@@ -398,7 +402,7 @@ class Loops(script.LoopListener):
         for feed in self._numbers:
             feed.skip_step()
         if self.clock is not None:
-            self.clock.skip(self._rank.clock.settled())
+            self.clock.skip(self._rank.clock.synchronize())
 
     def step_begins(self) -> None:
         """The script goes on after a step; where devices run ahead, what Stash did meanwhile has cost it nothing."""
@@ -408,12 +412,12 @@ class Loops(script.LoopListener):
 
     def acted(self, saved: bool = False) -> None:
         """The script does something else than train; after it ``saved``, not much more is to come."""
-        if self.between:
-            self._gap.open(PATIENCE_AFTER_SAVING if saved else PATIENCE)
+        if self.is_between_epochs:
+            self._gap.open_gap(PATIENCE_AFTER_SAVING if saved else PATIENCE)
 
     def leave_alone(self) -> None:
         """Steps follow whose loops tell nothing: if those do not end in a while, training is over."""
-        self._gap.open(PATIENCE)
+        self._gap.open_gap(PATIENCE)
 
     def stop_waiting(self) -> None:
         """Wait no more for the next epoch."""
@@ -421,18 +425,18 @@ class Loops(script.LoopListener):
 
     def _go_on(self, begins: bool) -> None:
         """``begins``: with its first batch, for which the wait is no step's where somebody else accounts for it."""
-        if self.between:
+        if self.is_between_epochs:
             self._gap.close()
         if not begins or (self._rank.orders.trial is None and not self._rank.ledger.sees_epochs):
             self._resume()
 
     def _pause(self) -> None:
         if self.clock is not None:
-            self.clock.pause(self._rank.clock.settled())
+            self.clock.pause(self._rank.clock.synchronize())
 
     def _resume(self) -> None:
-        if self.clock is not None and self.clock.paused:
-            self.clock.resume(self._rank.clock.settled())
+        if self.clock is not None and self.clock.is_paused:
+            self.clock.resume(self._rank.clock.synchronize())
 
     def _trains_after_all(self, feed: Feed) -> bool:
         """Whether a loader that looked like a validation's is read while the job trains."""
@@ -444,10 +448,10 @@ class Loops(script.LoopListener):
         """From now on a loader that was made again for an epoch reads what blocks ask of the one that it replaces."""
         free = [known for known in self._rank.feeds if not known.loops and known is not feed]
         if free:
-            known = next((known for known in free if known.like == feed.like), free[0])
-            self._change(feed, stands_for=known)
+            known = next((known for known in free if known.signature == feed.signature), free[0])
+            self._change_course(feed, stands_for=known)
             known.take_over(feed)
-            if not known.measured:
+            if not known.is_measured:
                 known.read_on(feed)
 
 

@@ -62,11 +62,11 @@ class _Kind(NamedTuple):
 
 
 @cache
-def _kind(operator: Any) -> _Kind | None:
+def _describe_operator(operator: Any) -> _Kind | None:
     """None of an operator of higher order."""
     from torch.utils.flop_counter import flop_registry
 
-    packet = private.overloads(operator)
+    packet = private.overload_packet(operator)
     if packet is None:
         return None
     name = str(packet)
@@ -128,7 +128,7 @@ class OperatorCounter:
         try:
             import torch.utils.flop_counter  # noqa: F401 - here, not within the step
 
-            self._mode = _mode(self)
+            self._mode = _counting_mode(self)
             self._mode.__enter__()
         except Exception as error:
             self._mode = None
@@ -140,13 +140,13 @@ class OperatorCounter:
             self._mode.__exit__(None, None, None)
             self._mode = None
 
-    def saw(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+    def note_call(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         """An operator was called."""
         if self.why is not None:
             return
         began = time.perf_counter()
         try:
-            self._count(operator, args, kwargs, out)
+            self._count_call(operator, args, kwargs, out)
         except Exception as error:  # of a kind of tensor that Stash knows nothing about
             self._give_up(error)
         self._left -= time.perf_counter() - began
@@ -156,8 +156,8 @@ class OperatorCounter:
     def _give_up(self, error: Exception) -> None:
         self.why = f"counting a step's operators failed ({type(error).__name__}: {str(error)[:200]})"
 
-    def _count(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
-        kind = _kind(operator)
+    def _count_call(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
+        kind = _describe_operator(operator)
         self._complete = self._complete and kind is not None and kind.base not in _COMPOSED
         if kind is None or not (kind.moves or kind.formula):
             return
@@ -168,10 +168,10 @@ class OperatorCounter:
                 flops = float(kind.formula(*args, **kwargs, out_val=out))
             except Exception:  # a formula's assertion, of shapes that it was not written for
                 self._complete = False
-        inputs = list(_tensors((*args, *kwargs.values())))
+        inputs = list(_iter_tensors((*args, *kwargs.values())))
         with suppress(Exception):  # of a tensor that is laid out in a way of its own
-            moved = _moved(kind, args, kwargs, out) if kind.moves else 0
-        key = (kind.name, _shapes(inputs), _dtype(inputs or list(_tensors((out,)))))
+            moved = _bytes_moved(kind, args, kwargs, out) if kind.moves else 0
+        key = (kind.name, _describe_shapes(inputs), _dtype(inputs or list(_iter_tensors((out,)))))
         known = key in self._rows or len(self._rows) < _MAX_KINDS
         self._rows.setdefault(key if known else _REST, _Row()).add(1, moved, flops)
 
@@ -200,7 +200,7 @@ class OperatorCounter:
         return [*rows, rest.fields(_REST)] if rest.calls else rows
 
 
-def _mode(counter: OperatorCounter) -> Any:
+def _counting_mode(counter: OperatorCounter) -> Any:
     plain = sys.modules["torch"].Tensor.__torch_dispatch__
 
     class Mode(private.dispatch_mode()):  # type: ignore[misc]
@@ -211,22 +211,22 @@ def _mode(counter: OperatorCounter) -> Any:
                 return NotImplemented  # what such a class, as DTensor, calls instead is seen in its turn
             kwargs = kwargs or {}
             out = func(*args, **kwargs)
-            counter.saw(func, args, kwargs, out)
+            counter.note_call(func, args, kwargs, out)
             return out
 
     return Mode()
 
 
-def _moved(kind: _Kind, args: Any, kwargs: Any, out: Any) -> int:
+def _bytes_moved(kind: _Kind, args: Any, kwargs: Any, out: Any) -> int:
     """Bytes read and written by one call."""
     given = [*enumerate(args), *kwargs.items()]
-    written = list(_tensors(value for name, value in given if name in kind.written))
-    inputs = list(_tensors(value for _, value in given))
+    written = list(_iter_tensors(value for name, value in given if name in kind.written))
+    inputs = list(_iter_tensors(value for _, value in given))
     changed = {id(tensor) for tensor in written}
-    results = [*written, *(tensor for tensor in _tensors((out,)) if id(tensor) not in changed)]
+    results = [*written, *(tensor for tensor in _iter_tensors((out,)) if id(tensor) not in changed)]
     if kind.base in _WRITE_ONLY or "out" in kind.written:
         inputs = [tensor for tensor in inputs if id(tensor) not in changed]
-    sizes = {id(tensor): _bytes(tensor) for tensor in (*inputs, *results)}
+    sizes = {id(tensor): _tensor_bytes(tensor) for tensor in (*inputs, *results)}
     if inputs and (most := _most_of_first(kind, inputs, results)) is not None:
         sizes[id(inputs[0])] = min(sizes[id(inputs[0])], most)
     return sum(sizes[id(tensor)] for tensor in (*inputs, *results))
@@ -236,26 +236,26 @@ def _most_of_first(kind: _Kind, inputs: list[Any], results: list[Any]) -> int | 
     """Bytes of its first input that a call can touch, where it need not touch all of it."""
     table, others = inputs[0], inputs[1:]
     if kind.base in _GATHERERS:
-        return sum(map(_bytes, results))
+        return sum(map(_tensor_bytes, results))
     if kind.base in _BAGS:
         return int(others[0].numel() * table.shape[-1] * table.element_size())
     sparse = [tensor for tensor in others if not private.is_strided(tensor)]
     if kind.base in _SCATTERERS or sparse:
-        return sum(_bytes(tensor) for tensor in sparse or others if tensor.is_floating_point())
+        return sum(_tensor_bytes(tensor) for tensor in sparse or others if tensor.is_floating_point())
     return None
 
 
-def _bytes(tensor: Any) -> int:
+def _tensor_bytes(tensor: Any) -> int:
     """In memory: numbers that an expanded tensor repeats are there once."""
     if not private.is_strided(tensor):
-        return sum(map(_bytes, private.dense_parts(tensor)))
+        return sum(map(_tensor_bytes, private.dense_parts(tensor)))
     count = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         count *= int(size) if stride or not size else 1
     return count * int(tensor.element_size())
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[Any]:
+def _iter_tensors(values: Iterable[Any]) -> Iterator[Any]:
     """The tensors among an operator's arguments or results, lists of them included; each once."""
     seen: set[int] = set()
     ahead = list(values)[::-1]
@@ -269,7 +269,7 @@ def _tensors(values: Iterable[Any]) -> Iterator[Any]:
             ahead += value[::-1]
 
 
-def _shapes(tensors: list[Any]) -> str:
+def _describe_shapes(tensors: list[Any]) -> str:
     if len(tensors) > _MAX_SHAPES:
         return f"{len(tensors)} tensors of {sum(int(tensor.numel()) for tensor in tensors)} numbers"
     return " ".join("x".join(map(str, tensor.shape)) or "1" for tensor in tensors)
@@ -294,15 +294,15 @@ class LookupCounter:
     def begin(self) -> None:
         modules = sys.modules["torch.nn.modules.module"]
         self._handles = [
-            modules.register_module_forward_pre_hook(private.not_compiled(self._before)),
-            modules.register_module_forward_hook(private.not_compiled(self._after)),
+            modules.register_module_forward_pre_hook(private.not_compiled(self._begin_lookup)),
+            modules.register_module_forward_hook(private.not_compiled(self._end_lookup)),
         ]
 
-    def _before(self, module: Any, inputs: Any) -> None:
+    def _begin_lookup(self, module: Any, inputs: Any) -> None:
         if _is_table(module):
             self._began = time.perf_counter()
 
-    def _after(self, module: Any, inputs: Any, outputs: Any) -> None:
+    def _end_lookup(self, module: Any, inputs: Any, outputs: Any) -> None:
         if not _is_table(module) or not inputs or self.why is not None:
             return
         seconds = time.perf_counter() - self._began

@@ -33,7 +33,7 @@ class SeenOptimizer:
         self.trains: int = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
         """How many numbers it trains."""
 
-    def step(self, now: int) -> None:
+    def note_step(self, now: int) -> None:
         """It steps, as the step number ``now`` of all."""
         self.steps += 1
         self.last, self.passes = now, script.bus.passes
@@ -48,7 +48,7 @@ class SeenOptimizer:
         """Those that are still there."""
         return [parameter for each in self._parameters if (parameter := each()) is not None]
 
-    def overdue(self, now: int) -> bool:
+    def is_overdue(self, now: int) -> bool:
         """Whether it has not stepped for twice as long as usual; of a single step: as until that."""
         usual = self._first if self.steps == 1 else (self.last - self._first) / (self.steps - 1)
         return now - self.last > 2 * usual
@@ -66,7 +66,7 @@ class Optimizers:
         self._latest: SeenOptimizer | None = None
         self._now = 0
 
-    def stepped(self, optimizer: Any) -> SeenOptimizer:
+    def note_step(self, optimizer: Any) -> SeenOptimizer:
         """Note a step; the value says whose it is."""
         self._now = now = self._now + 1
         own = self._latest
@@ -75,25 +75,25 @@ class Optimizers:
             if own is None:
                 own = SeenOptimizer(optimizer, now)
                 if len(self._known) > _MAX_KNOWN:
-                    self._known = self._current()
+                    self._known = self._list_current()
                 self._known.append(own)
             self._latest = own
-        own.step(now)
+        own.note_step(now)
         return own
 
-    def _current(self) -> list[SeenOptimizer]:
-        return [each for each in self._known if not each.overdue(self._now)]
+    def _list_current(self) -> list[SeenOptimizer]:
+        return [each for each in self._known if not each.is_overdue(self._now)]
 
-    def rarest(self) -> SeenOptimizer:
+    def find_rarest(self) -> SeenOptimizer:
         """Of those that step now, the one that does least often; ties keep the first."""
-        return min(self._current(), key=lambda each: each.steps)
+        return min(self._list_current(), key=lambda each: each.steps)
 
-    def trained(self) -> int:
+    def count_trained(self) -> int:
         """How many numbers those that step now train together, each counted once."""
-        all_of_them = (parameter for each in self._current() for parameter in each.parameters)
+        all_of_them = (parameter for each in self._list_current() for parameter in each.parameters)
         return sum({id(one): one.numel() for one in all_of_them if one.requires_grad}.values())
 
-    def successor(self, counted: SeenOptimizer) -> SeenOptimizer | None:
+    def find_successor(self, counted: SeenOptimizer) -> SeenOptimizer | None:
         """Which one takes the place of the one whose steps were counted, now that another has stepped; often none.
 
         A new one of the same parameters does so at once, unless both step after one backward pass (an optimizer
@@ -104,4 +104,4 @@ class Optimizers:
         assert new is not None
         if new.steps == 1 and new.shares_parameters(counted) and new.passes > counted.passes:
             return new.take_place()
-        return self.rarest() if counted.overdue(self._now) else None
+        return self.find_rarest() if counted.is_overdue(self._now) else None

@@ -32,8 +32,8 @@ Learned = dict[str, Any]
 
 def parallel_facts(nodes: Mapping[int, int]) -> Learned:
     """Fields of ``records.Workload`` that say how ranks share the work; ``nodes`` has the node of each rank."""
-    of_megatron = [_axis(name, group.size(), group, nodes) for name, group in _megatrons_groups().items()]
-    return {"mesh": of_megatron or _mesh(nodes), "pipeline": _pipeline()}
+    of_megatron = [_describe_axis(name, group.size(), group, nodes) for name, group in _megatrons_groups().items()]
+    return {"mesh": of_megatron or _mesh_axes(nodes), "pipeline": _find_pipeline()}
 
 
 def group_names() -> dict[str, str]:
@@ -42,10 +42,10 @@ def group_names() -> dict[str, str]:
     if world is None:
         return {}
     names = {world.group_name: "world"}
-    for stage in _alive("torch.distributed.pipelining.stage", "_PipelineStageBase"):
+    for stage in _find_alive("torch.distributed.pipelining.stage", "_PipelineStageBase"):
         names[(stage.group or world).group_name] = "pipeline"
     names |= {group.group_name: name for name, group in _megatrons_groups().items()}
-    meshes = [each for each in _alive("torch.distributed.device_mesh", "DeviceMesh") if each.mesh_dim_names]
+    meshes = [each for each in _find_alive("torch.distributed.device_mesh", "DeviceMesh") if each.mesh_dim_names]
     for mesh in sorted(meshes, key=lambda each: len(each.mesh_dim_names)):
         for at, name in enumerate(mesh.mesh_dim_names):
             group = _or_none(partial(mesh.get_group, at))
@@ -56,13 +56,13 @@ def group_names() -> dict[str, str]:
 
 def stage_layers() -> tuple[int, ...]:
     """Layers of each of this rank's stages, by their numbers: its longest list of modules; empty if one has none."""
-    stages = _alive("torch.distributed.pipelining.stage", "_PipelineStageBase")
-    by_number = {int(stage.stage_index): _or_none(partial(_layers, stage.submod)) for stage in stages}
+    stages = _find_alive("torch.distributed.pipelining.stage", "_PipelineStageBase")
+    by_number = {int(stage.stage_index): _or_none(partial(_count_layers, stage.submod)) for stage in stages}
     found = [by_number[number] or 0 for number in sorted(by_number)]
     return tuple(found) if all(found) else ()
 
 
-def _layers(module: Any) -> int:
+def _count_layers(module: Any) -> int:
     nn = sys.modules["torch"].nn
     lists = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
     return max((len(each) for each in module.modules() if isinstance(each, lists)), default=0)
@@ -82,16 +82,16 @@ def group_facts(steps: int, totals: Mapping[tuple[str, str], GroupCalls], names:
     ]  # fmt: skip
 
 
-def _alive(module: str, name: str) -> list[Any]:
+def _find_alive(module: str, name: str) -> list[Any]:
     """The objects of that class and of those derived from it, without asking any of them anything."""
     cls = getattr(sys.modules.get(module), name, None)
     return [] if cls is None else [each for each in gc.get_objects() if issubclass(type(each), cls)]
 
 
-def _mesh(nodes: Mapping[int, int]) -> list[Learned]:
+def _mesh_axes(nodes: Mapping[int, int]) -> list[Learned]:
     """The axes of the mesh with most of them, of those over all ranks; meshes cut out of it have fewer."""
     found = []
-    for mesh in _alive("torch.distributed.device_mesh", "DeviceMesh"):
+    for mesh in _find_alive("torch.distributed.device_mesh", "DeviceMesh"):
         names = getattr(mesh, "mesh_dim_names", None)
         if names and math.prod(mesh.shape) == len(nodes):
             found.append((len(names), mesh, names))
@@ -99,7 +99,7 @@ def _mesh(nodes: Mapping[int, int]) -> list[Learned]:
         return []
     _, mesh, names = max(found, key=lambda one: one[0])
     axes = zip(names, mesh.shape, range(len(names)), strict=True)
-    return [_axis(name, size, _or_none(partial(mesh.get_group, at)), nodes) for name, size, at in axes]
+    return [_describe_axis(name, size, _or_none(partial(mesh.get_group, at)), nodes) for name, size, at in axes]
 
 
 def _megatrons_groups() -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _megatrons_groups() -> dict[str, Any]:
     return {name: group for name, group in asked.items() if group is not None}
 
 
-def _axis(name: str, size: int, group: Any, nodes: Mapping[int, int]) -> Learned:
+def _describe_axis(name: str, size: int, group: Any, nodes: Mapping[int, int]) -> Learned:
     """``group``: the leader's, which stands for all; ``None`` if there is none."""
     across = None if group is None else len({nodes.get(rank) for rank in ranks_of(group)}) > 1
     return {"name": str(name), "ranks": int(size), "across_nodes": across}
@@ -123,14 +123,14 @@ def _or_none(asked: Callable[[], Any] | None) -> Any:
         return None
 
 
-def _pipeline() -> Learned | None:
+def _find_pipeline() -> Learned | None:
     """The schedule with most microbatches of those of torch.distributed.pipelining: that for training."""
-    schedules = _alive("torch.distributed.pipelining.schedules", "_PipelineSchedule")
-    known = [found for each in schedules if (found := _or_none(partial(_schedule, each))) is not None]
+    schedules = _find_alive("torch.distributed.pipelining.schedules", "_PipelineSchedule")
+    known = [found for each in schedules if (found := _or_none(partial(_describe_schedule, each))) is not None]
     return max(known, key=lambda one: one["microbatches"], default=None)
 
 
-def _schedule(schedule: Any) -> Learned:
+def _describe_schedule(schedule: Any) -> Learned:
     stage, microbatches = private.stage_and_microbatches(schedule)
     order = getattr(schedule, "pipeline_order", None) or {}
     rows = [" ".join(str(action) for action in order[rank] if action is not None) for rank in sorted(order)]

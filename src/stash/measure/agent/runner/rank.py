@@ -25,7 +25,7 @@ from stash.measure.agent.wraps.scope import scope
 from stash.measure.protocol.journal import Heart, Journal
 from stash.measure.protocol.messages import Message, Noted, Payload
 from stash.measure.protocol.orders import Orders
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import register_record
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class LoopEndedError(Exception):
     """A rank's training loop is over: every rank stops measuring here."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class LoopEnded:
     """A rank's report that its training loop is over."""
@@ -119,7 +119,7 @@ class OwnRank:
         """Whether the launch is measured in this job: not if processes that it does not know of came first."""
         measured = self.agree(None, lambda reports: self._journal.claim())
         if not measured:
-            self.orders.files.extra().touch()
+            self.orders.files.extra_file().touch()
         return measured
 
     def publish(self, *messages: Message | Payload) -> None:

@@ -99,7 +99,7 @@ class Places:
         self.why_none = ""
 
     @property
-    def of_optimizer(self) -> float:
+    def optimizer_seconds(self) -> float:
         """Seconds of rows ``loop`` in which an optimizer worked, which cleared its gradients."""
         return self._renamed[OPTIMIZER]
 
@@ -113,7 +113,7 @@ class Places:
         if self._is_looking:
             return
         self._is_looking = True
-        threading.Thread(target=self._look_on, daemon=True, name="stash-places").start()
+        threading.Thread(target=self._sample_on, daemon=True, name="stash-places").start()
 
     def stop(self) -> None:
         self._is_looking = False
@@ -139,7 +139,7 @@ class Places:
         for row, seen_in in ((OPTIMIZER, LOOP), (LOOP, OPTIMIZER)):
             self._renamed[row] *= factors.get(seen_in, 1.0)
 
-    def _look_on(self) -> None:
+    def _sample_on(self) -> None:
         last = time.perf_counter()
         while self._is_looking:
             time.sleep(_PERIOD)
@@ -147,14 +147,14 @@ class Places:
             if not self._is_looking:  # what was seen is being read
                 return
             try:
-                self._look(min(now - last, _LONGEST))
+                self._sample_thread(min(now - last, _LONGEST))
             except Exception as error:  # of an interpreter that shows no frames: a profile goes on without places
                 self.why_none = f"stacks of the training thread could not be read ({type(error).__name__})"
                 return
             last = now
             self.cost += time.perf_counter() - now
 
-    def _look(self, seconds: float) -> None:
+    def _sample_thread(self, seconds: float) -> None:
         frame = private.stack_of(self._thread)
         if frame is not None:
             self.add(self._row_now(), frame, seconds)
@@ -198,31 +198,31 @@ class Places:
         look = _Look(row, seen_in, tuple(own), inside, models)
         self._looks[look] = self._looks.get(look, 0.0) + seconds
 
-    def before_the_model(self) -> float:
+    def move_to_loop(self) -> float:
         """Seconds of the rows ``forward`` before the script calls its model; now of ``loop``."""
-        return self._move(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
+        return self._relabel(FORWARD, self._is_before_the_model, row=LOOP, prepares=True)
 
-    def from_the_model(self) -> float:
+    def move_to_forward(self) -> float:
         """Seconds of the rows ``loop`` from where the script calls its model to its gradients; now of ``forward``."""
-        self._move(LOOP, self._is_before_the_model, prepares=True)
-        return self._move(LOOP, self._is_of_a_pass, row=FORWARD)
+        self._relabel(LOOP, self._is_before_the_model, prepares=True)
+        return self._relabel(LOOP, self._is_of_a_pass, row=FORWARD)
 
     def _is_before_the_model(self, look: _Look) -> bool:
-        known = self._from_which_a_model_is_called(look)
+        known = self._find_model_caller(look)
         return known is not None and not look.models and known[1] < self._model_lines[known[0]]
 
     def _is_of_a_pass(self, look: _Look) -> bool:
-        known = self._from_which_a_model_is_called(look)
+        known = self._find_model_caller(look)
         if known is None:
             return False
         call, line = known
         return self._model_lines[call] <= line <= self._backward_lines.get(call, line)
 
-    def _from_which_a_model_is_called(self, look: _Look) -> tuple[_Call, int] | None:
+    def _find_model_caller(self, look: _Look) -> tuple[_Call, int] | None:
         """The innermost such function and the line it was at; ``None`` where there is none."""
         return next((known for known in look.own if known[0] in self._model_lines), None)
 
-    def _move(self, source: str, is_moved: Callable[[_Look], bool], **changes: Any) -> float:
+    def _relabel(self, source: str, is_moved: Callable[[_Look], bool], **changes: Any) -> float:
         moved = 0.0
         for look in [look for look in self._looks.copy() if look.row == source and is_moved(look)]:
             seconds = self._looks.pop(look)
@@ -245,7 +245,7 @@ class Places:
                     inside[look.inside] += part
                 longest = max(looks, key=lambda look: looks[look])
                 place = {"row": row, **place_of(line), "inside": max(inside, key=lambda name: inside[name])}
-                place |= {"seconds": seconds, "caller": self._caller(longest), "prepares": longest.prepares}
+                place |= {"seconds": seconds, "caller": self._describe_caller(longest), "prepares": longest.prepares}
                 by_row[row].append(place)
         return [
             place
@@ -253,9 +253,9 @@ class Places:
             for place in sorted(places, key=lambda place: -place["seconds"])[:_MOST_PLACES]
         ]
 
-    def _caller(self, look: _Look) -> str:
+    def _describe_caller(self, look: _Look) -> str:
         """Where the function that calls the model called what leads to the line; empty where it is its own line."""
-        known = self._from_which_a_model_is_called(look)
+        known = self._find_model_caller(look)
         if known is None:
             return ""
         caller = ScriptLine(known[0].file, known[1])

@@ -21,7 +21,7 @@ from stash.measure.agent.runner.device_stages import DeviceStages
 from stash.measure.agent.runner.step_stages import STAGES, Stages, StepUnderWay
 from stash.measure.agent.script import bus
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, Scheduled
+from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, ScheduledSeconds
 from stash.measure.protocol.stamped import GRADIENTS, NUMBER, SWITCHES, StampedStep, StepRing, StepStage
 
 
@@ -58,7 +58,7 @@ class Clock:
     now = staticmethod(time.perf_counter)
     """Seconds, without waiting for any device."""
 
-    def settled(self) -> float:
+    def synchronize(self) -> float:
         """Seconds, once everything submitted to the devices is done."""
         for device in self._queues:
             getattr(sys.modules["torch"], device.type).synchronize(device)
@@ -72,7 +72,7 @@ class Clock:
         """Seconds at which the step ended; where devices run ahead: now, ``settled`` or not."""
         if not self.runs_ahead:
             return self.ended
-        return self.settled() if settled else self.now()
+        return self.synchronize() if settled else self.now()
 
 
 class BlockClock:
@@ -92,7 +92,7 @@ class BlockClock:
         self._since: float | None = None
 
     @property
-    def paused(self) -> bool:
+    def is_paused(self) -> bool:
         return self._since is not None
 
     def pause(self, now: float) -> None:
@@ -145,18 +145,18 @@ class ExchangeWindows:
 
     def __init__(self, helpers: Helpers) -> None:
         self._helpers = helpers
-        self._open: Scheduled | None = None
+        self._open: ScheduledSeconds | None = None
         self.seen = NOTHING
         """Of the threads that exchange, in all windows since it was ``forgotten``."""
 
-    def open(self) -> None:
+    def open_window(self) -> None:
         """The last gradient is ready, for all that is known."""
-        self._open = self._helpers.exchange() if self._helpers.exchanging else None
+        self._open = self._helpers.read_exchange() if self._helpers.exchanging else None
 
     def close(self) -> None:
         """The backward pass is over."""
         if self._open is not None:
-            self.seen += self._helpers.exchange() - self._open
+            self.seen += self._helpers.read_exchange() - self._open
             self._open = None
 
     def forget(self) -> None:
@@ -173,11 +173,11 @@ class FollowedThread:
     windows: ExchangeWindows
 
     @classmethod
-    def here(cls) -> FollowedThread:
+    def follow_current(cls) -> FollowedThread:
         """The calling one."""
         queue = RunQueue()
         helpers = Helpers(queue.thread)
-        helpers.look()  # who has worked by the next look is followed: from the first block on
+        helpers.find_threads()  # who has worked by the next look is followed: from the first block on
         return cls(get_ident(), queue, helpers, ExchangeWindows(helpers))
 
 
@@ -196,13 +196,13 @@ class BlockBegun(NamedTuple):
     steps: int = 0
     loops: Mapping[int, float] = MappingProxyType({})
     """Delays of each thread of parallel loops."""
-    exchanged: Scheduled = NOTHING
+    exchanged: ScheduledSeconds = NOTHING
 
 
 class Stamps:
     """Stamps the steps of the thread that makes this object, by a table of ``stages``, and leaves them in its ring.
 
-    A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.at``).
+    A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.sample``).
     """
 
     def __init__(self, now: Callable[[], float], ring: StepRing | None = None, stages: Stages = STAGES) -> None:
@@ -211,7 +211,7 @@ class Stamps:
         self.observers: list[Callable[[int], None]] = []
         """Told of each event's stage, of steps that are looked at closely."""
         self._live = self.ring.live
-        self.followed = FollowedThread.here()
+        self.followed = FollowedThread.follow_current()
         self._device: DeviceStages | None = None
         self._step = StepUnderWay((_BETWEEN, now(), self.followed.queue.delay(), 0, None), stages)
         self.steps = 0
@@ -232,22 +232,22 @@ class Stamps:
 
     def attach(self) -> None:
         """From now on it is the calling thread that trains."""
-        self.followed = FollowedThread.here()
+        self.followed = FollowedThread.follow_current()
         self._step.count_delays_from(self.followed.queue.delay())
 
     @property
-    def of_this_thread(self) -> bool:
+    def is_this_thread(self) -> bool:
         """Whether it is the calling thread that trains."""
         return get_ident() == self.followed.number
 
     def delay_at(self, now: float) -> float:
         """Seconds that the training thread was ready to run and had no core, by ``now``."""
-        return self.followed.queue.at(now)
+        return self.followed.queue.sample(now)
 
     @property
-    def known(self) -> bool:
+    def sees_delays(self) -> bool:
         """Whether this kernel counts delays."""
-        return self.followed.queue.known
+        return self.followed.queue.is_supported
 
     @property
     def sees_exchange(self) -> bool:
@@ -255,7 +255,7 @@ class Stamps:
         return bool(self._handles)
 
     @property
-    def in_windows(self) -> Scheduled:
+    def window_times(self) -> ScheduledSeconds:
         """Of the threads that exchange, in all windows of exchange since ``begin``."""
         return self.followed.windows.seen
 
@@ -267,7 +267,7 @@ class Stamps:
         if device is None and self._device is not None:
             device = self._device.device
         self._device = DeviceStages(device)
-        self._step.follow(self._device.record)
+        self._step.follow(self._device.record_event)
 
     @property
     def follows_device(self) -> bool:
@@ -280,7 +280,7 @@ class Stamps:
 
     def handle(self, event: ThreadEvent, now: float, about: Any = None) -> None:
         """The next event of the thread that trains; ``about``: of reads the loader, of an evaluation its mark."""
-        self._acts[event](now, self.followed.queue.at(now), about)
+        self._acts[event](now, self.followed.queue.sample(now), about)
         self._live[0] = self._step.marks[-1][0]
         for observe in self.observers:
             observe(self._step.stage)
@@ -300,7 +300,7 @@ class Stamps:
     def follow(self, parameters: Sequence[Any]) -> None:
         """The last gradient of a backward pass is that of one of these ``parameters``."""
         self.let_go()
-        self.followed.helpers.look()
+        self.followed.helpers.find_threads()
         hooks = [parameter.register_post_accumulate_grad_hook for parameter in parameters]
         self._handles.extend(hook(self._last_gradient) for hook in hooks)
 
@@ -314,7 +314,7 @@ class Stamps:
         """Called by the thread of the backward pass, which on CPUs is the script's; must not fail there."""
         try:
             self.handle(ThreadEvent.GRADIENT_READY, self.now())
-            self.followed.windows.open()
+            self.followed.windows.open_window()
         except Exception as error:
             self.let_go()
             bus.listener.give_up(error)
@@ -335,20 +335,20 @@ class Stamps:
     def begin(self) -> None:
         """Forget the steps so far: a block begins."""
         helpers = self.followed.helpers
-        helpers.look()
+        helpers.find_threads()
         self.flush()
         self.followed.windows.forget()
-        self._block = BlockBegun(self.ring.written, self.steps, helpers.loop_delays(), helpers.exchange())
+        self._block = BlockBegun(self.ring.rows_written, self.steps, helpers.loop_delays(), helpers.read_exchange())
         if self._device is not None:
             self._device.follow_leads()
 
     def flush(self) -> None:
         """Steps that the device has come to the end of get to the ring; once its queue is empty all of them do."""
         if self._device is not None:
-            for finished in self._device.done():
+            for finished in self._device.take_finished():
                 self.ring.write(finished)
 
-    def of_block(self) -> list[StampedStep]:
+    def block_steps(self) -> list[StampedStep]:
         """The steps since ``begin``; on a device all of them once its queue is empty."""
         self.flush()
         return [step for step in self.ring.rows(self._block.rows) if step.number > self._block.steps]
@@ -358,7 +358,7 @@ class Stamps:
 
         The device's queue was empty ``now``, and is.
         """
-        return () if self._device is None else self._device.leads(now, self._block.steps)
+        return () if self._device is None else self._device.measure_leads(now, self._block.steps)
 
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
@@ -367,4 +367,4 @@ class Stamps:
 
     def helper_cpu(self) -> float:
         """Seconds on a core since ``begin`` of the threads that exchange."""
-        return (self.followed.helpers.exchange() - self._block.exchanged).ran
+        return (self.followed.helpers.read_exchange() - self._block.exchanged).ran

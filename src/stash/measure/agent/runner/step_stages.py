@@ -74,7 +74,9 @@ class StepUnderWay:
         """Stages that were interrupted and are gone back to, the innermost last."""
         self._passes = 0
         """Backward passes within each other."""
-        self.acts: list[Act] = [self._act(event, stages.get(event)) for event in (ThreadEvent(1), *ThreadEvent)]
+        self.acts: list[Act] = [
+            self._choose_act(event, stages.get(event)) for event in (ThreadEvent(1), *ThreadEvent)
+        ]
         """What each event does to it, by its number."""
         self._updated = 0
         """So many marks came before the end of the last update that another optimizer made."""
@@ -92,7 +94,7 @@ class StepUnderWay:
         """The thread's next event, ``now`` and with that ``delay`` so far."""
         self.acts[event](now, delay, about)
 
-    def _act(self, event: ThreadEvent, begins: StepStage | None) -> Act:
+    def _choose_act(self, event: ThreadEvent, begins: StepStage | None) -> Act:
         """What one does that ``begins`` a stage, if any."""
         stage = None if begins is None else int(begins)
         if event in _ACTS:
@@ -103,7 +105,7 @@ class StepUnderWay:
 
     def _begin(self, stage: int | None, now: float, delay: float, _: Any) -> None:
         if stage is not None and stage != self.marks[-1][0]:
-            self._enter(stage, now, delay)
+            self._add_mark(stage, now, delay)
 
     def _interrupt(self, stage: int | None, now: float, delay: float, _: Any) -> None:
         self._before.append(self.marks[-1][0])
@@ -117,7 +119,7 @@ class StepUnderWay:
         """One within a wait is a part of that."""
         self._interrupt(_TRANSFER if self.stage in _BEFORE_PASSES else None, now, delay, None)
 
-    def _enter(self, stage: int, now: float, delay: float, loader: int = 0) -> None:
+    def _add_mark(self, stage: int, now: float, delay: float, loader: int = 0) -> None:
         """A stage begins."""
         record, marks = self._record, self.marks
         marks.append((stage, now, delay, loader, None if record is None else record()))
@@ -126,31 +128,31 @@ class StepUnderWay:
             self._updated = 0
 
     def _begin_read(self, now: float, delay: float, loader: int) -> None:
-        self._enter(_INPUT, now, delay, loader)
+        self._add_mark(_INPUT, now, delay, loader)
 
     def _begin_pass(self, now: float, delay: float, _: Any) -> None:
         """One inside another (checkpointing) is part of it."""
         self._passes += 1
         if self._passes == 1:
-            self._enter(_BACKWARD, now, delay)
+            self._add_mark(_BACKWARD, now, delay)
 
     def _end_pass(self, now: float, delay: float, _: Any) -> None:
         self._passes = max(0, self._passes - 1)
         if self._passes == 0:
-            self._enter(_OPTIMIZER, now, delay)
+            self._add_mark(_OPTIMIZER, now, delay)
 
     def _end_gradients(self, now: float, delay: float, _: Any) -> None:
         """If an exchange is under way already, a later one than was taken for the last did: there was no wait."""
         if self.stage == _EXCHANGE:
             self.marks[-1] = (_BACKWARD, *self.marks[-1][1:])
-        self._enter(_EXCHANGE, now, delay)
+        self._add_mark(_EXCHANGE, now, delay)
 
     def _begin_forward(self, now: float, delay: float, _: Any) -> None:
         """What came before it in the step was no optimizer's, but for its update."""
         if self.stage == _OPTIMIZER:
             self._rename(self._updated, None, (_OPTIMIZER,), _BETWEEN)
         if self.stage == _BETWEEN:
-            self._enter(_FORWARD, now, delay)
+            self._add_mark(_FORWARD, now, delay)
 
     def _end_update_beside(self, now: float, delay: float, _: Any) -> None:
         """… which is no pause before the step."""
@@ -160,7 +162,7 @@ class StepUnderWay:
             self._rename(0, last, (_BETWEEN,), _OPTIMIZER)
 
     def _end_update(self, now: float, delay: float, _: Any) -> None:
-        self._enter(self.stage, now, delay)
+        self._add_mark(self.stage, now, delay)
         self._updated = len(self.marks) - 1
 
     def _end_evaluation(self, now: float, delay: float, began: int) -> None:
@@ -176,7 +178,7 @@ class StepUnderWay:
 
     def end(self, now: float, delay: float) -> tuple[list[float], list[Mark]]:
         """The step is over: its row, in which what others know is 0, and its marks; the next one begins."""
-        self._enter(_BETWEEN, now, delay)
+        self._add_mark(_BETWEEN, now, delay)
         marks = self.marks
         self.marks, self._passes, self._updated = [marks[-1]], 0, 0
         self._before.clear()
@@ -187,7 +189,7 @@ class StepUnderWay:
         self.marks = [(NO_STEP, *self.marks[0][1:])]
         self._passes, self._updated = 0, 0
         self._before.clear()
-        self._enter(_BETWEEN, now, delay)
+        self._add_mark(_BETWEEN, now, delay)
 
 
 def _row(marks: Sequence[Mark]) -> list[float]:

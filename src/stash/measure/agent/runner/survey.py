@@ -17,7 +17,7 @@ from typing import Any
 
 from stash.measure.agent import private
 from stash.measure.agent.data import batches
-from stash.measure.agent.data.batches import samples
+from stash.measure.agent.data.batches import count_samples
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.operators import OperatorCounter
 from stash.measure.agent.runner.rank import OwnRank
@@ -56,23 +56,23 @@ class GradientClock:
     def begin(self) -> None:
         try:
             for name, parameter in self._parameters:
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._note(name)))
+                self._handles.append(parameter.register_post_accumulate_grad_hook(self._make_hook(name)))
         except Exception as error:  # of a kind of parameter that Stash knows nothing about
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
         self.why = f"noting when gradients were ready failed ({type(error).__name__}: {str(error)[:200]})"
 
-    def _note(self, name: str) -> Any:
+    def _make_hook(self, name: str) -> Any:
         def ready(parameter: Any) -> None:
             try:
-                self._take(name, parameter)
+                self._note_gradient(name, parameter)
             except Exception as error:  # which must not end the user's backward pass
                 self._give_up(error)
 
         return ready
 
-    def _take(self, name: str, parameter: Any) -> None:
+    def _note_gradient(self, name: str, parameter: Any) -> None:
         if name in self._seen:  # another micro-batch of an accumulated step: its last one counts
             self._ready.clear()
             self._seen.clear()
@@ -205,7 +205,7 @@ class Instant:
         return float(self._event.elapsed_time(other._event)) / 1e3
 
 
-def readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def combine_readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The rows of the first look, each with the seconds of all looks if it was ready in each."""
     times = [{row["name"]: row["ready_seconds"] for row in look} for look in looks]
     rows = []
@@ -215,7 +215,7 @@ def readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
     return rows
 
 
-def bucketed(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def list_buckets(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Fields of ``records.Bucket``: a bucket is ready when the last of its gradients is."""
     steps = {row["name"]: row["ready_steps"] for row in gradients}
     rows = []
@@ -257,20 +257,20 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
         "skips_exchanges": replicas.skips_exchanges(),
         "bucket_view": replicas.bucket_view(),
         "precision": str(parameters[0].dtype).removeprefix("torch.") if parameters else None,
-        "whole_parameters": _of_whole_model(parameters),
+        "whole_parameters": _count_parameters(parameters),
         "float32_products": sys.modules["torch"].get_float32_matmul_precision(),
         "anomaly_mode": bool(sys.modules["torch"].is_anomaly_enabled()),
     }
 
 
-def _of_whole_model(parameters: list[Any]) -> int | None:
+def _count_parameters(parameters: list[Any]) -> int | None:
     """A DTensor counts as the whole it is a part of; parts that other wrappers divide do not tell, nor do stages."""
     if any(name != "fully_shard" for name in sharded) or "torch.distributed.pipelining.schedules" in sys.modules:
         return None
     return sum(p.numel() for p in parameters) or None
 
 
-def software() -> dict[str, str]:
+def list_versions() -> dict[str, str]:
     """Versions of what the numbers depend on, of modules this process has loaded anyway."""
     import platform
 
@@ -281,10 +281,10 @@ def software() -> dict[str, str]:
         module = sys.modules.get(name)
         if module is not None:
             versions[name] = str(getattr(module, "__version__", "unknown"))
-    return versions | (_of_devices(torch) if torch.cuda.is_available() else {})
+    return versions | (_device_versions(torch) if torch.cuda.is_available() else {})
 
 
-def _of_devices(torch: Any) -> dict[str, str]:
+def _device_versions(torch: Any) -> dict[str, str]:
     """Of what drives the devices; a build may lack any of it (ROCm has no CUDA, Jetson no NCCL)."""
     nccl = torch.distributed.is_available() and torch.distributed.is_nccl_available()
     known = {
@@ -305,10 +305,10 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
         facts: dict[str, Any] = {"kind": feed.kind, "batches_per_step": feed.per_step}
         facts["startup_seconds"] = feed.learned.startup
         facts["remade"] = feed.learned.is_remade
-        facts["on_device"] = any(batches.places(kept) for kept in feed.ring.kept)
-        counts = [sum(1 for _ in batches.tensors(kept)) for kept in feed.ring.kept]
+        facts["on_device"] = any(batches.list_devices(kept) for kept in feed.ring.batches)
+        counts = [sum(1 for _ in batches.iter_tensors(kept)) for kept in feed.ring.batches]
         facts["tensors_per_batch"] = fmean(counts) if counts else None
-        sizes = [batches.size(kept) for kept in feed.ring.kept]
+        sizes = [batches.count_bytes(kept) for kept in feed.ring.batches]
         facts["batch_spread"] = pstdev(sizes) / fmean(sizes) if len(sizes) > 2 and fmean(sizes) else None
         real = getattr(feed, "loader", None)
         if real is not None:
@@ -317,14 +317,14 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
                 "prefetch_factor": real.prefetch_factor,
                 "persistent_workers": real.persistent_workers,
                 "pin_memory": real.pin_memory,
-                "samples": _length(real.dataset),
+                "samples": _dataset_length(real.dataset),
                 "in_order": getattr(real, "in_order", None),
                 "start_method": _start_method(real),
                 "samples_at": line_of_samples(real.dataset),
             }
         described.append(facts)
-    batch = _total([_samples_per_step(feed) for feed in feeds])
-    size = sum(fmean(map(batches.size, feed.ring.kept)) * feed.per_step for feed in feeds)
+    batch = _sum_known([_samples_per_step(feed) for feed in feeds])
+    size = sum(fmean(map(batches.count_bytes, feed.ring.batches)) * feed.per_step for feed in feeds)
     return {
         **_token_facts(feeds),
         "loaders": described,
@@ -357,27 +357,27 @@ def line_of_samples(dataset: Any) -> str | None:
 
 def _token_facts(feeds: list[Feed]) -> dict[str, Any]:
     """Of a job with one loader, whose samples and tokens can both be counted."""
-    found = [(samples(kept), batches.tokens(kept)) for feed in feeds[:1] for kept in feed.ring.kept]
+    found = [(count_samples(kept), batches.count_tokens(kept)) for feed in feeds[:1] for kept in feed.ring.batches]
     known = [(count, held) for count, held in found if count and held is not None]
     if len(feeds) != 1 or len(known) < len(found):
         return {}
     total = sum(held for _, (held, _) in known)
-    kept = _total([real for _, (_, real) in known])
+    kept = _sum_known([real for _, (_, real) in known])
     padding = None if kept is None else 1 - kept / total
     return {"tokens_per_sample": total / sum(count for count, _ in known), "padding": padding}
 
 
 def _samples_per_step(feed: Feed) -> float | None:
     """By the batches kept for replays, which may differ; ``None`` if one of them cannot be counted."""
-    counts = _total([samples(kept) for kept in feed.ring.kept])
+    counts = _sum_known([count_samples(kept) for kept in feed.ring.batches])
     return None if counts is None else counts / len(feed.ring) * feed.per_step
 
 
-def _total(parts: list[Any]) -> float | None:
+def _sum_known(parts: list[Any]) -> float | None:
     return None if None in parts else sum(parts)
 
 
-def _length(dataset: Any) -> int | None:
+def _dataset_length(dataset: Any) -> int | None:
     try:
         return len(dataset)
     except TypeError:  # an iterable without a length
@@ -386,16 +386,16 @@ def _length(dataset: Any) -> int | None:
 
 def affordable_looks(step_seconds: float, budget: float) -> int:
     """Steps in which gradients are looked at; one is wanted whatever it takes, for the exchange is looked at too."""
-    return max(1, int(min(MAX_LOOKS, _share(budget) / step_seconds))) if step_seconds > 0 else MAX_LOOKS
+    return max(1, int(min(MAX_LOOKS, _looks_budget(budget) / step_seconds))) if step_seconds > 0 else MAX_LOOKS
 
 
-def _share(budget: float) -> float:
+def _looks_budget(budget: float) -> float:
     return max(_MIN_SECONDS, _SHARE * budget)
 
 
 def count_operators(rank: OwnRank) -> Generator[None, None, Learned]:
     """One step."""
-    counter = OperatorCounter(_share(rank.orders.budget))
+    counter = OperatorCounter(_looks_budget(rank.orders.budget))
     if rank.leads:
         counter.begin()
     try:
@@ -404,7 +404,7 @@ def count_operators(rank: OwnRank) -> Generator[None, None, Learned]:
         counter.end()
     learned: Learned = {"flops_per_step": counter.flops, "operators": counter.table()}
     if counter.why is not None:
-        learned |= _unrecorded("operators", counter.why)
+        learned |= _mark_unrecorded("operators", counter.why)
     return learned
 
 
@@ -422,14 +422,14 @@ def time_gradients(rank: OwnRank) -> Generator[None, None, GradientClock]:
 def combine_gradients(seen: list[GradientClock]) -> Learned:
     """What several looks at the gradients tell together."""
     try:
-        gradients = readiness([clock.rows for clock in seen])
-        learned: Learned = {"gradients": gradients, "buckets": bucketed(gradients)}
+        gradients = combine_readiness([clock.rows for clock in seen])
+        learned: Learned = {"gradients": gradients, "buckets": list_buckets(gradients)}
     except Exception as error:  # of a device's events, or of a DistributedDataParallel of another version
-        return _unrecorded("ready_steps", f"{type(error).__name__}: {str(error)[:200]}")
+        return _mark_unrecorded("ready_steps", f"{type(error).__name__}: {str(error)[:200]}")
     why = next((clock.why for clock in seen if clock.why is not None), None)
     if why is None and len(seen) < 2:
         why = "steps are so long that only one was looked at, which tells no spread"
-    return learned if why is None else learned | _unrecorded("ready_steps", why)
+    return learned if why is None else learned | _mark_unrecorded("ready_steps", why)
 
 
 def combine_facts(rank: OwnRank, *learned: Learned) -> JobFacts:
@@ -439,9 +439,11 @@ def combine_facts(rank: OwnRank, *learned: Learned) -> JobFacts:
     return JobFacts(**{"optimizer_bytes": optimizer_bytes(rank.optimizer), **facts})
 
 
-def _unrecorded(fact: str, why: str) -> Learned:
+def _mark_unrecorded(fact: str, why: str) -> Learned:
     return {"unrecorded": {fact: f"not recorded: {why}"}}
 
 
-TOO_LONG = _unrecorded("operators", "a step takes too much of the budget to take another one for it")
-EXCHANGING = _unrecorded("ready_steps", "the exchange of this job cannot be switched off, and delays its gradients")
+TOO_LONG = _mark_unrecorded("operators", "a step takes too much of the budget to take another one for it")
+EXCHANGING = _mark_unrecorded(
+    "ready_steps", "the exchange of this job cannot be switched off, and delays its gradients"
+)

@@ -49,7 +49,7 @@ _GROWTH = 1.01
 """By how much a peak must exceed the last one that was written down."""
 
 
-def timed(
+def time_steps(
     rank: OwnRank, loops: Loops, rung: str, number: int, steps: int, began: float, most_seconds: float | None = None
 ) -> Generator[None, None, BlockDone]:
     """Time the next ``steps`` of the script; ``began``: the run. Of steps that take long fewer fit ``most_seconds``.
@@ -60,42 +60,44 @@ def timed(
     """
     tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
     lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
-    totals = [_totals(feeds, loops, tally)]
+    totals = [_sum_so_far(feeds, loops, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
     ledger.begin(rank.device if rank.device.type == "cuda" else None)
     usage = Usage(feeds)
     clock = loops.begin_block()
-    rank.ledger.saved()
+    rank.ledger.take_saving_seconds()
     done = 0
     while done < steps:
         yield
         done += 1
         if most_seconds is not None and done in _LOOKS_AGAIN:
-            steps = min(steps, _that_fit(rank, most_seconds, done, sum(clock.steps)))
+            steps = min(steps, _count_fitting(rank, most_seconds, done, sum(clock.steps)))
         now = record(settled=done == steps)
-        totals.append(_totals(feeds, loops, tally))
+        totals.append(_sum_so_far(feeds, loops, tally))
         _, counted, handed, _ = (after - before for before, after in zip(*totals[-2:], strict=True))
-        clock.step(now, loops.between, counted + (handed if lasts else 0.0) + rank.ledger.saved())
+        clock.step(
+            now, loops.is_between_epochs, counted + (handed if lasts else 0.0) + rank.ledger.take_saving_seconds()
+        )
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
     loops.end_block()
     gpu = counters.gpu_utilisation(rank.clock.gpu)
-    found, stamped = usage.until_now(), stamps.of_block()
-    found |= _stamped(stamps, stamped)
+    found, stamped = usage.until_now(), stamps.block_steps()
+    found |= _stamp_facts(stamps, stamped)
     if leads := stamps.host_leads(now):
-        found["host_leads"] = tuple(map(_digits, leads))
-    if ledger.seen.uses:
-        found["group_waits"] = {name: _digits(seconds) for name, seconds in ledger.waited().items()}
-        found["group_under_way"] = {name: _digits(seconds) for name, seconds in ledger.under_way().items()}
-    if rows := ledger.received():
+        found["host_leads"] = tuple(map(_round_seconds, leads))
+    if ledger.last_block.uses:
+        found["group_waits"] = {name: _round_seconds(seconds) for name, seconds in ledger.waits().items()}
+        found["group_under_way"] = {name: _round_seconds(seconds) for name, seconds in ledger.under_way().items()}
+    if rows := ledger.received_rows():
         found["received_rows"] = rows
-    if phases := ledger.phases():
-        found["phase_seconds"] = {name: _digits(seconds) for name, seconds in phases.items()}
+    if phases := ledger.phase_seconds():
+        found["phase_seconds"] = {name: _round_seconds(seconds) for name, seconds in phases.items()}
     if issued and scope.name == "world":
         note_blind_groups(rank, issued)
-    lengths = _lengths(rank, clock, stamped)
-    if ledger.lost:
+    lengths = _step_lengths(rank, clock, stamped)
+    if ledger.has_lost_calls:
         rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
     waited, counting, _, served = (_differences(total) for total in zip(*totals, strict=True))
     if feeds:
@@ -112,7 +114,7 @@ def timed(
     )  # fmt: skip
 
 
-def _that_fit(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
+def _count_fitting(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
     """So many steps, of which all but the last of those ``done`` took ``seconds``: the fewest of any rank."""
     fit: float = _UNTOUCHED_STEPS[1]
     if fit * seconds > most_seconds * (done - 1):
@@ -120,7 +122,7 @@ def _that_fit(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> 
     return int(rank.agree(int(fit), min))
 
 
-def _lengths(rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep]) -> list[float]:
+def _step_lengths(rank: OwnRank, clock: BlockClock, rows: Sequence[StampedStep]) -> list[float]:
     """Seconds of each step; of a device by its own clock, less what was not training."""
     if not rank.stamps.follows_device:
         return clock.steps
@@ -139,7 +141,7 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
     """
     if not ledger.names:
         return
-    known = {group for group, _ in ledger.seen.uses} | {group.group_name for group in replicas.groups()}
+    known = {group for group, _ in ledger.last_block.uses} | {group.group_name for group in replicas.list_groups()}
     moved = {name for name, count in private.sequence_numbers().items() if count != before.get(name, count)}
     if blind := sorted({ledger.names.get(name, UNNAMED) for name in moved - known}):
         rank.note(
@@ -148,32 +150,32 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
         )
 
 
-def _totals(feeds: Sequence[Feed], loops: Loops, tally: Tally | None) -> tuple[float, float, float, int]:
+def _sum_so_far(feeds: Sequence[Feed], loops: Loops, tally: Tally | None) -> tuple[float, float, float, int]:
     """So far: what loaders made steps wait, what counting took, what handing out and trials' recording took; and the
     samples trained on."""
     wait = sum(feed.handed.wait for feed in feeds)
     return wait, own_seconds(tally), loops.own_seconds + trial_changes.own_seconds(), loops.samples
 
 
-def _stamped(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
+def _stamp_facts(stamps: Stamps, steps: Sequence[StampedStep]) -> dict[str, Any]:
     """Fields of ``BlockDone`` that follow from the stamps of its steps."""
     found: dict[str, Any] = {
         "stage_seconds": {
-            stage.name.lower(): _digits(sum(step.of(stage) for step in steps))
+            stage.name.lower(): _round_seconds(sum(step.seconds_in(stage) for step in steps))
             for stage in StepStage
-            if any(step.of(stage) for step in steps)
+            if any(step.seconds_in(stage) for step in steps)
         }
     }
-    if stamps.known:
+    if stamps.sees_delays:
         found["step_delays"] = tuple(step.delay for step in steps)
         found["step_wait_delays"] = tuple(step.input_delay for step in steps)
         found["loop_delays"] = stamps.loop_delays()
         found["helper_cpu_seconds"] = stamps.helper_cpu()
     if stamps.sees_exchange:
-        found["step_exchanges"] = tuple(step.of(StepStage.EXCHANGE) for step in steps)
+        found["step_exchanges"] = tuple(step.seconds_in(StepStage.EXCHANGE) for step in steps)
         found["step_exchange_delays"] = tuple(step.exchange_delay for step in steps)
-        found["helper_delay_seconds"] = stamps.in_windows.delayed
-        found["helper_window_cpu_seconds"] = stamps.in_windows.ran
+        found["helper_delay_seconds"] = stamps.window_times.delayed
+        found["helper_window_cpu_seconds"] = stamps.window_times.ran
     return found
 
 
@@ -181,7 +183,7 @@ def _differences(totals: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(after - before for before, after in itertools.pairwise(totals))
 
 
-def untouched(
+def time_untouched(
     rank: OwnRank, loops: Loops, step_seconds: float
 ) -> Generator[None, None, tuple[Payload, Payload] | None]:
     """Time the job's first steps, as typed, which the ladder's highest rung is held against; none if few fit.
@@ -207,10 +209,10 @@ def untouched(
     ledger.begin_timing()
     began = rank.clock.now()
     longest = _LARGEST_SHARE * rank.orders.budget
-    block = yield from timed(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began, longest)
+    block = yield from time_steps(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began, longest)
     between = block.stage_seconds.get("between", 0.0) if rank.clock.runs_ahead else None
     is_alone = rank.place.world_size == 1 and not rank.clock.runs_ahead
-    return Payload.of(block), Payload.of(ledger.end(rank.place.rank, of_epoch, between, is_alone))
+    return Payload.pack(block), Payload.pack(ledger.end(rank.place.rank, of_epoch, between, is_alone))
 
 
 def epoch_steps(feeds: Sequence[Feed]) -> int | None:
@@ -249,20 +251,20 @@ class Usage:
         self._workers = [
             process.pid for feed in feeds for process in private.worker_processes(getattr(feed, "source", None))
         ]
-        self._below = {*self._workers, *processes.descendants(os.getpid())}
+        self._below = {*self._workers, *processes.list_descendants(os.getpid())}
         self._throttled = run_queue.throttled_seconds()
-        self._of_workers, self._ran_below = run_queue.of_processes(self._workers), _ran(self._below)
-        self._machine = counters.totals()
-        self._switches = _switches()
+        self._of_workers, self._ran_below = run_queue.sum_processes(self._workers), _processes_ran(self._below)
+        self._machine = counters.read_totals()
+        self._switches = _count_switches()
         self._process, self._thread = time.process_time(), time.thread_time()
 
     def until_now(self) -> dict[str, Any]:
         """Fields of ``BlockDone``: what was used, and what the machine did meanwhile."""
         process, thread = time.process_time() - self._process, time.thread_time() - self._thread
-        machine = counters.since(self._machine)
-        workers = run_queue.of_processes(self._workers) - self._of_workers
-        below = self._below | set(processes.descendants(os.getpid()))
-        ran_below = _ran(below) - self._ran_below
+        machine = counters.activity_since(self._machine)
+        workers = run_queue.sum_processes(self._workers) - self._of_workers
+        below = self._below | set(processes.list_descendants(os.getpid()))
+        ran_below = _processes_ran(below) - self._ran_below
         throttled = run_queue.throttled_seconds()
         limited = None if throttled is None or self._throttled is None else throttled - self._throttled
         return {
@@ -270,27 +272,27 @@ class Usage:
             "steal": machine.steal,
             "network_bytes": machine.network_bytes,
             "disk_bytes": machine.disk_bytes,
-            "cpu_seconds": _digits(process),
-            "thread_cpu_seconds": _digits(thread),
-            "switches": _switches() - self._switches,
+            "cpu_seconds": _round_seconds(process),
+            "thread_cpu_seconds": _round_seconds(thread),
+            "switches": _count_switches() - self._switches,
             "machine_cpu_seconds": machine.cpu_seconds,
-            "worker_cpu_seconds": _digits(ran_below) if below or ran_below else None,
-            "worker_delay_seconds": _digits(workers.delayed) if self._workers else None,
+            "worker_cpu_seconds": _round_seconds(ran_below) if below or ran_below else None,
+            "worker_delay_seconds": _round_seconds(workers.delayed) if self._workers else None,
             "throttled_seconds": limited,
         }
 
 
-def _ran(below: Iterable[int]) -> float:
+def _processes_ran(below: Iterable[int]) -> float:
     """Seconds that processes below this one have run so far, those that have ended too."""
     ended = sum(run_queue.times_of(number).ended for number in (os.getpid(), *below))
-    return run_queue.of_processes(below).ran + ended
+    return run_queue.sum_processes(below).ran + ended
 
 
-def _switches() -> int:
+def _count_switches() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
 
 
-def _digits(seconds: float) -> float:
+def _round_seconds(seconds: float) -> float:
     return float(f"{seconds:.4g}")
 
 
@@ -317,7 +319,7 @@ class MemoryWatch:
             allocated_bytes=self._ask_allocator("max_memory_allocated"),
             reserved_bytes=self._ask_allocator("max_memory_reserved"),
             resident_bytes=counters.peak_resident_bytes(),
-            replayed_bytes=sum(batches.size(kept) for feed in self._rank.feeds for kept in feed.ring.kept),
+            replayed_bytes=sum(batches.count_bytes(kept) for feed in self._rank.feeds for kept in feed.ring.batches),
         )
         before, now = (dataclasses.astuple(each)[1:] for each in (self._written or seen, seen))
         pairs = zip(before, now, strict=True)

@@ -31,16 +31,16 @@ class TinyValues:
 
     def __init__(self, tensors: Iterable[Any]) -> None:
         floats = [each for each in tensors if _is_looked_at(each)]
-        self._before = [(weakref.ref(each), _count(each)) for each in floats]
-        self._denormal = sum(_count(each, least=1) for each in floats)
+        self._before = [(weakref.ref(each), _count_tiny(each)) for each in floats]
+        self._denormal = sum(_count_tiny(each, least=1) for each in floats)
 
-    def lost(self) -> int:
+    def count_lost(self) -> int:
         """How many values were too small, or have become so, or zero, since."""
         found = self._denormal
         for reference, before in self._before:
             tensor = reference()
             if tensor is not None:
-                more = _count(tensor) - before
+                more = _count_tiny(tensor) - before
                 found += more if more > _LEAST * tensor.numel() else 0
         return found
 
@@ -51,7 +51,7 @@ def _is_looked_at(tensor: Any) -> bool:
     return bool(plain and tensor.dtype is kind and tensor.device.type == "cpu" and tensor.numel() >= _FEWEST)
 
 
-def _count(tensor: Any, least: int = 0) -> int:
+def _count_tiny(tensor: Any, least: int = 0) -> int:
     """Values that are too small, by their bits, since arithmetic may take them for zero; those too, or not."""
     torch = sys.modules["torch"]
     with torch.no_grad():

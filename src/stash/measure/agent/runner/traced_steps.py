@@ -11,7 +11,7 @@ from stash.measure.agent.runner.rank import OwnRank
 TRACED_STEPS = 5
 
 
-def traced(rank: OwnRank, folder: Path, steps: int) -> Generator[None, None, None]:
+def trace_steps(rank: OwnRank, folder: Path, steps: int) -> Generator[None, None, None]:
     """Record so many steps of this rank into ``folder``; what fails is noted, and breaks nothing."""
     import torch.profiler
 

@@ -23,7 +23,7 @@ from stash.core.ladder import UNTOUCHED
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.rank import OwnRank
-from stash.measure.agent.runner.timed_steps import MemoryWatch, Usage, timed
+from stash.measure.agent.runner.timed_steps import MemoryWatch, Usage, time_steps
 from stash.measure.agent.wraps import trial_changes, trial_settings
 from stash.measure.agent.wraps.loader import LoaderFeed
 from stash.measure.protocol.messages import BlockDone
@@ -42,17 +42,17 @@ _SETTLING = 2
 """Steps after a switch that are not timed, besides those whose batches were read ahead."""
 
 
-def run(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
+def run_trial(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
     """What the trial's orders ask for."""
     asked = rank.orders.trial or {}
     rungs = asked.get("rungs")
     if isinstance(rungs, list):
-        yield from turns(rank, loops, step_seconds, rungs, int(str(asked.get("rounds", 1))))
+        yield from take_turns(rank, loops, step_seconds, rungs, int(str(asked.get("rounds", 1))))
     else:
-        yield from steps(rank, loops, step_seconds)
+        yield from time_trial(rank, loops, step_seconds)
 
 
-def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
+def time_trial(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, None, None]:
     """Time blocks until the trial's seconds or steps are over, the same on every rank."""
     orders = rank.orders
     each, settle = rank.agree(
@@ -61,15 +61,15 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
     )
     for _ in range(min(settle, _MOST)):  # what was read ahead before the first step
         yield
-    cycle = rank.agree(max((_cycle(feed) for feed in rank.feeds), default=1), max)
+    cycle = rank.agree(max((_worker_cycle(feed) for feed in rank.feeds), default=1), max)
     bare = rank.agree(_may_be_bare(rank, each), all)
     steps_of_second = max(_FEWEST, min(orders.trial_steps, round(_BLOCK_SECONDS / max(each, 1e-4))))
-    size = _whole(steps_of_second, cycle, orders.trial_steps if bare else _MOST)
+    size = _round_to_cycles(steps_of_second, cycle, orders.trial_steps if bare else _MOST)
     if bare:
         fewest, most = _RECORDED
         for _ in range(max(fewest, min(most, round(_RECORDED_SECONDS / max(each, 1e-4))))):
             yield
-        trial_settings.rest()
+        trial_settings.stop_recording()
         rank.stamps.let_go()
     began, memory = rank.clock.now(), MemoryWatch(rank)
     memory.begin()
@@ -80,7 +80,7 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
         if bare:
             block = yield from bare_block(rank, number, size, began)
         else:
-            block = yield from timed(rank, loops, UNTOUCHED.name, number, size, began)
+            block = yield from time_steps(rank, loops, UNTOUCHED.name, number, size, began)
         rank.agree(block, lambda blocks: rank.publish(*blocks))
         if rank.leads:
             seen = memory.end()
@@ -90,16 +90,16 @@ def steps(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[None, N
         feed = next(iter(rank.feeds), None)
         loader, length = getattr(feed, "loader", None), getattr(feed, "length", None)
         evidence = rank.place.rank, loader, length, max(1, getattr(feed, "per_step", 1))
-        trial_changes.write(*evidence)
+        trial_changes.write_evidence(*evidence)
         number, done = number + 1, done + size
         spent = rank.clock.now() - began
 
-        def over(reports: list[float], done: int = done) -> bool:
+        def is_over(reports: list[float], done: int = done) -> bool:
             long_enough = min(reports) >= orders.trial_seconds and done >= max(_AT_LEAST, 2 * cycle)
             return long_enough or done >= orders.trial_steps
 
-        if rank.agree(spent, over):
-            trial_changes.write(*evidence, last=True)
+        if rank.agree(spent, is_over):
+            trial_changes.write_evidence(*evidence, last=True)
             return
 
 
@@ -132,7 +132,7 @@ def bare_block(rank: OwnRank, number: int, steps: int, began: float) -> Generato
         whole.append(all(loop.trains for loop in begun))
     if any(whole):
         lengths, delays = list(itertools.compress(lengths, whole)), list(itertools.compress(delays, whole))
-    if rank.stamps.known:
+    if rank.stamps.sees_delays:
         found["step_delays"], found["loop_delays"] = tuple(delays), rank.stamps.loop_delays()
         found["helper_cpu_seconds"] = rank.stamps.helper_cpu()
     return BlockDone(
@@ -141,7 +141,7 @@ def bare_block(rank: OwnRank, number: int, steps: int, began: float) -> Generato
     )  # fmt: skip
 
 
-def turns(
+def take_turns(
     rank: OwnRank, loops: Loops, step_seconds: float, rungs: list[Mapping[str, Any]], rounds: int
 ) -> Generator[None, None, bool]:
     """Time a block with each of these settings, round after round; False if there is no loader to switch as asked.
@@ -160,7 +160,7 @@ def turns(
     for number in range(rounds):
         order = range(len(rungs)) if number % 2 == 0 else reversed(range(len(rungs)))
         for index in order:
-            trial_settings.switch(rungs[index])
+            trial_settings.apply_turn(rungs[index])
             if loaders is not None:
                 loaders.switch(rungs[index].get("loader") or {})
             rank.agree(None, lambda reports: None)
@@ -172,19 +172,19 @@ def turns(
             steps = size
             if "loader" not in rungs[index]:  # what is far slower, like too many threads, shows that in few steps
                 steps = max(_FEWEST, min(size, round(_LONG_TURN / max(slow, 1e-4))))
-            steps = _whole(steps, max((_cycle(feed) for feed in rank.feeds), default=1))
-            block = yield from timed(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
+            steps = _round_to_cycles(steps, max((_worker_cycle(feed) for feed in rank.feeds), default=1))
+            block = yield from time_steps(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
             rank.agree(block, lambda blocks: rank.publish(*blocks))
-    trial_settings.switch({})
+    trial_settings.apply_turn({})
     return True
 
 
-def _cycle(feed: Feed) -> int:
+def _worker_cycle(feed: Feed) -> int:
     """Steps in which each worker of a loader has made as many batches; batches of one time come all at once."""
     return max(1, feed.workers // math.gcd(feed.workers, feed.per_step))
 
 
-def _whole(steps: int, cycle: int, most: int = _MOST) -> int:
+def _round_to_cycles(steps: int, cycle: int, most: int = _MOST) -> int:
     """So many steps or a few more, in whole cycles: a block then waits for as many bursts of batches as any other."""
     return math.ceil(min(steps, most) / cycle) * cycle if cycle <= most else most
 

@@ -35,7 +35,7 @@ from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
 from stash.measure.linux.interfaces import own_address
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.orders import LINES, Invitation, Neighbours, TraceRequest, WatchRequest, leave_whole
+from stash.measure.protocol.orders import LINES, Invitation, Neighbours, TraceRequest, WatchRequest, write_json_whole
 from stash.measure.protocol.stamped import StepStage
 
 _KEY = "stash/watchers"
@@ -94,12 +94,12 @@ class WatchersMeeting(Duty):
         self._next = now + _LOOKS_SECONDS
         store = private.default_store()
         if self._leads:
-            invitation = Invitation.of(self._folder)
+            invitation = Invitation.load(self._folder)
             if invitation is not None:
                 store.set(_KEY, json.dumps(asdict(invitation)))
                 return True
         elif store.check([_KEY]):
-            Invitation(**json.loads(store.get(_KEY))).bring(self._folder)
+            Invitation(**json.loads(store.get(_KEY))).write_meeting(self._folder)
             return True
         return now > self._until
 
@@ -181,10 +181,10 @@ class StepNumbering(Duty):
     """Groups have counted as many collectives on all ranks by the end of a step, which tells its number."""
 
     def __init__(self, stamps: Stamps) -> None:
-        self._stamps, self._before = stamps, _issued()
+        self._stamps, self._before = stamps, _count_collectives()
 
     def step(self, now: float) -> bool:
-        issued = _issued()
+        issued = _count_collectives()
         self._stamps.count_from(round(issued / max(1, issued - self._before)))
         return True
 
@@ -285,22 +285,22 @@ class Requests:
         self._trace: StepTrace | None = None
 
     @property
-    def rest(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether nothing is to be stamped."""
         return self._request.paused or self._trace is not None
 
-    def answer(self, stamps: Stamps) -> bool:
+    def read_request(self, stamps: Stamps) -> bool:
         """Read a new request; whether it asks for lines."""
-        self._read(stamps)
+        self._load_request(stamps)
         wanted = self._request.trace
         if wanted is not None and (not wanted.ranks or self.rank in wanted.ranks):
             self._trace = StepTrace(wanted, self.rank, stamps.steps + 1)
             self._trace.start()
         return self.rank in self._request.lines
 
-    def _read(self, stamps: Stamps) -> None:
+    def _load_request(self, stamps: Stamps) -> None:
         with suppress(OSError, ValueError, TypeError, KeyError):
-            self._request = WatchRequest.read(self._folder)
+            self._request = WatchRequest.load(self._folder)
         self.number = int(stamps.ring.live[2])
 
     def step_unstamped(self, stamps: Stamps) -> None:
@@ -308,7 +308,7 @@ class Requests:
         stamps.count_from(stamps.steps + 1)
         if self._trace is None:
             if stamps.ring.live[2] != self.number:
-                self._read(stamps)
+                self._load_request(stamps)
             return
         try:
             over = self._trace.step()
@@ -334,7 +334,7 @@ class ScriptLines(Duty):
         if self._stamps.now() < self._until or steps < 1:
             return False
         self._places.stop()
-        leave_whole(self._file, [{**row, "seconds": row["seconds"] / steps} for row in self._places.rows()])
+        write_json_whole(self._file, [{**row, "seconds": row["seconds"] / steps} for row in self._places.rows()])
         return True
 
 
@@ -353,7 +353,7 @@ def write_recorders_when_asked(stamps: Stamps, folder: Path, rank: int) -> Threa
             if stamps.ring.live[2] != answered:
                 answered = stamps.ring.live[2]
                 with suppress(OSError, ValueError, TypeError, KeyError):
-                    if place := WatchRequest.read(folder).recorders:
+                    if place := WatchRequest.load(folder).recorders:
                         _write_recorder(Path(place), rank)
 
     thread = Thread(target=look, name="stash recorder", daemon=True)
@@ -379,9 +379,9 @@ class _CollectiveCounts:
     def enter(self, stage: int) -> None:
         """The thread is in that stage now."""
         if stage == _COLLECTIVE and self._inside is None:
-            self._inside = _issued()
+            self._inside = _count_collectives()
         elif stage != _COLLECTIVE and self._inside is not None:
-            self.seen += _issued() - self._inside
+            self.seen += _count_collectives() - self._inside
             self._inside = None
 
 
@@ -408,7 +408,7 @@ class StepSample(Duty):
         dist = sys.modules.get("torch.distributed")
         if dist is None or not dist.is_initialized():
             return
-        self._counts = _CollectiveCounts(_issued())
+        self._counts = _CollectiveCounts(_count_collectives())
         self._stamps.observers.append(self._counts.enter)
 
     def end(self) -> None:
@@ -417,36 +417,36 @@ class StepSample(Duty):
             return
         counts, self._counts = self._counts, None
         self._stamps.observers.remove(counts.enter)
-        issued = _issued() - counts.before
-        unseen = issued - counts.seen - sum(map(_of_replica, replicas.modules()))
+        issued = _count_collectives() - counts.before
+        unseen = issued - counts.seen - sum(map(_replica_collectives, replicas.list_modules()))
         if unseen > 0:
-            self._stamps.ring.name_unseen(f"{unseen} {issued}{self._recorder() if self.recorded else ''}")
+            self._stamps.ring.name_unseen(f"{unseen} {issued}{self._read_recorder() if self.recorded else ''}")
         self._samples += 1
 
-    def _recorder(self) -> str:
+    def _read_recorder(self) -> str:
         """Seconds of one collective that the flight recorder timed, with a space before; else nothing."""
         if self._samples % _LOOKS_EVERY:
             return ""
-        count, seconds = by_others(pickle.loads(private.recorded_collectives())["entries"])
+        count, seconds = sum_unseen_collectives(pickle.loads(private.recorded_collectives())["entries"])
         return f" {seconds / count:.9f}" if count and seconds else ""
 
 
-def _issued() -> int:
+def _count_collectives() -> int:
     return sum(private.sequence_numbers().values())
 
 
-def _of_replica(model: Any) -> int:
+def _replica_collectives(model: Any) -> int:
     """Collectives of a step that DistributedDataParallel itself issues: its buckets, and buffers by their type."""
     buffers = len({buffer.dtype for buffer in model.module.buffers()}) if model.broadcast_buffers else 0
     return len(private.bucket_bytes(model)) + buffers
 
 
-def by_others(entries: Iterable[Mapping[str, Any]]) -> tuple[int, float]:
+def sum_unseen_collectives(entries: Iterable[Mapping[str, Any]]) -> tuple[int, float]:
     """(count, seconds) of the flight recorder's entries that neither ``torch.distributed`` nor DDP issued.
 
     Seconds of those that it timed (NCCL, with ``TORCH_NCCL_ENABLE_TIMING``); 0 if it timed none.
     """
-    count, seconds, has_replicas = 0, 0.0, bool(replicas.modules())
+    count, seconds, has_replicas = 0, 0.0, bool(replicas.list_modules())
     for entry in entries:
         frames = [(str(frame["filename"]), str(frame["name"])) for frame in entry.get("frames", ())]
         files = [file for file, _ in frames]

@@ -45,7 +45,7 @@ from stash.measure.agent.runner.watch_duties import (
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import steps
 from stash.measure.agent.wraps.stages import BatchCopies
-from stash.measure.protocol.orders import Orders, current, read
+from stash.measure.protocol.orders import Orders, current_orders, load_orders
 from stash.measure.protocol.stamped import LOADERS, StepRing
 from stash.measure.protocol.watch_folder import attach_file
 
@@ -56,17 +56,17 @@ _TRAINS_AFTER = 3
 
 def start(optimizer_module: ModuleType) -> None:
     """Begin to listen to this process's script; called with ``torch.optim.optimizer`` once it was imported."""
-    orders = current()
+    orders = current_orders()
     if orders is not None:
-        _listen(optimizer_module, partial(WatchedRun, orders))
+        _subscribe_listener(optimizer_module, partial(WatchedRun, orders))
 
 
 def wait_for_watcher(optimizer_module: ModuleType) -> None:
     """Begin to listen once a watcher asks for it; called as ``start`` is."""
-    _listen(optimizer_module, AwaitedRun)
+    _subscribe_listener(optimizer_module, AwaitedRun)
 
 
-def _listen(optimizer_module: ModuleType, listener: Callable[[], script.Listener]) -> None:
+def _subscribe_listener(optimizer_module: ModuleType, listener: Callable[[], script.Listener]) -> None:
     script.subscribe(listener())
     register_after_fork(optimizer_module, lambda _: _listen_in_fork(listener))
     steps.wrap_optimizer(optimizer_module)
@@ -74,7 +74,7 @@ def _listen(optimizer_module: ModuleType, listener: Callable[[], script.Listener
 
 def _listen_in_fork(listener: Callable[[], script.Listener]) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
-    orders = current()
+    orders = current_orders()
     over = orders is not None and not orders.files.path.is_dir()
     if not (over or current_process().daemon or script.passes()):
         script.subscribe(listener())
@@ -101,7 +101,7 @@ class AwaitedRun(script.Listener):
             return
         self._next = now + 1.0
         with suppress(OSError, ValueError):
-            orders = read(Path(_left_by_own_user(self._file)))
+            orders = load_orders(Path(_left_by_own_user(self._file)))
             if orders is not None:
                 script.subscribe(WatchedRun(orders, self.steps, self))
 
@@ -167,7 +167,7 @@ class WatchedLoops(script.LoopListener):
     def started(self, loader: Any, take: Callable[..., T], *arguments: Any) -> T:
         """``take(*arguments)``, the iterator that a loop asks ``loader`` for."""
         stamps = self.stamps
-        if stamps is None or not stamps.of_this_thread:
+        if stamps is None or not stamps.is_this_thread:
             return take(*arguments)
         is_training = _has_gradients()
         if is_training:
@@ -187,7 +187,7 @@ class WatchedLoops(script.LoopListener):
         wait, number = _EVALUATED, 0
         if _has_gradients() or self._trains_on(id(source)):
             known = self._numbers.get(id(source))
-            number = self._number(source) if known is None else known
+            number = self._assign_number(source) if known is None else known
             wait = _IN_STEP if trial is None else self._go_on_with(trial)
         stamps.tell(wait.begins, number)
         try:
@@ -227,7 +227,7 @@ class WatchedLoops(script.LoopListener):
         """Whether there was any wait."""
         return bool(self._known)
 
-    def _number(self, source: Any) -> int:
+    def _assign_number(self, source: Any) -> int:
         """A new one, or that of one of its class that is gone: scripts make their loaders again, in every epoch."""
         kind, key = type(source), id(source)
         gone = (number for number, (known, there) in enumerate(self._known) if known is kind and there() is None)
@@ -279,10 +279,10 @@ class WatchedRun(script.Listener):
         script.unsubscribe()
         if self._begun is not None:
             self._begun.stamps.ring.note(text)
-            self._leave(self._begun)
+            self._stop_stamping(self._begun)
         print(text, file=sys.stderr)
 
-    def _leave(self, begun: BegunWatch) -> None:
+    def _stop_stamping(self, begun: BegunWatch) -> None:
         """Note nothing any more."""
         begun.rest()
         begun.collections.end()
@@ -291,7 +291,7 @@ class WatchedRun(script.Listener):
     def stepped(self, optimizer: Any) -> None:
         now = perf_counter()
         try:
-            own, begun = self._optimizers.stepped(optimizer), self._begun
+            own, begun = self._optimizers.note_step(optimizer), self._begun
             if begun is None:
                 self._counted = own
                 self._begin(optimizer)
@@ -304,20 +304,20 @@ class WatchedRun(script.Listener):
                     stamps.tell(ThreadEvent.UPDATED_BESIDE if beside else ThreadEvent.UPDATED_BEFORE)
                 return
             if rests:
-                self._rest(begun)
+                self._end_unstamped_step(begun)
                 return
             stamps.handle(ThreadEvent.STEP_ENDED, now)
             if begun.duties:
                 begun.do_duties(now)
             if stamps.ring.live[2] != begun.requests.number:
-                self._answer(begun)
+                self._follow_request(begun)
         except Exception as error:
             self.give_up(error)
 
-    def _rest(self, begun: BegunWatch) -> None:
+    def _end_unstamped_step(self, begun: BegunWatch) -> None:
         """A step ended that is not stamped."""
         begun.requests.step_unstamped(begun.stamps)
-        if not begun.requests.rest:
+        if not begun.requests.is_paused:
             self.loops.note_in(begun.stamps)
             begun.go_on()
 
@@ -327,7 +327,7 @@ class WatchedRun(script.Listener):
     def _takes_over(self, own: SeenOptimizer) -> bool:
         """Another optimizer than the counted one stepped: whether steps are counted at it from now on."""
         assert self._counted is not None
-        successor = self._optimizers.successor(self._counted)
+        successor = self._optimizers.find_successor(self._counted)
         if successor is None:
             return False
         self._counted = successor
@@ -346,7 +346,7 @@ class WatchedRun(script.Listener):
         duties: list[Duty] = []
         if device is not None and device.type == "cuda":
             stamps.follow_device(device)
-            duties.append(CopiesFollowed(BatchCopies.of_process(device)))
+            duties.append(CopiesFollowed(BatchCopies.follow_process(device)))
         self.loops.note_in(stamps)
         self.loops.name_loaders()
         stamps.count_from(self._counted_before or 0)
@@ -373,14 +373,14 @@ class WatchedRun(script.Listener):
         """The watcher has left, and taken its folder along: another one may come."""
         assert self._begun is not None
         self.listens = False
-        self._leave(self._begun)
+        self._stop_stamping(self._begun)
         awaited.listen_again(self._begun.stamps.steps)
 
-    def _answer(self, begun: BegunWatch) -> None:
+    def _follow_request(self, begun: BegunWatch) -> None:
         """There is a request: from now on paused, or not; or traced from a step on."""
-        if begun.requests.answer(begun.stamps):
+        if begun.requests.read_request(begun.stamps):
             begun.duties.append(ScriptLines(begun.stamps, self._folder, begun.requests.rank))
-        if begun.requests.rest:
+        if begun.requests.is_paused:
             begun.rest()
             self.loops.note_in(None)
 
@@ -446,10 +446,12 @@ class RankPlace:
         rank, ranks = 0, 1
         if dist is not None and dist.is_available() and dist.is_initialized():
             rank, ranks = int(dist.get_rank()), int(dist.get_world_size())
-        here = _number("LOCAL_WORLD_SIZE", ranks)
-        return cls(rank, ranks, _number("LOCAL_RANK", rank), here, _number("GROUP_RANK", rank // max(1, here)))
+        here = _read_number("LOCAL_WORLD_SIZE", ranks)
+        return cls(
+            rank, ranks, _read_number("LOCAL_RANK", rank), here, _read_number("GROUP_RANK", rank // max(1, here))
+        )
 
 
-def _number(variable: str, otherwise: int) -> int:
+def _read_number(variable: str, otherwise: int) -> int:
     text = os.environ.get(variable, "")
     return int(text) if text.isdecimal() else otherwise

@@ -16,14 +16,14 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import script
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 
 PLENTY = 1_000_000
 """Steps or epochs: more than any profile takes."""
 
 
 def _keeps_logging() -> bool:
-    orders = current()
+    orders = current_orders()
     return orders is not None and orders.keep_logging
 
 
@@ -87,7 +87,7 @@ def _saves_or_stops(callback: Any) -> bool:
     return hasattr(callback, "best_model_path") or hasattr(callback, "stopped_epoch")
 
 
-def variables(discarded: Path) -> Mapping[str, str]:
+def quiet_variables(discarded: Path) -> Mapping[str, str]:
     """What keeps trackers quiet in all processes of a job; what must be written goes to the folder ``discarded``."""
     return {
         "WANDB_MODE": "disabled",
@@ -100,36 +100,36 @@ def variables(discarded: Path) -> Mapping[str, str]:
 
 def wrap_wandb(module: ModuleType) -> None:
     """W&B: ``wandb.init`` makes runs that do nothing."""
-    script.wrap(module, "init", _forced, "W&B", mode="disabled")
+    script.wrap(module, "init", _force_arguments, "W&B", mode="disabled")
 
 
 def wrap_neptune(module: ModuleType) -> None:
     """Neptune: runs keep to themselves what is logged."""
-    script.wrap(module.Run, "__init__", _forced, "Neptune", mode="debug")
+    script.wrap(module.Run, "__init__", _force_arguments, "Neptune", mode="debug")
 
 
 def wrap_comet(module: ModuleType) -> None:
     """Comet: the base of all its experiments."""
-    script.wrap(module.CometExperiment, "__init__", _forced, "Comet", disabled=True)
+    script.wrap(module.CometExperiment, "__init__", _force_arguments, "Comet", disabled=True)
 
 
 def wrap_mlflow(module: ModuleType) -> None:
     """MLflow: clients of any server talk to the folder that the variable names."""
     client = module.MlflowClient
-    script.wrap(client, "__init__", _forced, "MLflow", tracking_uri=None, registry_uri=None)
+    script.wrap(client, "__init__", _force_arguments, "MLflow", tracking_uri=None, registry_uri=None)
 
 
 def wrap_mlflow_address(module: ModuleType) -> None:
     """MLflow: the folder that the variable names stays the address."""
-    orders = current()
+    orders = current_orders()
     if orders is not None:
-        uri = variables(orders.files.discarded)["MLFLOW_TRACKING_URI"]
-        script.wrap(module, "set_tracking_uri", _forced, "MLflow", uri=uri)
+        uri = quiet_variables(orders.files.discarded)["MLFLOW_TRACKING_URI"]
+        script.wrap(module, "set_tracking_uri", _force_arguments, "MLflow", uri=uri)
 
 
 def wrap_tensorboard(module: ModuleType) -> None:
     """TensorBoard: event files go to a folder that is removed with the launch's."""
-    orders = current()
+    orders = current_orders()
     if orders is None:
         return
     import inspect
@@ -138,12 +138,12 @@ def wrap_tensorboard(module: ModuleType) -> None:
     # tensorboardX knows both names, and prefers this one.
     name = "logdir" if "logdir" in inspect.signature(writer.__init__).parameters else "log_dir"
     folder = str(orders.files.discarded / "tensorboard")
-    script.wrap(writer, "__init__", _forced, "TensorBoard", **{name: folder})
+    script.wrap(writer, "__init__", _force_arguments, "TensorBoard", **{name: folder})
 
 
-def _forced(function: Callable[..., Any], service: str, **values: Any) -> Callable[..., Any]:
+def _force_arguments(function: Callable[..., Any], service: str, **values: Any) -> Callable[..., Any]:
     """``function`` with these arguments, whatever its caller says."""
-    orders = current()
+    orders = current_orders()
     if orders is None or orders.keep_logging:
         return function
     import inspect  # takes longer than the rest of the agent's start
@@ -151,10 +151,10 @@ def _forced(function: Callable[..., Any], service: str, **values: Any) -> Callab
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def forced(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         script.note(f"{service} was switched off for the profile (--keep-logging keeps it): steps lack its own time")
         call = signature.bind(*args, **kwargs)
         call.arguments.update(values)
         return function(*call.args, **call.kwargs)
 
-    return forced
+    return wrapper

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import register_record
 
 Original = Callable[..., Any]
 Arguments = dict[str, Any]
@@ -28,7 +28,7 @@ class NodePart:
     """Global, in the order of the whole group."""
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class Membership:
     """A process group as its ranks describe it to each other."""
@@ -53,7 +53,7 @@ def default_group() -> Any:
     return c10d.group.WORLD
 
 
-def membership(group: Any) -> Membership:
+def describe_group(group: Any) -> Membership:
     """What the other ranks must know of a group that this one is in."""
     from torch.distributed import distributed_c10d as c10d
 
@@ -73,11 +73,11 @@ def parts_on(nodes: Mapping[int, int], groups: Iterable[Membership]) -> list[Mem
     return found
 
 
-def make(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePart]:
+def form_groups(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePart]:
     """Form these groups, with all other ranks; the value holds this rank's, by the names of their wholes."""
     import torch.distributed as dist
 
-    usual, own = membership(default_group()).backend, {}
+    usual, own = describe_group(default_group()).backend, {}
     for part in parts:
         group = dist.new_group(list(part.ranks), backend=None if part.backend == usual else part.backend)
         if own_rank in part.ranks:
@@ -91,7 +91,7 @@ def within_node(name: str, original: Original, arguments: Arguments, part: NodeP
     for root in ("src", "dst"):
         _move_root(arguments, root, part, ranks)
     places = [ranks.index(rank) for rank in part.ranks]
-    return _RESHAPED.get(name, _as_it_is)(original, arguments, places, len(ranks))
+    return _RESHAPED.get(name, _call_unchanged)(original, arguments, places, len(ranks))
 
 
 def _move_root(arguments: Arguments, root: str, part: NodePart, ranks: tuple[int, ...]) -> None:
@@ -103,7 +103,7 @@ def _move_root(arguments: Arguments, root: str, part: NodePart, ranks: tuple[int
     arguments[root] = part.ranks[0] if asked not in part.ranks else asked
 
 
-def _as_it_is(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+def _call_unchanged(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
     return original(**arguments)
 
 
@@ -204,13 +204,13 @@ class Call:
     def __getitem__(self, name: str) -> Any:
         return self.arguments.get(name)
 
-    def first(self, *names: str) -> Any:
+    def first_argument(self, *names: str) -> Any:
         """The first argument that exists among ``names``: PyTorch has renamed some over time."""
         return next((self.arguments[n] for n in names if n in self.arguments), None)
 
 
 def _identity(call: Call) -> Any:
-    return call.first("tensor", "tensors", "object_list")
+    return call.first_argument("tensor", "tensors", "object_list")
 
 
 def _nothing(call: Call) -> Any:
@@ -231,15 +231,15 @@ def _fill_lists(call: Call) -> Any:
 
 
 def _replicate(call: Call) -> Any:
-    output = call.first("output_tensor", "output")
-    given = call.first("input_tensor", "input")
+    output = call.first_argument("output_tensor", "output")
+    given = call.first_argument("input_tensor", "input")
     output.view(call.size, -1).copy_(given.reshape(1, -1))
     return output
 
 
 def _own_chunk(call: Call) -> Any:
     output = call["output"]
-    given = call.first("input", "input_tensor")
+    given = call.first_argument("input", "input_tensor")
     output.view(-1).copy_(given.reshape(call.size, -1)[call.rank])
     return output
 
@@ -267,7 +267,7 @@ def _exchange_lists(call: Call) -> Any:
     return call["output_tensor_list"]
 
 
-def _exchange(call: Call) -> Any:
+def _exchange_tensors(call: Call) -> Any:
     _stand_in(call["output"], call["input"])
     return call["output"]
 
@@ -303,7 +303,7 @@ LOCAL: Mapping[str, Callable[[Call], Any]] = {
     "gather": _gather,
     "scatter": _scatter,
     "all_to_all": _exchange_lists,
-    "all_to_all_single": _exchange,
+    "all_to_all_single": _exchange_tensors,
     "all_gather_object": _fill_objects,
     "gather_object": _fill_objects,
     "broadcast_object_list": _nothing,
@@ -319,7 +319,7 @@ ALWAYS_WORK = frozenset({"isend", "irecv"})
 """Asynchronous without being asked to be."""
 
 
-def answer(name: str, call: Call) -> Any:
+def answer_alone(name: str, call: Call) -> Any:
     """What the caller of the collective ``name`` gets back in a group of one."""
     if name == "batch_isend_irecv":
         return []

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import private, script
-from stash.measure.agent.data.feeds import Feed, Handed, Handle
-from stash.measure.agent.data.reads import answer_calls, recorded
-from stash.measure.agent.data.tally import own_tally, tally
+from stash.measure.agent.data.feeds import Feed, FeedProgress, Handle
+from stash.measure.agent.data.reads import answer_calls, record_reads
+from stash.measure.agent.data.tally import find_tally, own_tally
 
 _QUIET = 0.1
 """Seconds without an exchange before workers are forked."""
@@ -72,7 +72,7 @@ class Tap:
         self._fresh, self._epochs = iter(self._sampler), self._epochs + 1
         return next(self._fresh)
 
-    def take(self, count: int) -> list[Any]:
+    def take_lists(self, count: int) -> list[Any]:
         """The next ``count`` index lists of the sampler, starting over at its end; none if it is empty.
 
         The remainder at the end of an epoch, shorter than the rest, is passed over: replays have none. (It may
@@ -86,13 +86,13 @@ class Tap:
                 index = self._next_fresh()
             except StopIteration:
                 break
-            if self._epochs > epochs and taken and _length(taken[-1]) < _length(index):
+            if self._epochs > epochs and taken and _count_samples(taken[-1]) < _count_samples(index):
                 taken.pop()
             taken.append(index)
         return taken
 
 
-def _length(index: Any) -> int:
+def _count_samples(index: Any) -> int:
     return len(index) if isinstance(index, (list, tuple)) else 1
 
 
@@ -106,7 +106,7 @@ class IteratorInUse:
         self.yielded = self.tap.drawn if is_drained else 0
         self.is_over = False
 
-    def next(self) -> Any:
+    def next_batch(self) -> Any:
         """Its next batch; raises StopIteration at its end."""
         try:
             batch = next(self.source)
@@ -121,7 +121,7 @@ class LoaderFeed(Feed):
     """The feed of a ``torch.utils.data.DataLoader``: drained queues, samples that a round's blocks share."""
 
     def __init__(self, loader: Any) -> None:
-        super().__init__("iterable" if private.iterates(loader) else "map")
+        super().__init__("iterable" if private.is_iterable(loader) else "map")
         self._loader = weakref.ref(loader)
         self._used: IteratorInUse | None = None
         self.is_acting = False
@@ -155,7 +155,7 @@ class LoaderFeed(Feed):
     @property
     def length(self) -> int | None:
         loader = self.loader
-        sized = None if loader is None else private.length(loader)
+        sized = None if loader is None else private.count_batches(loader)
         return self.learned.length if sized is None else sized
 
     def end_workers(self) -> None:
@@ -164,9 +164,9 @@ class LoaderFeed(Feed):
 
     def adopt(self, iterator: Any) -> None:
         """Serve from this new real iterator."""
-        self._use(IteratorInUse(iterator, self.loader))
+        self._use_iterator(IteratorInUse(iterator, self.loader))
 
-    def _use(self, used: IteratorInUse) -> None:
+    def _use_iterator(self, used: IteratorInUse) -> None:
         around = self._used if self.under_way and self.source is not used.source else None
         self.handed = self.handed._replace(around=around)
         self._used = used
@@ -174,7 +174,7 @@ class LoaderFeed(Feed):
     def read_on(self, other: Feed) -> None:
         if isinstance(other, LoaderFeed) and other._used is not None:
             setattr(other.source, _FEED, weakref.ref(self))
-            self._use(other._used)
+            self._use_iterator(other._used)
 
     @contextmanager
     def acting(self) -> Iterator[None]:
@@ -190,7 +190,7 @@ class LoaderFeed(Feed):
         self.mode = "warm"
         with self.acting():
             iterator = drained or private.new_iterator(self.loader, self.source)
-            self._use(IteratorInUse(iterator, self.loader, is_drained=drained is not None))
+            self._use_iterator(IteratorInUse(iterator, self.loader, is_drained=drained is not None))
         self.tap.go_on_endlessly()
         self.refill_queue()
         return iterator
@@ -200,10 +200,10 @@ class LoaderFeed(Feed):
         """Whether a loop still reads the iterator in use."""
         return self._used is not None and not self._used.is_over and self.loops > 0
 
-    def restore(self, before: Handed, read: int) -> None:
+    def restore(self, before: FeedProgress, read: int) -> None:
         super().restore(before, read)
-        if not self.measured and before.around is not None:  # the loop around the one that is over goes on
-            self._use(before.around)
+        if not self.is_measured and before.around is not None:  # the loop around the one that is over goes on
+            self._use_iterator(before.around)
         elif self.mode in ("warm", "cold"):
             self.ask_for(read)
 
@@ -211,7 +211,7 @@ class LoaderFeed(Feed):
         self._held = self.loader
 
     @property
-    def like(self) -> tuple[object, ...]:
+    def signature(self) -> tuple[object, ...]:
         loader = self.loader
         kinds = tuple(type(part) for part in (loader.dataset, loader.sampler, loader.batch_sampler))
         return (self.kind, *kinds, self.length, loader.batch_size, loader.num_workers)
@@ -222,14 +222,14 @@ class LoaderFeed(Feed):
     def real(self) -> Any:
         assert self._used is not None
         with self.acting():
-            return self._used.next()
+            return self._used.next_batch()
 
-    def endless(self) -> Any:
+    def read_endlessly(self) -> Any:
         if self.kind == "map" and self._used is not None:
             self.tap.must_not_end()
             if self.workers and self._is_drained:  # the queue ran dry before the loader was known to train
                 self.refill_queue()
-        return super().endless()
+        return super().read_endlessly()
 
     @property
     def _is_drained(self) -> bool:
@@ -246,7 +246,7 @@ class LoaderFeed(Feed):
         self.tap.ask_only_for([])
         if self.kind == "iterable":  # take what workers were asked for; it may end before that is all there
             with suppress(StopIteration):
-                while self.workers and private.outstanding(self.source) > 0:
+                while self.workers and private.count_outstanding(self.source) > 0:
                     self.real()
             return
         while not self._is_drained:
@@ -265,22 +265,22 @@ class LoaderFeed(Feed):
             self._renew()
             self.drain()
         whole = skipped + count
-        self._of_round.extend(self.tap.take(whole - len(self._of_round)))
+        self._of_round.extend(self.tap.take_lists(whole - len(self._of_round)))
         self.tap.ask_only_for(itertools.islice(itertools.cycle(self._of_round), skipped, whole))
-        self._fill(count)
+        self._fill_queue(count)
 
     def ask_for(self, count: int) -> None:
         if self.kind == "map" and self.tap.queue is not None:
-            self.tap.queue.extend(self.tap.take(count))
-            self._fill(count)
+            self.tap.queue.extend(self.tap.take_lists(count))
+            self._fill_queue(count)
 
     def refill_queue(self) -> None:
         """Ask for as many batches as are ahead when the queue is full."""
-        self._fill(self.depth)
+        self._fill_queue(self.depth)
 
-    def _fill(self, count: int) -> None:
+    def _fill_queue(self, count: int) -> None:
         if self.workers:
-            for _ in range(min(count, self.depth) - private.outstanding(self.source)):
+            for _ in range(min(count, self.depth) - private.count_outstanding(self.source)):
                 private.ask_for_one(self.source)
 
     def _renew(self) -> None:
@@ -314,10 +314,10 @@ a feed holds its iterator, and workers must end as soon as the script lets go of
 
 def wrap(module: ModuleType) -> None:
     """Wrap ``torch.utils.data.dataloader``."""
-    private.wrap_iterators(module, _tapped)
-    private.wrap_starting_over(module, _held)
-    private.wrap_handing_out(module, _served)
-    private.wrap_loaders(module, making=_kept, looping=_handled)
+    private.wrap_iterators(module, _tap_indices)
+    private.wrap_starting_over(module, _hold_start)
+    private.wrap_handing_out(module, _serve_batches)
+    private.wrap_loaders(module, making=_keep_iterator, looping=_give_handle)
 
 
 def feed_of(loader: Any) -> LoaderFeed:
@@ -333,11 +333,11 @@ def _feed_behind(iterator: Any) -> LoaderFeed | None:
     return None if known is None else known()
 
 
-def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
+def _tap_indices(begin: Callable[..., None]) -> Callable[..., None]:
     """A method that gives an iterator its indices, followed by a tap on them; workers find the tally they inherit."""
 
     @functools.wraps(begin)
-    def tapped(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
+    def wrapper(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         own_tally()
         begin(self, loader, *args, **kwargs)
         private.set_indices(self, Tap(private.index_sampler(self), private.indices(self)))
@@ -345,42 +345,42 @@ def _tapped(begin: Callable[..., None]) -> Callable[..., None]:
             feed = feed_of(loader)
             setattr(self, _FEED, weakref.ref(feed))
             beside = feed.under_way and script.listener().loops.is_beside(feed)
-            if feed.is_acting or not (feed.measured or beside):  # one beside the training loop's is not followed
+            if feed.is_acting or not (feed.is_measured or beside):  # one beside the training loop's is not followed
                 feed.adopt(self)
             if not feed.open_loops.tell_their_end:
                 feed.begin_epoch()
 
-    return tapped
+    return wrapper
 
 
-def _held(start_over: Callable[..., None]) -> Callable[..., None]:
+def _hold_start(start_over: Callable[..., None]) -> Callable[..., None]:
     """While blocks decide what is read, the script's next epoch begins without the iterator's starting over."""
 
     @functools.wraps(start_over)
-    def held(self: Any, *args: Any, **kwargs: Any) -> None:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> None:
         feed = _feed_behind(self)
-        if feed is None or feed.is_acting or not feed.measured:
+        if feed is None or feed.is_acting or not feed.is_measured:
             start_over(self, *args, **kwargs)
 
-    return held
+    return wrapper
 
 
-def _kept(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _keep_iterator(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """… and without another iterator."""
 
     @functools.wraps(make)
-    def kept(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         feed = _feeds.get(self)
-        if feed is None or feed.is_acting or not feed.measured or not script.active():
+        if feed is None or feed.is_acting or not feed.is_measured or not script.active():
             return make(self)
         return feed.source
 
-    return kept
+    return wrapper
 
 
-def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _give_handle(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(get_iterator)
-    def handled(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         if not script.active():
             return get_iterator(self)
         feed = feed_of(self)
@@ -393,36 +393,36 @@ def _handled(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
         script.listener().loops.opened(handle)
         return handle
 
-    return handled
+    return wrapper
 
 
-def _served(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _serve_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(hand_out)
-    def served(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         feed = _feed_behind(self)
         if feed is None or feed.is_acting:
             return hand_out(self)
         listener = script.bus.listener
-        if not listener.listens or (feed.source is not self and not feed.measured):  # another loop over the loader
+        if not listener.listens or (feed.source is not self and not feed.is_measured):  # another loop over the loader
             return hand_out(self)
         return listener.loops.next_batch(feed)
 
-    return served
+    return wrapper
 
 
 def wrap_fetchers(module: ModuleType) -> None:
     """Time the making of batches, and notice every file opened for them; of ``torch.utils.data._utils.fetch``."""
     for cls in private.fetchers(module):
-        cls.fetch = _timed(cls.fetch)
+        cls.fetch = _time_fetch(cls.fetch)
 
 
-def _timed(fetch: Callable[..., Any]) -> Callable[..., Any]:
+def _time_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
-    def timed(self: Any, possibly_batched_index: Any) -> Any:
+    def wrapper(self: Any, possibly_batched_index: Any) -> Any:
         since = time.perf_counter_ns()
-        shared = tally()
+        shared = find_tally()
         if shared is not None:
             answer_calls(shared)
-        return recorded(shared, self, since, fetch, self, possibly_batched_index)
+        return record_reads(shared, self, since, fetch, self, possibly_batched_index)
 
-    return timed
+    return wrapper

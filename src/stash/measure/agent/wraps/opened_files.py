@@ -24,7 +24,7 @@ from stash.measure.agent.data import reads
 
 def wrap_h5py(module: ModuleType) -> None:
     """``h5py.File``, which Keras saves weights with."""
-    script.wrap(module.File, "__init__", _telling, "name", mode="mode")
+    script.wrap(module.File, "__init__", _tell_of_file, "name", mode="mode")
 
 
 def wrap_cv2(module: ModuleType) -> None:
@@ -49,23 +49,23 @@ def wrap_torchvision_io(module: ModuleType) -> None:
 
     The latter maps the file, so that the kernel's counters show nothing of what it finds in memory.
     """
-    script.wrap(module, "write_file", _telling, "filename")
-    script.wrap(module, "read_file", _telling, "path", writes=False)
+    script.wrap(module, "write_file", _tell_of_file, "filename")
+    script.wrap(module, "read_file", _tell_of_file, "path", writes=False)
 
 
 def wrap_parquet(module: ModuleType) -> None:
     """``pyarrow.parquet.ParquetWriter``, which ``write_table`` calls too."""
-    script.wrap(module.ParquetWriter, "__init__", _telling, "where")
+    script.wrap(module.ParquetWriter, "__init__", _tell_of_file, "where")
 
 
-def _telling(
+def _tell_of_file(
     function: Callable[..., Any], path: str, mode: str | None = None, writes: bool = True
 ) -> Callable[..., Any]:
     """``function``, which first names the file in its argument ``path``; of ``mode`` "r" it only reads."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def telling(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             given = signature.bind(*args, **kwargs)
         except TypeError:
@@ -80,7 +80,7 @@ def _telling(
             reads.about_to_read(name)
         return function(*args, **kwargs)
 
-    return telling
+    return wrapper
 
 
 _NOT_KEPT = "no checkpoint is kept: what trains during a profile is not a model to keep"
@@ -91,27 +91,27 @@ _placeholders: set[str] = set()
 
 def guard_torch_save(module: ModuleType) -> None:
     """Guard ``torch.save``."""
-    script.wrap(module, "save", _guarded, "f", 1)
+    script.wrap(module, "save", _guard_save, "f", 1)
 
 
 def guard_safetensors(module: ModuleType) -> None:
     """Guard ``safetensors.torch.save_file`` and ``save_model``."""
-    script.wrap(module, "save_file", _guarded, "filename", 1)
-    script.wrap(module, "save_model", _guarded, "filename", 1)
+    script.wrap(module, "save_file", _guard_save, "filename", 1)
+    script.wrap(module, "save_model", _guard_save, "filename", 1)
 
 
 def guard_distributed_checkpoint(module: ModuleType) -> None:
     """Guard ``torch.distributed.checkpoint``: it opens its files itself, and would leave them empty."""
     for name in ("save", "save_state_dict", "async_save"):
         if hasattr(module, name):
-            script.wrap(module, name, _refusing, asynchronous=name == "async_save")
+            script.wrap(module, name, _refuse_drifted, asynchronous=name == "async_save")
 
 
-def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:
+def _refuse_drifted(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:
     @functools.wraps(save)
-    def refusing(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not script.saves_drifted():
-            with _saving(), script.saving():
+            with _save_beside(), script.saving():
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
         if isinstance(folder := kwargs.get("checkpoint_id"), (str, os.PathLike)):
@@ -121,18 +121,18 @@ def _refusing(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any
         done.set_result(None)
         return done if asynchronous else None
 
-    return refusing
+    return wrapper
 
 
 @contextlib.contextmanager
-def _saving() -> Iterator[None]:
+def _save_beside() -> Iterator[None]:
     if script.passes() > 0:
         script.note(_NOT_KEPT)
     with guard.saving():
         yield
 
 
-def sweep() -> None:
+def remove_placeholders() -> None:
     """Remove the placeholders."""
     while _placeholders:
         with contextlib.suppress(FileNotFoundError):  # the script removed or renamed it
@@ -144,9 +144,9 @@ def is_storage(value: Any) -> bool:
     return type(value).__name__ in ("UntypedStorage", "TypedStorage")
 
 
-def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[..., Any]:
+def _guard_save(save: Callable[..., Any], name: str, position: int) -> Callable[..., Any]:
     @functools.wraps(save)
-    def guarded(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if args and is_storage(args[0]):
             return save(*args, **kwargs)
         target = kwargs.get(name, args[position] if len(args) > position else None)
@@ -154,7 +154,7 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
             with guard.saving(target), script.saving():
                 return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
         if not script.saves_drifted():
-            with _saving(), script.saving():
+            with _save_beside(), script.saving():
                 guard.about_to_write(os.fspath(target), truncates=True)
                 return save(*args, **kwargs)
         script.note(_NOT_KEPT)
@@ -165,4 +165,4 @@ def _guarded(save: Callable[..., Any], name: str, position: int) -> Callable[...
             _placeholders.add(path)
         return None
 
-    return guarded
+    return wrapper

@@ -38,17 +38,17 @@ def wrap_ddp(module: ModuleType) -> None:
     remember_ddp(module)
     cls = module.DistributedDataParallel
 
-    def registered(ddp: Any, state: Any, hook: Any) -> None:
+    def note_hook(ddp: Any, state: Any, hook: Any) -> None:
         _hooked[ddp] = getattr(hook, "__qualname__", type(hook).__qualname__)
 
-    def chosen(ddp: Any, comm_hook_type: Any) -> None:
+    def note_builtin_hook(ddp: Any, comm_hook_type: Any) -> None:
         _builtin[ddp] = str(comm_hook_type)
 
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
     may_sync = property(lambda self: self.__dict__.get(_SYNC, True) and _may_exchange(self), _choose_exchange)
     script.put(cls, require_backward_grad_sync=may_sync)
-    script.after(cls, "register_comm_hook", registered)
-    script.after(cls, private.BUILTIN_HOOKS, chosen)
+    script.after(cls, "register_comm_hook", note_hook)
+    script.after(cls, private.BUILTIN_HOOKS, note_builtin_hook)
 
 
 def _may_exchange(ddp: Any) -> bool:
@@ -63,38 +63,38 @@ def _choose_exchange(ddp: Any, exchanges: bool) -> None:
 
 def own_hook() -> str | None:
     """The communication hook that the job registered, empty if it has none; ``None`` without DDP."""
-    ddps = modules()
+    ddps = list_modules()
     names = [_hooked.get(ddp) or _builtin.get(ddp) for ddp in ddps]
     return ", ".join(sorted({name for name in names if name})) if ddps else None
 
 
 def skips_exchanges() -> bool | None:
     """Whether the job has left out the exchange after a backward pass; ``None`` without DDP."""
-    ddps = modules()
+    ddps = list_modules()
     return any(ddp in _skipping for ddp in ddps) if ddps else None
 
 
 def bucket_view() -> bool | None:
     """Whether gradients are views into their buckets, so that none is copied; ``None`` without DDP."""
-    ddps = modules()
+    ddps = list_modules()
     return all(ddp.gradient_as_bucket_view for ddp in ddps) if ddps else None
 
 
-def modules() -> list[Any]:
+def list_modules() -> list[Any]:
     """The DDP instances alive in this process, in the order they were made."""
     return [ddp for ddp in (ref() for ref in _made) if ddp is not None]
 
 
 def obstacle_to_node_scope() -> str | None:
     """Why gradient exchange cannot be confined to a node in this job, or ``None``."""
-    if any(ddp in _builtin for ddp in modules()):
+    if any(ddp in _builtin for ddp in list_modules()):
         return "the job uses a built-in C++ communication hook, which cannot be confined to a node"
     return None
 
 
-def groups() -> list[Any]:
+def list_groups() -> list[Any]:
     """The process groups that gradients are exchanged over."""
-    return [_whole_group(ddp) for ddp in modules()]
+    return [_whole_group(ddp) for ddp in list_modules()]
 
 
 def _whole_group(ddp: Any) -> Any:
@@ -103,11 +103,11 @@ def _whole_group(ddp: Any) -> Any:
 
 def set_scope(name: ScopeName) -> None:
     """Switch gradient exchange, buffer broadcast and all other collectives of this process."""
-    for ddp in modules():
+    for ddp in list_modules():
         if ddp not in _ordinary:
             _ordinary[ddp] = (ddp.require_backward_grad_sync, ddp.broadcast_buffers, ddp.process_group)
     scope.name = name
-    for ddp in modules():
+    for ddp in list_modules():
         sync, buffers, whole = _ordinary[ddp]
         group = group_in_scope(ddp)
         script.put(
@@ -124,7 +124,7 @@ def group_in_scope(ddp: Any) -> Any:
     whole = _whole_group(ddp)
     if scope.name == "self":
         return None
-    if scope.name == "world" or scope.holds(ranks_of(whole)):
+    if scope.name == "world" or scope.contains_ranks(ranks_of(whole)):
         return whole
     part = scope.parts.get(whole.group_name)
     return None if part is None else part.group
@@ -134,22 +134,22 @@ def gradient_facts() -> tuple[list[int], list[tuple[str, Any]]]:
     """Bucket sizes in bytes in the order they are reduced, and (name, parameter) of all trained parameters."""
     buckets: list[int] = []
     named: list[tuple[str, Any]] = []
-    for ddp, front in _fronts():
+    for ddp, front in _list_prefixes():
         buckets += private.bucket_bytes(ddp)
         named += [(front + name, p) for name, p in ddp.module.named_parameters() if p.requires_grad]
     return buckets, named
 
 
-def _fronts() -> list[tuple[Any, str]]:
+def _list_prefixes() -> list[tuple[Any, str]]:
     """Each DDP, and how the names of its parameters begin."""
-    ddps = modules()
+    ddps = list_modules()
     return [(ddp, f"{index}." if len(ddps) > 1 else "") for index, ddp in enumerate(ddps)]
 
 
 def bucket_contents() -> list[tuple[int, tuple[str, ...]]]:
     """Bytes of each bucket, in the order in which they are reduced, and the names of the parameters in it."""
     found = []
-    for ddp, front in _fronts():
+    for ddp, front in _list_prefixes():
         trained = [name for name, p in ddp.module.named_parameters() if p.requires_grad]
         reduced = [front + name for name in trained if name not in ddp.parameters_to_ignore]
         places = private.bucket_parameters(ddp)
@@ -162,5 +162,5 @@ def bucket_contents() -> list[tuple[int, tuple[str, ...]]]:
 
 def reduced_bytes() -> int:
     """Bytes that the reducers themselves exchange in a step; what a user's hook exchanges is seen as it calls."""
-    exchanging = [ddp for ddp in modules() if ddp not in _hooked and _whole_group(ddp).size() > 1]
+    exchanging = [ddp for ddp in list_modules() if ddp not in _hooked and _whole_group(ddp).size() > 1]
     return sum(sum(private.bucket_bytes(ddp)) for ddp in exchanging)

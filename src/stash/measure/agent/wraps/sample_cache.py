@@ -58,13 +58,13 @@ class CachedSamples:
             (1 << 42) // max(1, self._length) // 4096 * 4096
         )  # of a sample; what is not written takes no space
         try:
-            self._file = self._open(folder)
+            self._file = self._open_file(folder)
             self._spare = 0.75 * self._free()
         except OSError as error:
             self._file = None
             print(f"samples are not kept: {error}", file=sys.stderr)
 
-    def _open(self, folder):  # type: ignore[no-untyped-def]
+    def _open_file(self, folder):  # type: ignore[no-untyped-def]
         return tempfile.TemporaryFile(dir=folder, buffering=0)
 
     def _free(self):  # type: ignore[no-untyped-def]
@@ -150,14 +150,14 @@ class CachedSamples:
 class _TrialSamples(CachedSamples):
     """Samples kept for the trials of a run, which make the same data sets in the same order."""
 
-    def _open(self, folder):  # type: ignore[no-untyped-def]
+    def _open_file(self, folder):  # type: ignore[no-untyped-def]
         return os.fdopen(os.open(folder, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", buffering=0)
 
 
 _numbers = itertools.count()
 
 
-def with_cache(dataset: Any, transform: bool, run: Path) -> Any:
+def cache_samples(dataset: Any, transform: bool, run: Path) -> Any:
     """The data set, its samples kept for the trials of this ``run`` in its folder, be it for memory or for a disk.
 
     What was just written is read from memory.
@@ -185,21 +185,21 @@ def _facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, A
         return {"why": "its samples may depend on the epoch"}
     length = len(dataset)
     indices = sorted({0, length // 2, length - 1})[:_READ] if length else []
-    plain = _without_transform(dataset)
+    plain = _drop_transform(dataset)
     for data in (dataset, plain) if plain is not None else (dataset,):
-        first = _read(data, indices, 1, printed)
-        again = _read(data, indices[: len(first["prints"])], 2, printed)
+        first = _read_samples(data, indices, 1, printed)
+        again = _read_samples(data, indices[: len(first["prints"])], 2, printed)
         drawn = first["drawn"] or again["drawn"]
         if first["prints"] and first["prints"] == again["prints"] and not drawn:
             return {
                 "samples": length, "transform": data is not dataset, "bytes": max(first["bytes"], again["bytes"]),
                 "made_seconds": again["made_seconds"], "read_seconds": again["read_seconds"],
-                "free": {"memory": _free(MEMORY), "disk": _free(tempfile.gettempdir())},
+                "free": {"memory": _free_bytes(MEMORY), "disk": _free_bytes(tempfile.gettempdir())},
             }  # fmt: skip
     return {"why": "the same sample is another one each time it is read, or may be: random numbers are drawn for it"}
 
 
-def _without_transform(dataset: Any) -> Any:
+def _drop_transform(dataset: Any) -> Any:
     """The data set without what it does last, if that is where ``torchvision`` and most scripts have it."""
     if not callable(getattr(dataset, "transform", None)) or getattr(dataset, "target_transform", None) is not None:
         return None
@@ -210,7 +210,9 @@ def _without_transform(dataset: Any) -> Any:
     return plain
 
 
-def _read(data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any], int | None]) -> dict[str, Any]:
+def _read_samples(
+    data: Any, indices: Sequence[int], seed: int, printed: Callable[[Any], int | None]
+) -> dict[str, Any]:
     """Prints and bytes of samples that were read with a seed, and whether any number was ``drawn`` for them.
 
     The script's own random numbers go on as if nothing had been read.
@@ -263,7 +265,7 @@ def _random_state(torch: Any, numpy: Any) -> tuple[Any, ...]:
     return random.getstate(), torch.get_rng_state().numpy().tobytes(), of_numpy
 
 
-def _free(place: str) -> int:
+def _free_bytes(place: str) -> int:
     """Bytes that may be taken there."""
     with suppress(OSError):
         return int(_KEPT_FREE * shutil.disk_usage(place).free)

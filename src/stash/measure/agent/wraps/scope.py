@@ -26,12 +26,12 @@ from stash.measure.agent.wraps.groups import (
     LOCAL,
     Call,
     NodePart,
-    answer,
+    answer_alone,
     default_group,
     ranks_of,
     within_node,
 )
-from stash.measure.agent.wraps.waits import begun, kind_of, ledger, stamped, waiting, wrap_work
+from stash.measure.agent.wraps.waits import kind_of, ledger, remember_works, stamp_call, wait_in_flight, wrap_work
 
 NODE_CAPABLE = frozenset({
     "all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier", "all_gather", "all_gather_into_tensor",
@@ -83,7 +83,7 @@ class Scope:
         """Of those collectives, the ones that ran over such groups."""
         self._untouched = 0
 
-    def untouched(self) -> Scope:
+    def bypass(self) -> Scope:
         """Collectives called ``with`` it are real and not counted: Stash's own, and those that a collective calls."""
         return self
 
@@ -94,22 +94,22 @@ class Scope:
         self._untouched -= 1
 
     @property
-    def passes(self) -> bool:
+    def is_bypassed(self) -> bool:
         """Whether calls are to be passed on as they are."""
         return self._untouched > 0
 
-    def holds(self, ranks: Collection[int]) -> bool:
+    def contains_ranks(self, ranks: Collection[int]) -> bool:
         """Whether all those global ranks are on this node."""
         return set(ranks) <= set(self.node_ranks)
 
-    def count(self, name: str, group: Any, size: int) -> None:
+    def count_call(self, name: str, group: Any, size: int) -> None:
         """The script called a collective over ``group`` and handed it ``size`` bytes."""
         self.issued[name] += 1
         if name in POINT_TO_POINT:
             self.handed_on.add(name)
         if group.group_name not in self.used:
             self.used[group.group_name] = group
-            if group.group_name not in self.of_several_jobs and private.of_several_jobs(group):
+            if group.group_name not in self.of_several_jobs and private.spans_several_jobs(group):
                 self.of_several_jobs.add(group.group_name)
                 script.note(_SEVERAL_JOBS.format(name=group.group_name, size=group.size()))
             if group.group_name not in self.of_several_jobs and self.reaches(group):
@@ -158,13 +158,13 @@ class Scope:
         self._far.clear()
         self._beyond.clear()
 
-    def beyond_node(self) -> list[str]:
+    def list_beyond_node(self) -> list[str]:
         """Names of collectives the script issued to other nodes that cannot be confined to one."""
         return sorted(self._beyond - NODE_CAPABLE)
 
     def reaches(self, group: Any) -> bool:
         """Whether a group has ranks on other nodes, or may have."""
-        return group.group_name in self.of_several_jobs or not self.holds(ranks_of(group))
+        return group.group_name in self.of_several_jobs or not self.contains_ranks(ranks_of(group))
 
 
 scope = Scope()
@@ -175,17 +175,17 @@ def wrap_collectives(c10d: ModuleType) -> None:
     """Wrap the collectives of ``torch.distributed.distributed_c10d`` before anyone copies their names."""
     for name in LOCAL:
         if hasattr(c10d, name):
-            script.wrap(c10d, name, _scoped, name)
+            script.wrap(c10d, name, _wrap_collective, name)
     wrap_work(c10d)
-    script.wrap(c10d, "destroy_process_group", _ending)
+    script.wrap(c10d, "destroy_process_group", _end_with_group)
     script.after(c10d, "init_process_group", lambda *_, **__: script.listener().world_formed())
 
 
-def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
+def _end_with_group(destroy: Callable[..., None]) -> Callable[..., None]:
     """The script destroys its process group because it is done, or on its way out under an exception."""
 
     @functools.wraps(destroy)
-    def ending(group: Any = None) -> None:
+    def wrapper(group: Any = None) -> None:
         from torch.distributed import distributed_c10d as c10d
 
         if group is None or group is c10d.GroupMember.WORLD:
@@ -198,52 +198,52 @@ def _ending(destroy: Callable[..., None]) -> Callable[..., None]:
                 script.listener().abandoned()
         destroy(group)
 
-    return ending
+    return wrapper
 
 
-def _scoped(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _wrap_collective(original: Callable[..., Any], name: str) -> Callable[..., Any]:
     signature, kind = inspect.signature(original), kind_of(name)
     places = {each: place for place, each in enumerate(signature.parameters)}
 
-    def given(each: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def find_argument(each: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """One argument, sought by itself: binding all of them would take a third of what seeing a call costs."""
         place = places.get(each, len(args))
         return args[place] if place < len(args) else kwargs.get(each)
 
     @functools.wraps(original)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if scope.passes:
+        if scope.is_bypassed:
             return original(*args, **kwargs)
         script.listener().loops.acted()
         return script.run_collective(within_scope, args, kwargs)
 
     def within_scope(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        operations = given("p2p_op_list", args, kwargs)
-        group = operations[0].group if operations else given("group", args, kwargs)
+        operations = find_argument("p2p_op_list", args, kwargs)
+        group = operations[0].group if operations else find_argument("group", args, kwargs)
         group = default_group() if group is None else group
         if not hasattr(group, "rank"):
             return original(*args, **kwargs)  # not a member: PyTorch's own warning
-        storage = storage_of(given("tensor", args, kwargs)) if name in HANDS_OUT else None
+        storage = storage_of(find_argument("tensor", args, kwargs)) if name in HANDS_OUT else None
         if scope.is_always_real(name, storage) and scope.name != "world":
-            return _passed_on(functools.partial(original, *args, **kwargs), group)
+            return _call_for_real(functools.partial(original, *args, **kwargs), group)
         if scope.name != "world":
             bound = signature.bind(*args, **kwargs)
             bound.apply_defaults()
-            return _confined(name, original, bound.arguments, group)
+            return _run_confined(name, original, bound.arguments, group)
         key = (group.group_name, kind)
-        size = 0 if "object" in name else payload((*args, *kwargs.values()))
-        scope.count(name, group, size)
+        size = 0 if "object" in name else payload_bytes((*args, *kwargs.values()))
+        scope.count_call(name, group, size)
         if name in HANDS_OUT and group.size() > 1:
             scope.note_handed_out(name, storage)
         for each in operations or ():
-            ledger.handed((key[0], kind_of(each.op.__name__)), payload([each]))
-        given_rows, taken_rows = (given(f"{side}_split_sizes", args, kwargs) for side in ("input", "output"))
+            ledger.note_call((key[0], kind_of(each.op.__name__)), payload_bytes([each]))
+        given_rows, taken_rows = (find_argument(f"{side}_split_sizes", args, kwargs) for side in ("input", "output"))
         if given_rows and taken_rows:
-            ledger.dispatches(group.group_name, list(given_rows), list(taken_rows))
-        with scope.untouched():  # object collectives call tensor ones: count and map only the outer call
+            ledger.note_dispatch(group.group_name, list(given_rows), list(taken_rows))
+        with scope.bypass():  # object collectives call tensor ones: count and map only the outer call
             result = ledger.outer(key, -1 if operations else size, functools.partial(original, *args, **kwargs))
-        if name in ALWAYS_WORK or operations or given("async_op", args, kwargs):
-            begun(result, key, operations)
+        if name in ALWAYS_WORK or operations or find_argument("async_op", args, kwargs):
+            remember_works(result, key, operations)
         return result
 
     return call
@@ -257,24 +257,24 @@ def storage_of(value: Any) -> int | None:
         return None
 
 
-def _passed_on(call: Callable[[], Any], group: Any) -> Any:
+def _call_for_real(call: Callable[[], Any], group: Any) -> Any:
     """Run a collective that is real under every scope, and count how many its group begins for it."""
 
     def begun() -> int:
         return sum(private.sequence_numbers(lambda each: each is group).values())
 
     before = begun()
-    with scope.untouched():
+    with scope.bypass():
         result = call()
     scope.passed_on[group.group_name] += begun() - before
     return result
 
 
-def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:
+def _run_confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:
     """What the caller gets under a scope below world."""
     if scope.name == "node":
         ranks, part = ranks_of(group), scope.parts.get(group.group_name)
-        with scope.untouched():
+        with scope.bypass():
             if not scope.reaches(group):
                 return original(**arguments)
             if part is not None and name in NODE_CAPABLE:
@@ -282,24 +282,24 @@ def _confined(name: str, original: Callable[..., Any], arguments: dict[str, Any]
         several = group.group_name in scope.of_several_jobs
         if part is None and not several and len(set(ranks) & set(scope.node_ranks)) > 1:
             script.note("a process group that no step of the warm-up used is not exchanged over under the rung node")
-    return answer(name, Call(arguments, max(group.rank(), 0), group.size()))
+    return answer_alone(name, Call(arguments, max(group.rank(), 0), group.size()))
 
 
-def payload(arguments: Iterable[Any]) -> int:
+def payload_bytes(arguments: Iterable[Any]) -> int:
     """Bytes of the largest argument: what is reduced, all that is gathered, all that is scattered.
 
     That is the size by which nccl-tests calls a collective.
     """
-    return max(map(_bytes, arguments), default=0)
+    return max(map(_value_bytes, arguments), default=0)
 
 
-def _bytes(value: Any) -> int:
+def _value_bytes(value: Any) -> int:
     """Of a tensor, of lists of them, and of the operations of ``batch_isend_irecv``."""
     if isinstance(value, sys.modules["torch"].Tensor):
         return int(value.numel() * value.element_size())
     if isinstance(value, (list, tuple)):
-        return sum(map(_bytes, value))
-    return _bytes(getattr(value, "tensor", ()))
+        return sum(map(_value_bytes, value))
+    return _value_bytes(getattr(value, "tensor", ()))
 
 
 FUNCTIONAL = (
@@ -313,18 +313,18 @@ FUNCTIONAL = (
 def wrap_functional(module: ModuleType) -> None:
     """Put a kernel in front of functional collectives and of waits for them."""
     for name in FUNCTIONAL:
-        private.before_operator("_c10d_functional", name, functools.partial(_functional, name.rstrip("_")))
+        private.before_operator("_c10d_functional", name, functools.partial(_run_functional, name.rstrip("_")))
     private.before_operator("_c10d_functional", "wait_tensor", _wait_tensor)
 
 
-def _functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
-    if not script.active() or not _real(arguments[0]):
+def _run_functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
+    if not script.active() or not _is_real(arguments[0]):
         return call()
     key = (next((each for each in reversed(arguments) if isinstance(each, str)), ""), name)
-    size = payload(arguments) * _growth(name, arguments)
+    size = payload_bytes(arguments) * _gather_factor(name, arguments)
     if name == "all_to_all_single" and len(arguments) > 2 and arguments[1] and arguments[2]:
-        ledger.dispatches(key[0], list(arguments[2]), list(arguments[1]))
-    result = stamped(key, size, call)
+        ledger.note_dispatch(key[0], list(arguments[2]), list(arguments[1]))
+    result = stamp_call(key, size, call)
     if scope.name == "world":
         scope.issued[name] += 1
         scope.sent[name] += size
@@ -335,19 +335,19 @@ def _functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ...]) 
     return result
 
 
-def _growth(name: str, arguments: tuple[Any, ...]) -> int:
+def _gather_factor(name: str, arguments: tuple[Any, ...]) -> int:
     """How many times its argument a gather's result holds, which is the payload: its group's size, as it is told."""
     sizes = (each for each in arguments if type(each) is int)
     return next(sizes, 1) if name.startswith("all_gather") else 1
 
 
 def _wait_tensor(call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
-    if not ledger.counts or not _real(arguments[0]):
+    if not ledger.counts or not _is_real(arguments[0]):
         return call()
-    return waiting(ledger.waited_for(arguments[0].data_ptr()), call)
+    return wait_in_flight(ledger.waited_for(arguments[0].data_ptr()), call)
 
 
-def _real(value: Any) -> bool:
+def _is_real(value: Any) -> bool:
     """Whether a graph is run and not traced."""
     torch = sys.modules["torch"]
     first = value[0] if isinstance(value, (list, tuple)) and value else value

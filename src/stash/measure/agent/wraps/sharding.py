@@ -20,7 +20,7 @@ from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.groups import ranks_of
-from stash.measure.protocol.wire import crosses
+from stash.measure.protocol.wire import register_record
 
 _LOOKED_AT = 1 << 16
 """Values of each tensor of a batch: enough to tell batches apart."""
@@ -34,7 +34,7 @@ def watch_fsdp(module: ModuleType) -> None:
     """FullyShardedDataParallel."""
 
     def made(self: Any, module: Any, process_group: Any = None, *args: Any, **kwargs: Any) -> None:
-        place = (process_group.rank(),) if hasattr(process_group, "rank") else _place(kwargs.get("device_mesh"))
+        place = (process_group.rank(),) if hasattr(process_group, "rank") else _mesh_place(kwargs.get("device_mesh"))
         sharded["FullyShardedDataParallel"] = place
 
     script.after(module.FullyShardedDataParallel, "__init__", made)
@@ -48,7 +48,7 @@ def watch_fully_shard(module: ModuleType) -> None:
 
     @functools.wraps(original)
     def noticing(*args: Any, **kwargs: Any) -> Any:
-        sharded["fully_shard"] = _place(kwargs.get("mesh"), kwargs.get("dp_mesh_dims"))
+        sharded["fully_shard"] = _mesh_place(kwargs.get("mesh"), kwargs.get("dp_mesh_dims"))
         return original(*args, **kwargs)
 
     script.put(noticing, noticed_by_stash=True)
@@ -66,7 +66,7 @@ def watch_deepspeed(module: ModuleType) -> None:
     script.after(module.DeepSpeedEngine, "__init__", made)
 
 
-def _place(mesh: Any, dimensions: Any = None) -> tuple[int, ...] | None:
+def _mesh_place(mesh: Any, dimensions: Any = None) -> tuple[int, ...] | None:
     """This rank's place in a mesh of replicas; ``dimensions`` names its own, where others share the mesh."""
     if mesh is None:
         return None
@@ -97,7 +97,7 @@ def ranks_of_one_replica(parameters: Iterable[Any]) -> tuple[int, ...]:
     )
 
 
-@crosses
+@register_record
 @dataclass(frozen=True)
 class FirstBatch:
     """What one rank knows of the first samples that it trains on."""
@@ -112,15 +112,15 @@ class FirstBatch:
 
 def describe_first_batch(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
     """For the ranks to compare."""
-    return FirstBatch(_checksum(feeds), next(_places(), None), ranks_of_one_replica(parameters))
+    return FirstBatch(_batch_checksum(feeds), next(_iter_places(), None), ranks_of_one_replica(parameters))
 
 
-def _places() -> Iterator[tuple[int, ...]]:
+def _iter_places() -> Iterator[tuple[int, ...]]:
     import torch.distributed as dist
 
     for place in sharded.values():
         yield (dist.get_rank(),) if place is None else place
-    for group in replicas.groups():
+    for group in replicas.list_groups():
         yield (group.rank(),)
 
 
@@ -154,8 +154,8 @@ def _first_of_each_replica(ranks: list[FirstBatch]) -> list[FirstBatch]:
     return list(firsts.values())
 
 
-def _checksum(feeds: list[Feed]) -> int | None:
-    found = [leaf for feed in feeds for leaf in batches.leaves(feed.ring.kept[0])]
+def _batch_checksum(feeds: list[Feed]) -> int | None:
+    found = [leaf for feed in feeds for leaf in batches.iter_leaves(feed.ring.batches[0])]
     total = 0
     for leaf in found:
         total = zlib.adler32(_some_bytes(leaf), total)
@@ -170,5 +170,7 @@ def _some_bytes(leaf: Any) -> bytes:
         return bytes(leaf.reshape(-1)[:_LOOKED_AT].tobytes())
     if leaf.layout is not torch.strided or leaf.is_nested or leaf.is_meta:
         return b""
-    with private.plainly():  # a class may refuse to be cut, as MONAI's does where files differ in what they say
+    with (
+        private.disable_subclasses()
+    ):  # a class may refuse to be cut, as MONAI's does where files differ in what they say
         return bytes(leaf.detach().flatten()[:_LOOKED_AT].cpu().view(torch.uint8).numpy())

@@ -38,26 +38,26 @@ _followed: WeakSet[type[Any]] = WeakSet()
 
 def wrap_loaders(module: ModuleType) -> None:
     """Tell of every wait for a loader's iterator and for its batches (``torch.utils.data.dataloader``)."""
-    private.wrap_handing_out(module, _timed)
-    private.wrap_loaders(module, making=lambda make: make, looping=_started)
+    private.wrap_handing_out(module, _tell_of_wait)
+    private.wrap_loaders(module, making=lambda make: make, looping=_tell_of_start)
 
 
-def _started(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _tell_of_start(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(get_iterator)
-    def started(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         listener = script.bus.listener
         return listener.loops.started(self, get_iterator, self) if listener.listens else get_iterator(self)
 
-    return started
+    return wrapper
 
 
-def _timed(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _tell_of_wait(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(hand_out)
-    def timed(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         listener = script.bus.listener
         return listener.loops.waited(private.data_set(self), hand_out, self) if listener.listens else hand_out(self)
 
-    return timed
+    return wrapper
 
 
 def wrap_saves(module: ModuleType) -> None:
@@ -86,18 +86,18 @@ def wrap_collectives(c10d: ModuleType) -> None:
     for name in LOCAL:
         original = getattr(c10d, name, None)
         if original is not None:
-            setattr(c10d, name, _staged(original))
+            setattr(c10d, name, _tell_of_collective(original))
     work = getattr(c10d, "Work", None)
     if work is not None:
-        script.wrap(work, "wait", _staged)
+        script.wrap(work, "wait", _tell_of_collective)
 
 
-def _staged(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tell_of_collective(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         return script.run_collective(original, *args, **kwargs)
 
-    return call
+    return wrapper
 
 
 class BatchCopies:
@@ -106,7 +106,7 @@ class BatchCopies:
     _only: BatchCopies | None = None
 
     @classmethod
-    def of_process(cls, device: Any = None) -> BatchCopies:
+    def follow_process(cls, device: Any = None) -> BatchCopies:
         """The one of this process, which stays when a watch ends; for the ``device`` whose queue is followed."""
         cls._only = cls._only or cls(device)
         cls._only.follow(device)
@@ -122,23 +122,23 @@ class BatchCopies:
 
         def moving(move: Any, usual: str | None) -> Any:
             @functools.wraps(move)
-            def moved(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+            def wrapper(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
                 if type(tensor) is not self._tensor or tensor.is_cuda:
                     return move(tensor, *args, **kwargs)
                 place = args[0] if args else kwargs.get("device", kwargs.get("tensor"))
                 here = self._comes_here(usual if place is None else place)
-                return self._copied(here, move, tensor, *args, **kwargs)
+                return self._publish_copy(here, move, tensor, *args, **kwargs)
 
-            return moved
+            return wrapper
 
         @functools.wraps(copy)
-        def copied(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
             source: Any = args[0] if args else kwargs.get("src")
             if type(source) is not self._tensor or source.is_cuda or not tensor.is_cuda:
                 return copy(tensor, *args, **kwargs)
-            return self._copied(self._comes_here(tensor.device), copy, tensor, *args, **kwargs)
+            return self._publish_copy(self._comes_here(tensor.device), copy, tensor, *args, **kwargs)
 
-        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = moving(to, None), moving(cuda, "cuda"), copied
+        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = moving(to, None), moving(cuda, "cuda"), wrapper
 
     def follow(self, device: Any) -> None:
         """From now on copies to this ``device``, by itself the current one; a step ended."""
@@ -160,7 +160,7 @@ class BatchCopies:
         index = self._here().device_index if place.index is None else place.index
         return bool(index == self._own.device_index)
 
-    def _copied(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def _publish_copy(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         if not here or not self._with_gradients() or self._stream() != self._own:
             return copy(*args, **kwargs)
         script.publish(ThreadEvent.COPY_BEGINS)
@@ -184,10 +184,10 @@ class CalledModels:
         self._most: Counter[type[Any]] = Counter()
         """The most of those."""
         self._inside = False
-        call, compiling, grad = self._module.__call__, _compiling(), sys.modules["torch"].is_grad_enabled
+        call, compiling, grad = self._module.__call__, _find_compile_check(), sys.modules["torch"].is_grad_enabled
 
         @functools.wraps(call)
-        def noted(module: Any, /, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(module: Any, /, *args: Any, **kwargs: Any) -> Any:
             if compiling() or self._inside or get_ident() != self._thread or not grad():
                 return call(module, *args, **kwargs)
             self._inside = self._is_model(module)
@@ -197,7 +197,7 @@ class CalledModels:
                 self._inside = False
 
         self._call = call
-        self._module.__call__ = noted
+        self._module.__call__ = wrapper
 
     def _is_model(self, module: Any) -> bool:
         """Whether it has parameters; frozen ones (a backbone, a teacher) do as well."""
@@ -230,7 +230,7 @@ def follow_calls(model: Any) -> None:
         return
     _followed.add(model)
     own = vars(model).get("__call__")
-    compiling, grad = _compiling(), sys.modules["torch"].is_grad_enabled
+    compiling, grad = _find_compile_check(), sys.modules["torch"].is_grad_enabled
 
     def begins(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         if not compiling() and grad():
@@ -241,7 +241,7 @@ def follow_calls(model: Any) -> None:
     model.__call__ = begins
 
 
-def _compiling() -> Callable[[], bool]:
+def _find_compile_check() -> Callable[[], bool]:
     from torch.compiler import is_compiling
 
     return is_compiling

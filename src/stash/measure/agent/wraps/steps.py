@@ -18,14 +18,14 @@ from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.last_words import report_crashes_of_ranks
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.protocol.journal import ended
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.journal import has_ended
+from stash.measure.protocol.orders import current_orders
 
 T = TypeVar("T")
 _LIKE_CYCLES = 3
 
 
-class _Watched:
+class _WatchedGradient:
     """One parameter's gradient, as the last backward pass left it."""
 
     def __init__(self, parameter: Any) -> None:
@@ -41,7 +41,7 @@ class _Watched:
             self._version = private.version(self._gradient)
             self._content = self._gradient.detach().clone()
 
-    def used(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether it was cleared, replaced or written since; ``.data`` hides a write from the version."""
         now = self._parameter.grad
         if self._gradient is None:
@@ -98,10 +98,10 @@ class OwnUpdate:
         self.others_steps = 0
         """Steps that torch.optim's optimizers have taken."""
         self._cycle = _Cycle()
-        self._watched: _Watched | None = None
+        self._watched: _WatchedGradient | None = None
         self._running = False
 
-    def marked(self) -> None:
+    def mark_step(self) -> None:
         """The script says that its step ended here."""
         self.unneeded = True
         script.listener().stepped(self)
@@ -119,10 +119,10 @@ class OwnUpdate:
         """Learn from the first loss what is trained."""
         if self.param_groups:
             return
-        leaves = _leaves(tensors if isinstance(tensors, (tuple, list)) else (tensors,))
+        leaves = _find_leaves(tensors if isinstance(tensors, (tuple, list)) else (tensors,))
         if leaves:
             self.param_groups = [{"params": leaves}]
-            self._watched = _Watched(min(leaves, key=lambda leaf: leaf.numel()))
+            self._watched = _WatchedGradient(min(leaves, key=lambda leaf: leaf.numel()))
 
     def backward(self, run: Any, tensors: Any, *args: Any, **kwargs: Any) -> None:
         """Run a backward pass and judge whether it ended a step; one inside another (checkpointing) is part of it."""
@@ -137,9 +137,9 @@ class OwnUpdate:
             run(tensors, *args, **kwargs)
         finally:
             self._running = False
-        self._passed()
+        self._end_pass()
 
-    def gradients(self, run: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    def run_gradients(self, run: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run what returns gradients instead of leaving them in parameters, as all of ``torch.func`` does.
 
         A script that has nothing else updates with each of them. They are of the parameters' sizes and devices.
@@ -155,7 +155,7 @@ class OwnUpdate:
             script.publish(ThreadEvent.BACKWARD_ENDED)
         returned = self._cycle.count_return()
         if returned == _LIKE_CYCLES:
-            self.param_groups = [{"params": list(batches.tensors(found))}]
+            self.param_groups = [{"params": list(batches.iter_tensors(found))}]
             script.note(
                 "the script has no torch.optim optimizer and no backward pass: each of its calls for gradients is "
                 "counted as a step; if that is wrong, write `stash.step()` after the update"
@@ -166,12 +166,12 @@ class OwnUpdate:
 
     def _judge(self) -> None:
         """Before a pass: what the passes before it were used for."""
-        if self._watched is not None and self._watched.used():
+        if self._watched is not None and self._watched.has_changed():
             self._cycle.close()
             if self._cycle.length is not None:
                 script.note(_how_counted(self._cycle.length))
 
-    def _passed(self) -> None:
+    def _end_pass(self) -> None:
         ends = self._cycle.add_pass()
         if self._cycle.length is None and self._watched is not None:
             self._watched.remember()
@@ -187,7 +187,7 @@ def _how_counted(passes: int) -> str:
     )
 
 
-def _leaves(tensors: Any) -> list[Any]:
+def _find_leaves(tensors: Any) -> list[Any]:
     """The parameters that the graphs of these tensors reach, each once."""
     ahead = [tensor.grad_fn for tensor in tensors if tensor.grad_fn is not None]
     seen = set(ahead)
@@ -213,7 +213,7 @@ def wrap_backward(module: ModuleType) -> None:
     backward = module.backward
 
     @functools.wraps(backward)
-    def counted(tensors: Any, *args: Any, **kwargs: Any) -> None:
+    def wrapper(tensors: Any, *args: Any, **kwargs: Any) -> None:
         script.backward_begins()
         try:
             if own_update.unneeded:
@@ -223,25 +223,25 @@ def wrap_backward(module: ModuleType) -> None:
         finally:
             script.publish(ThreadEvent.BACKWARD_ENDED)
 
-    module.backward = counted  # type: ignore[attr-defined]
-    script.wrap(module, "grad", _returning)
+    module.backward = wrapper  # type: ignore[attr-defined]
+    script.wrap(module, "grad", _count_returning)
 
 
 def wrap_functorch(module: ModuleType) -> None:
     """The same for ``torch.func``; of ``torch._functorch.eager_transforms``."""
-    private.wrap_functional_gradients(module, _returning)
+    private.wrap_functional_gradients(module, _count_returning)
 
 
-def _returning(gradients: Callable[..., T]) -> Callable[..., T]:
+def _count_returning(gradients: Callable[..., T]) -> Callable[..., T]:
     @functools.wraps(gradients)
-    def counted(*args: Any, **kwargs: Any) -> T:
+    def wrapper(*args: Any, **kwargs: Any) -> T:
         from torch.compiler import is_compiling
 
         if is_compiling() or own_update.unneeded:
             return gradients(*args, **kwargs)
-        return own_update.gradients(gradients, *args, **kwargs)
+        return own_update.run_gradients(gradients, *args, **kwargs)
 
-    return counted
+    return wrapper
 
 
 def wrap_optimizer(module: ModuleType) -> None:
@@ -251,18 +251,18 @@ def wrap_optimizer(module: ModuleType) -> None:
 
     may_capture = bool(cuda or hip)
 
-    def stepped(optimizer: Any, args: Any, kwargs: Any) -> None:
+    def note_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         own_update.other_stepped()
         listener = script.who_counts()
-        if listener is not None and not (may_capture and _captured()):
+        if listener is not None and not (may_capture and _is_captured()):
             listener.stepped(optimizer)
 
-    module.register_optimizer_step_post_hook(stepped)
+    module.register_optimizer_step_post_hook(note_step)
 
     script.after(module.Optimizer, "__init__", own_update.other_made)
 
 
-def _captured() -> bool:
+def _is_captured() -> bool:
     """Whether this step is being captured into a CUDA graph, whose replays are not seen."""
     cuda = sys.modules.get("torch.cuda")
     if cuda is None or not cuda.is_initialized() or not cuda.is_current_stream_capturing():
@@ -276,9 +276,9 @@ def wrap_scaler(module: ModuleType) -> None:
     step = module.GradScaler.step
 
     @functools.wraps(step)
-    def counted(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         listener = script.who_counts()
-        if listener is None or _captured():
+        if listener is None or _is_captured():
             return step(self, optimizer, *args, **kwargs)
         before = own_update.others_steps
         result = step(self, optimizer, *args, **kwargs)
@@ -286,7 +286,7 @@ def wrap_scaler(module: ModuleType) -> None:
             listener.skipped(optimizer)
         return result
 
-    module.GradScaler.step = counted
+    module.GradScaler.step = wrapper
 
 
 def wrap_schedulers(module: ModuleType) -> None:
@@ -295,12 +295,12 @@ def wrap_schedulers(module: ModuleType) -> None:
     for name in names:
         cls = getattr(module, name, None)
         if cls is not None and "step" in vars(cls):
-            script.wrap(cls, "step", _tolerant)
+            script.wrap(cls, "step", _tolerate_extra)
 
 
-def _tolerant(step: Callable[..., Any]) -> Callable[..., Any]:
+def _tolerate_extra(step: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(step)
-    def tolerant(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
             return step(*args, **kwargs)
         except ValueError:
@@ -308,7 +308,7 @@ def _tolerant(step: Callable[..., Any]) -> Callable[..., Any]:
                 raise
             return None
 
-    return tolerant
+    return wrapper
 
 
 def wrap_spawn(module: ModuleType) -> None:
@@ -321,16 +321,16 @@ def wrap_processes(module: ModuleType) -> None:
     """The same for a parent that joins its ranks one by one; a loader's workers, which are daemons, are not ranks."""
     report_crashes_of_ranks(module)
 
-    def joined(process: Any, *_: Any, **__: Any) -> None:
+    def leave_after_join(process: Any, *_: Any, **__: Any) -> None:
         if not process.daemon:
             _leave_if_measured()
 
-    script.after(module.BaseProcess, "join", joined)
+    script.after(module.BaseProcess, "join", leave_after_join)
 
 
 def _leave_if_measured(*_: Any, **__: Any) -> None:
-    orders = current()
-    if orders is not None and ended(orders.files):
+    orders = current_orders()
+    if orders is not None and has_ended(orders.files):
         sys.stdout.flush()
         sys.stderr.flush()
         script.hard_exit(0)
@@ -346,7 +346,7 @@ def keep_sockets_in_run(module: ModuleType) -> None:
     It would make one in the temporary folder and remove it when the process exits; processes that are ended leave
     theirs. The run's folder is removed with all it holds.
     """
-    orders = current()
+    orders = current_orders()
     if orders is None:
         return
     folder = orders.files.sockets

@@ -27,17 +27,17 @@ from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
 from stash.measure.agent.wraps.trial_settings import (
     SITES,
-    built,
-    ever,
-    in_form,
-    part,
-    rests,
+    choose_form,
+    find_setting,
+    has_stopped_recording,
+    is_ever_set,
+    remember_optimizer,
     set_flags,
     settings,
     site_of,
     wrap_waits,
 )
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 
 _SEED = 20_231
 _MAX_RECORDED = 2_000
@@ -111,7 +111,7 @@ def _set_flags(torch: Any) -> None:
     library = os.path.join(os.path.dirname(torch.__file__), "")
 
     @functools.wraps(set_threads)
-    def counted(number: int) -> None:
+    def wrapper(number: int) -> None:
         workers = sys.modules.get("torch.utils.data")
         in_worker = workers is not None and workers.get_worker_info() is not None
         if in_worker or sys._getframe(1).f_code.co_filename.startswith(library):  # which gives each worker one
@@ -120,11 +120,11 @@ def _set_flags(torch: Any) -> None:
         site_of("threads")
         set_threads(int(wanted or number))
 
-    script.put(torch, set_num_threads=counted)
-    set_flags(part("flags"))
+    script.put(torch, set_num_threads=wrapper)
+    set_flags(find_setting("flags"))
 
 
-def _override(init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]) -> Any:
+def _override_arguments(init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]) -> Any:
     """The call's arguments with ``new`` ones in place of its own."""
     bound = inspect.signature(init).bind(self, *args, **kwargs)
     bound.arguments.update(new)
@@ -136,22 +136,22 @@ def _override(init: Callable[..., None], self: Any, args: Any, kwargs: Any, new:
 
 def wrap_loaders(module: ModuleType) -> None:
     """Wrap ``torch.utils.data.dataloader``: its loaders' settings, and what they hand out."""
-    orders = current()
+    orders = current_orders()
     if orders is None or orders.trial is None:
         return
     cls = module.DataLoader
     init, iterate = cls.__init__, cls.__iter__
-    asked, cache = part("loader"), part("cache")
+    asked, cache = find_setting("loader"), find_setting("cache")
     where = asked.pop("site", None)
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         key = site_of("loader")
         if asked and where in (None, key):
-            args, kwargs = _with_loader(init, self, args, kwargs, asked)
+            args, kwargs = _override_loader(init, self, args, kwargs, asked)
         if cache.get("site") == key:
             data = kwargs["dataset"] if "dataset" in kwargs else args[0]
-            kept = sample_cache.with_cache(data, bool(cache["transform"]), orders.files.run)
+            kept = sample_cache.cache_samples(data, bool(cache["transform"]), orders.files.run_path)
             args, kwargs = ((), {**kwargs, "dataset": kept}) if "dataset" in kwargs else ((kept, *args[1:]), kwargs)
         init(self, *args, **kwargs)
         self.__dict__[_SITE] = key
@@ -171,7 +171,7 @@ def wrap_loaders(module: ModuleType) -> None:
 
     script.put(cls, __init__=made, __iter__=asked_for)
     private.wrap_iterators(module, _knowing_loader)
-    private.wrap_handing_out(module, _recorded)
+    private.wrap_handing_out(module, _record_batches)
 
 
 def _knowing_loader(begin: Callable[..., None]) -> Callable[..., None]:
@@ -183,9 +183,9 @@ def _knowing_loader(begin: Callable[..., None]) -> Callable[..., None]:
     return begun
 
 
-def _recorded(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _record_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(hand_out)
-    def handed_out(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         if self.__dict__.get("_stash_handing"):  # the ladder's feed asks from within
             return hand_out(self)
         self._stash_handing = True
@@ -194,19 +194,19 @@ def _recorded(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
         finally:
             self._stash_handing = False
         loader = getattr(self, "_stash_of", None)
-        if not rests():
+        if not has_stopped_recording():
             with _own_work():
-                _handed(loader, batch)
+                _record_batch(loader, batch)
         elif loader is not None and "_stash_asked" in loader.__dict__:
             trains = sys.modules["torch"].is_grad_enabled()
-            _handed(loader, batch)
+            _record_batch(loader, batch)
             loops_begun.append(LoopBegun(time.perf_counter(), trains))
         return batch
 
-    return handed_out
+    return wrapper
 
 
-def _with_loader(init: Any, self: Any, args: Any, kwargs: Any, asked: Mapping[str, Any]) -> Any:
+def _override_loader(init: Any, self: Any, args: Any, kwargs: Any, asked: Mapping[str, Any]) -> Any:
     """The arguments as asked; what belongs to workers goes with the last of them."""
     new = dict(asked)
     before = inspect.signature(init).bind(self, *args, **kwargs).arguments
@@ -214,11 +214,11 @@ def _with_loader(init: Any, self: Any, args: Any, kwargs: Any, asked: Mapping[st
         new["worker_init_fn"] = OneThread(before.get("worker_init_fn"))
     if not new.get("num_workers", before.get("num_workers", 0)):
         new |= {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None}
-    args, kwargs = _override(init, self, args, kwargs, new)
+    args, kwargs = _override_arguments(init, self, args, kwargs, new)
     return args[1:], kwargs
 
 
-def _handed(loader: Any, batch: Any) -> None:
+def _record_batch(loader: Any, batch: Any) -> None:
     """Record the print of a batch that the training loader hands out."""
     if loader is None:
         return
@@ -227,14 +227,14 @@ def _handed(loader: Any, batch: Any) -> None:
         return
     if began is not None:
         _Evidence.epochs.append(time.perf_counter() - began)
-    if len(_Evidence.batches) < _MAX_RECORDED and not rests():
-        _Evidence.batches.append(printed(batch))
+    if len(_Evidence.batches) < _MAX_RECORDED and not has_stopped_recording():
+        _Evidence.batches.append(fingerprint_batch(batch))
 
 
-def printed(batch: Any) -> int | None:
+def fingerprint_batch(batch: Any) -> int | None:
     """A number that tells this batch from others: of evenly spaced numbers of its tensors; None where it has none."""
     found = None
-    for tensor in batches.tensors(batch):
+    for tensor in batches.iter_tensors(batch):
         if private.is_strided(tensor) and tensor.device.type == "cpu" and tensor.numel():
             flat = tensor.detach().as_subclass(sys.modules["torch"].Tensor).reshape(-1)  # MONAI's slice themselves
             few = flat[:: max(1, flat.numel() // _PRINTED)].contiguous()
@@ -247,13 +247,13 @@ def wrap_fetchers(module: ModuleType) -> None:
     if settings() is None:
         return
     for cls in private.fetchers(module):
-        script.wrap(cls, "fetch", _seeded)
+        script.wrap(cls, "fetch", _seed_fetch)
 
 
-def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
+def _seed_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(fetch)
-    def seeded(self: Any, index: Any) -> Any:
-        if rests():
+    def wrapper(self: Any, index: Any) -> Any:
+        if has_stopped_recording():
             return fetch(self, index)
         torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
         with _own_work():
@@ -276,34 +276,34 @@ def _seeded(fetch: Callable[..., Any]) -> Callable[..., Any]:
                     if numpy:
                         numpy.random.set_state(states[2])
 
-    return seeded
+    return wrapper
 
 
 def wrap_ddp(module: ModuleType) -> None:
     """Wrap ``DistributedDataParallel``: its settings, and how often it exchanges."""
     if settings() is None:
         return
-    cls, asked, seldom = module.DistributedDataParallel, part("ddp"), ever("exchange_every")
+    cls, asked, seldom = module.DistributedDataParallel, find_setting("ddp"), is_ever_set("exchange_every")
     init, forward = cls.__init__, cls.forward
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         key = site_of("ddp")
         _prepare_model(kwargs["module"] if "module" in kwargs else args[0])
-        args, kwargs = _override(init, self, args, kwargs, asked)
+        args, kwargs = _override_arguments(init, self, args, kwargs, asked)
         init(*args, **kwargs)
         names = ("bucket_bytes_cap", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
         SITES[key]["values"] = {name: getattr(self, name, None) for name in names}
 
     @functools.wraps(forward)
-    def passed(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if seldom and self.training:
             passes = int((settings() or {}).get("exchange_every") or 1)
             _Evidence.forwards += 1
             self.require_backward_grad_sync = _Evidence.forwards % passes == 0
         return forward(self, *args, **kwargs)
 
-    script.put(cls, __init__=made, forward=passed)
+    script.put(cls, __init__=made, forward=wrapper)
 
 
 def _prepare_model(model: Any) -> None:
@@ -316,11 +316,11 @@ def _prepare_model(model: Any) -> None:
         model.to(memory_format=torch.channels_last)
     if asked.get("compile"):
         model.compile()
-    if ever("autocast"):
+    if is_ever_set("autocast"):
         plain, device = model.forward, next((p.device.type for p in model.parameters()), "cpu")
 
         @functools.wraps(plain)
-        def in_autocast(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             name = (settings() or {}).get("autocast")
             if not name:
                 return plain(*args, **kwargs)
@@ -329,16 +329,16 @@ def _prepare_model(model: Any) -> None:
                 found = plain(*args, **kwargs)
             return found.float() if isinstance(found, torch.Tensor) and found.dtype is kind else found
 
-        script.put(model, forward=in_autocast)
+        script.put(model, forward=wrapper)
 
 
 def wrap_modules(module: ModuleType) -> None:
     """Prepare a model that no DDP wraps, at its first pass; of ``torch.nn.modules.module``."""
-    if not any(ever(name) for name in ("channels_last", "compile", "autocast")):
+    if not any(is_ever_set(name) for name in ("channels_last", "compile", "autocast")):
         return
     call = module.Module.__call__
 
-    def called(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not _Outermost.inside and self.training and any(True for _ in self.parameters()):
             _Outermost.inside = True
             try:
@@ -349,7 +349,7 @@ def wrap_modules(module: ModuleType) -> None:
                 _Outermost.inside = False
         return call(self, *args, **kwargs)
 
-    script.put(module.Module, __call__=called)
+    script.put(module.Module, __call__=wrapper)
 
 
 class _Outermost:
@@ -359,31 +359,31 @@ class _Outermost:
 def _wrap_optimizers(module: ModuleType) -> None:
     """Wrap ``torch.optim.optimizer``: the optimizers' settings, and how they clear gradients."""
     cls = module.Optimizer
-    asked, clears = part("optimizer"), ever("zero_grad")
+    asked, clears = find_setting("optimizer"), is_ever_set("zero_grad")
     init, clear = cls.__init__, cls.zero_grad
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
         key = site_of("optimizer")
         defaults = kwargs["defaults"] if "defaults" in kwargs else args[1]
-        new = {**defaults, **in_form(asked)} if asked.keys() & defaults.keys() else defaults
-        args, kwargs = _override(init, self, args, kwargs, {"defaults": new})
+        new = {**defaults, **choose_form(asked)} if asked.keys() & defaults.keys() else defaults
+        args, kwargs = _override_arguments(init, self, args, kwargs, {"defaults": new})
         init(*args, **kwargs)
-        built(self)
+        remember_optimizer(self)
         kept = ("fused", "foreach", "capturable")
         SITES[key]["values"] = {"class": type(self).__name__, "takes": sorted(set(kept) & defaults.keys())}
         SITES[key]["values"] |= {name: defaults.get(name) for name in kept}
 
     @functools.wraps(clear)
-    def cleared(self: Any, set_to_none: bool = True) -> None:
-        if not rests():
+    def wrapper(self: Any, set_to_none: bool = True) -> None:
+        if not has_stopped_recording():
             with _own_work():
                 key = site_of("zero_grad")
                 SITES[key]["values"] = {"set_to_none": set_to_none}
-        clear(self, bool(part("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
+        clear(self, bool(find_setting("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
 
-    script.put(cls, __init__=made, zero_grad=cleared)
-    if collector := part("collector"):
+    script.put(cls, __init__=made, zero_grad=wrapper)
+    if collector := find_setting("collector"):
         module.register_optimizer_step_post_hook(SeldomCollected(**collector))
     module.register_optimizer_step_pre_hook(_update_begins)
     module.register_optimizer_step_post_hook(_update_ends)  # before the ladder's, which may wait
@@ -406,15 +406,15 @@ def wrap_backward(module: ModuleType) -> None:
     backward = module.backward
 
     @functools.wraps(backward)
-    def recorded(tensors: Any, *args: Any, **kwargs: Any) -> None:
-        if not rests():
+    def wrapper(tensors: Any, *args: Any, **kwargs: Any) -> None:
+        if not has_stopped_recording():
             with _own_work():
                 loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
                 if len(_Evidence.losses) < _MAX_RECORDED and getattr(loss, "numel", lambda: 0)() == 1:
                     _Evidence.losses.append(loss.detach().clone())
         backward(tensors, *args, **kwargs)
 
-    script.put(module, backward=recorded)
+    script.put(module, backward=wrapper)
 
 
 def _update_seconds() -> float | None:
@@ -423,19 +423,19 @@ def _update_seconds() -> float | None:
     return sum(seconds for _, seconds, _ in _Evidence.updates.values()) / most if most else None
 
 
-def write(
+def write_evidence(
     rank: int, trained_by: Any = None, length: int | None = None, batches_per_step: int = 1, last: bool = False
 ) -> None:
     """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains, of that length.
 
     The ``last`` time of a launch as typed, the first rank also reads samples twice.
     """
-    orders = current()
+    orders = current_orders()
     if orders is None or orders.trial is None:
         return
     trains = SITES.get(getattr(trained_by, "__dict__", {}).get(_SITE, ""))
     if last and rank == 0 and not orders.trial and trains is not None:
-        trains["values"]["kept"] = sample_cache.facts_of(trained_by.dataset, printed)
+        trains["values"]["kept"] = sample_cache.facts_of(trained_by.dataset, fingerprint_batch)
     found = {
         "losses": [float(loss.item()).hex() for loss in _Evidence.losses],
         "batches": _Evidence.batches,

@@ -1,7 +1,7 @@
 """What a trial of ``stash fix`` changes: settings of its orders, and those that blocks of one launch take turns in.
 
 ``settings`` is asked whenever a wrapped call runs, so that what is set by calls alone changes with the block. What is
-set once for the process, like threads, flags and the form of optimizers, is put in and taken out by ``switch``.
+set once for the process, like threads, flags and the form of optimizers, is put in and taken out by ``apply_turn``.
 Everything is changed between two steps. Whether a setting can be switched at all is ``fix/turns``' to know. Where the
 script calls what may be changed is recorded while it runs: a patch has to be written there.
 
@@ -24,7 +24,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any, ClassVar
 
 from stash.measure.agent import script
-from stash.measure.protocol.orders import current
+from stash.measure.protocol.orders import current_orders
 
 TrialSettings = Mapping[str, Any]
 
@@ -38,43 +38,43 @@ class _Process:
     rests = False
 
 
-def rest() -> None:
+def stop_recording() -> None:
     """From now on nothing more is recorded, but where loops over loaders begin; what is set stays so."""
     _Process.rests = True
 
 
-def rests() -> bool:
+def has_stopped_recording() -> bool:
     """Whether nothing is recorded any more."""
     return _Process.rests
 
 
 def settings() -> TrialSettings | None:
     """What is changed now; None outside a trial."""
-    orders = current()
+    orders = current_orders()
     return None if orders is None or orders.trial is None else {**orders.trial, **_Process.turn}
 
 
-def part(name: str) -> dict[str, Any]:
+def find_setting(name: str) -> dict[str, Any]:
     """The settings of that name; none are."""
     found = (settings() or {}).get(name)
     return dict(found) if isinstance(found, Mapping) else {}
 
 
-def ever(name: str) -> bool:
+def is_ever_set(name: str) -> bool:
     """Whether this launch changes that at any time."""
     now = settings() or {}
     rungs = now.get("rungs")
     return bool(now.get(name)) or (isinstance(rungs, list) and any(rung.get(name) for rung in rungs))
 
 
-def built(optimizer: Any) -> None:
+def remember_optimizer(optimizer: Any) -> None:
     """Know an optimizer whose form may be switched."""
-    if ever("optimizer"):
+    if is_ever_set("optimizer"):
         _Process.optimizers.add(optimizer)
 
 
 def set_flags(flags: Mapping[str, Any]) -> None:
-    """Set attributes of torch, by name from below it; ``switch`` sets them back."""
+    """Set attributes of torch, by name from below it; ``apply_turn`` sets them back."""
     for name, value in flags.items():
         target, (*path, attribute) = sys.modules["torch"], name.split(".")
         for each in path:
@@ -83,25 +83,25 @@ def set_flags(flags: Mapping[str, Any]) -> None:
         setattr(target, attribute, value)
 
 
-def switch(turn: TrialSettings) -> None:
+def apply_turn(turn: TrialSettings) -> None:
     """Change to the settings of another block; its loader is switched elsewhere."""
     while _Process.undo:
         _Process.undo.pop()()
     _Process.turn = {name: value for name, value in turn.items() if name != "loader"}
-    set_flags(part("flags"))
+    set_flags(find_setting("flags"))
     if turn.get("threads"):
         torch = sys.modules["torch"]
         set_threads = inspect.unwrap(torch.set_num_threads)
         _Process.undo.append(functools.partial(set_threads, torch.get_num_threads()))
         set_threads(int(turn["threads"]))
-    asked = part("optimizer")
+    asked = find_setting("optimizer")
     for optimizer in list(_Process.optimizers) if asked else ():
         before = [dict(group) for group in optimizer.param_groups]
         _Process.undo.append(functools.partial(_set_groups, optimizer, before))
-        _set_groups(optimizer, [{**group, **in_form(asked)} for group in before])
+        _set_groups(optimizer, [{**group, **choose_form(asked)} for group in before])
 
 
-def in_form(asked: Mapping[str, Any]) -> dict[str, Any]:
+def choose_form(asked: Mapping[str, Any]) -> dict[str, Any]:
     """An optimizer's arguments for one form of its update, without what asks for another."""
     return {"foreach": None, **asked} if "fused" in asked else dict(asked)
 
@@ -139,12 +139,12 @@ def site_of(kind: str) -> str:
         frame = sys._getframe(2)
     known = _places.get((kind, frame.f_code, frame.f_lasti))
     if known is None:
-        known = _places[kind, frame.f_code, frame.f_lasti] = _record(kind, frame)
+        known = _places[kind, frame.f_code, frame.f_lasti] = _record_site(kind, frame)
     SITES[known]["calls"] += 1
     return known
 
 
-def _record(kind: str, frame: FrameType) -> str:
+def _record_site(kind: str, frame: FrameType) -> str:
     """Note where a call stands."""
     place: tuple[Any, ...] = (frame.f_lineno, frame.f_lineno, None, None)
     positions = getattr(frame.f_code, "co_positions", None)
@@ -164,7 +164,7 @@ def wrap_waits(torch: Any) -> None:
     """Wrap what waits for a GPU; ``torch`` is imported as far as its optimizers."""
     if not torch.backends.cuda.is_built():
         return
-    script.wrap(torch.cuda, "synchronize", _left_out, "synchronize")
+    script.wrap(torch.cuda, "synchronize", _leave_out, "synchronize")
     _wrap_item(torch)
     _wrap_copies(torch)
 
@@ -173,14 +173,14 @@ def wrap_barriers(module: ModuleType) -> None:
     """Wrap barriers, of ``torch.distributed.distributed_c10d``."""
     if settings() is None:
         return
-    script.wrap(module, "barrier", _left_out, "barrier")
+    script.wrap(module, "barrier", _leave_out, "barrier")
 
 
-def _left_out(wait: Any, name: str) -> Any:
-    skips = ever("skip")
+def _leave_out(wait: Any, name: str) -> Any:
+    skips = is_ever_set("skip")
 
     @functools.wraps(wait)
-    def waited(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if (_Process.rests and not skips) or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return wait(*args, **kwargs)
         key = site_of("wait")
@@ -193,22 +193,22 @@ def _left_out(wait: Any, name: str) -> Any:
         finally:
             values["seconds"] += time.perf_counter() - began
 
-    return waited
+    return wrapper
 
 
 def _wrap_item(torch: Any) -> None:
     """``.item()`` of a tensor on a GPU."""
-    cls, late = torch.Tensor, ever("late")
+    cls, late = torch.Tensor, is_ever_set("late")
     item, before = cls.item, Late(torch.cuda.Event)
 
     @functools.wraps(item)
-    def asked(self: Any) -> Any:
+    def wrapper(self: Any) -> Any:
         if not self.is_cuda or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return item(self)
         key = site_of("item")
-        return before.of(self, item) if late and key == (settings() or {}).get("late") else item(self)
+        return before.read_late(self, item) if late and key == (settings() or {}).get("late") else item(self)
 
-    script.put(cls, item=asked)
+    script.put(cls, item=wrapper)
 
 
 class Late:
@@ -218,7 +218,7 @@ class Late:
         self._event = event
         self._copy: tuple[Any, Any] | None = None
 
-    def of(self, tensor: Any, item: Callable[[Any], Any]) -> Any:
+    def read_late(self, tensor: Any, item: Callable[[Any], Any]) -> Any:
         """The number that was asked for last time; at first this one."""
         before, done = self._copy, self._event()
         self._copy = tensor.detach().to("cpu", non_blocking=True), done
@@ -232,18 +232,18 @@ class Late:
 def _wrap_copies(torch: Any) -> None:
     """Copies of tensors to a GPU: where the script makes them, and without waiting if asked and they are pinned."""
     for name in ("to", "cuda"):
-        script.wrap(torch.Tensor, name, _copied, torch)
+        script.wrap(torch.Tensor, name, _wrap_copy, torch)
 
 
-def _copied(move: Any, torch: Any) -> Any:
-    asked, modules = ever("non_blocking"), os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "")
+def _wrap_copy(move: Any, torch: Any) -> Any:
+    asked, modules = is_ever_set("non_blocking"), os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "")
 
     @functools.wraps(move)
-    def moved(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         place = args[0] if args else kwargs.get("device", kwargs.get("other"))
         known = any(isinstance(each, bool) for each in args)  # it says whether to wait, without a name
         to_gpu = move.__name__ == "cuda" or _is_gpu(place)
-        if self.is_cuda or known or not to_gpu or _caller().startswith(modules):
+        if self.is_cuda or known or not to_gpu or _calling_file().startswith(modules):
             return move(self, *args, **kwargs)
         key, pinned = site_of("copy"), self.is_pinned()
         SITES[key]["values"] = {"non_blocking": bool(kwargs.get("non_blocking")), "pinned": pinned}
@@ -251,7 +251,7 @@ def _copied(move: Any, torch: Any) -> Any:
             kwargs["non_blocking"] = bool((settings() or {}).get("non_blocking"))
         return move(self, *args, **kwargs)
 
-    return moved
+    return wrapper
 
 
 def _is_gpu(place: Any) -> bool:
@@ -260,7 +260,7 @@ def _is_gpu(place: Any) -> bool:
     return isinstance(place, int) or (isinstance(kind, str) and kind.startswith("cuda"))
 
 
-def _caller() -> str:
+def _calling_file() -> str:
     """The file that makes the call under way, of Stash's own the next."""
     frame: FrameType | None = sys._getframe(2)
     while frame is not None and frame.f_code.co_filename.startswith(HERE):

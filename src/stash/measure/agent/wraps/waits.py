@@ -52,7 +52,7 @@ class GroupCalls:
     unsure: float = 0.0
     """Beyond that at most, of those that were there some time before anybody waited for them."""
 
-    def with_call(self, size: int, seconds: float, under_way: float, unsure: float) -> GroupCalls:
+    def add_call(self, size: int, seconds: float, under_way: float, unsure: float) -> GroupCalls:
         """… and one call more; of a wait for what was called elsewhere ``size`` is negative."""
         return GroupCalls(
             calls=self.calls + (size >= 0),
@@ -108,7 +108,7 @@ class CountedBlock:
     def is_full(self) -> bool:
         return len(self._log) > _MAX_MARKS
 
-    def lose(self) -> None:
+    def lose_call(self) -> None:
         """A call is not kept."""
         self.lost = True
 
@@ -116,7 +116,7 @@ class CountedBlock:
         """As ``LoggedCall`` has it."""
         self._log.append((what, began, ended, size, other))
 
-    def dispatches(self, group: str, given: list[int], taken: list[int]) -> None:
+    def note_dispatch(self, group: str, given: list[int], taken: list[int]) -> None:
         """As in ``Ledger``."""
         if self._dispatched == (taken, given):
             self._dispatched = None
@@ -145,17 +145,17 @@ class CountedBlock:
             start, end = seconds(began), seconds(ended)
             under_way = unsure = 0.0
             if isinstance(other, Flight):
-                under_way, unsure = self._in_flight(other, start, end)
+                under_way, unsure = self._flight_seconds(other, start, end)
             elif size >= 0:  # else a wait for what was called elsewhere
                 under_way = seconds(last) - start
             before = self.waits.uses.get(what, GroupCalls())
-            self.waits.uses[what] = before.with_call(size, end - start, under_way, unsure)
+            self.waits.uses[what] = before.add_call(size, end - start, under_way, unsure)
             if what[0] != PHASE and end > start:
                 self._recent.append((start, end))
             if what[1] in HANDED_ON:
                 self._others_seconds += end - start
 
-    def _in_flight(self, flight: Flight, began: float, ended: float) -> tuple[float, float]:
+    def _flight_seconds(self, flight: Flight, began: float, ended: float) -> tuple[float, float]:
         """Seconds that a call was under way, and perhaps was: it was waited for from ``began`` to ``ended``."""
         sent = self.marks.seconds(flight.began)
         if flight.over is not None or ended - began > _WAITED:
@@ -188,12 +188,12 @@ class Ledger:
         """What the script named, and the mark of its begin; ``None`` for that while nothing is counted."""
 
     @property
-    def seen(self) -> BlockWaits:
+    def last_block(self) -> BlockWaits:
         """In the last block."""
         return self._block.waits
 
     @property
-    def lost(self) -> bool:
+    def has_lost_calls(self) -> bool:
         """There were more calls than a block keeps."""
         return self._block.lost
 
@@ -202,7 +202,7 @@ class Ledger:
         return self._block.marks
 
     @property
-    def _keeps(self) -> bool:
+    def _is_keeping(self) -> bool:
         return self.counts and not self._block.is_full
 
     def begin(self, device: Any = None) -> None:
@@ -225,34 +225,34 @@ class Ledger:
             before = self.totals.get(key, GroupCalls())
             self.totals[key] = replace(before, calls=before.calls + use.calls, bytes=before.bytes + use.bytes)
 
-    def waited(self) -> dict[str, float]:
+    def waits(self) -> dict[str, float]:
         """Seconds of the last block by group and kind, as ``"dp/all_reduce"``."""
         found: dict[str, float] = {}
-        for name, use in self._of_groups():
+        for name, use in self._iter_groups():
             found[name] = found.get(name, 0.0) + use.seconds
         return found
 
-    def _of_groups(self) -> Iterator[tuple[str, GroupCalls]]:
-        for (group, kind), use in self.seen.uses.items():
+    def _iter_groups(self) -> Iterator[tuple[str, GroupCalls]]:
+        for (group, kind), use in self.last_block.uses.items():
             if group != PHASE:
                 yield f"{self.names.get(group, UNNAMED)}/{kind}", use
 
-    def phases(self) -> dict[str, float]:
+    def phase_seconds(self) -> dict[str, float]:
         """Seconds of the last block in what the script named, by name."""
-        return {kind: use.seconds for (group, kind), use in self.seen.uses.items() if group == PHASE}
+        return {kind: use.seconds for (group, kind), use in self.last_block.uses.items() if group == PHASE}
 
-    def received(self) -> dict[str, int]:
+    def received_rows(self) -> dict[str, int]:
         """Rows that ranks of a group sent to this one in the last block, by the group's name."""
         found: dict[str, int] = {}
-        for group, rows in self.seen.rows.items():
+        for group, rows in self.last_block.rows.items():
             name = self.names.get(group, UNNAMED)
             found[name] = found.get(name, 0) + rows
         return found
 
-    def dispatches(self, group: str, given: list[int], taken: list[int]) -> None:
+    def note_dispatch(self, group: str, given: list[int], taken: list[int]) -> None:
         """Rows by rank go out, and come in; what goes back where the last ones came from is an answer to them."""
         if self.counts and not self._inside:
-            self._block.dispatches(group, given, taken)
+            self._block.note_dispatch(group, given, taken)
 
     def phase_begins(self, name: str) -> bool:
         """The script begins what it calls ``name``; whether it counts: within another it belongs to that."""
@@ -267,7 +267,7 @@ class Ledger:
             return
         name, began = self._phase
         self._phase = None
-        if self._keeps and began is not None:
+        if self._is_keeping and began is not None:
             self._block.add((PHASE, name), began, self._marks.now(), -1)
 
     def outer(self, key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
@@ -275,7 +275,7 @@ class Ledger:
         if not self.counts or self._inside:
             return call()
         if self._block.is_full:
-            self._block.lose()
+            self._block.lose_call()
             return call()
         if self._marks.captures:
             return call()
@@ -289,13 +289,13 @@ class Ledger:
             self._inside = False
 
     @property
-    def on_device(self) -> bool:
+    def is_on_device(self) -> bool:
         """Whether a block is under way whose marks are events."""
         return self.counts and isinstance(self._marks, DeviceMarks)
 
-    def handed(self, key: Key, size: int) -> None:
+    def note_call(self, key: Key, size: int) -> None:
         """A call that makes nobody wait by itself."""
-        if self._keeps and not self._inside:
+        if self._is_keeping and not self._inside:
             now = self._marks.now()
             self._block.add(key, now, now, size)
 
@@ -308,7 +308,7 @@ class Ledger:
             self._begun.clear()
         flight = Flight(key, self._marks.now())
         self._begun[handle] = flight
-        if work is None or self.on_device or key[1] in HANDED_ON:
+        if work is None or self.is_on_device or key[1] in HANDED_ON:
             return
         marks = self._marks
         with contextlib.suppress(RuntimeError, AttributeError):  # works without futures
@@ -320,11 +320,11 @@ class Ledger:
 
     def pass_begins(self, which: Pass) -> None:
         """A stage of a pipeline begins with a microbatch."""
-        if self._keeps:
+        if self._is_keeping:
             self._block.add(which, self._marks.now())
 
     def pass_ends(self) -> None:
-        if self._keeps:
+        if self._is_keeping:
             self._block.add("end", self._marks.now())
 
     def step_ended(self) -> None:
@@ -333,9 +333,9 @@ class Ledger:
         self._block.settle()
 
     def under_way(self) -> dict[str, float]:
-        """Seconds in which calls of the last block were under way, named as ``waited``; without what is unknown."""
+        """Seconds in which calls of the last block were under way, named as ``waits``; without what is unknown."""
         found: dict[str, tuple[float, float]] = {}
-        for name, use in self._of_groups():
+        for name, use in self._iter_groups():
             known, unsure = found.get(name, (0.0, 0.0))
             found[name] = known + use.under_way, unsure + use.unsure
         return {name: known for name, (known, unsure) in found.items() if unsure <= _UNSURE * (known + unsure)}
@@ -374,7 +374,7 @@ def kind_of(name: str) -> str:
     return "send" if name == "batch_isend_irecv" else name.removeprefix("i")
 
 
-def begun(result: Any, key: Key, operations: Any = None) -> None:
+def remember_works(result: Any, key: Key, operations: Any = None) -> None:
     """Remember the works that an asynchronous call of ``torch.distributed`` returned, to be waited for later."""
     if not ledger.counts or result is None:
         return
@@ -395,17 +395,17 @@ def wrap_work(c10d: ModuleType) -> None:
 
     @functools.wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return waiting(ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs))
+        return wait_in_flight(ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs))
 
     work.wait = wait
 
 
-def waiting(flight: Flight | None, call: Callable[[], Any]) -> Any:
+def wait_in_flight(flight: Flight | None, call: Callable[[], Any]) -> Any:
     """Wait for that in ``flight``; ``None`` is something unknown."""
-    return stamped(("", "wait") if flight is None else flight.key, -1, call, flight)
+    return stamp_call(("", "wait") if flight is None else flight.key, -1, call, flight)
 
 
-def stamped(key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
+def stamp_call(key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
     """Run a collective or a wait for one, in the stage of a step that is for them."""
     return script.run_collective(ledger.outer, key, size, call, flight)
 
@@ -418,18 +418,18 @@ def wrap_param_group(module: ModuleType) -> None:
         ("finalize_backward", private.scattering_group, "reduce_scatter"),
     ):
         if name in vars(cls):
-            setattr(cls, name, _for_streams(vars(cls)[name], group, kind))
+            setattr(cls, name, _wrap_stream_wait(vars(cls)[name], group, kind))
 
 
-def _for_streams(original: Callable[..., Any], group: Callable[[Any], Any], kind: str) -> Callable[..., Any]:
+def _wrap_stream_wait(original: Callable[..., Any], group: Callable[[Any], Any], kind: str) -> Callable[..., Any]:
     @functools.wraps(original)
-    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not ledger.on_device:
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not ledger.is_on_device:
             return original(self, *args, **kwargs)
         key = (group(self).group_name, kind)
-        return stamped(key, -1, functools.partial(original, self, *args, **kwargs))
+        return stamp_call(key, -1, functools.partial(original, self, *args, **kwargs))
 
-    return run
+    return wrapper
 
 
 def wrap_stages(module: ModuleType) -> None:
@@ -437,12 +437,12 @@ def wrap_stages(module: ModuleType) -> None:
     cls = private.stage_class(module)
     for name, kind in (("forward_one_chunk", "F"), ("backward_one_chunk", "B"), ("backward_weight_one_chunk", "W")):
         if name in vars(cls):
-            setattr(cls, name, _noted(vars(cls)[name], kind))
+            setattr(cls, name, _note_pass(vars(cls)[name], kind))
 
 
-def _noted(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
+def _note_pass(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
     @functools.wraps(original)
-    def run(self: Any, chunk: int, *args: Any, **kwargs: Any) -> Any:
+    def wrapper(self: Any, chunk: int, *args: Any, **kwargs: Any) -> Any:
         half = kind == "B" and not (args[1] if len(args) > 1 else kwargs.get("full_backward", True))
         ledger.pass_begins((int(self.stage_index), "I" if half else kind, chunk))
         try:
@@ -450,4 +450,4 @@ def _noted(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
         finally:
             ledger.pass_ends()
 
-    return run
+    return wrapper
