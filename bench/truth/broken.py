@@ -65,18 +65,18 @@ BREAKS = (
         "queues keep what was fetched before", "stash/measure/agent/wraps/loader.py",
         "    def drain(self) -> None:\n        if self._used is None or self._used.is_over:\n            return\n",
         "    def drain(self) -> None:\n        return\n",
-        "tests/unit/measure/agent/test_supply.py::test_batches_of_workers_are_the_same_too",
+        "tests/unit/measure/agent/test_block_plan_supply.py::test_batches_of_workers_are_the_same_too",
     ),
     Break(
         "replays repeat the first batches for ever", "stash/measure/agent/runner/blocks.py",
         "                self._refill(feed)\n", "                pass\n",
-        "tests/unit/measure/agent/test_supply.py::"
+        "tests/unit/measure/agent/test_block_plan_supply.py::"
         "test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do",
     ),
     Break(
         "coldness is not proven", "stash/measure/agent/runner/judge.py",
         "    if called is None or storage is None:\n        return None if", "    if True:\n        return None if",
-        "tests/unit/measure/agent/test_cache_evidence.py::"
+        "tests/unit/measure/agent/test_judge_cache_evidence.py::"
         "test_small_files_do_not_prove_the_large_ones_that_c_code_reads_from_memory",
     ),
     Break(

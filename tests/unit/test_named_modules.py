@@ -23,3 +23,20 @@ def test_every_module_that_is_started_by_name_is_there() -> None:
     }
     assert len(named) > 10
     assert [each for each in sorted(named) if find_spec(each[0]) is None] == []
+
+
+OF_SEVERAL = re.compile(r"_(command|commands|page|records)(_|$)|^(action|without_torch|other_systems|golden_commands)$")
+"""Tests of what several modules do together: a command, a page of a feature, or the whole."""
+
+
+def test_a_unit_test_is_found_by_the_name_of_what_it_tests() -> None:
+    """``tests/unit/PACKAGE/…/test_MODULE.py``, or ``test_MODULE_what_of_it.py``."""
+    unit, package = Path(__file__).parent, ROOT / "src" / "stash"
+    lost = []
+    for path in sorted(unit.glob("*/**/test_*.py")):
+        feature, topic = path.relative_to(unit).parts[0], path.stem.removeprefix("test_")
+        modules = {module.stem for module in (package / feature).rglob("*")} | {feature}
+        named = any(topic == module or topic.startswith(f"{module}_") for module in modules)
+        if feature != "bench" and not named and not OF_SEVERAL.search(topic):
+            lost.append(str(path.relative_to(unit)))
+    assert lost == []
