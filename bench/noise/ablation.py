@@ -72,7 +72,7 @@ OFF: Mapping[str, Mapping[str, object]] = {
     },
     "strangers' share (all delay subtracted)": {f"{_CORES}._shares": _all_by_strangers},
     "last rank (each by itself)": {"analysis.shared_cores.RUNGS": _ALONE},
-    "exchanging threads' delay": {f"{_CORES}._of_helpers": lambda *_: (0.0, 0.0)},
+    "exchanging threads' delay": {f"{_CORES}._helper_cost": lambda *_: (0.0, 0.0)},
     "loaders in the share": _unread("worker_cpu_seconds"),
     "samples' bound": {f"{_CORES}._supply": lambda _, wall, *__: (wall, np.zeros_like(wall))},
     "throttled share": _unread("throttled_seconds"),

@@ -76,14 +76,14 @@ class Judged:
 def run_untouched(kind: str, seconds: float, folder: Path, by_stopwatch: bool = False) -> dict[str, float]:
     """What the job says of itself: seconds of a step by row."""
 
-    def told(*without: str) -> dict[str, float]:
+    def run_job(*without: str) -> dict[str, float]:
         rows = json.loads(run((sys.executable, str(JOB), kind, str(seconds), *without), folder))
         return {name: value for name, value in rows.items() if name != "steps"}
 
-    rows = told()
+    rows = run_job()
     if not KINDS[kind].workers or by_stopwatch:
         return rows
-    return take_differences(rows, told("input"), None if KINDS[kind].keeps_workers else told("restarts"))
+    return take_differences(rows, run_job("input"), None if KINDS[kind].keeps_workers else run_job("restarts"))
 
 
 def take_differences(

@@ -95,7 +95,7 @@ class PlanOptions(Options):
     )
     max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_GOAL)
     late_costs: float | None = option(
-        "DOLLARS", "Missing the deadline costs this (default: the bill of what is surely in time).", parsers.dollars,
+        "DOLLARS", "Missing the deadline costs this (default: a bill surely in time).", parsers.dollars,
         panel=_GOAL,
     )  # fmt: skip
     confidence: float | None = option(

@@ -267,8 +267,8 @@ def _assumptions(
     """What was taken for granted, besides the policy of scaling."""
     late = candidates.evaluator.goal.late_dollars
     if late is not None:
-        said = ", the bill of what is surely in time (--late-costs 500 says what it does)"
-        yield f"being late costs {format_dollars(late)}{said if problem.evaluator.goal.late_dollars is None else ''}"
+        default = ", the bill of what is surely in time (--late-costs 500 says what it does)"
+        yield f"being late costs {format_dollars(late)}{default if problem.evaluator.goal.late_dollars is None else ''}"
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
     alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
     yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)

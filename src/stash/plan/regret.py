@@ -28,6 +28,8 @@ SECONDS = 300.0
 """That a machine is rented for an experiment: its start, and the seconds below."""
 _TRIED = 6
 """Candidates on whose machines an experiment is considered: those that are most probably the best."""
+_EQUAL = 1e-9
+"""Costs nearer than that are equal: what rounding leaves of them is the processor's."""
 _SEEN = 2.0
 """Standard errors that a correlation has to differ from none by, to be taken for more than chance of the draws."""
 
@@ -35,7 +37,7 @@ _SEEN = 2.0
 def chances(evaluations: Sequence[Evaluation]) -> Array:
     """How probably each is the best of them, ``[evaluations]``; those that are equal in a draw share it."""
     every = np.array([each.objective for each in evaluations])
-    best = every <= every.min(axis=0)
+    best = every <= every.min(axis=0) * (1 + _EQUAL)
     shares: Array = (best / best.sum(axis=0)).mean(axis=1)
     return shares
 

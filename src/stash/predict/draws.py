@@ -142,6 +142,8 @@ _NORMAL = 1.959964
 """Half-width of a 95 % interval in standard deviations."""
 _FREEDOM = 3
 """Of Student's t, whose narrow middle and long tails errors of ratios between GPUs have (``bench.predict.gpus``)."""
+_SAME_DIGITS = 9
+"""What agrees in so many decimals is equal: else the processor's rounding would decide which comes first."""
 OUTSIDE = 0.025
 """Of the draws, beyond each end of an interval."""
 
@@ -205,7 +207,10 @@ class Draws:
         off together (Iman and Conover 1982).
         """
         drawn = student_quantile(_FREEDOM, self.uniforms(name)) / float(student_quantile(_FREEDOM, 1 - OUTSIDE))
-        return drawn if along is None else np.sort(drawn)[np.argsort(np.argsort(along, kind="stable"), kind="stable")]
+        if along is None:
+            return drawn
+        order = np.argsort(np.round(along, _SAME_DIGITS), kind="stable")
+        return np.sort(drawn)[np.argsort(order, kind="stable")]
 
     def draw(self, name: str, quantity: Quantity | Interval, deviations: Array | None = None) -> Array:
         """A number with its interval as draws: each side with its own width, normal without other ``deviations``.

@@ -32,7 +32,7 @@ class TraceOptions(Options):
 
     files: tuple[str, ...] = argument(
         "FILE...",
-        "Traces of torch.profiler (.json, .json.gz, .zip), reports of Nsight Systems (.sqlite), or folders.",
+        "Traces (.json, .json.gz, .zip), Nsight Systems' .sqlite, or folders of them.",
         many=True,
     )
     whole: bool = flag("Take all of a trace as one step.")

@@ -254,8 +254,8 @@ def test_what_being_late_costs_decides_how_sure_the_choice_has_to_be(late, name)
 def test_unless_said_being_late_costs_the_bill_of_what_is_surely_in_time():
     fleet, short, long = unsure_fleet(), 1.5 * HOUR, 30 * HOUR
     plan = asked(catalog=fleet, deadline_seconds=short, most_nodes=1)
-    said = "being late costs $6.50, the bill of what is surely in time"
-    assert any(each.startswith(said) for each in plan.assumptions)
+    sentence = "being late costs $6.50, the bill of what is surely in time"
+    assert any(each.startswith(sentence) for each in plan.assumptions)
     priced = asked(catalog=fleet, deadline_seconds=short, most_nodes=1, late_dollars=6.5)
     assert (plan.chosen_choice, plan.risk) == (priced.chosen_choice, priced.risk)
     assert plan.goal.late_dollars is None

@@ -26,7 +26,7 @@ ERROR_RATE = 1 / 200
 """Of probes of healthy machines, how many may call any part slow."""
 
 
-class Spread(NamedTuple):
+class UsualSpread(NamedTuple):
     """How far a kind of figure scatters between healthy machines of a type, and between probes of one of them."""
 
     deviation: float
@@ -35,15 +35,15 @@ class Spread(NamedTuple):
     """Degrees of freedom that this counts for beside what peers show."""
 
 
-GPU_SPREAD, LINK_SPREAD, CORE_LINK_SPREAD = Spread(0.035, 1), Spread(0.15, 1), Spread(0.35, 4)
+GPU_SPREAD, LINK_SPREAD, CORE_LINK_SPREAD = UsualSpread(0.035, 1), UsualSpread(0.15, 1), UsualSpread(0.35, 4)
 """GPUs of one model lie 14 % apart in products (PRISM, 2026), four deviations; links and disks by assumption; an
 all-reduce between cores of one machine as below."""
-CPU_SPREADS: tuple[tuple[str, Spread], ...] = (
-    ("triad, 1 core", Spread(0.07, 4)),
-    ("triad", Spread(0.25, 4)),
-    ("copy", Spread(0.1, 4)),
-    ("JPEG", Spread(0.13, 4)),
-    ("gemm", Spread(0.04, 4)),
+CPU_SPREADS: tuple[tuple[str, UsualSpread], ...] = (
+    ("triad, 1 core", UsualSpread(0.07, 4)),
+    ("triad", UsualSpread(0.25, 4)),
+    ("copy", UsualSpread(0.1, 4)),
+    ("JPEG", UsualSpread(0.13, 4)),
+    ("gemm", UsualSpread(0.04, 4)),
 )
 """By what a figure of the cores begins with: quiet probes of one virtual machine (2 cores of AMD EPYC, 2026-11-30,
 `python -m bench.probe repeat`), and as far as GPUs lie apart. Where its host puts two virtual cores decides for some
@@ -93,7 +93,7 @@ class PastProbe(Record):
     links: tuple[Link, ...]
 
 
-def usual_spread(link: Link) -> Spread:
+def usual_spread(link: Link) -> UsualSpread:
     """Of a figure's kind."""
     if link.part == "compute" and not link.member:
         return next((spread for kind, spread in CPU_SPREADS if link.group.startswith(kind)), GPU_SPREAD)
@@ -112,7 +112,7 @@ def differ(one: Link, other: Link) -> bool:
     return is_apart and abs(math.log(other.rate.value / one.rate.value)) > arm
 
 
-def lowest_healthy(values: Sequence[float], spread: Spread, tests: int) -> float:
+def lowest_healthy(values: Sequence[float], spread: UsualSpread, tests: int) -> float:
     """The rate that one more healthy part stays above but for one in ``tests`` times 1/``ERROR_RATE`` of cases."""
     logs = np.log(values)
     count, mean = len(logs), float(np.mean(logs))

@@ -38,7 +38,7 @@ _LAYOUTS, _ALMOST = 12, 0.95
 
 _cuda: Any = torch.cuda  # its streams and events are untyped
 
-Way = Literal["together", "alone", "both"]
+Together = Literal["together", "alone", "both"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Task:
     """Of one act."""
     act: Callable[[], object]
     threads: int = 1
-    way: Way = "together"
+    way: Together = "together"
     """How devices of one machine take it: all at once, each by itself, or both."""
     prepare: Callable[[], None] = lambda: None
     """Before each burst."""
@@ -292,14 +292,14 @@ def gpu_tasks(index: int, products: Sequence[Product]) -> tuple[list[Task], list
             why = f"a GPU of compute capability {has[0]}.{has[1]} has no {product.dtype}"
             missing.append(Unmeasured(link=f"gemm {product.dtype} on {device}", why=why))
         else:
-            way: Way = "both" if product == heaviest else "together"
+            way: Together = "both" if product == heaviest else "together"
             add(f"gemm {product.dtype}", partial(_product_task, product, device, way=way))
     add("launch", partial(_launches, device))
     add("triad", lambda: _triad_task([torch.ones(_GPU_ARRAY // 4, device=device) for _ in range(3)], way="both"))
     return tasks, missing
 
 
-def _product_task(product: Product, device: str, threads: int = 1, of: str = "", way: Way = "together") -> Task:
+def _product_task(product: Product, device: str, threads: int = 1, of: str = "", way: Together = "together") -> Task:
     type_, (rows, inner, columns) = product
     # random values: products of ones take less power, and so run at higher clocks, than those of data
     first, second = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
@@ -336,7 +336,7 @@ def _host_array(count: int) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.float32).fill_(1.0)
 
 
-def _triad_task(arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "", way: Way = "together") -> Task:
+def _triad_task(arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "", way: Together = "together") -> Task:
     into, first, second = arrays
     moved = 3.0 * into.numel() * into.element_size()
 
