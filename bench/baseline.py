@@ -36,7 +36,9 @@ def measure() -> dict[str, list[str]]:
     names = [name for name in stash.__all__ if callable(getattr(stash, name))]
     found = {"signatures": [f"{name}{inspect.signature(getattr(stash, name))}" for name in names]}
     for title, (module, file) in COMMANDS.items():
-        printed = subprocess.run([sys.executable, "-m", module], capture_output=True, text=True, check=True).stdout
+        printed = subprocess.run(
+            [sys.executable, "-m", module], capture_output=True, text=True, check=True
+        ).stdout
         text = printed if file is None else Path(file).read_text()
         found[title] = [line for line in text.splitlines() if not _SECONDS.match(line)]
     return found
@@ -45,7 +47,9 @@ def measure() -> dict[str, list[str]]:
 def list_differences(before: list[str], now: list[str]) -> list[str]:
     """Both lines of each pair that says something else."""
     pairs = zip_longest(before, now, fillvalue="")
-    return [line for old, new in pairs if not is_same(old, new) for line in (f"- {old}", f"+ {new}")]
+    return [
+        line for old, new in pairs if not is_same(old, new) for line in (f"- {old}", f"+ {new}")
+    ]
 
 
 def is_same(old: str, new: str) -> bool:
@@ -58,13 +62,17 @@ def is_same(old: str, new: str) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
+    parser.add_argument(
+        "--check", action="store_true", help="compare with the file instead of writing it"
+    )
     options, now = parser.parse_args(), measure()
     if not options.check:
         FILE.write_text(json.dumps(now, indent=1) + "\n")
         return 0
     before = json.loads(FILE.read_text())
-    differing = {title: list_differences(before.get(title, []), lines) for title, lines in now.items()}
+    differing = {
+        title: list_differences(before.get(title, []), lines) for title, lines in now.items()
+    }
     for title, lines in differing.items():
         print(f"{title}: {len(lines) // 2} lines differ" if lines else f"{title}: as before")
         print(*lines, sep="\n", end="\n" if lines else "")

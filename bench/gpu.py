@@ -55,7 +55,10 @@ def why_not(device: str) -> str | None:
 
 
 def run(
-    checks: dict[str, Callable[[Ground], list[Row]]], ground: Ground, seconds: float, done: Callable[[Outcome], None]
+    checks: dict[str, Callable[[Ground], list[Row]]],
+    ground: Ground,
+    seconds: float,
+    done: Callable[[Outcome], None],
 ) -> list[Outcome]:
     """Every check, each on its own; those not begun after ``seconds`` are left out. ``done`` gets each outcome."""
     from bench.gpu_checks import NotHereError
@@ -87,10 +90,18 @@ def report(outcomes: Sequence[Outcome], hardware: str) -> str:
     counts = f"{sum(row.holds for row in known)} of {len(known)} figures hold"
     summary = f"{counts}; {len(failed)} of {len(outcomes)} checks failed."
     figures = table(
-        ("check", "what", "truth", "found", "apart", "at most", ""), [[name, *_cells(row)] for name, row in rows]
+        ("check", "what", "truth", "found", "apart", "at most", ""),
+        [[name, *_cells(row)] for name, row in rows],
     )
     return (
-        "\n\n".join([hardware, figures, *(["\n".join([*failed, *left_out])] if failed or left_out else []), summary])
+        "\n\n".join(
+            [
+                hardware,
+                figures,
+                *(["\n".join([*failed, *left_out])] if failed or left_out else []),
+                summary,
+            ]
+        )
         + "\n"
     )
 
@@ -119,17 +130,26 @@ def hardware(device: str) -> str:
 
     from bench.machine import machine
 
-    how = f"CUDA {torch.version.cuda}" if device == "cuda" else "Rehearsed on a CPU, which proves nothing about GPUs"
+    how = (
+        f"CUDA {torch.version.cuda}"
+        if device == "cuda"
+        else "Rehearsed on a CPU, which proves nothing about GPUs"
+    )
     return f"{how}. {machine()}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=8.0, help="no check begins after them")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="write the tables there too, after every check")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="write the tables there too, after every check"
+    )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu rehearses")
     parser.add_argument(
-        "--only", default="", metavar="TEXT", help="checks whose name contains one of these, with commas"
+        "--only",
+        default="",
+        metavar="TEXT",
+        help="checks whose name contains one of these, with commas",
     )
     options = parser.parse_args(arguments)
     missing = why_not(options.device)
@@ -142,13 +162,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from bench.gpu_fix import rows
 
     checks = {**CHECKS, "fix": rows}  # what takes longest is last, should the time end
-    chosen = {name: check for name, check in checks.items() if any(part in name for part in options.only.split(","))}
+    chosen = {
+        name: check
+        for name, check in checks.items()
+        if any(part in name for part in options.only.split(","))
+    }
     budget = max(4.0, 60 * options.minutes / PROFILES / 3)
     where, outcomes = hardware(options.device), []
 
     def done(outcome: Outcome) -> None:
         outcomes.append(outcome)
-        print(f"{outcome.name}: {outcome.failed or outcome.left_out or 'done'}", file=sys.stderr, flush=True)
+        print(
+            f"{outcome.name}: {outcome.failed or outcome.left_out or 'done'}",
+            file=sys.stderr,
+            flush=True,
+        )
         if options.out is not None:
             options.out.write_text(report(outcomes, where))
 

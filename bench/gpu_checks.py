@@ -82,8 +82,14 @@ class Truth:
 
 def plain(ground: Ground, words: Sequence[str], ranks: int = 1) -> dict[str, float]:
     """What the job measures of itself."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"] if ranks > 1 else []
-    done = run([sys.executable, *launcher, str(JOB), "--device", ground.device, *words, "--plain", "40"])
+    launcher = (
+        ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+        if ranks > 1
+        else []
+    )
+    done = run(
+        [sys.executable, *launcher, str(JOB), "--device", ground.device, *words, "--plain", "40"]
+    )
     return dict(json.loads(done.strip().splitlines()[-1]))
 
 
@@ -97,7 +103,9 @@ def profile_job(ground: Ground, words: Sequence[str], ranks: int = 1, rungs: str
     return attribute(load(out))
 
 
-def each(ground: Ground, jobs: Mapping[str, Sequence[str]], rungs: str) -> Iterator[tuple[str, Truth, Breakdown]]:
+def each(
+    ground: Ground, jobs: Mapping[str, Sequence[str]], rungs: str
+) -> Iterator[tuple[str, Truth, Breakdown]]:
     """Each of these jobs of one rank: without Stash, twice in turns in one process, then under it."""
     words = [["--device", ground.device, *job, "--plain", "25"] for job in jobs.values()]
     done = run([sys.executable, str(JOB), "--several"], json.dumps(words))
@@ -127,14 +135,23 @@ def stall_row(found: Breakdown, name: str, truth: float, spread: float, what: st
 def step_row(found: Breakdown, truth: Truth, what: str) -> Row:
     """The step in ms, within 3 % and the truth's own spread."""
     seconds = truth.mean_of("step")
-    return Row(what, "ms", 1e3 * seconds, 1e3 * found.step_seconds, 1e3 * (0.03 * seconds + truth.spread("step")))
+    return Row(
+        what,
+        "ms",
+        1e3 * seconds,
+        1e3 * found.step_seconds,
+        1e3 * (0.03 * seconds + truth.spread("step")),
+    )
 
 
 COMPUTE = {f"{1e3 * seconds:g} ms": ["--compute", str(seconds)] for seconds in (0.005, 0.02, 0.05)}
 _COPIED = ["--compute", "0.02", "--bytes", str(64 << 20)]
 TRANSFER = {"pageable": _COPIED, "pinned": [*_COPIED, "--pinned"]}
 _MADE = ["--compute", "0.02", "--prep", "0.015"]
-PREP = {"hidden by a device that runs ahead": _MADE, "in a loop that waits": [*_MADE, "--synchronise"]}
+PREP = {
+    "hidden by a device that runs ahead": _MADE,
+    "in a loop that waits": [*_MADE, "--synchronise"],
+}
 
 
 def compute(ground: Ground) -> list[Row]:
@@ -142,7 +159,9 @@ def compute(ground: Ground) -> list[Row]:
     rows = []
     for name, truth, found in each(ground, COMPUTE, "resident,solo,warm"):
         what = f"compute, {name} a step"
-        rows.append(stall_row(found, "compute", truth.mean_of("resident"), truth.spread("resident"), what))
+        rows.append(
+            stall_row(found, "compute", truth.mean_of("resident"), truth.spread("resident"), what)
+        )
     return rows
 
 
@@ -151,7 +170,11 @@ def transfer(ground: Ground) -> list[Row]:
     if ground.is_on_gpu:
         return [
             stall_row(
-                found, "transfer", truth.mean_of("copy"), truth.spread("copy"), f"transfer, 67 MB from {kind} memory"
+                found,
+                "transfer",
+                truth.mean_of("copy"),
+                truth.spread("copy"),
+                f"transfer, 67 MB from {kind} memory",
             )
             for kind, truth, found in each(ground, TRANSFER, "resident,solo,warm")
         ]
@@ -167,16 +190,34 @@ def watch(ground: Ground) -> list[Row]:
     """What a watch says of the same copies; unknown, not zero, on a CPU."""
     rows = []
     for kind, words in TRANSFER.items():
-        record, job = ground.folder / f"{kind}.watch.jsonl", [str(JOB), "--device", ground.device, *words]
+        record, job = (
+            ground.folder / f"{kind}.watch.jsonl",
+            [str(JOB), "--device", ground.device, *words],
+        )
         run([*_STASH, "watch", "-o", str(record), *job, "--steps", "100"])
         window = load_watch(record).windows[-1]
         found = window.stalls["transfer"]
         if not ground.is_on_gpu:
-            rows.append(Row(f"a watch's transfer from {kind} memory is unknown", "", 1.0, float(found is None)))
+            rows.append(
+                Row(
+                    f"a watch's transfer from {kind} memory is unknown",
+                    "",
+                    1.0,
+                    float(found is None),
+                )
+            )
             continue
         truth, within = plain(ground, words), 1e3 * 0.02 * window.step_seconds
         shown = None if found is None else 1e3 * found
-        rows.append(Row(f"a watch's transfer, 67 MB from {kind} memory", "ms", 1e3 * truth["copy"], shown, within))
+        rows.append(
+            Row(
+                f"a watch's transfer, 67 MB from {kind} memory",
+                "ms",
+                1e3 * truth["copy"],
+                shown,
+                within,
+            )
+        )
     return rows
 
 
@@ -186,7 +227,13 @@ def prep(ground: Ground) -> list[Row]:
     for name, truth, found in each(ground, PREP, "solo,warm"):
         spread = truth.spread("step") + truth.spread("resident")
         rows.append(
-            stall_row(found, "prep", truth.mean_of("step") - truth.mean_of("resident"), spread, f"prep, {name}")
+            stall_row(
+                found,
+                "prep",
+                truth.mean_of("step") - truth.mean_of("resident"),
+                spread,
+                f"prep, {name}",
+            )
         )
     return rows
 
@@ -211,13 +258,19 @@ def loops(ground: Ground) -> list[Row]:
     kinds = loop_kinds(ground)
     for name, truth, found in each(ground, kinds, "solo,warm"):
         row = step_row(found, truth, f"step, {name}")
-        comparable = ground.is_on_gpu or "--conv" not in kinds[name]  # on CPUs Stash chooses a rank's threads
+        comparable = (
+            ground.is_on_gpu or "--conv" not in kinds[name]
+        )  # on CPUs Stash chooses a rank's threads
         rows.append(row if comparable else Row(row.what, row.unit, None, row.found))
     return rows
 
 
 _SMALL = ["--conv", "--bytes", str(8 * 3 * 64 * 64)]
-SUBMITTING = {"one long kernel": [], "one long kernel, waited for": ["--synchronise"], "many short kernels": _SMALL}
+SUBMITTING = {
+    "one long kernel": [],
+    "one long kernel, waited for": ["--synchronise"],
+    "many short kernels": _SMALL,
+}
 
 
 def host(ground: Ground) -> list[Row]:
@@ -230,7 +283,9 @@ def host(ground: Ground) -> list[Row]:
         ahead = None if lead is None else lead.seconds / lead.step_seconds
         rows.append(Row(f"kernels run, {name}", "", None, share))
         rows.append(Row(f"the host is ahead, steps, {name}", "", None, ahead))
-        rows.append(Row(f"the device waits, {name}", "", float(share < 0.75), float(found.waits_for_host)))
+        rows.append(
+            Row(f"the device waits, {name}", "", float(share < 0.75), float(found.waits_for_host))
+        )
     return rows
 
 
@@ -246,7 +301,13 @@ def nccl(ground: Ground) -> list[Row]:
     lost = sum(found.seconds(name) for name in ("contention", "interconnect"))
     within = 1e3 * (0.05 * found.step_seconds + truth.spread("resident"))
     return [
-        Row("contention and interconnect", "ms", 1e3 * (truth.mean_of("resident") - alone), 1e3 * lost, within),
+        Row(
+            "contention and interconnect",
+            "ms",
+            1e3 * (truth.mean_of("resident") - alone),
+            1e3 * lost,
+            within,
+        ),
         step_row(found, truth, "step"),
     ]
 
@@ -257,7 +318,9 @@ def suite(ground: Ground) -> list[Row]:
     if find_spec("pytest") is None:
         raise NotHereError("pytest is not installed")
     words = ("-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/unit")
-    return [Row(run([sys.executable, "-m", "pytest", *words]).strip().splitlines()[-1], "", None, None)]
+    return [
+        Row(run([sys.executable, "-m", "pytest", *words]).strip().splitlines()[-1], "", None, None)
+    ]
 
 
 CHECKS: dict[str, Callable[[Ground], list[Row]]] = {

@@ -106,16 +106,24 @@ print("seconds a step", (took[-1] - took[0]) / (args.steps - args.steps // 4))
 '''
 _WAITS = "\n        torch.cuda.synchronize()\n        total += loss.item()"
 _SET: Mapping[str, object] = {
-    "copy": "inputs.to(device, non_blocking=True)", "blocking": ", non_blocking=True", "each": "", "optimizer": "",
-    "pixels": 320, "side": 224, "loader": ", num_workers=8, pin_memory=True, persistent_workers=True",
-}  # fmt: skip
+    "copy": "inputs.to(device, non_blocking=True)",
+    "blocking": ", non_blocking=True",
+    "each": "",
+    "optimizer": "",
+    "pixels": 320,
+    "side": 224,
+    "loader": ", num_workers=8, pin_memory=True, persistent_workers=True",
+}
 _PICTURES = {"data": "Pictures", "model": "convolutions", "width": 64, "layers": 8, "batch": 64}
 _WORDS = {"data": "Words", "model": "Reader", "width": 512, "layers": 6, "batch": 64}
 _SMALL = {"width": 16, "layers": 2, "batch": 8, "pixels": 64, "side": 32}
 """Of a rehearsal on a CPU."""
 _BY_HAND: Mapping[str, tuple[str, str]] = {
     "item": ("loss.item()", "loss.detach()"),
-    "bfloat16": ("        loss = ", "        with torch.autocast(device.type, torch.bfloat16):\n            loss = "),
+    "bfloat16": (
+        "        loss = ",
+        "        with torch.autocast(device.type, torch.bfloat16):\n            loss = ",
+    ),
 }
 """What a person writes where no patch does, by the name of the change: text of the script, and what replaces it."""
 _BUDGETS, _SECONDS = 24, 5.0
@@ -132,7 +140,13 @@ class Job:
     faulty: bool = True
 
     def script(self, device: str) -> str:
-        values = {**_SET, **self.settings, **(_SMALL if device == "cpu" else {}), "name": self.name, "device": device}
+        values = {
+            **_SET,
+            **self.settings,
+            **(_SMALL if device == "cpu" else {}),
+            "name": self.name,
+            "device": device,
+        }
         if device == "cpu":
             values["each"] = ""
         return SCRIPT.format(**values)
@@ -163,12 +177,22 @@ def rows(ground: Ground, jobs: Sequence[Job] = JOBS) -> list[Row]:
     made = []
     for job in jobs:
         found = _try_job(ground, job)
-        names, took = " ".join(each["name"] for each in found.kept), float(found.record["elapsed_seconds"])
+        names, took = (
+            " ".join(each["name"] for each in found.kept),
+            float(found.record["elapsed_seconds"]),
+        )
         made.append(Row(f"{job.name}: {len(found.record['tried'])} tried in", "s", None, took))
         if not job.faulty:
             made.append(Row(f"{job.name}: kept", "", 0.0, float(len(found.kept))))
             continue
-        made.append(Row(f"{job.name}: kept any", "", 1.0 if ground.is_on_gpu else None, float(bool(found.kept))))
+        made.append(
+            Row(
+                f"{job.name}: kept any",
+                "",
+                1.0 if ground.is_on_gpu else None,
+                float(bool(found.kept)),
+            )
+        )
         made += _promise(f"{job.name}: {names}", found) if found.kept else []
     return made
 
@@ -181,7 +205,10 @@ def _promise(what: str, found: Found) -> list[Row]:
         return [step, Row(f"{what}: saving, not written down", "ms", None, promised)]
     typed, fixed = 1e3 * fmean(found.typed), 1e3 * fmean(found.fixed)
     spread = 1e3 * (max(found.typed) - min(found.typed) + max(found.fixed) - min(found.fixed)) / 2
-    return [step, Row(f"{what}: saving", "ms", typed - fixed, promised, half + spread + 0.02 * typed)]
+    return [
+        step,
+        Row(f"{what}: saving", "ms", typed - fixed, promised, half + spread + 0.02 * typed),
+    ]
 
 
 def _try_job(ground: Ground, job: Job) -> Found:
@@ -191,7 +218,17 @@ def _try_job(ground: Ground, job: Job) -> Found:
     for name in ("typed.py", "train.py"):
         (folder / name).write_text(job.script(ground.device))
     within = f"{max(60.0, _BUDGETS * ground.budget):.0f}s"
-    words = ["--budget", within, *job.words, "--apply", "-o", "train.fix.json", "--nproc-per-node", "1", "train.py"]
+    words = [
+        "--budget",
+        within,
+        *job.words,
+        "--apply",
+        "-o",
+        "train.fix.json",
+        "--nproc-per-node",
+        "1",
+        "train.py",
+    ]
     run([sys.executable, "-m", "stash", "fix", *words], folder=folder)
     record = json.loads((folder / "train.fix.json").read_text())
     kept = [each for each in record["tried"] if each["standing"] == "kept"]

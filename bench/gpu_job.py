@@ -74,7 +74,9 @@ def busy_for(device: torch.device, seconds: float) -> Callable[[], None]:
     """What keeps ``device`` busy for about ``seconds``."""
     if device.type == "cpu":
         return lambda: time.sleep(seconds)
-    cycles = int(seconds / event_seconds(lambda: torch.cuda._sleep(_PROBE_CYCLES), 5) * _PROBE_CYCLES)
+    cycles = int(
+        seconds / event_seconds(lambda: torch.cuda._sleep(_PROBE_CYCLES), 5) * _PROBE_CYCLES
+    )
     return lambda: torch.cuda._sleep(cycles)
 
 
@@ -117,7 +119,9 @@ class Job:
             model = DistributedDataParallel(model)
         self.optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
         self.model = torch.compile(model) if options.compile else model
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=options.amp and self.device.type == "cuda")
+        self.scaler = torch.amp.GradScaler(
+            self.device.type, enabled=options.amp and self.device.type == "cuda"
+        )
         self._graph: Any = None
         self._static: Tensor | None = None
 
@@ -127,7 +131,11 @@ class Job:
             return there
         side = int((there.shape[1] / 3) ** 0.5)
         images = there[:, : 3 * side * side].reshape(len(there), 3, side, side).float()
-        return images.contiguous(memory_format=torch.channels_last) if self.options.channels_last else images
+        return (
+            images.contiguous(memory_format=torch.channels_last)
+            if self.options.channels_last
+            else images
+        )
 
     def step(self, batch: Tensor) -> None:
         there = self.move_batch(batch)
@@ -186,10 +194,14 @@ def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
     for act in acts.values():
         _time_loop(job, act, LEAD_IN)
     steps = max(1, job.options.plain // ROUNDS)
-    rounds = [{name: _time_loop(job, act, steps) for name, act in acts.items()} for _ in range(ROUNDS)]
+    rounds = [
+        {name: _time_loop(job, act, steps) for name, act in acts.items()} for _ in range(ROUNDS)
+    ]
     found = {name: median(each[name] for each in rounds) for name in acts}
     if job.options.busy:
-        found["busy"] = _busy_seconds(lambda: job.step(there), steps) if job.device.type == "cuda" else 0.0
+        found["busy"] = (
+            _busy_seconds(lambda: job.step(there), steps) if job.device.type == "cuda" else 0.0
+        )
     if job.device.type == "cuda":
         found["copy"] = median(_copy_seconds(job, next(fresh)) for _ in range(job.options.plain))
     return found
@@ -243,7 +255,12 @@ def several(jobs: list[list[str]]) -> None:
     for turn in range(2):
         for number, words in enumerate(jobs):
             options = parser().parse_args(words)
-            print(json.dumps({"job": number, "turn": turn, **truths(Job(options), loader_of(options))}), flush=True)
+            print(
+                json.dumps(
+                    {"job": number, "turn": turn, **truths(Job(options), loader_of(options))}
+                ),
+                flush=True,
+            )
 
 
 def main() -> int:
@@ -270,13 +287,29 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__)
     add = made.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda")
-    add("--compute", type=float, default=0.02, metavar="SECONDS", help="of the device, forward and backward")
+    add(
+        "--compute",
+        type=float,
+        default=0.02,
+        metavar="SECONDS",
+        help="of the device, forward and backward",
+    )
     add("--parameters", type=int, default=4096, metavar="BYTES")
     add("--bytes", type=int, default=4096, metavar="BYTES", help="of a batch")
     add("--prep", type=float, default=0.0, metavar="SECONDS", help="to make a batch")
     add("--steps", type=int, help="and end after so many")
     add("--plain", type=int, metavar="STEPS", help="time so many steps, print the seconds and end")
-    for flag in ("pinned", "conv", "amp", "compile", "graph", "channels-last", "synchronise", "several", "busy"):
+    for flag in (
+        "pinned",
+        "conv",
+        "amp",
+        "compile",
+        "graph",
+        "channels-last",
+        "synchronise",
+        "several",
+        "busy",
+    ):
         add(f"--{flag}", action="store_true")
     return made
 

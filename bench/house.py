@@ -45,7 +45,9 @@ def read_sources(folder: Path) -> list[SourceFile]:
     """Parse every Python file below ``folder``; raises SyntaxError for one that is none."""
     paths = sorted(path for path in folder.rglob("*.py") if "__pycache__" not in path.parts)
     texts = [path.read_text(encoding="utf-8") for path in paths]
-    return [SourceFile(path, text, ast.parse(text)) for path, text in zip(paths, texts, strict=True)]
+    return [
+        SourceFile(path, text, ast.parse(text)) for path, text in zip(paths, texts, strict=True)
+    ]
 
 
 def count_syntax(sources: list[SourceFile]) -> dict[str, int]:
@@ -78,12 +80,19 @@ def count_obstacles(sources: list[SourceFile]) -> dict[str, int]:
                     len(set(_moving_fields(node))) >= MOVING
                 )
             for attribute in _stored_attributes(node):
-                found["writes to other objects' attributes"] += _owner(attribute) not in ("self", "cls")
+                found["writes to other objects' attributes"] += _owner(attribute) not in (
+                    "self",
+                    "cls",
+                )
     return dict(sorted(found.items()))
 
 
 def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
 
 
 def _used_name(node: ast.AST) -> str:
@@ -92,14 +101,18 @@ def _used_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else ""
 
 
-def _describe_function(node: ast.FunctionDef | ast.AsyncFunctionDef, uses: Mapping[str, int]) -> dict[str, int]:
+def _describe_function(
+    node: ast.FunctionDef | ast.AsyncFunctionDef, uses: Mapping[str, int]
+) -> dict[str, int]:
     name = node.name.lstrip("_")
     is_private = node.name.startswith("_") and not node.name.startswith("__")
     return {
         "functions that are one participle": "_" not in name and name.endswith(("ed", "en")),
         "functions that begin with a preposition": name.split("_")[0] in PREPOSITIONS,
         f"functions over {LONG} lines": (node.end_lineno or node.lineno) - node.lineno + 1 > LONG,
-        "private functions called once": is_private and not node.decorator_list and uses.get(node.name) == 1,
+        "private functions called once": is_private
+        and not node.decorator_list
+        and uses.get(node.name) == 1,
     }
 
 
@@ -179,21 +192,35 @@ def print_figures(root: Path) -> None:
     """All figures of a repository's folder, for people."""
     for name in TREES:
         if (root / name).is_dir():
-            print(f"{name:6s}", "  ".join(f"{k} {v:,}" for k, v in count_syntax(read_sources(root / name)).items()))
+            print(
+                f"{name:6s}",
+                "  ".join(f"{k} {v:,}" for k, v in count_syntax(read_sources(root / name)).items()),
+            )
     sources = read_sources(root / "src")
     for name, value in count_obstacles(sources).items():
         print(f"{name}: {value:,}")
-    print("nodes by package:", ", ".join(f"{name} {nodes:,}" for name, nodes in count_packages(root / "src").items()))
-    print(f"words of docs and README: {count_words(root):,}, of them on the site {count_site_words(root):,}")
+    print(
+        "nodes by package:",
+        ", ".join(f"{name} {nodes:,}" for name, nodes in count_packages(root / "src").items()),
+    )
+    print(
+        f"words of docs and README: {count_words(root):,}, of them on the site {count_site_words(root):,}"
+    )
     results = root / "bench/RESULTS.md"
     if results.is_file():
-        print(f"words of {results.name}, apart: {len(results.read_text(encoding='utf-8').split()):,}")
+        print(
+            f"words of {results.name}, apart: {len(results.read_text(encoding='utf-8').split()):,}"
+        )
 
 
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.house", description=__doc__)
-    parser.add_argument("root", type=Path, nargs="?", default=ROOT, help="a repository's folder (default: this one)")
-    parser.add_argument("--check", action="store_true", help=f"compare with {RATCHET.name}: exit code 1 if risen")
+    parser.add_argument(
+        "root", type=Path, nargs="?", default=ROOT, help="a repository's folder (default: this one)"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help=f"compare with {RATCHET.name}: exit code 1 if risen"
+    )
     options = parser.parse_args(arguments)
     if not options.check:
         print_figures(options.root)
@@ -205,7 +232,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     risen = find_risen(now, json.loads(RATCHET.read_text()))
     for sentence in risen:
-        print(f"{sentence}; make it smaller, or run `make house` and commit the file", file=sys.stderr)
+        print(
+            f"{sentence}; make it smaller, or run `make house` and commit the file", file=sys.stderr
+        )
     return 1 if risen else 0
 
 

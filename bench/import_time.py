@@ -30,7 +30,8 @@ def main() -> None:
     for name in list(COMMANDS)[1:]:
         base = [run["empty"] if name == "`import stash`" else (0.0, 0.0) for run in runs]
         wall, busy = (
-            [run[name][part] - other[part] for run, other in zip(runs, base, strict=True)] for part in (0, 1)
+            [run[name][part] - other[part] for run, other in zip(runs, base, strict=True)]
+            for part in (0, 1)
         )
         low, _, high = quantiles(wall, n=4)
         half = f"{low * 1e3:.1f} to {high * 1e3:.1f} ms"

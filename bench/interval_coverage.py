@@ -41,15 +41,25 @@ from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
 from stash.measure.agent.runner.block_plan import StepPace, plan_blocks
 
 STALLS = {
-    "compute": 0.100, "contention": 0.002, "interconnect": 0.030, "network": 0.040, "prep": 0.010, "fetch": 0.020,
-}  # fmt: skip
+    "compute": 0.100,
+    "contention": 0.002,
+    "interconnect": 0.030,
+    "network": 0.040,
+    "prep": 0.010,
+    "fetch": 0.020,
+}
 """Seconds of a step; contention is what is true besides ranks that differ."""
 BUDGET, PRECISION = 60.0, 0.02
 
 NOISES = (
     Noise("white", draw_even, white(0.05)),
     Noise("heavy-tailed steps", draw_even, heavy(0.05)),
-    Noise("one cold block in 20 a third longer", draw_even, white(0.05), hiccups=Hiccups("cold", 0.05, 0.33)),
+    Noise(
+        "one cold block in 20 a third longer",
+        draw_even,
+        white(0.05),
+        hiccups=Hiccups("cold", 0.05, 0.33),
+    ),
     Noise("slow spells, 5 % of the time", spells(0.05, 8, 0.3), white(0.03)),
     Noise("drift of 10 %", drifting(0.1), white(0.03), of_the_run=True),
     Noise("remembers 20 steps", slow(0.03, 20), white(0.03)),
@@ -87,11 +97,14 @@ class Run:
                 ranks = 1 if visit.active == "leader" else self.noise.ranks
                 self.blocks += [
                     Block(
-                        round=number, rung=name, rank=rank, steps=size.steps,
+                        round=number,
+                        rung=name,
+                        rank=rank,
+                        steps=size.steps,
                         seconds=float(times[size.settle :, rank].sum()),
                     )
                     for rank in range(ranks)
-                ]  # fmt: skip
+                ]
 
     def _steps(self, name: str, count: int) -> np.ndarray:
         """Seconds of the next steps, ``[step, rank]``.
@@ -100,8 +113,14 @@ class Run:
         """
         now = slice(self.step, self.step + count)
         own = self.factors.ranks[now]
-        own = np.broadcast_to(own.max(axis=1, keepdims=True), own.shape) if rung(name).exchanges else own
-        times = (base(self.rungs, name) + STALLS["compute"] * (own - 1)) * self.factors.machine[now, None]
+        own = (
+            np.broadcast_to(own.max(axis=1, keepdims=True), own.shape)
+            if rung(name).exchanges
+            else own
+        )
+        times = (base(self.rungs, name) + STALLS["compute"] * (own - 1)) * self.factors.machine[
+            now, None
+        ]
         hiccups = self.noise.hiccups
         if hiccups is not None and name == hiccups.rung and self.rng.random() < hiccups.share:
             times = times * (1 + hiccups.size)
@@ -111,18 +130,30 @@ class Run:
     def profile(self) -> Profile:
         nodes, ranks = self.noise.nodes, self.noise.ranks
         return Profile(
-            stash_version="", created="", hosts=(), software={}, ended="budget", elapsed_seconds=self.seconds,
+            stash_version="",
+            created="",
+            hosts=(),
+            software={},
+            ended="budget",
+            elapsed_seconds=self.seconds,
             workload=Workload(command=(), name=self.noise.name, batch=8),
-            ranks=tuple(Rank(rank=r, node=r * nodes // ranks, local_rank=0, device="cpu") for r in range(ranks)),
+            ranks=tuple(
+                Rank(rank=r, node=r * nodes // ranks, local_rank=0, device="cpu")
+                for r in range(ranks)
+            ),
             settings=Settings(
                 precision=PRECISION, budget_seconds=BUDGET, rungs=self.rungs, isolated=False, why=""
             ),
             blocks=tuple(self.blocks),
-        )  # fmt: skip
+        )
 
     def enough(self) -> bool:
         profile = self.profile()
-        return self.seconds >= FIRST_SECONDS and bool(step_matrix(profile).rounds) and is_decided(attribute(profile))
+        return (
+            self.seconds >= FIRST_SECONDS
+            and bool(step_matrix(profile).rounds)
+            and is_decided(attribute(profile))
+        )
 
 
 def ladder(noise: Noise) -> tuple[str, ...]:
@@ -157,9 +188,20 @@ def truth(run: Run) -> dict[str, float]:
         whole = float(run.factors.machine[: run.step].mean())
     times, compute = [], STALLS["compute"]
     for name in run.rungs:
-        factor = slowest if rung(name).exchanges else own[0] if rung(name).active == "leader" else own.max()
-        times.append((base(run.rungs, name) + compute * (factor - 1)) * whole * longer(run.noise, name))
-    return {**dict(zip(stall_names(run.rungs), np.diff(times, prepend=0.0), strict=True)), "step": times[-1]}
+        factor = (
+            slowest
+            if rung(name).exchanges
+            else own[0]
+            if rung(name).active == "leader"
+            else own.max()
+        )
+        times.append(
+            (base(run.rungs, name) + compute * (factor - 1)) * whole * longer(run.noise, name)
+        )
+    return {
+        **dict(zip(stall_names(run.rungs), np.diff(times, prepend=0.0), strict=True)),
+        "step": times[-1],
+    }
 
 
 def longer(noise: Noise, name: str) -> float:
@@ -189,7 +231,13 @@ def judge(noise: Noise, seed: int) -> Outcome:
     run = simulate(noise, seed)
     true, found, noisy = truth(run), attribute(run.profile()), np.random.default_rng((seed, 1))
     step = found.step.value
-    times = dict(zip((*stall_names(run.rungs), "step"), (*(s.time for s in found.stalls), found.step), strict=True))
+    times = dict(
+        zip(
+            (*stall_names(run.rungs), "step"),
+            (*(s.time for s in found.stalls), found.step),
+            strict=True,
+        )
+    )
     for name in times:
         stall = found.stall(name)
         errors = (launch_error(step), 0.0 if stall is None else stall.parts.method or 0.0)
@@ -205,7 +253,10 @@ def judge(noise: Noise, seed: int) -> Outcome:
 def row(noise: Noise, profiles: int) -> list[str]:
     """Of one noise: rounds, and for every stall how many intervals hold, and how wide they are."""
     outcomes = [judge(noise, seed) for seed in range(profiles)]
-    cells = (_cell([one.cells[name] for one in outcomes if name in one.cells]) for name in (*STALLS, "step"))
+    cells = (
+        _cell([one.cells[name] for one in outcomes if name in one.cells])
+        for name in (*STALLS, "step")
+    )
     return [noise.name, f"{np.median([one.rounds for one in outcomes]):g}", *cells]
 
 
@@ -218,7 +269,9 @@ def _cell(known: Sequence[Cell]) -> str:
 def main() -> None:
     """Simulate, print."""
     options = arguments(
-        __doc__, profiles=(400, "of each kind of noise"), only=("", "kinds of noise whose name contains this")
+        __doc__,
+        profiles=(400, "of each kind of noise"),
+        only=("", "kinds of noise whose name contains this"),
     )
     chosen = [noise for noise in NOISES if options.only in noise.name]
     print(f"{machine()}\n")

@@ -67,27 +67,45 @@ def cost(command: list[str]) -> tuple[float, float, float]:
 
 
 def run(
-    command: Sequence[str], folder: Path | None = None, seconds: float = 900.0, text: str | None = None, **more: str
+    command: Sequence[str],
+    folder: Path | None = None,
+    seconds: float = 900.0,
+    text: str | None = None,
+    **more: str,
 ) -> str:
     """What a command prints that is given ``text``; raises RuntimeError with its last words if it fails or goes on.
 
     ``more`` are variables of its environment. Stash is what the caller's environment has, else this repository's.
     """
-    usual = {"OMP_NUM_THREADS": "1", "NO_COLOR": "1", "PYTHONPATH": os.environ.get("PYTHONPATH") or str(ROOT / "src")}
+    usual = {
+        "OMP_NUM_THREADS": "1",
+        "NO_COLOR": "1",
+        "PYTHONPATH": os.environ.get("PYTHONPATH") or str(ROOT / "src"),
+    }
     shown = " ".join(command[1:7])
     try:
         done = subprocess.run(
-            command, cwd=folder, env={**os.environ, **usual, **more}, capture_output=True, text=True, check=False,
-            timeout=seconds, input=text,
-        )  # fmt: skip
+            command,
+            cwd=folder,
+            env={**os.environ, **usual, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=seconds,
+            input=text,
+        )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{shown} … was not done after {seconds:.0f} s") from None
     if done.returncode:
-        raise RuntimeError(f"{shown} … ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}")
+        raise RuntimeError(
+            f"{shown} … ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}"
+        )
     return done.stdout
 
 
-def time_call(function: Callable[..., Result], *arguments: object, **named: object) -> tuple[Result, float]:
+def time_call(
+    function: Callable[..., Result], *arguments: object, **named: object
+) -> tuple[Result, float]:
     """What a call returns, and its seconds of processor time."""
     began = time.process_time()
     return function(*arguments, **named), time.process_time() - began

@@ -53,7 +53,9 @@ def alternating() -> list[tuple[list[float], list[float]]]:
     """``PAIRS`` pairs (with Stash, without) of steps' seconds, in alternating order."""
     pairs = []
     for pair in range(PAIRS):
-        launches = (tiny_under_stash, tiny_untouched) if pair % 2 else (tiny_untouched, tiny_under_stash)
+        launches = (
+            (tiny_under_stash, tiny_untouched) if pair % 2 else (tiny_untouched, tiny_under_stash)
+        )
         steps = {launch: launch() for launch in launches}
         pairs.append((steps[tiny_under_stash], steps[tiny_untouched]))
         medians = [f"{np.median(each) * 1e3:.3f} ms" for each in pairs[-1]]
@@ -63,15 +65,28 @@ def alternating() -> list[tuple[list[float], list[float]]]:
 
 def measure_tiny() -> str:
     pairs = alternating()
-    heads = ["of a launch's steps", "untouched step", "added by the agent (median)", "range over pairs", "of 100 ms"]
+    heads = [
+        "of a launch's steps",
+        "untouched step",
+        "added by the agent (median)",
+        "range over pairs",
+        "of 100 ms",
+    ]
     return table(heads, [overhead_cells(name, share, pairs) for name, share in QUANTILES.items()])
 
 
-def overhead_cells(name: str, share: float, pairs: list[tuple[list[float], list[float]]]) -> list[str]:
+def overhead_cells(
+    name: str, share: float, pairs: list[tuple[list[float], list[float]]]
+) -> list[str]:
     micro = np.array([[np.quantile(steps, share) * 1e6 for steps in pair] for pair in pairs])
     more = micro[:, 0] - micro[:, 1]
     typical = float(np.median(more))
-    row = [name, f"{np.median(micro[:, 1]):.0f} µs", f"{typical:.0f} µs", f"{more.min():.0f} to {more.max():.0f} µs"]
+    row = [
+        name,
+        f"{np.median(micro[:, 1]):.0f} µs",
+        f"{typical:.0f} µs",
+        f"{more.min():.0f} to {more.max():.0f} µs",
+    ]
     return [*row, f"{typical * 1e-6 / 0.1:.2%}"]
 
 
@@ -129,7 +144,12 @@ def measure_stamps() -> str:
         "added by stamps (median of turns)",
         "80 % of turns",
     ]
-    row = ["processor time", f"{np.median(spent[plain]):.0f} µs", f"{middle:.1f} µs", f"{low:.0f} to {high:.0f} µs"]
+    row = [
+        "processor time",
+        f"{np.median(spent[plain]):.0f} µs",
+        f"{middle:.1f} µs",
+        f"{low:.0f} to {high:.0f} µs",
+    ]
     return table(heads, [row])
 
 

@@ -67,7 +67,11 @@ LOST = 0.8, 0.92
 def probe(folder: Path, name: str, words: Sequence[str] = (), *options: str) -> Probe:
     """One quick probe of this machine."""
     file = folder / f"{name}.host.json"
-    run((*words, *STASH, "probe", "--quick", "--quiet", "--no-metadata", "-o", str(file), *options), folder, 300)
+    run(
+        (*words, *STASH, "probe", "--quick", "--quiet", "--no-metadata", "-o", str(file), *options),
+        folder,
+        300,
+    )
     return load_probe(file)
 
 
@@ -126,12 +130,32 @@ def links_probe(folder: Path, name: str, rates: Sequence[str]) -> Probe:
         for node, rate in enumerate(rates):
             bed.set_network(node, rate)
         place = f"{bed.address(0)}:29544"
-        words = (*STASH, "probe", "--only", "streams", "--budget", "8", "--quiet", "--no-metadata", "-o", str(file))
+        words = (
+            *STASH,
+            "probe",
+            "--only",
+            "streams",
+            "--budget",
+            "8",
+            "--quiet",
+            "--no-metadata",
+            "-o",
+            str(file),
+        )
         started = bed.run_all(
-            lambda node: [*words, "--nproc-per-node", "1", "--nnodes", str(len(rates)), "--node-rank", str(node),
-                          "--rdzv-endpoint", place],
+            lambda node: [
+                *words,
+                "--nproc-per-node",
+                "1",
+                "--nnodes",
+                str(len(rates)),
+                "--node-rank",
+                str(node),
+                "--rdzv-endpoint",
+                place,
+            ],
             env={"PYTHONPATH": str(ROOT / "src")},
-        )  # fmt: skip
+        )
         codes = [each.wait(120) for each in started]
     if any(codes):
         raise RuntimeError(started[0].output[-500:])
@@ -146,10 +170,18 @@ class RecordedGpu:
 
     def __init__(self, **answers: object) -> None:
         usual: dict[str, object] = {
-            "ClockInfo": 1395, "MaxClockInfo": 1410, "CurrentClocksEventReasons": 0x4, "PowerUsage": 391_000,
-            "EnforcedPowerLimit": 400_000, "Temperature": 61, "TotalEccErrors": 0, "RemappedRows": (0, 0, 0, 0),
-            "NvLinkState": 1, "NvLinkErrorCounter": 0, "PcieReplayCounter": 0,
-        }  # fmt: skip
+            "ClockInfo": 1395,
+            "MaxClockInfo": 1410,
+            "CurrentClocksEventReasons": 0x4,
+            "PowerUsage": 391_000,
+            "EnforcedPowerLimit": 400_000,
+            "Temperature": 61,
+            "TotalEccErrors": 0,
+            "RemappedRows": (0, 0, 0, 0),
+            "NvLinkState": 1,
+            "NvLinkErrorCounter": 0,
+            "PcieReplayCounter": 0,
+        }
         self._answers = {**usual, **answers}
 
     def __getattr__(self, question: str) -> object:
@@ -159,7 +191,9 @@ class RecordedGpu:
         return lambda *asked: self._answers[name]
 
 
-def recorded_machine(faulty: RecordedGpu, nvlinks: int = 12, slow: float = 1.0, **about: object) -> Probe:
+def recorded_machine(
+    faulty: RecordedGpu, nvlinks: int = 12, slow: float = 1.0, **about: object
+) -> Probe:
     """Eight A100s, of which GPU 3 is as recorded."""
     chance, states, figures, gpus = random.Random(0), [], [], []
     for index in range(8):
@@ -169,14 +203,32 @@ def recorded_machine(faulty: RecordedGpu, nvlinks: int = 12, slow: float = 1.0, 
         name = "gemm bfloat16 8192x8192x8192"
         seconds = tuple((1e12 / rate,) * 5 for _ in range(3))
         figures.append(
-            PartFigure(device=f"cuda:{index}", name=name, unit="FLOP/s", work=1e12, together=True, bursts=seconds)
+            PartFigure(
+                device=f"cuda:{index}",
+                name=name,
+                unit="FLOP/s",
+                work=1e12,
+                together=True,
+                bursts=seconds,
+            )
         )
         lanes = nvlinks if index == 3 else 12
-        gpus.append(Gpu(index=index, name="NVIDIA A100-SXM4-40GB", nvlinks=lanes, numa_node=index // 4))
-    links = Links(created="2026-11-29T00:00:00", elapsed_seconds=1.0, figures=tuple(figures), states=tuple(states))
+        gpus.append(
+            Gpu(index=index, name="NVIDIA A100-SXM4-40GB", nvlinks=lanes, numa_node=index // 4)
+        )
+    links = Links(
+        created="2026-11-29T00:00:00",
+        elapsed_seconds=1.0,
+        figures=tuple(figures),
+        states=tuple(states),
+    )
     host = Host(hostname="recorded", gpus=tuple(gpus), links=links, **about)
     return Probe(
-        stash_version="", created="2026-11-29T00:00:00", hosts=(host,), budget_seconds=1.0, elapsed_seconds=1.0
+        stash_version="",
+        created="2026-11-29T00:00:00",
+        hosts=(host,),
+        budget_seconds=1.0,
+        elapsed_seconds=1.0,
     )
 
 
@@ -201,15 +253,25 @@ def recorded_faults(folder: Path) -> Mapping[str, tuple[Probe, set[str]]]:
         "recorded: healthy": (recorded_machine(RecordedGpu()), set()),
         "recorded: power brake": (recorded_machine(held, slow=0.89), {"held-clock", "slow-part"}),
         "recorded: heat": (recorded_machine(hot, slow=0.65), {"held-clock", "slow-part"}),
-        "recorded: 11 % slower, no reason": (recorded_machine(RecordedGpu(), slow=0.89), {"slow-part"}),
+        "recorded: 11 % slower, no reason": (
+            recorded_machine(RecordedGpu(), slow=0.89),
+            {"slow-part"},
+        ),
         "recorded: lost NVLinks": (recorded_machine(RecordedGpu(), nvlinks=10), {"lost-nvlinks"}),
         "recorded: ECC": (recorded_machine(RecordedGpu(TotalEccErrors=2)), {"memory-errors"}),
-        "recorded: row remapping failed": (recorded_machine(RecordedGpu(RemappedRows=(0, 1, 0, 1))), {"repair-due"}),
-        "recorded: NVLink errors": (recorded_machine(RecordedGpu(NvLinkErrorCounter=40)), {"link-errors"}),
-        "recorded: wrong NUMA node": (
-            recorded_machine(RecordedGpu(), allowed_nodes=wrong_node(folder)), {"far-numa"},
+        "recorded: row remapping failed": (
+            recorded_machine(RecordedGpu(RemappedRows=(0, 1, 0, 1))),
+            {"repair-due"},
         ),
-    }  # fmt: skip
+        "recorded: NVLink errors": (
+            recorded_machine(RecordedGpu(NvLinkErrorCounter=40)),
+            {"link-errors"},
+        ),
+        "recorded: wrong NUMA node": (
+            recorded_machine(RecordedGpu(), allowed_nodes=wrong_node(folder)),
+            {"far-numa"},
+        ),
+    }
 
 
 # How much the figures and verdicts of a quiet machine scatter
@@ -244,7 +306,11 @@ def resample(one: Probe, chance: random.Random) -> Probe:
         figures.append(figure.model_copy(update={"bursts": bursts, "cpu_seconds": own}))
     exchanges = tuple(
         each.model_copy(
-            update={"timings": tuple(t.model_copy(update={"seconds": again(t.seconds)}) for t in each.timings)}
+            update={
+                "timings": tuple(
+                    t.model_copy(update={"seconds": again(t.seconds)}) for t in each.timings
+                )
+            }
         )
         for each in host.links.exchanges
     )
@@ -269,18 +335,57 @@ def promises(folder: Path, quiet: Path) -> tuple[str, str, str, str]:
     script, profile = folder / "job.py", folder / "job.stash.json"
     script.write_text(JOB)
     store = folder / "store"
-    run((*STASH, "store", "add", *(str(each) for each in quiet.glob("quiet*.host.json")), "--store", str(store)))
-    run((*STASH, "profile", "--budget", "25", "--quiet", "--nproc-per-node", "1", "-o", str(profile), str(script)),
-        folder, 300, OMP_NUM_THREADS=str(os.cpu_count()))  # fmt: skip
+    run(
+        (
+            *STASH,
+            "store",
+            "add",
+            *(str(each) for each in quiet.glob("quiet*.host.json")),
+            "--store",
+            str(store),
+        )
+    )
+    run(
+        (
+            *STASH,
+            "profile",
+            "--budget",
+            "25",
+            "--quiet",
+            "--nproc-per-node",
+            "1",
+            "-o",
+            str(profile),
+            str(script),
+        ),
+        folder,
+        300,
+        OMP_NUM_THREADS=str(os.cpu_count()),
+    )
     job = (sys.executable, str(script), "12")
     healthy = json.loads(run(job, folder, OMP_NUM_THREADS=str(os.cpu_count())))
     with quota() as words:
         faulty = json.loads(run((*words, *job), folder, OMP_NUM_THREADS=str(os.cpu_count())))
         file = folder / "promised.host.json"
         text = run(
-            (*words, *STASH, "probe", "--quick", "--quiet", "--json", "--no-metadata", "--for", str(profile),
-             "--store", str(store), "-o", str(file)), folder, 300,
-        )  # fmt: skip
+            (
+                *words,
+                *STASH,
+                "probe",
+                "--quick",
+                "--quiet",
+                "--json",
+                "--no-metadata",
+                "--for",
+                str(profile),
+                "--store",
+                str(store),
+                "-o",
+                str(file),
+            ),
+            folder,
+            300,
+        )
     verdict = json.loads(text)["verdict"]
     promised, lost = verdict["lost_seconds"], faulty - healthy
     off = "unknown" if promised is None else f"{promised / lost - 1:+.0%}"
@@ -294,10 +399,15 @@ def promises(folder: Path, quiet: Path) -> tuple[str, str, str, str]:
 
 def main() -> int:
     options = arguments(
-        __doc__, what=(["real", "repeat", "logic"], "real: this machine's faults; repeat: quiet; logic: recordings."),
-        quiet=(8, "quiet probes"), repeats=(4, "times each real fault is planted"),
+        __doc__,
+        what=(
+            ["real", "repeat", "logic"],
+            "real: this machine's faults; repeat: quiet; logic: recordings.",
+        ),
+        quiet=(8, "quiet probes"),
+        repeats=(4, "times each real fault is planted"),
         keep=("", "folder of quiet probes: of those that are there, and of new ones"),
-    )  # fmt: skip
+    )
     known = merge(None, None)
     report("")
     with tempfile.TemporaryDirectory() as place:
@@ -312,11 +422,16 @@ def main() -> int:
             show(HEADS, _real(folder, options.repeats, quiet, known))
         if "repeat" in options.what:
             print(
-                table(("figure of a quiet machine", "standard deviation", "largest deviation"), repeatability(quiet))
+                table(
+                    ("figure of a quiet machine", "standard deviation", "largest deviation"),
+                    repeatability(quiet),
+                )
             )
             blamed, slow = false_blame(quiet, known)
             found = "; ".join(f"{count} {name}" for name, count in slow.most_common()) or "none"
-            print(f"Quiet probes, resampled: {blamed} of {RESAMPLED} say give back (1 in 200 is the most they may).")
+            print(
+                f"Quiet probes, resampled: {blamed} of {RESAMPLED} say give back (1 in 200 is the most they may)."
+            )
             print(f"Figures called slow: {found}", flush=True)
         if "real" in options.what:
             print()
@@ -340,39 +455,63 @@ def _quiet(folder: Path, count: int) -> Iterator[Probe]:
     for number in range(count):
         began, file = time.monotonic(), folder / f"quiet{number}.host.json"
         found = load_probe(file) if file.exists() else probe(folder, f"quiet{number}")
-        programs = ", ".join(f"{each.cores:.1f} cores of {each.name}" for each in found.hosts[0].programs)
-        progress("quiet", number, f"{time.monotonic() - began:.0f} s", programs or "nothing else ran")
+        programs = ", ".join(
+            f"{each.cores:.1f} cores of {each.name}" for each in found.hosts[0].programs
+        )
+        progress(
+            "quiet", number, f"{time.monotonic() - began:.0f} s", programs or "nothing else ran"
+        )
         yield found
 
 
-def _real(folder: Path, repeats: int, quiet: Sequence[Probe], known: Catalog) -> Iterator[tuple[str, str, str, str]]:
+def _real(
+    folder: Path, repeats: int, quiet: Sequence[Probe], known: Catalog
+) -> Iterator[tuple[str, str, str, str]]:
     for name, (_, wanted) in real_faults(folder).items():
         right, seen, answers, note = 0, set[str](), set[str](), ""
         for number in range(repeats):
             fault, _ = real_faults(folder)[name]
             with fault as words:
-                found = probe(folder, f"{name.split()[-1]}{number}", words if isinstance(words, tuple) else ())
+                found = probe(
+                    folder, f"{name.split()[-1]}{number}", words if isinstance(words, tuple) else ()
+                )
             names, verdict = judge(found, quiet, known)
             if wanted == {"busy-memory"}:
                 left = memory_left(folder)
                 note += f", {left:.0%} left"
                 named = "busy-memory" in names or left > LOST[0]
-                is_right = named and not ("busy-memory" in names and left > LOST[1]) and "busy-cores" in names
+                is_right = (
+                    named
+                    and not ("busy-memory" in names and left > LOST[1])
+                    and "busy-cores" in names
+                )
             else:
                 is_right = wanted <= names
             right += is_right and verdict.answer != "give back"
             seen |= names
             answers.add(verdict.answer)
-        yield name + note, f"{right} of {repeats}", ", ".join(sorted(seen)), ", ".join(sorted(answers))
+        yield (
+            name + note,
+            f"{right} of {repeats}",
+            ", ".join(sorted(seen)),
+            ", ".join(sorted(answers)),
+        )
     right, answers, nodes = 0, set[str](), 4
     for number in range(repeats):
         odd = number % nodes
-        found = links_probe(folder, f"links{number}", ["100mbit" if n == odd else "200mbit" for n in range(nodes)])
+        found = links_probe(
+            folder, f"links{number}", ["100mbit" if n == odd else "200mbit" for n in range(nodes)]
+        )
         reading, verdict = judged_probe(found, known)
         texts = [each.text for each in reading.findings if each.name == "uneven-nodes"]
         right += any(text.startswith(f"node {odd} ") for text in texts)
         answers.add(verdict.answer)
-    yield "the link of one of 4 nodes at half", f"{right} of {repeats}", "uneven-nodes", ", ".join(sorted(answers))
+    yield (
+        "the link of one of 4 nodes at half",
+        f"{right} of {repeats}",
+        "uneven-nodes",
+        ", ".join(sorted(answers)),
+    )
 
 
 if __name__ == "__main__":

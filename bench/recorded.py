@@ -43,7 +43,9 @@ def write(path: Path, fields: Sequence[str], lines: Iterable[Sequence[object]]) 
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(fields)
-    writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines)
+    writer.writerows(
+        [f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line] for line in lines
+    )
     write_text(path, out.getvalue())
 
 

@@ -23,7 +23,15 @@ from stash.measure.protocol.messages import BlockDone
 RANKS, ROUNDS, PER_NODE = 1024, 30, 8
 STEPS = {"warm": 6, "cold": 12}
 """Steps of a block; four of the others."""
-SECONDS = {"resident": 0.2, "solo": 0.21, "crowd": 0.214, "node": 0.22, "cluster": 0.26, "warm": 0.27, "cold": 0.3}
+SECONDS = {
+    "resident": 0.2,
+    "solo": 0.21,
+    "crowd": 0.214,
+    "node": 0.22,
+    "cluster": 0.26,
+    "warm": 0.27,
+    "cold": 0.3,
+}
 BATCH = 32
 
 
@@ -39,7 +47,10 @@ def made_up(ranks: int, rounds: int) -> Profile:
     gathered = GatheredRun()
     for each in blocks:
         gathered.add_message(each)
-    gpus = tuple(Gpu(index=i, name="NVIDIA H100 80GB HBM3", memory_bytes=85_520_809_984) for i in range(PER_NODE))
+    gpus = tuple(
+        Gpu(index=i, name="NVIDIA H100 80GB HBM3", memory_bytes=85_520_809_984)
+        for i in range(PER_NODE)
+    )
     return Profile(
         stash_version="0.1.0",
         created="2026-11-22T12:00:00+00:00",
@@ -49,18 +60,25 @@ def made_up(ranks: int, rounds: int) -> Profile:
             batch=BATCH,
             loaders=(Loader(kind="map", workers=8, samples=10**6),),
         ),
-        hosts=tuple(Host(hostname=f"node{n:04}", cores=96, gpus=gpus) for n in range(-(-ranks // PER_NODE))),
+        hosts=tuple(
+            Host(hostname=f"node{n:04}", cores=96, gpus=gpus) for n in range(-(-ranks // PER_NODE))
+        ),
         ranks=tuple(
             Rank(rank=r, node=r // PER_NODE, local_rank=r % PER_NODE, device=f"cuda:{r % PER_NODE}")
             for r in range(ranks)
         ),
         software={"torch": "2.13.0", "python": "3.12.3"},
         settings=Settings(
-            precision=0.02, budget_seconds=120, rungs=tuple(SECONDS), isolated=False, why="made up by bench/scale.py"
+            precision=0.02,
+            budget_seconds=120,
+            rungs=tuple(SECONDS),
+            isolated=False,
+            why="made up by bench/scale.py",
         ),
         blocks=tuple(gathered.blocks),
         rates=tuple(
-            Rate(feed="warm", rank=r, round=0, samples=512, seconds=1 + noise.random()) for r in range(ranks)
+            Rate(feed="warm", rank=r, round=0, samples=512, seconds=1 + noise.random())
+            for r in range(ranks)
         ),
         ended="precision",
         elapsed_seconds=130.0,
@@ -75,7 +93,9 @@ def block(noise: np.random.Generator, number: int, name: str, rank: int) -> Bloc
         "resident": float(noise.random() / 50) if name == "cold" else 1.0,
         "files": steps * BATCH,
         "file_bytes": int(steps * BATCH * 110_000 * (1 + noise.random() / 10)),
-        "storage_bytes": int(steps * BATCH * 110_000 * (1 + noise.random() / 10)) if name == "cold" else 0,
+        "storage_bytes": int(steps * BATCH * 110_000 * (1 + noise.random() / 10))
+        if name == "cold"
+        else 0,
         "fetch_seconds": float(steps * (1 + noise.random())),
         "fetch_cpu_seconds": float(f"{steps * noise.random():.3g}"),
     }

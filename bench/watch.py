@@ -57,9 +57,13 @@ def cases() -> Iterator[tuple[Fault, ...]]:
     for size in _SIZES:
         yield (Fault(-1, "exchange", size),)
     for first, second in (
-        ("prep", "backward"), ("prep", "forward"), ("forward", "backward"), ("backward", "optimizer"),
-        ("prep", "optimizer"), ("forward", "optimizer"),
-    ):  # fmt: skip
+        ("prep", "backward"),
+        ("prep", "forward"),
+        ("forward", "backward"),
+        ("backward", "optimizer"),
+        ("prep", "optimizer"),
+        ("forward", "optimizer"),
+    ):
         yield (Fault(1, first, 0.02), Fault(0, second, 0.008))
     yield (Fault(1, "prep", 0.02), Fault(-1, "exchange", 0.015))
     yield (Fault(0, "backward", 0.02), Fault(-1, "exchange", 0.015))
@@ -68,21 +72,41 @@ def cases() -> Iterator[tuple[Fault, ...]]:
 
 def name_faults(faults: Sequence[Fault]) -> str:
     """What is slower in a job, by which it is chosen."""
-    return " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults) or "nothing"
+    return (
+        " + ".join(f"{_who(f.rank)} {f.what} +{f.seconds * 1e3:.0f} ms" for f in faults)
+        or "nothing"
+    )
 
 
 def watch(faults: Sequence[Fault]) -> RunRecord:
     """The record of one job, watched as users do it."""
     layers = [
-        {"name": f"layer {number}", "bytes": 4096, "forward_seconds": _FORWARD / 4, "backward_seconds": _BACKWARD / 4}
+        {
+            "name": f"layer {number}",
+            "bytes": 4096,
+            "forward_seconds": _FORWARD / 4,
+            "backward_seconds": _BACKWARD / 4,
+        }
         for number in range(4)
     ]
     exchange = {"interconnect": 1e12, "latency_seconds": _EXCHANGE}
-    model = {"layers": layers, "optimizer_seconds": _OPTIMIZER, "prep_seconds": _PREP, "exchange": exchange}
+    model = {
+        "layers": layers,
+        "optimizer_seconds": _OPTIMIZER,
+        "prep_seconds": _PREP,
+        "exchange": exchange,
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "model.yaml").write_text(yaml.safe_dump(model))
-        job = ["-m", "stash.lab.testbed.train_emulated", "--model", "model.yaml", "--steps", str(_STEPS)]
+        job = [
+            "-m",
+            "stash.lab.testbed.train_emulated",
+            "--model",
+            "model.yaml",
+            "--steps",
+            str(_STEPS),
+        ]
         job += [f"--fault={fault.typed_option}" for fault in faults]
         words = [*STASH, "watch", "--nproc-per-node", "2", "-o", "run.watch.jsonl", *job]
         run(words, folder, STASH_TESTBED="1")
@@ -93,7 +117,10 @@ def mean(windows: Sequence[Window]) -> dict[str, float]:
     """Seconds of stalls and the step over whole windows."""
     steps = np.array([window.steps for window in windows])
     names = [name for name, value in windows[0].stalls.items() if value is not None]
-    found = {name: float(np.average([w.stalls[name] or 0.0 for w in windows], weights=steps)) for name in names}
+    found = {
+        name: float(np.average([w.stalls[name] or 0.0 for w in windows], weights=steps))
+        for name in names
+    }
     return found | {"step": float(np.average([w.step_seconds for w in windows], weights=steps))}
 
 
@@ -108,7 +135,9 @@ def expected_stalls(faults: Sequence[Fault], before: dict[str, float]) -> dict[s
             own[fault.rank]["input" if fault.what == "prep" else "compute"] += fault.seconds
     late = max(own[rank]["input"] + own[rank]["compute"] for rank in own)
     # optimizer, input, forward and backward in the order of a cycle; the optimizer's comes before the input
-    optimizer = {r: sum(f.seconds for f in faults if f.rank == r and f.what == "optimizer") for r in own}
+    optimizer = {
+        r: sum(f.seconds for f in faults if f.rank == r and f.what == "optimizer") for r in own
+    }
     upto_input = {r: optimizer[r] + own[r]["input"] for r in own}
     more["input"] = max(upto_input.values()) - max(optimizer.values())
     more["compute"] = min(own[rank]["compute"] for rank in own)
@@ -135,7 +164,11 @@ def judge_record(faults: tuple[Fault, ...], record: RunRecord) -> Judged:
     before = mean([w for w in record.windows if w.first_step > 60 and w.last_step < _FIRST])
     during = [w for w in record.windows if w.first_step >= _FIRST and w.last_step < _LAST]
     now, wanted = mean(during), expected_stalls(faults, before)
-    errors = {name: (now[name] - wanted[name]) / now["step"] for name in wanted if name in now and name != "other"}
+    errors = {
+        name: (now[name] - wanted[name]) / now["step"]
+        for name in wanted
+        if name in now and name != "other"
+    }
     alerts = [alert for alert in record.alerts if alert.what == "slower"]
     large = [fault for fault in faults if added_seconds(fault, faults) >= 0.055 * before["step"]]
     raised = {(alert.stall, alert.rank) for alert in alerts}
@@ -145,16 +178,22 @@ def judge_record(faults: tuple[Fault, ...], record: RunRecord) -> Judged:
         everything.add(("compute", None))
     noticed = min((alert.began or alert.when for alert in alerts), default=None)
     return Judged(
-        faults, now["step"], errors, truth <= raised <= everything,
-        None if noticed is None else noticed - _moment(record, _FIRST), all(alert.ended for alert in alerts),
-    )  # fmt: skip
+        faults,
+        now["step"],
+        errors,
+        truth <= raised <= everything,
+        None if noticed is None else noticed - _moment(record, _FIRST),
+        all(alert.ended for alert in alerts),
+    )
 
 
 def added_seconds(fault: Fault, faults: Sequence[Fault]) -> float:
     """What a fault adds to the step beside the others: nothing if another rank hides it."""
     without = [each for each in faults if each is not fault]
     zero = {"compute": 0.0, "contention": 0.0, "input": 0.0, "exchange": 0.0}
-    return sum(expected_stalls(faults, zero).values()) - sum(expected_stalls(without, zero).values())
+    return sum(expected_stalls(faults, zero).values()) - sum(
+        expected_stalls(without, zero).values()
+    )
 
 
 def _moment(record: RunRecord, step: int) -> float:
@@ -176,18 +215,33 @@ def truth(only: str) -> str:
         found.append(one)
         worst = max(one.errors, key=lambda each: abs(one.errors[each]))
         noticed = "-" if one.noticed is None else f"{one.noticed:.1f} s"
-        rows.append([
-            name_faults(faults), f"{one.step * 1e3:.1f} ms", f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
-            f"{one.errors[worst]:+.1%} {worst}", "yes" if one.right else "NO", noticed, "yes" if one.ended else "NO",
-        ])  # fmt: skip
+        rows.append(
+            [
+                name_faults(faults),
+                f"{one.step * 1e3:.1f} ms",
+                f"{np.mean(np.abs(list(one.errors.values()))):.1%}",
+                f"{one.errors[worst]:+.1%} {worst}",
+                "yes" if one.right else "NO",
+                noticed,
+                "yes" if one.ended else "NO",
+            ]
+        )
         progress(*rows[-1])
     every = [abs(error) for one in found for error in one.errors.values()]
-    rows.append([
-        f"{len(found)} jobs", "", f"{np.mean(every):.1%}", f"{max(every):.1%}",
-        f"{sum(one.right for one in found)} of {len(found)}",
-        f"{max((one.noticed for one in found if one.noticed is not None), default=float('nan')):.1f} s at most", "",
-    ])  # fmt: skip
-    return table(["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"], rows)
+    rows.append(
+        [
+            f"{len(found)} jobs",
+            "",
+            f"{np.mean(every):.1%}",
+            f"{max(every):.1%}",
+            f"{sum(one.right for one in found)} of {len(found)}",
+            f"{max((one.noticed for one in found if one.noticed is not None), default=float('nan')):.1f} s at most",
+            "",
+        ]
+    )
+    return table(
+        ["fault", "step", "mean error", "largest", "cause and rank", "noticed after", "ended"], rows
+    )
 
 
 def _who(rank: int) -> str:
@@ -203,7 +257,10 @@ def main() -> None:
     options = arguments(
         __doc__,
         tables=(list(tables), f"which: {', '.join(tables)}; else all"),
-        only=("", "watched jobs of the truth table: parts of what its first column says, with commas between"),
+        only=(
+            "",
+            "watched jobs of the truth table: parts of what its first column says, with commas between",
+        ),
     )
     if unknown := set(options.tables) - set(tables):
         sys.exit(f"there is no table {min(unknown)}; write {', '.join(tables)}")

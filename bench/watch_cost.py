@@ -77,10 +77,16 @@ def watcher_cost() -> str:
     draw = np.random.default_rng(0)
     with tempfile.TemporaryDirectory() as place:
         folder, now = Path(place), [time.time()]
-        rings = [StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 8, rank, 0) for rank in range(8)]
+        rings = [
+            StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 8, rank, 0) for rank in range(8)
+        ]
         header = Header(id="x", stash_version="x", began=now[0], job="job")
         watcher = NodeWatcher(
-            folder, RecordWriter(folder / "r.watch.jsonl", header), header, WatchOptions(), clock=lambda: now[0]
+            folder,
+            RecordWriter(folder / "r.watch.jsonl", header),
+            header,
+            WatchOptions(),
+            clock=lambda: now[0],
         )
         polls, each = int(60 / POLL_SECONDS), int(20 * POLL_SECONDS)
         spent = 0.0
@@ -106,7 +112,11 @@ def watcher_cost() -> str:
 
 def _row(step: int, draw: np.random.Generator) -> list[float]:
     row = [0.0] * stamped.FIELDS
-    row[stamped.NUMBER], row[stamped.BEGAN], row[stamped.ENDED] = step, step * 0.05, step * 0.05 + 0.05
+    row[stamped.NUMBER], row[stamped.BEGAN], row[stamped.ENDED] = (
+        step,
+        step * 0.05,
+        step * 0.05 + 0.05,
+    )
     for stage in (StepStage.FORWARD, StepStage.BACKWARD, StepStage.INPUT, StepStage.EXCHANGE):
         row[stage] = float(draw.normal(0.0125, 0.0005))
     row[stamped.GRADIENTS] = 1.0

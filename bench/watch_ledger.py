@@ -85,7 +85,12 @@ def main() -> None:
     found = {row.name: row.seconds for row in wall.rows}
     found["steps"] = sum(seconds for name, seconds in found.items() if name not in _APART)
     rows = [
-        (name, f"{own[name]:.2f}", f"{found[name]:.2f}", f"{100 * (found[name] - own[name]) / wall.seconds:+.1f}")
+        (
+            name,
+            f"{own[name]:.2f}",
+            f"{found[name]:.2f}",
+            f"{100 * (found[name] - own[name]) / wall.seconds:+.1f}",
+        )
         for name in _COMPARED
     ]
     rest = ", ".join(f"{name} {found.get(name, 0.0):.2f} s" for name in (END, DOWN, UNREAD))

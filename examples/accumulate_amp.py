@@ -25,7 +25,9 @@ device = torch.device(kind, int(os.environ["LOCAL_RANK"])) if kind == "cuda" els
 
 transform = transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()])
 dataset = datasets.ImageFolder(args.data, transform)
-loader = DataLoader(dataset, args.batch_size, sampler=DistributedSampler(dataset), num_workers=1, drop_last=True)
+loader = DataLoader(
+    dataset, args.batch_size, sampler=DistributedSampler(dataset), num_workers=1, drop_last=True
+)
 model = DistributedDataParallel(models.squeezenet1_1(num_classes=len(dataset.classes)).to(device))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 scaler = torch.amp.GradScaler(kind, enabled=dtype == torch.float16)

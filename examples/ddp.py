@@ -27,7 +27,9 @@ if torch.cuda.is_available():
 transform = transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()])
 dataset = datasets.ImageFolder(args.data, transform)
 sampler = DistributedSampler(dataset)
-loader = DataLoader(dataset, args.batch_size, sampler=sampler, num_workers=args.workers, drop_last=True)
+loader = DataLoader(
+    dataset, args.batch_size, sampler=sampler, num_workers=args.workers, drop_last=True
+)
 
 model = models.squeezenet1_1(num_classes=len(dataset.classes)).to(device)
 model = DistributedDataParallel(model)

@@ -24,7 +24,9 @@ class Sentences(Dataset):
 
     def __getitem__(self, index):
         file, place = divmod(index, self.each)
-        ids = np.fromfile(self.files[file], np.uint16, LENGTH, offset=2 * LENGTH * place).astype(np.int64)
+        ids = np.fromfile(self.files[file], np.uint16, LENGTH, offset=2 * LENGTH * place).astype(
+            np.int64
+        )
         return {"input_ids": torch.from_numpy(ids), "labels": int(ids[0] % 2)}
 
 
@@ -34,7 +36,11 @@ parser.add_argument("--output", default="bert-run")
 args = parser.parse_args()
 
 config = BertConfig(
-    vocab_size=65536, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128
+    vocab_size=65536,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
 )
 training, held_out = random_split(Sentences(args.data), [0.9, 0.1])
 trainer = Trainer(

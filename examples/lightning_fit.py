@@ -23,7 +23,9 @@ class Classifier(lightning.LightningModule):
 
     def validation_step(self, batch, _):
         images, labels = batch
-        self.log("held out", nn.functional.cross_entropy(self.model(images), labels), sync_dist=True)
+        self.log(
+            "held out", nn.functional.cross_entropy(self.model(images), labels), sync_dist=True
+        )
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=1e-3)
@@ -46,6 +48,8 @@ trainer = lightning.Trainer(
     logger=False,
 )
 trainer.fit(
-    Classifier(len(dataset.classes)), DataLoader(training, 8, shuffle=True, num_workers=1), DataLoader(held_out, 8)
+    Classifier(len(dataset.classes)),
+    DataLoader(training, 8, shuffle=True, num_workers=1),
+    DataLoader(held_out, 8),
 )
 trainer.save_checkpoint(f"{args.output}/last.ckpt")

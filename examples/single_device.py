@@ -21,7 +21,11 @@ augment = transforms.Compose(
 )
 dataset = datasets.ImageFolder(args.data, augment)
 loader = DataLoader(
-    dataset, args.batch_size, shuffle=True, num_workers=args.workers, pin_memory=device.type == "cuda"
+    dataset,
+    args.batch_size,
+    shuffle=True,
+    num_workers=args.workers,
+    pin_memory=device.type == "cuda",
 )
 model = nn.Sequential(
     nn.Conv2d(3, 16, 3, stride=2),

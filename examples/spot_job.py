@@ -26,7 +26,9 @@ def data() -> Dataset:
     random = torch.Generator().manual_seed(1)
     patterns = nn.functional.interpolate(torch.randn(CLASSES, 3, 4, 4, generator=random), size=16)
     labels = torch.randint(CLASSES, (SAMPLES,), generator=random)
-    return TensorDataset(patterns[labels] + 2 * torch.randn(SAMPLES, 3, 16, 16, generator=random), labels)
+    return TensorDataset(
+        patterns[labels] + 2 * torch.randn(SAMPLES, 3, 16, 16, generator=random), labels
+    )
 
 
 def loss(model: nn.Module, batch) -> torch.Tensor:

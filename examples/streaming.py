@@ -66,7 +66,9 @@ step = 0
 while step < args.steps:
     for inputs, targets in loader:
         logits = model(inputs.to(device))
-        loss = nn.functional.cross_entropy(logits.flatten(0, 1), targets.to(device).flatten() % 1024)
+        loss = nn.functional.cross_entropy(
+            logits.flatten(0, 1), targets.to(device).flatten() % 1024
+        )
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

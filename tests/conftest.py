@@ -92,7 +92,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         test = getattr(item, "obj", None)
         asked = getattr(test, "_hypothesis_internal_use_settings", None)
         if asked is not None and asked.max_examples > settings.default.max_examples:
-            test._hypothesis_internal_use_settings = settings(asked, max_examples=settings.default.max_examples)
+            test._hypothesis_internal_use_settings = settings(
+                asked, max_examples=settings.default.max_examples
+            )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -101,7 +103,9 @@ def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         if settings.get_current_profile_name() == "ci":
-            patched.setenv("PYTHONPATH", str(Path(__file__).parent / "support" / "eager"), prepend=os.pathsep)
+            patched.setenv(
+                "PYTHONPATH", str(Path(__file__).parent / "support" / "eager"), prepend=os.pathsep
+            )
         yield
 
 
@@ -118,7 +122,9 @@ def nothing_outlives_its_module() -> Iterator[None]:
     """Of what fixtures of a whole file start; not sockets, which gloo closes with the last model that used them."""
     before = _started()
     yield
-    _ended_since({**before, **{key: what for key, what in _started().items() if isinstance(key, str)}})
+    _ended_since(
+        {**before, **{key: what for key, what in _started().items() if isinstance(key, str)}}
+    )
 
 
 def _ended_since(before: Left) -> None:
@@ -129,12 +135,18 @@ def _ended_since(before: Left) -> None:
     while left := _left_since(before):
         if time.monotonic() > deadline:
             _blamed.update(left)
-            pytest.fail(f"left when the test ended: {', '.join(sorted(left.values()))}", pytrace=False)
+            pytest.fail(
+                f"left when the test ended: {', '.join(sorted(left.values()))}", pytrace=False
+            )
         time.sleep(0.01)
 
 
 def _left_since(before: Left) -> Left:
-    return {key: what for key, what in _started(before).items() if key not in before and key not in _blamed}
+    return {
+        key: what
+        for key, what in _started(before).items()
+        if key not in before and key not in _blamed
+    }
 
 
 def _started(before: Left | None = None) -> Left:
@@ -152,7 +164,10 @@ def _started(before: Left | None = None) -> Left:
                 found[link] = f"socket that listens ({link})"
     for child in _children():
         if child in known or not LASTING_PROCESSES.search(command := _command(child)):
-            found[child] = known.get(child) or f"process {child} ({command.replace(bytes(1), b' ').decode()[:100]})"
+            found[child] = (
+                known.get(child)
+                or f"process {child} ({command.replace(bytes(1), b' ').decode()[:100]})"
+            )
     return found
 
 

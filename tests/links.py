@@ -30,13 +30,19 @@ def dead_links(page: Path) -> list[str]:
             target = ROOT / OURS.sub("", name)
         elif re.match(r"[a-z]+:", link):
             continue
-        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+        if not target.exists() or (
+            anchor and target.suffix == ".md" and anchor not in anchors(target)
+        ):
             dead.append(f"{page}: {link}")
     return dead
 
 
 def main(roots: list[str]) -> int:
-    pages = [p for root in map(Path, roots) for p in ([root] if root.is_file() else sorted(root.rglob("*.md")))]
+    pages = [
+        p
+        for root in map(Path, roots)
+        for p in ([root] if root.is_file() else sorted(root.rglob("*.md")))
+    ]
     dead = [link for page in pages for link in dead_links(page)]
     print("\n".join(dead) if dead else f"{len(pages)} pages, no dead links")
     return 1 if dead else 0

@@ -17,7 +17,18 @@ from bench.machine import ROOT, arguments, machine
 from bench.table import deliver, progress, table
 
 KEPT = ROOT / "build" / "cases"
-HEADS = ("case", "typed, ms", "fixed, ms", "says", "row", "place", "remedy", "wrong", "crash", "took, s")
+HEADS = (
+    "case",
+    "typed, ms",
+    "fixed, ms",
+    "says",
+    "row",
+    "place",
+    "remedy",
+    "wrong",
+    "crash",
+    "took, s",
+)
 _MARKS = {True: "yes", False: "no", None: "–"}
 
 
@@ -25,15 +36,23 @@ def cells(case: Case, answer: Answer, typed: float | None, fixed: float | None) 
     """One line of the table."""
     says = answer.says[:60] if answer.crashed else ", ".join(answer.headings) or answer.kind
     return [
-        case.name, typed, fixed, says, *(_MARKS[each] for each in (answer.row, answer.place, answer.remedy)),
-        "WRONG" if answer.is_wrong else "", "CRASH" if answer.crashed else "", round(answer.seconds),
-    ]  # fmt: skip
+        case.name,
+        typed,
+        fixed,
+        says,
+        *(_MARKS[each] for each in (answer.row, answer.place, answer.remedy)),
+        "WRONG" if answer.is_wrong else "",
+        "CRASH" if answer.crashed else "",
+        round(answer.seconds),
+    ]
 
 
 def summary(answers: Iterable[Answer]) -> str:
     """How many are right in all that can be right, wrong, crashed."""
     answers = list(answers)
-    right = sum(not each.crashed and False not in (each.row, each.place, each.remedy) for each in answers)
+    right = sum(
+        not each.crashed and False not in (each.row, each.place, each.remedy) for each in answers
+    )
     return (
         f"{right} of {len(answers)} right in row, place and remedy; "
         f"{sum(each.is_wrong for each in answers)} wrong with confidence, "

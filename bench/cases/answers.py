@@ -75,9 +75,19 @@ def folder_of(case: Case) -> Iterator[Path]:
 def run(command: list[str], folder: Path, **variables: str) -> Ended:
     """Run a command to its end, or end it: then its code is 124."""
     began = time.monotonic()
-    environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "TMPDIR": str(folder / "tmp"), **variables}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
+        "TMPDIR": str(folder / "tmp"),
+        **variables,
+    }
     process = subprocess.Popen(
-        command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     try:
         output, _ = process.communicate(timeout=_PATIENCE)
@@ -111,13 +121,24 @@ def profile(case: Case, budget: str, keep: Path) -> Answer:
     """Profile a case and judge what is said; its artefact and output stay in ``keep``."""
     kept = keep / case.name.replace("/", "-")
     with folder_of(case) as folder:
-        command = [*STASH, "profile", "--budget", budget, "-o", "run.stash.json", *_ranks(case), case.path.name]
+        command = [
+            *STASH,
+            "profile",
+            "--budget",
+            budget,
+            "-o",
+            "run.stash.json",
+            *_ranks(case),
+            case.path.name,
+        ]
         ended = run(command, folder)
         kept.with_suffix(".txt").write_text(ended.output, encoding="utf-8")
         artefact = folder / "run.stash.json"
         if artefact.exists():
             shutil.copy(artefact, kept.with_suffix(".stash.json"))
-        shown = run([*STASH, "show", "--json", artefact.name], folder) if artefact.exists() else None
+        shown = (
+            run([*STASH, "show", "--json", artefact.name], folder) if artefact.exists() else None
+        )
     if ended.code != 0 or "Traceback" in ended.output or shown is None or shown.code != 0:
         last = (ended.output.strip().splitlines() or ["nothing"])[-1]
         return Answer(crashed=True, seconds=ended.seconds, says=last)
@@ -151,6 +172,8 @@ def _names_line(case: Case, shown: dict[str, Any], sentences: str) -> bool:
     script = case.path.name
     named = [int(line) for line in re.findall(rf"{re.escape(script)}:(\d+)", sentences)]
     places = (shown.get("run") or {}).get("places") or []
-    right = [each for each in places if each["row"] in case.rows and Path(each["file"]).name == script]
+    right = [
+        each for each in places if each["row"] in case.rows and Path(each["file"]).name == script
+    ]
     named += [each["line"] for each in right[:_PLACES]]
     return any(abs(line - true) <= _NEAR for line in named for true in case.lines)

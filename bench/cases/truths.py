@@ -40,7 +40,11 @@ class Case:
 def read_cases(only: tuple[str, ...] = ()) -> list[Case]:
     """All cases, or those whose names contain one of ``only``; raises LookupError for a line that no script has."""
     with (FOLDER / "truths.csv").open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if not only or any(part in row["script"] for part in only)]
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if not only or any(part in row["script"] for part in only)
+        ]
     return [_case(row) for row in rows]
 
 

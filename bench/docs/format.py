@@ -35,7 +35,14 @@ DOCUMENTS: dict[str, type] = {
     "`*.spotlog.json`, the log of a run": SpotLog,
     "a study file (YAML)": Study,
 }
-_WORDS = {str: "text", int: "integer", float: "number", bool: "true or false", Any: "anything", NoneType: "null"}
+_WORDS = {
+    str: "text",
+    int: "integer",
+    float: "number",
+    bool: "true or false",
+    Any: "anything",
+    NoneType: "null",
+}
 
 
 def docstrings(record: type) -> dict[str, str]:
@@ -63,7 +70,9 @@ def annotations(record: type) -> dict[str, Any]:
 
 def _inside(annotation: Any) -> list[type]:
     """The records that a type mentions."""
-    if isinstance(annotation, type) and (is_dataclass(annotation) or issubclass(annotation, BaseModel)):
+    if isinstance(annotation, type) and (
+        is_dataclass(annotation) or issubclass(annotation, BaseModel)
+    ):
         return [annotation]
     return [found for part in get_args(annotation) for found in _inside(part)]
 
@@ -76,7 +85,9 @@ def records_of(root: type) -> list[type]:
         record = waiting.pop(0)
         if record not in found:
             found.append(record)
-            waiting += [part for annotation in annotations(record).values() for part in _inside(annotation)]
+            waiting += [
+                part for annotation in annotations(record).values() for part in _inside(annotation)
+            ]
     return found
 
 
@@ -118,7 +129,9 @@ def _tables() -> str:
     parts = ["## the tables of a store", ""]
     for name, columns in TABLES.items():
         parts += [f"### `{name}`", "", "| column | type | meaning |", "|---|---|---|"]
-        parts += [f"| `{column.name}` | {column.kind} | {line(column.meaning)} |" for column in columns] + [""]
+        parts += [
+            f"| `{column.name}` | {column.kind} | {line(column.meaning)} |" for column in columns
+        ] + [""]
     return "\n".join(parts)
 
 

@@ -28,7 +28,10 @@ def text() -> str:
     left_out = ("index.md", "log.md")  # the map itself, and what the site does not have
     others = [page for page in sorted(DOCS.glob("*.md")) if page.name not in left_out]
     sections = {"Guides": how_to, "Concepts and reference": others}
-    parts = [f"## {title}\n\n" + "".join(_entry(page) for page in pages) for title, pages in sections.items()]
+    parts = [
+        f"## {title}\n\n" + "".join(_entry(page) for page in pages)
+        for title, pages in sections.items()
+    ]
     return "\n".join([_HEAD, *parts])
 
 
@@ -36,9 +39,13 @@ def _entry(page: Path) -> str:
     content = page.read_text()
     title = content.partition("\n")[0].removeprefix("# ")
     prose = [
-        part for part in _FENCE.sub("", content).split("\n\n")[1:] if re.match(r"(?!```)[A-Z`*\[\d]", part.strip())
+        part
+        for part in _FENCE.sub("", content).split("\n\n")[1:]
+        if re.match(r"(?!```)[A-Z`*\[\d]", part.strip())
     ]
-    sentences = re.split(r"(?<=[.:])\s", _LINK.sub(r"\1", " ".join(prose[0].split()))) if prose else [""]
+    sentences = (
+        re.split(r"(?<=[.:])\s", _LINK.sub(r"\1", " ".join(prose[0].split()))) if prose else [""]
+    )
     text = sentences[0] if len(sentences[0]) > _SHORT else " ".join(sentences[:2])
     text = text.rstrip(":").removesuffix(".")
     return f"- [{title}]({page.relative_to(DOCS)}){f': {text}' if text else ''}\n"

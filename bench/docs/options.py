@@ -73,7 +73,11 @@ def commands() -> Iterator[tuple[str, Any]]:
 def options(command: Any) -> Iterator[tuple[str, Any]]:
     """A command's options that its help shows, by their long names."""
     for each in command.params:
-        if each.param_type_name == "option" and not each.hidden and each.name not in ("help", "help_all"):
+        if (
+            each.param_type_name == "option"
+            and not each.hidden
+            and each.name not in ("help", "help_all")
+        ):
             yield max(each.opts, key=len), each
 
 
@@ -89,7 +93,10 @@ def count_undocumented(root: Path) -> int:
 
 def find_undocumented(root: Path) -> list[str]:
     """Each option of a command that no page names, as ``"spot plan --vcpus"``."""
-    pages = [root / "README.md", *(page for page in root.glob("docs/**/*.md") if page.parent.name != "decisions")]
+    pages = [
+        root / "README.md",
+        *(page for page in root.glob("docs/**/*.md") if page.parent.name != "decisions"),
+    ]
     written = "\n".join(page.read_text(encoding="utf-8") for page in pages if page.name != "log.md")
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", written))
     return [
@@ -124,7 +131,9 @@ def table() -> str:
 def _cell(text: str) -> str:
     """Text for a table: one line, nothing in it taken for Markdown or HTML."""
     line = re.sub(r"\s+", " ", text).strip()
-    parts = re.split(r"(`[^`]+`)", line)  # what stands between backticks stays as it is, but for the table's sign
+    parts = re.split(
+        r"(`[^`]+`)", line
+    )  # what stands between backticks stays as it is, but for the table's sign
     parts[::2] = [re.sub(r"([\\<>*_\[\]])", r"\\\1", part) for part in parts[::2]]
     return "".join(parts).replace("|", "\\|")
 
@@ -144,7 +153,10 @@ def _spell_parameter(parameter: Any) -> str:
 
 
 def _rows(parameters: list[Any]) -> str:
-    rows = [f"| `{_spell_parameter(each)}` | {_cell(getattr(each, 'help', None) or '')} |" for each in parameters]
+    rows = [
+        f"| `{_spell_parameter(each)}` | {_cell(getattr(each, 'help', None) or '')} |"
+        for each in parameters
+    ]
     return "\n".join(["| option | meaning |", "|---|---|", *rows])
 
 
@@ -154,7 +166,9 @@ def section(words: str, command: Any) -> str:
     shown = [each for each in command.params if not getattr(each, "hidden", False)]
     for title in dict.fromkeys(getattr(each, "rich_help_panel", None) for each in shown):
         parts += [f"**{title}**"] if title else []
-        parts.append(_rows([each for each in shown if getattr(each, "rich_help_panel", None) == title]))
+        parts.append(
+            _rows([each for each in shown if getattr(each, "rich_help_panel", None) == title])
+        )
     return "\n\n".join(parts)
 
 

@@ -34,14 +34,20 @@ CHARTS = {
     "tutorial": ("report docs/profiles/resnet18.stash.json --format svg", "ladder"),
     "pipeline": ("report docs/profiles/pipeline.stash.json --format svg", "ladder"),
     "watch": ("report docs/profiles/train.watch.jsonl --format svg", "course"),
-    "compare": (f"report {TESTBED.format('100mbit')} {TESTBED.format('1600mbit')} --format svg", "runs"),
+    "compare": (
+        f"report {TESTBED.format('100mbit')} {TESTBED.format('1600mbit')} --format svg",
+        "runs",
+    ),
     "sweep": ("whatif docs/profiles/resnet50.stash.json --sweep nodes=1..64", "sweep"),
     **{name: (f"report {SQUEEZENET} --format svg", name) for name in ("ladder", "rounds", "ranks")},
 }
 """Pictures that commands draw: what is typed, and which of the files it writes."""
 _FONT_FACE = re.compile(r"@font-face\{[^}]*\}")
 """Thirty kilobytes that a page's own fonts stand in for."""
-_SANS, _MONO = "Roboto, Helvetica, Arial, sans-serif", "DejaVu Sans Mono, Menlo, Consolas, monospace"
+_SANS, _MONO = (
+    "Roboto, Helvetica, Arial, sans-serif",
+    "DejaVu Sans Mono, Menlo, Consolas, monospace",
+)
 
 
 def draw_chart(command: str, name: str) -> str:
@@ -62,12 +68,18 @@ def draw_epoch(breakdown: Breakdown) -> str:
     for row in breakdown.run.rows:
         if row.time is not None and row.share is not None and row.share >= 0.001:
             piece = BarPiece(reached, reached + row.time.value, _series_of(row), row.name)
-            rows.append(LaneRow(row.name, f"{format_seconds(row.time.value)} · {row.share:.1%}", (piece,)))
+            rows.append(
+                LaneRow(row.name, f"{format_seconds(row.time.value)} · {row.share:.1%}", (piece,))
+            )
             reached += row.time.value
-    rows.append(LaneRow("epoch", format_seconds(reached), (BarPiece(0.0, reached, "plain", "epoch"),)))
+    rows.append(
+        LaneRow("epoch", format_seconds(reached), (BarPiece(0.0, reached, "plain", "epoch"),))
+    )
     across = lanes_ruler(rows, "ms of a step", 1e-3)
     drawn = render_chart(
-        lane_chart("epoch", "An epoch, row by row", rows, across, Grid("", (), (), frozenset())), "svg", 170
+        lane_chart("epoch", "An epoch, row by row", rows, across, Grid("", (), (), frozenset())),
+        "svg",
+        170,
     )
     assert isinstance(drawn, str)
     return _FONT_FACE.sub("", drawn)
@@ -140,13 +152,19 @@ def draw_idea() -> str:
     """The ledger of an epoch, and below it one of its steps on the ladder: what Stash is."""
     width, foot = 760.0, 412.0
     parts: list[Markup] = [element("rect", width=width, height=foot, rx=10, fill="#ffffff")]
-    parts.append(_words(LEFT, 30, "A run's ledger: every second has one row", size=15, weight="bold"))
+    parts.append(
+        _words(LEFT, 30, "A run's ledger: every second has one row", size=15, weight="bold")
+    )
     for series, words, start, end in EPOCH:
         x, wide = _across(start), _across(end) - _across(start)
-        parts.append(element("rect", x=x, y=44, width=wide - 2, height=34, rx=3, fill=LIGHT[series]))
+        parts.append(
+            element("rect", x=x, y=44, width=wide - 2, height=34, rx=3, fill=LIGHT[series])
+        )
         parts.append(_words(x + wide / 2 - 1, 66, words, fill="#ffffff", anchor="middle"))
     one = _across(0.7)
-    parts.append(element("rect", x=one - 4, y=44, width=8, height=34, fill="#ffffff", fill_opacity=0.6))
+    parts.append(
+        element("rect", x=one - 4, y=44, width=8, height=34, fill="#ffffff", fill_opacity=0.6)
+    )
     corners = f"{one - 4:g},78 {one + 4:g},78 {RIGHT:g},138 {_step(0.0):g},138"
     parts.append(element("polygon", points=corners, fill=LIGHT["compute"], fill_opacity=0.15))
     parts.append(_words(LEFT, 116, "One step, on the ladder:", size=15, weight="bold"))
@@ -157,10 +175,14 @@ def draw_idea() -> str:
         x, wide = _step(reached), _step(end) - _step(reached)
         parts.append(_words(LEFT, y + 16, adds))
         if reached:
-            parts.append(element("rect", x=_step(0.0), y=y, width=x - _step(0.0), height=22, fill="#eef0f4"))
+            parts.append(
+                element("rect", x=_step(0.0), y=y, width=x - _step(0.0), height=22, fill="#eef0f4")
+            )
         parts.append(element("rect", x=x, y=y, width=wide, height=22, rx=3, fill=LIGHT[series]))
         beside, anchor = (x + wide / 2, "middle") if number == 0 else (x - 8, "end")
-        parts.append(_words(beside, y + 16, stall, fill="#ffffff" if number == 0 else INK, anchor=anchor))
+        parts.append(
+            _words(beside, y + 16, stall, fill="#ffffff" if number == 0 else INK, anchor=anchor)
+        )
         reached = end
     y = top + len(RUNGS) * high + 6
     parts.append(element("line", x1=_step(0.0), x2=_step(1.0), y1=y - 4, y2=y - 4, stroke=MUTED))
@@ -168,7 +190,9 @@ def draw_idea() -> str:
     reached = 0.0
     for series, _, _, end in RUNGS:
         wide = _step(end) - _step(reached)
-        parts.append(element("rect", x=_step(reached), y=y, width=wide, height=22, fill=LIGHT[series]))
+        parts.append(
+            element("rect", x=_step(reached), y=y, width=wide, height=22, fill=LIGHT[series])
+        )
         reached = end
     label = "The ledger of an epoch: its start, its steps, evaluation, checkpoint; below, one step as a ladder"
     return _wrap(width, foot, label, parts)
@@ -183,7 +207,12 @@ def _words(
     fill: str = INK,
     anchor: str = "",
 ) -> Markup:
-    attributes = {"font_family": _SANS, "font_size": size, "font_weight": weight, "text_anchor": anchor}
+    attributes = {
+        "font_family": _SANS,
+        "font_size": size,
+        "font_weight": weight,
+        "text_anchor": anchor,
+    }
     return element("text", text, x=x, y=y, fill=fill, **attributes)
 
 

@@ -39,7 +39,10 @@ def _loaders() -> list[Job]:
             fault = {"sleep": milliseconds / 1e3, "num_workers": workers}
             found.append(Job(name, fault, {"num_workers": 4}, ("workers",)))
     for milliseconds in (2, 6):
-        name, fault = f"workers by argument, samples wait {milliseconds} ms", {"sleep": milliseconds / 1e3}
+        name, fault = (
+            f"workers by argument, samples wait {milliseconds} ms",
+            {"sleep": milliseconds / 1e3},
+        )
         found.append(Job(name, {**fault, "workers": 0}, {"workers": 4}, ("workers",)))
     for milliseconds in (10, 13):
         name = f"64 samples a rank decoded again in every epoch, {milliseconds} ms each"
@@ -51,10 +54,14 @@ def _loaders() -> list[Job]:
         found.append(Job(name, fault, {"num_workers": 1}, ("workers",)))
     for workers in (8, 16):
         name = f"{workers} workers for samples that cost nothing"
-        found.append(Job(name, {"num_workers": workers, "width": 64}, {"num_workers": 0}, ("workers",)))
+        found.append(
+            Job(name, {"num_workers": workers, "width": 64}, {"num_workers": 0}, ("workers",))
+        )
     for layers, width in ((4, 256), (2, 1024), (12, 256), (3, 512), (6, 128)):
         name = f"a worker for samples that cost nothing, {layers} layers of {width}"
-        found.append(Job(name, {"layers": layers, "width": width}, {"num_workers": 0}, ("workers",)))
+        found.append(
+            Job(name, {"layers": layers, "width": width}, {"num_workers": 0}, ("workers",))
+        )
     for samples in (64, 160):
         name = f"workers start again every {samples // 16} steps"
         fault = {"samples": samples, "num_workers": 1, "sleep": 0.0005}
@@ -102,8 +109,11 @@ def _compute() -> list[Job]:
 
 
 _FAULTLESS = {
-    "num_workers": 0, "batch": 2, "ddp": ", gradient_as_bucket_view=True", "optimizer": ", fused=True",
-}  # fmt: skip
+    "num_workers": 0,
+    "batch": 2,
+    "ddp": ", gradient_as_bucket_view=True",
+    "optimizer": ", fused=True",
+}
 
 
 def _sound() -> list[Job]:
@@ -111,7 +121,10 @@ def _sound() -> list[Job]:
     found = []
     for layers, width in ((12, 512), (6, 512), (4, 1024), (24, 512)):
         found.append(
-            Job(f"nothing wrong, {layers} layers of {width}", {**_FAULTLESS, "layers": layers, "width": width})
+            Job(
+                f"nothing wrong, {layers} layers of {width}",
+                {**_FAULTLESS, "layers": layers, "width": width},
+            )
         )
     name = "nothing wrong, the loss read in every step"
     return [*found, Job(name, {**_FAULTLESS, "width": 1024, "wait": "\n        loss.item()"})]

@@ -55,7 +55,9 @@ _TEXTS = ("kept", "day", "commit", "machine")
 
 def sign_outcome(found: Outcome) -> Outcome:
     """With the day, the commit and the machine."""
-    return replace(found, day=str(date.today()), commit=_commit(), machine=machine().partition(", ")[2])
+    return replace(
+        found, day=str(date.today()), commit=_commit(), machine=machine().partition(", ")[2]
+    )
 
 
 def _commit() -> str:
@@ -82,7 +84,9 @@ def keep(found: Outcome, jobs: Iterable[Job], path: Path = ROWS) -> None:
     jobs = tuple(jobs)
     outcomes = read(jobs, path) | {found.job.name: found}
     rows = [(job, outcomes[job.name]) for job in jobs if job.name in outcomes]
-    lines = ([job.name, _crc(job), *(_cell(getattr(row, name)) for name in _FIELDS)] for job, row in rows)
+    lines = (
+        [job.name, _crc(job), *(_cell(getattr(row, name)) for name in _FIELDS)] for job, row in rows
+    )
     recorded.write(path, ["job", "script", *_FIELDS], lines)
 
 
@@ -96,5 +100,7 @@ def _cell(value: object) -> object:
 
 def _outcome(job: Job, row: dict[str, str]) -> Outcome:
     texts = {"kept": tuple(row["kept"].split()), **{name: row[name] for name in _TEXTS[1:]}}
-    numbers = {name: float(row[name]) if row.get(name) else None for name in _FIELDS if name not in _TEXTS}
+    numbers = {
+        name: float(row[name]) if row.get(name) else None for name in _FIELDS if name not in _TEXTS
+    }
     return Outcome(job, **{**numbers, **texts})  # type: ignore[arg-type]

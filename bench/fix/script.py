@@ -69,10 +69,23 @@ dist.destroy_process_group()
 '''
 
 USUAL: Mapping[str, object] = {
-    "workers": 1, "threads": "", "samples": 200_000, "noise": " + 0.1 * torch.randn({width})", "sleep": 0.0,
-    "busy": 0.0, "batch": 8, "num_workers": "args.workers", "loader": "", "layers": 4, "width": 256, "ddp": "",
-    "optimizer": "", "zero_grad": "", "accumulate": 1, "wait": "",
-}  # fmt: skip
+    "workers": 1,
+    "threads": "",
+    "samples": 200_000,
+    "noise": " + 0.1 * torch.randn({width})",
+    "sleep": 0.0,
+    "busy": 0.0,
+    "batch": 8,
+    "num_workers": "args.workers",
+    "loader": "",
+    "layers": 4,
+    "width": 256,
+    "ddp": "",
+    "optimizer": "",
+    "zero_grad": "",
+    "accumulate": 1,
+    "wait": "",
+}
 
 
 def text(name: str, **settings: object) -> str:

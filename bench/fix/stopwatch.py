@@ -37,21 +37,36 @@ def stopwatch(
         for name, arm in list(arms.items())[:: 1 if number % 2 == 0 else -1]:
             steps = str(max(20, round(SECONDS / expected[name])))
             command = (*TORCHRUN, f"{name.replace(' ', '_')}.py", "--steps", steps, *arm.words)
-            times[name].append(float(call(command, folder, arm.variables, r"seconds a step ([\d.e-]+)")))
+            times[name].append(
+                float(call(command, folder, arm.variables, r"seconds a step ([\d.e-]+)"))
+            )
     return times
 
 
-def call(command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None, wanted: str = "") -> str:
+def call(
+    command: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str] | None = None,
+    wanted: str = "",
+) -> str:
     """What a command printed, or the part that is ``wanted``; with that it may have failed: gloo's threads at times
     abort a script that is done. Raises RuntimeError with all it printed."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", **(variables or {})}
     try:
         done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST
+            command,
+            cwd=folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=LONGEST,
         )
     except subprocess.TimeoutExpired:
         raise RuntimeError(f"{' '.join(command)}: not done after {LONGEST:.0f} s") from None
     found = re.search(wanted, done.stdout) if wanted else None
     if found is None and (wanted or done.returncode):
-        raise RuntimeError(f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+        raise RuntimeError(
+            f"{' '.join(command)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}"
+        )
     return found[1] if found is not None else done.stdout

@@ -84,7 +84,9 @@ OFF: Mapping[str, Mapping[str, object]] = {
     },
     "level": {"core.rounds.level": _student},
     "a rung's own noise in its level": {
-        "core.levels._own_noise": lambda relative: np.full(relative.shape[1], float(relative.shape[1]))
+        "core.levels._own_noise": lambda relative: np.full(
+            relative.shape[1], float(relative.shape[1])
+        )
     },
     "slow share": {"core.rounds.slow_share": lambda _: 0.0},
     "slowest of ranks": {"analysis.step_times.slowest_rank_times": _slowest_mean},
@@ -100,10 +102,14 @@ OFF: Mapping[str, Mapping[str, object]] = {
 def end_recordings(folder: Folder) -> list[tuple[Recording, Profile, Truth]]:
     """All recordings with a truth, as their measurement ended."""
     known = [(one, truth) for one, truth in play.known_truths(folder, "") if truth is not None]
-    return [(one, play.stop_by_rule(folder.profile(one), one.budget)[0], truth) for one, truth in known]
+    return [
+        (one, play.stop_by_rule(folder.profile(one), one.budget)[0], truth) for one, truth in known
+    ]
 
 
-def judge_without(replaced: Mapping[str, object], known: Sequence[tuple[Recording, Profile, Truth]]) -> list[Judged]:
+def judge_without(
+    replaced: Mapping[str, object], known: Sequence[tuple[Recording, Profile, Truth]]
+) -> list[Judged]:
     """All recordings with some of ``stash`` replaced."""
     with ExitStack() as stack:
         for place, value in replaced.items():

@@ -98,7 +98,9 @@ class Others:
 
     def _watch(self) -> None:
         while not self._stop.wait(PERIOD):
-            self._readings.append((time.monotonic(), _usage(ACCOUNTS), self._job.used_nanoseconds()))
+            self._readings.append(
+                (time.monotonic(), _usage(ACCOUNTS), self._job.used_nanoseconds())
+            )
 
     def cores(self) -> list[float]:
         """Of each second: cores that others took."""

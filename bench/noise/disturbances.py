@@ -34,12 +34,20 @@ def running(argv: Sequence[str], folder: Path) -> Iterator[None]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
     quiet = subprocess.DEVNULL
     process = subprocess.Popen(
-        tied, cwd=folder, env=environment, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True
+        tied,
+        cwd=folder,
+        env=environment,
+        stdin=quiet,
+        stdout=quiet,
+        stderr=quiet,
+        start_new_session=True,
     )
     try:
         yield
         if process.poll() is not None:
-            raise RuntimeError(f"the disturbance {' '.join(argv)} ended by itself with status {process.returncode}")
+            raise RuntimeError(
+                f"the disturbance {' '.join(argv)} ended by itself with status {process.returncode}"
+            )
     finally:
         _end(process)
 
@@ -55,7 +63,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def _again_and_again(script: str, folder: Path, *words: str) -> contextlib.AbstractContextManager[None]:
+def _again_and_again(
+    script: str, folder: Path, *words: str
+) -> contextlib.AbstractContextManager[None]:
     return running(("sh", "-c", f"while :; do {script}; done", "disturbance", *words), folder)
 
 
@@ -72,7 +82,11 @@ def pip(folder: Path) -> Iterator[None]:
     names = wheels(shelf)
     install = '"$1" -m pip install --quiet --no-deps --no-index --no-cache-dir --disable-pip-version-check'
     with _again_and_again(
-        f'{install} --find-links "$2" --target site $3; rm -rf site', folder, sys.executable, str(shelf), names
+        f'{install} --find-links "$2" --target site $3; rm -rf site',
+        folder,
+        sys.executable,
+        str(shelf),
+        names,
     ):
         yield
 
@@ -85,12 +99,19 @@ def wheels(shelf: Path) -> str:
         path = shelf / f"{name}-1.0-py3-none-any.whl"
         if path.exists():
             continue
-        body = "".join(f"def f{n}(a, b={n}):\n    return [a * i + b for i in range({n})]\n\n" for n in range(60))
-        files = {f"{name}/m{number}.py": f'"""Module {number}."""\n{body}' for number in range(MODULES)}
+        body = "".join(
+            f"def f{n}(a, b={n}):\n    return [a * i + b for i in range({n})]\n\n"
+            for n in range(60)
+        )
+        files = {
+            f"{name}/m{number}.py": f'"""Module {number}."""\n{body}' for number in range(MODULES)
+        }
         files[f"{name}/__init__.py"] = ""
         about = f"{name}-1.0.dist-info"
         files[f"{about}/METADATA"] = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
-        files[f"{about}/WHEEL"] = "Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        files[f"{about}/WHEEL"] = (
+            "Wheel-Version: 1.0\nGenerator: bench\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
         files[f"{about}/RECORD"] = "".join(f"{file},,\n" for file in (*files, f"{about}/RECORD"))
         part = path.with_suffix(".part")
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -110,7 +131,9 @@ def compile_(folder: Path) -> Iterator[None]:
         for n in range(40)
     )
     source = folder / "templates.cpp"
-    source.write_text(f"#include <map>\n#include <regex>\n#include <string>\n#include <vector>\n{classes}\n")
+    source.write_text(
+        f"#include <map>\n#include <regex>\n#include <string>\n#include <vector>\n{classes}\n"
+    )
     with _again_and_again("g++ -O2 -c templates.cpp -o templates.o", folder):
         yield
 

@@ -90,7 +90,11 @@ class Computing:
         def start(folder: Path, before: Sequence[str], budget: float) -> Path:
             output = folder / "run.stash.json"
             # Stash starts no more ranks than cores; a launcher of the job's own does.
-            launcher = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone") if crowded else ()
+            launcher = (
+                ("--", sys.executable, "-m", "torch.distributed.run", "--standalone")
+                if crowded
+                else ()
+            )
             command = [
                 *(
                     *before,
@@ -135,10 +139,19 @@ JOBS: tuple[Job, ...] = (
     Computing("hashes while it trains", ("--hashes", "60")),
     Computing("hashes while it trains, 2 ranks", ("--hashes", "60"), 2, disturbances=_LIMITED),
     Computing("a worker hashes beside it", ("--workers", "1", "--hashes", "60")),
-    Computing("workers compete, 2 ranks", ("--workers", "2", "--hashes", "100"), 2, disturbances=_LIMITED),
+    Computing(
+        "workers compete, 2 ranks", ("--workers", "2", "--hashes", "100"), 2, disturbances=_LIMITED
+    ),
     Computing("a worker sleeps", ("--workers", "1", "--sleep", "0.12")),
-    Computing("workers sleep, 2 ranks", ("--workers", "2", "--sleep", "0.3"), 2, disturbances=_LIMITED),
-    Computing("large gradients, 2 ranks", ("--no-loader", "--linear", "--width", "1536"), 2, disturbances=_LIMITED),
+    Computing(
+        "workers sleep, 2 ranks", ("--workers", "2", "--sleep", "0.3"), 2, disturbances=_LIMITED
+    ),
+    Computing(
+        "large gradients, 2 ranks",
+        ("--no-loader", "--linear", "--width", "1536"),
+        2,
+        disturbances=_LIMITED,
+    ),
     Computing("rank 1 computes more", ("--no-loader",), 2, slow_rank=1, disturbances=_LIMITED),
 )
 

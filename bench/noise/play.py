@@ -79,16 +79,21 @@ def first_rounds(profile: Profile, count: int) -> Profile:
     """The same measurement when it had ``count`` rounds."""
     numbers = {*sorted({block.round for block in profile.blocks})[:count]}
     last = max(numbers, default=-1)
-    return profile.model_copy(update={
-        "blocks": tuple(block for block in profile.blocks if block.round in numbers),
-        "rates": tuple(rate for rate in profile.rates if rate.round <= last),
-        "workers": tuple(times for times in profile.workers if times.round <= last),
-    })  # fmt: skip
+    return profile.model_copy(
+        update={
+            "blocks": tuple(block for block in profile.blocks if block.round in numbers),
+            "rates": tuple(rate for rate in profile.rates if rate.round <= last),
+            "workers": tuple(times for times in profile.workers if times.round <= last),
+        }
+    )
 
 
 def seconds_measured(profile: Profile) -> float:
     """Seconds from the first block's start to the last one's end."""
-    return max((block.started + block.seconds + block.interrupted_seconds for block in profile.blocks), default=0.0)
+    return max(
+        (block.started + block.seconds + block.interrupted_seconds for block in profile.blocks),
+        default=0.0,
+    )
 
 
 def stop_by_rule(
@@ -148,7 +153,9 @@ def answer(recording: Recording, kept: Profile, truth: Truth, seconds: float | N
         points = truths.error(truth, stall) / truth.step * 100
         found.append(Found(name, known, stall.seconds, points, truths.holds(truth, stall)))
     text = advice.kind if advice.kind in ("cannot tell", "estimate") else ", ".join(advice.stalls)
-    value = truths.outcome(truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right)
+    value = truths.outcome(
+        truth, advice.kind, [] if advice.kind == "compute" else advice.stalls, right
+    )
     return Judged(recording, value, text, seconds, breakdown.rounds, tuple(found), tuple(unknown))
 
 
@@ -178,7 +185,11 @@ def known_truths(folder: Folder, only: str) -> Iterator[tuple[Recording, Truth |
             continue
         truth = None if recording.failed else truth_of(folder, recording, every)
         if not recording.failed and (truth is None or truth.uncertain):
-            why = "has no reference yet" if truth is None else "left out: its references were not quiet enough"
+            why = (
+                "has no reference yet"
+                if truth is None
+                else "left out: its references were not quiet enough"
+            )
             progress(recording.name, why)
             continue
         yield recording, truth
@@ -187,9 +198,16 @@ def known_truths(folder: Folder, only: str) -> Iterator[tuple[Recording, Truth |
 # Tables ----------------------------------------------------------------------------------------------------
 
 HEADS = (
-    "job", "beside", "others (cores)", "verdict", "said", "seconds", "rounds", "worst (points)",
+    "job",
+    "beside",
+    "others (cores)",
+    "verdict",
+    "said",
+    "seconds",
+    "rounds",
+    "worst (points)",
     "stalls: truth → estimate (ms); * no interval, or it misses",
-)  # fmt: skip
+)
 
 
 def line(one: Judged) -> list[object]:
@@ -200,10 +218,16 @@ def line(one: Judged) -> list[object]:
         for found in one.found
     ] + [f"{name} unknown" for name in one.unknown]
     return [
-        one.recording.job, one.recording.disturbance, f"{one.recording.others_mean:.2f}",
-        one.outcome or "**none**", one.answer, "" if one.seconds is None else f"{one.seconds:.0f}", one.rounds,
-        "" if worst is None else f"{worst.stall} {worst.points:+.1f}", ", ".join(stalls),
-    ]  # fmt: skip
+        one.recording.job,
+        one.recording.disturbance,
+        f"{one.recording.others_mean:.2f}",
+        one.outcome or "**none**",
+        one.answer,
+        "" if one.seconds is None else f"{one.seconds:.0f}",
+        one.rounds,
+        "" if worst is None else f"{worst.stall} {worst.points:+.1f}",
+        ", ".join(stalls),
+    ]
 
 
 def _known(truth: Known) -> str:
@@ -211,9 +235,19 @@ def _known(truth: Known) -> str:
 
 
 SUMMARY = (
-    "", "recordings", "right", "partly", "cannot tell", "wrong with confidence", "no answer", "error, mean (points)",
-    "largest error", "intervals hold", "rule fired", "seconds to it, median",
-)  # fmt: skip
+    "",
+    "recordings",
+    "right",
+    "partly",
+    "cannot tell",
+    "wrong with confidence",
+    "no answer",
+    "error, mean (points)",
+    "largest error",
+    "intervals hold",
+    "rule fired",
+    "seconds to it, median",
+)
 
 
 def summary(name: str, group: Sequence[Judged]) -> list[object]:
@@ -223,11 +257,15 @@ def summary(name: str, group: Sequence[Judged]) -> list[object]:
     fired = [one.seconds for one in group if one.seconds is not None]
     held = [found.holds for one in group for found in one.found if found.holds is not None]
     return [
-        name, len(group), *(outcomes.count(outcome) for outcome in ("right", "partly", "cannot tell", "wrong", None)),
-        f"{np.mean(errors):.1f}" if errors else "", f"{max(errors):.1f}" if errors else "",
-        f"{np.mean(held):.0%}" if held else "", f"{len(fired)} of {len(group)}",
+        name,
+        len(group),
+        *(outcomes.count(outcome) for outcome in ("right", "partly", "cannot tell", "wrong", None)),
+        f"{np.mean(errors):.1f}" if errors else "",
+        f"{max(errors):.1f}" if errors else "",
+        f"{np.mean(held):.0%}" if held else "",
+        f"{len(fired)} of {len(group)}",
         f"{np.median(fired):.0f}" if fired else "",
-    ]  # fmt: skip
+    ]
 
 
 def summaries(judged: Sequence[Judged], by: Callable[[Recording], str]) -> str:
@@ -245,7 +283,9 @@ def main() -> None:
         only=("", "recordings whose `JOB + DISTURBANCE` contains this"),
     )
     judged = [one for folder in options.folder for one in play(Folder(Path(folder)), options.only)]
-    by_disturbance, by_job = (summaries(judged, by) for by in (lambda one: one.disturbance, lambda one: one.job))
+    by_disturbance, by_job = (
+        summaries(judged, by) for by in (lambda one: one.disturbance, lambda one: one.job)
+    )
     print(table(HEADS, map(line, judged)), by_disturbance, by_job, sep="\n\n")
 
 

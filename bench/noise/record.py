@@ -74,7 +74,9 @@ def missing(folder: Folder, only: str) -> Iterator[Take]:
 def record(folder: Folder, take: Take, budget: float, reference: bool = False) -> Recording:
     """Take one profile and keep it; a job that fails is kept as failed."""
     count = sum(1 for one in folder.recordings() if one.reference and one.job == take.job.name)
-    name = f"{slug(take.job.name, take.reference)}--reference-{count + 1}" if reference else take.name
+    name = (
+        f"{slug(take.job.name, take.reference)}--reference-{count + 1}" if reference else take.name
+    )
     beside = "nothing" if reference else take.disturbance
     limit = accounts.CORES_OF_QUOTA if take.disturbance == "quota" else None
     with (
@@ -114,7 +116,11 @@ def refer(folder: Folder, take: Take, budget: float) -> None:
     """Take a reference for a job that computes, unless there is a fresh one, or two if the machine was not quiet."""
     if isinstance(take.job, Emulated):
         return
-    known = [one for one in folder.references(take.job.name, take.reference) if time.time() - one.when < FRESH]
+    known = [
+        one
+        for one in folder.references(take.job.name, take.reference)
+        if time.time() - one.when < FRESH
+    ]
     while len(known) < TRIES and not any(one.others_mean < QUIET for one in known):
         accounts.quiet(QUIET, PATIENCE)
         found = record(folder, take, budget, reference=True)
@@ -124,7 +130,11 @@ def refer(folder: Folder, take: Take, budget: float) -> None:
 
 def tell(found: Recording) -> None:
     """A line on what was taken."""
-    outcome = f"FAILED: {found.failed.strip().splitlines()[-1]}" if found.failed else f"{found.seconds:.0f} s"
+    outcome = (
+        f"FAILED: {found.failed.strip().splitlines()[-1]}"
+        if found.failed
+        else f"{found.seconds:.0f} s"
+    )
     progress(found.name, outcome, f"others {found.others_mean:.2f} cores")
 
 
@@ -143,7 +153,10 @@ def main() -> None:
         try:
             refer(folder, take, options.budget)
             tell(record(folder, take, options.budget))
-        except (StashError, RuntimeError) as error:  # a testbed that was not made, a disturbance that ended
+        except (
+            StashError,
+            RuntimeError,
+        ) as error:  # a testbed that was not made, a disturbance that ended
             progress(take.name, f"not recorded: {error}")
         progress(f"{left} left")
 

@@ -82,7 +82,11 @@ class Folder:
     def references(self, job: str, disturbance: str) -> Iterator[Recording]:
         """Those that tell the truth of a job under a limit of its own, or under none."""
         for one in self.recordings():
-            if one.reference and not one.failed and (one.job, one.disturbance) == (job, disturbance):
+            if (
+                one.reference
+                and not one.failed
+                and (one.job, one.disturbance) == (job, disturbance)
+            ):
                 yield one
 
     def _file(self, recording: Recording) -> Path:

@@ -72,7 +72,9 @@ class Repeated(nn.Module):
         return found
 
 
-def batches(options: argparse.Namespace, shape: tuple[int, ...], rank: int, world: int) -> Iterator[list[Tensor]]:
+def batches(
+    options: argparse.Namespace, shape: tuple[int, ...], rank: int, world: int
+) -> Iterator[list[Tensor]]:
     """For ever: of the loader, or the same one again and again."""
     if options.no_loader:
         batch = [torch.randn(options.batch, *shape), torch.arange(options.batch) % CLASSES]
@@ -80,7 +82,11 @@ def batches(options: argparse.Namespace, shape: tuple[int, ...], rank: int, worl
     data = Samples(shape, options.hashes, options.sleep / options.batch)
     sampler: DistributedSampler[tuple[Tensor, int]] = DistributedSampler(data, world, rank)
     loader = DataLoader(
-        data, options.batch, sampler=sampler, num_workers=options.workers, persistent_workers=options.workers > 0
+        data,
+        options.batch,
+        sampler=sampler,
+        num_workers=options.workers,
+        persistent_workers=options.workers > 0,
     )
     while True:
         yield from loader
@@ -105,20 +111,33 @@ def main() -> None:
         nn.functional.cross_entropy(model(images), wanted).backward()
         optimizer.step()
         if rank == 0 and step % LOG_EVERY == 0:
-            print(f"step {step}  {1000 * (time.monotonic() - began) / step:.1f} ms per step", flush=True)
+            print(
+                f"step {step}  {1000 * (time.monotonic() - began) / step:.1f} ms per step",
+                flush=True,
+            )
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=8)
-    parser.add_argument("--width", type=int, default=32, help="channels of a convolution, or units of a layer")
-    parser.add_argument("--linear", action="store_true", help="linear layers, whose gradients are large")
+    parser.add_argument(
+        "--width", type=int, default=32, help="channels of a convolution, or units of a layer"
+    )
+    parser.add_argument(
+        "--linear", action="store_true", help="linear layers, whose gradients are large"
+    )
     parser.add_argument("--no-loader", action="store_true", help="train on one batch in memory")
     parser.add_argument("--workers", type=int, default=0)
-    parser.add_argument("--hashes", type=int, default=0, help="chunks of 64 KiB to hash for each sample")
-    parser.add_argument("--sleep", type=float, default=0.0, help="seconds of waiting for each batch")
+    parser.add_argument(
+        "--hashes", type=int, default=0, help="chunks of 64 KiB to hash for each sample"
+    )
+    parser.add_argument(
+        "--sleep", type=float, default=0.0, help="seconds of waiting for each batch"
+    )
     parser.add_argument("--slow-rank", type=int, default=-1)
-    parser.add_argument("--times", type=int, default=2, help="forward passes that the slow rank makes besides")
+    parser.add_argument(
+        "--times", type=int, default=2, help="forward passes that the slow rank makes besides"
+    )
     return parser.parse_args()
 
 

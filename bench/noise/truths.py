@@ -62,7 +62,9 @@ class Truth:
         return any(known.half > UNCERTAIN * self.step for known in self.stalls.values())
 
 
-def truth_of_case(seconds: Mapping[str, float], cause: Sequence[str], slow_rank: int | None) -> Truth:
+def truth_of_case(
+    seconds: Mapping[str, float], cause: Sequence[str], slow_rank: int | None
+) -> Truth:
     """Of a case of the truth suite."""
     step = sum(seconds.values())
     may = {name for name, value in seconds.items() if value > SLIGHT * step} - {*NO_CAUSE}
@@ -80,10 +82,18 @@ def truth_of_references(profiles: Sequence[Profile], slow_rank: int | None = Non
         return None
     stalls = {name: pool_runs(runs) for name, runs in found.items()}
     step = sum(known.seconds for known in stalls.values())
-    order = sorted((name for name in stalls if name not in NO_CAUSE), key=lambda name: -stalls[name].seconds)
+    order = sorted(
+        (name for name in stalls if name not in NO_CAUSE), key=lambda name: -stalls[name].seconds
+    )
     least = {name: known.seconds - known.half for name, known in stalls.items()}
-    cause = tuple(name for name in order if stalls[name].seconds > CLEAR * step and least[name] > LISTED * step)
-    may = frozenset(name for name in order if stalls[name].seconds + stalls[name].half > SLIGHT * step)
+    cause = tuple(
+        name
+        for name in order
+        if stalls[name].seconds > CLEAR * step and least[name] > LISTED * step
+    )
+    may = frozenset(
+        name for name in order if stalls[name].seconds + stalls[name].half > SLIGHT * step
+    )
     return Truth(stalls, cause, may, slow_rank)
 
 
@@ -99,13 +109,21 @@ def differences(profile: Profile) -> dict[str, list[float]]:
     for (name, number, rank), (seconds, steps) in totals.items():
         if name in per_rung and steps:
             per_rung[name][number][rank] = seconds / steps
-    rounds = sorted(set.intersection(*(set(numbers) for numbers in per_rung.values()))) if rungs else []
+    rounds = (
+        sorted(set.intersection(*(set(numbers) for numbers in per_rung.values()))) if rungs else []
+    )
     columns = []
     for name in rungs:
-        ranks = set.intersection(*(set(per_rung[name][number]) for number in rounds)) if rounds else set()
+        ranks = (
+            set.intersection(*(set(per_rung[name][number]) for number in rounds))
+            if rounds
+            else set()
+        )
         if not ranks:
             return {}
-        slowest = max(ranks, key=lambda rank: sum(per_rung[name][number][rank] for number in rounds))
+        slowest = max(
+            ranks, key=lambda rank: sum(per_rung[name][number][rank] for number in rounds)
+        )
         columns.append([per_rung[name][number][slowest] for number in rounds])
     matrix = np.diff(np.array(columns), axis=0, prepend=0.0)
     return dict(zip(stall_names(rungs), matrix.tolist(), strict=True)) if rungs else {}
@@ -119,7 +137,9 @@ def pool_runs(runs: Sequence[Sequence[float]]) -> Known:
     half = math.inf
     if len(values) > 1 + 2 * cut:
         freedom = len(values) - 2 * cut - 1
-        scatter = float(inner.std(ddof=1)) / ((1 - 2 * TRIMMED) * math.sqrt(len(values)))  # Tukey and McLaughlin 1963
+        scatter = float(inner.std(ddof=1)) / (
+            (1 - 2 * TRIMMED) * math.sqrt(len(values))
+        )  # Tukey and McLaughlin 1963
         half = float(stdtrit(freedom, 0.975)) * scatter
     means = [float(trim_mean(run, TRIMMED)) for run in runs]
     return Known(float(trim_mean(values, TRIMMED)), max(half, (max(means) - min(means)) / 2))
@@ -148,7 +168,11 @@ def holds(truth: Truth, stall: Stall) -> bool | None:
 def rank_stalls(stalls: Sequence[Stall]) -> list[str]:
     """Those above the noise and worth naming, the largest first."""
     found = [stall for stall in stalls if stall.name not in NO_CAUSE and stall.share > LISTED]
-    return [stall.name for stall in sorted(found, key=lambda stall: -stall.seconds) if not stall.within_noise]
+    return [
+        stall.name
+        for stall in sorted(found, key=lambda stall: -stall.seconds)
+        if not stall.within_noise
+    ]
 
 
 def agrees(truth: Truth, names: Collection[str], answer: str | None, rank: int | None) -> bool:

@@ -29,13 +29,27 @@ TOOLS: dict[str, Tool] = {
     "torch-profiler-hta": torch_profiler_hta,
 }
 HEADS = (
-    "fault", "truth", "tool", "in its own words", "cause", "rank", "error, ms", "its numbers allow", "cause", "rank",
-    "error, ms", "seconds",
-)  # fmt: skip
+    "fault",
+    "truth",
+    "tool",
+    "in its own words",
+    "cause",
+    "rank",
+    "error, ms",
+    "its numbers allow",
+    "cause",
+    "rank",
+    "error, ms",
+    "seconds",
+)
 SUMMARY = (
-    "tool", "right cause, in its own words", "right cause, from its numbers", "slow rank named", "largest error, ms",
+    "tool",
+    "right cause, in its own words",
+    "right cause, from its numbers",
+    "slow rank named",
+    "largest error, ms",
     "seconds an answer",
-)  # fmt: skip
+)
 LONGEST_QUOTE = 170
 STEPS = 60
 """Of every launch: the profiler's schedule fits into them."""
@@ -56,10 +70,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = [fault.name for fault in FAULTS]
     parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
     parser.add_argument(
-        "--only", choices=TOOLS, action="append", metavar="TOOL", help=f"one tool or more of {', '.join(TOOLS)}"
+        "--only",
+        choices=TOOLS,
+        action="append",
+        metavar="TOOL",
+        help=f"one tool or more of {', '.join(TOOLS)}",
     )
-    parser.add_argument("--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}")
-    parser.add_argument("--beside", choices=disturbances.OTHERS, help="other work while the tools watch")
+    parser.add_argument(
+        "--fault", choices=names, metavar="NAME", help=f"one fault: {', '.join(names)}"
+    )
+    parser.add_argument(
+        "--beside", choices=disturbances.OTHERS, help="other work while the tools watch"
+    )
     options = parser.parse_args(arguments)
     tools = [TOOLS[name] for name in options.only or TOOLS]
     results: list[Result] = []
@@ -71,7 +93,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             missing.append(f"- {fault.name} was not run: {problem}")
     beside = f", beside {options.beside}" if options.beside else ""
     rows = table(HEADS, map(row, results))
-    report(f"{STEPS} steps a launch{beside}", table(SUMMARY, summary(results)), rows, "\n".join(missing))
+    report(
+        f"{STEPS} steps a launch{beside}",
+        table(SUMMARY, summary(results)),
+        rows,
+        "\n".join(missing),
+    )
     return 1 if missing else 0
 
 
@@ -83,7 +110,11 @@ def measure(fault: Fault, tools: Sequence[Tool], beside: str | None = None) -> l
         if fault.cold:
             make_files(data, STEPS)
         place, truth = Place(fault, bed, data, Path(folder), STEPS), fault.truth(bed.links)
-        others = disturbances.run_other_work(beside, Path(folder) / beside) if beside else contextlib.nullcontext()
+        others = (
+            disturbances.run_other_work(beside, Path(folder) / beside)
+            if beside
+            else contextlib.nullcontext()
+        )
         with others:
             return [Result(fault, truth, tool, *_answer(tool, place)) for tool in tools]
 
@@ -94,7 +125,11 @@ def _answer(tool: Tool, place: Place) -> tuple[Answer | None, str]:
         answer, words = tool.watch(place.inside("watched")), ""
     except LaunchError as problem:
         answer, words = None, str(problem)
-    except (OSError, LookupError, ValueError) as problem:  # the tool wrote less than it does elsewhere
+    except (
+        OSError,
+        LookupError,
+        ValueError,
+    ) as problem:  # the tool wrote less than it does elsewhere
         answer, words = None, f"its output could not be read: {type(problem).__name__}: {problem}"
     took = time.monotonic() - began
     outcome = words or (answer and f"{answer.says} {answer.allows} {answer.quote}")
@@ -110,18 +145,25 @@ def summary(results: Sequence[Result]) -> list[list[str]]:
         given = [(one.truth, one.answer) for one in own if one.answer is not None]
         says = [right_cause(answer.says.cause, truth.cause) for truth, answer in given]
         allows = [right_cause(answer.allows.cause, truth.cause) for truth, answer in given]
-        ranks = [right_rank(answer.says.rank, truth.rank) for truth, answer in given if truth.rank is not None]
+        ranks = [
+            right_rank(answer.says.rank, truth.rank)
+            for truth, answer in given
+            if truth.rank is not None
+        ]
         errors = [
             answer.allows.seconds - truth.seconds
             for verdict, (truth, answer) in zip(allows, given, strict=True)
             if answer.allows.seconds is not None and verdict in ("yes", "broadly")
         ]
-        lines.append([
-            name, *(_count(verdicts, len(own)) for verdicts in (says, allows)),
-            f"{ranks.count('yes')} of {sum(one.truth.rank is not None for one in own)}",
-            f"{max(errors, key=abs) * 1e3:+.1f}" if errors else "–",
-            span([answer.wall_seconds for _, answer in given], "{:.0f}"),
-        ])  # fmt: skip
+        lines.append(
+            [
+                name,
+                *(_count(verdicts, len(own)) for verdicts in (says, allows)),
+                f"{ranks.count('yes')} of {sum(one.truth.rank is not None for one in own)}",
+                f"{max(errors, key=abs) * 1e3:+.1f}" if errors else "–",
+                span([answer.wall_seconds for _, answer in given], "{:.0f}"),
+            ]
+        )
     return lines
 
 
@@ -133,16 +175,28 @@ def _count(verdicts: Sequence[str], faults: int) -> str:
 def row(result: Result) -> list[str]:
     """One line of the table."""
     truth, answer = result.truth, result.answer
-    first = [result.fault.name, _reading(Reading(truth.cause, truth.rank, truth.seconds)), result.tool.NAME]
+    first = [
+        result.fault.name,
+        _reading(Reading(truth.cause, truth.rank, truth.seconds)),
+        result.tool.NAME,
+    ]
     if answer is None:
         return [*first, f"fails: `{_cell(result.error)}`", *["–"] * 8]
     allows = [_reading(answer.allows), *_judge_reading(answer.allows, truth)]
-    return [*first, _cell(answer.quote), *_judge_reading(answer.says, truth), *allows, f"{answer.wall_seconds:.0f}"]
+    return [
+        *first,
+        _cell(answer.quote),
+        *_judge_reading(answer.says, truth),
+        *allows,
+        f"{answer.wall_seconds:.0f}",
+    ]
 
 
 def _judge_reading(reading: Reading, truth: Truth) -> list[str]:
     cause = right_cause(reading.cause, truth.cause)
-    seconds = reading.seconds if cause in ("yes", "broadly") else None  # the time of another stall is not an error
+    seconds = (
+        reading.seconds if cause in ("yes", "broadly") else None
+    )  # the time of another stall is not an error
     return [cause, right_rank(reading.rank, truth.rank), error(seconds, truth.seconds)]
 
 
@@ -150,7 +204,9 @@ def _reading(reading: Reading) -> str:
     if reading.cause is None:
         return "nothing"
     rank = "" if reading.rank is None else f" {reading.rank}"
-    return f"{reading.cause}{rank}" + ("" if reading.seconds is None else f", {reading.seconds * 1e3:.1f} ms")
+    return f"{reading.cause}{rank}" + (
+        "" if reading.seconds is None else f", {reading.seconds * 1e3:.1f} ms"
+    )
 
 
 def _cell(text: str) -> str:

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-BROADER = {"prep": "input", "fetch": "input", "interconnect": "communication", "network": "communication"}
+BROADER = {
+    "prep": "input",
+    "fetch": "input",
+    "interconnect": "communication",
+    "network": "communication",
+}
 """Causes and the broader word that a tool may use which cannot tell them apart."""
 NOTICEABLE = 0.1
 """A part of the step smaller than this is no reader's bottleneck."""

@@ -52,7 +52,9 @@ def rank_of(path: Path) -> int:
 def seconds_per_step(path: Path) -> dict[str, float]:
     """Seconds per step under each event's name, of one rank's trace (``dur`` is in microseconds)."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
-    steps = {event["name"] for event in events if str(event.get("name", "")).startswith("ProfilerStep#")}
+    steps = {
+        event["name"] for event in events if str(event.get("name", "")).startswith("ProfilerStep#")
+    }
     totals: dict[str, float] = {}
     for event in events:
         if event.get("ph") == "X":

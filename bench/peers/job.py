@@ -35,7 +35,9 @@ def main():
     files = sorted(options.data.iterdir()) if options.data else []
     data = Samples(emulation, options.batch, 1000 * options.batch * world, files)
     sampler = DistributedSampler(data, world, rank)
-    loader = DataLoader(data, options.batch, sampler=sampler, num_workers=1, drop_last=True, persistent_workers=True)
+    loader = DataLoader(
+        data, options.batch, sampler=sampler, num_workers=1, drop_last=True, persistent_workers=True
+    )
 
     network = EmulatedModel(emulation, rank)
     model = DistributedDataParallel(network)

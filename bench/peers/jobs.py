@@ -88,9 +88,13 @@ class Fault:
         prep = max(0.0, self.prep_seconds - busy)
         fetch = max(busy, self.prep_seconds + self.read_seconds) - busy - prep
         seconds = {
-            "compute": COMPUTE_SECONDS, "slow rank": slow, "network": exchange, "interconnect": exchange,
-            "prep": prep, "fetch": fetch,
-        }  # fmt: skip
+            "compute": COMPUTE_SECONDS,
+            "slow rank": slow,
+            "network": exchange,
+            "interconnect": exchange,
+            "prep": prep,
+            "fetch": fetch,
+        }
         return Truth(self.cause, self.rank, seconds[self.cause])
 
 
@@ -111,9 +115,13 @@ def exchange_seconds(links: Sequence[ShapedLink]) -> float:
     carries them once; a loopback is one medium for both ranks and carries them twice. What a link lets through at
     once after it was idle costs no time.
     """
-    name, copies = ("network", 1) if any(link.name == "network" for link in links) else ("interconnect", 2)
+    name, copies = (
+        ("network", 1) if any(link.name == "network" for link in links) else ("interconnect", 2)
+    )
     return max(
-        max(0.0, copies * GRADIENT_BYTES - link.burst_bytes) / link.measured for link in links if link.name == name
+        max(0.0, copies * GRADIENT_BYTES - link.burst_bytes) / link.measured
+        for link in links
+        if link.name == name
     )
 
 

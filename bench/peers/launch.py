@@ -90,12 +90,21 @@ def python(tool: str) -> str:
     requirements = HERE / "requirements" / f"{tool}.txt"
     done = home / "installed.txt"
     if not done.exists() or done.read_text() != requirements.read_text():
-        pip = [str(home / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+        pip = [
+            str(home / "bin/python"),
+            "-m",
+            "pip",
+            "--disable-pip-version-check",
+            "install",
+            "--quiet",
+        ]
         venv = [sys.executable, "-m", "venv", "--clear", str(home)]
         for command in (venv, [*pip, "--requirement", str(requirements)]):
             made = subprocess.run(command, capture_output=True, text=True, check=False)
             if made.returncode != 0:
-                raise LaunchError(f"its virtual environment could not be made: {last_line(made.stderr)}")
+                raise LaunchError(
+                    f"its virtual environment could not be made: {last_line(made.stderr)}"
+                )
         done.write_text(requirements.read_text())
     return str(home / "bin/python")
 
@@ -111,19 +120,35 @@ def apply_changes(script: str, changes: Sequence[Change]) -> str:
     text = (HERE / script).read_text()
     for change in changes:
         if text.count(change.before) != 1:
-            raise StashError(f"{script} holds {text.count(change.before)} times, not once: {change.before!r}")
+            raise StashError(
+                f"{script} holds {text.count(change.before)} times, not once: {change.before!r}"
+            )
         text = text.replace(change.before, change.after)
     return text
 
 
-def torchrun(place: Place, node: int, interpreter: str, script: Path, options: Sequence[str], port: int) -> list[str]:
+def torchrun(
+    place: Place, node: int, interpreter: str, script: Path, options: Sequence[str], port: int
+) -> list[str]:
     """The ordinary launch of a script on one host of the cluster."""
     nodes = place.bed.nodes
     return [
-        interpreter, "-m", "torch.distributed.run", "--nnodes", str(nodes), "--node-rank", str(node),
-        "--nproc-per-node", str(RANKS // nodes), "--master-addr", place.bed.address(0), "--master-port", str(port),
-        str(script), *options,
-    ]  # fmt: skip
+        interpreter,
+        "-m",
+        "torch.distributed.run",
+        "--nnodes",
+        str(nodes),
+        "--node-rank",
+        str(node),
+        "--nproc-per-node",
+        str(RANKS // nodes),
+        "--master-addr",
+        place.bed.address(0),
+        "--master-port",
+        str(port),
+        str(script),
+        *options,
+    ]
 
 
 def run(place: Place, command: Callable[[int, int], list[str]]) -> tuple[str, float]:
@@ -135,17 +160,25 @@ def run(place: Place, command: Callable[[int, int], list[str]]) -> tuple[str, fl
         os.sync()  # pages not written yet cannot be dropped
         drop_cache(place.data)
     port = next(_ports)
-    environment = {"PYTHONPATH": str(SOURCE), "NO_COLOR": "1", "COLUMNS": "200", "PYTHONUNBUFFERED": "1"}
+    environment = {
+        "PYTHONPATH": str(SOURCE),
+        "NO_COLOR": "1",
+        "COLUMNS": "200",
+        "PYTHONUNBUFFERED": "1",
+    }
     began = time.monotonic()
     started = [
-        place.bed.run(command(node, port), node, environment, cwd=place.folder) for node in range(place.bed.nodes)
+        place.bed.run(command(node, port), node, environment, cwd=place.folder)
+        for node in range(place.bed.nodes)
     ]
     try:
         codes = [one.wait(max(1.0, began + MAX_SECONDS - time.monotonic())) for one in started]
     except subprocess.TimeoutExpired:
         for one in started:
             one.kill()
-        raise LaunchError(f"still running after {MAX_SECONDS:g} s: {last_line(started[0].output)}") from None
+        raise LaunchError(
+            f"still running after {MAX_SECONDS:g} s: {last_line(started[0].output)}"
+        ) from None
     wall = time.monotonic() - began
     for one in started:
         (place.folder / f"output{one.node}.txt").write_text(one.output)
@@ -155,11 +188,15 @@ def run(place: Place, command: Callable[[int, int], list[str]]) -> tuple[str, fl
     return started[0].output, wall
 
 
-def run_changed(place: Place, tool: str, script: str, changes: Sequence[Change]) -> tuple[str, float]:
+def run_changed(
+    place: Place, tool: str, script: str, changes: Sequence[Change]
+) -> tuple[str, float]:
     """Run the script as a tool's documentation changes it, in the tool's environment; as ``run``."""
     interpreter, path = python(tool), place.folder / "train.py"
     path.write_text(apply_changes(script, changes))
-    return run(place, lambda node, port: torchrun(place, node, interpreter, path, place.options(), port))
+    return run(
+        place, lambda node, port: torchrun(place, node, interpreter, path, place.options(), port)
+    )
 
 
 def last_line(output: str) -> str:

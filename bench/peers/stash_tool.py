@@ -26,7 +26,14 @@ def watch(place: Place) -> Answer:
     outputs = [place.folder / f"node{node}.stash.json" for node in range(place.bed.nodes)]
 
     def command(node: int, port: int) -> list[str]:
-        words = [sys.executable, "-m", "stash", "profile", "--nproc-per-node", str(RANKS // place.bed.nodes)]
+        words = [
+            sys.executable,
+            "-m",
+            "stash",
+            "profile",
+            "--nproc-per-node",
+            str(RANKS // place.bed.nodes),
+        ]
         if place.bed.nodes > 1:
             words += ["--nnodes", str(place.bed.nodes), "--node-rank", str(node)]
             words += ["--rdzv-endpoint", f"{place.bed.address(0)}:{port}"]

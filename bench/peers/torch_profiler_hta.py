@@ -38,7 +38,10 @@ CHANGES = (
     seconds, last = [], time.perf_counter()
 """,
     ),
-    Change("            optimizer.step()\n", "            optimizer.step()\n            profiler.step()\n"),
+    Change(
+        "            optimizer.step()\n",
+        "            optimizer.step()\n            profiler.step()\n",
+    ),
     Change(
         "    dist.destroy_process_group()\n",
         """    profiler.stop()
@@ -53,7 +56,11 @@ CHANGES = (
 def watch(place: Place) -> Answer:
     """Run the profiled job, then HTA's analyses on its traces; raises LaunchError."""
     output, wall = run_changed(place, "torch_profiler_hta", SCRIPT, CHANGES)
-    analysis = [python("torch_profiler_hta"), str(HERE / "hta_report.py"), str(place.folder / "traces")]
+    analysis = [
+        python("torch_profiler_hta"),
+        str(HERE / "hta_report.py"),
+        str(place.folder / "traces"),
+    ]
     done = subprocess.run(analysis, capture_output=True, text=True, check=False)
     (place.folder / "hta.txt").write_text(done.stdout + done.stderr)
     if done.returncode != 0:
@@ -66,8 +73,14 @@ def read(output: str, found: dict[str, Any], nodes: int, wall: float) -> Answer:
     """The profiler's top entry, what HTA answered, and what the loader's and gloo's events of all ranks allow."""
     name, share = top_entry(output)
     cause = _cause(name)
-    failures = [f"{call}: {text}" for call, text in found["answers"].items() if _FAILURE.match(text)]
-    hta = f"HTA fails, {len(failures)} of {len(found['answers'])}: {failures[0]}" if failures else "HTA answers"
+    failures = [
+        f"{call}: {text}" for call, text in found["answers"].items() if _FAILURE.match(text)
+    ]
+    hta = (
+        f"HTA fails, {len(failures)} of {len(found['answers'])}: {failures[0]}"
+        if failures
+        else "HTA answers"
+    )
     return Answer(
         quote=f"{name} {share} of self CPU time; {hta}",
         says=Reading(cause, None, None if cause == "compute" else found["events"]["0"].get(name)),

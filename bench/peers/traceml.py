@@ -17,7 +17,7 @@ NAME = f"TraceML {pinned_version('traceml', 'traceml-ai')}"
 SCRIPT = "job.py"
 CHANGES = (
     Change("import torch\nimport", "import torch\nimport traceml_ai as traceml\nimport"),
-    Change("def main():\n", "traceml.init(mode=\"auto\")\n\n\ndef main():\n"),
+    Change("def main():\n", 'traceml.init(mode="auto")\n\n\ndef main():\n'),
     Change(
         """            optimizer.zero_grad()
             loss = model(inputs).sum()
@@ -31,7 +31,7 @@ CHANGES = (
                 optimizer.step()
 """,
     ),
-)  # fmt: skip
+)
 
 
 def watch(place: Place) -> Answer:
@@ -43,11 +43,27 @@ def watch(place: Place) -> Answer:
 
     def command(node: int, port: int) -> list[str]:
         words = [
-            str(Path(interpreter).parent / "traceml"), "run", str(script), "--nproc-per-node", str(RANKS // nodes),
-            "--run-name", "job", "--logs-dir", str(place.folder / "logs"), "--master-port", str(port),
-        ]  # fmt: skip
+            str(Path(interpreter).parent / "traceml"),
+            "run",
+            str(script),
+            "--nproc-per-node",
+            str(RANKS // nodes),
+            "--run-name",
+            "job",
+            "--logs-dir",
+            str(place.folder / "logs"),
+            "--master-port",
+            str(port),
+        ]
         if nodes > 1:
-            words += ["--nnodes", str(nodes), "--node-rank", str(node), "--master-addr", place.bed.address(0)]
+            words += [
+                "--nnodes",
+                str(nodes),
+                "--node-rank",
+                str(node),
+                "--master-addr",
+                place.bed.address(0),
+            ]
             words += ["--aggregator-bind-host", "0.0.0.0"]
         return [*words, "--args", *place.options()]
 
@@ -59,7 +75,9 @@ def watch(place: Place) -> Answer:
 def read(summary: dict[str, Any], wall: float) -> Answer:
     """TraceML's primary diagnosis, and what its table of phases and ranks allows."""
     found = summary["primary_diagnosis"]
-    rows = {int(rank): row["metrics"] for rank, row in summary["step_time"]["groups"]["rows"].items()}
+    rows = {
+        int(rank): row["metrics"] for rank, row in summary["step_time"]["groups"]["rows"].items()
+    }
     return Answer(
         quote=f"{found['status']}: {found['summary']}",
         says=_says(found["kind"], summary["step_time"]),

@@ -145,7 +145,9 @@ def _machine(base: Target, type_: FleetType) -> Target:
             "cores": None,
             "memory_bytes": None,
             "storage": Storage(
-                bytes_per_second=given_quantity(parse_rate(type_.disk), f"the data sheet of {type_.name}")
+                bytes_per_second=given_quantity(
+                    parse_rate(type_.disk), f"the data sheet of {type_.name}"
+                )
             ),
         }
     )

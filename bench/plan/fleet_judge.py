@@ -16,7 +16,16 @@ from tempfile import TemporaryDirectory
 
 import yaml
 
-from bench.plan.emulated import CANDIDATES, MODELS, NODES, TYPES, Candidate, FleetModel, machines, profiled_candidate
+from bench.plan.emulated import (
+    CANDIDATES,
+    MODELS,
+    NODES,
+    TYPES,
+    Candidate,
+    FleetModel,
+    machines,
+    profiled_candidate,
+)
 from bench.plan.fleet import Row, base_for, profile_path, rows
 from bench.plan.judged import (
     SURELY,
@@ -41,7 +50,9 @@ DEADLINES = tuple(2.0 ** (-step / 3) for step in range(-4, 6))
 BUDGETS = tuple(2.0 ** (-step / 3) for step in range(-1, 6))
 """Times what it would cost there."""
 CONSTRAINTS = Constraints(
-    clouds=(own.ON_PREMISE,), most_nodes=max(NODES), quotas={each.name: each.most_nodes for each in TYPES}
+    clouds=(own.ON_PREMISE,),
+    most_nodes=max(NODES),
+    quotas={each.name: each.most_nodes for each in TYPES},
 )
 
 
@@ -111,14 +122,28 @@ class Judged:
         listed, name = [each.name for each in TYPES], profile_path(self.model).name
         day = date.fromisoformat(self.base.profile.created[:10])
         return [
-            recommend([self.base], goal, CONSTRAINTS, catalog, bill, [name], day, machines=known, listed=listed)
+            recommend(
+                [self.base],
+                goal,
+                CONSTRAINTS,
+                catalog,
+                bill,
+                [name],
+                day,
+                machines=known,
+                listed=listed,
+            )
             for goal in self.goals
         ]
 
     @cached_property
     def verdicts(self) -> list[Verdict]:
-        chosen = [None if plan.chosen_choice is None else plan.chosen_choice.name for plan in self.plans]
-        return [judge(goal, self.truths, name) for goal, name in zip(self.goals, chosen, strict=True)]
+        chosen = [
+            None if plan.chosen_choice is None else plan.chosen_choice.name for plan in self.plans
+        ]
+        return [
+            judge(goal, self.truths, name) for goal, name in zip(self.goals, chosen, strict=True)
+        ]
 
     def probabilities(self) -> list[tuple[float, bool]]:
         """(chance, came true) of every deadline and budget of every choice that a plan shows."""
@@ -147,7 +172,11 @@ def judge_models(confidence: float | None) -> list[Judged]:
         Judged(
             model,
             base_for(load(profile_path(model))),
-            {f"{each.nodes} × {each.type.name}": truth for each, truth in truths.items() if each.model == model},
+            {
+                f"{each.nodes} × {each.type.name}": truth
+                for each, truth in truths.items()
+                if each.model == model
+            },
             confidence,
         )
         for model in MODELS

@@ -38,7 +38,9 @@ class Setting(NamedTuple):
     """Being late costs the bill of the cheapest that is so probably in time; ``None``: the choice's own."""
 
 
-SETTINGS = tuple(Setting(*each) for each in product((0.1, 0.2, 0.3, 0.5), (None, 0.8, IN_BUDGET, 0.95)))
+SETTINGS = tuple(
+    Setting(*each) for each in product((0.1, 0.2, 0.3, 0.5), (None, 0.8, IN_BUDGET, 0.95))
+)
 SHIPPED = Setting(IN_TIME, IN_BUDGET)
 
 
@@ -78,7 +80,10 @@ def _judged(question: Question) -> Iterator[list[tuple[float, float]]]:
             continue
         least = min(truth.dollars for truth in question.truths.values() if truth.keeps(goal))
         chosen = (choose(setting, seconds, dollars, goal.deadline_seconds) for setting in SETTINGS)
-        kept = (None if each is None or not truths[each].keeps(goal) else truths[each].dollars for each in chosen)
+        kept = (
+            None if each is None or not truths[each].keeps(goal) else truths[each].dollars
+            for each in chosen
+        )
         yield [(0.0, np.nan) if each is None else (1.0, each / least - 1) for each in kept]
 
 
@@ -95,19 +100,32 @@ def page() -> str:
         half = (random.permutation(len(names)) < len(names) // 2)[place]
         held_out = np.empty((len(found), 2))
         for chosen_on in (half, ~half):
-            kept, more = found[chosen_on, :, 0].mean(axis=0), np.nanmean(found[chosen_on, :, 1], axis=0)
+            kept, more = (
+                found[chosen_on, :, 0].mean(axis=0),
+                np.nanmean(found[chosen_on, :, 1], axis=0),
+            )
             enough = kept >= NEEDED
             best = np.where(enough, more, np.inf).argmin() if enough.any() else kept.argmax()
             held_out[~chosen_on] = found[~chosen_on, best]
         results.append((held_out[:, 0].mean(), np.nanmean(held_out[:, 1])))
     lines = [
-        [f"{each.likely:.0%}", "its own" if each.sure is None else f"{each.sure:.0%}", f"{kept:.1%}", f"{more:.1%}"]
+        [
+            f"{each.likely:.0%}",
+            "its own" if each.sure is None else f"{each.sure:.0%}",
+            f"{kept:.1%}",
+            f"{more:.1%}",
+        ]
         for each, kept, more in zip(
             SETTINGS, found[..., 0].mean(axis=0), np.nanmean(found[..., 1], axis=0), strict=True
         )
     ]
     kept, more = np.mean(results, axis=0)
-    heads = ("no choice below", "late costs the bill of what is so sure", "kept", "more than the best")
+    heads = (
+        "no choice below",
+        "late costs the bill of what is so sure",
+        "kept",
+        "more than the best",
+    )
     return (
         f"{table(heads, lines)}\n\nChosen on half of {len(names)} models and judged on the other, in the mean over "
         f"{HALVINGS} halvings: {kept:.1%} kept, {more:.1%} more. Shipped: {SHIPPED.likely:.0%}, {SHIPPED.sure:.0%}."

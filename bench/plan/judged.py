@@ -77,7 +77,9 @@ def judge(goal: Goal, truths: Mapping[str, Truth], chosen: str | None) -> Verdic
     best = min(keeping, key=lambda name: keeping[name].goal_value(goal)) if keeping else None
     if chosen not in keeping or best is None:
         return Verdict(chosen, best)
-    return Verdict(chosen, best, True, keeping[chosen].goal_value(goal) / keeping[best].goal_value(goal) - 1)
+    return Verdict(
+        chosen, best, True, keeping[chosen].goal_value(goal) / keeping[best].goal_value(goal) - 1
+    )
 
 
 def verdict_table(by_chooser: Mapping[str, Sequence[Verdict]]) -> str:

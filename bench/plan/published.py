@@ -55,30 +55,47 @@ def profile_of(job: Job, setup: Setup, cell: Cell) -> Profile:
     gpu = Gpu(index=0, name=setup.gpu, memory_bytes=int(setup.facts.memory_bytes or 0))
     ready = np.linspace(0.35, 0.97, 50) * step
     gradients = tuple(
-        Gradient(name=f"layer{number}", bytes=int(job.parameters * 4 / 50), ready_seconds=float(seconds))
+        Gradient(
+            name=f"layer{number}", bytes=int(job.parameters * 4 / 50), ready_seconds=float(seconds)
+        )
         for number, seconds in enumerate(ready)
     )
     blocks = tuple(
-        Block(round=number, rung="solo", rank=0, steps=10, seconds=10 * step * (1 + wiggle), samples=10 * cell.batch)
+        Block(
+            round=number,
+            rung="solo",
+            rank=0,
+            steps=10,
+            seconds=10 * step * (1 + wiggle),
+            samples=10 * cell.batch,
+        )
         for number, wiggle in enumerate((-0.002, 0.002, -0.001, 0.001, 0.0, 0.0))
     )
     return Profile(
         stash_version="0",
         created=f"{TODAY.isoformat()}T00:00:00+00:00",
         workload=Workload(
-            command=("train.py",), name=f"unpublished {job.model}", batch=cell.batch, gradients=gradients,
-            parameters=int(job.parameters), parameter_bytes=int(4 * job.parameters),
+            command=("train.py",),
+            name=f"unpublished {job.model}",
+            batch=cell.batch,
+            gradients=gradients,
+            parameters=int(job.parameters),
+            parameter_bytes=int(4 * job.parameters),
             precision="float16" if job.precision == "amp" else "float32",
         ),
         hosts=(Host(hostname="here", gpus=(gpu,)),),
         ranks=(Rank(rank=0, node=0, local_rank=0, device="cuda:0"),),
         software={},
-        settings=Settings(precision=0.02, budget_seconds=60.0, rungs=("solo",), isolated=False, why="published"),
+        settings=Settings(
+            precision=0.02, budget_seconds=60.0, rungs=("solo",), isolated=False, why="published"
+        ),
         blocks=blocks,
-        memory=(Memory(rank=0, allocated_bytes=int(10**9 + 8 * job.parameters)),),  # gradients, too: any batch fits
+        memory=(
+            Memory(rank=0, allocated_bytes=int(10**9 + 8 * job.parameters)),
+        ),  # gradients, too: any batch fits
         ended="precision",
         elapsed_seconds=60.0,
-    )  # fmt: skip
+    )
 
 
 def machine_of(setup: Setup) -> Instance:
@@ -86,11 +103,18 @@ def machine_of(setup: Setup) -> Instance:
     facts = setup.facts
     linked = facts.nvlink_bytes_per_second is not None
     return Instance(
-        cloud=CLOUD, name=setup.name, gpu_model=facts.model, gpu=facts.name, gpu_count=setup.count,
-        gpu_memory_bytes=facts.memory_bytes, interconnect="none" if setup.count == 1 else
-        ("nvlink3+nvswitch" if linked else "pcie3"), pcie_bytes_per_second=15.75e9,
-        interconnect_bytes_per_second=facts.nvlink_bytes_per_second, as_of=TODAY.isoformat(), source="published",
-    )  # fmt: skip
+        cloud=CLOUD,
+        name=setup.name,
+        gpu_model=facts.model,
+        gpu=facts.name,
+        gpu_count=setup.count,
+        gpu_memory_bytes=facts.memory_bytes,
+        interconnect="none" if setup.count == 1 else ("nvlink3+nvswitch" if linked else "pcie3"),
+        pcie_bytes_per_second=15.75e9,
+        interconnect_bytes_per_second=facts.nvlink_bytes_per_second,
+        as_of=TODAY.isoformat(),
+        source="published",
+    )
 
 
 @contextmanager
@@ -100,7 +124,9 @@ def held_out(job: Job) -> Iterator[None]:
     kept = tuple(row for row in reference.speeds() if row.key != key)
     modules = [each for name, each in sys.modules.items() if name.startswith("stash.predict")]
     users = [each for each in modules if getattr(each, "speeds", None) is reference.speeds]
-    cached = [each for module in modules for each in vars(module).values() if hasattr(each, "cache_clear")]
+    cached = [
+        each for module in modules for each in vars(module).values() if hasattr(each, "cache_clear")
+    ]
     for module in users:
         module.speeds = lambda: kept  # type: ignore[attr-defined]
     for each in cached:
@@ -138,7 +164,8 @@ class Question:
     def truths(self) -> Mapping[str, Truth]:
         samples = self.work.samples
         return {
-            each.name: Truth.make(samples / cell.per_second, self.dollars[each]) for each, cell in self.cells.items()
+            each.name: Truth.make(samples / cell.per_second, self.dollars[each])
+            for each, cell in self.cells.items()
         }
 
     @cached_property
@@ -157,7 +184,13 @@ class Question:
 
     def plan(self, goal: Goal) -> RentalPlan:
         return recommend(
-            [self.base], goal, Constraints(most_nodes=1), self.catalog, BillFacts(), ["published"], TODAY
+            [self.base],
+            goal,
+            Constraints(most_nodes=1),
+            self.catalog,
+            BillFacts(),
+            ["published"],
+            TODAY,
         )
 
     def choose_by_memory(self, goal: Goal) -> str | None:
@@ -221,14 +254,19 @@ def decisions(part: int = 1) -> Iterator[Decision]:
                 goal,
                 verdicts,
                 tuple(
-                    (each.on_time, truths[each.rented.instance].seconds <= (goal.deadline_seconds or 0.0))
-                    for each in shown if each.on_time is not None
+                    (
+                        each.on_time,
+                        truths[each.rented.instance].seconds <= (goal.deadline_seconds or 0.0),
+                    )
+                    for each in shown
+                    if each.on_time is not None
                 ),
                 tuple(
                     (each.best, each.rented.instance == least)
-                    for each in shown if each.best is not None and goal.deadline_seconds is None
+                    for each in shown
+                    if each.best is not None and goal.deadline_seconds is None
                 ),
-            )  # fmt: skip
+            )
 
 
 def _choose_by_plan(question: Question, goal: Goal) -> tuple[RentalPlan | None, str | None]:
@@ -247,14 +285,24 @@ def page(part: int = 1) -> str:
     for each in late:
         groups[each.question.kind].append(each)
     groups["all"] = late
-    groups["all, without a deadline"] = [each for each in every if each.goal.deadline_seconds is None]
-    parts = [" ".join((__doc__ or "").split()), f"{len(late)} decisions with a deadline, {len(every)} in all."]
+    groups["all, without a deadline"] = [
+        each for each in every if each.goal.deadline_seconds is None
+    ]
+    parts = [
+        " ".join((__doc__ or "").split()),
+        f"{len(late)} decisions with a deadline, {len(every)} in all.",
+    ]
     for name, found in groups.items():
         if found:
-            by = {chooser: [each.verdicts[chooser] for each in found] for chooser in found[0].verdicts}
+            by = {
+                chooser: [each.verdicts[chooser] for each in found] for chooser in found[0].verdicts
+            }
             parts += [f"### {name}", verdict_table(by)]
     in_time = [pair for each in late for pair in each.in_time]
     cheapest = [pair for each in every for pair in each.cheapest]
     parts += ["Forecast chances of being in time, and what came true:", reliability_table(in_time)]
-    parts += ["Forecast chances of being the cheapest, and what came true:", reliability_table(cheapest)]
+    parts += [
+        "Forecast chances of being the cheapest, and what came true:",
+        reliability_table(cheapest),
+    ]
     return "\n\n".join(parts)

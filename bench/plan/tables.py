@@ -21,10 +21,20 @@ from stash.predict.forecasting import shipped_catalog
 
 DATA = Path(__file__).parent / "data"
 PARAMETERS = {
-    "ssd": 23e6, "bert_base_squad": 108.9e6, "ncf": 31.8e6, "resnet50": 25.6e6, "tacotron2": 28.2e6,
-    "transformerxlbase": 192e6, "LM": 25e6, "ResNet-18": 11.2e6, "ResNet-50": 25.6e6, "Transformer": 45e6,
-    "Recommendation": 20e6, "A3C": 1e6, "CycleGAN": 28e6,
-}  # fmt: skip
+    "ssd": 23e6,
+    "bert_base_squad": 108.9e6,
+    "ncf": 31.8e6,
+    "resnet50": 25.6e6,
+    "tacotron2": 28.2e6,
+    "transformerxlbase": 192e6,
+    "LM": 25e6,
+    "ResNet-18": 11.2e6,
+    "ResNet-50": 25.6e6,
+    "Transformer": 45e6,
+    "Recommendation": 20e6,
+    "A3C": 1e6,
+    "CycleGAN": 28e6,
+}
 """Of models whose exchange is forecast; 50 million where the source does not say."""
 
 
@@ -91,5 +101,11 @@ def jobs() -> Mapping[Job, Mapping[Setup, Cell]]:
     found: dict[Job, dict[Setup, Cell]] = defaultdict(dict)
     for row in recorded.rows(DATA / "published.csv.gz"):
         job = Job(row["table"], row["model"], row["precision"])
-        found[job][Setup(row["gpu"], int(row["gpus"]))] = Cell(int(row["batch"]), float(row["per_second"]))
-    return {job: cells for job, cells in found.items() if len({each.gpu for each in cells}) > 1 and len(cells) > 2}
+        found[job][Setup(row["gpu"], int(row["gpus"]))] = Cell(
+            int(row["batch"]), float(row["per_second"])
+        )
+    return {
+        job: cells
+        for job, cells in found.items()
+        if len({each.gpu for each in cells}) > 1 and len(cells) > 2
+    }

@@ -40,7 +40,9 @@ def rules_table() -> str:
 
 
 def page() -> str:
-    return "\n\n".join(["# How wrong predictions are", rules_table(), *(section() for section in SECTIONS)])
+    return "\n\n".join(
+        ["# How wrong predictions are", rules_table(), *(section() for section in SECTIONS)]
+    )
 
 
 def main() -> None:

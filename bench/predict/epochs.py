@@ -33,7 +33,16 @@ def epoch_seconds(nodes: int, epoch: int) -> float:
     """By the functions behind ``stash whatif --nodes``."""
     trained = DEVICES * BATCH / WARM
     work = Work(np.zeros(1), np.zeros(1), np.zeros(1), disk_bytes=1.0)
-    pipeline = Pipeline(DEVICES, 4, 2, BATCH, 1, store=np.full(1, COLD), cached=warmed_share(nodes, epoch), keeps=1.0)
+    pipeline = Pipeline(
+        DEVICES,
+        4,
+        2,
+        BATCH,
+        1,
+        store=np.full(1, COLD),
+        cached=warmed_share(nodes, epoch),
+        keeps=1.0,
+    )
     step = float(step_seconds(pipeline, work, np.full(1, trained))[0])
     return SAMPLES / (nodes * DEVICES * BATCH) * step
 
@@ -42,11 +51,27 @@ def predictions() -> Iterator[Prediction]:
     """As seconds; the rules have no cache, or all in it after the first epoch."""
     four = {nodes: [epoch_seconds(nodes, epoch) for epoch in range(4)] for nodes in TO_TARGET}
     for epoch, (rate, seconds) in enumerate(zip(TWO_NODES, four[2], strict=True), 1):
-        yield _case("RetinaNet, two nodes by epoch", f"epoch {epoch}", SAMPLES / rate, seconds, 2, 1, epoch > 1)
+        yield _case(
+            "RetinaNet, two nodes by epoch",
+            f"epoch {epoch}",
+            SAMPLES / rate,
+            seconds,
+            2,
+            1,
+            epoch > 1,
+        )
     measured = sum(SAMPLES / rate for rate in TWO_NODES)
     yield _case("RetinaNet, four epochs", "two nodes", measured, sum(four[2]), 2, 4, True)
     for nodes, seconds in TO_TARGET.items():
-        yield _case("RetinaNet, time to the target", f"{nodes} nodes", seconds, sum(four[nodes]), nodes, 4, True)
+        yield _case(
+            "RetinaNet, time to the target",
+            f"{nodes} nodes",
+            seconds,
+            sum(four[nodes]),
+            nodes,
+            4,
+            True,
+        )
 
 
 def _case(
@@ -60,7 +85,9 @@ def _case(
 
 
 def section() -> str:
-    return evidence("Fetching over nodes and epochs", " ".join((__doc__ or "").split()), list(predictions()))
+    return evidence(
+        "Fetching over nodes and epochs", " ".join((__doc__ or "").split()), list(predictions())
+    )
 
 
 if __name__ == "__main__":

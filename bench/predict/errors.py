@@ -29,7 +29,13 @@ class Prediction:
 
     @classmethod
     def throughput(
-        cls, source: str, name: str, measured: float, samples: float, step: Array, baselines: Mapping[str, float]
+        cls,
+        source: str,
+        name: str,
+        measured: float,
+        samples: float,
+        step: Array,
+        baselines: Mapping[str, float],
     ) -> Prediction:
         """Of steps as draws of seconds, ``[draws]``: as forecasts print it, that of the mean step."""
         return cls(source, name, measured, samples / step, baselines, samples / float(step.mean()))
@@ -46,7 +52,11 @@ class Prediction:
     @property
     def is_covered(self) -> bool:
         (found,) = intervals(self.predicted[None, :])
-        return found.low is not None and found.high is not None and found.low <= self.measured <= found.high
+        return (
+            found.low is not None
+            and found.high is not None
+            and found.low <= self.measured <= found.high
+        )
 
 
 def coverage(predictions: Sequence[Prediction]) -> float:
@@ -67,12 +77,21 @@ def summary(predictions: Sequence[Prediction]) -> str:
         own = [each for each in predictions if each.source == source]
         bias = np.mean([each.error for each in own])
         others = [
-            median_90((each.baselines[name] / each.measured - 1 for each in own if name in each.baselines), " / ")
+            median_90(
+                (
+                    each.baselines[name] / each.measured - 1
+                    for each in own
+                    if name in each.baselines
+                ),
+                " / ",
+            )
             for name in names
         ]
         errors = median_90((each.error for each in own), " / ")
         rows.append([source, len(own), errors, f"{bias:+.1%}", f"{coverage(own):.0%}", *others])
-    return table(["source", "cases", "Stash: median / 90th", "bias", "in the interval", *names], rows)
+    return table(
+        ["source", "cases", "Stash: median / 90th", "bias", "in the interval", *names], rows
+    )
 
 
 _ENOUGH = 20
@@ -91,13 +110,17 @@ def verdicts(predictions: Sequence[Prediction]) -> str:
     for source in dict.fromkeys(each.source for each in predictions):
         own = [each for each in predictions if each.source == source]
         rules = {
-            name: [each.baselines[name] / each.measured - 1 for each in own if name in each.baselines]
+            name: [
+                each.baselines[name] / each.measured - 1 for each in own if name in each.baselines
+            ]
             for name in dict.fromkeys(name for each in own for name in each.baselines)
         }
         best = min(rules, key=lambda name: float(np.median(np.abs(rules[name]))))
         errors = [each.error for each in own]
         held = coverage(own)
-        missed = (len(own) >= _ENOUGH and held < HELD[0]) or (len(own) >= _SURPRISING and held > HELD[1])
+        missed = (len(own) >= _ENOUGH and held < HELD[0]) or (
+            len(own) >= _SURPRISING and held > HELD[1]
+        )
         mark = " (aim missed)" if missed else ""
         lead = float(np.median(np.abs(rules[best])) - np.median(np.abs(errors)))
         wins = "level" if abs(lead) < _LEVEL else "Stash" if lead > 0 else "the rule"
@@ -112,7 +135,9 @@ def verdicts(predictions: Sequence[Prediction]) -> str:
                 f"{held:.0%}{mark}",
             ]
         )
-    return table(["set", "cases", "best rule", "rule", "Stash", "who wins", "in the interval"], rows)
+    return table(
+        ["set", "cases", "best rule", "rule", "Stash", "who wins", "in the interval"], rows
+    )
 
 
 def worst(predictions: Sequence[Prediction], count: int = 5) -> str:
@@ -120,15 +145,23 @@ def worst(predictions: Sequence[Prediction], count: int = 5) -> str:
     return table(
         ["case", "measured", "predicted", "error", "in its interval"],
         [
-            [f"{each.source}: {each.name}", f"{each.measured:.4g}", f"{each.value:.4g}", f"{each.error:+.1%}",
-             "yes" if each.is_covered else "no"]
+            [
+                f"{each.source}: {each.name}",
+                f"{each.measured:.4g}",
+                f"{each.value:.4g}",
+                f"{each.error:+.1%}",
+                "yes" if each.is_covered else "no",
+            ]
             for each in sorted(predictions, key=lambda each: -abs(each.error))[:count]
         ],
-    )  # fmt: skip
+    )
 
 
 def evidence(
-    title: str, split: str, predictions: Sequence[Prediction], farthest: Sequence[Prediction] | None = None
+    title: str,
+    split: str,
+    predictions: Sequence[Prediction],
+    farthest: Sequence[Prediction] | None = None,
 ) -> str:
     """A section: how what is predicted was kept apart, errors by source, and the cases that are farthest off."""
     off = worst(predictions if farthest is None else farthest)

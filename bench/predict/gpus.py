@@ -28,10 +28,14 @@ from stash.predict.gpu_scale import WHOLE_JOBS, GpuScale, cell_of, sheet_rates, 
 
 DRAWS = Draws()
 _SETS = {
-    "lambdal/deeplearning-benchmark": "Lambda", "Gavel": "Gavel", "mosaicml/llm-foundry": "language models",
-    "NVIDIA/DeepLearningExamples READMEs": "NVIDIA", "siasosp23/artifacts": "Sia", "ml-energy/zeus": "Zeus",
+    "lambdal/deeplearning-benchmark": "Lambda",
+    "Gavel": "Gavel",
+    "mosaicml/llm-foundry": "language models",
+    "NVIDIA/DeepLearningExamples READMEs": "NVIDIA",
+    "siasosp23/artifacts": "Sia",
+    "ml-energy/zeus": "Zeus",
     "MLPerf Training v5.1": "MLPerf",
-}  # fmt: skip
+}
 _RULES = {
     "memory rate": (1.0, 0.0),
     "FLOP/s": (0.0, 1.0),
@@ -54,16 +58,27 @@ class Case(NamedTuple):
     @property
     def sets(self) -> tuple[str, ...]:
         """What it is counted with: its source, and what its GPU does not limit by itself as well."""
-        found = next((name for start, name in _SETS.items() if self.second.source.startswith(start)), "others")
-        return (found, f"{found}, Recommendation alone") if self.second.key == "recommendation" else (found,)
+        found = next(
+            (name for start, name in _SETS.items() if self.second.source.startswith(start)),
+            "others",
+        )
+        return (
+            (found, f"{found}, Recommendation alone")
+            if self.second.key == "recommendation"
+            else (found,)
+        )
 
 
 LEFT_OUT: dict[str, Callable[[Case, Speed], bool]] = {
-    "the model on that GPU": lambda case, row: row.key == case.second.key and row.gpu == case.second.gpu,
+    "the model on that GPU": lambda case, row: (
+        row.key == case.second.key and row.gpu == case.second.gpu
+    ),
     "the model": lambda case, row: row.key == case.second.key,
     "the GPU": lambda case, row: row.gpu == case.second.gpu,
     "the source": lambda case, row: row.source.split(",")[0] == case.second.source.split(",")[0],
-    "the model and the GPU": lambda case, row: row.key == case.second.key or row.gpu == case.second.gpu,
+    "the model and the GPU": lambda case, row: (
+        row.key == case.second.key or row.gpu == case.second.gpu
+    ),
 }
 """By what is left out: whether a row is."""
 
@@ -104,7 +119,14 @@ def predictions(left_out: tuple[str, ...] = tuple(LEFT_OUT)) -> Iterator[Predict
                 label = f"{one.model}, batch {one.batch}, {one.precision}, {one.gpu} to {other.gpu}"
                 measured = math.exp(case.log_ratio)
                 # A ratio's middle is what is compared.
-                yield Prediction(f"{belongs}, without {name}", label, measured, drawn, _rules(case), math.exp(mean))
+                yield Prediction(
+                    f"{belongs}, without {name}",
+                    label,
+                    measured,
+                    drawn,
+                    _rules(case),
+                    math.exp(mean),
+                )
 
 
 @cache
@@ -117,10 +139,15 @@ def _cases_by_set() -> dict[str, list[Case]]:
 
 
 def _rules(case: Case) -> dict[str, float]:
-    old, new = (sheet_rates(shipped_sheets()[row.variant or row.gpu], row.precision) for row in case)
+    old, new = (
+        sheet_rates(shipped_sheets()[row.variant or row.gpu], row.precision) for row in case
+    )
     assert old is not None
     assert new is not None
-    memory, flops = (math.exp(one - other) for one, other in ((old.memory, new.memory), (old.products, new.products)))
+    memory, flops = (
+        math.exp(one - other)
+        for one, other in ((old.memory, new.memory), (old.products, new.products))
+    )
     return {name: memory**a * flops**b for name, (a, b) in _RULES.items()}
 
 
@@ -130,7 +157,9 @@ def _scale_without(name: str, case: Case) -> GpuScale:
 
 @cache
 def _fit_scale(dropped: tuple[bool, ...]) -> GpuScale:
-    return GpuScale([row for row, drop in zip(speeds(), dropped, strict=True) if not drop], shipped_sheets())
+    return GpuScale(
+        [row for row, drop in zip(speeds(), dropped, strict=True) if not drop], shipped_sheets()
+    )
 
 
 def tails(splits: int = 20) -> str:
@@ -146,7 +175,9 @@ def tails(splits: int = 20) -> str:
         models.append(case.second.key)
         off.append((case.log_ratio - mean) / deviation)
     names, place = np.unique(models, return_inverse=True)
-    better = np.zeros((len(shapes), len(names)))  # mean logarithm of a model's density over that of a normal one
+    better = np.zeros(
+        (len(shapes), len(names))
+    )  # mean logarithm of a model's density over that of a normal one
     for number, freedom in enumerate(shapes):
         density = t.logpdf(off, freedom, scale=1.96 / t.ppf(0.975, freedom)) - t.logpdf(off, 1000)
         better[number] = np.bincount(place, density) / np.bincount(place)
@@ -155,7 +186,9 @@ def tails(splits: int = 20) -> str:
         half = random.permutation(len(names)) < len(names) // 2
         for chosen_on in (half, ~half):
             gains.append(better[better[:, chosen_on].mean(axis=1).argmax(), ~chosen_on].mean())
-    by_shape = ", ".join(f"{gain:+.3f} of {each}" for each, gain in zip(shapes, better.mean(axis=1), strict=True))
+    by_shape = ", ".join(
+        f"{gain:+.3f} of {each}" for each, gain in zip(shapes, better.mean(axis=1), strict=True)
+    )
     return (
         f"## Tails\n\nErrors of {len(off)} ratios, each forecast without its model: the logarithm of their density "
         f"over a normal one's, by Student's degrees of freedom: {by_shape}; and {np.mean(gains):+.3f} where half of "

@@ -63,7 +63,9 @@ class Machine:
 MACHINES = {
     "GCE n1-standard-32 + 8xK80": Machine("pcie", 15.75 * GB),
     "NVIDIA DGX-1 (P100)": Machine("nvlink", 80 * GB),
-    "4 nodes x 8 V100-SXM2-16GB (NVLink mesh), Xeon Gold 5118": Machine("nvlink", 150 * GB, "infiniband", 100 * GBIT),
+    "4 nodes x 8 V100-SXM2-16GB (NVLink mesh), Xeon Gold 5118": Machine(
+        "nvlink", 150 * GB, "infiniband", 100 * GBIT
+    ),
     "DGX-1 16GB V100": Machine("nvlink", 150 * GB),
     "DGX-1 32GB V100": Machine("nvlink", 150 * GB),
     "DGX-1 16GB": Machine("nvlink", 150 * GB),
@@ -96,13 +98,17 @@ def timed_model(name: str) -> Model:
     """A model whose gradients somebody timed on a V100."""
     own = [row for row in recorded.load_published("gradients_v100") if row["model"] == name]
     moments = np.cumsum([float(row["seconds_since_previous_gradient"]) for row in own])
-    return Model(tuple(int(row["gradient_bytes"]) for row in own), (moments - moments[0]) / STEPS[name])
+    return Model(
+        tuple(int(row["gradient_bytes"]) for row in own), (moments - moments[0]) / STEPS[name]
+    )
 
 
 @cache
 def model(name: str) -> Model:
     """A published model."""
-    row = next(row for row in recorded.rows(recorded.PUBLISHED / "models.csv") if row["model"] == name)
+    row = next(
+        row for row in recorded.rows(recorded.PUBLISHED / "models.csv") if row["model"] == name
+    )
     bucket, parts, size = float(row["bucket_bytes"]), int(row["parts"]), int(row["parameters"])
     known = {"ResNet-50": "resnet50", "ResNet50v1.5": "resnet50", "VGG16": "vgg16"}
     if name in known:
@@ -126,7 +132,8 @@ def fabric(machine: Machine, nodes: int, devices: int, without: str | None = Non
         between = DRAWS.draw("rate between nodes", rate)
     factor = DRAWS.draw("latency of published machines", cluster.latency_factor())
     ring, tree = (
-        Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm))) for algorithm in ("ring", "tree")
+        Hops(*(seconds * factor for seconds in _hops(machine.wiring, algorithm)))
+        for algorithm in ("ring", "tree")
     )
     return Fabric(nodes, devices, inside, between, ring, tree)
 
@@ -137,16 +144,22 @@ def _hops(wiring: Wiring, algorithm: str) -> tuple[float, float, float]:
 
 
 def _claim(rate: float) -> Quantity:
-    return Quantity(value=rate, origin="data sheet", as_of="2026-11-20", source="the machine's data sheet")
+    return Quantity(
+        value=rate, origin="data sheet", as_of="2026-11-20", source="the machine's data sheet"
+    )
 
 
-def exposed_seconds(model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPREAD) -> Array:
+def exposed_seconds(
+    model: Model, step: float, fabric: Fabric, spread: float = MODEL_SPREAD
+) -> Array:
     """Seconds of a step that the exchange shows, ``[draws]``, as forecasts have it where nothing holds them."""
     buckets = timeline.bucket_sizes(model.gradients, model.bucket)
     ready = timeline.bucket_readiness(model.gradients, tuple(model.ready * step), buckets)
     each = collective_times.all_reduce(fabric, np.array(buckets, dtype=np.float64), "nccl")
     late = timeline.exposed_seconds(np.broadcast_to(ready, each.shape), each)
-    seen = exposure.shown_seconds(late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows"))
+    seen = exposure.shown_seconds(
+        late, each.sum(axis=1), DRAWS.uniforms("share of the hidden exchange that shows")
+    )
     error = np.exp(spread * DRAWS.normals("error of the exchange model"))
     return np.asarray(seen * error / error.mean(), np.float64)
 
@@ -193,22 +206,37 @@ def scaling_rows() -> list[dict[str, str]]:
     """
     pairs = [pair for pair in _pairs() if pair[2]["n_nodes"] == "1"]
     synthetic = {key[0] for key, *_ in pairs if key[-1] == "synthetic"}
-    return [_scaling_row(*pair) for pair in pairs if pair[0][-1] == "synthetic" or pair[0][0] not in synthetic]
+    return [
+        _scaling_row(*pair)
+        for pair in pairs
+        if pair[0][-1] == "synthetic" or pair[0][0] not in synthetic
+    ]
 
 
 def _scaling_row(key: Key, alone: dict[str, str], row: dict[str, str]) -> dict[str, str]:
     source, name, hardware, batch, precision, data = key
     ranks, nodes = int(row["n_gpus"]), int(row["n_nodes"])
     step = float(batch or _ANY_BATCH) / float(alone["value"])
-    predicted = exposed_seconds(model(name), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0)
+    predicted = exposed_seconds(
+        model(name), step, fabric(MACHINES[hardware], nodes, ranks // nodes), 0.0
+    )
     short, _, when = source.partition(" (")
     return {
-        "model": name, "machine": hardware, "gpu": row["gpu"], "batch": batch, "precision": precision, "data": data,
-        "nodes": str(nodes), "devices": str(ranks), "one_per_s": alone["value"], "all_per_s": row["value"],
-        "exchange": f"{float(np.median(predicted)) / step:.4f}", "as_of": _PUBLISHED.get(short, _LOOKED_UP),
+        "model": name,
+        "machine": hardware,
+        "gpu": row["gpu"],
+        "batch": batch,
+        "precision": precision,
+        "data": data,
+        "nodes": str(nodes),
+        "devices": str(ranks),
+        "one_per_s": alone["value"],
+        "all_per_s": row["value"],
+        "exchange": f"{float(np.median(predicted)) / step:.4f}",
+        "as_of": _PUBLISHED.get(short, _LOOKED_UP),
         "source": short,
         "notes": ", ".join(each for each in (row["framework"], when.rstrip(")")) if each),
-    }  # fmt: skip
+    }
 
 
 def write(path: File = TABLE) -> None:
@@ -227,14 +255,26 @@ def model_spread(without: str | None = None) -> float:
     """
     logs = []
     for key, alone, row in _pairs():
-        if row["n_nodes"] == "1" or key[1] == without or MACHINES[row["hardware"]].transport == "tcp":
+        if (
+            row["n_nodes"] == "1"
+            or key[1] == without
+            or MACHINES[row["hardware"]].transport == "tcp"
+        ):
             continue  # of sockets it is their rate that is in doubt
-        ranks, batch, machine = int(row["n_gpus"]), float(row["batch_per_gpu"]), MACHINES[row["hardware"]]
+        ranks, batch, machine = (
+            int(row["n_gpus"]),
+            float(row["batch_per_gpu"]),
+            MACHINES[row["hardware"]],
+        )
         node = next(other for same, _, other in _pairs() if same == key and other["n_gpus"] == "8")
         seen = batch * ranks / float(row["value"]) - batch * 8 / float(node["value"])
         step = batch / float(alone["value"])
         within, whole = (
-            float(np.median(exposed_seconds(model(row["model"]), step, fabric(machine, nodes, 8), 0.0)))
+            float(
+                np.median(
+                    exposed_seconds(model(row["model"]), step, fabric(machine, nodes, 8), 0.0)
+                )
+            )
             for nodes in (1, ranks // 8)
         )
         logs.append(np.log(seen / (whole - within)))
@@ -247,7 +287,9 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
     exchanges, short = model(name), source.split(" (")[0]
     samples = float(batch or _ANY_BATCH)
     step = samples / float(alone["value"])
-    crowded = step * (1 + compute_ratios.crowding_quantiles(DRAWS.uniforms("crowding"), without=short))
+    crowded = step * (
+        1 + compute_ratios.crowding_quantiles(DRAWS.uniforms("crowding"), without=short)
+    )
     spread = model_spread(without=name)
     # Links inside a node are told from other sources; sockets of machines with PCIe have one source, of one model.
     links = fabric(machine, nodes, ranks // nodes, without=key[0] if nodes == 1 else None)
@@ -268,7 +310,11 @@ def _prediction(key: tuple[str, ...], alone: dict[str, str], row: dict[str, str]
 
 
 def _short(source: str) -> str:
-    return source.partition(" (")[0].replace("NVIDIA/DeepLearningExamples", "NVIDIA").removeprefix("Oneflow-Inc/")
+    return (
+        source.partition(" (")[0]
+        .replace("NVIDIA/DeepLearningExamples", "NVIDIA")
+        .removeprefix("Oneflow-Inc/")
+    )
 
 
 def section() -> str:

@@ -87,7 +87,9 @@ NODES, BUCKETS = (2, 3, 4), (1, 4, 25)
 def _networks() -> Iterator[Configuration]:
     """One device a node: nodes, link rates and bucket sizes."""
     for nodes, rate, bucket in product(NODES, RATES, BUCKETS):
-        near = min(CALIBRATING, key=lambda other: abs(math.log(parse_rate(other) / parse_rate(rate))))
+        near = min(
+            CALIBRATING, key=lambda other: abs(math.log(parse_rate(other) / parse_rate(rate)))
+        )
         name = f"{nodes} x {rate}, {bucket} MiB"
         changes = Alteration(
             nodes=None if nodes == NODES[0] else nodes,
@@ -100,19 +102,36 @@ def _networks() -> Iterator[Configuration]:
 
 def _nodes_of_two() -> Iterator[Configuration]:
     """Two devices a node, which share a link of their own: nodes and rates of the network."""
-    for nodes, rate in ((2, "400mbit"), (2, "100mbit"), (2, "1600mbit"), (3, "400mbit"), (3, "100mbit")):
+    for nodes, rate in (
+        (2, "400mbit"),
+        (2, "100mbit"),
+        (2, "1600mbit"),
+        (3, "400mbit"),
+        (3, "100mbit"),
+    ):
         name = f"{nodes} x 2 devices, {rate}"
         changes = Alteration(
             nodes=None if nodes == 2 else nodes,
             network_times=None if rate == "400mbit" else parse_rate(rate) / parse_rate("400mbit"),
         )
-        case = Case(name, _unknown, LAYERS, nodes=nodes, devices=2, network=rate, interconnect="2gbit", bucket_mb=4)
+        case = Case(
+            name,
+            _unknown,
+            LAYERS,
+            nodes=nodes,
+            devices=2,
+            network=rate,
+            interconnect="2gbit",
+            bucket_mb=4,
+        )
         yield Configuration("two devices a node", name, case, "2 x 2 devices, 400mbit", changes)
 
 
 def _disks() -> Iterator[Configuration]:
     """One device whose loader waits for its disk: limits, workers and batch sizes."""
-    for disk, workers, batch in product(("10MB/s", "20MB/s", "40MB/s", "80MB/s"), (0, 1, 2), (4, 8)):
+    for disk, workers, batch in product(
+        ("10MB/s", "20MB/s", "40MB/s", "80MB/s"), (0, 1, 2), (4, 8)
+    ):
         seen = (disk, workers, batch) == ("20MB/s", 1, 4)
         if not seen and (batch == 8) == (disk in ("20MB/s", "80MB/s")) and workers != 1:
             continue  # each disk with each number of workers, and each batch with each disk: half of the product
@@ -122,26 +141,39 @@ def _disks() -> Iterator[Configuration]:
             batch=None if batch == 4 else batch,
         )
         case = Case(
-            f"disk {disk}, workers {workers}, batch {batch}", _unknown, _batch_layers(batch), files=600,
-            file_bytes=200_000, disk=disk, workers=workers, batch=batch,
-        )  # fmt: skip
+            f"disk {disk}, workers {workers}, batch {batch}",
+            _unknown,
+            _batch_layers(batch),
+            files=600,
+            file_bytes=200_000,
+            disk=disk,
+            workers=workers,
+            batch=batch,
+        )
         yield Configuration("disk", case.name, case, "disk 20MB/s, workers 1, batch 4", changes)
 
 
 def _preparation() -> Iterator[Configuration]:
     """One device whose loader has much to compute: workers and batch sizes."""
     for workers, batch in product((0, 1, 2, 3, 4), (4, 8)):
-        changes = Alteration(workers=None if workers == 1 else workers, batch=None if batch == 4 else batch)
+        changes = Alteration(
+            workers=None if workers == 1 else workers, batch=None if batch == 4 else batch
+        )
         case = Case(
-            f"prep, workers {workers}, batch {batch}", _unknown, _batch_layers(batch), workers=workers, batch=batch,
+            f"prep, workers {workers}, batch {batch}",
+            _unknown,
+            _batch_layers(batch),
+            workers=workers,
+            batch=batch,
             prep=PREP * batch / 4,
-        )  # fmt: skip
+        )
         yield Configuration("prep", case.name, case, "prep, workers 1, batch 4", changes)
 
 
 def _batch_layers(batch: int) -> tuple[Layer, ...]:
     return tuple(
-        replace(layer, forward=layer.forward * batch / 4, backward=layer.backward * batch / 4) for layer in SMALL
+        replace(layer, forward=layer.forward * batch / 4, backward=layer.backward * batch / 4)
+        for layer in SMALL
     )
 
 
@@ -163,13 +195,21 @@ def keep(configuration: Configuration, found: Profile) -> None:
     breakdown = attribute(found)
     lines = [("step", breakdown.step), *((stall.name, stall.time) for stall in breakdown.stalls)]
     today = date.today().isoformat()
-    kept = [row for name, rows in load_measured().items() if name != configuration.name for row in rows.values()]
+    kept = [
+        row
+        for name, rows in load_measured().items()
+        if name != configuration.name
+        for row in rows.values()
+    ]
     recorded.write(
         RESULTS,
         FIELDS,
         [
             *([row[name] for name in FIELDS] for row in kept),
-            *([configuration.name, name, time.value, time.low, time.high, today] for name, time in lines),
+            *(
+                [configuration.name, name, time.value, time.low, time.high, today]
+                for name, time in lines
+            ),
         ],
     )
 
@@ -223,11 +263,15 @@ def predictions() -> list[tuple[Configuration, Prediction]]:
         for part in drawn.parts:
             time = interval(seen[part.name]) if part.name in seen else None
             if time is not None and part.name != "compute" and time.value > MIN_SHARE * step.value:
-                found.append((configuration, _judge_step(part.name, configuration, time, part.seconds)))
+                found.append(
+                    (configuration, _judge_step(part.name, configuration, time, part.seconds))
+                )
     return found
 
 
-def _judge_step(source: str, configuration: Configuration, time: Interval, drawn: Array) -> Prediction:
+def _judge_step(
+    source: str, configuration: Configuration, time: Interval, drawn: Array
+) -> Prediction:
     """Its draws hold the measurement's own spread, too: what is judged is whether the two agree."""
     spread = DRAWS.draw_mean(f"measured again {source}", time) - time.value
     return Prediction(source, configuration.name, time.value, drawn + spread)
@@ -247,7 +291,9 @@ def section() -> str:
         f"{MIN_SHARE:.0%} of the step. *In the interval*: the forecast's and the measurement's own, together."
     )
     steps = [(configuration, each) for configuration, each in found if each.source == "the step"]
-    families = [replace(each, source=f"the step, {configuration.family}") for configuration, each in steps]
+    families = [
+        replace(each, source=f"the step, {configuration.family}") for configuration, each in steps
+    ]
     stalls = [each for _, each in found if each.source != "the step"]
     whole = [each for _, each in steps]
     return evidence(title, split, [*whole, *families, *stalls], whole)
@@ -255,7 +301,9 @@ def section() -> str:
 
 def main() -> None:
     options = arguments(
-        __doc__, only=("", "configurations whose name contains this"), budget=(25.0, "seconds of each profile")
+        __doc__,
+        only=("", "configurations whose name contains this"),
+        budget=(25.0, "seconds of each profile"),
     )
     done = load_measured()
     wanted = [each for each in ALL if options.only in each.name]

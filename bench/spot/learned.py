@@ -20,7 +20,14 @@ import torch
 from bench.machine import arguments
 from bench.spot.learned_jobs import JOBS
 from bench.table import median_90, report, table
-from stash.spot.model.loss_curve import common_losses, fit_curve, list_fleets, shape_of, updates_to, updates_to_losses
+from stash.spot.model.loss_curve import (
+    common_losses,
+    fit_curve,
+    list_fleets,
+    shape_of,
+    updates_to,
+    updates_to_losses,
+)
 from stash.spot.replay import replay
 from stash.spot.run_records import LossReplay, VirtualWorker
 from stash.spot.train.elastic_job import ElasticJob
@@ -53,7 +60,10 @@ def unseen_fleets(batch: int) -> tuple[tuple[VirtualWorker, ...], ...]:
 
     def fleet(*workers: tuple[float, float]) -> tuple[VirtualWorker, ...]:
         """Of (batches in an iteration, seconds)."""
-        return tuple(VirtualWorker(samples=round(batch * times), seconds=seconds) for times, seconds in workers)
+        return tuple(
+            VirtualWorker(samples=round(batch * times), seconds=seconds)
+            for times, seconds in workers
+        )
 
     return (
         fleet(*[(1.5, 1.0)] * 3),
@@ -71,7 +81,10 @@ def judge_job(name: str) -> Judged:
     job = JOBS[name]()
     fleets = list_fleets((1, 2, 4, 8), (job.batch, 2 * job.batch, 4 * job.batch))
     seeds = [job.seed + 1 + 100 * learning for learning in range(LEARNINGS)]
-    learned = [replay_fleets(job, [(fleet, seed + at) for at, fleet in enumerate(fleets)]) for seed in seeds]
+    learned = [
+        replay_fleets(job, [(fleet, seed + at) for at, fleet in enumerate(fleets)])
+        for seed in seeds
+    ]
     runs = [
         replay_fleets(job, [(fleet, 10_000 + 100 * at + order) for order in range(ORDERS)])
         for at, fleet in enumerate(unseen_fleets(job.batch))
@@ -79,14 +92,18 @@ def judge_job(name: str) -> Judged:
     return held(name, learned, runs)
 
 
-def replay_fleets(job: ElasticJob, wanted: Sequence[tuple[tuple[VirtualWorker, ...], int]]) -> list[LossReplay]:
+def replay_fleets(
+    job: ElasticJob, wanted: Sequence[tuple[tuple[VirtualWorker, ...], int]]
+) -> list[LossReplay]:
     """Of fleets, each with the seed of its order."""
     data = job.data()
     found = [replay(job, data, fleet, UPDATES, seed, CPU) for fleet, seed in wanted]
     return [each for each in found if each is not None]
 
 
-def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequence[LossReplay]]) -> Judged:
+def held(
+    name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequence[LossReplay]]
+) -> Judged:
     """The curves of all learnings against all orders of the other fleets."""
     losses = common_losses([each for replays in (*learned, *runs) for each in replays])
     fits = [fit_curve(replays) for replays in learned]
@@ -95,7 +112,10 @@ def held(name: str, learned: Sequence[Sequence[LossReplay]], runs: Sequence[Sequ
         name=name,
         predicted=np.log(
             [
-                [[updates_to(each.curve, float(loss), *shape_of(fleet[0])) for loss in losses] for fleet in runs]
+                [
+                    [updates_to(each.curve, float(loss), *shape_of(fleet[0])) for loss in losses]
+                    for fleet in runs
+                ]
                 for each in fits
             ]
         ),

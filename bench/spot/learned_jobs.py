@@ -25,7 +25,10 @@ Rows = tuple[torch.Tensor, ...]
 def _blobs(noise: float) -> Rows:
     """4,000 points around ten centres in 20 dimensions."""
     random = torch.Generator().manual_seed(3)
-    centres, labels = torch.randn(10, 20, generator=random), torch.randint(10, (4000,), generator=random)
+    centres, labels = (
+        torch.randn(10, 20, generator=random),
+        torch.randint(10, (4000,), generator=random),
+    )
     return centres[labels] + noise * torch.randn(4000, 20, generator=random), labels
 
 
@@ -63,7 +66,10 @@ def _job(
 
 def _data_by_number(rows: Rows) -> dict[str, Any]:
     """``data`` and ``collate`` of a job."""
-    return {"data": lambda: range(len(rows[0])), "collate": lambda these: [each[these] for each in rows]}
+    return {
+        "data": lambda: range(len(rows[0])),
+        "collate": lambda these: [each[these] for each in rows],
+    }
 
 
 def _example() -> ElasticJob:
@@ -72,7 +78,9 @@ def _example() -> ElasticJob:
 
 
 JOBS: dict[str, Callable[[], ElasticJob]] = {
-    "logistic": lambda: _job(partial(nn.Linear, 20, 10), _class_loss, partial(torch.optim.SGD, lr=0.05), _blobs(1.5)),
+    "logistic": lambda: _job(
+        partial(nn.Linear, 20, 10), _class_loss, partial(torch.optim.SGD, lr=0.05), _blobs(1.5)
+    ),
     "perceptron": lambda: _job(
         lambda: nn.Sequential(nn.Linear(20, 64), nn.ReLU(), nn.Linear(64, 10)),
         _class_loss,
@@ -82,7 +90,11 @@ JOBS: dict[str, Callable[[], ElasticJob]] = {
     "convolutional": _example,
     "symbols": lambda: _job(
         lambda: nn.Sequential(
-            nn.EmbeddingBag(8, 16, mode="sum"), nn.ReLU(), nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 4)
+            nn.EmbeddingBag(8, 16, mode="sum"),
+            nn.ReLU(),
+            nn.Linear(16, 32),
+            nn.ReLU(),
+            nn.Linear(32, 4),
         ),
         _class_loss,
         partial(torch.optim.Adam, lr=3e-3),

@@ -43,4 +43,15 @@ def _fleet(workers: dict[str, int]) -> str:
 
 if __name__ == "__main__":
     arguments(__doc__)
-    show(("loss", "deadline", "Table I, exhaustive", "its dollars", "planned", "dollars", "same fleet"), table_one())
+    show(
+        (
+            "loss",
+            "deadline",
+            "Table I, exhaustive",
+            "its dollars",
+            "planned",
+            "dollars",
+            "same fleet",
+        ),
+        table_one(),
+    )

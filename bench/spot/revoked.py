@@ -109,7 +109,14 @@ class Nodes:
         """What has to be there before any node."""
         (self.folder / "train.py").write_text(SCRIPTS[self.way])
         if self.way == "torchft":
-            words = ("--min_replicas", "1", "--join_timeout_ms", "1000", "--bind", f"127.0.0.1:{self.port}")
+            words = (
+                "--min_replicas",
+                "1",
+                "--join_timeout_ms",
+                "1000",
+                "--bind",
+                f"127.0.0.1:{self.port}",
+            )
             self._run((str(self.programs / "torchft_lighthouse"), *words), "store")
         else:
             self._run((str(self.programs / "python"), "-c", _STORE, str(self.port)), "store")
@@ -124,31 +131,53 @@ class Nodes:
             "--max-restarts=99",
         ]
         if self.way == "torchft":
-            return self._run((*run, "--nnodes=1", f"--rdzv-endpoint=localhost:{_free_port()}", "train.py"), name)
+            return self._run(
+                (*run, "--nnodes=1", f"--rdzv-endpoint=localhost:{_free_port()}", "train.py"), name
+            )
         conf = "is_host=0,keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
-        run += ["--nnodes=1:2", "--rdzv-backend=c10d", f"--rdzv-endpoint=localhost:{self.port}", "--rdzv-id=one"]
+        run += [
+            "--nnodes=1:2",
+            "--rdzv-backend=c10d",
+            f"--rdzv-endpoint=localhost:{self.port}",
+            "--rdzv-id=one",
+        ]
         guard = [str(self.programs / "python"), "-m", "stash", "spot", "guard", "kept", "--"]
-        return self._run((*(guard if self.way == "guard" else ()), *run, f"--rdzv-conf={conf}", "train.py"), name)
+        return self._run(
+            (*(guard if self.way == "guard" else ()), *run, f"--rdzv-conf={conf}", "train.py"), name
+        )
 
     def _run(self, words: tuple[str, ...], name: str) -> subprocess.Popen[bytes]:
         variables: Mapping[str, str] = {
-            **os.environ, "STEPS": str(self.folder / "steps"), "NODE": name, "OMP_NUM_THREADS": "1",
-            "STASH_BENCHED": f"{self.folder}/{name}", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+            **os.environ,
+            "STEPS": str(self.folder / "steps"),
+            "NODE": name,
+            "OMP_NUM_THREADS": "1",
+            "STASH_BENCHED": f"{self.folder}/{name}",
+            "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
             "TORCHFT_LIGHTHOUSE": f"http://127.0.0.1:{self.port}",
-        }  # fmt: skip
+        }
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
-                words, cwd=self.folder, env=variables, stdout=log, stderr=log, start_new_session=True
+                words,
+                cwd=self.folder,
+                env=variables,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
 
     def end(self, *names: str) -> None:
         for name in names:
-            end_at_once(lambda name=name: find_by_variable("STASH_BENCHED", f"{self.folder}/{name}"))  # type: ignore[misc]
+            end_at_once(
+                lambda name=name: find_by_variable("STASH_BENCHED", f"{self.folder}/{name}")
+            )  # type: ignore[misc]
 
     def steps(self) -> list[Step]:
         path = self.folder / "steps"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [Step(float(at), int(number), int(nodes)) for at, number, nodes in map(str.split, lines)]
+        return [
+            Step(float(at), int(number), int(nodes)) for at, number, nodes in map(str.split, lines)
+        ]
 
     def wait(self, since: float, nodes: int, seconds: float) -> None:
         """Until so many nodes have trained together for so long; raises RuntimeError if they do not."""
@@ -182,7 +211,9 @@ def lost_seconds(way: str, notice: bool, programs: Path, folder: Path) -> tuple[
         nodes.start("node3")
         nodes.wait(started, 2, _AFTER)
         after = [each for each in nodes.steps() if each.at > gone]
-        usual = median(later.at - each.at for each, later in pairwise(before) if later.number > each.number)
+        usual = median(
+            later.at - each.at for each, later in pairwise(before) if later.number > each.number
+        )
         new = max(each.number for each in after) - reached
         again = len({each.number for each in after if each.number <= reached})
         return max(each.at for each in after) - gone - new * usual, again
@@ -197,7 +228,9 @@ def _free_port() -> int:
 
 
 def main() -> None:
-    options = arguments(__doc__, torchft=("", "where torchft_lighthouse and its python are"), repeats=(1, "of each"))
+    options = arguments(
+        __doc__, torchft=("", "where torchft_lighthouse and its python are"), repeats=(1, "of each")
+    )
     here, rows = Path(sys.executable).parent, []
     ways = {"guard": here, "torchrun": here}
     if options.torchft and shutil.which("torchft_lighthouse", path=options.torchft):
@@ -209,12 +242,21 @@ def main() -> None:
         for notice in (False, True):
             for way, programs in ways.items():
                 folder = Path(tempfile.mkdtemp(prefix="revoked-"))
-                found.setdefault((way, notice), []).append(lost_seconds(way, notice, programs, folder))
+                found.setdefault((way, notice), []).append(
+                    lost_seconds(way, notice, programs, folder)
+                )
                 print(way, notice, found[way, notice][-1], file=sys.stderr, flush=True)
                 shutil.rmtree(folder)
     for (way, notice), each in found.items():
         seconds, again = (median(column) for column in zip(*each, strict=True))
-        rows.append((names[way], "notice (SIGTERM)" if notice else "kill -9", f"{seconds:.1f} s", f"{again:g}"))
+        rows.append(
+            (
+                names[way],
+                "notice (SIGTERM)" if notice else "kill -9",
+                f"{seconds:.1f} s",
+                f"{again:g}",
+            )
+        )
     show(("way", "what happens to node 2", "time lost", "steps done again"), rows)
 
 

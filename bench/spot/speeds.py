@@ -28,7 +28,10 @@ def runs() -> dict[str, list[FleetRun]]:
     """All published runs by the model that was trained."""
     found: dict[str, list[FleetRun]] = {}
     for row in sorted(recorded.rows(DATA), key=lambda row: row["model"]):
-        workers, speed = workers_of(row["workers"], "workers", "+"), float(row["updates_per_second"])
+        workers, speed = (
+            workers_of(row["workers"], "workers", "+"),
+            float(row["updates_per_second"]),
+        )
         run = FleetRun(servers=int(row["servers"]), workers=workers, updates_per_second=speed)
         found.setdefault(row["model"], []).append(run)
     return found
@@ -41,7 +44,9 @@ def known(run: FleetRun) -> bool:
 
 def errors(model: FleetModel, unseen: list[FleetRun]) -> np.ndarray:
     """Relative errors of what is predicted."""
-    predicted = [predict_fleet(model, run.servers, run.workers).updates_per_second for run in unseen]
+    predicted = [
+        predict_fleet(model, run.servers, run.workers).updates_per_second for run in unseen
+    ]
     return np.abs(np.array(predicted) / [run.updates_per_second for run in unseen] - 1)
 
 
@@ -55,17 +60,40 @@ def lines() -> Iterator[list[object]]:
             wrong = errors(model, unseen)
             pooled.setdefault(servers, []).extend(wrong)
             inside = sum(_inside(model, run) for run in unseen)
-            alike = fit_fleets([run for run in every if run.servers == servers or run.size == 1], name)
-            yield [name, servers, len(unseen), median_90(wrong), inside, f"{alike.queue.randomness:.2f}"]
+            alike = fit_fleets(
+                [run for run in every if run.servers == servers or run.size == 1], name
+            )
+            yield [
+                name,
+                servers,
+                len(unseen),
+                median_90(wrong),
+                inside,
+                f"{alike.queue.randomness:.2f}",
+            ]
     for servers, wrong in pooled.items():
         yield ["all", servers, len(wrong), median_90(wrong), None, None]
 
 
 def _inside(model: FleetModel, run: FleetRun) -> bool:
     found = predict_fleet(model, run.servers, run.workers)
-    return found.low is not None and found.high is not None and found.low <= run.updates_per_second <= found.high
+    return (
+        found.low is not None
+        and found.high is not None
+        and found.low <= run.updates_per_second <= found.high
+    )
 
 
 if __name__ == "__main__":
     arguments(__doc__)
-    show(("trained", "servers", "unseen fleets", "median, p90", "in the 95 % interval", "randomness"), lines())
+    show(
+        (
+            "trained",
+            "servers",
+            "unseen fleets",
+            "median, p90",
+            "in the 95 % interval",
+            "randomness",
+        ),
+        lines(),
+    )

@@ -21,7 +21,11 @@ from stash.spot.model.queueing import fleet_seconds, network_of_pool
 
 DATA = Path(__file__).parent / "data" / "truth_speeds.csv"
 KINDS = ("fast", "slow")
-FITTED = (("even links", "fast=1"), ("slow workers' links", "fast=1+slow=1"), ("large updates", "fast=3+slow=3"))
+FITTED = (
+    ("even links", "fast=1"),
+    ("slow workers' links", "fast=1+slow=1"),
+    ("large updates", "fast=3+slow=3"),
+)
 """As the how-to says to choose: one alone, a small one, and one that fills the server."""
 
 
@@ -56,9 +60,13 @@ CONFIGURATIONS = (
     Configuration("slow workers' links", 2, 200 * MBIT, 50 * MBIT, {"fast": 0.3, "slow": 0.9}),
     Configuration("large updates", 4, 100 * MBIT, 100 * MBIT, {"fast": 0.5, "slow": 1.5}),
     Configuration("one server core", 1, 100 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, 0.16),
-    Configuration("two server cores", 1, 100 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, 0.16, 2),
+    Configuration(
+        "two server cores", 1, 100 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, 0.16, 2
+    ),
     Configuration("two servers", 4, 50 * MBIT, 100 * MBIT, {"fast": 0.5, "slow": 1.0}, servers=2),
-    Configuration("two busy servers", 2, 50 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, 0.2, 1, 2),
+    Configuration(
+        "two busy servers", 2, 50 * MBIT, 100 * MBIT, {"fast": 0.3, "slow": 0.6}, 0.2, 1, 2
+    ),
 )
 
 
@@ -78,23 +86,41 @@ def queue_rate(configuration: Configuration, counts: Sequence[int], known: Coeff
     link = max(own, configuration.size / configuration.servers / rate)
     besides = 2 * link + configuration.apply + known.overhead
     single = {kind: configuration.pace[kind] + besides for kind in KINDS}
-    network = replace(network_of_pool(_pool(configuration, rate, single)), randomness=known.randomness)
+    network = replace(
+        network_of_pool(_pool(configuration, rate, single)), randomness=known.randomness
+    )
     return float((np.array(counts) / fleet_seconds(np.array(counts), network)).sum())
 
 
 def _pool(configuration: Configuration, rate: float, single: Mapping[str, float]) -> FleetPool:
     """What a pool's file would say: servers of ``rate`` bytes per second, and ``single`` seconds of an iteration."""
     types = [
-        {"name": kind, "batch": 1, "samples_per_second": 1 / single[kind], "quota": 6, "dollars_per_hour": 0}
+        {
+            "name": kind,
+            "batch": 1,
+            "samples_per_second": 1 / single[kind],
+            "quota": 6,
+            "dollars_per_hour": 0,
+        }
         for kind in KINDS
     ]
-    return FleetPool.model_validate({
-        "as_of": "2026-11-22", "source": "the testbed", "types": types,
-        "exchange_bytes": configuration.size, "worker_bytes_per_second": configuration.worker_rate,
-        "pcie_bytes_per_second": 1e12, "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
-        "server": {"count": configuration.servers, "bytes_per_second": rate,
-                   "apply_seconds": configuration.apply_seconds, "cores": configuration.cores},
-    })  # fmt: skip
+    return FleetPool.model_validate(
+        {
+            "as_of": "2026-11-22",
+            "source": "the testbed",
+            "types": types,
+            "exchange_bytes": configuration.size,
+            "worker_bytes_per_second": configuration.worker_rate,
+            "pcie_bytes_per_second": 1e12,
+            "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
+            "server": {
+                "count": configuration.servers,
+                "bytes_per_second": rate,
+                "apply_seconds": configuration.apply_seconds,
+                "cores": configuration.cores,
+            },
+        }
+    )
 
 
 Measured = tuple[Configuration, str, float]
@@ -105,7 +131,8 @@ def list_fleets() -> list[Measured]:
     """Every fleet that trained."""
     named = {each.name: each for each in CONFIGURATIONS}
     return [
-        (named[row["configuration"]], row["workers"], float(row["updates_per_second"])) for row in recorded.rows(DATA)
+        (named[row["configuration"]], row["workers"], float(row["updates_per_second"]))
+        for row in recorded.rows(DATA)
     ]
 
 
@@ -117,9 +144,15 @@ def main() -> None:
     unseen = [each for each in fleets if each not in fitted]
     known = _fit(fitted)
     print(f"Fitted on {len(fitted)} fleets: {known}; {len(unseen)} unseen fleets.\n")
-    groups = {each.name: [fleet for fleet in unseen if fleet[0] == each] for each in CONFIGURATIONS} | {"all": unseen}
+    groups = {
+        each.name: [fleet for fleet in unseen if fleet[0] == each] for each in CONFIGURATIONS
+    } | {"all": unseen}
     lines = [
-        [name, len(group), median_90(queue_rate(c, _counts(w), known) / speed - 1 for c, w, speed in group)]
+        [
+            name,
+            len(group),
+            median_90(queue_rate(c, _counts(w), known) / speed - 1 for c, w, speed in group),
+        ]
         for name, group in groups.items()
     ]
     print(table(("configuration", "unseen fleets", "median, p90"), lines))
@@ -127,7 +160,9 @@ def main() -> None:
 
 def _fit(fitted: Sequence[Measured]) -> Coefficients:
     def off(x: np.ndarray) -> list[float]:
-        return [np.log(queue_rate(c, _counts(w), Coefficients(*x)) / speed) for c, w, speed in fitted]
+        return [
+            np.log(queue_rate(c, _counts(w), Coefficients(*x)) / speed) for c, w, speed in fitted
+        ]
 
     found = least_squares(off, [0.95, 0.005, 0.3], bounds=([0.5, 0.0, 0.0], [1.05, 0.1, 1.0])).x
     return Coefficients(*map(float, found))

@@ -16,8 +16,16 @@ ALL = " of "
 """In the name of a place that has a rank for every device."""
 APART = (("2 × p2.8xlarge", "p2.16xlarge"), ("2 × p3.8xlarge", "p3.16xlarge"))
 """Two nodes, and the one that has as many of the same GPUs."""
-PLACES = ("p2.xlarge", "p2.8xlarge", "p2.16xlarge", "2 × p2.8xlarge", "p3.2xlarge", "p3.8xlarge", "p3.16xlarge",
-          "2 × p3.8xlarge")  # fmt: skip
+PLACES = (
+    "p2.xlarge",
+    "p2.8xlarge",
+    "p2.16xlarge",
+    "2 × p2.8xlarge",
+    "p3.2xlarge",
+    "p3.8xlarge",
+    "p3.16xlarge",
+    "2 × p3.8xlarge",
+)
 GOAL = 2.0
 """Points of the step that the mean error should stay below."""
 WORSE_LINKS = (
@@ -31,7 +39,11 @@ STALLS = ("compute", "contention", "interconnect", "network", "step")
 def page() -> str:
     """Every table, from what was kept."""
     rows = kept()
-    grid = [row for row in rows if row.batch in GRID and not (row.batch == 4 and row.workload != "bert_large_qa")]
+    grid = [
+        row
+        for row in rows
+        if row.batch in GRID and not (row.batch == 4 and row.workload != "bert_large_qa")
+    ]
     standard = [row for row in grid if row.where in PLACES]
     took = [row.number("took") or 0.0 for row in standard]
     head = (
@@ -42,7 +54,9 @@ def page() -> str:
         "Beside the paper's findings": findings(grid),
         "Interconnect stalls: (T1 − T0) / T1 of one node": interconnects(grid),
         "Network stalls: (T1 of two nodes − T1 of one) / T1 of one": networks(grid),
-        "Against known truth, in points of the step": errors([row for row in rows if ALL not in row.where]),
+        "Against known truth, in points of the step": errors(
+            [row for row in rows if ALL not in row.where]
+        ),
         "The facts it rests on": "\n".join(f"- {fact}" for fact in facts()),
     }
     parts = (f"## {title}\n\n{section}" for title, section in sections.items())
@@ -73,7 +87,12 @@ def interconnects(rows: Sequence[Row]) -> str:
     body = []
     for workload in workloads(rows):
         found = [find(rows, workload, place) for place in SINGLE]
-        body.append([workload, *("not measured" if row is None else f"{interconnect(row):.1f} %" for row in found)])
+        body.append(
+            [
+                workload,
+                *("not measured" if row is None else f"{interconnect(row):.1f} %" for row in found),
+            ]
+        )
     return table(["model", *SINGLE], body)
 
 
@@ -83,7 +102,11 @@ def networks(rows: Sequence[Row]) -> str:
         line = [workload]
         for apart, together in APART:
             times = slower(rows, workload, apart, together)
-            line += ["not measured"] * 2 if times is None else [f"{100 * (times - 1):.0f} %", f"{times:.2f} ×"]
+            line += (
+                ["not measured"] * 2
+                if times is None
+                else [f"{100 * (times - 1):.0f} %", f"{times:.2f} ×"]
+            )
         body.append(line)
     heads = [text for apart, together in APART for text in (f"{apart} against {together}", "step")]
     return table(["model", *heads], body)
@@ -93,17 +116,28 @@ def errors(rows: Sequence[Row]) -> str:
     """Mean and worst error of each stall, and over all of them."""
     body, every = [], []
     for stall in STALLS:
-        found = [(100 * row.error(stall), row) for row in rows if stall == "step" or stall in row.stalls]
+        found = [
+            (100 * row.error(stall), row) for row in rows if stall == "step" or stall in row.stalls
+        ]
         if not found:
             continue
         every += [abs(error) for error, _ in found] if stall != "step" else []
         worst, at = max(found, key=lambda pair: abs(pair[0]))
         mean, bias = fmean(abs(error) for error, _ in found), fmean(error for error, _ in found)
         body.append(
-            [stall, str(len(found)), f"{mean:.2f}", f"{bias:+.2f}", f"{worst:+.1f}", f"{at.workload} on {at.where}"]
+            [
+                stall,
+                str(len(found)),
+                f"{mean:.2f}",
+                f"{bias:+.2f}",
+                f"{worst:+.1f}",
+                f"{at.workload} on {at.where}",
+            ]
         )
     kept_to = "kept" if fmean(every) <= GOAL else "missed"
-    goal = f"Over all stalls the mean is {fmean(every):.2f} points; the goal of {GOAL:g} is {kept_to}."
+    goal = (
+        f"Over all stalls the mean is {fmean(every):.2f} points; the goal of {GOAL:g} is {kept_to}."
+    )
     heads = ["stall", "cells", "mean size of the error", "bias", "worst", "which is"]
     return f"{table(heads, body)}\n\n{goal}"
 
@@ -123,7 +157,11 @@ def _up_to_90(rows: Sequence[Row]) -> list[str]:
         f"{interconnect(listed):.0f} % at most with links as collectives were seen to use them ({listed.workload} on "
         f"{listed.where}); {interconnect(shared):.0f} % where 16 GPUs share one PCIe root ({shared.workload})"
     )
-    verdict = "only with the shared root" if interconnect(shared) > 80 > interconnect(listed) else "see the numbers"
+    verdict = (
+        "only with the shared root"
+        if interconnect(shared) > 80 > interconnect(listed)
+        else "see the numbers"
+    )
     return ["interconnect stalls of up to 90 %", here, verdict]
 
 
@@ -144,7 +182,9 @@ def _five_times(rows: Sequence[Row]) -> list[str]:
 
 def _dearest(rows: Sequence[Row]) -> list[str]:
     """Of the places, the ones with the highest price an hour, against the fastest and the cheapest a sample."""
-    prices = {row.where: row.number("dollars_per_hour") or 0.0 for row in rows if row.where in PLACES}
+    prices = {
+        row.where: row.number("dollars_per_hour") or 0.0 for row in rows if row.where in PLACES
+    }
     top = max(prices.values())
     dearest = [where for where, price in prices.items() if price == top]
     not_fastest, not_cheapest = [], []

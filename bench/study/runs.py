@@ -34,9 +34,23 @@ STUDY = Path(__file__).parent / "paper.yaml"
 KEPT = Path(__file__).parent / "data"
 CELLS, STALLS, FACTS = KEPT / "cells.csv", KEPT / "stalls.csv.gz", KEPT / "facts.csv"
 _CELL = (
-    "workload", "batch", "place", "nodes", "devices", "ranks", "size_scale", "time_scale", "step", "low", "high",
-    "samples_per_second", "dollars_per_million", "dollars_per_hour", "took", "as_of",
-)  # fmt: skip
+    "workload",
+    "batch",
+    "place",
+    "nodes",
+    "devices",
+    "ranks",
+    "size_scale",
+    "time_scale",
+    "step",
+    "low",
+    "high",
+    "samples_per_second",
+    "dollars_per_million",
+    "dollars_per_hour",
+    "took",
+    "as_of",
+)
 _STALL = ("workload", "batch", "place", "nodes", "stall", "seconds", "low", "high", "truth")
 
 
@@ -81,7 +95,9 @@ class Row:
         """Measured less true, as a fraction of the true step; of ``"step"`` that of the whole."""
         if stall == "step":
             return (self.step - self.true_step) / self.true_step
-        return (float(self.stalls[stall]["seconds"]) - float(self.stalls[stall]["truth"])) / self.true_step
+        return (
+            float(self.stalls[stall]["seconds"]) - float(self.stalls[stall]["truth"])
+        ) / self.true_step
 
 
 def run() -> int:
@@ -89,8 +105,13 @@ def run() -> int:
     place = DATA / "study" / STUDY.name
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(STUDY, place)
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")])}
-    return subprocess.run([*STASH, "characterize", str(place)], env=environment, check=False).returncode
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+    }
+    return subprocess.run(
+        [*STASH, "characterize", str(place)], env=environment, check=False
+    ).returncode
 
 
 def keep() -> int:
@@ -99,26 +120,44 @@ def keep() -> int:
     cells, folder = cells_of(read_study(place)), folder_of_study(place)
     standing = standings(cells, study_folder.read_events(folder.journal))
     measured = {
-        cell.id: attribute(load(folder.cell(cell.id).profile)) for cell in cells if standing[cell.id].state == "done"
+        cell.id: attribute(load(folder.cell(cell.id).profile))
+        for cell in cells
+        if standing[cell.id].state == "done"
     }
     last = {id: each.last for id, each in standing.items() if each.last is not None}
     done = [cell for cell in cells if cell.id in measured]
     recorded.write(CELLS, _CELL, [_cell_row(cell, measured, last[cell.id]) for cell in done])
-    recorded.write(STALLS, _STALL, [row for cell in done for row in _stall_rows(cell, measured[cell.id])])
-    facts = dict.fromkeys(fact for cell in cells if cell.emulated is not None for fact in cell.emulated.facts)
+    recorded.write(
+        STALLS, _STALL, [row for cell in done for row in _stall_rows(cell, measured[cell.id])]
+    )
+    facts = dict.fromkeys(
+        fact for cell in cells if cell.emulated is not None for fact in cell.emulated.facts
+    )
     recorded.write(FACTS, ("fact",), [(fact,) for fact in facts])
     return len(measured)
 
 
-def _cell_row(cell: Cell, measured: Mapping[str, Breakdown], last: StudyEvent) -> tuple[object, ...]:
+def _cell_row(
+    cell: Cell, measured: Mapping[str, Breakdown], last: StudyEvent
+) -> tuple[object, ...]:
     bed, (found,) = cell.emulated, make_results([cell], measured)
     assert bed is not None
     day = datetime.fromtimestamp(last.at, tz=timezone.utc).date().isoformat()
     return (
-        *_key(cell), bed.devices, bed.ranks, bed.scale, bed.time_scale, found.step.value, found.step.low,
-        found.step.high, found.samples_per_second, found.dollars_per_million, found.dollars_per_hour,
-        last.seconds, day,
-    )  # fmt: skip
+        *_key(cell),
+        bed.devices,
+        bed.ranks,
+        bed.scale,
+        bed.time_scale,
+        found.step.value,
+        found.step.low,
+        found.step.high,
+        found.samples_per_second,
+        found.dollars_per_million,
+        found.dollars_per_hour,
+        last.seconds,
+        day,
+    )
 
 
 def _stall_rows(cell: Cell, breakdown: Breakdown) -> Iterator[tuple[object, ...]]:
@@ -128,7 +167,11 @@ def _stall_rows(cell: Cell, breakdown: Breakdown) -> Iterator[tuple[object, ...]
         stall = breakdown.stall(name)
         if stall is not None:
             values = (stall.time.value, stall.time.low, stall.time.high, true)
-            yield (*_key(cell), name, *(None if value is None else value / bed.time_scale for value in values))
+            yield (
+                *_key(cell),
+                name,
+                *(None if value is None else value / bed.time_scale for value in values),
+            )
 
 
 def _key(cell: Cell) -> tuple[object, ...]:
@@ -148,7 +191,9 @@ def kept() -> tuple[Row, ...]:
     stalls: dict[tuple[str, ...], dict[str, Mapping[str, str]]] = {}
     for row in recorded.rows(STALLS):
         stalls.setdefault(tuple(row[field] for field in _STALL[:4]), {})[row["stall"]] = row
-    return tuple(Row(row, stalls[tuple(row[field] for field in _STALL[:4])]) for row in recorded.rows(CELLS))
+    return tuple(
+        Row(row, stalls[tuple(row[field] for field in _STALL[:4])]) for row in recorded.rows(CELLS)
+    )
 
 
 def facts() -> tuple[str, ...]:

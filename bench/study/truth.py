@@ -27,7 +27,9 @@ def truth(cell: Cell, model: Emulation) -> dict[str, float]:
     if bed.interconnect is not None:
         alone = found["interconnect"] = exposed_seconds(ready, lambda size: inside(bed, size))
     if bed.network is not None:
-        found["network"] = exposed_seconds(ready, lambda size: everywhere(bed, cell.nodes, size)) - alone
+        found["network"] = (
+            exposed_seconds(ready, lambda size: everywhere(bed, cell.nodes, size)) - alone
+        )
     return found
 
 

@@ -52,31 +52,59 @@ def write_trace(path: Path, rank: int, world: int, size: int) -> None:
     clock, link, begun = 1000.0, 0, 1000.0
     with path.open("w") as file:
         file.write('{\n  "schemaVersion": 1,\n  "deviceProperties": [{"id": 0, "name": "H100"}],\n')
-        file.write(f'  "distributedInfo": {json.dumps(info)},\n  "displayTimeUnit": "ms",\n  "traceEvents": [\n')
+        file.write(
+            f'  "distributedInfo": {json.dumps(info)},\n  "displayTimeUnit": "ms",\n  "traceEvents": [\n'
+        )
         for step in range(steps):
             begun = clock
             for number in range(per_step):
                 link += 1
                 for op in ("aten::linear", "aten::addmm", "aten::empty"):
-                    dims = '"Input Dims": [[4096, 1024], [1024]], "Input type": ["c10::BFloat16", ""]'
-                    file.write(_event("cpu_op", op, 1, clock, 4.2, f'"External id": {link}, {dims}'))
-                file.write(_event("cuda_runtime", "cudaLaunchKernel", 1, clock + 2, 1.5, f'"correlation": {link}'))
+                    dims = (
+                        '"Input Dims": [[4096, 1024], [1024]], "Input type": ["c10::BFloat16", ""]'
+                    )
+                    file.write(
+                        _event("cpu_op", op, 1, clock, 4.2, f'"External id": {link}, {dims}')
+                    )
+                file.write(
+                    _event(
+                        "cuda_runtime",
+                        "cudaLaunchKernel",
+                        1,
+                        clock + 2,
+                        1.5,
+                        f'"correlation": {link}',
+                    )
+                )
                 is_exchange = number % 25 == 0
                 name = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
                 name = (
-                    name if is_exchange else f"void cutlass::Kernel2<cutlass_80_tensorop_bf16_{number % 40}>(Params)"
+                    name
+                    if is_exchange
+                    else f"void cutlass::Kernel2<cutlass_80_tensorop_bf16_{number % 40}>(Params)"
                 )
-                facts = (
-                    '"Collective name": "allreduce", "In msg nelems": 1048576, "dtype": "BFloat16", "Group size": 8, '
-                )
+                facts = '"Collective name": "allreduce", "In msg nelems": 1048576, "dtype": "BFloat16", "Group size": 8, '
                 stream = 20 if is_exchange else 7
                 long = draw.uniform(40, 60) if is_exchange else 8.0
                 grid = '"grid": [264, 1, 1], "block": [128, 1, 1], "est. achieved occupancy %": 42'
                 args = f'{facts if is_exchange else ""}"stream": {stream}, "correlation": {link}, {grid}'
                 file.write(_event("kernel", name, stream, clock + 8, long, args))
                 clock += 10 + draw.random()
-            file.write(_event("cuda_runtime", "cudaStreamSynchronize", 1, clock - 5, 3.0, '"correlation": 0'))
-            file.write(_event("user_annotation", f"ProfilerStep#{step}", 1, begun, clock - begun - 1, '"Ev Idx": 1'))
+            file.write(
+                _event(
+                    "cuda_runtime", "cudaStreamSynchronize", 1, clock - 5, 3.0, '"correlation": 0'
+                )
+            )
+            file.write(
+                _event(
+                    "user_annotation",
+                    f"ProfilerStep#{step}",
+                    1,
+                    begun,
+                    clock - begun - 1,
+                    '"Ev Idx": 1',
+                )
+            )
         process = '"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "ts": 0, "args": {"name": "python"}'
         file.write(f"  {{{process}}}\n  ]\n}}\n")
 
@@ -97,7 +125,9 @@ def _run(program: list[str], files: list[Path]) -> tuple[float, float]:
         "print(code, used.ru_utime + used.ru_stime, used.ru_maxrss)"
     )
     words = [sys.executable, "-c", wrapped, *program, *map(str, files)]
-    code, seconds, peak = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    code, seconds, peak = subprocess.run(
+        words, capture_output=True, text=True, check=True
+    ).stdout.split()
     if int(code):
         raise SystemExit(f"{program[0]} failed with {code}")
     return float(seconds), float(peak) / 1024
@@ -105,10 +135,15 @@ def _run(program: list[str], files: list[Path]) -> tuple[float, float]:
 
 def main() -> None:
     """Print the table."""
-    options = arguments(__doc__, hta=("", "Python of an environment with HTA"),
-                        tracelens=("", "Python of one with TraceLens"), megabytes=(35, "of each of eight"),
-                        large=(300, "megabytes of one file"), huge=(2000, "megabytes of one file; 0: none"),
-                        rounds=(3, "each"))  # fmt: skip
+    options = arguments(
+        __doc__,
+        hta=("", "Python of an environment with HTA"),
+        tracelens=("", "Python of one with TraceLens"),
+        megabytes=(35, "of each of eight"),
+        large=(300, "megabytes of one file"),
+        huge=(2000, "megabytes of one file; 0: none"),
+        rounds=(3, "each"),
+    )
     tools = {"stash": [sys.executable, "-c", _STASH]}
     others = {"HTA": (options.hta, _HTA), "TraceLens": (options.tracelens, _TRACELENS)}
     tools |= {name: [python, "-c", code] for name, (python, code) in others.items() if python}
@@ -132,9 +167,15 @@ def main() -> None:
             for name in asked:
                 cost = seconds[name] / seconds["stash"], peaks[name] / peaks["stash"]
                 rows.append(
-                    (f"{count} x {megabytes} MB", name, f"{seconds[name]:.2f} s", f"{peaks[name]:.0f} MB",
-                     f"{cost[0]:.1f} x", f"{cost[1]:.2f} x")
-                )  # fmt: skip
+                    (
+                        f"{count} x {megabytes} MB",
+                        name,
+                        f"{seconds[name]:.2f} s",
+                        f"{peaks[name]:.0f} MB",
+                        f"{cost[0]:.1f} x",
+                        f"{cost[1]:.2f} x",
+                    )
+                )
             shutil.rmtree(folder)
     report(table(("traces", "tool", "processor", "peak", "time", "memory"), rows))
 

@@ -68,9 +68,11 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     dumps = [path.read_bytes() for path in sorted(Path("tests/recorded/flight/skip").iterdir())]
     sources = {
-        "rank0.json": [_source("rank0.json")], "rank0.sqlite": [_report()], "nccl_trace_rank_0": dumps,
+        "rank0.json": [_source("rank0.json")],
+        "rank0.sqlite": [_report()],
+        "nccl_trace_rank_0": dumps,
         "host-pid1.log": [_INSPECTED],
-    }  # fmt: skip
+    }
     ends: Counter[str] = Counter()
     slowest, slow = 0.0, list[tuple[int, float]]()
     with tempfile.TemporaryDirectory() as folder:
@@ -124,12 +126,17 @@ _INSPECTED = b"".join(
 def _report() -> bytes:
     """Some steps as Nsight Systems exports them."""
     pid, thread = 7 << 24, (7 << 24) + 7
-    with tempfile.TemporaryDirectory() as folder, closing(sqlite3.connect(Path(folder) / "a.sqlite")) as base:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(sqlite3.connect(Path(folder) / "a.sqlite")) as base,
+    ):
         base.executescript(_REPORT)
         for n in range(60):
             begun = 10_000 * n
             kernel = (begun + 5000, begun + 9000, 0, 7, n, pid, 1 + n % 2)
-            base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernel)
+            base.execute(
+                "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (?, ?, ?, ?, ?, ?, ?)", kernel
+            )
             call = (begun, begun + 100, thread, n, 3)
             base.execute("INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME VALUES (?, ?, ?, ?, ?)", call)
             note = (begun, begun + 9999, thread, f"step {n}", None)
@@ -144,7 +151,9 @@ def _source(name: str) -> bytes:
     text = gzip.decompress((RECORDED / "late-1" / f"{name}.gz").read_bytes())
     document = json.loads(text)
     events = [event for event in document["traceEvents"] if event.get("ph") == "X"]
-    document["traceEvents"] = [each for each in events if each["cat"] == "user_annotation"] + events[:60]
+    document["traceEvents"] = [
+        each for each in events if each["cat"] == "user_annotation"
+    ] + events[:60]
     document["distributedInfo"]["world_size"] = 1
     return json.dumps(document, indent=1).encode()
 

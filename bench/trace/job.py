@@ -76,7 +76,9 @@ def run(how: dict[str, Any], folder: Path, other: Any) -> None:
         optimizer.zero_grad()
         times["compute"] = time.monotonic() - begin
         begin = time.monotonic()
-        time.sleep(how.get("loop", 0.0) + (how["late"][1] if how.get("late", (-1,))[0] == rank else 0.0))
+        time.sleep(
+            how.get("loop", 0.0) + (how["late"][1] if how.get("late", (-1,))[0] == rank else 0.0)
+        )
         times["loop"] = time.monotonic() - begin
         for number in range(how.get("times", 1)):
             exchange(times, other if how.get("op") == "groups" and number else None)

@@ -84,7 +84,11 @@ def _stopwatch_parts(truth: list[list[dict[str, Any]]], number: int) -> dict[str
     found: dict[str, Any] = {name: [step[name] for step in steps] for name in ("loop", "input")}
     found["met"] = len(meetings)
     if meetings:
-        found |= {"computing": [step["compute"] for step in steps], "exchange": moves, "contention": waits}
+        found |= {
+            "computing": [step["compute"] for step in steps],
+            "exchange": moves,
+            "contention": waits,
+        }
     return found
 
 
@@ -112,7 +116,14 @@ def keep_recording(recorded: Path, folder: Path) -> None:
 
 def _record(folder: Path) -> None:
     with tempfile.TemporaryDirectory() as there:
-        words = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "bench/trace/job.py", there]
+        words = [
+            "-m",
+            "torch.distributed.run",
+            "--standalone",
+            "--nproc-per-node=2",
+            "bench/trace/job.py",
+            there,
+        ]
         subprocess.run([sys.executable, *words], check=True)
         for job in sorted(Path(there).iterdir()):
             keep_recording(job, folder / job.name)
@@ -129,8 +140,10 @@ def main() -> None:
     errors = [abs(error) for job in found for error in job.errors.values()]
     right = sum(job.late == job.blamed for job in found if job.late is not None)
     late = sum(job.late is not None for job in found)
-    print(f"{len(found)} jobs: mean error {fmean(errors):.2%} of the step, largest {max(errors):.2%}; "
-          f"late rank right in {right} of {late}")  # fmt: skip
+    print(
+        f"{len(found)} jobs: mean error {fmean(errors):.2%} of the step, largest {max(errors):.2%}; "
+        f"late rank right in {right} of {late}"
+    )
 
 
 if __name__ == "__main__":

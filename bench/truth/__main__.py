@@ -29,17 +29,41 @@ def per_stall(results: Sequence[Result]) -> str:
 
     rows = []
     for r in results:
-        interval = "" if r.low is None or r.high is None else f"{r.low * 1e3:.1f} to {r.high * 1e3:.1f}"
-        rows.append([
-            r.case, r.stall, f"{r.truth * 1e3:.1f}", "" if r.timed is None else f"{r.timed * 1e3:.1f}",
-            f"{r.estimate * 1e3:.1f}", interval, f"{r.points:+.2f}",
-            "" if r.timed_points is None else f"{r.timed_points:+.2f}", held(r, r.truth), held(r, r.timed),
-            f"{r.used:.0f}", r.named or "nothing", "yes" if r.right else "**no**",
-        ])  # fmt: skip
+        interval = (
+            "" if r.low is None or r.high is None else f"{r.low * 1e3:.1f} to {r.high * 1e3:.1f}"
+        )
+        rows.append(
+            [
+                r.case,
+                r.stall,
+                f"{r.truth * 1e3:.1f}",
+                "" if r.timed is None else f"{r.timed * 1e3:.1f}",
+                f"{r.estimate * 1e3:.1f}",
+                interval,
+                f"{r.points:+.2f}",
+                "" if r.timed_points is None else f"{r.timed_points:+.2f}",
+                held(r, r.truth),
+                held(r, r.timed),
+                f"{r.used:.0f}",
+                r.named or "nothing",
+                "yes" if r.right else "**no**",
+            ]
+        )
     heads = (
-        "case", "stall", "by hand (ms)", "stopwatch (ms)", "estimate (ms)", "95 % interval", "error (points)",
-        "error to stopwatch", "holds", "holds stopwatch", "s", "named", "right",
-    )  # fmt: skip
+        "case",
+        "stall",
+        "by hand (ms)",
+        "stopwatch (ms)",
+        "estimate (ms)",
+        "95 % interval",
+        "error (points)",
+        "error to stopwatch",
+        "holds",
+        "holds stopwatch",
+        "s",
+        "named",
+        "right",
+    )
     return table(heads, rows)
 
 
@@ -48,18 +72,20 @@ def summary(results: Sequence[Result]) -> str:
     runs = {(r.case, r.used): r for r in results}.values()
     worst = max(results, key=lambda r: abs(r.points))
     used = [r.used for r in runs]
-    return "\n".join((
-        f"{len(runs)} profiles of {len({r.case for r in results})} cases, {len(results)} stalls.",
-        f"Error against the truth by hand: {_errors([r.points for r in results])} "
-        f"({worst.case}: {worst.stall}).",
-        f"Error against the stopwatch ({len({r.case for r in results if r.timed is not None})} cases): "
-        f"{_errors([r.timed_points for r in results])}.",
-        f"Error against the truth by hand in ms, median (range): {_errors_by_stall(results)}.",
-        f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
-        f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
-        f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
-        f"Seconds per answer: median {np.median(used):.0f}, most {max(used):.0f}.",
-    ))  # fmt: skip
+    return "\n".join(
+        (
+            f"{len(runs)} profiles of {len({r.case for r in results})} cases, {len(results)} stalls.",
+            f"Error against the truth by hand: {_errors([r.points for r in results])} "
+            f"({worst.case}: {worst.stall}).",
+            f"Error against the stopwatch ({len({r.case for r in results if r.timed is not None})} cases): "
+            f"{_errors([r.timed_points for r in results])}.",
+            f"Error against the truth by hand in ms, median (range): {_errors_by_stall(results)}.",
+            f"95 % intervals that hold the truth by hand: {_coverage([r.holds(r.truth) for r in results])}; "
+            f"that hold the stopwatch's: {_coverage([r.holds(r.timed) for r in results])}.",
+            f"Right causes, verdict and slow rank: {sum(r.right for r in runs)} of {len(runs)}.",
+            f"Seconds per answer: median {np.median(used):.0f}, most {max(used):.0f}.",
+        )
+    )
 
 
 def _errors_by_stall(results: Sequence[Result]) -> str:
@@ -67,7 +93,8 @@ def _errors_by_stall(results: Sequence[Result]) -> str:
     for r in results:
         errors.setdefault(r.stall, []).append((r.estimate - r.truth) * 1e3)
     return ", ".join(
-        f"{stall} {np.median(found):+.2f} ({min(found):+.2f} to {max(found):+.2f})" for stall, found in errors.items()
+        f"{stall} {np.median(found):+.2f} ({min(found):+.2f} to {max(found):+.2f})"
+        for stall, found in errors.items()
     )
 
 
@@ -105,7 +132,12 @@ def main() -> None:
         results += found
         worst = max(found, key=lambda r: abs(r.points))
         verdict = f"{'right' if worst.right else 'WRONG'} ({worst.named})"
-        progress(case.name, f"worst {worst.stall} {worst.points:+.2f} points", verdict, f"{worst.used:.0f} s")
+        progress(
+            case.name,
+            f"worst {worst.stall} {worst.points:+.2f} points",
+            verdict,
+            f"{worst.used:.0f} s",
+        )
         if options.save:
             with Path(options.save).open("a") as file:
                 file.writelines(json.dumps(asdict(result)) + "\n" for result in found)

@@ -91,7 +91,9 @@ class Case:
         return max(self.slow_ranks, key=lambda pair: pair[1])[0] if self.slow_ranks else None
 
 
-def exposed_seconds(layers: Sequence[Layer], seconds_of: Callable[[int], float], factor: float = 1.0) -> float:
+def exposed_seconds(
+    layers: Sequence[Layer], seconds_of: Callable[[int], float], factor: float = 1.0
+) -> float:
     """Exchange left over after the backward pass, one bucket per layer: ``finish = max(ready, finish) + t``."""
     ready = finish = 0.0
     for layer in reversed(layers):
@@ -115,14 +117,18 @@ def one_burst(wire: Callable[[int], float], rate: float, burst: float) -> Callab
 
 def network_truth(case: Case, rates: Rates) -> dict[str, float]:
     """One rank per node: the ring crosses every uplink once in each direction."""
-    seconds = one_burst(lambda n: ring_wire(case.nodes, n), rates["network"], rates["network burst"])
+    seconds = one_burst(
+        lambda n: ring_wire(case.nodes, n), rates["network"], rates["network burst"]
+    )
     return assemble(case, network=seconds)
 
 
 def interconnect_truth(case: Case, rates: Rates) -> dict[str, float]:
     """Ranks of one node share one medium: all of them together send p times what each does."""
     seconds = one_burst(
-        lambda n: case.devices * ring_wire(case.devices, n), rates["interconnect"], rates["interconnect burst"]
+        lambda n: case.devices * ring_wire(case.devices, n),
+        rates["interconnect"],
+        rates["interconnect burst"],
     )
     return assemble(case, interconnect=seconds)
 
@@ -173,10 +179,15 @@ def assemble(
     if case.devices > 1:
         add(
             "interconnect",
-            alone + waiting + (exposed_seconds(case.layers, interconnect, slowest) if interconnect else 0.0),
+            alone
+            + waiting
+            + (exposed_seconds(case.layers, interconnect, slowest) if interconnect else 0.0),
         )
     if case.nodes > 1:
-        add("network", alone + waiting + (exposed_seconds(case.layers, network, slowest) if network else 0.0))
+        add(
+            "network",
+            alone + waiting + (exposed_seconds(case.layers, network, slowest) if network else 0.0),
+        )
     making = case.prep / max(1, case.workers)
     add("prep", feed_step(case, step, making))
     if case.files:
@@ -218,20 +229,30 @@ def gradient_bytes(times: float, rate: float, wire: float, burst: float) -> int:
     return round((times * COMPUTE * rate + burst) / wire) // 4 * 4
 
 
-def _network(times: float, layers: Callable[[int], tuple[Layer, ...]] = single, nodes: int = 2) -> Case:
+def _network(
+    times: float, layers: Callable[[int], tuple[Layer, ...]] = single, nodes: int = 2
+) -> Case:
     overlap = "overlapped" if layers is four else "not overlapped"
     size = gradient_bytes(times, 25e6, ring_wire(nodes, 1), 65536)
     return Case(
-        f"network {times:g}x, {nodes} nodes, {overlap}", network_truth, layers(size), ("network",), nodes,
+        f"network {times:g}x, {nodes} nodes, {overlap}",
+        network_truth,
+        layers(size),
+        ("network",),
+        nodes,
         network="200mbit",
-    )  # fmt: skip
+    )
 
 
 def _interconnect(times: float) -> Case:
     return Case(
-        f"interconnect {times:g}x, not overlapped", interconnect_truth,
-        single(gradient_bytes(times, 50e6, 2, 262144)), ("interconnect",), devices=2, interconnect="400mbit",
-    )  # fmt: skip
+        f"interconnect {times:g}x, not overlapped",
+        interconnect_truth,
+        single(gradient_bytes(times, 50e6, 2, 262144)),
+        ("interconnect",),
+        devices=2,
+        interconnect="400mbit",
+    )
 
 
 def _set_pace(name: str, cause: tuple[str, ...], **fields: object) -> Case:
@@ -258,8 +279,11 @@ CASES: tuple[Case, ...] = (
     *(_network(times, nodes=3) for times in (1,)),
     *(
         _set_pace(
-            f"network {times:g}x in set time, overlapped", ("network",),
-            layers=four(BIG), nodes=2, paced=_exchange(times),
+            f"network {times:g}x in set time, overlapped",
+            ("network",),
+            layers=four(BIG),
+            nodes=2,
+            paced=_exchange(times),
         )
         for times in (1, 3)
     ),
@@ -267,8 +291,11 @@ CASES: tuple[Case, ...] = (
     *(_interconnect(times) for times in (0.3, 1, 3)),
     *(
         _set_pace(
-            f"interconnect {times:g}x in set time, overlapped", ("interconnect",),
-            layers=four(BIG), devices=2, paced=_exchange(0, times),
+            f"interconnect {times:g}x in set time, overlapped",
+            ("interconnect",),
+            layers=four(BIG),
+            devices=2,
+            paced=_exchange(0, times),
         )
         for times in (1, 3)
     ),
@@ -278,72 +305,165 @@ CASES: tuple[Case, ...] = (
         for times in (0.3, 1, 3)
     ),
     # The batches of the warm-up take 0.7 times the mean: replays of those would make compute 20 points too small.
-    _set_pace("prep 0.5x, batches that differ", ("prep",), layers=single(), prep=0.5 * COMPUTE, spread=0.5),
+    _set_pace(
+        "prep 0.5x, batches that differ", ("prep",), layers=single(), prep=0.5 * COMPUTE, spread=0.5
+    ),
     _set_pace("prep 0.8x, hidden by 1 worker", (), layers=single(), prep=0.8 * COMPUTE, workers=1),
-    _set_pace("prep 4x, 2 workers, 2 ranks", ("prep",), layers=single(), devices=2, prep=4 * COMPUTE, workers=2),
+    _set_pace(
+        "prep 4x, 2 workers, 2 ranks",
+        ("prep",),
+        layers=single(),
+        devices=2,
+        prep=4 * COMPUTE,
+        workers=2,
+    ),
     *(
         _set_pace(
-            f"fetch {times:g}x, no workers", ("fetch",), layers=single(), read=times * COMPUTE, files=FILES,
+            f"fetch {times:g}x, no workers",
+            ("fetch",),
+            layers=single(),
+            read=times * COMPUTE,
+            files=FILES,
         )
         for times in (0.3, 1, 3)
     ),
-    _set_pace("fetch 3x, 2 workers", ("fetch",), layers=single(), read=3 * COMPUTE, files=FILES, workers=2),
+    _set_pace(
+        "fetch 3x, 2 workers", ("fetch",), layers=single(), read=3 * COMPUTE, files=FILES, workers=2
+    ),
     Case(
-        "fetch from a disk of 20 MB/s", disk_truth, single(), ("fetch",), files=600, file_bytes=500_000,
-        disk="20MB/s", workers=1,
+        "fetch from a disk of 20 MB/s",
+        disk_truth,
+        single(),
+        ("fetch",),
+        files=600,
+        file_bytes=500_000,
+        disk="20MB/s",
+        workers=1,
     ),
     # After a pause the limit lets two steps' worth of bytes pass at once: a short block reads on credit.
     Case(
-        "fetch from a disk that lends credit", credit_truth, (Layer(1000, 0.008, 0.016),), ("fetch",), files=600,
-        file_bytes=500_000, batch=2, disk="20MB/s",
+        "fetch from a disk that lends credit",
+        credit_truth,
+        (Layer(1000, 0.008, 0.016),),
+        ("fetch",),
+        files=600,
+        file_bytes=500_000,
+        batch=2,
+        disk="20MB/s",
     ),
     # Contention: stragglers.
     *(
-        _set_pace(f"rank 1 slow, {factor:g}x", ("contention",), layers=single(), devices=2, slow_ranks=((1, factor),))
+        _set_pace(
+            f"rank 1 slow, {factor:g}x",
+            ("contention",),
+            layers=single(),
+            devices=2,
+            slow_ranks=((1, factor),),
+        )
         for factor in (1.3, 2, 4)
     ),
-    _set_pace("rank 0 slow, 2x", ("contention",), layers=single(), devices=2, slow_ranks=((0, 2.0),)),
-    _set_pace("rank 2 of 3 slow, 3 nodes", ("contention",), layers=single(), nodes=3, slow_ranks=((2, 2.0),)),
+    _set_pace(
+        "rank 0 slow, 2x", ("contention",), layers=single(), devices=2, slow_ranks=((0, 2.0),)
+    ),
+    _set_pace(
+        "rank 2 of 3 slow, 3 nodes",
+        ("contention",),
+        layers=single(),
+        nodes=3,
+        slow_ranks=((2, 2.0),),
+    ),
     # Pairs.
     _set_pace(
-        "network 2x and prep 4x behind 1 worker", ("network", "prep"), layers=single(BIG), nodes=2,
-        paced=_exchange(2), prep=4 * COMPUTE, workers=1,
+        "network 2x and prep 4x behind 1 worker",
+        ("network", "prep"),
+        layers=single(BIG),
+        nodes=2,
+        paced=_exchange(2),
+        prep=4 * COMPUTE,
+        workers=1,
     ),
     _set_pace(
-        "slow rank 3x and network 1x", ("contention", "network"), layers=single(BIG), nodes=2,
-        paced=_exchange(1), slow_ranks=((1, 3.0),),
+        "slow rank 3x and network 1x",
+        ("contention", "network"),
+        layers=single(BIG),
+        nodes=2,
+        paced=_exchange(1),
+        slow_ranks=((1, 3.0),),
     ),
     _set_pace(
-        "interconnect 1x, network 3x, 2 nodes of 2", ("network", "interconnect"), layers=single(BIG), nodes=2,
-        devices=2, paced=_exchange(3, 1),
+        "interconnect 1x, network 3x, 2 nodes of 2",
+        ("network", "interconnect"),
+        layers=single(BIG),
+        nodes=2,
+        devices=2,
+        paced=_exchange(3, 1),
     ),
     _set_pace(
-        "fetch 2x and prep 1x", ("fetch", "prep"), layers=single(), prep=COMPUTE, read=2 * COMPUTE, files=FILES,
+        "fetch 2x and prep 1x",
+        ("fetch", "prep"),
+        layers=single(),
+        prep=COMPUTE,
+        read=2 * COMPUTE,
+        files=FILES,
     ),
     _set_pace(
-        "interconnect 2x and prep 1x", ("interconnect", "prep"), layers=single(BIG), devices=2,
-        paced=_exchange(0, 2), prep=COMPUTE,
+        "interconnect 2x and prep 1x",
+        ("interconnect", "prep"),
+        layers=single(BIG),
+        devices=2,
+        paced=_exchange(0, 2),
+        prep=COMPUTE,
     ),
     _set_pace(
-        "network 1x and fetch 3x", ("fetch", "network"), layers=single(BIG), nodes=2, paced=_exchange(1),
-        read=3 * COMPUTE, files=FILES,
+        "network 1x and fetch 3x",
+        ("fetch", "network"),
+        layers=single(BIG),
+        nodes=2,
+        paced=_exchange(1),
+        read=3 * COMPUTE,
+        files=FILES,
     ),
     # All together.
     _set_pace(
-        "all five at once, 2 nodes of 2", ("network", "fetch"), layers=four(BIG), nodes=2, devices=2,
-        paced=_exchange(3, 1), slow_ranks=((1, 1.5),), prep=0.5 * COMPUTE, read=1.5 * COMPUTE, files=FILES,
+        "all five at once, 2 nodes of 2",
+        ("network", "fetch"),
+        layers=four(BIG),
+        nodes=2,
+        devices=2,
+        paced=_exchange(3, 1),
+        slow_ranks=((1, 1.5),),
+        prep=0.5 * COMPUTE,
+        read=1.5 * COMPUTE,
+        files=FILES,
     ),
     # Noise that must not become a stall.
-    _set_pace("jitter 5 %, network 1x", ("network",), layers=single(BIG), nodes=2, paced=_exchange(1), jitter=0.05),
-    Case(
-        "noisy neighbour, network 1x", network_truth, single(gradient_bytes(1, 25e6, 1, 65536)), ("network",), 2,
-        network="200mbit", neighbour=True,
+    _set_pace(
+        "jitter 5 %, network 1x",
+        ("network",),
+        layers=single(BIG),
+        nodes=2,
+        paced=_exchange(1),
+        jitter=0.05,
     ),
     Case(
-        "one of 3 NICs at half rate", network_truth, single(gradient_bytes(0.5, 25e6, 4 / 3, 65536)), ("network",), 3,
-        network="200mbit", slow_uplinks=((1, "100mbit"),),
+        "noisy neighbour, network 1x",
+        network_truth,
+        single(gradient_bytes(1, 25e6, 1, 65536)),
+        ("network",),
+        2,
+        network="200mbit",
+        neighbour=True,
     ),
-)  # fmt: skip
+    Case(
+        "one of 3 NICs at half rate",
+        network_truth,
+        single(gradient_bytes(0.5, 25e6, 4 / 3, 65536)),
+        ("network",),
+        3,
+        network="200mbit",
+        slow_uplinks=((1, "100mbit"),),
+    ),
+)
 
 QUICK = (
     "all five at once, 2 nodes of 2",

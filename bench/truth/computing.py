@@ -31,7 +31,17 @@ ROWS = {"compute": ("compute", "collector", "contention"), "input": ("prep", "fe
 """The job's own rows, and those of Stash's ledger that say the same."""
 SMALL = 0.005
 """Of the step: rows that are smaller by both are not judged."""
-HEADS = ("kind", "row", "own, ms", "runs differ, ms", "ledger, ms", "error, points", "holds", "within runs", "says")
+HEADS = (
+    "kind",
+    "row",
+    "own, ms",
+    "runs differ, ms",
+    "ledger, ms",
+    "error, points",
+    "holds",
+    "within runs",
+    "says",
+)
 
 
 @dataclass(frozen=True)
@@ -68,12 +78,17 @@ class Judged:
         return self.low - more <= self.truth <= self.high + more
 
     def cells(self) -> tuple[object, ...]:
-        held = [{None: "–", True: "yes", False: "**no**"}[self.holds(more)] for more in (0.0, self.apart)]
+        held = [
+            {None: "–", True: "yes", False: "**no**"}[self.holds(more)]
+            for more in (0.0, self.apart)
+        ]
         times = (f"{1000 * seconds:.2f}" for seconds in (self.truth, self.apart, self.found))
         return (self.kind, self.row, *times, f"{self.points:+.1f}", *held, self.says)
 
 
-def run_untouched(kind: str, seconds: float, folder: Path, by_stopwatch: bool = False) -> dict[str, float]:
+def run_untouched(
+    kind: str, seconds: float, folder: Path, by_stopwatch: bool = False
+) -> dict[str, float]:
     """What the job says of itself: seconds of a step by row."""
 
     def run_job(*without: str) -> dict[str, float]:
@@ -83,11 +98,15 @@ def run_untouched(kind: str, seconds: float, folder: Path, by_stopwatch: bool = 
     rows = run_job()
     if not KINDS[kind].workers or by_stopwatch:
         return rows
-    return take_differences(rows, run_job("input"), None if KINDS[kind].keeps_workers else run_job("restarts"))
+    return take_differences(
+        rows, run_job("input"), None if KINDS[kind].keeps_workers else run_job("restarts")
+    )
 
 
 def take_differences(
-    rows: Mapping[str, float], without_input: Mapping[str, float], without_restarts: Mapping[str, float] | None
+    rows: Mapping[str, float],
+    without_input: Mapping[str, float],
+    without_restarts: Mapping[str, float] | None,
 ) -> dict[str, float]:
     """Rows as what the job is faster by without input, and without restarts if it has any; they keep their sum."""
     whole = sum(rows.values())
@@ -95,18 +114,38 @@ def take_differences(
     if without_restarts is not None:
         starts = without_restarts["epoch start"] + whole - sum(without_restarts.values())
     compute = without_input["compute"]
-    rest = sum(value for name, value in rows.items() if name not in ("epoch start", "compute", "input"))
-    return {**rows, "epoch start": starts, "compute": compute, "input": whole - starts - compute - rest}
+    rest = sum(
+        value for name, value in rows.items() if name not in ("epoch start", "compute", "input")
+    )
+    return {
+        **rows,
+        "epoch start": starts,
+        "compute": compute,
+        "input": whole - starts - compute - rest,
+    }
 
 
 def run_profile(kind: str, budget: float, folder: Path) -> dict[str, Any]:
     """What Stash says of it, as ``stash show --json`` prints it."""
-    words = (*STASH, "profile", "--quiet", "--budget", str(budget), "-o", "job.stash.json", str(JOB), kind, "1e9")
+    words = (
+        *STASH,
+        "profile",
+        "--quiet",
+        "--budget",
+        str(budget),
+        "-o",
+        "job.stash.json",
+        str(JOB),
+        kind,
+        "1e9",
+    )
     run(words, folder)
     return json.loads(run((*STASH, "show", "job.stash.json", "--json"), folder))
 
 
-def judge(kind: str, own: tuple[Mapping[str, float], Mapping[str, float]], answer: Mapping[str, Any]) -> list[Judged]:
+def judge(
+    kind: str, own: tuple[Mapping[str, float], Mapping[str, float]], answer: Mapping[str, Any]
+) -> list[Judged]:
     """Each row that is of a size in either account."""
     rows = {row["name"]: row for row in answer["run"]["rows"]}
     step = fmean(sum(times.values()) for times in own)
@@ -117,7 +156,9 @@ def judge(kind: str, own: tuple[Mapping[str, float], Mapping[str, float]], answe
         seconds = sum(row["seconds"] for row in found)
         if max(seconds, *times) < SMALL * step:
             continue
-        main = found[0] if found and len([row for row in found if row["low"] is not None]) == 1 else {}
+        main = (
+            found[0] if found and len([row for row in found if row["low"] is not None]) == 1 else {}
+        )
         rest = seconds - main.get("seconds", 0.0)
         low, high = (None if main.get(end) is None else main[end] + rest for end in ("low", "high"))
         says = answer["verdict"]["stall"] or answer["verdict"]["kind"]

@@ -32,9 +32,17 @@ def make_perceptron() -> nn.Module:
 
 
 def make_convolutions() -> nn.Module:
-    layers = [module for _ in range(3) for module in (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())]
+    layers = [
+        module
+        for _ in range(3)
+        for module in (nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+    ]
     return nn.Sequential(
-        nn.Unflatten(1, (1, 16, 16)), nn.Conv2d(1, 8, 3), *layers, nn.Flatten(), nn.LazyLinear(CLASSES)
+        nn.Unflatten(1, (1, 16, 16)),
+        nn.Conv2d(1, 8, 3),
+        *layers,
+        nn.Flatten(),
+        nn.LazyLinear(CLASSES),
     )
 
 
@@ -54,7 +62,10 @@ class Recurrent(nn.Module):
 class Attention(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.encoder, self.head = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), nn.Linear(32, CLASSES)
+        self.encoder, self.head = (
+            nn.TransformerEncoderLayer(32, 4, 64, batch_first=True),
+            nn.Linear(32, CLASSES),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self.encoder(x.view(len(x), -1, 32)).mean(1))
@@ -147,7 +158,10 @@ class Stream(IterableDataset[Any]):
     def __iter__(self) -> Iterator[tuple[Tensor, int]]:
         worker = torch.utils.data.get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
-        return (make_sample(self.kind, index) for index in range(first, self.kind.epoch * self.kind.batch, step))
+        return (
+            make_sample(self.kind, index)
+            for index in range(first, self.kind.epoch * self.kind.batch, step)
+        )
 
 
 def lengthen(kind: Kind, batch: list[Tensor]) -> list[Tensor]:
@@ -172,11 +186,15 @@ class Stopwatch:
 
 
 def make_optimizer(kind: Kind, model: nn.Module) -> torch.optim.Optimizer:
-    settings = {"lr": 0.1, "max_iter": 4, "history_size": 5} if kind.optimizer == "LBFGS" else {"lr": 1e-3}
+    settings = (
+        {"lr": 0.1, "max_iter": 4, "history_size": 5} if kind.optimizer == "LBFGS" else {"lr": 1e-3}
+    )
     return getattr(torch.optim, kind.optimizer)(model.parameters(), **settings)
 
 
-def update(kind: Kind, model: nn.Module, optimizer: torch.optim.Optimizer, batch: list[Tensor], last: bool) -> None:
+def update(
+    kind: Kind, model: nn.Module, optimizer: torch.optim.Optimizer, batch: list[Tensor], last: bool
+) -> None:
     """Learn from a batch; without ``last`` gradients are only added up."""
     x, y = batch
 

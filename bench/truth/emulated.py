@@ -32,24 +32,42 @@ class Cluster:
         return Testbed(self.nodes, self.devices, network=self.network, interconnect=inside)
 
     def __str__(self) -> str:
-        inside = f" of {self.devices} at {self.interconnect or 'memory'}" if self.devices > 1 else ""
+        inside = (
+            f" of {self.devices} at {self.interconnect or 'memory'}" if self.devices > 1 else ""
+        )
         return f"{self.nodes} nodes{inside}, {self.network} between"
 
 
-def run_profile(bed: Testbed, cluster: Cluster, job: Sequence[object], budget: float, folder: Path) -> Profile:
+def run_profile(
+    bed: Testbed, cluster: Cluster, job: Sequence[object], budget: float, folder: Path
+) -> Profile:
     """One launch over all nodes. Raises RuntimeError with what was printed."""
     folder.mkdir()
 
     def command(node: int) -> list[str]:
-        meeting = ("--nnodes", cluster.nodes, "--node-rank", node, "--nproc-per-node", cluster.devices)
-        meeting += ("--rdzv-endpoint", f"{bed.address(0)}:29570", "-o", folder / f"{node}.stash.json")
+        meeting = (
+            "--nnodes",
+            cluster.nodes,
+            "--node-rank",
+            node,
+            "--nproc-per-node",
+            cluster.devices,
+        )
+        meeting += (
+            "--rdzv-endpoint",
+            f"{bed.address(0)}:29570",
+            "-o",
+            folder / f"{node}.stash.json",
+        )
         typed = (sys.executable, "-m", "stash", "profile", *meeting, "--budget", budget, *job)
         return [str(word) for word in typed]
 
     nodes = bed.run_all(command, env={"NO_COLOR": "1", "OMP_NUM_THREADS": "1"})
     codes = [node.wait(budget + 240) for node in nodes]
     if any(codes):
-        raise RuntimeError(f"{cluster}, {job}: exit codes {codes}\n" + "\n".join(node.output for node in nodes))
+        raise RuntimeError(
+            f"{cluster}, {job}: exit codes {codes}\n" + "\n".join(node.output for node in nodes)
+        )
     return load(folder / "0.stash.json")
 
 
@@ -57,12 +75,21 @@ def run_plain(bed: Testbed, cluster: Cluster, job: Sequence[object], steps: int)
     """What a script prints after so many steps without Stash. Raises RuntimeError with that if it fails."""
 
     def command(node: int) -> list[str]:
-        meeting = ("--nnodes", cluster.nodes, "--node-rank", node, "--nproc-per-node", cluster.devices)
+        meeting = (
+            "--nnodes",
+            cluster.nodes,
+            "--node-rank",
+            node,
+            "--nproc-per-node",
+            cluster.devices,
+        )
         meeting += ("--master-addr", bed.address(0), "--master-port", 29580)
         typed = (sys.executable, "-m", "torch.distributed.run", *meeting, *job, "--steps", steps)
         return [str(word) for word in typed]
 
-    nodes = [bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(cluster.nodes)]
+    nodes = [
+        bed.run(command(node), node, {"OMP_NUM_THREADS": "1"}) for node in range(cluster.nodes)
+    ]
     codes = [node.wait(600) for node in nodes]
     output = "\n".join(node.output for node in nodes)
     if any(codes):

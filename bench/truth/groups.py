@@ -58,7 +58,9 @@ def measure_axes(
     with CLUSTER.made() as bed:
         job = (SCRIPTS / "two_axes.py", *sizes, *(("--apart",) if apart else ()))
         profile = run_profile(bed, CLUSTER, job, budget, folder)
-        tensor, data = (exchange(bed, *each) for each in zip(links, (activations, gradients), strict=True))
+        tensor, data = (
+            exchange(bed, *each) for each in zip(links, (activations, gradients), strict=True)
+        )
     return profile, attribute(profile), tensor, data
 
 
@@ -78,7 +80,12 @@ def experts(share: float, budget: float, folder: Path) -> Iterator[Row]:
     late = (2 * last - 2 * (TOKENS - last)) * 3 * TOKEN
     what = f"experts, {share:.0%} for one of two: even loads would save"
     yield _row(what, late / 2, load.saves, attribute(profile).step_seconds)
-    yield [f"  its rows over the mean: {load.ratio:.3f}, by hand {last / TOKENS * 2:.3f}", "", "", ""]
+    yield [
+        f"  its rows over the mean: {load.ratio:.3f}, by hand {last / TOKENS * 2:.3f}",
+        "",
+        "",
+        "",
+    ]
 
 
 def tables(case: tuple[Sequence[int], int, float], budget: float, folder: Path) -> Iterator[Row]:
@@ -90,11 +97,22 @@ def tables(case: tuple[Sequence[int], int, float], budget: float, folder: Path) 
     step = number(output, "a step takes")
     found = profile.workload.embeddings
     looking = sum(table.forward_seconds or 0.0 for table in found)
-    yield _row(f"tables of {rows} rows, looking up", number(output, "looking up takes"), looking, step)
+    yield _row(
+        f"tables of {rows} rows, looking up", number(output, "looking up takes"), looking, step
+    )
     lookups = pooling * SAMPLES
-    counted = {(table.rows, table.lookups, round(table.hottest, 4), table.sparse) for table in found}
-    right = counted == {(each, lookups, round(round(hot * lookups) / lookups, 4), True) for each in rows}
-    yield [f"  rows, lookups, the hottest row's share: {'as put in' if right else f'**{counted}**'}", "", "", ""]
+    counted = {
+        (table.rows, table.lookups, round(table.hottest, 4), table.sparse) for table in found
+    }
+    right = counted == {
+        (each, lookups, round(round(hot * lookups) / lookups, 4), True) for each in rows
+    }
+    yield [
+        f"  rows, lookups, the hottest row's share: {'as put in' if right else f'**{counted}**'}",
+        "",
+        "",
+        "",
+    ]
 
 
 def _row(what: str, truth: float, found: float, step: float) -> Row:
@@ -110,10 +128,16 @@ def main() -> None:
     budget = arguments(__doc__, budget=(20.0, "seconds of each profile")).budget
     report()
     with tempfile.TemporaryDirectory() as name:
-        kinds: dict[Callable[..., Iterator[Row]], Sequence[Any]] = {axes: AXES, experts: SHARES, tables: TABLES}
+        kinds: dict[Callable[..., Iterator[Row]], Sequence[Any]] = {
+            axes: AXES,
+            experts: SHARES,
+            tables: TABLES,
+        }
         jobs = [(kind, case) for kind, cases in kinds.items() for case in cases]
         found = (
-            row for number, (job, case) in enumerate(jobs) for row in job(case, budget, Path(name) / f"{number}")
+            row
+            for number, (job, case) in enumerate(jobs)
+            for row in job(case, budget, Path(name) / f"{number}")
         )
         show(("what", "step, ms", "truth, found, ms", "error, points"), found)
 

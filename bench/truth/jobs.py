@@ -29,12 +29,19 @@ def cluster(case: Case) -> Iterator[tuple[Testbed | None, Rates]]:
         return
     SCRATCH.mkdir(parents=True, exist_ok=True)
     bed = Testbed(
-        case.nodes, case.devices, network=case.network, interconnect=case.interconnect, disk=case.disk,
-        overrides={node: {"network": rate} for node, rate in case.slow_uplinks}, disk_path=SCRATCH,
-    )  # fmt: skip
+        case.nodes,
+        case.devices,
+        network=case.network,
+        interconnect=case.interconnect,
+        disk=case.disk,
+        overrides={node: {"network": rate} for node, rate in case.slow_uplinks},
+        disk_path=SCRATCH,
+    )
     with bed:
         rates: dict[str, float] = {}
-        for link in sorted(bed.links, key=lambda link: -link.measured):  # the slowest comes last and stays
+        for link in sorted(
+            bed.links, key=lambda link: -link.measured
+        ):  # the slowest comes last and stays
             rates |= {link.name: link.measured, f"{link.name} burst": link.burst_bytes}
         yield bed, rates
 
@@ -54,7 +61,11 @@ def profile(
     (folder / "model.yaml").write_text(describe(case))
     data = files(case)
     options = {"model": folder / "model.yaml", "bucket-mb": case.bucket_mb, "batch": case.batch}
-    options |= {"workers": case.workers, "accumulate": case.accumulate, **({"data": data} if data else {})}
+    options |= {
+        "workers": case.workers,
+        "accumulate": case.accumulate,
+        **({"data": data} if data else {}),
+    }
     typed = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     job = ["-m", "stash.lab.testbed.train_emulated", *typed]
     output = folder / "run.stash.json"
@@ -66,7 +77,16 @@ def profile(
         own = output if node == 0 else folder / f"other-{node}.stash.json"
         wanted = () if precision is None else ("--noise", str(precision))
         return [
-            *(*before, sys.executable, "-m", "stash", "profile", "--nproc-per-node", str(case.devices), *meeting),
+            *(
+                *before,
+                sys.executable,
+                "-m",
+                "stash",
+                "profile",
+                "--nproc-per-node",
+                str(case.devices),
+                *meeting,
+            ),
             *("--budget", str(budget), *wanted, "-o", str(own), *job),
         ]
 
@@ -74,9 +94,13 @@ def profile(
     with _neighbour(case):
         if bed is None:
             done = subprocess.run(
-                command(0), env={**os.environ, **environment}, capture_output=True, text=True, check=False,
+                command(0),
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                check=False,
                 timeout=budget + 300,
-            )  # fmt: skip
+            )
             codes, words = [done.returncode], done.stdout + done.stderr
         else:
             nodes = bed.run_all(command, env=environment)
@@ -93,14 +117,19 @@ def describe(case: Case) -> str:
         "name": case.name,
         "layers": [
             {
-                "name": f"layer {number}", "bytes": layer.bytes,
-                "forward_seconds": layer.forward, "backward_seconds": layer.backward,
+                "name": f"layer {number}",
+                "bytes": layer.bytes,
+                "forward_seconds": layer.forward,
+                "backward_seconds": layer.backward,
             }
             for number, layer in enumerate(case.layers)
         ],
-        "slow_ranks": dict(case.slow_ranks), "jitter": case.jitter, "spread": case.spread, "prep_seconds": case.prep,
+        "slow_ranks": dict(case.slow_ranks),
+        "jitter": case.jitter,
+        "spread": case.spread,
+        "prep_seconds": case.prep,
         "read_seconds": case.read,
-    }  # fmt: skip
+    }
     if case.paced is not None:
         rates = {"interconnect": case.paced.interconnect, "network": case.paced.network}
         fields["exchange"] = {name: rate for name, rate in rates.items() if rate is not None}

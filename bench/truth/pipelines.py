@@ -42,7 +42,9 @@ def one_forward_one_backward(rank: int, ranks: int, count: int) -> list[Pass]:
     ahead = min(count, ranks - rank)
     order = [(rank, "F", batch) for batch in range(ahead)]
     for batch in range(count):
-        order += [(rank, "B", batch)] + ([(rank, "F", ahead + batch)] if ahead + batch < count else [])
+        order += [(rank, "B", batch)] + (
+            [(rank, "F", ahead + batch)] if ahead + batch < count else []
+        )
     return order
 
 
@@ -64,8 +66,10 @@ def interleave_passes(rank: int, ranks: int, count: int) -> list[Pass]:
 
 
 ORDERS: dict[str, Callable[[int, int, int], list[Pass]]] = {
-    "GPipe": gpipe, "1F1B": one_forward_one_backward, "Interleaved1F1B": interleave_passes,
-}  # fmt: skip
+    "GPipe": gpipe,
+    "1F1B": one_forward_one_backward,
+    "Interleaved1F1B": interleave_passes,
+}
 
 
 def idle_seconds(
@@ -109,7 +113,9 @@ class Pipeline:
 
     @property
     def orders(self) -> list[list[Pass]]:
-        return [ORDERS[self.schedule](rank, self.ranks, self.microbatches) for rank in range(self.ranks)]
+        return [
+            ORDERS[self.schedule](rank, self.ranks, self.microbatches) for rank in range(self.ranks)
+        ]
 
     def seconds(self, one: Pass) -> float:
         return FORWARD * (1 if one[1] == "F" else 2) * (SLOW if one[0] == self.slow else 1.0)
@@ -118,8 +124,13 @@ class Pipeline:
     def expected_idle(self) -> tuple[float, float]:
         """(the schedule's part, the bubble), seconds of a step."""
         passes = [one for order in self.orders for one in order]
-        mean = {kind: float(np.mean([self.seconds(one) for one in passes if one[1] == kind])) for kind in "FB"}
-        even, real = (idle_seconds(self.orders, each) for each in (lambda one: mean[one[1]], self.seconds))
+        mean = {
+            kind: float(np.mean([self.seconds(one) for one in passes if one[1] == kind]))
+            for kind in "FB"
+        }
+        even, real = (
+            idle_seconds(self.orders, each) for each in (lambda one: mean[one[1]], self.seconds)
+        )
         return float(np.mean(even)), float(np.mean(real))
 
     @property
@@ -135,14 +146,24 @@ class Pipeline:
 
 
 PIPELINES = (
-    Pipeline("GPipe", 2, 1), Pipeline("GPipe", 4, 4), Pipeline("GPipe", 8, 8), Pipeline("GPipe", 4, 8, slow=0),
-    Pipeline("1F1B", 2, 2), Pipeline("1F1B", 4, 8), Pipeline("1F1B", 8, 32), Pipeline("1F1B", 4, 8, slow=2),
-    Pipeline("1F1B", 8, 8, slow=3), Pipeline("Interleaved1F1B", 2, 4), Pipeline("Interleaved1F1B", 4, 8),
+    Pipeline("GPipe", 2, 1),
+    Pipeline("GPipe", 4, 4),
+    Pipeline("GPipe", 8, 8),
+    Pipeline("GPipe", 4, 8, slow=0),
+    Pipeline("1F1B", 2, 2),
+    Pipeline("1F1B", 4, 8),
+    Pipeline("1F1B", 8, 32),
+    Pipeline("1F1B", 4, 8, slow=2),
+    Pipeline("1F1B", 8, 8, slow=3),
+    Pipeline("Interleaved1F1B", 2, 4),
+    Pipeline("Interleaved1F1B", 4, 8),
     Pipeline("Interleaved1F1B", 4, 8, slow=5),
-    Pipeline("GPipe", 4, 4, message=50_000), Pipeline("1F1B", 4, 8, message=25_000),
-    Pipeline("1F1B", 2, 8, slow=1, message=50_000), Pipeline("Interleaved1F1B", 2, 4, message=25_000),
+    Pipeline("GPipe", 4, 4, message=50_000),
+    Pipeline("1F1B", 4, 8, message=25_000),
+    Pipeline("1F1B", 2, 8, slow=1, message=50_000),
+    Pipeline("Interleaved1F1B", 2, 4, message=25_000),
     Pipeline("1F1B", 8, 8, message=25_000),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True)
@@ -183,7 +204,9 @@ def measure(pipeline: Pipeline, budget: float, folder: Path) -> Found:
         late = None
         if pipeline.message != SMALL:
             jobs = pipeline.job, replace(pipeline, message=SMALL).job
-            large, small = (number(run_plain(bed, cluster, job, STEPS), "a step takes") for job in jobs)
+            large, small = (
+                number(run_plain(bed, cluster, job, STEPS), "a step takes") for job in jobs
+            )
             late = large - small
         breakdown = attribute(run_profile(bed, cluster, pipeline.job, budget, folder))
     if breakdown.seen is None or breakdown.seen.bubble is None:
@@ -204,22 +227,41 @@ def rows(words: str, budget: float) -> Iterator[list[object]]:
         right.append(found.right)
         late = "" if found.late is None else f"{found.late * 1e3:.0f}"
         yield [
-            pipeline, f"{found.step * 1e3:.0f}", f"{even * 1e3:.0f}, {real * 1e3:.0f}", late,
-            f"{found.bubble.schedule * 1e3:.0f}, {found.bubble.seconds * 1e3:.0f}", f"{found.bubble.late * 1e3:.0f}",
+            pipeline,
+            f"{found.step * 1e3:.0f}",
+            f"{even * 1e3:.0f}, {real * 1e3:.0f}",
+            late,
+            f"{found.bubble.schedule * 1e3:.0f}, {found.bubble.seconds * 1e3:.0f}",
+            f"{found.bubble.late * 1e3:.0f}",
             ", ".join(f"{each:+.1f}" for each in found.errors if each is not None),
             "yes" if found.right else "**no**",
-        ]  # fmt: skip
-    largest = ", ".join(f"{kind} {max(map(abs, each)):.1f}" for kind, each in errors.items() if each)
-    yield [f"{len(right)} pipelines, largest error", *[""] * 5, largest, f"{sum(right)} of {len(right)}"]
+        ]
+    largest = ", ".join(
+        f"{kind} {max(map(abs, each)):.1f}" for kind, each in errors.items() if each
+    )
+    yield [
+        f"{len(right)} pipelines, largest error",
+        *[""] * 5,
+        largest,
+        f"{sum(right)} of {len(right)}",
+    ]
 
 
 if __name__ == "__main__":
     taken = arguments(
-        __doc__, words=([""], "part of a pipeline's description"), budget=(12.0, "seconds of each profile")
+        __doc__,
+        words=([""], "part of a pipeline's description"),
+        budget=(12.0, "seconds of each profile"),
     )
     report()
     heads = (
-        "pipeline", "step, ms", "by hand: schedule, bubble", "late by stopwatch", "by Stash", "late",
-        "errors, points", "cause right",
-    )  # fmt: skip
+        "pipeline",
+        "step, ms",
+        "by hand: schedule, bubble",
+        "late by stopwatch",
+        "by Stash",
+        "late",
+        "errors, points",
+        "cause right",
+    )
     show(heads, rows(" ".join(taken.words), taken.budget))

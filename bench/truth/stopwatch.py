@@ -35,7 +35,9 @@ def step(case: Case, bed: Testbed | None, waits: bool = False) -> float:
     return _typical(steps[LEAD_IN:], max(1, case.workers))
 
 
-def moments(case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True) -> np.ndarray:
+def moments(
+    case: Case, bed: Testbed | None, steps: int, data: Path | None = None, pinned: bool = True
+) -> np.ndarray:
     """When each of ``steps`` steps of the untouched job ended on rank 0, in seconds; ``data`` are its files.
 
     ``pinned`` gives the ranks of each host a core of their own, of which there have to be enough.
@@ -51,7 +53,15 @@ def _time_case(
         model, out = Path(folder) / "model.yaml", Path(folder) / "moments.json"
         model.write_text(describe(case))
         job = [
-            *(str(TIMED), str(out), "stash.lab.testbed.train_emulated", "--model", str(model), "--bucket-mb", "1"),
+            *(
+                str(TIMED),
+                str(out),
+                "stash.lab.testbed.train_emulated",
+                "--model",
+                str(model),
+                "--bucket-mb",
+                "1",
+            ),
             *("--batch", str(case.batch), "--workers", str(case.workers), "--steps", str(steps)),
             *(["--data", str(data)] if data else []),
         ]
@@ -61,20 +71,36 @@ def _time_case(
                 return [sys.executable, *job]
             where = ["--standalone"]
             if case.nodes > 1 and bed is not None:
-                where = [f"--nnodes={case.nodes}", f"--node-rank={node}", f"--master-addr={bed.address(0)}"]
-            torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={case.devices}", *where]
+                where = [
+                    f"--nnodes={case.nodes}",
+                    f"--node-rank={node}",
+                    f"--master-addr={bed.address(0)}",
+                ]
+            torchrun = [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                f"--nproc-per-node={case.devices}",
+                *where,
+            ]
             return [*torchrun, *job]
 
         environment = {"OMP_NUM_THREADS": "1", **({} if pinned else {"TIMED_UNPINNED": "1"})}
         if bed is None:
             done = subprocess.run(
-                command(0), env={**os.environ, **environment}, capture_output=True, text=True, check=False
+                command(0),
+                env={**os.environ, **environment},
+                capture_output=True,
+                text=True,
+                check=False,
             )
             codes, words = [done.returncode], done.stderr
         else:
             nodes = [bed.run(command(node), node, environment) for node in range(case.nodes)]
             codes, words = [node.wait(180) for node in nodes], nodes[0].output
-        if any(codes) and not out.exists():  # gloo sometimes aborts at its very end, with all steps done
+        if (
+            any(codes) and not out.exists()
+        ):  # gloo sometimes aborts at its very end, with all steps done
             raise RuntimeError(f"{case.name}, untouched: exit codes {codes}\n{words}")
         waits = out.with_name(f"{out.name}.waits")
         return np.array(json.loads(out.read_text())), np.array(json.loads(waits.read_text()))
@@ -93,11 +119,21 @@ def _alone(case: Case) -> float:
 
 def stalls(case: Case, bed: Testbed | None, by_hand: dict[str, float]) -> dict[str, float]:
     """Seconds per stall; contention is as by hand, and fetch, but for what of it hides behind a longer step."""
-    quiet = replace(case, name="", prep=0.0, read=0.0, files=0, workers=0, cause=(), neighbour=False)
+    quiet = replace(
+        case, name="", prep=0.0, read=0.0, files=0, workers=0, cause=(), neighbour=False
+    )
     one = replace(
-        quiet, nodes=1, devices=1, network=None, interconnect=None, slow_uplinks=(), paced=None,
-        slow_ranks=(), jitter=0.0, spread=0.0,
-    )  # fmt: skip
+        quiet,
+        nodes=1,
+        devices=1,
+        network=None,
+        interconnect=None,
+        slow_uplinks=(),
+        paced=None,
+        slow_ranks=(),
+        jitter=0.0,
+        spread=0.0,
+    )
     before = _alone(one)
     found = {"compute": before}
 

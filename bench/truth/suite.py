@@ -77,7 +77,9 @@ def run(case: Case, budget: float, precision: float = 1.0, timed: bool = False) 
     return judge(case, truth, second, found, used)
 
 
-def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: Profile, used: float) -> list[Result]:
+def judge(
+    case: Case, truth: dict[str, float], timed: dict[str, float], found: Profile, used: float
+) -> list[Result]:
     """Compare a profile with the truth; a stall that is true but was not measured is an error, not left out."""
     breakdown = attribute(found)
     advice = verdict(breakdown, found)
@@ -86,7 +88,9 @@ def judge(case: Case, truth: dict[str, float], timed: dict[str, float], found: P
     for name, seconds in truth.items():
         stall = breakdown.stall(name)
         if stall is None:
-            why = next((missing.why for missing in breakdown.skipped if missing.name == name), "left out")
+            why = next(
+                (missing.why for missing in breakdown.skipped if missing.name == name), "left out"
+            )
             raise RuntimeError(f"{case.name}: {name} is unknown: {why}")
         answer = (stall.seconds, stall.low, stall.high, breakdown.step_seconds)
         judged = (", ".join(ranked), right, advice.kind not in ("cannot tell", "estimate"))
@@ -100,10 +104,18 @@ def causes(case: Case, breakdown: Breakdown, answer: str | None) -> tuple[list[s
     The verdict, which is the stall ``answer`` (``None``: unknown), must name the first of them, or compute where
     nothing was injected.
     """
-    stalls = [s for s in breakdown.stalls if s.name not in NO_CAUSE and s.share > LISTED and not s.within_noise]
+    stalls = [
+        s
+        for s in breakdown.stalls
+        if s.name not in NO_CAUSE and s.share > LISTED and not s.within_noise
+    ]
     ranked = [s.name for s in sorted(stalls, key=lambda s: -s.seconds)][: max(1, len(case.cause))]
     rank = breakdown.slow_rank.rank if breakdown.slow_rank else None
-    right = tuple(ranked) == case.cause and rank == case.slow_rank and answer == (*case.cause, "compute")[0]
+    right = (
+        tuple(ranked) == case.cause
+        and rank == case.slow_rank
+        and answer == (*case.cause, "compute")[0]
+    )
     return [*ranked, *([f"rank {rank}"] if rank is not None else [])], right
 
 
@@ -121,21 +133,34 @@ def faults(results: Sequence[Result], tolerance: float = 10.0, busy: bool = Fals
     ]
     is_order_open = busy and _is_order_open(results)
     missed = sorted(
-        {f"named {r.named or 'nothing'}" for r in results if not r.right and not (open_ or is_order_open)}
+        {
+            f"named {r.named or 'nothing'}"
+            for r in results
+            if not r.right and not (open_ or is_order_open)
+        }
     )
     return far + missed
 
 
 def _is_order_open(results: Sequence[Result]) -> bool:
     """Whether the largest stalls in truth are named, and in another order only where their intervals overlap."""
-    named = [name for name in results[0].named.split(", ") if not name.startswith("rank ")] if results else []
-    stalls = sorted((r for r in results if r.stall not in NO_CAUSE), key=lambda r: -r.truth)[: len(named)]
+    named = (
+        [name for name in results[0].named.split(", ") if not name.startswith("rank ")]
+        if results
+        else []
+    )
+    stalls = sorted((r for r in results if r.stall not in NO_CAUSE), key=lambda r: -r.truth)[
+        : len(named)
+    ]
     in_truth = [r.stall for r in stalls]
-    if named == in_truth or sorted(named) != sorted(in_truth):  # something else is wrong than the order
+    if named == in_truth or sorted(named) != sorted(
+        in_truth
+    ):  # something else is wrong than the order
         return False
     pairs = itertools.combinations(stalls, 2)
     return all(
-        larger.estimate >= less.estimate or (larger.high or 0.0) >= (less.low or 0.0) for larger, less in pairs
+        larger.estimate >= less.estimate or (larger.high or 0.0) >= (less.low or 0.0)
+        for larger, less in pairs
     )
 
 

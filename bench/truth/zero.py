@@ -46,7 +46,9 @@ class Exchange(NamedTuple):
     @property
     def found(self) -> float:
         """By Stash, inside nodes and between them."""
-        return sum(each.seconds for each in attribute(self.profile).stalls if each.name in EXCHANGE_STALLS)
+        return sum(
+            each.seconds for each in attribute(self.profile).stalls if each.name in EXCHANGE_STALLS
+        )
 
     @property
     def points(self) -> float:
@@ -87,5 +89,13 @@ def rows(budget: float) -> Iterator[list[object]]:
 if __name__ == "__main__":
     budget = arguments(__doc__, budget=(30.0, "seconds of each profile")).budget
     report(str(CLUSTER))
-    heads = ("stage", "step (s)", "of one rank", "exchange by stopwatch", "by Stash", "error (points)", "sent")
+    heads = (
+        "stage",
+        "step (s)",
+        "of one rank",
+        "exchange by stopwatch",
+        "by Stash",
+        "error (points)",
+        "sent",
+    )
     show(heads, rows(budget))

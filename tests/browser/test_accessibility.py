@@ -41,7 +41,9 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("axe")
-    packed = subprocess.run(["npm", "pack", "--silent", AXE], cwd=folder, check=True, capture_output=True, text=True)
+    packed = subprocess.run(
+        ["npm", "pack", "--silent", AXE], cwd=folder, check=True, capture_output=True, text=True
+    )
     shutil.unpack_archive(folder / packed.stdout.split()[-1], folder, "gztar")
     return (folder / "package" / "axe.min.js").read_text(encoding="utf-8")
 
@@ -53,7 +55,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     save(whole(), folder / "other.stash.json")
     for name, source in KINDS.items():
         (folder / name).write_bytes(source.read_bytes())
-    asked = {name: [name] for name in ("one.stash.json", *KINDS)} | {"two": ["one.stash.json", "other.stash.json"]}
+    asked = {name: [name] for name in ("one.stash.json", *KINDS)} | {
+        "two": ["one.stash.json", "other.stash.json"]
+    }
     made = {}
     for name, files in asked.items():
         made[name] = folder / f"{name}.html"
@@ -64,17 +68,25 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ["one.stash.json", "two", *KINDS])
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_page_breaks_no_rule(browser: Chromium, pages: dict[str, Path], axe: str, name: str, dark: bool) -> None:
+def test_a_page_breaks_no_rule(
+    browser: Chromium, pages: dict[str, Path], axe: str, name: str, dark: bool
+) -> None:
     browser.load_page(pages[name], dark=dark)
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     browser.run(f"{axe}; 1")
-    found = browser.run(f"axe.run(document, {{runOnly: {list(RULES)}}}).then((found) => found.violations)")
+    found = browser.run(
+        f"axe.run(document, {{runOnly: {list(RULES)}}}).then((found) => found.violations)"
+    )
     assert {each["id"]: each["nodes"][0]["html"] for each in found} == {}
 
 
 def test_a_page_that_breaks_a_rule_is_found(browser: Chromium, axe: str, tmp_path: Path) -> None:
-    (tmp_path / "bad.html").write_text("<html><body><img src='data:,'></body></html>", encoding="utf-8")
+    (tmp_path / "bad.html").write_text(
+        "<html><body><img src='data:,'></body></html>", encoding="utf-8"
+    )
     browser.load_page(tmp_path / "bad.html")
     browser.run(f"{axe}; 1")
-    found = browser.run(f"axe.run(document, {{runOnly: {list(RULES)}}}).then((found) => found.violations)")
+    found = browser.run(
+        f"axe.run(document, {{runOnly: {list(RULES)}}}).then((found) => found.violations)"
+    )
     assert "image-alt" in {each["id"] for each in found}

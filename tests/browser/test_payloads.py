@@ -49,17 +49,31 @@ def _profile(path: Path) -> None:
 
 KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
     "profile": ("run.stash.json", None, _profile),
-    "probe": ("vm.host.json", TESTS / "faults" / "fuzz" / "corpus" / "probe" / "two-nodes.json", _page),
+    "probe": (
+        "vm.host.json",
+        TESTS / "faults" / "fuzz" / "corpus" / "probe" / "two-nodes.json",
+        _page,
+    ),
     "plan": ("job.plan.json", TESTS / "golden" / "schema-1.plan.json", _page),
-    "fleet": ("fleet.plan.json", TESTS / "faults" / "fuzz" / "corpus" / "spot-plan" / "one.json", _page),
-    "log": ("job.spotlog.json", TESTS / "faults" / "fuzz" / "corpus" / "spot-log" / "one.json", _page),
+    "fleet": (
+        "fleet.plan.json",
+        TESTS / "faults" / "fuzz" / "corpus" / "spot-plan" / "one.json",
+        _page,
+    ),
+    "log": (
+        "job.spotlog.json",
+        TESTS / "faults" / "fuzz" / "corpus" / "spot-log" / "one.json",
+        _page,
+    ),
     "curve": ("job.curve.json", TESTS / "golden" / "schema-1.curve.json", load_curve),
 }
 
 
 def _document(source: Path | None) -> dict[str, Any]:
     """The file, or a profile that has everything that a report shows."""
-    found: dict[str, Any] = json.loads(encode_artefact(probed_whole()) if source is None else source.read_bytes())
+    found: dict[str, Any] = json.loads(
+        encode_artefact(probed_whole()) if source is None else source.read_bytes()
+    )
     return found
 
 
@@ -68,7 +82,9 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     save(probed_whole(), tmp_path / "other.stash.json")
-    (tmp_path / "trace.json").write_bytes((TESTS / "faults/fuzz/corpus/spot-trace/plain.json").read_bytes())
+    (tmp_path / "trace.json").write_bytes(
+        (TESTS / "faults/fuzz/corpus/spot-trace/plain.json").read_bytes()
+    )
     return tmp_path
 
 
@@ -105,7 +121,10 @@ def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[s
         browser.load_page(path)
         own = (path.as_uri(), "data:,", "data:font/ttf;")
         try:
-            found = [*browser.run(LOOK), *(each[:99] for each in browser.requests if not each.startswith(own))]
+            found = [
+                *browser.run(LOOK),
+                *(each[:99] for each in browser.requests if not each.startswith(own)),
+            ]
             if name.endswith("report.html"):
                 found += map(str, browser.complaints)  # also what the policy refused
             if browser.run("location.href") != path.as_uri():
@@ -128,7 +147,9 @@ def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser: Chromium, pl
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", range(len(PAYLOADS)))
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_payload_does_anything_anywhere(browser: Chromium, place: Path, kind: str, number: int) -> None:
+def test_no_payload_does_anything_anywhere(
+    browser: Chromium, place: Path, kind: str, number: int
+) -> None:
     name, source, shows = KINDS[kind]
     assert hostile(_document(source), PAYLOADS[number], place / name, shows) >= MIN[kind]
     assert _looked_at(browser, place, _drawn(kind, place / name)) == []
@@ -136,8 +157,12 @@ def test_no_payload_does_anything_anywhere(browser: Chromium, place: Path, kind:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_no_text_of_a_page_does_anything_whatever_it_is_of(browser: Chromium, place: Path, payload: str) -> None:
-    reading, found, _ = many(grid(("resnet18", "vgg11"), (32,)), place, failed=("vgg11 batch 32 on p2.8",))
+def test_no_text_of_a_page_does_anything_whatever_it_is_of(
+    browser: Chromium, place: Path, payload: str
+) -> None:
+    reading, found, _ = many(
+        grid(("resnet18", "vgg11"), (32,)), place, failed=("vgg11 batch 32 on p2.8",)
+    )
     files = {each.cell.id: f"cells/{each.cell.id}.stash.json" for each in found}
     slower = place / "slower.stash.json"
     save(probed_whole(), slower)
@@ -149,7 +174,10 @@ def test_no_text_of_a_page_does_anything_whatever_it_is_of(browser: Chromium, pl
     for name, page in pages.items():
         trapped = hostile_page(page, payload)
         text = html.render(trapped)
-        drawn |= {f"{name}-report.html": text, f"{name}-bare.html": _POLICY.sub(lambda _: HIT, text, count=1)}
+        drawn |= {
+            f"{name}-report.html": text,
+            f"{name}-bare.html": _POLICY.sub(lambda _: HIT, text, count=1),
+        }
         drawn[f"{name}-markdown.html"] = _from_markdown(markdown.render(trapped))
         for number, chart in enumerate(trapped.charts):
             drawn[f"{name}{number}.svg"] = str(render_chart(chart, "svg", 170))
@@ -159,10 +187,10 @@ def test_no_text_of_a_page_does_anything_whatever_it_is_of(browser: Chromium, pl
 def test_a_page_that_is_not_escaped_would_be_found(browser: Chromium, tmp_path: Path) -> None:
     for payload in PAYLOADS[:8]:
         for quote in ('"', "'"):
-            inside = (
-                f"<svg xmlns='http://www.w3.org/2000/svg'><rect class={quote}{payload.format(m=1)}{quote}/></svg>"
-            )
-            if _looked_at(browser, tmp_path, {"bare.html": _bare(f"<p>{payload.format(m=1)}</p>{inside}")}):
+            inside = f"<svg xmlns='http://www.w3.org/2000/svg'><rect class={quote}{payload.format(m=1)}{quote}/></svg>"
+            if _looked_at(
+                browser, tmp_path, {"bare.html": _bare(f"<p>{payload.format(m=1)}</p>{inside}")}
+            ):
                 break
         else:
             raise AssertionError(payload)

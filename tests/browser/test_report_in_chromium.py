@@ -18,8 +18,10 @@ SLOWER = 1.3
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("reports")
     slow = whole()
-    blocks = tuple(type(b)(**{**{f: getattr(b, f) for f in b.__slots__}, "seconds": SLOWER * b.seconds})
-                   for b in slow.blocks)  # fmt: skip
+    blocks = tuple(
+        type(b)(**{**{f: getattr(b, f) for f in b.__slots__}, "seconds": SLOWER * b.seconds})
+        for b in slow.blocks
+    )
     made = {
         "one": page_of(probed_whole(), folder=folder),
         "two": page_of(whole(), slow.model_copy(update={"blocks": blocks}), folder=folder),
@@ -41,8 +43,13 @@ def test_a_page_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     assert browser.run("document.documentElement.scrollWidth") <= width
     shown = "[...document.querySelectorAll('svg.chart')].filter((svg) => svg.getBoundingClientRect().width > 0)"
-    assert browser.run(f"{shown}.length") == browser.run("document.querySelectorAll('figure').length")
-    assert browser.run(f"Math.max(...{shown}.map((svg) => svg.getBoundingClientRect().right))") <= width
+    assert browser.run(f"{shown}.length") == browser.run(
+        "document.querySelectorAll('figure').length"
+    )
+    assert (
+        browser.run(f"Math.max(...{shown}.map((svg) => svg.getBoundingClientRect().right))")
+        <= width
+    )
 
 
 def test_the_page_follows_the_system_by_day_and_by_night_until_somebody_chooses(
@@ -77,12 +84,16 @@ def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(
     browser.press("Enter")
     up = browser.run(column)
     assert up == sorted(before)
-    assert browser.run("document.activeElement.parentElement.getAttribute('aria-sort')") == "ascending"
+    assert (
+        browser.run("document.activeElement.parentElement.getAttribute('aria-sort')") == "ascending"
+    )
     browser.press("Enter")
     assert browser.run(column) == up[::-1]
 
 
-def test_sizes_of_different_units_sort_by_what_they_are(browser: Chromium, pages: dict[str, Path]) -> None:
+def test_sizes_of_different_units_sort_by_what_they_are(
+    browser: Chromium, pages: dict[str, Path]
+) -> None:
     browser.load_page(pages["one"])
     table = (
         "[...document.querySelectorAll('#hosts table')]"
@@ -96,7 +107,9 @@ def test_sizes_of_different_units_sort_by_what_they_are(browser: Chromium, pages
     assert values == sorted(values)
 
 
-def test_durations_and_money_sort_by_what_they_are(browser: Chromium, pages: dict[str, Path]) -> None:
+def test_durations_and_money_sort_by_what_they_are(
+    browser: Chromium, pages: dict[str, Path]
+) -> None:
     browser.load_page(pages["one"])
     for texts in (["90 s", "2.0 min", "20.7 h", "4.4 days"], ["−$3.00", "+$2.10", "+$12.30"]):
         sorted_texts = browser.run(f"""(() => {{
@@ -114,7 +127,9 @@ def test_durations_and_money_sort_by_what_they_are(browser: Chromium, pages: dic
         assert sorted_texts == texts
 
 
-def test_the_first_key_leads_past_the_navigation_to_the_verdict(browser: Chromium, pages: dict[str, Path]) -> None:
+def test_the_first_key_leads_past_the_navigation_to_the_verdict(
+    browser: Chromium, pages: dict[str, Path]
+) -> None:
     browser.load_page(pages["one"])
     browser.press("Tab")
     assert browser.run("document.activeElement.textContent") == "To the verdict"

@@ -27,7 +27,9 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     files = {each.cell.id: f"grid.study/cells/{each.cell.id}/profile.stash.json" for each in found}
     path = folder / "grid.html"
-    path.write_text(render(page(reading, found, "grid.yaml", "grid.study/results", files)), encoding="utf-8")
+    path.write_text(
+        render(page(reading, found, "grid.yaml", "grid.study/results", files)), encoding="utf-8"
+    )
     return path
 
 
@@ -47,8 +49,13 @@ def test_a_study_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     assert browser.run("document.documentElement.scrollWidth") <= width
     charts = "[...document.querySelectorAll('svg.chart')].filter((svg) => svg.getBoundingClientRect().width > 0)"
-    assert browser.run(f"{charts}.length") == browser.run("document.querySelectorAll('figure').length")
-    assert browser.run(f"Math.max(...{charts}.map((svg) => svg.getBoundingClientRect().right))") <= width
+    assert browser.run(f"{charts}.length") == browser.run(
+        "document.querySelectorAll('figure').length"
+    )
+    assert (
+        browser.run(f"Math.max(...{charts}.map((svg) => svg.getBoundingClientRect().right))")
+        <= width
+    )
 
 
 def test_the_table_is_filtered_with_the_keyboard_alone(browser: Chromium, report: Path) -> None:
@@ -72,7 +79,8 @@ def test_the_table_is_filtered_with_the_keyboard_alone(browser: Chromium, report
 def test_what_is_unknown_is_sorted_last_in_both_directions(browser: Chromium, report: Path) -> None:
     browser.load_page(report)
     heads = [
-        text.strip() for text in browser.run(f"[...{TABLE}.tHead.rows[0].cells].map((head) => head.textContent)")
+        text.strip()
+        for text in browser.run(f"[...{TABLE}.tHead.rows[0].cells].map((head) => head.textContent)")
     ]
     speed = heads.index("samples/s")
     for descending in (False, True):

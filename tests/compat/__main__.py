@@ -22,10 +22,14 @@ def main() -> int:
     """Run the matrix; the exit code counts nothing, the table tells."""
     parser = argparse.ArgumentParser(prog="python -m tests.compat", description=__doc__)
     names = ", ".join(project.key for project in PROJECTS)
-    parser.add_argument("--only", nargs="+", metavar="PROJECT", help=names, choices=[p.key for p in PROJECTS])
+    parser.add_argument(
+        "--only", nargs="+", metavar="PROJECT", help=names, choices=[p.key for p in PROJECTS]
+    )
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "stash-compat")
     parser.add_argument("--budget", type=float, default=15.0, help="seconds of each profile")
-    parser.add_argument("--table", action="store_true", help="print what was found before, and run nothing")
+    parser.add_argument(
+        "--table", action="store_true", help="print what was found before, and run nothing"
+    )
     args = parser.parse_args()
     cache: Path = args.cache
     cache.mkdir(parents=True, exist_ok=True)
@@ -46,19 +50,28 @@ def _work(cache: Path, project: Project) -> Path:
     return cache / "runs" / project.key
 
 
-def _row(project: Project, below: environments.Environment, pictures: Path, cache: Path, budget: float) -> Row:
+def _row(
+    project: Project, below: environments.Environment, pictures: Path, cache: Path, budget: float
+) -> Row:
     work = _work(cache, project)
     work.mkdir(parents=True, exist_ok=True)
     try:
         where = environments.layer(project.key, project.requirements, below, cache)
     except subprocess.CalledProcessError:
-        return Row(project.key, " ".join(project.requirements), "", trouble=("could not be installed",))
+        return Row(
+            project.key, " ".join(project.requirements), "", trouble=("could not be installed",)
+        )
     return run(project, where, pictures, work, budget)
 
 
 def _row_of(path: Path) -> Row:
     fields = json.loads(path.read_text())
-    return Row(**{name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()})
+    return Row(
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,10 @@ def _shards(pictures: list[Path], folder: Path) -> None:
     for number in range(4):
         with tarfile.open(folder / f"{number}.tar", "w") as shard:
             for picture in pictures[number::4]:
-                for suffix, content in (("png", picture.read_bytes()), ("cls", picture.parent.name[-1].encode())):
+                for suffix, content in (
+                    ("png", picture.read_bytes()),
+                    ("cls", picture.parent.name[-1].encode()),
+                ):
                     entry = tarfile.TarInfo(f"{picture.stem}.{suffix}")
                     entry.size = len(content)
                     shard.addfile(entry, io.BytesIO(content))

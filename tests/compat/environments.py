@@ -32,14 +32,18 @@ class Environment:
 
     def variables(self) -> dict[str, str]:
         """As a shell that activated it has them."""
-        path = os.pathsep.join([str(self.folder / "bin"), str(self.base / "bin"), os.environ["PATH"]])
+        path = os.pathsep.join(
+            [str(self.folder / "bin"), str(self.base / "bin"), os.environ["PATH"]]
+        )
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return {**kept, "PATH": path, "VIRTUAL_ENV": str(self.folder)}
 
     def version(self, package: str) -> str:
         """Of an installed distribution."""
         ask = f"from importlib.metadata import version; print(version({package!r}))"
-        return subprocess.run([self.python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
+        return subprocess.run(
+            [self.python, "-c", ask], capture_output=True, text=True, check=True
+        ).stdout.strip()
 
 
 def base(cache: Path) -> Environment:
@@ -58,7 +62,9 @@ def layer(name: str, requirements: tuple[str, ...], below: Environment, cache: P
     wanted, done = json.dumps(requirements), cache / name / "requirements.json"
     if done.exists() and done.read_text() == wanted:
         return made
-    subprocess.run([below.python, "-m", "venv", "--without-pip", "--clear", str(made.folder)], check=True)
+    subprocess.run(
+        [below.python, "-m", "venv", "--without-pip", "--clear", str(made.folder)], check=True
+    )
     packages = f"lib/python{sysconfig.get_python_version()}/site-packages"
     # A line that starts with `import` is executed: the base's own .pth files (Stash's) count too.
     line = f"import site; site.addsitedir({str(below.folder / packages)!r})\n"

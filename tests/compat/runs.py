@@ -76,7 +76,12 @@ def run(project: Project, where: Environment, data: Path, work: Path, budget: fl
     profile.unlink(missing_ok=True)
     measuring = ("--budget", str(budget), "--output", str(profile))
     try:
-        done = _call([where.python, "-m", "stash", "profile", *measuring, *words], variables, work, "profiled")
+        done = _call(
+            [where.python, "-m", "stash", "profile", *measuring, *words],
+            variables,
+            work,
+            "profiled",
+        )
         trouble = [] if done == 0 else [_last_words(work / "profiled.stderr")]
     except psutil.TimeoutExpired:
         trouble = [f"did not end within {_MAX_SECONDS} s"]
@@ -95,7 +100,9 @@ def plain_step(
 ) -> float | None:
     """Mean step of the command as Stash would start it, without Stash; None if it never stepped."""
     asked = [where.python, "-m", "stash", "profile", "--dry-run", *words]
-    output = subprocess.run(asked, env=variables, capture_output=True, text=True, check=False, cwd=work).stdout
+    output = subprocess.run(
+        asked, env=variables, capture_output=True, text=True, check=False, cwd=work
+    ).stdout
     parts = shlex.split(output)
     command = [part for index, part in enumerate(parts) if not _assigns(parts[: index + 1])]
     settings = dict(part.split("=", 1) for part in parts[: len(parts) - len(command)])
@@ -160,7 +167,9 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
         return row
     asked = [where.python, "-m", "stash", "show", "--json", str(profile)]
     document = json.loads(
-        subprocess.run(asked, capture_output=True, text=True, check=True, env=where.variables()).stdout
+        subprocess.run(
+            asked, capture_output=True, text=True, check=True, env=where.variables()
+        ).stdout
     )
     compared = "warm" if "warm" in document["rungs"] else document["rungs"][-1]
     blocks = [block for block in load(profile).blocks if block.rank == 0 and block.rung == compared]
@@ -173,7 +182,10 @@ def _read(row: Row, where: Environment, profile: Path) -> Row:
             "profiled": _trimmed(steps),
             "half_width": 2 * stdev(means) / len(means) ** 0.5 if len(means) > 1 else None,
             "prep": prep
-            and tuple(prep["seconds"] if prep[name] is None else prep[name] for name in ("seconds", "low", "high")),
+            and tuple(
+                prep["seconds"] if prep[name] is None else prep[name]
+                for name in ("seconds", "low", "high")
+            ),
             "typed": document["as_typed"] and document["as_typed"]["share"],
             "verdict": document["verdict"]["stall"] or "cannot tell",
             "rungs": tuple(document["rungs"]),

@@ -35,9 +35,15 @@ def markdown(rows: Sequence[Row]) -> str:
 
 def line(row: Row) -> str:
     """One row."""
-    unknown = {name: why for name, why in row.unknown.items() if not why.startswith(_OF_THE_MACHINE)}
+    unknown = {
+        name: why for name, why in row.unknown.items() if not why.startswith(_OF_THE_MACHINE)
+    }
     what = (row.project, row.version, f"`{row.command}`", ", ".join(row.rungs))
-    steps = (" / ".join(map(_ms, row.plain)), _ms(row.profiled) if row.profiled is not None else "", _verdict(row))
+    steps = (
+        " / ".join(map(_ms, row.plain)),
+        _ms(row.profiled) if row.profiled is not None else "",
+        _verdict(row),
+    )
     steps += ("" if row.typed is None else f"{row.typed:+.0%}", *_input(row), row.verdict)
     why = "; ".join(f"{name}: {reason}" for name, reason in unknown.items())
     return _line((*what, *steps, why, "; ".join(row.trouble), row.day))

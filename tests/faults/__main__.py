@@ -29,17 +29,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--kind", default="", help="cases of this kind")
-    parser.add_argument("--side-by-side", type=int, default=2, metavar="N", help="cases played at once")
+    parser.add_argument(
+        "--side-by-side", type=int, default=2, metavar="N", help="cases played at once"
+    )
     options = parser.parse_args()
     _signals_as_in_a_terminal()
-    cases = [case for case in all_cases() if options.only in case.name and options.kind in case.kind]
+    cases = [
+        case for case in all_cases() if options.only in case.name and options.kind in case.kind
+    ]
     played = [case for case in cases if case.needs()]
     with ThreadPoolExecutor(options.side_by_side) as pool:
         verdicts = list(pool.map(_played, played))
     print(f"{summary(verdicts)}\n\n{table(verdicts)}")
     failed = sum(bool(verdict.problems) for verdict in verdicts)
-    print(f"\n{len(played)} cases at {_commit()}: {len(played) - failed} passed, {failed} failed, "
-          f"{len(cases) - len(played)} cannot be played on this machine.")  # fmt: skip
+    print(
+        f"\n{len(played)} cases at {_commit()}: {len(played) - failed} passed, {failed} failed, "
+        f"{len(cases) - len(played)} cannot be played on this machine."
+    )
     return 1 if failed else 0
 
 
@@ -53,7 +59,11 @@ def _signals_as_in_a_terminal() -> None:
 def _played(case: Case) -> Verdict:
     with tempfile.TemporaryDirectory(prefix=_FOLDER) as folder:
         verdict = play(case, Path(folder))
-    print(f"{case.kind}: {case.name}: {'; '.join(verdict.problems) or 'held'}", file=sys.stderr, flush=True)
+    print(
+        f"{case.kind}: {case.name}: {'; '.join(verdict.problems) or 'held'}",
+        file=sys.stderr,
+        flush=True,
+    )
     return verdict
 
 
@@ -64,13 +74,18 @@ def summary(verdicts: list[Verdict]) -> str:
         of_kind = [v for v in verdicts if v.case.kind == kind]
         seconds = [v.seconds for v in of_kind]
         held = sum(not v.problems for v in of_kind)
-        rows.append(f"| {kind} | {len(of_kind)} | {held} | {median(seconds):.0f} | {max(seconds):.0f} |")
+        rows.append(
+            f"| {kind} | {len(of_kind)} | {held} | {median(seconds):.0f} | {max(seconds):.0f} |"
+        )
     return "\n".join(rows)
 
 
 def table(verdicts: list[Verdict]) -> str:
     """In Markdown: case, outcome, seconds to the end, rounds kept, what was said."""
-    rows = ["| kind | case | outcome | exit | s | rounds kept | its last line |", "| --- " * 7 + "|"]
+    rows = [
+        "| kind | case | outcome | exit | s | rounds kept | its last line |",
+        "| --- " * 7 + "|",
+    ]
     for v in verdicts:
         outcome = "**" + "; ".join(v.problems) + "**" if v.problems else "held"
         kept = "–" if v.rounds is None else str(v.rounds)
@@ -85,7 +100,9 @@ def _without_folder(text: str) -> str:
 
 
 def _commit() -> str:
-    done = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
+    )
     return done.stdout.strip() or "no commit"
 
 

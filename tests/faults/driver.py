@@ -56,7 +56,9 @@ def play(case: Case, folder: Path) -> Verdict:
     room = Room(folder / "work", folder / "tmp", folder / "outside")
     for path in (room.work, room.temporary, room.outside):
         path.mkdir(parents=True)
-    shutil.copytree(SCRIPTS, room.work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        SCRIPTS, room.work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__")
+    )
     if case.prepare is not None:
         case.prepare(room)
     before, shared = _contents(room.work), shared_memory()
@@ -75,13 +77,18 @@ def play(case: Case, folder: Path) -> Verdict:
     problems += list(_wrong(case, room, outcome, before))
     problems += [f"left {name} in shared memory" for name in left_in_memory(shared)]
     rounds = None if outcome.profile is None else len(step_matrix(outcome.profile).rounds)
-    return Verdict(case, tuple(problems), outcome.code, seconds, rounds, outcome.error or _last(outcome.stdout))
+    return Verdict(
+        case, tuple(problems), outcome.code, seconds, rounds, outcome.error or _last(outcome.stdout)
+    )
 
 
 def _started(case: Case, room: Room) -> Started:
     output, log = room.work / "run.stash.json", room.outside / "stderr.log"
     usual = [
-        word for name, value in USUAL.items() if f"--{name}" not in case.options for word in (f"--{name}", value)
+        word
+        for name, value in USUAL.items()
+        if f"--{name}" not in case.options
+        for word in (f"--{name}", value)
     ]
     if "RANK" not in case.variables:
         usual += two_ranks([*case.options, *case.job], room.work)
@@ -136,7 +143,9 @@ def _wrong(case: Case, room: Room, outcome: Outcome, before: dict[str, str]) -> 
             yield f"{name} was {'removed' if name not in after else 'changed' if name in before else 'written'}"
     left = (path.name for path in room.temporary.iterdir())
     yield from (
-        f"left {name} in the temporary folder" for name in left if not _matches(name, (*TORCHS_OWN, *expected.leaves))
+        f"left {name} in the temporary folder"
+        for name in left
+        if not _matches(name, (*TORCHS_OWN, *expected.leaves))
     )
     if list(room.state.rglob("owner")):
         yield "left files of the user's to be put back"
@@ -162,7 +171,9 @@ def _contents(folder: Path) -> dict[str, str]:
 
 def shared_memory() -> set[str]:
     with contextlib.suppress(OSError):
-        return {name for name in os.listdir("/dev/shm") if not name.startswith("stash-test-")}  # other tests' own
+        return {
+            name for name in os.listdir("/dev/shm") if not name.startswith("stash-test-")
+        }  # other tests' own
     return set()
 
 

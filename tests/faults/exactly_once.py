@@ -95,40 +95,69 @@ class Outcome:
 def list_faults() -> Iterator[Fault]:
     """Every fault that forked processes suffer."""
     yield Fault("none")
-    worker = ("has a lease", "has its gradient", "has sent half its gradient", "was applied, and did not report it")
+    worker = (
+        "has a lease",
+        "has its gradient",
+        "has sent half its gradient",
+        "was applied, and did not report it",
+    )
     server = ("has a gradient", "has applied it", "has sent half its parameters")
     saving = ("begins a checkpoint", "has written half a checkpoint", "has written a checkpoint")
     for point in (*worker, "has the parameters"):
         yield Fault(f"kill -9 of a worker that {point}", (Moment("worker1", point),))
     for point in worker:
-        yield Fault(f"a worker that {point} stops for 2 s", (Moment("worker1", point, stop_seconds=2),))
+        yield Fault(
+            f"a worker that {point} stops for 2 s", (Moment("worker1", point, stop_seconds=2),)
+        )
         cut_off = Moment("worker1", point, stop_seconds=1, counts_as_gone=True)
         yield Fault(f"a worker that {point} is taken for gone, and goes on", (cut_off,))
     for point in (*server, *saving):
-        yield Fault(f"kill -9 of a server that {point}", (Moment("server1", point, 2 if point in saving else 20),))
+        yield Fault(
+            f"kill -9 of a server that {point}",
+            (Moment("server1", point, 2 if point in saving else 20),),
+        )
     for point in (*server[1:], saving[1]):
         stops = Moment("server2", point, 2 if point in saving else 20, stop_seconds=2)
         yield Fault(f"a server that {point} stops for 2 s", (stops,))
     both = tuple(Moment(f"server{number}", "has applied it", 20 + number) for number in (1, 2))
     yield Fault("kill -9 of both servers", both)
-    yield Fault("kill -9 of all workers", tuple(Moment(f"worker{number}", "has a lease", 9) for number in (1, 2, 3)))
-    yield Fault("kill -9 of a worker and a server", (both[0], Moment("worker1", "has its gradient", 10)))
+    yield Fault(
+        "kill -9 of all workers",
+        tuple(Moment(f"worker{number}", "has a lease", 9) for number in (1, 2, 3)),
+    )
+    yield Fault(
+        "kill -9 of a worker and a server", (both[0], Moment("worker1", "has its gradient", 10))
+    )
     for point in ("follows updates", "begins to save", "finishes"):
         moment = Moment("head", point, 12 if point == "follows updates" else 1)
         yield Fault(f"kill -9 of the head that {point}", (moment,), resumes=True)
     yield Fault("the head stops for 2 s", (Moment("head", "follows updates", 12, stop_seconds=2),))
     yield Fault("a checkpoint is cut in half", before=lambda folder: _tear(folder, 1), resumes=True)
-    yield Fault("a checkpoint of each server is cut in half", before=lambda folder: _tear(folder, 2), resumes=True)
+    yield Fault(
+        "a checkpoint of each server is cut in half",
+        before=lambda folder: _tear(folder, 2),
+        resumes=True,
+    )
     yield Fault("one bit of a checkpoint changes", before=_flip, resumes=True)
-    yield Fault("a checkpoint is empty", before=lambda folder: _newest(folder, 0).write_bytes(b""), resumes=True)
+    yield Fault(
+        "a checkpoint is empty",
+        before=lambda folder: _newest(folder, 0).write_bytes(b""),
+        resumes=True,
+    )
     yield Fault("a server's checkpoints are all gone", before=_remove, resumes=True)
     yield Fault(
-        "a server is set back to the checkpoint before", before=lambda f: _newest(f, 1).unlink(), resumes=True
+        "a server is set back to the checkpoint before",
+        before=lambda f: _newest(f, 1).unlink(),
+        resumes=True,
     )
     yield Fault("connections are cut at every 100 kB", links=through(cut_bytes=100_000))
-    yield Fault("connections are cut once, within a gradient", links=through(cut_bytes=24_000, cuts=1))
+    yield Fault(
+        "connections are cut once, within a gradient", links=through(cut_bytes=24_000, cuts=1)
+    )
     yield Fault("a link carries 100 kB/s", links=through(rate=100_000))
-    yield Fault("a link is silent for 5 s", links=through(cut_bytes=50_000, cuts=1, silent_seconds=5))
+    yield Fault(
+        "a link is silent for 5 s", links=through(cut_bytes=50_000, cuts=1, silent_seconds=5)
+    )
     if os.geteuid() == 0:
         yield Fault("the checkpoints' disk is full", resumes=True, disk_bytes=65536)
 
@@ -212,7 +241,12 @@ def suffer(fault: Fault, folder: Path) -> Outcome:
             subprocess.run(("mount", "-o", "remount,size=64m", kept), check=True)
         second = _train(Fault(fault.name), folder, kept, "second")
         reason = "; ".join(filter(None, (first.reason, second.reason)))
-        return replace(second, noticed_seconds=first.noticed_seconds, exits=first.exits + second.exits, reason=reason)
+        return replace(
+            second,
+            noticed_seconds=first.noticed_seconds,
+            exits=first.exits + second.exits,
+            reason=reason,
+        )
     finally:
         if fault.disk_bytes:
             subprocess.run(("umount", "-l", kept), check=True)
@@ -225,11 +259,18 @@ def _mount(folder: Path, size: int) -> None:
 def _train(fault: Fault, folder: Path, kept: Path, name: str) -> Outcome:
     place = folder / name
     place.mkdir()
-    workers = tuple(WorkerPlace(f"worker{number}", "any", BATCH, seconds=_SLOW) for number in (1, 2, 3))
+    workers = tuple(
+        WorkerPlace(f"worker{number}", "any", BATCH, seconds=_SLOW) for number in (1, 2, 3)
+    )
     orders = TrainingOrders(
-        job=f"{folder / 'job.py'}:job", checkpoints=str(kept), servers=("server1", "server2"), workers=workers,
-        seconds=SECONDS, checkpoint_seconds=0.4, model=str(place / "model.pt"),
-    )  # fmt: skip
+        job=f"{folder / 'job.py'}:job",
+        checkpoints=str(kept),
+        servers=("server1", "server2"),
+        workers=workers,
+        seconds=SECONDS,
+        checkpoint_seconds=0.4,
+        model=str(place / "model.pt"),
+    )
     machines = ForkedMachines(orders, place, fault.moments, fault.links)
     noticed: list[float] = []
     rehearsal = Rehearsal(
@@ -250,7 +291,9 @@ def _train(fault: Fault, folder: Path, kept: Path, name: str) -> Outcome:
         code, reason = error.exit_code, str(error)
     after = [at for at in noticed if machines.acted and at >= machines.acted[0]]
     seconds = after[0] - machines.acted[0] if after else None
-    return Outcome(fault.name, seconds, *compare(place / "model.pt", rehearsal.account.books), (code,), reason)
+    return Outcome(
+        fault.name, seconds, *compare(place / "model.pt", rehearsal.account.books), (code,), reason
+    )
 
 
 def compare(model: Path, books: LeaseBooks | None) -> tuple[float | None, float | None]:
@@ -295,12 +338,28 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     """The same of a real run of the command."""
     (folder / "job.py").write_text(JOB)
     (folder / "pool.yaml").write_text(POOL)
-    run((*_SPOT, "plan", "--pool", "pool.yaml", "--deadline", "22s", "--loss", "0.01", "-o", "job.plan.json"), folder)
+    run(
+        (
+            *_SPOT,
+            "plan",
+            "--pool",
+            "pool.yaml",
+            "--deadline",
+            "22s",
+            "--loss",
+            "0.01",
+            "-o",
+            "job.plan.json",
+        ),
+        folder,
+    )
     seconds = 600 if more == "both" else 40 if number == signal.SIGSTOP else 15
     first = _start(folder, seconds, "first")
     _wait(lambda: first.poll() is not None or list((folder / "kept").glob("shard0-*1.ckpt")))
     if first.poll() is not None:
-        raise RuntimeError(f"{name}: it ended before its second checkpoint: {first.communicate()[1]}")
+        raise RuntimeError(
+            f"{name}: it ended before its second checkpoint: {first.communicate()[1]}"
+        )
     if process:
         os.kill(_find(process, folder), number)
     exits: tuple[int, ...] = ()
@@ -319,7 +378,9 @@ def suffer_on_ray(name: str, process: str, number: int, more: str, folder: Path)
     books = json.loads((folder / f"{last}.spotlog.json").read_text())["books"]
     ledger = None if books is None else LeaseBooks.model_validate(books)
     errors = [line for line in words.splitlines() if line.startswith("error: ")]
-    return Outcome(name, noticed, *compare(folder / "kept" / "model.pt", ledger), exits, "; ".join(errors))
+    return Outcome(
+        name, noticed, *compare(folder / "kept" / "model.pt", ledger), exits, "; ".join(errors)
+    )
 
 
 def _find(process: str, folder: Path) -> int:
@@ -338,11 +399,25 @@ def _find(process: str, folder: Path) -> int:
 
 
 def _start(folder: Path, seconds: float, name: str) -> subprocess.Popen[str]:
-    where = ("--on", "local", "--seconds", f"{seconds}s", "--checkpoint-dir", "kept", "--checkpoint-every", "1s")
+    where = (
+        "--on",
+        "local",
+        "--seconds",
+        f"{seconds}s",
+        "--checkpoint-dir",
+        "kept",
+        "--checkpoint-every",
+        "1s",
+    )
     command = (*_SPOT, "run", "job.plan.json", "job.py:job", *where, "-o", f"{name}.spotlog.json")
     marked = {**os.environ, "STASH_BENCHED": str(folder)}
     return subprocess.Popen(
-        command, cwd=folder, env=marked, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command,
+        cwd=folder,
+        env=marked,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     )
 
 
@@ -355,20 +430,28 @@ def _wait(condition: Callable[[], Any], seconds: float = 400.0) -> None:
 def _noticed(log: Path) -> float | None:
     """Seconds from the last update of who was missed until that."""
     content = json.loads(log.read_text())
-    known = [event for event in content["events"] if event["what"] in _NOTICES and event["at"] is not None]
+    known = [
+        event
+        for event in content["events"]
+        if event["what"] in _NOTICES and event["at"] is not None
+    ]
     if not known:
         return None
     updates = content["updates"]
     own = [
-        at for at, who in zip(updates["seconds"], updates["worker"], strict=True)
-        if at < known[0]["at"] and who in (known[0]["who"], who if "server" in known[0]["who"] else "")
-    ]  # fmt: skip
+        at
+        for at, who in zip(updates["seconds"], updates["worker"], strict=True)
+        if at < known[0]["at"]
+        and who in (known[0]["who"], who if "server" in known[0]["who"] else "")
+    ]
     return known[0]["at"] - max(own, default=known[0]["at"])
 
 
 def main() -> int:
     options = arguments(
-        __doc__, only=("", "play the faults with this in their name"), no_ray=(False, "leave Ray out")
+        __doc__,
+        only=("", "play the faults with this in their name"),
+        no_ray=(False, "leave Ray out"),
     )
     torch.set_num_threads(1)
     began, outcomes = time.monotonic(), []
@@ -377,15 +460,21 @@ def main() -> int:
         for fault in list_faults()  # type: ignore[misc]
     ]
     if not options.no_ray:
-        plays += [(case[0], lambda folder, case=case: suffer_on_ray(*case, folder)) for case in ON_RAY]  # type: ignore[misc]
+        plays += [
+            (case[0], lambda folder, case=case: suffer_on_ray(*case, folder)) for case in ON_RAY
+        ]  # type: ignore[misc]
     for name, play in plays:
         if options.only in name:
             with tempfile.TemporaryDirectory(prefix="exactly-once-") as folder:
                 outcomes.append(play(Path(folder)))
             print(outcomes[-1], file=sys.stderr, flush=True)
-    show(("fault", "noticed after", "samples lost", "doubled", "exit", "reason"), map(_row, outcomes))
+    show(
+        ("fault", "noticed after", "samples lost", "doubled", "exit", "reason"), map(_row, outcomes)
+    )
     wrong = [each.name for each in outcomes if not each.is_right]
-    print(f"{len(outcomes) - len(wrong)} of {len(outcomes)} faults are right, in {time.monotonic() - began:.0f} s.")
+    print(
+        f"{len(outcomes) - len(wrong)} of {len(outcomes)} faults are right, in {time.monotonic() - began:.0f} s."
+    )
     return bool(wrong)
 
 

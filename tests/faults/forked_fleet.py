@@ -116,7 +116,9 @@ class ForkedFleet:
     def save_model(self, names: Sequence[str], path: Path) -> None:
         arrays = self._answers([self._pool.submit(self._controls[name].packed) for name in names])
         if arrays is not None:
-            server.save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
+            server.save_model(
+                load_job(self._orders.job), [torch.tensor(each) for each in arrays], path
+            )
 
     def _answers(self, futures: Sequence[Future[Any]]) -> list[Any] | None:
         try:
@@ -130,7 +132,11 @@ class ForkedFleet:
         return isinstance(error, GoneError)
 
     def describe_error(self, who: str, error: Exception) -> StashError:
-        return error if isinstance(error, UserError) else JobError(f"{who} failed: {type(error).__name__}: {error}")
+        return (
+            error
+            if isinstance(error, UserError)
+            else JobError(f"{who} failed: {type(error).__name__}: {error}")
+        )
 
     def kill(self, name: str) -> None:
         self._machines.send((name, None, None))
@@ -186,7 +192,9 @@ def _serve_shard(orders: TrainingOrders, name: str, number: int, desk: Any) -> N
     shard.failure.result()
 
 
-def _train(orders: TrainingOrders, place: WorkerPlace, desk: Any, links: Callable[[str, Any], Any]) -> int:
+def _train(
+    orders: TrainingOrders, place: WorkerPlace, desk: Any, links: Callable[[str, Any], Any]
+) -> int:
     trainer = worker.Trainer(load_job(orders.job), len(orders.servers), place.samples)
     desk.join(place.name, place.samples)
     desk.tell(place.name, True, None)
@@ -240,7 +248,9 @@ def _arm(moment: Moment) -> None:
             moment.act()
             return link.sendall(content[len(content) // 2 :])
         if when == _HALF:  # a file that is whole or not there: half of it under its temporary name
-            (words[0].parent / f".{words[0].name}.half.tmp").write_bytes(bytes(words[-1])[: len(words[-1]) // 2])
+            (words[0].parent / f".{words[0].name}.half.tmp").write_bytes(
+                bytes(words[-1])[: len(words[-1]) // 2]
+            )
         moment.act()
         return original(*words, **named)
 
@@ -264,7 +274,9 @@ class ForkedMachines:
     _status: int | None = None
 
     def start(self) -> None:
-        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1.0)  # imports much, once for all that are forked
+        torch.optim.SGD(
+            [torch.nn.Parameter(torch.zeros(1))], 1.0
+        )  # imports much, once for all that are forked
         write_orders(self.folder, self.orders)
         self._pipe, theirs = Pipe()
         self._head = self._fork("head", lambda: self._lead(theirs))

@@ -101,7 +101,11 @@ def session(run: Started) -> None:
 
 
 def launcher_and_supervisor(run: Started) -> None:
-    _kill(each for each in run.processes() if "guardian.py" not in " ".join(each.cmdline()) and _is_stashs(each, run))
+    _kill(
+        each
+        for each in run.processes()
+        if "guardian.py" not in " ".join(each.cmdline()) and _is_stashs(each, run)
+    )
 
 
 def everything(run: Started) -> None:
@@ -122,7 +126,11 @@ def type_next_command(folder: Path) -> None:
         check=True,
         capture_output=True,
         cwd=folder / "work",
-        env={**os.environ, "XDG_STATE_HOME": str(folder / "state"), "TMPDIR": str(folder / "other")},
+        env={
+            **os.environ,
+            "XDG_STATE_HOME": str(folder / "state"),
+            "TMPDIR": str(folder / "other"),
+        },
     )
 
 
@@ -178,9 +186,20 @@ def killed_at_random(command: str, kind: str, after: float) -> Outcome:
         ended = gone(run)
         type_next_command(run.log.parent)
         faults = [f"{name} was changed" for name in changed(files) if command != "watch"]
-        faults += [f"left {name} in shared memory" for name in left_in_memory(before) if name.startswith("stash")]
-        faults += [f"left running: {' '.join(each.cmdline())[:80]}" for each in run.processes() if not ended]
-        print(f"{command}, {kind} after {after:.1f} s: {'; '.join(faults) or 'nothing left'}", file=sys.stderr)
+        faults += [
+            f"left {name} in shared memory"
+            for name in left_in_memory(before)
+            if name.startswith("stash")
+        ]
+        faults += [
+            f"left running: {' '.join(each.cmdline())[:80]}"
+            for each in run.processes()
+            if not ended
+        ]
+        print(
+            f"{command}, {kind} after {after:.1f} s: {'; '.join(faults) or 'nothing left'}",
+            file=sys.stderr,
+        )
         return Outcome(command, None if faults else time.monotonic() - began)
 
 
@@ -237,7 +256,9 @@ def draw_kills(count: int) -> list[tuple[str, str, float]]:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.kills", description=__doc__)
     parser.add_argument("--kills", type=int, default=40)
-    parser.add_argument("--random", type=int, default=60, help="kills of four commands at random moments")
+    parser.add_argument(
+        "--random", type=int, default=60, help="kills of four commands at random moments"
+    )
     parser.add_argument("--requests", type=int, default=60)
     parser.add_argument("--side-by-side", type=int, default=2, metavar="N")
     options = parser.parse_args()
@@ -247,7 +268,9 @@ def main() -> int:
     with ThreadPoolExecutor(options.side_by_side) as pool:
         restored = list(pool.map(lambda each: killed(*each), kills))
         followed = list(pool.map(lambda each: asked(signal.Signals[each[0]], each[1]), requests))
-    cleaned = [killed_at_random(*each) for each in draw_kills(options.random)]  # one by one: memory is shared
+    cleaned = [
+        killed_at_random(*each) for each in draw_kills(options.random)
+    ]  # one by one: memory is shared
     print(
         table(restored, "killed (`kill -9`)", "files restored"),
         table(cleaned, "killed in any of these ways", "nothing left"),

@@ -70,7 +70,9 @@ class Scene:
 
     def attack(self, node: str, name: str, seconds: str) -> None:
         """A stranger on that host speaks to every port that the job's hosts listen on, and to the meeting point."""
-        self._send_stranger(node, name, seconds, [*self.listening(), f"{self.bed.address(0)}:{PORT}/tcp"]).wait(LIMIT)
+        self._send_stranger(
+            node, name, seconds, [*self.listening(), f"{self.bed.address(0)}:{PORT}/tcp"]
+        ).wait(LIMIT)
 
     def lurk(self, node: str, name: str, seconds: str) -> None:
         """The same from the first moment on, at the meeting point only."""
@@ -86,18 +88,24 @@ class Scene:
         """Every port that the job's hosts listen on to the network, as HOST:PORT/KIND."""
         found = []
         for node in range(len(self.nodes)):
-            shown = self._ip("ss", node, "--no-header", "--listening", "--numeric", "--tcp", "--udp").splitlines()
+            shown = self._ip(
+                "ss", node, "--no-header", "--listening", "--numeric", "--tcp", "--udp"
+            ).splitlines()
             for kind, _, _, _, place, *_ in map(str.split, shown):
                 address, _, port = place.rpartition(":")
                 if not address.startswith("127."):
                     found.append(f"{self.bed.address(node)}:{port}/{kind}")
-                    print(f"node {node} listens on {place.replace(self.bed.address(node), 'its address')} {kind}")
+                    print(
+                        f"node {node} listens on {place.replace(self.bed.address(node), 'its address')} {kind}"
+                    )
         return list(dict.fromkeys(found))
 
     def _ip(self, program: str, node: str | int, *words: str) -> str:
         """A command in a host's network namespace."""
         enter = ("ip", "netns", "exec", self.bed.environment(int(node))[MARK])
-        return subprocess.run((*enter, program, *words), capture_output=True, text=True, check=True).stdout
+        return subprocess.run(
+            (*enter, program, *words), capture_output=True, text=True, check=True
+        ).stdout
 
     def do(self, what: str) -> None:
         """One thing after the other: ``verb words; verb words``."""
@@ -110,12 +118,18 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=2)
     parser.add_argument("--profiled", type=int, default=2)
     parser.add_argument("--at-once", default="", help="what is done before the job is started")
-    parser.add_argument("--after", type=int, default=2, help="rounds that node 0 has shown before --do")
+    parser.add_argument(
+        "--after", type=int, default=2, help="rounds that node 0 has shown before --do"
+    )
     parser.add_argument("--do", default="")
     parser.add_argument("--network", default="1gbit")
-    parser.add_argument("--elsewhere", type=Path, required=True, help="where other nodes' profiles go")
     parser.add_argument(
-        "command", nargs=argparse.REMAINDER, help="{node}, {nodes}, {head} and {output} are filled in"
+        "--elsewhere", type=Path, required=True, help="where other nodes' profiles go"
+    )
+    parser.add_argument(
+        "command",
+        nargs=argparse.REMAINDER,
+        help="{node}, {nodes}, {head} and {output} are filled in",
     )
     args = parser.parse_args()
     with Testbed(args.hosts, network=args.network, verify=False) as bed:
@@ -132,7 +146,12 @@ def main() -> int:
 
 def _words(args: argparse.Namespace, bed: Testbed, node: int) -> list[str]:
     output = Path("run.stash.json") if node == 0 else args.elsewhere / f"node{node}.stash.json"
-    known = {"node": node, "nodes": args.profiled, "head": f"{bed.address(0)}:{PORT}", "output": output}
+    known = {
+        "node": node,
+        "nodes": args.profiled,
+        "head": f"{bed.address(0)}:{PORT}",
+        "output": output,
+    }
     return [word.format(**known) for word in args.command if word != "--"]
 
 
@@ -154,7 +173,9 @@ def _ends(scene: Scene) -> list[int | None]:
             codes.append(started.wait(max(1.0, deadline - time.monotonic())))
         except subprocess.TimeoutExpired:
             codes.append(None)
-    for number, (started, code) in enumerate(zip((*scene.nodes, *scene.strangers), codes, strict=True)):
+    for number, (started, code) in enumerate(
+        zip((*scene.nodes, *scene.strangers), codes, strict=True)
+    ):
         print("\n".join(f"[{number}] {line}" for line in started.output.splitlines()))
         print(f"host {number} ended with {code if code is not None else 'nothing: it still ran'}")
     return codes[: len(scene.nodes)]

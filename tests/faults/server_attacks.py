@@ -63,7 +63,9 @@ def _pull(place: tuple[str, int], size: int, loot: Loot) -> None:
         link.close()
 
 
-def _pushes(start: int, stop: int, content: bytes, kind: int = PUSH) -> Callable[[tuple[str, int], int, Loot], None]:
+def _pushes(
+    start: int, stop: int, content: bytes, kind: int = PUSH
+) -> Callable[[tuple[str, int], int, Loot], None]:
     def attack(place: tuple[str, int], size: int, loot: Loot) -> None:
         for link, _ in connections(place, kind, (start, stop), size):
             with contextlib.suppress(OSError):
@@ -91,7 +93,10 @@ def _idle(place: tuple[str, int], size: int, loot: Loot) -> None:
 
 ATTACKS: dict[str, tuple[Callable[[tuple[str, int], int, Loot], None], float]] = {
     "reads the weights": (_pull, 0.5),
-    "pushes gradients that are no numbers": (_pushes(10**6, 10**6 + 16, b"\x01" * 64 + NAN * 64), 0.5),
+    "pushes gradients that are no numbers": (
+        _pushes(10**6, 10**6 + 16, b"\x01" * 64 + NAN * 64),
+        0.5,
+    ),
     "takes all samples to come": (_pushes(1000, 10**15, bytes(64)), 0.5),
     "sends a byte every two seconds": (_trickle, 2.0),
     "keeps 30 connections that say nothing": (_idle, 0.5),
@@ -101,7 +106,9 @@ ATTACKS: dict[str, tuple[Callable[[tuple[str, int], int, Loot], None], float]] =
 """What is done to a port, and how many seconds lie between two times."""
 
 
-def attack(name: str, place: tuple[str, int], size: int, going_on: Callable[[], bool], hurry: float = 1.0) -> Loot:
+def attack(
+    name: str, place: tuple[str, int], size: int, going_on: Callable[[], bool], hurry: float = 1.0
+) -> Loot:
     """As long as ``going_on``; ``hurry`` times as often."""
     strike, pause = ATTACKS[name]
     loot = Loot()

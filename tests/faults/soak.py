@@ -61,9 +61,13 @@ def count(temporary: Path) -> Count:
         threads=int(status["Threads"]),
         memory_bytes=1024 * int(status["VmRSS"].split()[0]),
         sockets=unix.count(f"{temporary}/") + unix.count(f".{os.getpid()}\n"),
-        shared_memory=sum(not Path("/proc", path.name.split("_")[1]).exists() for path in shared.glob("torch_*_*")),
+        shared_memory=sum(
+            not Path("/proc", path.name.split("_")[1]).exists() for path in shared.glob("torch_*_*")
+        ),
         namespaces=sum(is_abandoned(path.name) for path in Path("/run/netns").glob("stash-tb-*")),
-        temporary_files=sum(1 for path in temporary.rglob("*") if not path.name.startswith("torchinductor_")),
+        temporary_files=sum(
+            1 for path in temporary.rglob("*") if not path.name.startswith("torchinductor_")
+        ),
     )
 
 
@@ -87,9 +91,23 @@ def in_a_row(profiles: int) -> None:
 
 def at_once(profiles: int, folder: Path) -> None:
     """In processes of their own; raises CalledProcessError if one fails."""
-    words = [sys.executable, "-m", "stash", "profile", "--budget", "1", "--noise", "50", "--nproc-per-node", "1"]
+    words = [
+        sys.executable,
+        "-m",
+        "stash",
+        "profile",
+        "--budget",
+        "1",
+        "--noise",
+        "50",
+        "--nproc-per-node",
+        "1",
+    ]
     runs = [
-        subprocess.Popen([*words, "-o", str(folder / f"{each}.stash.json"), str(TRAIN)], stdout=subprocess.DEVNULL)
+        subprocess.Popen(
+            [*words, "-o", str(folder / f"{each}.stash.json"), str(TRAIN)],
+            stdout=subprocess.DEVNULL,
+        )
         for each in range(profiles)
     ]
     failed = [run.args for run in runs if run.wait() != 0]
@@ -110,9 +128,13 @@ def grown(before: Count, after: Count) -> list[str]:
 def table(counts: Iterable[tuple[str, Count]]) -> str:
     """In Markdown: a row a moment."""
     names = [field.name for field in fields(Count)]
-    rows = ["| | " + " | ".join(name.replace("_", " ") for name in names) + " |", "| --- " * (len(names) + 1) + "|"]
+    rows = [
+        "| | " + " | ".join(name.replace("_", " ") for name in names) + " |",
+        "| --- " * (len(names) + 1) + "|",
+    ]
     rows += [
-        f"| {when} | " + " | ".join(f"{getattr(each, name):,}" for name in names) + " |" for when, each in counts
+        f"| {when} | " + " | ".join(f"{getattr(each, name):,}" for name in names) + " |"
+        for when, each in counts
     ]
     return "\n".join(rows)
 
@@ -132,7 +154,11 @@ def soak(profiles: int, together: int) -> list[str]:
         at_once(together, results)
         after = settled(temporary, between)
         tempfile.tempdir = None
-    moments = [("before", before), (f"{profiles} in a row", between), (f"{together} at once", after)]
+    moments = [
+        ("before", before),
+        (f"{profiles} in a row", between),
+        (f"{together} at once", after),
+    ]
     print(table(moments))
     return sorted({*grown(before, between), *grown(between, after)})
 

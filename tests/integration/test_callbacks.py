@@ -56,7 +56,12 @@ def test_each_trainer_leaves_the_record_of_its_steps(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
-        [sys.executable, "train.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "train.py"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     for name in ("transformers", "lightning"):

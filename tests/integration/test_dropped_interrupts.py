@@ -34,13 +34,28 @@ main()
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(each, marks=[] if each == signal.SIGTERM else [pytest.mark.slow]) for each in REQUESTS]
+    "number",
+    [
+        pytest.param(each, marks=[] if each == signal.SIGTERM else [pytest.mark.slow])
+        for each in REQUESTS
+    ],
 )
 def test_a_request_in_a_weak_references_callback_ends_the_profile(
     start: Start, tmp_path: Path, number: signal.Signals
 ) -> None:
-    run = start(program=(sys.executable, "-c", WINDOW, "profile", "--budget", "1", "-o", tmp_path / "run.stash.json",
-                         "ddp.py"))  # fmt: skip
+    run = start(
+        program=(
+            sys.executable,
+            "-c",
+            WINDOW,
+            "profile",
+            "--budget",
+            "1",
+            "-o",
+            tmp_path / "run.stash.json",
+            "ddp.py",
+        )
+    )
     run.wait_for("in the window")
     run.popen.send_signal(number)
     ended = run.end()

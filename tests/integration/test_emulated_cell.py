@@ -28,7 +28,10 @@ def test_an_emulated_instance_stalls_as_its_links_must_make_it(tmp_path: Path) -
     Controller(tmp_path, STUDY).wait_for_end()
     place = tmp_path / "grid.yaml"
     (cell,) = cells_of(read_study(place))
-    found, true = attribute(load(folder_of_study(place).cell(cell.id).profile)), truth(cell, model(cell))
+    found, true = (
+        attribute(load(folder_of_study(place).cell(cell.id).profile)),
+        truth(cell, model(cell)),
+    )
     interconnect = found.stall("interconnect")
     # 42 % of the step, by hand; a link that is not shaped has 0, one of the wrong scale anything else.
     assert interconnect.share == pytest.approx(true["interconnect"] / sum(true.values()), abs=0.1)

@@ -46,7 +46,9 @@ def test_an_example_is_profiled_as_its_first_line_says(
     assert f"examples/{script.name}" in words
     (tmp_path / "data").symlink_to(sets / "data")
     shutil.copytree(EXAMPLES, tmp_path / "examples")
-    before = {path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")}
+    before = {
+        path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")
+    }
     profile = profile_of(run_profile(*words[3:], folder=tmp_path, as_typed=True))
     alone = script.stem in ALONE
     assert len(profile.ranks) == (1 if alone else 2)
@@ -55,5 +57,7 @@ def test_an_example_is_profiled_as_its_first_line_says(
     assert profile.workload.batch == SAMPLES_PER_STEP[script.stem]
     breakdown = attribute(profile)
     assert sum(stall.seconds for stall in breakdown.stalls) == pytest.approx(breakdown.step_seconds)
-    weights = {path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")}
+    weights = {
+        path for path in tmp_path.rglob("*") if path.suffix in (".pt", ".ckpt", ".safetensors")
+    }
     assert weights == before

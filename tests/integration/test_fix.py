@@ -48,7 +48,9 @@ for epoch in range(2):
 def fix(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = (sys.executable, "-m", "stash", "fix", *words)
     new = {**os.environ, **variables}
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=600, env=new)
+    return subprocess.run(
+        command, cwd=folder, capture_output=True, text=True, check=False, timeout=600, env=new
+    )
 
 
 OF_SPLITS = """
@@ -108,7 +110,9 @@ def test_samples_are_kept_for_each_data_set_and_nothing_stays_after_the_run(tmp_
         (tmp_path / "made.txt").unlink()
         short = (tmp_path / "train.py").read_text().replace("range(100_000)", "range(3)")
         (tmp_path / "short.py").write_text(short)
-        done = subprocess.run([sys.executable, "short.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "short.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+        )
         assert (done.stdout, done.stderr) == ("validated on 100 to 131\n", "")
         made = sorted(map(int, (tmp_path / "made.txt").read_text().split()))
         assert made == [*range(32), *range(100, 132)]
@@ -151,7 +155,9 @@ def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Pa
     done = fix(tmp_path, "--budget", "1m", "train.py")
     # THEN one sentence says so, nothing is written
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("error: train.py cannot be started again, so nothing was tried: ")
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: train.py cannot be started again, so nothing was tried: "
+    )
     assert "ran before" in done.stderr.splitlines()[-1]
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
     assert (tmp_path / "train.py").read_text() == refusing
@@ -166,17 +172,22 @@ def test_a_script_that_takes_long_to_start_is_refused_within_the_time(tmp_path: 
     # THEN that is kept to, but for the time in which the last launch ends, and said
     assert time.monotonic() - began < 40
     assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: --budget is over before train.py can be tried")
+    assert done.stderr.splitlines()[-1].startswith(
+        "error: --budget is over before train.py can be tried"
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
 def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_path: Path):
     # GIVEN a script that saves after some steps, and trains no more where it finds that
     resuming = SCRIPT.replace(
-        "model = nn", "import os\nassert not os.path.exists('runs'), 'resumed'\nos.mkdir('runs')\nmodel = nn", 1
+        "model = nn",
+        "import os\nassert not os.path.exists('runs'), 'resumed'\nos.mkdir('runs')\nmodel = nn",
+        1,
     )
     resuming = resuming.replace(
-        "optimizer.zero_grad()", "optimizer.zero_grad()\n        torch.save(model.state_dict(), 'runs/last.pt')"
+        "optimizer.zero_grad()",
+        "optimizer.zero_grad()\n        torch.save(model.state_dict(), 'runs/last.pt')",
     )
     work = tmp_path / "work"
     work.mkdir()
@@ -186,14 +197,30 @@ def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_p
     # THEN none found the checkpoint of another, and none is left
     assert done.returncode == 0, done.stderr
     record = FILE.load(work / "train.fix.json")
-    assert not any(each.failure for each in record.launches if "the time given was over" not in each.failure)
+    assert not any(
+        each.failure for each in record.launches if "the time given was over" not in each.failure
+    )
     assert len(record.launches) > 1
-    assert sorted(path.name for path in work.iterdir() if path.suffix != ".patch") == ["train.fix.json", "train.py"]
+    assert sorted(path.name for path in work.iterdir() if path.suffix != ".patch") == [
+        "train.fix.json",
+        "train.py",
+    ]
 
 
 def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):
     (tmp_path / "train.py").write_text(SCRIPT)
-    command = (sys.executable, "-m", "stash", "fix", "--try", "workers,fused", "--budget", "5m", "--json", "train.py")
+    command = (
+        sys.executable,
+        "-m",
+        "stash",
+        "fix",
+        "--try",
+        "workers,fused",
+        "--budget",
+        "5m",
+        "--json",
+        "train.py",
+    )
     log = (tmp_path / "log").open("w+")
     process = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=log, text=True)
     deadline = time.monotonic() + 200
@@ -210,16 +237,43 @@ def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):
 
 
 def test_run_sets_what_is_set_from_outside_and_nothing_else(tmp_path: Path):
-    (tmp_path / "train.py").write_text("import os, sys\nprint(os.environ['OMP_NUM_THREADS'], sys.argv[1:])\n")
+    (tmp_path / "train.py").write_text(
+        "import os, sys\nprint(os.environ['OMP_NUM_THREADS'], sys.argv[1:])\n"
+    )
     kept = Tried(
-        name="threads=1", knob="threads", text="threads", effect="rounding", standing="kept", written="setting",
+        name="threads=1",
+        knob="threads",
+        text="threads",
+        effect="rounding",
+        standing="kept",
+        written="setting",
         variables={"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    )
     record = Fix(
-        stash_version="0", created="2026-11-25", workload="train.py", command=("train.py",), ranks=1, error_rate=0.05,
-        step_seconds=0.1, tried=(kept,), launches=(), elapsed_seconds=1.0,
-    )  # fmt: skip
+        stash_version="0",
+        created="2026-11-25",
+        workload="train.py",
+        command=("train.py",),
+        ranks=1,
+        error_rate=0.05,
+        step_seconds=0.1,
+        tried=(kept,),
+        launches=(),
+        elapsed_seconds=1.0,
+    )
     FILE.save(record, tmp_path / "train.fix.json")
-    command = (sys.executable, "-m", "stash", "run", "--with", "train.fix.json", "train.py", "--lr", "0.1")
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
+    command = (
+        sys.executable,
+        "-m",
+        "stash",
+        "run",
+        "--with",
+        "train.fix.json",
+        "train.py",
+        "--lr",
+        "0.1",
+    )
+    done = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
     assert (done.returncode, done.stdout) == (0, "1 ['--lr', '0.1']\n"), done.stderr

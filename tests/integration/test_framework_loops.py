@@ -39,7 +39,11 @@ def test_sharded_models_are_measured_in_one_launch(
     assert breakdown.seen is not None
     assert {"compute", "contention", "interconnect"} <= {stall.name for stall in breakdown.stalls}
     # AND what its operators do was counted all the same, in a step with all that is gathered
-    assert profile.workload.flops_per_step == sum(row.flops or 0 for row in profile.workload.operators) > 0
+    assert (
+        profile.workload.flops_per_step
+        == sum(row.flops or 0 for row in profile.workload.operators)
+        > 0
+    )
     assert "cannot be switched off" in profile.workload.unrecorded["ready_steps"]
 
 
@@ -49,8 +53,18 @@ def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(
     run_profile: RunProfile, data: Path, api: int
 ) -> None:
     # GIVEN a script that shards its model, tried on one device first: it gathers from nobody
-    launcher = ("--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 1)
-    profile = profile_of(run_profile("--rungs", "solo,warm", *launcher, "sharded.py", data, "--api", api))
+    launcher = (
+        "--",
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        1,
+    )
+    profile = profile_of(
+        run_profile("--rungs", "solo,warm", *launcher, "sharded.py", data, "--api", api)
+    )
     # THEN its stalls are known like those of a model that is whole
     assert {"compute", "prep"} <= {stall.name for stall in attribute(profile).stalls}
 
@@ -83,7 +97,10 @@ def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
     assert profile.settings.launches == 1
     assert not profile.settings.isolated
     assert profile.settings.rungs == (("node", "warm", "cold") if read == "files" else ("node",))
-    assert all("the model is divided among ranks" in skipped_rungs(profile)[name] for name in ("solo", "crowd"))
+    assert all(
+        "the model is divided among ranks" in skipped_rungs(profile)[name]
+        for name in ("solo", "crowd")
+    )
     # AND samples are those of one replica
     assert profile.workload.replicas == 1
     breakdown = attribute(profile)

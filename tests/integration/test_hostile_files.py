@@ -37,7 +37,14 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "given", [{"steps": "1e18"}, {"steps": "1e308"}, {"submit": "1e18"}, {"submit": "1e308"}, {"steps": "9" * 5000}]
+    "given",
+    [
+        {"steps": "1e18"},
+        {"steps": "1e308"},
+        {"submit": "1e18"},
+        {"submit": "1e308"},
+        {"steps": "9" * 5000},
+    ],
 )
 def test_a_course_of_centuries_is_refused_with_its_line(
     tmp_path: Path, monkeypatch: Patch, capsys: Capture, given: dict[str, str]
@@ -54,4 +61,6 @@ def test_a_market_that_unpacks_to_more_than_its_bound_is_refused(
     row = MARKET.splitlines(keepends=True)[-1].encode()
     bomb = gzip.compress(MARKET.encode()) + gzip.compress(row * 200_000, 9) * 300
     (tmp_path / "x.market.csv.gz").write_bytes(bomb)
-    assert "MiB of text" in refused(monkeypatch, capsys, "market", "show", str(tmp_path / "x.market.csv.gz"))
+    assert "MiB of text" in refused(
+        monkeypatch, capsys, "market", "show", str(tmp_path / "x.market.csv.gz")
+    )

@@ -17,7 +17,16 @@ except ModuleNotFoundError:  # before Python 3.11
 
 ROOT = Path(__file__).resolve().parents[2]
 TORCH, TORCHVISION = "2.13.0", "0.28.0"
-TORCH_NEEDS = ("filelock", "fsspec", "jinja2", "markupsafe", "mpmath", "networkx", "sympy", "typing_extensions")
+TORCH_NEEDS = (
+    "filelock",
+    "fsspec",
+    "jinja2",
+    "markupsafe",
+    "mpmath",
+    "networkx",
+    "sympy",
+    "typing_extensions",
+)
 """What PyTorch brings besides, on CPUs."""
 INSTALLED: dict[str, dict[str, str]] = {
     "nothing": {},
@@ -40,7 +49,9 @@ def pip(python: Path | str, *words: str) -> str:
     command = [sys.executable, "-m", "pip", "--python", str(python), *words]
     command += ["--quiet", "--disable-pip-version-check"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=570)
-    if done.returncode and any(sign in done.stderr for sign in ("from versions: none", "Could not fetch", "Network")):
+    if done.returncode and any(
+        sign in done.stderr for sign in ("from versions: none", "Could not fetch", "Network")
+    ):
         pytest.skip("no package index can be reached")
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -63,7 +74,9 @@ def environment(folder: Path, packages: dict[str, str]) -> Path:
         facts = site / f"{name}-{version}.dist-info"
         facts.mkdir()
         pinned = f"Requires-Dist: torch=={TORCH}\n" if name == "torchvision" else ""
-        (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{pinned}")
+        (facts / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{pinned}"
+        )
         (facts / "RECORD").write_text("")
         (facts / "INSTALLER").write_text("pip\n")
     return python
@@ -80,7 +93,14 @@ def test_no_torch_is_installed_or_replaced(had: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
 def test_every_python_finds_wheels_of_everything(version: str, tmp_path: Path) -> None:
-    words = ("--dry-run", "--python-version", version, "--only-binary=:all:", "--target", str(tmp_path))
+    words = (
+        "--dry-run",
+        "--python-version",
+        version,
+        "--only-binary=:all:",
+        "--target",
+        str(tmp_path),
+    )
     added = installed(sys.executable, *words, *requirements())
     assert {"numpy", "pydantic"} <= set(added)
     assert "scipy" not in added

@@ -40,5 +40,7 @@ def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> No
     assert layers_of(uneven.passes) == (6, 2)
     # THEN four and four are most even, and the forecast is what they take
     even = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.004, "--layers", "4,4")
-    assert forecast(uneven, split="balanced") == pytest.approx(attribute(even).step_seconds, rel=0.03)
+    assert forecast(uneven, split="balanced") == pytest.approx(
+        attribute(even).step_seconds, rel=0.03
+    )
     assert forecast(uneven, split="balanced") == pytest.approx(forecast(uneven, split="4,4"))

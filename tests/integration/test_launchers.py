@@ -16,11 +16,24 @@ BIN = Path(sys.executable).parent
 
 
 @pytest.mark.slow  # test_engines finds itself inside a launcher, test_framework_loops has ranks of another one
-def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+def test_stash_inside_torchrun_profiles_the_ranks_it_is(
+    run_profile: RunProfile, data: Path, tmp_path: Path
+) -> None:
     # GIVEN torchrun around `stash profile`, as a cluster's own scripts would have it
     output = tmp_path / "inside.stash.json"
     torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node", 2, "--no-python")
-    command = (BIN / "stash", "profile", "--budget", 1, "--noise", 50, "-o", output, "plain_ddp.py", data)
+    command = (
+        BIN / "stash",
+        "profile",
+        "--budget",
+        1,
+        "--noise",
+        50,
+        "-o",
+        output,
+        "plain_ddp.py",
+        data,
+    )
     outcome = run_profile(program=(*torchrun, *command), output=output)
     # THEN one profile of both ranks is written
     profile = profile_of(outcome)
@@ -29,7 +42,9 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile: RunProfile,
     assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
 
 
-def test_dry_run_prints_a_command_that_does_the_same(typed: RunProfile, data: Path, tmp_path: Path) -> None:
+def test_dry_run_prints_a_command_that_does_the_same(
+    typed: RunProfile, data: Path, tmp_path: Path
+) -> None:
     # GIVEN --dry-run
     outcome = typed("--dry-run", "--nproc-per-node", 2, "plain_ddp.py", data, "--batch", 8)
     # THEN the whole command is printed, nothing was started and nothing written
@@ -55,11 +70,20 @@ def on_two_nodes(start: Start, ranks: int, port: int, folder: Path, *words: obje
     """A job of so many ranks on each of two nodes, which here are this machine twice; its profile."""
     nodes = [
         start(
-            "--nnodes", 2, "--node-rank", node, "--rdzv-endpoint", f"127.0.0.1:{port}", "--nproc-per-node", ranks,
-            *words, output=folder / f"node-{node}.stash.json", STASH_TESTBED="1",
+            "--nnodes",
+            2,
+            "--node-rank",
+            node,
+            "--rdzv-endpoint",
+            f"127.0.0.1:{port}",
+            "--nproc-per-node",
+            ranks,
+            *words,
+            output=folder / f"node-{node}.stash.json",
+            STASH_TESTBED="1",
         )
         for node in range(2)
-    ]  # fmt: skip
+    ]
     first, second = (node.end() for node in nodes)
     assert second.code == 0, second.stderr
     return profile_of(first)
@@ -70,7 +94,9 @@ def test_groups_of_the_scripts_own_are_confined_to_a_node(
     start: Start, data: Path, tmp_path: Path, free_port: int
 ) -> None:
     # GIVEN pairs of ranks inside a node, and groups across two nodes with two ranks on each
-    profile = on_two_nodes(start, 4, free_port, tmp_path, "--rungs", "crowd,node,cluster", "tensor_parallel.py", data)
+    profile = on_two_nodes(
+        start, 4, free_port, tmp_path, "--rungs", "crowd,node,cluster", "tensor_parallel.py", data
+    )
     # THEN what a group costs inside the node is interconnect, and only the rest is network
     breakdown = attribute(profile)
     stalls = {stall.name: stall.seconds for stall in breakdown.stalls}

@@ -21,7 +21,12 @@ from bench.docs.listeners import LISTENERS, ListeningSocket, SocketReach
 from stash.lab.testbed.bed import Testbed
 from stash.lab.testbed.topology import MARK
 
-REACHES: tuple[SocketReach, ...] = ("nothing", "this machine", "the run's interface", "all interfaces")
+REACHES: tuple[SocketReach, ...] = (
+    "nothing",
+    "this machine",
+    "the run's interface",
+    "all interfaces",
+)
 
 
 def _reach(address: str, own: str = "") -> SocketReach:
@@ -55,11 +60,23 @@ def test_a_local_spot_run_listens_where_the_table_says(tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "pool.yaml").write_text(POOL)
     stash = (sys.executable, "-m", "stash", "spot")
-    plan = ("plan", "--pool", "pool.yaml", "--deadline", "22s", "--loss", "0.01", "-o", "job.plan.json")
+    plan = (
+        "plan",
+        "--pool",
+        "pool.yaml",
+        "--deadline",
+        "22s",
+        "--loss",
+        "0.01",
+        "-o",
+        "job.plan.json",
+    )
     subprocess.run((*stash, *plan), cwd=tmp_path, check=True, capture_output=True)
     words = ("run", "job.plan.json", "job.py:job", "--on", "local", "-o", "x.spotlog.json")
     environment = {**os.environ, "STASH_REHEARSED": str(tmp_path)}
-    process = subprocess.Popen((*stash, *words), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        (*stash, *words), cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
     for line in process.stdout:
         if "training began" in line:
@@ -68,7 +85,11 @@ def test_a_local_spot_run_listens_where_the_table_says(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=90)
     declared = _declared("`stash spot run --on local`")
-    assert {_reach(address) for _, address in found} == {each.reach for each in declared} == {"this machine"}, found
+    assert (
+        {_reach(address) for _, address in found}
+        == {each.reach for each in declared}
+        == {"this machine"}
+    ), found
     programs = tuple(program for each in declared for program in each.programs)
     assert [each for each in found if not each[0].startswith(programs)] == []
     assert sum(name.startswith("ray::ServerActor") for name, _ in found) == 2  # Ray's, and ours
@@ -77,8 +98,10 @@ def test_a_local_spot_run_listens_where_the_table_says(tmp_path: Path) -> None:
 def _in_namespace(bed: Testbed, node: int) -> set[SocketReach]:
     shown = subprocess.run(
         ("ip", "netns", "exec", bed.environment(node)[MARK], "ss", "-H", "-l", "-n", "-t", "-u"),
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
     places = [line.split()[4].rpartition(":")[0].strip("[]") for line in shown.splitlines()]
     return {_reach(place, bed.address(node)) for place in places}
 
@@ -95,4 +118,6 @@ def test_a_probe_team_listens_where_the_table_says(tmp_path: Path) -> None:
     declared = _declared("several nodes", "`stash probe` on several nodes")
     assert found <= {each.reach for each in declared} | {"this machine"}
     assert "the run's interface" in found
-    assert all(REACHES.index(each.reach) <= REACHES.index("the run's interface") for each in declared)
+    assert all(
+        REACHES.index(each.reach) <= REACHES.index("the run's interface") for each in declared
+    )

@@ -12,12 +12,19 @@ from stash.analysis.attribution import attribute
     "how",
     [
         "no_grad",
-        *(pytest.param(how, marks=pytest.mark.slow) for how in ("inference", "gradients", "within", "update_bn")),
+        *(
+            pytest.param(how, marks=pytest.mark.slow)
+            for how in ("inference", "gradients", "within", "update_bn")
+        ),
     ],
 )
-def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(run_profile: RunProfile, how: str) -> None:
+def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(
+    run_profile: RunProfile, how: str
+) -> None:
     # GIVEN five steps of 3 ms an epoch, and then 15 ms of evaluation over the same loader
-    profile = profile_of(run_profile("evaluates_training_data.py", "--how", how, "--seconds", 0.003, budget=2))
+    profile = profile_of(
+        run_profile("evaluates_training_data.py", "--how", how, "--seconds", 0.003, budget=2)
+    )
     # THEN steps are of 16 samples each
     assert profile.workload.batch == 16
     assert profile.workload.loaders[0].batches_per_step == 1
@@ -31,7 +38,9 @@ def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(run_profile
 
 
 @pytest.mark.parametrize("when", ["epoch", pytest.param("fold", marks=pytest.mark.slow)])
-def test_a_replaced_optimizer_goes_on_with_the_steps_of_the_job(run_profile: RunProfile, when: str) -> None:
+def test_a_replaced_optimizer_goes_on_with_the_steps_of_the_job(
+    run_profile: RunProfile, when: str
+) -> None:
     # GIVEN a new optimizer (and model) every 20 steps WHEN it is profiled THEN it ends well, in one launch
     profile = profile_of(run_profile("replaces_optimizer.py", "--when", when))
     assert profile.settings.launches == 1

@@ -32,7 +32,12 @@ ARTEFACTS = {
     "fleet": "tests/faults/fuzz/corpus/spot-plan/one.json",
     "spotlog": "tests/golden/schema-1.spotlog.json",
 }
-SUFFIXES = {"probe": ".host.json", "plan": ".plan.json", "fleet": ".plan.json", "spotlog": ".spotlog.json"}
+SUFFIXES = {
+    "probe": ".host.json",
+    "plan": ".plan.json",
+    "fleet": ".plan.json",
+    "spotlog": ".spotlog.json",
+}
 Answer = dict[str, Any]
 Question = tuple[str, str, dict[str, Any], Callable[[Answer], Any], Any]
 
@@ -46,52 +51,213 @@ def line(name: str, answer: Answer) -> Answer:
 
 
 QUESTIONS: list[Question] = [
-    ("What is the largest stall?", "explain", {"run": "one"}, lambda a: a["verdict"]["stall"], "interconnect"),
+    (
+        "What is the largest stall?",
+        "explain",
+        {"run": "one"},
+        lambda a: a["verdict"]["stall"],
+        "interconnect",
+    ),
     ("How long is a step?", "explain", {"run": "one"}, lambda a: a["step_seconds"], 0.176),
-    ("How much of it is compute?", "explain", {"run": "one"}, lambda a: stall("compute", a, "share"), 0.5682),
-    ("What is hidden behind it?", "explain", {"run": "one"}, lambda a: a["surfacing"][0]["appears"], "prep"),
-    ("Why is network unknown?", "explain", {"run": "one"}, lambda a: a["skipped"][1]["why"], "one node"),
-    ("How many machines took part?", "explain", {"run": "two"}, lambda a: (a["nodes"], a["world_size"]), (2, 4)),
-    ("What does the network cost a step?", "explain", {"run": "two"}, lambda a: stall("network", a), 0.03),
-    ("How many MB a step?", "explain", {"run": "two"}, lambda a: round(a["communication"]["bytes"] / 1e6), 102),
-    ("How many workers would do?", "what_if", {"run": "two", "changes": {"workers": "7"}},
-     lambda a: a["data"]["workers_to_hide_prep"], 6),
-    ("How fast are four nodes?", "what_if", {"run": "two", "changes": {"nodes": "4"}},
-     lambda a: a["forecast"]["samples_per_second"], 4782.7),
-    ("And what limits them?", "what_if", {"run": "two", "changes": {"nodes": "4"}}, lambda a: a["next"], "network"),
-    ("What should I do first?", "explain", {"run": "squeezenet"},
-     lambda a: a["verdict"]["next_steps"][0].startswith("Make samples cheaper to prepare"), True),
-    ("Is fetch a problem?", "explain", {"run": "squeezenet"}, lambda a: stall("fetch", a, "within_noise"), True),
-    ("What can its loader deliver?", "explain", {"run": "squeezenet"}, lambda a: a["rates"]["prep"], 634.7),
-    ("What if no worker loads?", "what_if", {"run": "squeezenet", "changes": {"workers": "0"}},
-     lambda a: a["forecast"]["step_seconds"]["value"], 0.23846),
-    ("Is prep < 15 %?", "check", {"run": "squeezenet", "most": ["prep=15%"]}, lambda a: a["verdict"], "cannot tell"),
-    ("Does it reach 60 samples/s on two ranks?", "check",
-     {"run": "squeezenet", "least": ["samples/s=60"], "require": ["ranks=2"]}, lambda a: a["verdict"], "passes"),
-    ("What is wrong here?", "explain", {"run": "slow-net"}, lambda a: a["verdict"]["stall"], "network"),
-    ("Is its prep real?", "explain", {"run": "slow-net"}, lambda a: stall("prep", a, "within_noise"), True),
-    ("What got slower?", "compare", {"before": "fast-net", "after": "slow-net"},
-     lambda a: [x["name"] for x in a["lines"] if x["verdict"] == "slower"], ["network", "step", "samples/s"]),
-    ("By how much?", "compare", {"before": "fast-net", "after": "slow-net"},
-     lambda a: line("step", a)["change"]["value"], 0.73339),
-    ("Did compute change?", "compare", {"before": "fast-net", "after": "slow-net"},
-     lambda a: line("compute", a)["verdict"], "no difference shown"),
-    ("May I merge this?", "check", {"run": "slow-net", "baseline": "fast-net", "slower": ["5%"]},
-     lambda a: a["verdict"], "fails"),
-    ("Would a faster network help?", "what_if", {"run": "slow-net", "changes": {"network": "1600mbit"}},
-     lambda a: a["forecast"]["step_seconds"]["low"] < 0.1565 < a["forecast"]["step_seconds"]["high"], True),
-    ("And what is it here?", "explain", {"run": "slow-disk"}, lambda a: a["verdict"]["stall"], "fetch"),
-    ("Which disk would do?", "explain", {"run": "slow-disk"},
-     lambda a: "32.7 MB/s" in a["verdict"]["next_steps"][1], True),
-    ("Is this machine what I pay for?", "explain", {"run": "probe"},
-     lambda a: [each["name"] for each in a["findings"][:2]], ["cpu-limit", "gpu-count"]),
-    ("What was to be rented, for how much?", "explain", {"run": "plan"},
-     lambda a: (a["chosen"], a["choices"][0]["dollars"]["value"]), ("1 × g5.48xlarge", 337.6)),
-    ("Which spot machines, and in time?", "explain", {"run": "fleet"},
-     lambda a: (a["workers"], a["p_deadline"]), ({"p3.2xlarge": 2}, 0.93964)),
-    ("Who replaced the server that was lost?", "explain", {"run": "spotlog"},
-     lambda a: {each["gone"]: each["successor"] for each in a["takeovers"]}["server1"], "server2"),
-]  # fmt: skip
+    (
+        "How much of it is compute?",
+        "explain",
+        {"run": "one"},
+        lambda a: stall("compute", a, "share"),
+        0.5682,
+    ),
+    (
+        "What is hidden behind it?",
+        "explain",
+        {"run": "one"},
+        lambda a: a["surfacing"][0]["appears"],
+        "prep",
+    ),
+    (
+        "Why is network unknown?",
+        "explain",
+        {"run": "one"},
+        lambda a: a["skipped"][1]["why"],
+        "one node",
+    ),
+    (
+        "How many machines took part?",
+        "explain",
+        {"run": "two"},
+        lambda a: (a["nodes"], a["world_size"]),
+        (2, 4),
+    ),
+    (
+        "What does the network cost a step?",
+        "explain",
+        {"run": "two"},
+        lambda a: stall("network", a),
+        0.03,
+    ),
+    (
+        "How many MB a step?",
+        "explain",
+        {"run": "two"},
+        lambda a: round(a["communication"]["bytes"] / 1e6),
+        102,
+    ),
+    (
+        "How many workers would do?",
+        "what_if",
+        {"run": "two", "changes": {"workers": "7"}},
+        lambda a: a["data"]["workers_to_hide_prep"],
+        6,
+    ),
+    (
+        "How fast are four nodes?",
+        "what_if",
+        {"run": "two", "changes": {"nodes": "4"}},
+        lambda a: a["forecast"]["samples_per_second"],
+        4782.7,
+    ),
+    (
+        "And what limits them?",
+        "what_if",
+        {"run": "two", "changes": {"nodes": "4"}},
+        lambda a: a["next"],
+        "network",
+    ),
+    (
+        "What should I do first?",
+        "explain",
+        {"run": "squeezenet"},
+        lambda a: a["verdict"]["next_steps"][0].startswith("Make samples cheaper to prepare"),
+        True,
+    ),
+    (
+        "Is fetch a problem?",
+        "explain",
+        {"run": "squeezenet"},
+        lambda a: stall("fetch", a, "within_noise"),
+        True,
+    ),
+    (
+        "What can its loader deliver?",
+        "explain",
+        {"run": "squeezenet"},
+        lambda a: a["rates"]["prep"],
+        634.7,
+    ),
+    (
+        "What if no worker loads?",
+        "what_if",
+        {"run": "squeezenet", "changes": {"workers": "0"}},
+        lambda a: a["forecast"]["step_seconds"]["value"],
+        0.23846,
+    ),
+    (
+        "Is prep < 15 %?",
+        "check",
+        {"run": "squeezenet", "most": ["prep=15%"]},
+        lambda a: a["verdict"],
+        "cannot tell",
+    ),
+    (
+        "Does it reach 60 samples/s on two ranks?",
+        "check",
+        {"run": "squeezenet", "least": ["samples/s=60"], "require": ["ranks=2"]},
+        lambda a: a["verdict"],
+        "passes",
+    ),
+    (
+        "What is wrong here?",
+        "explain",
+        {"run": "slow-net"},
+        lambda a: a["verdict"]["stall"],
+        "network",
+    ),
+    (
+        "Is its prep real?",
+        "explain",
+        {"run": "slow-net"},
+        lambda a: stall("prep", a, "within_noise"),
+        True,
+    ),
+    (
+        "What got slower?",
+        "compare",
+        {"before": "fast-net", "after": "slow-net"},
+        lambda a: [x["name"] for x in a["lines"] if x["verdict"] == "slower"],
+        ["network", "step", "samples/s"],
+    ),
+    (
+        "By how much?",
+        "compare",
+        {"before": "fast-net", "after": "slow-net"},
+        lambda a: line("step", a)["change"]["value"],
+        0.73339,
+    ),
+    (
+        "Did compute change?",
+        "compare",
+        {"before": "fast-net", "after": "slow-net"},
+        lambda a: line("compute", a)["verdict"],
+        "no difference shown",
+    ),
+    (
+        "May I merge this?",
+        "check",
+        {"run": "slow-net", "baseline": "fast-net", "slower": ["5%"]},
+        lambda a: a["verdict"],
+        "fails",
+    ),
+    (
+        "Would a faster network help?",
+        "what_if",
+        {"run": "slow-net", "changes": {"network": "1600mbit"}},
+        lambda a: (
+            a["forecast"]["step_seconds"]["low"] < 0.1565 < a["forecast"]["step_seconds"]["high"]
+        ),
+        True,
+    ),
+    (
+        "And what is it here?",
+        "explain",
+        {"run": "slow-disk"},
+        lambda a: a["verdict"]["stall"],
+        "fetch",
+    ),
+    (
+        "Which disk would do?",
+        "explain",
+        {"run": "slow-disk"},
+        lambda a: "32.7 MB/s" in a["verdict"]["next_steps"][1],
+        True,
+    ),
+    (
+        "Is this machine what I pay for?",
+        "explain",
+        {"run": "probe"},
+        lambda a: [each["name"] for each in a["findings"][:2]],
+        ["cpu-limit", "gpu-count"],
+    ),
+    (
+        "What was to be rented, for how much?",
+        "explain",
+        {"run": "plan"},
+        lambda a: (a["chosen"], a["choices"][0]["dollars"]["value"]),
+        ("1 × g5.48xlarge", 337.6),
+    ),
+    (
+        "Which spot machines, and in time?",
+        "explain",
+        {"run": "fleet"},
+        lambda a: (a["workers"], a["p_deadline"]),
+        ({"p3.2xlarge": 2}, 0.93964),
+    ),
+    (
+        "Who replaced the server that was lost?",
+        "explain",
+        {"run": "spotlog"},
+        lambda a: {each["gone"]: each["successor"] for each in a["takeovers"]}["server1"],
+        "server2",
+    ),
+]
 TRAIN = """
 import torch
 model = torch.nn.Linear(64, 10)
@@ -141,12 +307,18 @@ def named(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def test_thirty_questions_about_ten_artefacts_are_answered(folder: Path) -> None:
     assert len(QUESTIONS) == 30
-    assert {v for _, _, given, _, _ in QUESTIONS for v in given.values() if isinstance(v, str)} == set(ARTEFACTS)
+    assert {
+        v for _, _, given, _, _ in QUESTIONS for v in given.values() if isinstance(v, str)
+    } == set(ARTEFACTS)
     answers = ask(folder, [(tool, named(given)) for _, tool, given, _, _ in QUESTIONS])
     wrong = []
-    for (question, tool, given, read, expected), (failed, text) in zip(QUESTIONS, answers, strict=True):
+    for (question, tool, given, read, expected), (failed, text) in zip(
+        QUESTIONS, answers, strict=True
+    ):
         found = text if failed else read(json.loads(text))
-        right = found == (pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected)
+        right = found == (
+            pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected
+        )
         if failed or not right or len(text.encode()) > MAX_BYTES:
             wrong.append(f"{question} {tool} {given}: {found!r}, and not {expected!r}")
     assert wrong == []
@@ -156,7 +328,11 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("explain", {"run": "nothing.stash.json"}, "artefact_missing"),
         ("explain", {"run": "--help"}, "artefact_missing"),
-        ("compare", {"before": "one.stash.json", "after": "squeezenet.stash.json"}, "different_jobs"),
+        (
+            "compare",
+            {"before": "one.stash.json", "after": "squeezenet.stash.json"},
+            "different_jobs",
+        ),
         ("compare", {"before": "one.stash.json", "after": "one.stash.json"}, "same_run"),
         ("explain", {"run": "one.stash.json", "brief": True}, "usage"),
         ("explain", {"run": 7}, "usage"),
@@ -167,7 +343,11 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
         ("compare", {"before": "one.stash.json", "after": "s3://bucket/x.stash.json"}, "usage"),
         ("check", {"run": "one.stash.json", "baseline": "gs://b/x", "slower": ["5%"]}, "usage"),
         ("recommend", {"runs": ["filecache::http://attacker.invalid/x"]}, "usage"),
-        ("what_if", {"run": "one.stash.json", "changes": {"cluster": "https://attacker.invalid/x"}}, "usage"),
+        (
+            "what_if",
+            {"run": "one.stash.json", "changes": {"cluster": "https://attacker.invalid/x"}},
+            "usage",
+        ),
         ("list", {"folder": "http://attacker.invalid/"}, "usage"),
         ("profile", {"command": ["train.py"], "output": "s3://bucket/x.stash.json"}, "usage"),
         ("explain", {"run": "pipe.stash.json"}, "artefact"),
@@ -178,7 +358,11 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
         ("what_if", {"run": "plan.plan.json", "changes": {"nodes": "2"}}, "artefact_kind"),
         ("what_if", {"run": "one.stash.json", "changes": {"network": "10 gbots"}}, "unit"),
         ("what_if", {"run": "one.stash.json", "changes": {"output": "x.html"}}, "usage"),
-        ("recommend", {"runs": ["two.stash.json"], "options": {"samples": "1M", "launch": "sky"}}, "usage"),
+        (
+            "recommend",
+            {"runs": ["two.stash.json"], "options": {"samples": "1M", "launch": "sky"}},
+            "usage",
+        ),
         ("profile", {"command": ["bash", "-c", "cd x && /usr/bin/sbatch job.sh"]}, "costs_money"),
         ("profile", {"command": []}, "usage"),
         ("profile", {"command": ["nothing.py"]}, "usage"),
@@ -189,25 +373,43 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
     os.mkfifo(folder / "pipe.stash.json")
     before = set(folder.iterdir())
     long_name = ("explain", {"run": "x" * 100_000})
-    (refused, long_answer), *answers = ask(folder, [long_name, *((tool, given) for tool, given, _ in calls)])
+    (refused, long_answer), *answers = ask(
+        folder, [long_name, *((tool, given) for tool, given, _ in calls)]
+    )
     assert refused
     assert json.loads(long_answer)["error"]["code"] in {"failed", "usage"}
     assert all(failed for failed, _ in answers)
-    assert [json.loads(text)["error"]["code"] for _, text in answers] == [code for _, _, code in calls]
-    assert json.loads(answers[-1][1])["error"]["message"].startswith("budget: unknown time unit 'x' in '2x'")
+    assert [json.loads(text)["error"]["code"] for _, text in answers] == [
+        code for _, _, code in calls
+    ]
+    assert json.loads(answers[-1][1])["error"]["message"].startswith(
+        "budget: unknown time unit 'x' in '2x'"
+    )
     assert set(folder.iterdir()) == before
 
 
 def test_changes_and_options_are_taken_as_any_model_writes_them(folder: Path) -> None:
     two = {"run": "two.stash.json"}
-    ways = [{"changes": {"nodes": 4}}, {"changes": {"nodes": "4"}}, {"changes": {"nodes": 4.0}}, {"nodes": 4}]
+    ways = [
+        {"changes": {"nodes": 4}},
+        {"changes": {"nodes": "4"}},
+        {"changes": {"nodes": 4.0}},
+        {"nodes": 4},
+    ]
     same = [("what_if", {**two, **way}) for way in ways]
-    flags = [({"allow_spot": True}, True), ({"allow_spot": "false"}, False), ({"allow-spot": None}, False)]
+    flags = [
+        ({"allow_spot": True}, True),
+        ({"allow_spot": "false"}, False),
+        ({"allow-spot": None}, False),
+    ]
     wishes = [
         ("recommend", {"runs": "two.stash.json", "options": {"samples": "1M", "epochs": 3, **flag}})
         for flag, _ in flags
     ]
-    lists = ("recommend", {"runs": ["two.stash.json"], "epochs": 3, "samples": 1e6, "cloud": ["aws", "gcp"]})
+    lists = (
+        "recommend",
+        {"runs": ["two.stash.json"], "epochs": 3, "samples": 1e6, "cloud": ["aws", "gcp"]},
+    )
     answers = ask(folder, [*same, *wishes, lists])
     assert [text for failed, text in answers if failed] == []
     found = [json.loads(text) for _, text in answers]
@@ -227,7 +429,11 @@ def test_every_tool_says_what_it_does_takes_and_answers(folder: Path) -> None:
     for name, tool in tools.items():
         runs = name in ("profile", "fix", "watch")
         hints = tool.annotations
-        assert (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint) == (not runs, runs, runs)
+        assert (hints.read_only_hint, hints.destructive_hint, hints.open_world_hint) == (
+            not runs,
+            runs,
+            runs,
+        )
         assert tool.description
         assert tool.input_schema["additionalProperties"] is False
         for parameter in tool.input_schema["properties"].values():
@@ -235,7 +441,8 @@ def test_every_tool_says_what_it_does_takes_and_answers(folder: Path) -> None:
             assert all(each["description"] for each in parameter.get("properties", {}).values())
         assert tool.output_schema["required"]
     assert (
-        tools["what_if"].input_schema["properties"]["changes"]["properties"]["nodes"]["description"] == "N: Machines."
+        tools["what_if"].input_schema["properties"]["changes"]["properties"]["nodes"]["description"]
+        == "N: Machines."
     )
 
 

@@ -15,7 +15,8 @@ pytestmark = [pytest.mark.slow, needs_testbed]
 
 
 @pytest.mark.parametrize(
-    ("apart", "activations", "gradients"), [(False, 5_000_000, 2_000_000), (True, 1_000_000, 10_000_000)]
+    ("apart", "activations", "gradients"),
+    [(False, 5_000_000, 2_000_000), (True, 1_000_000, 10_000_000)],
 )
 def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
     tmp_path: Path, apart: bool, activations: int, gradients: int
@@ -24,7 +25,9 @@ def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
     # is waited for, one goes on beside work, the data groups' is waited for
     links = ("network", "interconnect") if apart else ("interconnect", "network")
     # WHEN it is profiled as it stands, in one launch
-    profile, breakdown, tensor, data = measure_axes(apart, activations, gradients, 30, tmp_path / "run")
+    profile, breakdown, tensor, data = measure_axes(
+        apart, activations, gradients, 30, tmp_path / "run"
+    )
     step = breakdown.step_seconds
     waits = {wait.name: wait for wait in breakdown.seen.waits}
     # THEN each group's stall is within 2 points of the step, where it lies, and its bytes are exact
@@ -35,7 +38,10 @@ def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
     # their ranks wait for each other afterwards
     contention, compute = breakdown.stall("contention"), breakdown.stall("compute")
     assert contention.seconds < 0.02 * step + max(0.0, compute.seconds - 2 * WORK)
-    assert {use.name: use.bytes for use in profile.workload.groups} == {"tp": 2 * activations, "dp": gradients}
+    assert {use.name: use.bytes for use in profile.workload.groups} == {
+        "tp": 2 * activations,
+        "dp": gradients,
+    }
     # AND so is what hides of the tensor groups' exchange
     assert waits["tp"].hidden == pytest.approx(min(WORK, tensor) / (2 * tensor), abs=0.06)
     assert waits["dp"].hidden == pytest.approx(0.0, abs=0.01)

@@ -13,13 +13,17 @@ nbformat = pytest.importorskip("nbformat")
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "notebook.ipynb"
 LOOP = "for epoch in range(1000):\n    for x, y in loader:\n        step(x, y)\n"
 CELLS = (
-    *(cell.source for cell in nbformat.read(EXAMPLE, as_version=4).cells if cell.cell_type == "code"),
+    *(
+        cell.source
+        for cell in nbformat.read(EXAMPLE, as_version=4).cells
+        if cell.cell_type == "code"
+    ),
     f"def train():\n{LOOP.replace('    ', '      ').replace('for epoch', '    for epoch')}\n"
     "profile = stash.profile(train, budget=10, noise=0.5)\nprint(profile)",
     "%%stash --budgte 2\npass",
     "waiting = (x for x in loader)",
     "%%stash\nfor x, y in waiting: step(x, y)",
-)  # fmt: skip
+)
 pytestmark = pytest.mark.slow
 
 

@@ -61,7 +61,9 @@ def links(found: Probe, node: int = 0) -> Links:
 
 def leftovers(folder: Path) -> list[str]:
     """Whatever a probe may have forgotten in its temporary and its current folder."""
-    return [path.name for path in folder.iterdir() if path.name.startswith((".stash-probe", "stash-"))]
+    return [
+        path.name for path in folder.iterdir() if path.name.startswith((".stash-probe", "stash-"))
+    ]
 
 
 def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
@@ -81,20 +83,28 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     assert all(figure.bursts[0] for figure in mine.figures)
     assert mine.exchanges[0].ranks == 2
     assert mine.exchanges[0].timings[0].bytes == 1024
-    assert {(read.pattern, read.cold, read.direct) for read in mine.reads} >= {("random", True, False)}
+    assert {(read.pattern, read.cold, read.direct) for read in mine.reads} >= {
+        ("random", True, False)
+    }
     assert {one.link for one in mine.skipped} >= {"streams", "copies"}
     timings = [t for group in (mine.exchanges, mine.reads) for one in group for t in one.timings]
     assert all(timing.seconds and min(timing.seconds) > 0 for timing in timings)
     assert leftovers(tmp_path) == []
-    assert not [p for p in psutil.Process().children(recursive=True) if "-m stash." in " ".join(p.cmdline())]
+    assert not [
+        p for p in psutil.Process().children(recursive=True) if "-m stash." in " ".join(p.cmdline())
+    ]
 
 
-def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_do_not_come_are_named_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 1.0)
     began = time.monotonic()
-    with pytest.raises(UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 1 s; start the same"):
+    with pytest.raises(
+        UserError, match=r"the 2 nodes did not meet at 127.0.0.1:29545 within 1 s; start the same"
+    ):
         run_probe(Cluster(1, 2, 0, "127.0.0.1:29545"), budget=5, data=None, instance=None)
     assert time.monotonic() - began < PATIENCE / 2
     assert leftovers(tmp_path) == []
@@ -105,14 +115,22 @@ def test_nodes_that_do_not_come_are_named_in_time(tmp_path: Path, monkeypatch: p
 def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Path) -> None:
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
-        rate, burst = min(link.measured for link in bed.links), max(link.burst_bytes for link in bed.links)
+        rate, burst = (
+            min(link.measured for link in bed.links),
+            max(link.burst_bytes for link in bed.links),
+        )
         ranks = on_all(bed, out, 5, "streams,exchanges")
         assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
         assert ranks[1].output.splitlines()[-1] == "none"
     found = Probe.model_validate_json(out.read_text())
     assert len(found.hosts) == 2
     streams = [stream for node in (0, 1) for stream in links(found, node).streams]
-    assert [(s.source, s.target, s.flows) for s in streams] == [(0, 1, 1), (0, 1, 8), (1, 0, 1), (1, 0, 8)]
+    assert [(s.source, s.target, s.flows) for s in streams] == [
+        (0, 1, 1),
+        (0, 1, 8),
+        (1, 0, 1),
+        (1, 0, 8),
+    ]
     for stream in streams:
         timing = stream.timings[0]
         assert rate / BUSY < timing.bytes / statistics.median(timing.seconds) < rate * 1.1

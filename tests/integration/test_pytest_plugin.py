@@ -56,13 +56,17 @@ def test_its_loader_is_not_slow(stash_budget):
 
 @pytest.mark.slow
 def test_a_real_training_step_keeps_its_budget_or_fails(pytester: pytest.Pytester) -> None:
-    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]["pytest11"]
+    points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][
+        "pytest11"
+    ]
     pytester.mkdir("declared-1.dist-info")
     pytester.path.joinpath("declared-1.dist-info/METADATA").write_text(
         "Metadata-Version: 2.1\nName: declared\nVersion: 1\n"
     )
     lines = "".join(f"{name} = {place}\n" for name, place in points.items())
-    pytester.path.joinpath("declared-1.dist-info/entry_points.txt").write_text(f"[pytest11]\n{lines}")
+    pytester.path.joinpath("declared-1.dist-info/entry_points.txt").write_text(
+        f"[pytest11]\n{lines}"
+    )
     pytester.syspathinsert()
     pytester.makepyfile(TESTS)
     done = pytester.runpytest_subprocess("--junitxml=out.xml", timeout=200)
@@ -86,9 +90,9 @@ def called(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> dict[str, object]:
 
 
 def test_limits_are_decided_as_stash_check_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert called(monkeypatch, step="200ms", prep="90%", samples_per_second=1)["stash.step_seconds"] == pytest.approx(
-        0.176
-    )
+    assert called(monkeypatch, step="200ms", prep="90%", samples_per_second=1)[
+        "stash.step_seconds"
+    ] == pytest.approx(0.176)
     with pytest.raises(pytest.fail.Exception, match=r"fails: step is 176 ± 2 ms"):
         called(monkeypatch, step="100ms", prep="90%")
     with pytest.raises(pytest.skip.Exception, match=r"cannot tell: .*a larger budget tells"):

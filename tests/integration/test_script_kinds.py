@@ -36,15 +36,33 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     theirs = tmp_path / "theirs.json"
     options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
     for_torchrun = ("--log", "x", "--max", "9", "--no", "--local", "y")
-    profile = ladder_of(run_profile("--nproc-per-node", 2, "-m", "pack.training", data, *options, *for_torchrun))
+    profile = ladder_of(
+        run_profile("--nproc-per-node", 2, "-m", "pack.training", data, *options, *for_torchrun)
+    )
     # THEN the job got its own, and Stash kept its own
     got = json.loads(theirs.read_text())
     assert got == {
-        "data": str(data), "lr": 0.1, "output": str(theirs), "budget": 77, "isolate": True,
-        "log": "x", "max": 9, "no": True, "local": "y",
-    }  # fmt: skip
+        "data": str(data),
+        "lr": 0.1,
+        "output": str(theirs),
+        "budget": 77,
+        "isolate": True,
+        "log": "x",
+        "max": 9,
+        "no": True,
+        "local": "y",
+    }
     assert profile.settings.budget_seconds == 1
-    kept = ("…", "--lr", "0.1", "-o", "…", "--budget", "77", "--isolate")  # both files lie elsewhere
+    kept = (
+        "…",
+        "--lr",
+        "0.1",
+        "-o",
+        "…",
+        "--budget",
+        "77",
+        "--isolate",
+    )  # both files lie elsewhere
     kept += ("--log", "…", "--max", "9", "--no", "--local", "…")
     assert profile.workload.command == ("-m", "pack.training", *kept)
     # AND all rungs that can differ on one machine are measured in one launch, and the workload is known
@@ -59,20 +77,31 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     assert workload.precision == "float32"
     assert workload.flops_per_step > 1e6
     assert workload.sample_bytes == pytest.approx(3 * 32 * 32 * 4, rel=0.01)
-    assert workload.sample_disk_bytes == pytest.approx(4096, rel=0.25)  # the page that a file of 3200 bytes lies in
+    assert workload.sample_disk_bytes == pytest.approx(
+        4096, rel=0.25
+    )  # the page that a file of 3200 bytes lies in
     assert workload.dataset_bytes == pytest.approx(FILES * 3 * 32 * 32, rel=0.1)
     assert workload.collectives_per_step == {}
     (loader,) = workload.loaders
-    assert (loader.kind, loader.workers, loader.batches_per_step, loader.samples) == ("map", 0, 1, FILES)
+    assert (loader.kind, loader.workers, loader.batches_per_step, loader.samples) == (
+        "map",
+        0,
+        1,
+        FILES,
+    )
     read_from_disk(profile)
     assert all(block.samples == block.steps * 16 for block in profile.blocks)
     assert {rate.feed for rate in profile.rates} == {"warm", "cold"}
     assert {collective.scope for collective in profile.collectives} == {"node"}
     # AND the facts that predictions need
     assert sum(row.flops or 0 for row in workload.operators) == workload.flops_per_step
-    assert {"aten.convolution", "aten.convolution_backward"} <= {row.operator for row in workload.operators}
+    assert {"aten.convolution", "aten.convolution_backward"} <= {
+        row.operator for row in workload.operators
+    }
     assert tuple(bucket.bytes for bucket in workload.buckets) == workload.bucket_bytes
-    assert {name for bucket in workload.buckets for name in bucket.gradients} == {g.name for g in workload.gradients}
+    assert {name for bucket in workload.buckets for name in bucket.gradients} == {
+        g.name for g in workload.gradients
+    }
     assert workload.optimizer_bytes == 0  # plain SGD keeps nothing
     assert {times.feed for times in profile.workers} == {"warm", "cold"}
     assert all(seconds > 0 for times in profile.workers for seconds in times.seconds)
@@ -129,7 +158,9 @@ def test_accumulation_hooks_collectives_validation_and_checkpoints(
     assert any("checkpoint" in note for note in profile.notes)
     assert not (tmp_path / "final.pt").exists()
     assert not list(tmp_path.glob("*.tmp"))
-    assert torch.load(good)["step"] <= 30, "only warm-up steps, taken while replicas were equal, may be saved"
+    assert torch.load(good)["step"] <= 30, (
+        "only warm-up steps, taken while replicas were equal, may be saved"
+    )
 
 
 @pytest.mark.slow
@@ -144,7 +175,9 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
     assert (stream.prefetch_factor, stream.persistent_workers) == (2, True)
     assert stream.startup_seconds > 0
     assert (mapped.kind, mapped.workers) == ("map", 0)
-    assert 28 <= profile.workload.batch <= 28 + 12  # an epoch of few steps ends after one more of the labelled
+    assert (
+        28 <= profile.workload.batch <= 28 + 12
+    )  # an epoch of few steps ends after one more of the labelled
     assert all(block.fetch_seconds > 0 for block in blocks_of(profile, "warm"))
     read_from_disk(profile)
 
@@ -160,7 +193,9 @@ def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path)
     assert any("2 backward passes" in note and "stash.step()" in note for note in profile.notes)
     # AND the loader gets data rungs
     assert [loader.kind for loader in profile.workload.loaders] == ["watched"]
-    assert all(block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold"))
+    assert all(
+        block.resident is not None and block.resident < 0.1 for block in blocks_of(profile, "cold")
+    )
 
 
 @pytest.mark.slow
@@ -183,7 +218,9 @@ def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_h
     assert len(profile.workload.gradients) == 8
 
 
-def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profile: RunProfile, data: Path) -> None:
+def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(
+    run_profile: RunProfile, data: Path
+) -> None:
     # GIVEN a scaler whose first steps overflow, buffers that DDP broadcasts before every forward, epochs of one
     # batch, and OneCycleLR for 12 steps in all, in a profile that takes more
     profile = ladder_of(run_profile("recipe.py", data, budget=4))
@@ -199,14 +236,20 @@ def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profil
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
-def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tmp_path: Path, how: str) -> None:
+def test_loop_that_stops_by_itself_is_started_again(
+    start: Start, data: Path, tmp_path: Path, how: str
+) -> None:
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
     model = tmp_path / "final.pt"
-    run = start("stops_early.py", data, model, "--steps", 100, "--how", how, noise=0.05, budget=PATIENCE)
+    run = start(
+        "stops_early.py", data, model, "--steps", 100, "--how", how, noise=0.05, budget=PATIENCE
+    )
     # WHEN it was measured until after it had to be started again
     run.wait_for("round 1 done")
     before = {rank.pid for rank in run.ranks().values()}
-    run.wait_until(lambda: (now := {rank.pid for rank in run.ranks().values()}) and not now & before)
+    run.wait_until(
+        lambda: (now := {rank.pid for rank in run.ranks().values()}) and not now & before
+    )
     rounds = run.stderr_text().count(" done (")
     run.wait_until(lambda: run.stderr_text().count(" done (") > rounds)
     run.popen.send_signal(signal.SIGINT)
@@ -224,7 +267,9 @@ def test_loop_that_stops_by_itself_is_started_again(start: Start, data: Path, tm
     assert not (model.exists() and measured_from_the_first)
 
 
-def test_checkpoints_of_the_warm_up_are_gone_afterwards(run_profile: RunProfile, tmp_path: Path) -> None:
+def test_checkpoints_of_the_warm_up_are_gone_afterwards(
+    run_profile: RunProfile, tmp_path: Path
+) -> None:
     # GIVEN a script that saves after each short epoch, by a library and by itself, and resumes from what it finds
     resuming = (
         "import os, pickle, torch\n"

@@ -19,7 +19,8 @@ from stash.study.study_folder import folder_of_study
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not real_skypilot.PYTHON, reason="SkyPilot is not installed: see tests/support/real_skypilot.py"
+        not real_skypilot.PYTHON,
+        reason="SkyPilot is not installed: see tests/support/real_skypilot.py",
     ),
 ]
 
@@ -52,7 +53,9 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
     tasks = [yaml.safe_load(each.files["task.yaml"]) for each in found]
     (tmp_path / "task.yaml").write_text("")
     commands = [(*each.command[:-1], "task.yaml") for each in found]
-    commands += [words("sky", each.lease) for each in found for words in (release_command, check_command)]
+    commands += [
+        words("sky", each.lease) for each in found for words in (release_command, check_command)
+    ]
     done = real_skypilot.ask_skypilot(tmp_path, tasks, commands)
     assert done.returncode == 0, done.stderr
 
@@ -65,8 +68,12 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
         ({}, "--no-such", "no such option"),
     ],
 )
-def test_a_slip_would_be_seen(tmp_path: Path, change: dict[str, object], option: str, why: str) -> None:
+def test_a_slip_would_be_seen(
+    tmp_path: Path, change: dict[str, object], option: str, why: str
+) -> None:
     task = yaml.safe_load(submissions(tmp_path)[0].files["task.yaml"])
-    done = real_skypilot.ask_skypilot(tmp_path, [{**task, **change}], [("sky", "down", option, "name")])
+    done = real_skypilot.ask_skypilot(
+        tmp_path, [{**task, **change}], [("sky", "down", option, "name")]
+    )
     assert done.returncode == 1
     assert why in done.stderr

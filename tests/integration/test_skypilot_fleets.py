@@ -17,7 +17,8 @@ from stash.spot.sky_tasks import job_in, rent_script, rented_place
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
-        not real_skypilot.PYTHON, reason="SkyPilot is not installed: see tests/support/real_skypilot.py"
+        not real_skypilot.PYTHON,
+        reason="SkyPilot is not installed: see tests/support/real_skypilot.py",
     ),
 ]
 
@@ -33,8 +34,12 @@ def tasks(text: str) -> list[dict]:  # type: ignore[type-arg]
     return [yaml.safe_load(task) for task in re.findall(r"<<'TASK'\n(.*?)TASK\n", text, re.DOTALL)]
 
 
-@pytest.mark.parametrize(("infra", "bucket"), [("aws/us-east-1", "s3://mine/run1"), ("kubernetes", None)])
-def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str, bucket: str | None) -> None:
+@pytest.mark.parametrize(
+    ("infra", "bucket"), [("aws/us-east-1", "s3://mine/run1"), ("kubernetes", None)]
+)
+def test_servers_and_workers_of_every_type_are_taken(
+    tmp_path: Path, infra: str, bucket: str | None
+) -> None:
     text = script(tmp_path, infra, bucket)
     commands = [shlex.split(line) for line in text.splitlines() if line.startswith("sky ")]
     for words in commands:  # of files that are there
@@ -42,7 +47,8 @@ def test_servers_and_workers_of_every_type_are_taken(tmp_path: Path, infra: str,
         Path(tmp_path / words[words.index("--secret-file") + 1]).write_text("")
     envs = {"STASH_HEAD": "10.0.0.5", "STASH_WORKER": "worker1"}
     given = [
-        {**task, "envs": {name: value or envs[name] for name, value in task["envs"].items()}} for task in tasks(text)
+        {**task, "envs": {name: value or envs[name] for name, value in task["envs"].items()}}
+        for task in tasks(text)
     ]
     done = real_skypilot.ask_skypilot(tmp_path, given, commands)
     assert done.returncode == 0, done.stderr
@@ -52,4 +58,9 @@ def test_what_is_special_to_fleets_would_be_seen(tmp_path: Path) -> None:
     right = tasks(script(tmp_path, "aws/us-east-1"))[0]
     folder = {**right, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
     assert real_skypilot.ask_skypilot(tmp_path, [folder], []).returncode == 1
-    assert real_skypilot.ask_skypilot(tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]).returncode == 1
+    assert (
+        real_skypilot.ask_skypilot(
+            tmp_path, [], [("sky", "jobs", "cancel", "--named", "x")]
+        ).returncode
+        == 1
+    )

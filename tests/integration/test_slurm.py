@@ -32,11 +32,18 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
 
 
 def begin(
-    cluster: SlurmCluster, folder: Path, data: Path, where: str, budget: float = 2, probe: str = "false"
+    cluster: SlurmCluster,
+    folder: Path,
+    data: Path,
+    where: str,
+    budget: float = 2,
+    probe: str = "false",
 ) -> Controller:
     """``stash characterize`` of one cell."""
     script, precision = SCRIPTS / "plain_ddp.py", 50 if budget < 60 else 0.05
-    text = STUDY.format(script=script, data=data, where=where, budget=budget, precision=precision, probe=probe)
+    text = STUDY.format(
+        script=script, data=data, where=where, budget=budget, precision=precision, probe=probe
+    )
     return Controller(folder, text, **cluster.environment)
 
 
@@ -44,10 +51,16 @@ def logs(folder: Path) -> str:
     return "\n".join(path.read_text() for path in folder.glob("grid.study/cells/*/output.log"))
 
 
-def test_a_cell_on_two_nodes_from_end_to_end(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
+def test_a_cell_on_two_nodes_from_end_to_end(
+    cluster: SlurmCluster, tmp_path: Path, data: Path
+) -> None:
     # Where no accounts are kept, Slurm takes any quality of service and account, and looks at neither.
     output = begin(
-        cluster, tmp_path, data, "partition: two, nodes: 2, options: [--qos=normal, --account=me]", probe="4s"
+        cluster,
+        tmp_path,
+        data,
+        "partition: two, nodes: 2, options: [--qos=normal, --account=me]",
+        probe="4s",
     ).wait_for_end()
     assert "1 of 1 cells are done." in output, logs(tmp_path)
     (path,) = tmp_path.glob("grid.study/cells/*/profile.stash.json")
@@ -55,14 +68,20 @@ def test_a_cell_on_two_nodes_from_end_to_end(cluster: SlurmCluster, tmp_path: Pa
     assert [(rank.rank, rank.node) for rank in profile.ranks] == [(0, 0), (1, 1)]
     assert {block.rung for block in profile.blocks} == {"solo", "crowd", "cluster"}
     assert stash.attribute(profile).nodes == 2
-    assert profile.hosts[0].links is not None  # each node was probed, and the first one's links are kept
+    assert (
+        profile.hosts[0].links is not None
+    )  # each node was probed, and the first one's links are kept
     assert cluster.jobs() == []
 
 
-def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
+def test_a_preempted_cell_is_requeued_and_ends_well(
+    cluster: SlurmCluster, tmp_path: Path, data: Path
+) -> None:
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2")
     cluster.until("RUNNING")
-    cluster.call("sbatch", "--partition=urgent", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1")
+    cluster.call(
+        "sbatch", "--partition=urgent", "--nodes=2", "--output=/dev/null", "--wrap=sleep 1"
+    )
     output = process.wait_for_end()
     assert "1 of 1 cells are done." in output, logs(tmp_path)
     assert output.count("started") == 1  # it is Slurm that starts it again
@@ -70,16 +89,24 @@ def test_a_preempted_cell_is_requeued_and_ends_well(cluster: SlurmCluster, tmp_p
     assert cluster.jobs() == []
 
 
-def test_a_cell_that_fails_on_both_nodes_is_told_once(cluster: SlurmCluster, tmp_path: Path) -> None:
-    output = begin(cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2").wait_for_end(1)
+def test_a_cell_that_fails_on_both_nodes_is_told_once(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
+    output = begin(
+        cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2"
+    ).wait_for_end(1)
     assert "failed after" in output, logs(tmp_path)
     assert "without a training step" in output
     assert output.count("started") == 1
 
 
-def test_what_slurm_does_not_take_is_one_sentence(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
+def test_what_slurm_does_not_take_is_one_sentence(
+    cluster: SlurmCluster, tmp_path: Path, data: Path
+) -> None:
     output = begin(cluster, tmp_path, data, "partition: nowhere").wait_for_end(1)
-    assert output.count("Invalid partition name specified; `sinfo` lists the partitions") == 1, output
+    assert output.count("Invalid partition name specified; `sinfo` lists the partitions") == 1, (
+        output
+    )
     assert "no cell was measured" in output
     assert cluster.jobs() == []
 
@@ -113,20 +140,42 @@ n,1,slow,packed,1
 LAB = "nodes: [{gpu: fast, gpus: 1, name: n1}, {gpu: slow, gpus: 1, name: n2}]\n"
 
 
-def test_advice_requeues_a_job_to_the_type_that_suits_it(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_advice_requeues_a_job_to_the_type_that_suits_it(
+    cluster: SlurmCluster, tmp_path: Path
+) -> None:
     """Of three jobs on two features, the shortest on its fastest type runs on the slow one, and is moved."""
     (tmp_path / "matrix.csv").write_text(MATRIX)
     (tmp_path / "lab.yaml").write_text(LAB)
     table = "job,gpus,model,steps\n"
-    for name, feature, work in (("one", "slow", "m,900"), ("two", "fast", "n,900"), ("three", "fast", "n,990")):
-        words = ("--parsable", f"--job-name={name}", f"--constraint={feature}", "--requeue", "--partition=two")
+    for name, feature, work in (
+        ("one", "slow", "m,900"),
+        ("two", "fast", "n,900"),
+        ("three", "fast", "n,990"),
+    ):
+        words = (
+            "--parsable",
+            f"--job-name={name}",
+            f"--constraint={feature}",
+            "--requeue",
+            "--partition=two",
+        )
         number = cluster.call("sbatch", *words, "--output=/dev/null", "--wrap=sleep 300")
         table += f"{number},1,{work}\n"
     (tmp_path / "jobs.csv").write_text(table)
     try:
         cluster.until("one RUNNING")
         cluster.until("two RUNNING")
-        words = ("advise", "jobs.csv", "--cluster", "lab.yaml", "--policy", "srtf", "--engine", "slurm", "--apply")
+        words = (
+            "advise",
+            "jobs.csv",
+            "--cluster",
+            "lab.yaml",
+            "--policy",
+            "srtf",
+            "--engine",
+            "slurm",
+            "--apply",
+        )
         done = subprocess.run(
             [sys.executable, "-m", "stash", "schedule", *words],
             cwd=tmp_path,

@@ -50,7 +50,17 @@ types: [{name: a, gpus: 1, batch: 16, samples_per_second: 64, quota: 2, dollars_
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "pool.yaml").write_text(POOL)
-    words = ("plan", "--pool", "pool.yaml", "--deadline", "22s", "--loss", "0.01", "-o", "job.plan.json")
+    words = (
+        "plan",
+        "--pool",
+        "pool.yaml",
+        "--deadline",
+        "22s",
+        "--loss",
+        "0.01",
+        "-o",
+        "job.plan.json",
+    )
     subprocess.run(_command(*words), cwd=tmp_path, check=True, capture_output=True)
     return tmp_path
 
@@ -72,8 +82,13 @@ def _left(folder: Path) -> list[int]:
 def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         _command("run", "job.plan.json", f"job.py:{job}", *words, "-o", "run.spotlog.json"),
-        cwd=folder, env=_marked(folder), capture_output=True, text=True, timeout=240, check=False,
-    )  # fmt: skip
+        cwd=folder,
+        env=_marked(folder),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
     assert _left(folder) == []
     return done
 
@@ -89,7 +104,15 @@ def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
 def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) -> None:
     log = _ran(
-        folder, "--on", "testbed", "--seconds", "40s", "--revoke", "worker1@5s,notice=5s", "--revoke", "worker2@15s"
+        folder,
+        "--on",
+        "testbed",
+        "--seconds",
+        "40s",
+        "--revoke",
+        "worker1@5s,notice=5s",
+        "--revoke",
+        "worker2@15s",
     )
     noticed, missed = log["takeovers"]
     assert (noticed["gone"], noticed["successor"], noticed["notice"]) == ("worker1", "worker3", 5.0)

@@ -16,7 +16,13 @@ from runs import PATIENCE
 BIN = Path(sys.executable).parent
 ADDED = {
     *("PYTHONPATH", "PYTHONUNBUFFERED", "PET_LOG_DIR"),
-    *("WANDB_MODE", "NEPTUNE_MODE", "COMET_AUTO_LOG_DISABLE", "MLFLOW_TRACKING_URI", "MLFLOW_ALLOW_FILE_STORE"),
+    *(
+        "WANDB_MODE",
+        "NEPTUNE_MODE",
+        "COMET_AUTO_LOG_DISABLE",
+        "MLFLOW_TRACKING_URI",
+        "MLFLOW_ALLOW_FILE_STORE",
+    ),
 }
 """All that Stash adds besides STASH_*: where its agent is and torchrun logs, output at once, trackers kept quiet."""
 OF_A_RUN = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "MASTER_ADDR", "MASTER_PORT", "_"}
@@ -25,8 +31,18 @@ ON_LOOPBACK = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME"}
 """What Stash's torchrun adds for ranks on one machine."""
 RATIO = 8
 """By how much the CPU time of two jobs' steps may differ; that of a machine's clock depends on what else it does."""
-LAUNCH = ("launch", "--cpu", "--num_processes", "1", "--num_machines", "1", "--mixed_precision", "no",
-          "--dynamo_backend", "no")  # fmt: skip
+LAUNCH = (
+    "launch",
+    "--cpu",
+    "--num_processes",
+    "1",
+    "--num_machines",
+    "1",
+    "--mixed_precision",
+    "no",
+    "--dynamo_backend",
+    "no",
+)
 CALL = "from reports import train; train(0, {folder!r})"
 PROFILED = "import stash; from reports import train; stash.profile(train, 0, {folder!r}, noise=0.5, budget=1)"
 
@@ -43,7 +59,9 @@ def untouched(folder: Path, *words: object) -> Reports:
     (folder / "short").touch()
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": "200"}
     with (SCRIPTS / "parts.py").open() as given:
-        run = subprocess.Popen([str(word) for word in words], cwd=SCRIPTS, env=environment, stdin=given)
+        run = subprocess.Popen(
+            [str(word) for word in words], cwd=SCRIPTS, env=environment, stdin=given
+        )
     try:
         assert run.wait(PATIENCE) == 0
     finally:
@@ -83,7 +101,9 @@ def test_one_process_is_started_as_python_would(start: Start, tmp_path: Path, wa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["function", "torchrun", "accelerate", "spawn"])
-def test_any_other_way_starts_what_it_starts_without_stash(start: Start, tmp_path: Path, way: str) -> None:
+def test_any_other_way_starts_what_it_starts_without_stash(
+    start: Start, tmp_path: Path, way: str
+) -> None:
     folders = [tmp_path / name for name in ("before", "under")]
     ways = {
         "function": (sys.executable, "-c", CALL),
@@ -100,12 +120,18 @@ def test_any_other_way_starts_what_it_starts_without_stash(start: Start, tmp_pat
         assert start(program=program, standard_input=SCRIPTS / "parts.py").end().code == 0
     else:
         mine = words[1:] if way == "spawn" else ["--", *words]
-        profile_of(start(*mine, folders[1], *more, as_typed=True, standard_input=SCRIPTS / "parts.py").end())
+        profile_of(
+            start(
+                *mine, folders[1], *more, as_typed=True, standard_input=SCRIPTS / "parts.py"
+            ).end()
+        )
     alike(before, reported(folders[1]))
 
 
 @pytest.mark.slow
-def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(start: Start, tmp_path: Path) -> None:
+def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(
+    start: Start, tmp_path: Path
+) -> None:
     folders = [tmp_path / name for name in ("before", "under")]
     torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node", 2)
     before = untouched(folders[0], *torchrun, "reports.py", folders[0], "--form-group")
@@ -115,7 +141,9 @@ def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(start: Start, tm
     under = reported(folders[1])
     assert [each["threads"] for each in under] == [each["threads"] for each in before]
     names = [set(each[0]["environment"]) for each in (before, under)]
-    assert {name for name in names[1] - names[0] if not name.startswith("STASH_")} <= ADDED | OF_A_RUN | ON_LOOPBACK
+    assert {
+        name for name in names[1] - names[0] if not name.startswith("STASH_")
+    } <= ADDED | OF_A_RUN | ON_LOOPBACK
 
 
 def test_a_pipe_and_a_prompt_reach_the_script(start: Start, tmp_path: Path) -> None:

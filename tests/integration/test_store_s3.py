@@ -51,7 +51,9 @@ def run(monkeypatch: Patch, *words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_a_bucket_is_a_store(endpoint: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_bucket_is_a_store(
+    endpoint: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STASH_STORE", URL)
     assert run(monkeypatch, "list") == 2
@@ -79,10 +81,15 @@ def test_a_bucket_is_a_store(endpoint: str, tmp_path: Path, monkeypatch: Patch, 
     assert "notes.txt: it is called like no artefact" in capsys.readouterr().out
 
 
-def test_a_bucket_that_is_not_there_loses_nothing(endpoint: str, tmp_path: Path, capsys: Capture) -> None:
+def test_a_bucket_that_is_not_there_loses_nothing(
+    endpoint: str, tmp_path: Path, capsys: Capture
+) -> None:
     target = tmp_path / "a.stash.json"
     show_then_save(build(CALM), target, lambda: None, copies=store_for_copies("s3://nobody-s/runs"))
-    assert "note: no copy was kept: cannot write the store s3://nobody-s/runs: " in capsys.readouterr().err
+    assert (
+        "note: no copy was kept: cannot write the store s3://nobody-s/runs: "
+        in capsys.readouterr().err
+    )
     assert load(target) == build(CALM)
     with pytest.raises(StoreError, match="cannot write the store"):
         open_store("s3://nobody-s/runs").put(target.read_bytes(), "a.stash.json")

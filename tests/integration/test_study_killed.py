@@ -62,11 +62,15 @@ def cells(folder: Path) -> dict[str, tuple[str, ...]]:
     """Every finished cell by its id, with the rungs of its artefact in the study's folder."""
     done = [str(event["cell"]) for event in events(folder) if event.get("ending") == "done"]
     assert len(done) == len(set(done)), "a finished cell was run again"
-    found = {id: stash.load(folder / "grid.study" / "cells" / id / "profile.stash.json") for id in done}
+    found = {
+        id: stash.load(folder / "grid.study" / "cells" / id / "profile.stash.json") for id in done
+    }
     return {id: profile.settings.rungs for id, profile in found.items()}
 
 
-def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_one(tmp_path: Path) -> None:
+def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_one(
+    tmp_path: Path,
+) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start(whole).wait_for_end()
     for moment in MOMENTS.values():

@@ -87,7 +87,9 @@ def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() ->
         assert len(bed.links) == 6
         assert all(link.right for link in bed.links)
         rate = min(link.measured for link in bed.links if link.name == "network")
-        ranks = bed.run_all(lambda _: [sys.executable, "-c", EXCHANGE], env={"OMP_NUM_THREADS": "1"})
+        ranks = bed.run_all(
+            lambda _: [sys.executable, "-c", EXCHANGE], env={"OMP_NUM_THREADS": "1"}
+        )
         assert [rank.wait(PATIENCE) for rank in ranks] == [0, 0], ranks[0].output + ranks[1].output
         seconds = json.loads(ranks[0].output.splitlines()[-1])
     # Ring all-reduce over two ranks: each sends its tensor once. The fastest of five: other work only slows.
@@ -98,7 +100,11 @@ def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() ->
 def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
     with Testbed(2, network="200mbit", overrides={1: {"network": "50mbit"}}) as bed:
         assert sorted({link.asked for link in bed.links}) == [6.25e6, 25e6]
-        connect = [sys.executable, "-c", f"import socket; socket.create_connection(('{bed.address(0)}', 9), 1)"]
+        connect = [
+            sys.executable,
+            "-c",
+            f"import socket; socket.create_connection(('{bed.address(0)}', 9), 1)",
+        ]
 
         def refused() -> bool:
             attempt = bed.run(connect, 1)
@@ -121,7 +127,8 @@ def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
 def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() -> None:
     bed = Testbed(1, network="900gbit")
     with pytest.raises(
-        UserError, match=r"cannot carry --network 900 Gbit/s: the highest rate verified .* is [\d.]+ [MG]bit/s"
+        UserError,
+        match=r"cannot carry --network 900 Gbit/s: the highest rate verified .* is [\d.]+ [MG]bit/s",
     ):
         bed.start()
     assert not names(bed.owner.token)
@@ -130,7 +137,10 @@ def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() 
 @needs_disk
 def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> None:
     with Testbed(2, disk="20MB/s", overrides={1: {"disk": "40MB/s"}}, disk_path=tmp_path) as bed:
-        assert [(link.node, link.name, link.asked) for link in bed.links] == [(0, "disk", 20e6), (1, "disk", 40e6)]
+        assert [(link.node, link.name, link.asked) for link in bed.links] == [
+            (0, "disk", 20e6),
+            (1, "disk", 40e6),
+        ]
         assert all(link.right for link in bed.links)
         assert not list(tmp_path.iterdir())
         # By another program than the one that verified: dd, past the page cache.
@@ -159,7 +169,11 @@ def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
 def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -> None:
     process, token, pid = holder
     assert names(token)
-    script = HOLD.replace("bed.start()", "").replace("print", "with bed: print").replace("time.sleep(600)", "")
+    script = (
+        HOLD.replace("bed.start()", "")
+        .replace("print", "with bed: print")
+        .replace("time.sleep(600)", "")
+    )
     script = script.replace("flush=True)", "flush=True); time.sleep(600)")
     second = subprocess.Popen(
         [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -174,7 +188,9 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
     assert Path(f"/proc/{pid}").exists()
 
 
-def test_what_kill_9_left_is_swept_and_only_that(holder: tuple[subprocess.Popen[str], str, int]) -> None:
+def test_what_kill_9_left_is_swept_and_only_that(
+    holder: tuple[subprocess.Popen[str], str, int],
+) -> None:
     process, token, pid = holder
     foreign = f"stash-tb-foreign-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", foreign], check=True)

@@ -62,7 +62,9 @@ def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
 def stash(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "stash", "watch", *words]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @pytest.fixture
@@ -87,8 +89,12 @@ def seen(folder: Path, what: str) -> bool:
     return path.exists() and any(event.what == what for event in record(folder).events)
 
 
-def test_a_run_is_traced_paused_and_goes_on(tmp_path: Path, jobs: list[subprocess.Popen[str]]) -> None:
-    job = start(tmp_path, "-m", "stash", "watch", "-o", "run.watch.jsonl", "--", sys.executable, *LAUNCHER)
+def test_a_run_is_traced_paused_and_goes_on(
+    tmp_path: Path, jobs: list[subprocess.Popen[str]]
+) -> None:
+    job = start(
+        tmp_path, "-m", "stash", "watch", "-o", "run.watch.jsonl", "--", sys.executable, *LAUNCHER
+    )
     jobs.append(job)
     until(lambda: (tmp_path / "run.watch.jsonl").exists() and record(tmp_path).header.ranks == 2)
     assert stash(tmp_path, "--join", "run.watch.jsonl", "--capture", "3:1").returncode == 0
@@ -113,7 +119,12 @@ def test_a_run_is_traced_paused_and_goes_on(tmp_path: Path, jobs: list[subproces
     last = record(tmp_path).windows[-1]
     assert last.ranks.keys() == {0, 1}
     assert steps - 3 <= last.last_step <= steps  # they are counted while nobody looks
-    assert [event.what for event in record(tmp_path).events] == ["capture", "paused", "resumed", "end"]
+    assert [event.what for event in record(tmp_path).events] == [
+        "capture",
+        "paused",
+        "resumed",
+        "end",
+    ]
     refused = stash(tmp_path, "--join", "run.watch.jsonl", "--pause")
     assert (refused.returncode, "has ended" in refused.stderr) == (2, True)
 

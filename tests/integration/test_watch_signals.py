@@ -19,7 +19,11 @@ from stash.monitor.records import load_record
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 MOST_SECONDS = 5.0
-BY_HAND = ("env", "--default-signal=INT,QUIT", sys.executable)  # a shell's background jobs ignore them
+BY_HAND = (
+    "env",
+    "--default-signal=INT,QUIT",
+    sys.executable,
+)  # a shell's background jobs ignore them
 JOB = """
 import os, signal, sys, time, torch
 from pathlib import Path
@@ -66,9 +70,14 @@ class Watched:
         self.before = set(Path("/dev/shm").glob("stash-watch-*"))
         words = (*BY_HAND, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py", *arguments)
         self.process = subprocess.Popen(
-            words, cwd=folder, env=self.environment, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=(folder / "errors").open("w"), start_new_session=True,
-        )  # fmt: skip
+            words,
+            cwd=folder,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=(folder / "errors").open("w"),
+            start_new_session=True,
+        )
         until(lambda: self.memory() != set() and (folder / "pid").exists() and self._steps())
         self.job = int((folder / "pid").read_text())
 
@@ -78,7 +87,10 @@ class Watched:
 
     def memory(self) -> set[Path]:
         """What this watch has in memory."""
-        orders = (f"{folder}/orders.json" for folder in set(Path("/dev/shm").glob("stash-watch-*")) - self.before)
+        orders = (
+            f"{folder}/orders.json"
+            for folder in set(Path("/dev/shm").glob("stash-watch-*")) - self.before
+        )
         return {Path(each).parent for each in orders if self._belongs(each)}
 
     def _belongs(self, orders: str) -> bool:
@@ -99,7 +111,12 @@ class Watched:
     def stash(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = (sys.executable, "-m", "stash", *words)
         return subprocess.run(
-            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False
+            command,
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
 
@@ -116,7 +133,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_to_the_whole_group_reaches_the_job_once(folder: Path, number: signal.Signals) -> None:
+def test_a_signal_to_the_whole_group_reaches_the_job_once(
+    folder: Path, number: signal.Signals
+) -> None:
     run = Watched(folder, "stays")
     os.killpg(run.process.pid, number)
     until(lambda: run.signals() != [])
@@ -173,12 +192,27 @@ def test_the_next_command_removes_what_all_that_were_killed_have_left(folder: Pa
 
 def test_nohup_stays_nohup(folder: Path) -> None:
     (folder / "train.py").write_text(JOB)
-    words = ("nohup", sys.executable, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py", "stays")
+    words = (
+        "nohup",
+        sys.executable,
+        "-m",
+        "stash",
+        "watch",
+        "-o",
+        "run.watch.jsonl",
+        "train.py",
+        "stays",
+    )
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MARK": str(folder)}
     process = subprocess.Popen(
-        words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL, start_new_session=True,
-    )  # fmt: skip
+        words,
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
     record = folder / "run.watch.jsonl"
     until(lambda: record.exists() and load_record(record).header.ranks == 1)
     process.send_signal(signal.SIGHUP)

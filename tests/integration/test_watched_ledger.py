@@ -81,5 +81,7 @@ def test_every_second_of_both_starts_has_its_row_and_an_epilog_is_one_line(tmp_p
     assert 5 * 0.05 < rows["lost work"] < 4  # what six steps and more took
     words = [sys.executable, "-m", "stash", "watch", "--epilog", "run.watch.jsonl"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    found = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
     assert re.fullmatch(r"train\.py \S+ (s|min), exit 0: (.* \d+%, ){4}.* \d+%\n", found.stdout)

@@ -32,7 +32,13 @@ def run(folder: Path, *words: object, **variables: str) -> str:
     environment["HF_HUB_OFFLINE"] = "1"
     command = [sys.executable, *map(str, words)]
     ended = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=200
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
     )
     assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
     return ended.stdout
@@ -66,7 +72,7 @@ def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
         ("tensor_parallel.py", ("DATA",), 2),
         ("dtensor.py", (), 2),
     ],
-)  # fmt: skip
+)
 def test_seeded_weights_are_bit_identical(
     data: Path, tmp_path: Path, script: str, arguments: tuple[object, ...], ranks: int
 ) -> None:
@@ -90,12 +96,18 @@ def watched(tmp_path: Path, *job: object, **variables: str) -> RunRecord:
     return load_record(tmp_path / "run.watch.jsonl")
 
 
-def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(data: Path, tmp_path: Path) -> None:
-    record = watched(tmp_path, "--nproc-per-node", "2", "hf_trainer.py", data, "--output_dir", tmp_path / "out")
+def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(
+    data: Path, tmp_path: Path
+) -> None:
+    record = watched(
+        tmp_path, "--nproc-per-node", "2", "hf_trainer.py", data, "--output_dir", tmp_path / "out"
+    )
     shown = record.windows[-1]
     assert record.header.ranks == 2
     assert shown.stalls["other"] > 0  # evaluated and saved every five steps
-    assert all(shown.ranks[rank]["backward"] > 0 and shown.ranks[rank]["exchange"] > 0 for rank in (0, 1))
+    assert all(
+        shown.ranks[rank]["backward"] > 0 and shown.ranks[rank]["exchange"] > 0 for rank in (0, 1)
+    )
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
@@ -139,11 +151,16 @@ def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recorder", ["0", "2000"])
-def test_collectives_of_functional_calls_are_counted_as_unseen(data: Path, tmp_path: Path, recorder: str) -> None:
+def test_collectives_of_functional_calls_are_counted_as_unseen(
+    data: Path, tmp_path: Path, recorder: str
+) -> None:
     watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--", sys.executable)
     os.environ["TORCH_FR_BUFFER_SIZE"] = recorder
     try:
         weights(tmp_path / "weights", *watch, *RANKS, "dtensor.py", data, steps=300)
     finally:
         del os.environ["TORCH_FR_BUFFER_SIZE"]
-    assert "collectives of a step were issued by C++" in load_record(tmp_path / "run.watch.jsonl").header.unseen
+    assert (
+        "collectives of a step were issued by C++"
+        in load_record(tmp_path / "run.watch.jsonl").header.unseen
+    )

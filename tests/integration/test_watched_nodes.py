@@ -27,7 +27,12 @@ def bed() -> Iterator[Testbed]:
 
 def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) -> list[Started]:
     """Two ranks on each of two hosts, watched; records in folders of their own; ``size``: bytes of gradients."""
-    layer = {"name": "only", "bytes": size, "forward_seconds": _STAGE, "backward_seconds": 2 * _STAGE}
+    layer = {
+        "name": "only",
+        "bytes": size,
+        "forward_seconds": _STAGE,
+        "backward_seconds": 2 * _STAGE,
+    }
     (folder / "model.yaml").write_text(yaml.safe_dump({"layers": [layer], "prep_seconds": 0.002}))
     job = (
         "-m",
@@ -58,7 +63,9 @@ def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_i
     assert (record.header.ranks, record.header.nodes) == (4, 2)
     last = record.windows[-1]
     assert set(last.ranks) == {0, 1, 2, 3}
-    assert sum(value or 0.0 for value in last.stalls.values()) == pytest.approx(last.step_seconds, rel=1e-3)
+    assert sum(value or 0.0 for value in last.stalls.values()) == pytest.approx(
+        last.step_seconds, rel=1e-3
+    )
     assert [(late.rank, late.stage) for late in last.stragglers] == [(3, "input")]
     assert [(alert.stall, alert.rank) for alert in record.alerts] == [("input", 3)]
     assert record.events[-1].what == "end"

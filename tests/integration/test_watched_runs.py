@@ -40,7 +40,12 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
@@ -56,5 +61,10 @@ def test_a_watched_run_is_the_one_that_was_typed(tmp_path: Path) -> None:
     )  # the first is setting up, the last is open
     assert record.events[-1].text == "the job has ended with exit code 7"
     summary = " ".join(watched.stderr.split())
-    for words in ("A step takes", "There was no alert.", "prep + fetch", "`stash report run.watch.jsonl` draws"):
+    for words in (
+        "A step takes",
+        "There was no alert.",
+        "prep + fetch",
+        "`stash report run.watch.jsonl` draws",
+    ):
         assert words in summary

@@ -19,7 +19,10 @@ def checksums(folder: Path) -> dict[str, tuple[str, float]]:
     """Content and time of every file under ``folder``."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        str(path.relative_to(folder)): (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_mtime)
+        str(path.relative_to(folder)): (
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            path.stat().st_mtime,
+        )
         for path in files
     }
 
@@ -28,7 +31,16 @@ def checksums(folder: Path) -> dict[str, tuple[str, float]]:
 def theirs(tmp_path: Path) -> Path:
     """What an earlier, good run has left."""
     folder = tmp_path / "theirs"
-    names = ("last.pt", "plain.pt", "best.pt", "weights.npy", "state.pkl", "metrics.json", "log.csv", "metrics.txt")
+    names = (
+        "last.pt",
+        "plain.pt",
+        "best.pt",
+        "weights.npy",
+        "state.pkl",
+        "metrics.json",
+        "log.csv",
+        "metrics.txt",
+    )
     for name in (*names, "checkpoint-1/model.bin", "checkpoint-2/model.bin"):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -37,7 +49,9 @@ def theirs(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, theirs: Path) -> None:
+def test_no_file_that_was_there_before_is_another_one_afterwards(
+    start: Start, theirs: Path
+) -> None:
     # GIVEN a script that saves in every way, over the files of a good run, after every epoch
     before = checksums(theirs)
     # WHEN it is profiled for some epochs
@@ -53,7 +67,9 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(start: Start, t
     assert outcome.profile is not None, outcome.stderr
     notes = outcome.profile.notes
     (restored,) = [note for note in notes if "put back as before" in note]
-    assert "wrote to or removed 9 files" in restored, "all but metrics.txt: plain.pt was written in the first epoch"
+    assert "wrote to or removed 9 files" in restored, (
+        "all but metrics.txt: plain.pt was written in the first epoch"
+    )
     assert any("epoch-" in name for name in outcome.profile.left_files)
     assert not list(theirs.parent.rglob(".kept-by-stash-*"))
 

@@ -23,7 +23,9 @@ KINDS: dict[str, Any] = {
     "sparse": torch.eye(4).to_sparse(),
     "rows": torch.eye(4).to_sparse_csr(),
     "jagged": jagged_tensor(),
-    "nested": torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.strided),
+    "nested": torch.nested.nested_tensor(
+        [torch.ones(2, 3), torch.ones(4, 3)], layout=torch.strided
+    ),
     "packed": pack_sequence([torch.ones(3), torch.ones(2)]),
     "named tuple": containers.Pair(torch.ones(3), [torch.ones(2)]),
     "dataclass": containers.Sample(torch.ones(3)),
@@ -32,7 +34,9 @@ KINDS: dict[str, Any] = {
     "graphs": containers.Graphs(2, x=torch.ones(3), edges=torch.ones(2, 5)),
     "encoding": containers.Encoding(input_ids=torch.ones(2, 3)),
     "sized": containers.Sized({"x": torch.ones(2, 3)}, (2,)),
-    "instances": [{"image": torch.ones(3, 4, 4), "instances": containers.Instances(boxes=torch.ones(2, 4))}],
+    "instances": [
+        {"image": torch.ones(3, 4, 4), "instances": containers.Instances(boxes=torch.ones(2, 4))}
+    ],
 }
 OWN_MEMORY = {"sparse", "rows", "jagged", "nested"}
 """Layouts of which a first element has no address."""
@@ -45,7 +49,9 @@ def parametrize_kinds(*but: str) -> Any:
 
 def content(batch: Any) -> list[Any]:
     """Of every leaf, as something that compares."""
-    nested = ((leaf, batches.is_tensor(leaf) and leaf.is_nested) for leaf in batches.iter_leaves(batch))
+    nested = (
+        (leaf, batches.is_tensor(leaf) and leaf.is_nested) for leaf in batches.iter_leaves(batch)
+    )
     return [[str(part) for part in (leaf.unbind() if apart else [leaf])] for leaf, apart in nested]
 
 

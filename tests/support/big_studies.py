@@ -22,9 +22,15 @@ from stash.study.study_folder import StudyEvent
 from stash.study.study_run import cells_of
 
 PAPER = (
-    "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2", "squeezenet1_0", "resnet50", "vgg11",
+    "alexnet",
+    "resnet18",
+    "shufflenet_v2_x0_5",
+    "mobilenet_v2",
+    "squeezenet1_0",
+    "resnet50",
+    "vgg11",
     "bert_large_qa",
-)  # fmt: skip
+)
 _LINK = {"p2": 8e9, "p3": 60e9}
 _SPEED = {"p2": 1.0, "p3": 6.0}
 ROUNDS = 4
@@ -34,10 +40,16 @@ def grid(workloads: Sequence[str] = PAPER, batches: Sequence[int] = (32, 64, 128
     """A study file of the paper's places."""
     named = "\n".join(f"- {{zoo: {name}}}" for name in workloads)
     one = "\n".join(
-        f"- {{engine: sky, instance: {name}}}" for name in ("p2.xlarge", "p2.16xlarge", "p3.2xlarge", "p3.16xlarge")
+        f"- {{engine: sky, instance: {name}}}"
+        for name in ("p2.xlarge", "p2.16xlarge", "p3.2xlarge", "p3.16xlarge")
     )
-    two = "\n".join(f"- {{engine: sky, instance: {name}, nodes: [1, 2]}}" for name in ("p2.8xlarge", "p3.8xlarge"))
-    return f"workloads:\n{named}\nbatches: [{', '.join(map(str, batches))}]\ntargets:\n{one}\n{two}\n"
+    two = "\n".join(
+        f"- {{engine: sky, instance: {name}, nodes: [1, 2]}}"
+        for name in ("p2.8xlarge", "p3.8xlarge")
+    )
+    return (
+        f"workloads:\n{named}\nbatches: [{', '.join(map(str, batches))}]\ntargets:\n{one}\n{two}\n"
+    )
 
 
 def many(
@@ -57,9 +69,20 @@ def _event(cell: Cell, failed: Sequence[str], waiting: Sequence[str]) -> StudyEv
     if any(word in cell.title for word in waiting):
         return None
     if any(word in cell.title for word in failed):
-        return StudyEvent(at=1.0, what="ended", cell=cell.id, ending="failed", why="the device has too little memory")
+        return StudyEvent(
+            at=1.0,
+            what="ended",
+            cell=cell.id,
+            ending="failed",
+            why="the device has too little memory",
+        )
     return StudyEvent(
-        at=1.0, what="ended", cell=cell.id, ending="done", seconds=60.0, artefact=f"{cell.id}.stash.json"
+        at=1.0,
+        what="ended",
+        cell=cell.id,
+        ending="done",
+        seconds=60.0,
+        artefact=f"{cell.id}.stash.json",
     )
 
 
@@ -73,7 +96,12 @@ def profile_of(cell: Cell) -> Profile:
     compute = 1e-4 * batch * (cell.size / 1e7) ** 0.5 / _SPEED.get(kind, 3.0)
     inside = cell.size / _LINK.get(kind, 30e9) * (per_node - 1) * (2.0 if per_node > 8 else 1.0)
     between = cell.size / 1.25e9 if cell.nodes > 1 else 0.0
-    step = {"resident": compute, "solo": 1.02 * compute, "crowd": 1.04 * compute, "node": 1.04 * compute + inside}
+    step = {
+        "resident": compute,
+        "solo": 1.02 * compute,
+        "crowd": 1.04 * compute,
+        "node": 1.04 * compute + inside,
+    }
     step["cluster"] = step["node"] + between
     top = step["cluster"]
     step["warm"] = top + max(0.0, 8e-4 * batch * per_node / 8 - 0.3 * top)
@@ -85,7 +113,10 @@ def profile_of(cell: Cell) -> Profile:
     ]
     return build(
         {name: [time * step[name] * (1 + 0.002 * n) for n in range(ROUNDS)] for name in names},
-        ranks=round(ranks / devices), nodes=cell.nodes, device="cuda", batch=batch,
+        ranks=round(ranks / devices),
+        nodes=cell.nodes,
+        device="cuda",
+        batch=batch,
         workload={"name": cell.workload},
         host={"gpus": tuple(Gpu(index=j, name="GPU") for j in range(per_node))},
-    )  # fmt: skip
+    )

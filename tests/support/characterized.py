@@ -17,7 +17,9 @@ from stash.lab.testbed import doctor
 
 _OBSTACLE = doctor.why_no_testbed() or ("" if os.geteuid() == 0 else "emulated hosts need root")
 needs_testbed = pytest.mark.skipif(bool(_OBSTACLE), reason=_OBSTACLE)
-SMALL_MODEL = "layers:\n- {name: only, bytes: 100kB, forward_seconds: 5ms, backward_seconds: 10ms}\n"
+SMALL_MODEL = (
+    "layers:\n- {name: only, bytes: 100kB, forward_seconds: 5ms, backward_seconds: 10ms}\n"
+)
 
 
 class Controller:

@@ -10,17 +10,36 @@ from profile_builder import build
 from stash.core.records.host import Gpu, Host, Limits
 from stash.core.records.profile import Profile
 
-PLANNED = {"compute": 0.170, "transfer": 0.004, "contention": 0.006, "interconnect": 0.008, "network": 0.180,
-           "fetch": 0.002}  # fmt: skip
+PLANNED = {
+    "compute": 0.170,
+    "transfer": 0.004,
+    "contention": 0.006,
+    "interconnect": 0.008,
+    "network": 0.180,
+    "fetch": 0.002,
+}
 """Seconds of ``plan_builder.lost()``, 2 × p3.8xlarge: 370 ms."""
-RUNGS = {"compute": "resident", "transfer": "solo", "contention": "crowd", "interconnect": "node",
-         "network": "cluster", "prep": "warm", "fetch": "cold"}  # fmt: skip
+RUNGS = {
+    "compute": "resident",
+    "transfer": "solo",
+    "contention": "crowd",
+    "interconnect": "node",
+    "network": "cluster",
+    "prep": "warm",
+    "fetch": "cold",
+}
 
 
 def later(
-    nodes: int = 2, devices: int = 4, instance: str | None = "p3.8xlarge", gpu: str = "Tesla V100-SXM2-16GB",
-    batch: int = 64, without: tuple[str, ...] = (), fields: dict[str, Any] | None = None, **stalls: float,
-) -> Profile:  # fmt: skip
+    nodes: int = 2,
+    devices: int = 4,
+    instance: str | None = "p3.8xlarge",
+    gpu: str = "Tesla V100-SXM2-16GB",
+    batch: int = 64,
+    without: tuple[str, ...] = (),
+    fields: dict[str, Any] | None = None,
+    **stalls: float,
+) -> Profile:
     """Measured on so many machines: the planned stalls and 1 ms of prep, or ``stalls`` in seconds instead."""
     total, times = 0.0, {}
     for name, rung in RUNGS.items():

@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 _PATIENCE = 60.0
 
 
@@ -32,16 +34,24 @@ class Chromium:
         self._read, to_write = os.pipe()
         flags = [
             *("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"),
-            *("--disable-background-networking", f"--user-data-dir={folder}", "--remote-debugging-pipe"),
+            *(
+                "--disable-background-networking",
+                f"--user-data-dir={folder}",
+                "--remote-debugging-pipe",
+            ),
         ]
         command = f'exec "$0" "$@" 3<&{to_read} 4>&{to_write}'
         self._process = subprocess.Popen(
-            ["bash", "-c", command, CHROMIUM, *flags], pass_fds=(to_read, to_write), stderr=subprocess.DEVNULL
+            ["bash", "-c", command, CHROMIUM, *flags],
+            pass_fds=(to_read, to_write),
+            stderr=subprocess.DEVNULL,
         )
         os.close(to_read), os.close(to_write)
         self._buffer, self._number, self.events = b"", 0, []
         target = self._call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self._call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
         self._call("Performance.enable", timeDomain="threadTicks")
@@ -51,7 +61,9 @@ class Chromium:
         self._process.wait(10)
         os.close(self._read), os.close(self._write)
 
-    def load_page(self, path: Path, width: int = 1000, height: int = 800, dark: bool = False) -> None:
+    def load_page(
+        self, path: Path, width: int = 1000, height: int = 800, dark: bool = False
+    ) -> None:
         """Load a file in a window of this size, and wait until all of it is there."""
         self.events = []
         self.resize(width, height)
@@ -62,7 +74,11 @@ class Chromium:
 
     def resize(self, width: int, height: int = 800) -> None:
         self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
         )
 
     def print_media(self) -> None:
@@ -71,7 +87,9 @@ class Chromium:
 
     def run(self, expression: str) -> Any:
         """The value of a JavaScript expression on the page."""
-        found = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        found = self._call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in found, found["exceptionDetails"]
         return found["result"].get("value")
 
@@ -79,12 +97,19 @@ class Chromium:
         """A key that a person presses: ``Tab``, ``Enter``, ``ArrowDown``."""
         codes = {"Tab": 9, "Enter": 13, "ArrowDown": 40}
         shared = {"key": key, "code": key, "windowsVirtualKeyCode": codes[key]}
-        self._call("Input.dispatchKeyEvent", type="keyDown", **shared, **({"text": "\r"} if key == "Enter" else {}))
+        self._call(
+            "Input.dispatchKeyEvent",
+            type="keyDown",
+            **shared,
+            **({"text": "\r"} if key == "Enter" else {}),
+        )
         self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
 
     def busy_seconds(self) -> float:
         """Of the processor, that the page's main thread has worked since it was opened: scripts, style, layout."""
-        found = {each["name"]: each["value"] for each in self._call("Performance.getMetrics")["metrics"]}
+        found = {
+            each["name"]: each["value"] for each in self._call("Performance.getMetrics")["metrics"]
+        }
         return float(found["TaskDuration"])
 
     def screenshot(self) -> str:

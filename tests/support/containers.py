@@ -81,7 +81,10 @@ class Graphs:
         del self._store[name]
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Graphs:
-        return Graphs(self.num_graphs, **{key: copy.deepcopy(value, memo) for key, value in self._store.items()})
+        return Graphs(
+            self.num_graphs,
+            **{key: copy.deepcopy(value, memo) for key, value in self._store.items()},
+        )
 
     def to(self, device: Any) -> Graphs:
         for key, value in self._store.items():
@@ -108,7 +111,10 @@ class Sized(dict):
         return self.clone()
 
     def clone(self, recurse: bool = True) -> Sized:
-        return Sized({key: value.clone() if recurse else value for key, value in self.items()}, self.batch_size)
+        return Sized(
+            {key: value.clone() if recurse else value for key, value in self.items()},
+            self.batch_size,
+        )
 
     def to(self, device: Any) -> Sized:
         return Sized({key: value.to(device) for key, value in self.items()}, self.batch_size)

@@ -42,7 +42,10 @@ class Found(NamedTuple):
 def blocks(*languages: str) -> list[Found]:
     """The fenced blocks of all pages in one of ``languages``."""
     return [
-        Found(page, body) for page, text in PAGES.items() for kind, body in FENCE.findall(text) if kind in languages
+        Found(page, body)
+        for page, text in PAGES.items()
+        for kind, body in FENCE.findall(text)
+        if kind in languages
     ]
 
 
@@ -51,7 +54,9 @@ def commands_to_copy() -> list[Found]:
     found = []
     for page, body in blocks("bash", "console", "yaml"):
         for line in re.sub(r"\\\n\s*", "", body).splitlines():
-            shown = re.sub(r"(^|\s)#.*", "", re.sub(r"\$\([^()]*\)", "WORD", line.removeprefix("$ ")))
+            shown = re.sub(
+                r"(^|\s)#.*", "", re.sub(r"\$\([^()]*\)", "WORD", line.removeprefix("$ "))
+            )
             match = re.search(r"(?:^|[ /{])stash (?=[a-z])", shown)
             if match:
                 lexer = shlex.shlex(shown[match.end() :], posix=True, punctuation_chars=True)
@@ -64,13 +69,19 @@ def commands_to_copy() -> list[Found]:
 def commands() -> list[Found]:
     """Those, and the ones in the text."""
     return commands_to_copy() + [
-        Found(page, line) for page, text in PAGES.items() for line in INLINE.findall(FENCE.sub("", text))
+        Found(page, line)
+        for page, text in PAGES.items()
+        for line in INLINE.findall(FENCE.sub("", text))
     ]
 
 
 def sessions() -> list[Found]:
     """Each command of the console blocks together with the output shown under it."""
-    parts = [(page, part) for page, body in blocks("console") for part in re.split(r"^\$ ", body, flags=re.MULTILINE)]
+    parts = [
+        (page, part)
+        for page, body in blocks("console")
+        for part in re.split(r"^\$ ", body, flags=re.MULTILINE)
+    ]
     return [Found(page, part) for page, part in parts if part.strip()]
 
 
@@ -94,4 +105,6 @@ def run(line: str) -> str:
     """What a command prints in the repository's root."""
     with inside(ROOT):
         result = CliRunner(env={"COLUMNS": "80"}).invoke(app, shlex.split(line)[1:])
-    return result.output if result.exit_code == 0 else f"exit code {result.exit_code}: {result.output}"
+    return (
+        result.output if result.exit_code == 0 else f"exit code {result.exit_code}: {result.output}"
+    )

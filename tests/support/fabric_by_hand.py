@@ -12,7 +12,11 @@ def hops(start: float = 0.0, inside: float = 0.0, between: float = 0.0) -> Hops:
 
 
 def fabric(
-    nodes: int, devices: int, inside: float = np.inf, between: float = np.inf, latency: Hops | None = None
+    nodes: int,
+    devices: int,
+    inside: float = np.inf,
+    between: float = np.inf,
+    latency: Hops | None = None,
 ) -> Fabric:
     """One draw of a fabric; rates in bytes per second."""
     latency = latency or hops()

@@ -50,7 +50,9 @@ def random_pool(seed: int, most_types: int = 4, most_quota: int = 5) -> FleetPoo
         exchange_bytes=11.5e6,
         worker_bytes_per_second=142e6,
         pcie_bytes_per_second=10e9,
-        server=ParameterServers(bytes_per_second=1200e6, dollars_per_hour=float(draw.choice([0, 0.3]))),
+        server=ParameterServers(
+            bytes_per_second=1200e6, dollars_per_hour=float(draw.choice([0, 0.3]))
+        ),
         loss=LossCurve(
             gamma1=876.5,
             gamma2=-0.2,

@@ -50,14 +50,21 @@ def gpu_job(**changes: Any) -> Profile:
             "sample_bytes": 602_112.0,
             "sample_disk_bytes": 110_000.0,
             "dataset_bytes": 140e9,
-            "loaders": (Loader(kind="map", workers=3, prefetch_factor=2, samples=1_281_167, pin_memory=True),),
+            "loaders": (
+                Loader(
+                    kind="map", workers=3, prefetch_factor=2, samples=1_281_167, pin_memory=True
+                ),
+            ),
         },
         "hosts": tuple(
             Host(
                 hostname=f"gpu{i}",
                 cores=16,
                 memory_bytes=64 * 10**9,
-                gpus=tuple(Gpu(index=j, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for j in range(2)),
+                gpus=tuple(
+                    Gpu(index=j, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30)
+                    for j in range(2)
+                ),
                 limits=Limits(),
             )
             for i in range(2)
@@ -67,12 +74,20 @@ def gpu_job(**changes: Any) -> Profile:
             *(Rate(feed="cold", rank=r, round=6, samples=640, seconds=3.0) for r in range(4)),
         ),
         "collectives": (
-            *(Collective(scope="node", ranks=2, bytes=102_228_128, seconds=s, latency_seconds=0.0002)
-              for s in (0.0120, 0.0121, 0.0119)),
-            *(Collective(scope="world", ranks=4, bytes=102_228_128, seconds=s, latency_seconds=0.001)
-              for s in (0.130, 0.131, 0.129)),
+            *(
+                Collective(
+                    scope="node", ranks=2, bytes=102_228_128, seconds=s, latency_seconds=0.0002
+                )
+                for s in (0.0120, 0.0121, 0.0119)
+            ),
+            *(
+                Collective(
+                    scope="world", ranks=4, bytes=102_228_128, seconds=s, latency_seconds=0.001
+                )
+                for s in (0.130, 0.131, 0.129)
+            ),
         ),
-    }  # fmt: skip
+    }
     times = {
         "resident": around(0.170, WIGGLE),
         "solo": around(0.174),
@@ -96,7 +111,8 @@ def cpu_job(**changes: Any) -> Profile:
             "parameter_bytes": 46_758_048,
             "bucket_bytes": (2_052_000, 26_000_000, 18_706_048),
             "gradients": tuple(
-                Gradient(name=f"layer{i}", bytes=2_337_902, ready_seconds=round(0.06 * i / 19, 6)) for i in range(20)
+                Gradient(name=f"layer{i}", bytes=2_337_902, ready_seconds=round(0.06 * i / 19, 6))
+                for i in range(20)
             ),
             "sample_disk_bytes": 110_000.0,
             "dataset_bytes": 30e9,

@@ -19,7 +19,8 @@ def copy_close_numbers(text: str, golden: str) -> str:
     if len(numbers) != len(expected):
         return text
     spellings = iter(
-        wanted if _is_close(number, wanted) else number for number, wanted in zip(numbers, expected, strict=True)
+        wanted if _is_close(number, wanted) else number
+        for number, wanted in zip(numbers, expected, strict=True)
     )
     return FLOAT.sub(lambda _: next(spellings), text)
 

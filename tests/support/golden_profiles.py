@@ -95,7 +95,11 @@ def two_nodes() -> Profile:
             "name": "resnet50",
             "precision": "float32",
             "parameter_bytes": 102_228_128,
-            "loaders": (Loader(kind="map", workers=6, samples=1_281_167, pin_memory=True, startup_seconds=1.5),),
+            "loaders": (
+                Loader(
+                    kind="map", workers=6, samples=1_281_167, pin_memory=True, startup_seconds=1.5
+                ),
+            ),
         },
         hosts=tuple(
             Host(
@@ -131,16 +135,22 @@ def one_node_facts() -> Profile:
                 flops=16_384_000,
                 bytes=2_144_768,
             ),
-            Operator(operator="others", shapes="", dtype="", calls=240, flops=None, bytes=9_000_000),
+            Operator(
+                operator="others", shapes="", dtype="", calls=240, flops=None, bytes=9_000_000
+            ),
         ),
-        "buckets": (Bucket(bytes=2_085_632, gradients=("fc.weight", "conv1.weight"), ready_steps=bias),),
+        "buckets": (
+            Bucket(bytes=2_085_632, gradients=("fc.weight", "conv1.weight"), ready_steps=bias),
+        ),
         "optimizer_bytes": 46_758_048,
         "unrecorded": {"others": "not recorded: this file shows what a reason looks like"},
     }
     return profile.model_copy(
         update={
             "workload": profile.workload.model_copy(update=facts),
-            "workers": (WorkerTimes(feed="warm", rank=0, round=0, batches=(10, 9), seconds=(1.5, 1.5)),),
+            "workers": (
+                WorkerTimes(feed="warm", rank=0, round=0, batches=(10, 9), seconds=(1.5, 1.5)),
+            ),
             "memory": (Memory(rank=0, resident_bytes=500_000_000, replayed_bytes=24_000_000),),
         }
     )
@@ -155,7 +165,8 @@ def outputs(profile: Profile) -> dict[str, str]:
     advice = verdict(breakdown, profile)
     return {
         "txt": render(page(breakdown, advice, profile), 80, False),
-        "json": json.dumps(document(breakdown, advice, profile), indent=1, ensure_ascii=False) + "\n",
+        "json": json.dumps(document(breakdown, advice, profile), indent=1, ensure_ascii=False)
+        + "\n",
     }
 
 

@@ -12,7 +12,9 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm>(cutlass::Params)"
 
 
-def kernel(name: str, start: float, stop: float, link: int = 0, stream: int = 7, **args: Any) -> Event:
+def kernel(
+    name: str, start: float, stop: float, link: int = 0, stream: int = 7, **args: Any
+) -> Event:
     """Work of the device."""
     kind = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
     found = {"correlation": link, "stream": stream, **args}
@@ -43,19 +45,37 @@ def launch(at: float, link: int, long: float = 1) -> Event:
     }
 
 
-def note(name: str, start: float, stop: float, thread: int = 1, kind: str = "user_annotation") -> Event:
+def note(
+    name: str, start: float, stop: float, thread: int = 1, kind: str = "user_annotation"
+) -> Event:
     """An annotation, or anything else of the host."""
-    return {"ph": "X", "cat": kind, "name": name, "pid": 1, "tid": thread, "ts": start, "dur": stop - start}
+    return {
+        "ph": "X",
+        "cat": kind,
+        "name": name,
+        "pid": 1,
+        "tid": thread,
+        "ts": start,
+        "dur": stop - start,
+    }
 
 
-def document(events: Sequence[Event], rank: int | None = 0, world: int | None = None, **head: Any) -> dict[str, Any]:
+def document(
+    events: Sequence[Event], rank: int | None = 0, world: int | None = None, **head: Any
+) -> dict[str, Any]:
     """A whole trace."""
     info = (
         {}
         if rank is None
         else {"distributedInfo": {"backend": "nccl", "rank": rank, "world_size": world or rank + 1}}
     )
-    return {"schemaVersion": 1, "baseTimeNanoseconds": 0, **info, **head, "traceEvents": list(events)}
+    return {
+        "schemaVersion": 1,
+        "baseTimeNanoseconds": 0,
+        **info,
+        **head,
+        "traceEvents": list(events),
+    }
 
 
 def write(path: Path, events: Sequence[Event], **about: Any) -> Path:
@@ -73,22 +93,32 @@ def two_steps() -> list[Event]:
     return [
         note("ProfilerStep#1", 0, 100),
         note("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 0, 5),
-        launch(5, 1), launch(6, 2), launch(50, 3),
+        launch(5, 1),
+        launch(6, 2),
+        launch(50, 3),
         kernel(GEMM, 10, 40, 1),
         kernel(ALL_REDUCE, 30, 60, 2, stream=8),
         kernel("Memcpy HtoD (Pinned -> Device)", 70, 80, 3, stream=9),
         note("ProfilerStep#2", 100, 200),
         launch(105, 4),
         kernel(GEMM, 110, 150, 4),
-    ]  # fmt: skip
+    ]
 
 
-def meeting(rank: int, start: float, stop: float, op: str = "allreduce", **facts: Any) -> list[Event]:
+def meeting(
+    rank: int, start: float, stop: float, op: str = "allreduce", **facts: Any
+) -> list[Event]:
     """One step of a rank that computes until a collective starts, on a clock of its own."""
     args: Mapping[str, Any] = {
-        "Collective name": op, "Group size": 2, "Process Group Name": "0", "Process Group Ranks": [0, 1],
-        "In msg nelems": 1000, "dtype": "Float", "Rank": rank, **facts,
-    }  # fmt: skip
+        "Collective name": op,
+        "Group size": 2,
+        "Process Group Name": "0",
+        "Process Group Ranks": [0, 1],
+        "In msg nelems": 1000,
+        "dtype": "Float",
+        "Rank": rank,
+        **facts,
+    }
     base = 5_000_000 * rank
     return [
         note("ProfilerStep#7", base, base + stop + 10),

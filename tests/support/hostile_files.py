@@ -39,7 +39,9 @@ def long_line(path: Path) -> None:
 
 def laughs(path: Path) -> None:
     lines = ["a: &a [x,x,x,x,x,x,x,x,x,x]"]
-    lines += [f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 10)}]" for n in range(9)]
+    lines += [
+        f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 10)}]" for n in range(9)
+    ]
     path.write_text("\n".join(lines))
 
 
@@ -79,13 +81,29 @@ def empty(path: Path) -> None:
 
 
 def surrogate(path: Path) -> None:
-    path.write_text('{"schema_version": 3, "workload": "\\ud800", "hosts": {"\\u0000": 1e999, "n": NaN}}')
+    path.write_text(
+        '{"schema_version": 3, "workload": "\\ud800", "hosts": {"\\u0000": 1e999, "n": NaN}}'
+    )
 
 
 BOMBS: list[Callable[[Path], None]] = [
-    deep, deep_unended, many_values, long_number, long_text, long_line, laughs, many_columns, many_lines, sparse,
-    write_bomb, pipe, folder, binary, empty, surrogate,
-]  # fmt: skip
+    deep,
+    deep_unended,
+    many_values,
+    long_number,
+    long_text,
+    long_line,
+    laughs,
+    many_columns,
+    many_lines,
+    sparse,
+    write_bomb,
+    pipe,
+    folder,
+    binary,
+    empty,
+    surrogate,
+]
 HARMLESS = {("instances.yaml", "empty")}
 """A file that adds nothing is no mistake."""
 SIMULATE = ("schedule", "simulate", "--policy", "fifo")
@@ -104,13 +122,31 @@ KINDS: dict[str, tuple[str, ...]] = {
     "cluster.yaml": ("whatif", ONE, "--cluster", "FILE"),
     "study.yaml": ("characterize", "FILE", "--dry-run"),
     "instances.yaml": ("catalog", "--instances", "FILE"),
-    "jobs.csv": (*SIMULATE, "FILE", "--cluster", str(SCHEDULE / "cluster.yaml"), "--throughputs",
-                 str(SCHEDULE / "matrix.csv")),
-    "matrix.csv": (*SIMULATE, str(SCHEDULE / "jobs.csv"), "--cluster", str(SCHEDULE / "cluster.yaml"),
-                   "--throughputs", "FILE"),
-    "lab.yaml": (*SIMULATE, str(SCHEDULE / "jobs.csv"), "--cluster", "FILE", "--throughputs",
-                 str(SCHEDULE / "matrix.csv")),
+    "jobs.csv": (
+        *SIMULATE,
+        "FILE",
+        "--cluster",
+        str(SCHEDULE / "cluster.yaml"),
+        "--throughputs",
+        str(SCHEDULE / "matrix.csv"),
+    ),
+    "matrix.csv": (
+        *SIMULATE,
+        str(SCHEDULE / "jobs.csv"),
+        "--cluster",
+        str(SCHEDULE / "cluster.yaml"),
+        "--throughputs",
+        "FILE",
+    ),
+    "lab.yaml": (
+        *SIMULATE,
+        str(SCHEDULE / "jobs.csv"),
+        "--cluster",
+        "FILE",
+        "--throughputs",
+        str(SCHEDULE / "matrix.csv"),
+    ),
     "x.market.csv": ("market", "show", "FILE"),
     "x.market.csv.gz": ("market", "show", "FILE"),
     "x.market.parquet": ("market", "show", "FILE"),
-}  # fmt: skip
+}

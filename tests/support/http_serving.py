@@ -18,7 +18,9 @@ class _Server(http.server.ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:
         error = sys.exc_info()[1]
-        if error is not None and not isinstance(error, ConnectionError):  # a client may leave before its answer
+        if error is not None and not isinstance(
+            error, ConnectionError
+        ):  # a client may leave before its answer
             self.failed.append(error)
 
 

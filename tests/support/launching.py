@@ -107,13 +107,21 @@ class FakeProcess:
     def ladder(self, *rungs: str) -> None:
         """The first messages of a ladder of one rank."""
         self.step(1)
-        self.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(rungs, {}), RoundsPlanned(1.0))
+        self.tell(
+            PhaseBegun("warm-up"),
+            RankSeen(0, 0, 0, "cpu"),
+            LadderChosen(rungs, {}),
+            RoundsPlanned(1.0),
+        )
 
     def round(self, number: int, *times: float, rank: int = 0) -> None:
         """One block of a second or so for each rung that the ladder has."""
         rungs = [name for name in NAMES if name in self.orders.rungs][: len(times)]
         for rung, seconds in zip(rungs, times, strict=True):
-            self.tell(PhaseBegun(rung, number), BlockDone(number, rung, rank, 1, seconds, launch=self.orders.launch))
+            self.tell(
+                PhaseBegun(rung, number),
+                BlockDone(number, rung, rank, 1, seconds, launch=self.orders.launch),
+            )
         self.tell(RoundDone(number, sum(times)))
 
 
@@ -128,16 +136,22 @@ def expedition(
     clock, started = SetTime(), []
 
     def start(request: Request, folder: RunFolder) -> FakeProcess:
-        process = FakeProcess(folder, orders_of(request), agents[min(len(started), len(agents) - 1)], clock)
+        process = FakeProcess(
+            folder, orders_of(request), agents[min(len(started), len(agents) - 1)], clock
+        )
         process.command = request.argv
         started.append(process)
         return process
 
     given = ProfileOptions(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
     job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
-    no_runs = NeighbouringRuns(sockets=Path("/no/such/table"))  # whatever else this machine measures
+    no_runs = NeighbouringRuns(
+        sockets=Path("/no/such/table")
+    )  # whatever else this machine measures
     unlocked = FolderLock(None)  # tests run side by side
-    session = ProfileSession(job, cluster, given, clock=clock, start=start, neighbours=no_runs, folder_lock=unlocked)
+    session = ProfileSession(
+        job, cluster, given, clock=clock, start=start, neighbours=no_runs, folder_lock=unlocked
+    )
     return session, started
 
 
@@ -166,7 +180,9 @@ def even_agents(seconds: float = 1.0, fails_after: int | None = None) -> Agents:
         while not orders.files.stop.exists():
             yield
             if fails_after is not None and number == fails_after:
-                process.tracebacks = ["Traceback (most recent call last):\n  x\nValueError: no such layer\n"]
+                process.tracebacks = [
+                    "Traceback (most recent call last):\n  x\nValueError: no such layer\n"
+                ]
                 return 1
             process.clock.now += seconds
             process.step(10 * (number + 1))

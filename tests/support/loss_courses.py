@@ -11,14 +11,26 @@ from stash.spot.fleet_records import LossCurve
 from stash.spot.model.loss_curve import fit_curve, slope
 from stash.spot.run_records import FittedLoss, LearnedCurve, LossReplay, VirtualWorker
 
-SHAPES = ((1, 64.0, 0.0), (2, 64.0, 0.71), (4, 128.0, 0.6), (6, 64.0, 0.9), (3, 256.0, 0.5), (5, 200.0, 0.8))
+SHAPES = (
+    (1, 64.0, 0.0),
+    (2, 64.0, 0.71),
+    (4, 128.0, 0.6),
+    (6, 64.0, 0.9),
+    (3, 256.0, 0.5),
+    (5, 200.0, 0.8),
+)
 """N, bw, R."""
 UPDATES = np.unique(np.geomspace(50, 8000, 40).round()).astype(int)
 Drawn = LossCurve | Callable[[np.ndarray, float, float, float], np.ndarray]
 
 
 def course(
-    size: int, batch: float, imbalance: float, drawn: Drawn, updates: np.ndarray = UPDATES, noise: float = 0.0
+    size: int,
+    batch: float,
+    imbalance: float,
+    drawn: Drawn,
+    updates: np.ndarray = UPDATES,
+    noise: float = 0.0,
 ) -> LossReplay:
     """One replay whose losses ``drawn`` has, each off by a factor of about 1 ± ``noise``."""
     many = updates.astype(float)

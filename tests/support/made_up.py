@@ -41,13 +41,19 @@ def pipeline_job() -> Profile:
         nodes=1,
         device="cuda",
         batch=32,
-        skipped=dict.fromkeys(("resident", "solo", "crowd", "node"), "the model is divided among ranks"),
+        skipped=dict.fromkeys(
+            ("resident", "solo", "crowd", "node"), "the model is divided among ranks"
+        ),
         workload={
             "command": ("pretrain.py",),
             "name": "pretrain.py",
             "pipeline": schedule,
             "mesh": (MeshAxis(name="pp", ranks=4, across_nodes=False),),
-            "groups": (GroupUse(name="pipeline", kind="recv", ranks=4, across_nodes=False, calls=16, bytes=2**22),),
+            "groups": (
+                GroupUse(
+                    name="pipeline", kind="recv", ranks=4, across_nodes=False, calls=16, bytes=2**22
+                ),
+            ),
         },
     )
     passes = tuple(_passes(rank) for rank in range(4))
@@ -63,7 +69,9 @@ def _passes(rank: int) -> StagePasses:
     names = [f"{rank}{kind}{number}" for kind in "FB" for number in range(MICROBATCHES)]
     slower = SLOW.get(rank, 1.0)
     seconds = [slower * (FORWARD if "F" in name else BACKWARD) for name in names]
-    return StagePasses(rank=rank, round=0, rung="cluster", passes=(*names, "rest"), seconds=(*seconds, 0.0) * 3)
+    return StagePasses(
+        rank=rank, round=0, rung="cluster", passes=(*names, "rest"), seconds=(*seconds, 0.0) * 3
+    )
 
 
 def write_watched_run(path: Path) -> None:

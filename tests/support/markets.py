@@ -56,14 +56,21 @@ POOL = (
     kind("T4", 2, None),
     kind("K80", 8, 10),
     kind("K80", 1, 1, remote_disk_bytes_per_second=5e7),
-    kind("A100-SXM4-40GB", 8, 400, rdma=True, rdma_bytes_per_second=5e10, interconnect="nvlink3+nvswitch",
-         interconnect_bytes_per_second=600e9),
+    kind(
+        "A100-SXM4-40GB",
+        8,
+        400,
+        rdma=True,
+        rdma_bytes_per_second=5e10,
+        interconnect="nvlink3+nvswitch",
+        interconnect_bytes_per_second=600e9,
+    ),
     kind("A100-SXM4-40GB", 1, 100, vcpus=64.0),
     kind("A100-SXM4-40GB", 2, 2),
     kind("T4", 8, 100, vcpus=2.0),
     kind("V100-SXM2-16GB", 2, 10),
     kind("V100-SXM2-16GB", 4, 800, rdma=True, rdma_bytes_per_second=1e11),
-)  # fmt: skip
+)
 
 
 def jobs() -> tuple[Profile, ...]:
@@ -72,25 +79,39 @@ def jobs() -> tuple[Profile, ...]:
     Its step takes 6 GB of a device, or 13, which a K80 has not.
     """
     noisy = {
-        "resident": around(0.170, WIGGLE), "solo": around(0.169, WIGGLE), "crowd": around(0.1685, WIGGLE),
-        "node": around(0.168), "cluster": around(0.1675, WIGGLE), "warm": around(0.167), "cold": around(0.1665, CALM),
-    }  # fmt: skip
+        "resident": around(0.170, WIGGLE),
+        "solo": around(0.169, WIGGLE),
+        "crowd": around(0.1685, WIGGLE),
+        "node": around(0.168),
+        "cluster": around(0.1675, WIGGLE),
+        "warm": around(0.167),
+        "cold": around(0.1665, CALM),
+    }
     slow = {"warm": {"wait_seconds": 2.0, "fetch_seconds": 20.0}}
     usual = gpu_job()
     spread = usual.model_copy(update={"blocks": _change_means(gpu_job(), noisy)})
     alone = gpu_job(ranks=2, nodes=1)
     small, large = ((Memory(rank=0, allocated_bytes=size * 10**9),) for size in (6, 13))
-    own = tuple(host.model_copy(update={"instance": "v100x2-10", "cloud": "here"}) for host in usual.hosts)
+    own = tuple(
+        host.model_copy(update={"instance": "v100x2-10", "cloud": "here"}) for host in usual.hosts
+    )
     usual = usual.model_copy(update={"hosts": own})  # on two nodes of a type that is for rent, too
     return tuple(
         job.model_copy(update={"memory": peak})
-        for job, peak in ((usual, small), (alone, large), (spread, small), (gpu_job(block_extra=slow), large))
+        for job, peak in (
+            (usual, small),
+            (alone, large),
+            (spread, small),
+            (gpu_job(block_extra=slow), large),
+        )
     )
 
 
 def _change_means(profile: Profile, times: dict[str, list[float]]) -> Any:
     """The same blocks with other means."""
-    return tuple(replace(block, seconds=10 * times[block.rung][block.round]) for block in profile.blocks)
+    return tuple(
+        replace(block, seconds=10 * times[block.rung][block.round]) for block in profile.blocks
+    )
 
 
 def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
@@ -99,13 +120,41 @@ def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
     types = chance.sample(POOL, chance.randint(3, 5))
     prices = []
     for each in types:
-        dollars = float(each.gpu_count or 1) * chance.choice((0.4, 0.9, 1.0, 1.5, 3.0)) * chance.uniform(0.8, 1.2)
-        prices.append(Price("here", each.name, "r1", "on-demand", round(dollars, 3), "2026-11-20", "made up", ""))
-        if chance.random() < 0.4:
-            prices.append(Price("here", each.name, "r2", "on-demand", round(dollars * 1.1, 3), "2026-11-20", "x", ""))
+        dollars = (
+            float(each.gpu_count or 1)
+            * chance.choice((0.4, 0.9, 1.0, 1.5, 3.0))
+            * chance.uniform(0.8, 1.2)
+        )
+        prices.append(
+            Price(
+                "here", each.name, "r1", "on-demand", round(dollars, 3), "2026-11-20", "made up", ""
+            )
+        )
         if chance.random() < 0.4:
             prices.append(
-                Price("here", each.name, "r1", "spot", round(dollars * 0.5, 3), "2026-11-20", "made up", "")
+                Price(
+                    "here",
+                    each.name,
+                    "r2",
+                    "on-demand",
+                    round(dollars * 1.1, 3),
+                    "2026-11-20",
+                    "x",
+                    "",
+                )
+            )
+        if chance.random() < 0.4:
+            prices.append(
+                Price(
+                    "here",
+                    each.name,
+                    "r1",
+                    "spot",
+                    round(dollars * 0.5, 3),
+                    "2026-11-20",
+                    "made up",
+                    "",
+                )
             )
     catalog = Catalog(GPUS, tuple(types), tuple(prices))
     scaling = chance.choice(("per device", "per device", "global"))
@@ -116,7 +165,9 @@ def drawn_market(seed: int) -> tuple[Catalog, Goal, Constraints]:
         confidence=chance.choice((0.75, 0.9)),
         scaling=scaling,
     )
-    constraints = Constraints(most_nodes=chance.randint(1, 5), spot=chance.choice(("never", "allow")))
+    constraints = Constraints(
+        most_nodes=chance.randint(1, 5), spot=chance.choice(("never", "allow"))
+    )
     return catalog, goal, constraints
 
 
@@ -150,6 +201,7 @@ def find_undominated(found: list[Evaluation]) -> list[tuple[float, float]]:
     """(dollars, seconds) that nothing beats in both, by comparing each with each."""
     points = {(each.dollars, each.seconds) for each in found}
     return sorted(
-        one for one in points
+        one
+        for one in points
         if not any(two != one and two[0] <= one[0] and two[1] <= one[1] for two in points)
-    )  # fmt: skip
+    )

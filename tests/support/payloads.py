@@ -70,7 +70,9 @@ def trails(document: Any, above: Trail = ()) -> Iterator[Trail]:
         for name, value in document.items():
             yield from trails(value, (*above, name))
     elif isinstance(document, list):
-        yield from dict.fromkeys(trail for value in document for trail in trails(value, (*above, "*")))
+        yield from dict.fromkeys(
+            trail for value in document for trail in trails(value, (*above, "*"))
+        )
     elif isinstance(document, str):
         yield above
 
@@ -89,7 +91,9 @@ def replace_text(document: Any, trail: Trail, text: str) -> Any:
     return document
 
 
-def hostile(document: dict[str, Any], payload: str, path: Path, shows: Callable[[Path], object]) -> int:
+def hostile(
+    document: dict[str, Any], payload: str, path: Path, shows: Callable[[Path], object]
+) -> int:
     """Leave at ``path`` the document with the payload wherever it is still shown; how many places that are."""
     taken, made = 0, copy.deepcopy(document)
     # Names of dictionaries last, deepest first: other trails lead through them.
@@ -111,7 +115,9 @@ def hostile_page(part: Any, payload: str) -> Any:
     if isinstance(part, str):
         return payload.format(m=next(_marks)) if part else part
     if is_dataclass(part) and not isinstance(part, type):
-        return type(part)(**{each.name: hostile_page(getattr(part, each.name), payload) for each in fields(part)})
+        return type(part)(
+            **{each.name: hostile_page(getattr(part, each.name), payload) for each in fields(part)}
+        )
     if isinstance(part, tuple):
         return tuple(hostile_page(each, payload) for each in part)
     if isinstance(part, dict):

@@ -56,7 +56,7 @@ NETWORK = PlanFact(
     origin="data sheet",
     as_of="2026-11-20",
     source="karpenter-aws instance-types.md (v1.12)",
-)  # fmt: skip
+)
 
 
 def around(value: float, spread: float = 0.04) -> Interval:
@@ -73,7 +73,9 @@ def rental(instance: str, nodes: int = 1) -> Rental:
         as_of="2026-07-20",
         source=PRICES,
     )
-    return Rental(instance=instance, cloud="aws", nodes=nodes, devices=devices, device=device, price=price)
+    return Rental(
+        instance=instance, cloud="aws", nodes=nodes, devices=devices, device=device, price=price
+    )
 
 
 def choice(
@@ -135,34 +137,77 @@ def choice(
 
 
 def chosen_choice() -> Choice:
-    stalls = {"compute": 240, "transfer": 4, "contention": 6, "interconnect": 50, "prep": 10, "fetch": 20}
+    stalls = {
+        "compute": 240,
+        "transfer": 4,
+        "contention": 6,
+        "interconnect": 50,
+        "prep": 10,
+        "fetch": 20,
+    }
     return choice("g5.48xlarge", 1, "chosen", "cheapest of what keeps the deadline", stalls, 0.98)
 
 
 def tied_choice() -> Choice:
-    stalls = {"compute": 170, "transfer": 4, "contention": 6, "interconnect": 20, "prep": 10, "fetch": 20}
+    stalls = {
+        "compute": 170,
+        "transfer": 4,
+        "contention": 6,
+        "interconnect": 20,
+        "prep": 10,
+        "fetch": 20,
+    }
     return choice("p3.16xlarge", 1, "tied", "as cheap within its intervals", stalls, 0.99)
 
 
 def front() -> Choice:
     stalls = {
-        "compute": 170, "transfer": 4, "contention": 6, "interconnect": 20, "network": 65, "prep": 10, "fetch": 20
-    }  # fmt: skip
+        "compute": 170,
+        "transfer": 4,
+        "contention": 6,
+        "interconnect": 20,
+        "network": 65,
+        "prep": 10,
+        "fetch": 20,
+    }
     return choice("p3.16xlarge", 2, "front", "sooner, and dearer", stalls, 0.99)
 
 
 def lost() -> Choice:
-    stalls = {"compute": 170, "transfer": 4, "contention": 6, "interconnect": 8, "network": 180, "fetch": 2}
+    stalls = {
+        "compute": 170,
+        "transfer": 4,
+        "contention": 6,
+        "interconnect": 8,
+        "network": 180,
+        "fetch": 2,
+    }
     return choice("p3.8xlarge", 2, "lost", "49 % of its bill is network stall", stalls, 0.93)
 
 
 def infeasible(on_time: float = 0.0) -> Choice:
-    stalls = {"compute": 240, "transfer": 4, "contention": 4, "interconnect": 20, "prep": 8, "fetch": 14}
-    return choice("g5.12xlarge", 1, "infeasible", "misses the deadline by 12 hours", stalls, on_time)
+    stalls = {
+        "compute": 240,
+        "transfer": 4,
+        "contention": 4,
+        "interconnect": 20,
+        "prep": 8,
+        "fetch": 14,
+    }
+    return choice(
+        "g5.12xlarge", 1, "infeasible", "misses the deadline by 12 hours", stalls, on_time
+    )
 
 
 def slow() -> Choice:
-    stalls = {"compute": 440, "transfer": 6, "contention": 4, "interconnect": 30, "prep": 5, "fetch": 15}
+    stalls = {
+        "compute": 440,
+        "transfer": 6,
+        "contention": 4,
+        "interconnect": 30,
+        "prep": 5,
+        "fetch": 15,
+    }
     return choice("g4dn.12xlarge", 1, "infeasible", "misses the deadline by 37 hours", stalls, 0.0)
 
 
@@ -174,7 +219,8 @@ def plan(**changes: Any) -> RentalPlan:
         "workload": "resnet50",
         "profiles": ("train.stash.json",),
         "goal": Goal(
-            work=TrainingWork(samples=SAMPLES, text="90 epochs of 1,281,167 samples"), deadline_seconds=24 * HOUR
+            work=TrainingWork(samples=SAMPLES, text="90 epochs of 1,281,167 samples"),
+            deadline_seconds=24 * HOUR,
         ),
         "constraints": Constraints(clouds=("aws",)),
         "choices": (chosen_choice(), tied_choice(), front(), lost(), infeasible(), slow()),
@@ -205,7 +251,9 @@ def plan(**changes: Any) -> RentalPlan:
 def nothing_feasible(**changes: Any) -> RentalPlan:
     """A deadline nothing keeps, and what would have to give."""
     late = [
-        item.model_copy(update={"standing": "infeasible", "why": "misses the deadline", "on_time": 0.0})
+        item.model_copy(
+            update={"standing": "infeasible", "why": "misses the deadline", "on_time": 0.0}
+        )
         for item in (front(), tied_choice(), chosen_choice())
     ]
     fields: dict[str, Any] = {
@@ -218,7 +266,11 @@ def nothing_feasible(**changes: Any) -> RentalPlan:
         "experiment": None,
         "relaxations": (
             Relaxation(option="deadline", to="10h", text="2 × p3.16xlarge is done in 9.3 hours"),
-            Relaxation(option="max-nodes", to="32", text="20 × p3.16xlarge would keep the deadline, for $920"),
+            Relaxation(
+                option="max-nodes",
+                to="32",
+                text="20 × p3.16xlarge would keep the deadline, for $920",
+            ),
         ),
     }
     return plan(**{**fields, **changes})

@@ -49,7 +49,9 @@ class Web:
         self.publish("gpuhunt aws", zip_text(HUNT_AWS))
         self.publish("gpuhunt gcp", zip_text(HUNT_GCP, "gcp.csv"))
 
-    def publish(self, name: str, body: bytes | Exception, version: bytes = b"20261119-1234\n") -> None:
+    def publish(
+        self, name: str, body: bytes | Exception, version: bytes = b"20261119-1234\n"
+    ) -> None:
         folder = f"{GPUHUNT}/{name.removeprefix('gpuhunt ')}"
         self.pages[f"{folder}/{version.decode().strip()}/catalog.zip"] = body
         self.pages[f"{folder}/version"] = version

@@ -24,7 +24,9 @@ GB, GBIT = 1e9, 1e9 / 8
 MIB = 2**20
 
 
-def timing(rate: float, size: int = 256 * MIB, noise: float = 0.01, repetitions: int = 7, seed: int = 0) -> Timing:
+def timing(
+    rate: float, size: int = 256 * MIB, noise: float = 0.01, repetitions: int = 7, seed: int = 0
+) -> Timing:
     """Repetitions of moving ``size`` bytes at about ``rate`` bytes per second."""
     factors = np.random.default_rng(seed).lognormal(0.0, noise, repetitions)
     return Timing(bytes=size, seconds=tuple(float(size / rate * factor) for factor in factors))
@@ -59,7 +61,9 @@ def stream(source: int, target: int, flows: int, rate: float, **how: Any) -> Str
     )
 
 
-def ring(ranks: int, alpha: float, beta: float, sizes: tuple[int, ...] | None = None, **how: Any) -> Exchange:
+def ring(
+    ranks: int, alpha: float, beta: float, sizes: tuple[int, ...] | None = None, **how: Any
+) -> Exchange:
     """An all-reduce that follows the ring's formula, with hops of ``alpha`` seconds and links of ``beta`` bytes/s."""
     sizes = sizes or tuple(4**power for power in range(5, 14))
     seconds = {n: 2 * (ranks - 1) * alpha + 2 * (ranks - 1) / ranks * n / beta for n in sizes}
@@ -78,8 +82,18 @@ def disk(*rates: float, size: int = 64 * MIB, **fields: Any) -> DiskRead:
     seconds = tuple(size / rate for rate in rates)
     return DiskRead(
         **{
-            **{"pattern": "sequential", "cold": True, "direct": False, "reader": "stash", "path": "/data"},
-            **{"file_bytes": size, "resident": 0.0, "timings": (Timing(bytes=size, seconds=seconds),)},
+            **{
+                "pattern": "sequential",
+                "cold": True,
+                "direct": False,
+                "reader": "stash",
+                "path": "/data",
+            },
+            **{
+                "file_bytes": size,
+                "resident": 0.0,
+                "timings": (Timing(bytes=size, seconds=seconds),),
+            },
             **fields,
         }
     )
@@ -89,13 +103,24 @@ def links(**parts: Any) -> Links:
     return Links(created="2026-11-20T12:00:00+00:00", elapsed_seconds=30.0, **parts)
 
 
-def gpus(count: int, name: str = "Tesla V100-SXM2-16GB", memory: int = 16 * 2**30, **fields: Any) -> tuple[Gpu, ...]:
-    return tuple(Gpu(index=index, name=name, memory_bytes=memory, **fields) for index in range(count))
+def gpus(
+    count: int, name: str = "Tesla V100-SXM2-16GB", memory: int = 16 * 2**30, **fields: Any
+) -> tuple[Gpu, ...]:
+    return tuple(
+        Gpu(index=index, name=name, memory_bytes=memory, **fields) for index in range(count)
+    )
 
 
 def host(name: str = "node0", measured: Links | None = None, **fields: Any) -> Host:
     return Host(
-        **{"hostname": name, "cores": 8, "memory_bytes": 32 * 2**30, "cpu": "Xeon", **fields, "links": measured}
+        **{
+            "hostname": name,
+            "cores": 8,
+            "memory_bytes": 32 * 2**30,
+            "cpu": "Xeon",
+            **fields,
+            "links": measured,
+        }
     )
 
 

@@ -22,7 +22,9 @@ def own_launches(sets: int) -> Profile:
         "crowd": [0.21 + 0.01 * (i // 3) + 0.0001 * (i % 3 - 1) for i in range(3 * sets)],
     }
     profile = build(times)
-    blocks = tuple(replace(b, launch=1 + 2 * (b.round // 3) + (b.rung == "crowd")) for b in profile.blocks)
+    blocks = tuple(
+        replace(b, launch=1 + 2 * (b.round // 3) + (b.rung == "crowd")) for b in profile.blocks
+    )
     settings = profile.settings.model_copy(update={"isolated": True, "launches": 2 * sets})
     return profile.model_copy(update={"blocks": blocks, "settings": settings})
 
@@ -129,14 +131,18 @@ def ledger(
     """
     rows = [LedgerRow(row="start-up", seconds=startup)]
     for name, seconds in (a_step or {}).items():
-        rows.append(LedgerRow(row=name, seconds=seconds * steps, timed_seconds=seconds * timed_steps))
+        rows.append(
+            LedgerRow(row=name, seconds=seconds * steps, timed_seconds=seconds * timed_steps)
+        )
     for name, found in (now_and_then or {}).items():
         counted = {at: seconds for at, seconds in found.items() if at or name != "epoch start"}
         rows.append(
             LedgerRow(
                 row=name,
                 seconds=sum(counted.values()),
-                timed_seconds=sum(each for at, each in counted.items() if at >= steps - timed_steps),
+                timed_seconds=sum(
+                    each for at, each in counted.items() if at >= steps - timed_steps
+                ),
                 each=tuple(found.values()),
                 at_steps=tuple(found),
                 times=len(found),

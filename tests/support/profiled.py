@@ -26,7 +26,11 @@ def _scripts() -> Path:
         return folder
     parent = tempfile.mkdtemp(prefix="stash-scripts-")
     atexit.register(shutil.rmtree, parent, ignore_errors=True)
-    return Path(shutil.copytree(folder, Path(parent) / "scripts", ignore=shutil.ignore_patterns("__pycache__")))
+    return Path(
+        shutil.copytree(
+            folder, Path(parent) / "scripts", ignore=shutil.ignore_patterns("__pycache__")
+        )
+    )
 
 
 SCRIPTS = _scripts()
@@ -86,7 +90,9 @@ def read_from_disk(profile: Profile) -> None:
     # on average: kernels may reclaim pages of their own accord at any time
     assert np.mean([np.nan if block.resident is None else block.resident for block in warm]) > 0.9
     assert all(block.files and block.file_bytes for block in cold + warm)
-    before, after = ({(b.round, b.rank): b.files / b.steps for b in blocks} for blocks in (cold, warm))
+    before, after = (
+        {(b.round, b.rank): b.files / b.steps for b in blocks} for blocks in (cold, warm)
+    )
     common = before.keys() & after.keys()
     assert common
     # but for what a loop over several loaders reads of one before another ends

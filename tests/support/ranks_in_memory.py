@@ -63,7 +63,9 @@ class Seat(Control):
 
     def exchange(self, report: Any, decide: Callable[[list[Any]], Any]) -> Any:
         table = self._table
-        table.reports[self.place.rank] = pack_value(Payload.pack(report) if isinstance(report, Message) else report)
+        table.reports[self.place.rank] = pack_value(
+            Payload.pack(report) if isinstance(report, Message) else report
+        )
         table.barrier.wait()
         if self.place.rank == 0:
             table.decision = pack_value(decide(list(map(unpack_value, table.reports))))
@@ -176,7 +178,11 @@ BATCHES = [torch.full((4, 2), float(number)) for number in range(8)]
 
 def seconds_of(feed: str) -> float:
     """A job whose exchange takes 2 s and whose loader 0.5 s, on top of 1 s of compute."""
-    return 1.0 + (2.0 if scope.name == "world" else 0.0) + (0.0 if feed in ("replay", "resident") else 0.5)
+    return (
+        1.0
+        + (2.0 if scope.name == "world" else 0.0)
+        + (0.0 if feed in ("replay", "resident") else 0.5)
+    )
 
 
 def train(one: Job, most: int = 500) -> None:

@@ -49,6 +49,12 @@ def ask_skypilot(
     folder: Path, tasks: Sequence[object], commands: Sequence[Sequence[str]]
 ) -> subprocess.CompletedProcess[str]:
     """What it says to them: exit code 0 if it takes all."""
-    alone = {"PATH": os.environ["PATH"], "HOME": str(folder), "SKYPILOT_DISABLE_USAGE_COLLECTION": "1"}
+    alone = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "SKYPILOT_DISABLE_USAGE_COLLECTION": "1",
+    }
     words = [PYTHON, "-c", _REAL, json.dumps(tasks), json.dumps(commands)]
-    return subprocess.run(words, env=alone, cwd=folder, capture_output=True, text=True, check=False, timeout=240)
+    return subprocess.run(
+        words, env=alone, cwd=folder, capture_output=True, text=True, check=False, timeout=240
+    )

@@ -18,7 +18,9 @@ _NOWHERE = "FFFFFFFF:FF:FF.0"
 
 def matrix(printed: str) -> list[list[str]]:
     """The cells of a matrix as ``nvidia-smi topo`` prints it, without its header and its first column."""
-    return [line.split()[1:] for line in printed.strip().splitlines() if line.split()[1:2] != ["GPU1"]]
+    return [
+        line.split()[1:] for line in printed.strip().splitlines() if line.split()[1:2] != ["GPU1"]
+    ]
 
 
 class RecordedNvml:
@@ -106,10 +108,16 @@ class RecordedNvml:
         return SimpleNamespace(busId=self.lanes[device][link])
 
     def nvmlDeviceGetFieldValues(self, handle: int, fieldIds: list[int]) -> list[Any]:  # noqa: N802, N803
-        asked = {pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: self.about.get("nvlink_megabytes_per_second")}
+        asked = {
+            pynvml.NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: self.about.get(
+                "nvlink_megabytes_per_second"
+            )
+        }
         return [
             SimpleNamespace(
-                nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED if asked.get(field) is None else pynvml.NVML_SUCCESS,
+                nvmlReturn=pynvml.NVML_ERROR_NOT_SUPPORTED
+                if asked.get(field) is None
+                else pynvml.NVML_SUCCESS,
                 value=SimpleNamespace(uiVal=asked.get(field) or 0),
             )
             for field in fieldIds

@@ -33,7 +33,9 @@ def sources(root: Path, description: dict[str, Any], fetch: Any = refuse) -> Sou
     """The machine's files under ``root``, its NVML and its disks' sizes; asking for metadata fails unless given."""
     build(root, description)
     nvml = RecordedNvml(description.get("nvml"))
-    return Sources(root=root, nvml=nvml, fetch=fetch, statvfs=_statvfs(description.get("sizes", {})))
+    return Sources(
+        root=root, nvml=nvml, fetch=fetch, statvfs=_statvfs(description.get("sizes", {}))
+    )
 
 
 def known(root: Path, name: str, data: str = "/", fetch: Any = refuse, **wishes: Any) -> Host:
@@ -80,7 +82,9 @@ class Tree:
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(os.path.relpath(self.root / leads_to, link.parent))
 
-    def pci(self, bus: str, port: str | None = None, driver: str | None = None, **facts: Any) -> None:
+    def pci(
+        self, bus: str, port: str | None = None, driver: str | None = None, **facts: Any
+    ) -> None:
         """A PCI device, directly on its root or plugged into the ``port`` of a bridge that was built before."""
         above = self._folder(port) if port else f"sys/devices/pci{bus[:7]}"
         self.link(f"sys/bus/pci/devices/{bus}", f"{above}/{bus}")
@@ -90,7 +94,9 @@ class Tree:
         if driver:
             self._driver(f"{above}/{bus}", driver)
 
-    def interface(self, name: str, at: str | None = None, virtio: str | None = None, **facts: Any) -> None:
+    def interface(
+        self, name: str, at: str | None = None, virtio: str | None = None, **facts: Any
+    ) -> None:
         device = self._folder(at) if at else "sys/devices/virtual"
         if virtio:
             device = f"{device}/{virtio}"
@@ -108,12 +114,15 @@ class Tree:
         self.link(f"{device}/infiniband/{name}/device", device)
         self.link(f"sys/class/infiniband/{name}", f"{device}/infiniband/{name}")
 
-    def block(self, name: str, dev: str, slaves: Any = (), partitions: Any = None, **facts: Any) -> None:
+    def block(
+        self, name: str, dev: str, slaves: Any = (), partitions: Any = None, **facts: Any
+    ) -> None:
         folder = f"sys/devices/block-of/{name}"
         self._link_number(folder, name, dev)
         for fact, content in facts.items():
             self.write(
-                f"{folder}/{fact.replace('rotational', 'queue/rotational').replace('model', 'device/model')}", content
+                f"{folder}/{fact.replace('rotational', 'queue/rotational').replace('model', 'device/model')}",
+                content,
             )
         for slave in slaves:
             self.link(f"{folder}/slaves/{Path(slave).name}", f"sys/devices/block-of/{slave}")
@@ -131,7 +140,9 @@ class Tree:
         self.link(f"{device}/driver", f"sys/bus/drivers/{driver}")
 
     def _folder(self, bus: str) -> str:
-        return str((self.root / f"sys/bus/pci/devices/{bus}").resolve().relative_to(self.root.resolve()))
+        return str(
+            (self.root / f"sys/bus/pci/devices/{bus}").resolve().relative_to(self.root.resolve())
+        )
 
 
 def _statvfs(sizes: dict[str, list[int]]) -> Any:

@@ -71,7 +71,13 @@ class Started:
         self.mark = uuid.uuid4().hex
         self.output, self.log = output, log
         command = [sys.executable, "-m", "stash", "profile"] if own else []
-        environment = {**os.environ, MARK: self.mark, "NO_COLOR": "1", "COLUMNS": "200", **variables}
+        environment = {
+            **os.environ,
+            MARK: self.mark,
+            "NO_COLOR": "1",
+            "COLUMNS": "200",
+            **variables,
+        }
         with self.log.open("w") as errors, standard_input.open("rb") as given:
             self.popen = subprocess.Popen(
                 [*command, *arguments],
@@ -113,13 +119,19 @@ class Started:
 
     def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
         """Until ``text`` stands on standard error."""
-        self.wait_until(lambda: text in self.stderr_text(), timeout, f"{text!r} in {self.stderr_text()!r}")
+        self.wait_until(
+            lambda: text in self.stderr_text(), timeout, f"{text!r} in {self.stderr_text()!r}"
+        )
 
-    def wait_until(self, condition: Callable[[], object], timeout: float = PATIENCE, what: str = "") -> None:
+    def wait_until(
+        self, condition: Callable[[], object], timeout: float = PATIENCE, what: str = ""
+    ) -> None:
         """Until ``condition()`` holds; fails if it never does."""
         deadline = time.monotonic() + timeout
         while not condition():
-            assert self.popen.poll() is None, f"ended with {self.popen.returncode}: {self.stderr_text()}"
+            assert self.popen.poll() is None, (
+                f"ended with {self.popen.returncode}: {self.stderr_text()}"
+            )
             assert time.monotonic() < deadline, f"waited {timeout} s for {what or condition}"
             time.sleep(0.05)
 
@@ -129,9 +141,15 @@ class Started:
             stdout, _ = self.popen.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             self.kill()
-            pytest.fail(f"stash profile did not end within {timeout} s; it said: {self.stderr_text()}")
-        survivors = [" ".join(process.cmdline()) for process in self.processes() if process.is_running()]
-        return Outcome(self.popen.returncode, stdout, self.stderr_text(), self.artefact(), survivors)
+            pytest.fail(
+                f"stash profile did not end within {timeout} s; it said: {self.stderr_text()}"
+            )
+        survivors = [
+            " ".join(process.cmdline()) for process in self.processes() if process.is_running()
+        ]
+        return Outcome(
+            self.popen.returncode, stdout, self.stderr_text(), self.artefact(), survivors
+        )
 
     def artefact(self) -> Profile | None:
         """What it left, if it left anything."""

@@ -17,9 +17,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "schedule"
 
 
 def demand(
-    rates: Sequence[Sequence[float]], counts: Sequence[int], left: Sequence[float] | None = None,
-    gpus: Sequence[int] | None = None, **arrays: Sequence[float],
-) -> JobDemand:  # fmt: skip
+    rates: Sequence[Sequence[float]],
+    counts: Sequence[int],
+    left: Sequence[float] | None = None,
+    gpus: Sequence[int] | None = None,
+    **arrays: Sequence[float],
+) -> JobDemand:
     """Jobs with these rates that just came; one GPU and one step each unless lines."""
     size = len(rates)
 
@@ -27,29 +30,46 @@ def demand(
         return np.array(arrays.get(name, [otherwise] * size), dtype=float)
 
     return JobDemand(
-        rates=np.array(rates, dtype=float), gpus=np.array(gpus or [1] * size), weight=array("weight", 1.0),
-        left=np.array(left or [1.0] * size, dtype=float), elapsed=array("elapsed", 0.0), counts=np.array(counts),
-        isolated=array("isolated", 0.0), running=array("running", -1).astype(int),
-        deadline=array("deadline", np.inf), costs=np.array(arrays.get("costs", [1.0] * len(counts)), dtype=float),
-        ids=np.arange(size), model=np.arange(size),
-    )  # fmt: skip
+        rates=np.array(rates, dtype=float),
+        gpus=np.array(gpus or [1] * size),
+        weight=array("weight", 1.0),
+        left=np.array(left or [1.0] * size, dtype=float),
+        elapsed=array("elapsed", 0.0),
+        counts=np.array(counts),
+        isolated=array("isolated", 0.0),
+        running=array("running", -1).astype(int),
+        deadline=array("deadline", np.inf),
+        costs=np.array(arrays.get("costs", [1.0] * len(counts)), dtype=float),
+        ids=np.arange(size),
+        model=np.arange(size),
+    )
 
 
 def cluster(**nodes: Sequence[int]) -> LabCluster:
     """``cluster(V=(4, 4))``: two nodes of four GPUs of type V."""
-    return LabCluster(tuple(ClusterNode(f"{kind}{number}", kind, gpus)
-                            for kind, sizes in nodes.items() for number, gpus in enumerate(sizes)))  # fmt: skip
+    return LabCluster(
+        tuple(
+            ClusterNode(f"{kind}{number}", kind, gpus)
+            for kind, sizes in nodes.items()
+            for number, gpus in enumerate(sizes)
+        )
+    )
 
 
-def matrix(rates: dict[tuple[str, int, str], float], spread: dict[tuple[str, int, str, int], float] | None = None,
-           restart: float = 0.0) -> RateMatrix:  # fmt: skip
+def matrix(
+    rates: dict[tuple[str, int, str], float],
+    spread: dict[tuple[str, int, str, int], float] | None = None,
+    restart: float = 0.0,
+) -> RateMatrix:
     """Packed rates by model, GPUs and type; spread ones with a number of nodes."""
     cells = {(*key, PACKED): StepRate(rate) for key, rate in rates.items()}
     cells |= {key: StepRate(rate) for key, rate in (spread or {}).items()}
     return RateMatrix(cells, {model: restart for model, _, _ in rates})
 
 
-def job(name: str, steps: float, gpus: int = 1, submit: float = 0.0, model: str = "m", **more: object) -> QueuedJob:
+def job(
+    name: str, steps: float, gpus: int = 1, submit: float = 0.0, model: str = "m", **more: object
+) -> QueuedJob:
     return QueuedJob(name, model, gpus, steps, submit, **more)  # type: ignore[arg-type]
 
 

@@ -28,7 +28,11 @@ class SimulatedJob:
     """
 
     def __init__(
-        self, step: StepSeconds, noise: Noise, launch: float, breaks: Mapping[str, str] | None = None
+        self,
+        step: StepSeconds,
+        noise: Noise,
+        launch: float,
+        breaks: Mapping[str, str] | None = None,
     ) -> None:
         self.step, self.noise, self.seconds, self.breaks = step, noise, launch, breaks or {}
         self.now = 0.0
@@ -47,28 +51,42 @@ class SimulatedJob:
         if self.now > self.interrupt_at:
             raise KeyboardInterrupt
         for name in names & self.breaks.keys():
-            return TrialRun(None, elapsed_seconds=self.seconds, failure=Diagnosis(self.breaks[name]))
+            return TrialRun(
+                None, elapsed_seconds=self.seconds, failure=Diagnosis(self.breaks[name])
+            )
         seconds = self.step(names) * float(np.exp(self.noise()))
         loss = 2.0 if names & self.other_losses else 1.0
-        evidence = ({"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},)
+        evidence = (
+            {"losses": [loss.hex()] * 10, "batches": list(range(10)), "epochs": [], "length": None},
+        )
         return TrialRun(seconds, steps=30, elapsed_seconds=self.seconds, evidence=evidence)
 
 
 class Job(SimulatedJob):
     """A script whose step takes ``step(names of changes)`` seconds, with noise; each launch takes ``LAUNCH``."""
 
-    def __init__(self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, step: StepSeconds, noise: float = 0.005, breaks: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(step, lambda: float(self.random.normal(0, noise)), LAUNCH, breaks)
         self.random = np.random.default_rng(3)
 
 
 def change(name: str, forecast: float | None = None, **fields: Any) -> ScriptChange:
-    return ScriptChange(name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields)
+    return ScriptChange(
+        name, fields.pop("knob", name.partition("=")[0]), name, forecast=forecast, **fields
+    )
 
 
 def run_search(job: Job, *changes: ScriptChange, within: float = 600.0, **options: Any) -> Search:
     first = job.run([])
-    search = Search([Candidate(each) for each in changes], job.run, TimeBudget(within, job.clock), first, **options)
+    search = Search(
+        [Candidate(each) for each in changes],
+        job.run,
+        TimeBudget(within, job.clock),
+        first,
+        **options,
+    )
     find_changes(search)
     return search
 
@@ -79,17 +97,24 @@ def standing(search: Search) -> dict[str, str]:
 
 def workers(*numbers: int, **fields: Any) -> list[ScriptChange]:
     """A loader's numbers of workers."""
-    return [change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, **fields) for n in numbers]
+    return [
+        change(f"workers={n}", settings={"loader": {"num_workers": n, "site": "x"}}, **fields)
+        for n in numbers
+    ]
 
 
 def flags(*names: str, **fields: Any) -> list[ScriptChange]:
     return [change(name, settings={"flags": {name: True}}, **fields) for name in names]
 
 
-def play_turns(job: Job, *rows: Sequence[float], takes: float = 20.0, asked: list[Any] | None = None) -> Turns:
+def play_turns(
+    job: Job, *rows: Sequence[float], takes: float = 20.0, asked: list[Any] | None = None
+) -> Turns:
     """One launch of ``takes`` seconds whose turns are these rows; ``asked`` gets what is set in them."""
 
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(
+        rungs: Sequence[Mapping[str, Any]], rounds: int
+    ) -> tuple[list[dict[int, float]], TrialRun]:
         job.now += takes
         if asked is not None:
             asked.append(rungs)
@@ -101,11 +126,16 @@ def play_turns(job: Job, *rows: Sequence[float], takes: float = 20.0, asked: lis
 def one_launch(job: Job, noise: float = 0.005) -> Turns:
     """Settings in turns, as the job's step has it; a launch of them takes as long as any."""
 
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(
+        rungs: Sequence[Mapping[str, Any]], rounds: int
+    ) -> tuple[list[dict[int, float]], TrialRun]:
         job.now += LAUNCH
         on = [frozenset(rung.get("flags", {})) for rung in rungs]
         rows = [
-            {index: job.step(names) * float(np.exp(job.random.normal(0, noise))) for index, names in enumerate(on)}
+            {
+                index: job.step(names) * float(np.exp(job.random.normal(0, noise)))
+                for index, names in enumerate(on)
+            }
             for _ in range(rounds)
         ]
         return rows, TrialRun(None)

@@ -24,7 +24,9 @@ HOW_TO_GET = (
     (r"GPU", "no GPU", "make gpu"),
 )
 """By a pattern in the reason of a skip: what is missing, and what brings it."""
-MADE_BY_TOOLS = re.compile(r"__pycache__/|(^|/)\.[a-z_]+_cache/|\.egg-info/|^(\.venv|\.hypothesis|build|data)/")
+MADE_BY_TOOLS = re.compile(
+    r"__pycache__/|(^|/)\.[a-z_]+_cache/|\.egg-info/|^(\.venv|\.hypothesis|build|data)/"
+)
 """Folders that Python, pytest and what runs beside the tests write."""
 
 

@@ -18,7 +18,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scancel", "scontrol", "sinfo", "unshare")
+PROGRAMS = (
+    "munged",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "srun",
+    "squeue",
+    "scancel",
+    "scontrol",
+    "sinfo",
+    "unshare",
+)
 NODES = ("n1", "n2")
 _PATIENCE = 60.0
 """Seconds until daemons that do not answer are taken never to."""
@@ -57,7 +68,11 @@ def obstacle() -> str:
     if os.geteuid() != 0:
         return "Slurm's daemons need root"
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
-    return f"Slurm is not installed: there is no {missing[0]} (apt install slurm-wlm munge)" if missing else ""
+    return (
+        f"Slurm is not installed: there is no {missing[0]} (apt install slurm-wlm munge)"
+        if missing
+        else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -74,7 +89,9 @@ class SlurmCluster:
     def attempt(self, *words: str) -> subprocess.CompletedProcess[str]:
         """A program of Slurm, run to its end."""
         environment = {**os.environ, **self.environment}
-        return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+        return subprocess.run(
+            words, env=environment, capture_output=True, text=True, check=False, timeout=_PATIENCE
+        )
 
     def call(self, *words: str) -> str:
         """What a program of Slurm says; fails the test if it cannot do it."""
@@ -146,7 +163,9 @@ def _free_ports(count: int) -> list[int]:
 def _start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
     with (folder / "daemons.log").open("ab") as log:
         environment = {**os.environ, **SlurmCluster(folder).environment}
-        return subprocess.Popen(words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        return subprocess.Popen(
+            words, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
 
 
 def _idle(cluster: SlurmCluster) -> bool:
@@ -158,7 +177,9 @@ def _wait_for(condition: Callable[[], bool], name: str, folder: Path, fails: boo
     deadline = time.monotonic() + _PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            assert not fails, f"{name} does not answer: {(folder / 'daemons.log').read_text()[-2000:]}"
+            assert not fails, (
+                f"{name} does not answer: {(folder / 'daemons.log').read_text()[-2000:]}"
+            )
             return
         time.sleep(0.2)
 

@@ -23,7 +23,9 @@ def offer(name: str, kind: str = "spot", cloud: str = "aws") -> MarketOffer:
 
 
 def trace(
-    pieces: Mapping[MarketOffer, Sequence[tuple[float, float | None, int | None]]], end: float, max_gap: float = 1e6
+    pieces: Mapping[MarketOffer, Sequence[tuple[float, float | None, int | None]]],
+    end: float,
+    max_gap: float = 1e6,
 ) -> MarketTrace:
     """Of each offer (seconds after ``START``, dollars an hour, how many are available), until ``end``."""
     rows = [
@@ -34,10 +36,14 @@ def trace(
     return trace_of(list(pieces), rows, max_gap)
 
 
-def job(seconds: float, rates: Mapping[str, float] | None = None, **settings: float | str | None) -> MarketJob:
+def job(
+    seconds: float, rates: Mapping[str, float] | None = None, **settings: float | str | None
+) -> MarketJob:
     """So many seconds of work at one sample a second; starts at once and saves nothing unless told."""
     given: dict[str, object] = {"boot": 0.0, "save": 0.0, "checkpoint_every": None, **settings}
-    known = {name: InstanceRate(samples_per_second=rate) for name, rate in (rates or {"p3": 1.0}).items()}
+    known = {
+        name: InstanceRate(samples_per_second=rate) for name, rate in (rates or {"p3": 1.0}).items()
+    }
     return MarketJob.model_validate({"samples": seconds, "rates": known, **given})
 
 

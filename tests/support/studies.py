@@ -85,8 +85,14 @@ class FakeWorld:
 
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
         self.commands.append(tuple(command))
-        script = next(path for path in cell.path.iterdir() if path.name in ("cell.sh", "task.yaml", "cell.sbatch"))
-        title = next(line for line in script.read_text().splitlines() if line.startswith("# ")).removeprefix("# ")
+        script = next(
+            path
+            for path in cell.path.iterdir()
+            if path.name in ("cell.sh", "task.yaml", "cell.sbatch")
+        )
+        title = next(
+            line for line in script.read_text().splitlines() if line.startswith("# ")
+        ).removeprefix("# ")
         self.started.append(title)
         ending = self.endings(title)
         booting = 0.0
@@ -199,7 +205,10 @@ def cells_of(file: StudyFile, version: str = "1.0") -> tuple[Cell, ...]:
 
 def reading_of(file: StudyFile, retry: bool = False) -> StudyReading:
     return read_standings(
-        file.name, cells_of(file), study_folder.read_events(folder_of_study(file.path).journal), retry
+        file.name,
+        cells_of(file),
+        study_folder.read_events(folder_of_study(file.path).journal),
+        retry,
     )
 
 

@@ -227,7 +227,9 @@ def replay_loops(lines: Sequence[Line]) -> Iterator[tuple[Line, Line]]:
                 )
 
 
-def _call(loops: Any, name: str, about: list[Any], feeds: Any, handles: Any, effects: Effects) -> Any:
+def _call(
+    loops: Any, name: str, about: list[Any], feeds: Any, handles: Any, effects: Effects
+) -> Any:
     if name == "training":
         found = loops.find_training_feeds()
         return [number for number, feed in feeds.items() if feed in found]
@@ -273,7 +275,9 @@ def replay_stamps(lines: Sequence[Line], stages: Stages) -> list[list[int]]:
         clock.ticks += kind in ("stamps", "mark", "follow", "attach", "let_go")
         if kind == "stamps":
             event = ThreadEvent[given[0]]
-            stamps.handle(event, clock.ticks, mark if event is ThreadEvent.LOOP_WAS_EVALUATION else given[-1])
+            stamps.handle(
+                event, clock.ticks, mark if event is ThreadEvent.LOOP_WAS_EVALUATION else given[-1]
+            )
         elif kind == "mark":
             mark = stamps.mark()
         elif kind == "follow":
@@ -292,7 +296,10 @@ def replay_ledger(lines: Sequence[Line]) -> list[Line]:
             ledger.handle(ThreadEvent[name], now, *given)
     names = ("row", "seconds", "times", "each", "at_steps")
     found = [[row.get(name, 0) for name in names] for row in ledger.rows(now, {})]
-    return [[row, seconds, times, each[:_OCCURRENCES], at[:_OCCURRENCES]] for row, seconds, times, each, at in found]
+    return [
+        [row, seconds, times, each[:_OCCURRENCES], at[:_OCCURRENCES]]
+        for row, seconds, times, each, at in found
+    ]
 
 
 class NotedStamps:

@@ -33,14 +33,21 @@ class Run:
 
     def __init__(self, folder: Path, options: WatchOptions | None = None, **more: Any) -> None:
         self.path, self.now, self.started = folder / "run.watch.jsonl", 1e9, list[Started]()
-        self.rings = [StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 2, rank, 0) for rank in range(2)]
+        self.rings = [
+            StepRing(folder / f"ring.{rank}.{os.getpid()}", rank, 2, rank, 0) for rank in range(2)
+        ]
         price = more.pop("price", None)
         header = Header(id="x", stash_version="1", began=self.now, job="train.py", price=price)
         commands = Commands(start=self._start)
         self.watcher = NodeWatcher(
-            folder, RecordWriter(self.path, header), header, options or WatchOptions(), clock=lambda: self.now,
-            commands=commands, **more,
-        )  # fmt: skip
+            folder,
+            RecordWriter(self.path, header),
+            header,
+            options or WatchOptions(),
+            clock=lambda: self.now,
+            commands=commands,
+            **more,
+        )
         self._number = 0
 
     def _start(self, words: list[str], **settings: Any) -> Started:

@@ -45,7 +45,9 @@ def test_a_profile_finds_what_was_injected(case: Case) -> None:
 
 def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
     def result(estimate: float, right: bool) -> Result:
-        return Result("case", "network", 0.05, None, estimate, None, None, 0.1, 1.0, "network", right)
+        return Result(
+            "case", "network", 0.05, None, estimate, None, None, 0.1, 1.0, "network", right
+        )
 
     assert not faults([result(0.055, right=True)])
     assert faults([result(0.065, right=True)]) == ["network +15.0 points"]
@@ -54,13 +56,20 @@ def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
     unsure = replace(result(0.065, right=False), low=0.03, high=0.09, answered=False)
     assert faults([unsure], busy=True) == []
     assert faults([replace(unsure, low=0.06)], busy=True) == ["network +15.0 points"]
-    assert faults([replace(unsure, answered=True)], busy=True) == ["network +15.0 points", "named network"]
+    assert faults([replace(unsure, answered=True)], busy=True) == [
+        "network +15.0 points",
+        "named network",
+    ]
     # and two causes be named in the other order where their intervals overlap
-    swapped = replace(result(0.05, right=False), low=0.04, high=0.06, named="fetch, network, rank 1")
+    swapped = replace(
+        result(0.05, right=False), low=0.04, high=0.06, named="fetch, network, rank 1"
+    )
     fetch = replace(swapped, stall="fetch", truth=0.045, estimate=0.052, low=0.05, high=0.055)
     assert faults([swapped, fetch], busy=True) == []
     assert faults([swapped, fetch]) == ["named fetch, network, rank 1"]
-    assert faults([replace(swapped, high=0.049), fetch], busy=True) == ["named fetch, network, rank 1"]
+    assert faults([replace(swapped, high=0.049), fetch], busy=True) == [
+        "named fetch, network, rank 1"
+    ]
     other = [replace(one, named="prep, network") for one in (swapped, fetch)]
     assert faults(other, busy=True) == ["named prep, network"]
 
@@ -79,5 +88,7 @@ def test_every_case_has_its_own_name_and_the_quick_ones_exist() -> None:
 
 def test_every_broken_build_is_an_edit_of_the_sources_as_they_are(tmp_path: Path) -> None:
     for number, broken in enumerate(BREAKS):
-        shutil.copytree(ROOT / "src", tmp_path / str(number), ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "src", tmp_path / str(number), ignore=shutil.ignore_patterns("__pycache__")
+        )
         broken.apply(tmp_path / str(number))

@@ -28,7 +28,9 @@ def test_every_path_that_a_page_names_is_there(page: str) -> None:
     named = paths(page)
     assert named
     rooms = {path.name for path in PACKAGE.rglob("*") if path.is_dir()}
-    there = [p for p in named if (PACKAGE / p).exists() or (ROOT / p).exists() or p.strip("/") in rooms]
+    there = [
+        p for p in named if (PACKAGE / p).exists() or (ROOT / p).exists() or p.strip("/") in rooms
+    ]
     assert sorted(set(named) - set(there)) == []
 
 

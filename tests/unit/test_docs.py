@@ -15,7 +15,19 @@ import shlex
 import shutil
 from functools import cache
 
-from documentation import DOCS, FENCE, FLAGS, PAGES, ROOT, blocks, commands, inside, root_command, run, sessions
+from documentation import (
+    DOCS,
+    FENCE,
+    FLAGS,
+    PAGES,
+    ROOT,
+    blocks,
+    commands,
+    inside,
+    root_command,
+    run,
+    sessions,
+)
 from forecast_profiles import gpu_job
 from made_up import pipeline_job
 
@@ -45,7 +57,9 @@ def rewrite() -> None:
         for body in [body for language, body in FENCE.findall(text) if language == "console"]:
             lines = [line for line in body.splitlines() if line.startswith("$ ")]
             if not re.search(rf"^{ANYTHING}$", body, re.MULTILINE):
-                written = written.replace(body, "".join(f"{line}\n{run(line[2:])}" for line in lines))
+                written = written.replace(
+                    body, "".join(f"{line}\n{run(line[2:])}" for line in lines)
+                )
         (ROOT / name).write_text(written)
 
 
@@ -64,14 +78,20 @@ def test_pages_for_users_need_no_file_of_the_tests() -> None:
     """What a reader is to type or to load is in the package, the examples or the docs."""
     for name, text in PAGES.items():
         if name != "CONTRIBUTING.md" and "decisions" not in name:
-            assert [body for _, body in FENCE.findall(text) if re.search(r"\btests[/.]", body)] == [], name
+            assert [
+                body for _, body in FENCE.findall(text) if re.search(r"\btests[/.]", body)
+            ] == [], name
 
 
 def test_profiles_of_the_pages_are_those_that_tests_know() -> None:
     folder = ROOT / "docs" / "profiles"
-    assert (folder / "resnet18.stash.json").read_text() == (ROOT / "tests/golden/one-node.stash.json").read_text()
+    assert (folder / "resnet18.stash.json").read_text() == (
+        ROOT / "tests/golden/one-node.stash.json"
+    ).read_text()
     known = gpu_job()
-    assert load(folder / "resnet50.stash.json").model_copy(update={"created": known.created}) == known
+    assert (
+        load(folder / "resnet50.stash.json").model_copy(update={"created": known.created}) == known
+    )
     assert load(folder / "pipeline.stash.json") == pipeline_job()
 
 
@@ -84,13 +104,17 @@ def test_output_shown_is_the_output() -> None:
         if not RUNNABLE.match(line):
             wrong.append(f"{session}: cannot be run by a test; show it in a bash block")
         elif not re.fullmatch(rf"\n*{pattern}\n*", run(line)):
-            wrong.append(f"{session}: prints something else; tests/unit/test_docs.py, run by itself, writes it again")
+            wrong.append(
+                f"{session}: prints something else; tests/unit/test_docs.py, run by itself, writes it again"
+            )
     assert wrong == []
 
 
 def not_understood(line: str) -> str:
     """What is wrong with a command as it is shown: no such command, or options that it does not have."""
-    words = line.split() if "'" in line else shlex.split(line)  # prose has apostrophes and placeholders
+    words = (
+        line.split() if "'" in line else shlex.split(line)
+    )  # prose has apostrophes and placeholders
     command, rest = root_command(), words[1:]
     while rest and hasattr(command, "commands") and not rest[0].startswith("-"):
         if rest[0] not in command.commands:
@@ -105,7 +129,10 @@ def not_understood(line: str) -> str:
         if border in rest:
             rest = rest[: rest.index(border)]  # what follows is another program's
     used = {word.partition("=")[0] for word in rest if word.startswith("-")}
-    known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {"-h", "--help"}
+    known = {name for p in command.params for name in (*p.opts, *p.secondary_opts)} | {
+        "-h",
+        "--help",
+    }
     return f"no option {', '.join(sorted(used - known))}" if used - known else ""
 
 
@@ -116,7 +143,9 @@ def test_commands_and_options_shown_exist() -> None:
 
 def test_every_option_of_profile_is_documented() -> None:
     text = "\n".join(PAGES.values())
-    names = {max(p.opts, key=len) for p in root_command().commands["profile"].params if not p.hidden}
+    names = {
+        max(p.opts, key=len) for p in root_command().commands["profile"].params if not p.hidden
+    }
     assert {name for name in names if not re.search(rf"{name}\b", text)} == set()
 
 
@@ -146,44 +175,76 @@ def test_the_method_explains_every_rung_and_stall() -> None:
 
 def test_every_page_is_on_the_map_and_on_the_site_or_left_out_of_it() -> None:
     names = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
-    assert [name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]] == []
+    assert [
+        name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]
+    ] == []
     configuration = (ROOT / "mkdocs.yml").read_text()
     listed = re.findall(r"^ *- [^:]+: (\S+\.md)$", configuration, re.MULTILINE)
-    assert sorted(listed) == sorted(name for name in names if not f"docs/{name}".startswith(site.OFF_SITE))
+    assert sorted(listed) == sorted(
+        name for name in names if not f"docs/{name}".startswith(site.OFF_SITE)
+    )
     left_out = configuration.partition("exclude_docs: |\n")[2].partition("\n\n")[0].split()
     assert tuple(f"docs/{name}" for name in left_out) == site.OFF_SITE
 
 
 def test_guides_are_one_task_each() -> None:
-    sizes = {page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/how-to/")}
+    sizes = {
+        page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/how-to/")
+    }
     assert {page: size for page, size in sizes.items() if size not in GUIDE_WORDS} == {}
 
 
 def test_guides_that_a_picture_explains_have_one() -> None:
-    shown = ("own-script", "make-it-faster", "watch", "compare", "what-if", "large-models", "share-a-report")
+    shown = (
+        "own-script",
+        "make-it-faster",
+        "watch",
+        "compare",
+        "what-if",
+        "large-models",
+        "share-a-report",
+    )
     pages = ["docs/tutorial.md", "docs/index.md", *(f"docs/how-to/{name}.md" for name in shown)]
-    assert [page for page in pages if not re.search(r"^!\[[^\]]{20,}\]\(\S+\)$", PAGES[page], re.MULTILINE)] == []
+    assert [
+        page
+        for page in pages
+        if not re.search(r"^!\[[^\]]{20,}\]\(\S+\)$", PAGES[page], re.MULTILINE)
+    ] == []
 
 
 def test_pictures_are_those_that_the_command_draws_and_small() -> None:
     drawn = pictures.list_pictures()
     for name in ("idea", "epoch"):
-        assert (pictures.PICTURES / f"{name}.svg").read_text() == drawn[name](), "python -m bench.docs.pictures"
+        assert (pictures.PICTURES / f"{name}.svg").read_text() == drawn[name](), (
+            "python -m bench.docs.pictures"
+        )
     kept = {path.stem: path.stat().st_size for path in pictures.PICTURES.glob("*.svg")}
     assert set(drawn) <= set(kept)
     assert {name: size for name, size in kept.items() if size > pictures.MOST_BYTES} == {}
 
 
 def test_every_how_to_begins_with_its_command() -> None:
-    pages = {page: text.partition("\n## ")[0] for page, text in PAGES.items() if page.startswith("docs/how-to/")}
-    assert [page for page, opening in pages.items() if not re.search(r"^# .+\n\n```bash\n", opening)] == []
+    pages = {
+        page: text.partition("\n## ")[0]
+        for page, text in PAGES.items()
+        if page.startswith("docs/how-to/")
+    }
+    assert [
+        page for page, opening in pages.items() if not re.search(r"^# .+\n\n```bash\n", opening)
+    ] == []
 
 
 def test_pages_stay_short() -> None:
     assert len(DOCS) <= MOST_PAGES
-    sizes = {page: len(text.split()) for page, text in PAGES.items() if page.startswith(("docs/", "README"))}
+    sizes = {
+        page: len(text.split())
+        for page, text in PAGES.items()
+        if page.startswith(("docs/", "README"))
+    }
     assert sum(sizes.values()) <= MOST_WORDS
-    on_site = [page for page in sizes if page.startswith("docs/") and not page.startswith(site.OFF_SITE)]
+    on_site = [
+        page for page in sizes if page.startswith("docs/") and not page.startswith(site.OFF_SITE)
+    ]
     assert sum(sizes[page] for page in on_site) <= MOST_WORDS_ON_SITE
     assert len(PAGES["README.md"].split()) <= MOST_WORDS_OF_README
     assert [page for page, text in PAGES.items() if "<details" in text] == []
@@ -212,15 +273,26 @@ def test_links_of_the_readme_work_on_another_page_that_shows_it() -> None:
 
 
 def test_pages_named_in_the_source_are_there() -> None:
-    sources = [*(ROOT / "src").rglob("*.py"), ROOT / "Makefile", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
-    named = {(path.name, page) for path in sources for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text())}
+    sources = [
+        *(ROOT / "src").rglob("*.py"),
+        ROOT / "Makefile",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "SECURITY.md",
+    ]
+    named = {
+        (path.name, page)
+        for path in sources
+        for page in re.findall(r"\bdocs/[\w/-]+\.md\b", path.read_text())
+    }
     assert len(named) > 20
     assert sorted(f"{name}: {page}" for name, page in named if page not in PAGES) == []
 
 
 def test_every_example_is_explained() -> None:
     shown = PAGES["examples/README.md"]
-    assert [path.name for path in (ROOT / "examples").glob("*.py") if f"({path.name})" not in shown] == []
+    assert [
+        path.name for path in (ROOT / "examples").glob("*.py") if f"({path.name})" not in shown
+    ] == []
 
 
 def test_versions_agree() -> None:
@@ -254,7 +326,9 @@ def test_sentences_explained_are_sentences_printed() -> None:
     quotes = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
     assert len(quotes) > 60
     pieces = {quote: longest_piece(quote) for quote in quotes}
-    assert [quote for quote, piece in pieces.items() if len(piece) <= 4 or piece not in sentences()] == []
+    assert [
+        quote for quote, piece in pieces.items() if len(piece) <= 4 or piece not in sentences()
+    ] == []
 
 
 def test_the_reference_has_every_command_and_option() -> None:
@@ -262,15 +336,23 @@ def test_the_reference_has_every_command_and_option() -> None:
     sections, shown = dict(found), dict(reference.commands())
     assert list(sections) == list(shown)
     for words, command in shown.items():
-        assert {name for name, _ in reference.options(command) if name not in sections[words]} == set(), words
+        assert {
+            name for name, _ in reference.options(command) if name not in sections[words]
+        } == set(), words
 
 
 def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
     text = "[a](../SECURITY.md) [b](method.md#the-ladder) [c](https://pytorch.org) [d](#here)"
     assert site.outward(text, "") == text.replace("../SECURITY.md", f"{site.ON_THE_WEB}SECURITY.md")
-    assert site.outward("[e](../../examples/ddp.py)", "how-to") == f"[e]({site.ON_THE_WEB}examples/ddp.py)"
+    assert (
+        site.outward("[e](../../examples/ddp.py)", "how-to")
+        == f"[e]({site.ON_THE_WEB}examples/ddp.py)"
+    )
     assert site.outward("[f](../method.md)", "how-to") == "[f](../method.md)"
-    assert site.outward("[g](decisions/house.md#21)", "") == f"[g]({site.ON_THE_WEB}docs/decisions/house.md#21)"
+    assert (
+        site.outward("[g](decisions/house.md#21)", "")
+        == f"[g]({site.ON_THE_WEB}docs/decisions/house.md#21)"
+    )
 
 
 def test_generated_parts_of_pages_are_filled_in() -> None:
@@ -291,7 +373,8 @@ def test_the_reference_has_every_field_of_every_document() -> None:
             shown = re.findall(r"^\| `(\w+)` \| (.+?) \| ", sections[record.__name__], re.MULTILINE)
             assert [name for name, _ in shown] == list(formats.annotations(record)), record.__name__
     assert (
-        "| `ready_seconds` | number or null | Since the first gradient of the backward pass became ready. |" in page
+        "| `ready_seconds` | number or null | Since the first gradient of the backward pass became ready. |"
+        in page
     )
     assert "| `hosts` | list of [Host](#host) | In the order of the nodes. |" in page
 
@@ -302,7 +385,9 @@ def test_the_reference_has_every_column_of_a_store() -> None:
 
 
 def test_documents_that_the_reference_has_are_on_the_page_of_formats() -> None:
-    suffixes = [word for title in formats.DOCUMENTS for word in re.findall(r"`(\*\.[\w.]+)`", title)]
+    suffixes = [
+        word for title in formats.DOCUMENTS for word in re.findall(r"`(\*\.[\w.]+)`", title)
+    ]
     assert len(suffixes) == 7
     assert [suffix for suffix in suffixes if f"`{suffix}`" not in PAGES["docs/format.md"]] == []
 
@@ -312,4 +397,6 @@ if __name__ == "__main__":
 
 
 def test_every_option_stands_in_a_page_that_people_wrote() -> None:
-    assert reference.find_undocumented(ROOT) == [], "explain each in a page of docs/, in a few words, or remove it"
+    assert reference.find_undocumented(ROOT) == [], (
+        "explain each in a page of docs/, in a few words, or remove it"
+    )

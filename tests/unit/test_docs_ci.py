@@ -51,7 +51,11 @@ def test_its_commands_and_their_options_exist(workflow: Any) -> None:
 
 def test_it_uses_the_action_with_inputs_that_it_has(workflow: Any) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())
-    (given,) = (step["with"] for step in steps(workflow) if step.get("uses", "").startswith("stash-ddl/stash@"))
+    (given,) = (
+        step["with"]
+        for step in steps(workflow)
+        if step.get("uses", "").startswith("stash-ddl/stash@")
+    )
     assert set(given) <= set(action["inputs"])
     assert {name for name, each in action["inputs"].items() if each.get("required")} <= set(given)
     permissions = next(iter(workflow["jobs"].values()))["permissions"]

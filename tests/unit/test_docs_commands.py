@@ -26,8 +26,11 @@ from stash.cli.main import app
 from stash.core.artefact import save
 
 DESCRIBED = {
-    "profile": "--dry-run", "characterize": "--dry-run", "lab testbed run": "--dry-run", "probe": "--no-measure",
-}  # fmt: skip
+    "profile": "--dry-run",
+    "characterize": "--dry-run",
+    "lab testbed run": "--dry-run",
+    "probe": "--no-measure",
+}
 """The option with which a command starts nothing."""
 QUICKER = {"recommend": "--max-nodes=1"}
 """The option with which the same takes less time."""
@@ -93,7 +96,9 @@ def wrong_with(shown: Found, ids: list[str]) -> str:
     """What is wrong with a command when it is run in the current folder; nothing, if it answers."""
     command, name, rest = words_of(shown.text)
     kept = iter(ids)
-    rest = [next(kept) if re.fullmatch(r"[0-9a-f]{4}", word) else in_the_folder(word) for word in rest]
+    rest = [
+        next(kept) if re.fullmatch(r"[0-9a-f]{4}", word) else in_the_folder(word) for word in rest
+    ]
     if re.match(PARSED, f"{name} {' '.join(rest)}"):
         try:
             command.make_context(name, list(rest))
@@ -105,7 +110,11 @@ def wrong_with(shown: Found, ids: list[str]) -> str:
     done = CliRunner().invoke(app, [*name.split(), *option, *rest])
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         return f"{shown}: {done.exception}"
-    return "" if done.exit_code in EXIT_CODES else f"{shown}: exit code {done.exit_code}: {done.output}"
+    return (
+        ""
+        if done.exit_code in EXIT_CODES
+        else f"{shown}: exit code {done.exit_code}: {done.output}"
+    )
 
 
 @pytest.fixture
@@ -114,7 +123,10 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setenv("STASH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    files = [str(ROOT / "bench/predict/data/testbed" / f"2-x-{rate}mbit-4-MiB.stash.json") for rate in (100, 1600)]
+    files = [
+        str(ROOT / "bench/predict/data/testbed" / f"2-x-{rate}mbit-4-MiB.stash.json")
+        for rate in (100, 1600)
+    ]
     assert CliRunner().invoke(app, ["store", "add", *files]).exit_code == 0
     return re.findall(r'"id": "(\w+)"', CliRunner().invoke(app, ["list", "--json"]).output)
 

@@ -11,11 +11,16 @@ from golden_numbers import copy_close_numbers
     [
         ('"seconds": 0.004148661050914219,', '"seconds": 0.004148661050914216,'),
         ("[0.30000000000000004, 1]", "[0.3, 1]"),
-        ('stash_step_seconds{run="a"} -1.2345678901234e-07', 'stash_step_seconds{run="a"} -1.2345678901235e-07'),
+        (
+            'stash_step_seconds{run="a"} -1.2345678901234e-07',
+            'stash_step_seconds{run="a"} -1.2345678901235e-07',
+        ),
         ("step 1.0000000004 s", "step 1.0 s"),
     ],
 )
-def test_numbers_that_agree_to_nine_digits_are_spelled_as_in_the_golden_text(text: str, golden: str) -> None:
+def test_numbers_that_agree_to_nine_digits_are_spelled_as_in_the_golden_text(
+    text: str, golden: str
+) -> None:
     assert copy_close_numbers(text, golden) == golden
 
 

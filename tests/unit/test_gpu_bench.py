@@ -14,7 +14,11 @@ from bench import gpu, gpu_checks, gpu_fix, gpu_job
 from bench.gpu_checks import Ground, NotHereError, Row, Truth, stall_row
 from stash.analysis.attribution import attribute
 
-GOOD, MISSED, SHOWN = Row("a", "ms", 10.0, 10.4, 0.5), Row("b", "ms", 10.0, 10.6, 0.5), Row("c", "ms", None, 3.0)
+GOOD, MISSED, SHOWN = (
+    Row("a", "ms", 10.0, 10.4, 0.5),
+    Row("b", "ms", 10.0, 10.6, 0.5),
+    Row("c", "ms", None, 3.0),
+)
 
 
 def broken(ground: Ground) -> list[Row]:
@@ -43,7 +47,9 @@ def test_a_figure_holds_if_it_is_there_and_near_its_truth() -> None:
     assert not Row("nan", "ms", 10.0, float("nan"), 100.0).holds
 
 
-def test_checks_go_on_after_one_that_failed_and_each_is_told(ground: Ground, made: list[gpu.Outcome]) -> None:
+def test_checks_go_on_after_one_that_failed_and_each_is_told(
+    ground: Ground, made: list[gpu.Outcome]
+) -> None:
     checks = {"broken": broken, "elsewhere": elsewhere, "good": lambda ground: [GOOD]}
     outcomes = gpu.run(checks, ground, 60.0, made.append)
     assert outcomes == made
@@ -66,19 +72,26 @@ def test_a_table_names_what_was_missed() -> None:
     assert "1 of 2 figures hold" in text
 
 
-@pytest.mark.parametrize(("check", "code"), [(lambda _: [GOOD], 0), (lambda _: [MISSED], 1), (broken, 1)])
+@pytest.mark.parametrize(
+    ("check", "code"), [(lambda _: [GOOD], 0), (lambda _: [MISSED], 1), (broken, 1)]
+)
 def test_the_exit_code_tells_of_a_truth_that_was_missed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: object, code: int
 ) -> None:
     monkeypatch.setattr(gpu_checks, "CHECKS", {"one": check, "other": lambda _: [GOOD]})
     out = tmp_path / "gpu.md"
-    assert gpu.main(["--device", "cpu", "--minutes", "1", "--only", "one,other", "--out", str(out)]) == code
+    assert (
+        gpu.main(["--device", "cpu", "--minutes", "1", "--only", "one,other", "--out", str(out)])
+        == code
+    )
     assert "other | a" in out.read_text()
     assert "Rehearsed on a CPU" in out.read_text()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_without_a_gpu_it_says_in_one_sentence_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_it_says_in_one_sentence_what_is_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     assert gpu.main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("PyTorch sees no CUDA device")
@@ -126,9 +139,19 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
 ) -> None:
     # GIVEN a search that keeps one change that no patch writes, and says 4 +/- 1 of 10 ms
     job, seconds = gpu_fix.JOBS[0], {"typed.py": 0.010, "train.py": 0.0065}
-    kept = {"name": "bfloat16", "standing": "kept", "written": "explained", "how": "with torch.autocast"}
+    kept = {
+        "name": "bfloat16",
+        "standing": "kept",
+        "written": "explained",
+        "how": "with torch.autocast",
+    }
     together = {"value": 0.004, "low": 0.003, "high": 0.005}
-    record = {"tried": [kept], "together": together, "step_seconds": 0.010, "elapsed_seconds": 100.0}
+    record = {
+        "tried": [kept],
+        "together": together,
+        "step_seconds": 0.010,
+        "elapsed_seconds": 100.0,
+    }
 
     def run(command: list[str], text: str | None = None, folder: Path = Path()) -> str:
         if "fix" in command:
@@ -141,7 +164,10 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
     tried, _, step, saving = gpu_fix.rows(ground, [job])
     # THEN the change is written as a person would, and what it brings is the truth
     (script,) = ground.folder.glob("*/train.py")
-    assert "with torch.autocast(device.type, torch.bfloat16):\n            loss = " in script.read_text()
+    assert (
+        "with torch.autocast(device.type, torch.bfloat16):\n            loss = "
+        in script.read_text()
+    )
     assert (tried.found, step.found) == (100.0, 10.0)
     assert saving.truth == pytest.approx(3.5)
     assert saving.found == pytest.approx(4.0)
@@ -150,7 +176,9 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
 
 @pytest.mark.parametrize("job", gpu_fix.JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_scripts_of_fix_are_python_and_hold_what_a_person_replaces(job: gpu_fix.Job, device: str) -> None:
+def test_scripts_of_fix_are_python_and_hold_what_a_person_replaces(
+    job: gpu_fix.Job, device: str
+) -> None:
     text = job.script(device)
     for found, _ in gpu_fix._BY_HAND.values():
         assert text.count(found) <= 1

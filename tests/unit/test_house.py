@@ -22,7 +22,9 @@ def find_meanings(folder: Path) -> dict[str, list[str]]:
                 homes[node.name][name] = f"class of {name}"
         for node in tree.body:
             match node:
-                case ast.Assign(targets=[ast.Name(id=alias)], value=ast.Subscript() | ast.BinOp() as value):
+                case ast.Assign(
+                    targets=[ast.Name(id=alias)], value=ast.Subscript() | ast.BinOp() as value
+                ):
                     if alias[:1].isupper() and not alias.isupper():
                         homes[alias][name] = ast.unparse(value)
     return {
@@ -32,7 +34,9 @@ def find_meanings(folder: Path) -> dict[str, list[str]]:
     }
 
 
-def test_a_name_with_two_meanings_is_found_and_one_that_is_said_twice_is_not(tmp_path: Path) -> None:
+def test_a_name_with_two_meanings_is_found_and_one_that_is_said_twice_is_not(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "base.py").write_text("class Row:\n    pass\nSay = dict[str, int]\n")
     (tmp_path / "left.py").write_text("Say = dict[str, int]\n")
     (tmp_path / "right.py").write_text("def two():\n    class Row:\n        pass\n")
@@ -40,7 +44,9 @@ def test_a_name_with_two_meanings_is_found_and_one_that_is_said_twice_is_not(tmp
 
 
 def test_this_house_has_one_meaning_per_name() -> None:
-    one_for_each_framework = {"StashCallback": ["callbacks/lightning.py", "callbacks/transformers.py"]}
+    one_for_each_framework = {
+        "StashCallback": ["callbacks/lightning.py", "callbacks/transformers.py"]
+    }
     assert find_meanings(OWN) == one_for_each_framework
 
 
@@ -114,7 +120,9 @@ def bound_names(tree: ast.Module) -> set[str]:
 
 
 def test_names_say_what_a_thing_is() -> None:
-    tree = ast.parse("def hear(said): told = said; self.heard = told; a, told = 1, 2\nclass said: ...")
+    tree = ast.parse(
+        "def hear(said): told = said; self.heard = told; a, told = 1, 2\nclass said: ..."
+    )
     assert bound_names(tree) & NAMES == NAMES
     house = OWN.parent.parent
     found = {}
@@ -125,8 +133,13 @@ def test_names_say_what_a_thing_is() -> None:
             text = path.read_text()
             if not any(name in text.lower() for name in NAMES):
                 continue
-            allowed = next((fields for end, fields in ARTEFACT_FIELDS.items() if str(path).endswith(end)), set())
-            names = {name.lower().strip("_") for name in bound_names(ast.parse(text))} & NAMES - allowed
+            allowed = next(
+                (fields for end, fields in ARTEFACT_FIELDS.items() if str(path).endswith(end)),
+                set(),
+            )
+            names = {
+                name.lower().strip("_") for name in bound_names(ast.parse(text))
+            } & NAMES - allowed
             if names:
                 found[str(path.relative_to(house))] = names
     assert found == {}

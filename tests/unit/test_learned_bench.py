@@ -30,5 +30,8 @@ def test_samples_by_number_are_the_samples() -> None:
     whole, quick = load_job(f"{EXAMPLE}:job"), JOBS["convolutional"]()
     data, numbers = whole.data(), quick.data()
     assert len(data) == len(numbers)
-    slow, fast = default_collate([data[at] for at in (3, 1, 4)]), quick.collate([numbers[at] for at in (3, 1, 4)])
+    slow, fast = (
+        default_collate([data[at] for at in (3, 1, 4)]),
+        quick.collate([numbers[at] for at in (3, 1, 4)]),
+    )
     assert all(torch.equal(one, other) for one, other in zip(slow, fast, strict=True))

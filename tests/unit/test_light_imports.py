@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 LIGHT = {
-    "stash.core.ladder": {"torch", "numpy", "scipy", "pydantic"},  # in other people's training processes
+    "stash.core.ladder": {
+        "torch",
+        "numpy",
+        "scipy",
+        "pydantic",
+    },  # in other people's training processes
     "stash.core.imports": {"torch", "numpy"},
     "stash.core.rounds": {"torch", "scipy.stats"},
     "stash.monitor.watcher": {"torch", "scipy.stats", "rich"},
@@ -24,7 +29,9 @@ def test_modules_load_no_library_that_they_can_do_without() -> None:
         "    importlib.import_module(name)\n"
         "    assert not heavy & sys.modules.keys(), (name, heavy & sys.modules.keys())\n"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -49,6 +56,10 @@ def test_commands_load_few_modules_of_stashs_own(words: tuple[str, ...], most: i
         "print(sum(name.partition('.')[0] == 'stash' for name in sys.modules), file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2]
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
     )
     assert int(done.stderr.split()[-1]) <= most, done.stderr

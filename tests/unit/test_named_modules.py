@@ -8,7 +8,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STARTED = re.compile(r"-m[\", ]+(stash(?:\.\w+)+)")
-PLACES = ("src/**/*.py", "bench/**/*.py", "tests/**/*.py", "docs/**/*.md", "examples/*", "Makefile", "README.md")
+PLACES = (
+    "src/**/*.py",
+    "bench/**/*.py",
+    "tests/**/*.py",
+    "docs/**/*.md",
+    "examples/*",
+    "Makefile",
+    "README.md",
+)
 BEFORE = "docs/decisions/"
 """Tells what modules were called once, too."""
 
@@ -25,7 +33,9 @@ def test_every_module_that_is_started_by_name_is_there() -> None:
     assert [each for each in sorted(named) if find_spec(each[0]) is None] == []
 
 
-OF_SEVERAL = re.compile(r"_(command|commands|page|records)(_|$)|^(action|without_torch|other_systems|golden_commands)$")
+OF_SEVERAL = re.compile(
+    r"_(command|commands|page|records)(_|$)|^(action|without_torch|other_systems|golden_commands)$"
+)
 """Tests of what several modules do together: a command, a page of a feature, or the whole."""
 
 

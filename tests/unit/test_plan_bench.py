@@ -50,7 +50,12 @@ def test_saying_that_nothing_keeps_a_goal_is_right_only_where_nothing_does() -> 
 
 
 def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
-    verdicts = [Verdict("a", "a", True, 0.0), Verdict("a", "b", True, 0.1), Verdict(None, "b"), Verdict(None, None)]
+    verdicts = [
+        Verdict("a", "a", True, 0.0),
+        Verdict("a", "b", True, 0.1),
+        Verdict(None, "b"),
+        Verdict(None, None),
+    ]
     assert (
         verdict_table({"me": verdicts}).splitlines()[-1]
         == "| me | 3 | 67% | 33% | 33% | 5.0% | 5.0% | 9.0% | 10.0% |"
@@ -71,7 +76,9 @@ def test_the_fleet_has_sixty_goals_and_more_candidates_than_that() -> None:
 
 def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     seen, nodes = emulated.PROFILED
-    inside, network = (measured_quantity(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6))
+    inside, network = (
+        measured_quantity(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6)
+    )
     base = Target(
         name="seen",
         machine="host0",
@@ -108,7 +115,9 @@ def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out() -> No
         base = base_of(published.profile_of(job, setup, cell))
         left = gpu_scale.published_scale().rows
     assert base.breakdown.step_seconds == pytest.approx(cell.batch / cell.per_second)
-    assert job_footprint(base).largest_batch(16 * 2**30) >= cell.batch  # whatever the machine's memory: it ran there
+    assert (
+        job_footprint(base).largest_batch(16 * 2**30) >= cell.batch
+    )  # whatever the machine's memory: it ran there
     assert 0 < len(left) < len(before)
     assert not any(row.model == job.model for row in left)
     assert gpu_scale.published_scale().rows == before

@@ -24,14 +24,21 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
     logs = []
     for each in testbed.ALL:
         if each.name in testbed.FITTED:
-            network = next(part for part in testbed.predict_stalls(each).parts if part.name == "network")
-            logs.append(np.log(network.seconds.mean() / float(rows[each.name]["network"]["seconds"])))
+            network = next(
+                part for part in testbed.predict_stalls(each).parts if part.name == "network"
+            )
+            logs.append(
+                np.log(network.seconds.mean() / float(rows[each.name]["network"]["seconds"]))
+            )
     assert len(logs) == 2
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.01)
 
 
 def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
-    kept = [(each.source, each.model, each.machine, each.devices, each.exchange) for each in node_scaling()]
+    kept = [
+        (each.source, each.model, each.machine, each.devices, each.exchange)
+        for each in node_scaling()
+    ]
     found = [
         (row["source"], row["model"], row["machine"], int(row["devices"]), float(row["exchange"]))
         for row in published.scaling_rows()
@@ -47,7 +54,9 @@ def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
             assert not any(left_out(case, row) for row in kept)
     everything = {(row.key, row.gpu) for row in speeds()}
     without = {(row.key, row.gpu) for row in gpus._scale_without("the GPU", gpus.cases()[0]).rows}
-    assert everything - without == {pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu}
+    assert everything - without == {
+        pair for pair in everything if pair[1] == gpus.cases()[0].second.gpu
+    }
     assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
 
 

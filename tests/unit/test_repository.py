@@ -17,7 +17,9 @@ from tests.support import commands
 
 ROOT = Path(__file__).resolve().parents[2]
 GITHUB = ROOT / ".github"
-FORMS = sorted(path.name for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml")
+FORMS = sorted(
+    path.name for path in (GITHUB / "ISSUE_TEMPLATE").glob("*.yml") if path.name != "config.yml"
+)
 GOLDEN = ROOT / "tests/golden/one-node.stash.json"
 
 
@@ -64,7 +66,11 @@ def test_hooks_run_tools_of_the_gate() -> None:
 def test_an_image_is_made_of_files_that_are_there() -> None:
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
-    kept = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    kept = {
+        line[1:]
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
     assert copied
     assert all((ROOT / name).exists() for name in copied)
     assert set(copied) == kept

@@ -10,7 +10,10 @@ from session_end import describe_skips, list_strays
 
 def test_skips_are_one_line_that_says_what_to_install() -> None:
     reasons = ["Skipped: Chromium is not installed"] * 2
-    reasons += ["Skipped: there is no zsh", "Skipped: could not import 'mlflow': No module named 'mlflow'"]
+    reasons += [
+        "Skipped: there is no zsh",
+        "Skipped: could not import 'mlflow': No module named 'mlflow'",
+    ]
     reasons += ["Skipped: root may write everywhere"]
     assert describe_skips(reasons) == (
         "5 skipped: 2 no browser (apt install chromium), 1 no zsh (apt install zsh), "

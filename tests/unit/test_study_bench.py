@@ -41,7 +41,9 @@ def test_the_truth_of_a_cell_by_hand() -> None:
     one = truth(cell(1), MODEL)
     # Twice as long: passes of 0.18 s; buckets are ready after 0.08 and 0.12 s. Four ranks share 4 GB/s, so 30 MB take
     # 2·3·30 MB / 2 GB/s = 0.09 s, the second follows the first.
-    assert one == pytest.approx({"compute": 0.18, "contention": 0.0, "interconnect": 0.08 + 0.09 + 0.09 - 0.12})
+    assert one == pytest.approx(
+        {"compute": 0.18, "contention": 0.0, "interconnect": 0.08 + 0.09 + 0.09 - 0.12}
+    )
     two = truth(cell(2), MODEL)
     across = 2 * 7 / 8 * 30e6 / 0.05e9
     assert two["network"] == pytest.approx(0.08 + 2 * across - 0.12 - one["interconnect"])
@@ -50,7 +52,10 @@ def test_the_truth_of_a_cell_by_hand() -> None:
 def test_the_page_is_what_the_kept_tables_say() -> None:
     text = page.page()
     worst = max(
-        abs(100 * each.error(name)) for each in runs.kept() for name in each.stalls if page.ALL not in each.where
+        abs(100 * each.error(name))
+        for each in runs.kept()
+        for name in each.stalls
+        if page.ALL not in each.where
     )
     assert f"{worst:.1f} |" in text
     assert all(f"{each.workload} |" in text for each in runs.kept())

@@ -10,7 +10,10 @@ from torch.utils.data import DataLoader, TensorDataset
 data = TensorDataset(torch.randn(160, 64), torch.randn(160, 1))
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-train_loader, val_loader = DataLoader(data, batch_size=8, shuffle=True), DataLoader(data, batch_size=8)
+train_loader, val_loader = (
+    DataLoader(data, batch_size=8, shuffle=True),
+    DataLoader(data, batch_size=8),
+)
 
 for _ in range(200):
     iterator = iter(train_loader)

@@ -16,7 +16,10 @@ options = parser.parse_args()
 
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(8 * options.batches, 64), torch.randn(8 * options.batches, 1))
-train_loader, val_loader = DataLoader(data, batch_size=8, shuffle=True), DataLoader(data, batch_size=8)
+train_loader, val_loader = (
+    DataLoader(data, batch_size=8, shuffle=True),
+    DataLoader(data, batch_size=8),
+)
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 rates = [0.01 / (1 + step) for step in range(options.epochs * len(train_loader))]

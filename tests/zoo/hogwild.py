@@ -9,7 +9,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def train(number: int, model: torch.nn.Module) -> None:
     torch.manual_seed(number)
-    loader = DataLoader(TensorDataset(torch.rand(256, 64), torch.randint(10, (256,))), 16, shuffle=True)
+    loader = DataLoader(
+        TensorDataset(torch.rand(256, 64), torch.randint(10, (256,))), 16, shuffle=True
+    )
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(100_000):
         for pictures, labels in loader:

@@ -20,7 +20,9 @@ class Mapped(Dataset):
 
     def __init__(self, file: str) -> None:
         self.rows = np.load(file, mmap_mode="r")
-        self.mean = float(self.rows.mean())  # every page of it is in this process's tables from here on
+        self.mean = float(
+            self.rows.mean()
+        )  # every page of it is in this process's tables from here on
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -34,7 +36,9 @@ dataset = Mapped(args.rows)
 sampler = DistributedSampler(dataset)
 loader = DataLoader(dataset, 16, sampler=sampler, num_workers=args.workers)
 features = dataset.rows.shape[1]
-model = DistributedDataParallel(nn.Sequential(nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 10)))
+model = DistributedDataParallel(
+    nn.Sequential(nn.Linear(features, 64), nn.ReLU(), nn.Linear(64, 10))
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 for epoch in range(1000):

@@ -25,9 +25,13 @@ def area_under_roc(scores: Tensor, labels: Tensor) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    training = DataLoader(Signals(3200), 32, shuffle=True, num_workers=2, multiprocessing_context="spawn")
+    training = DataLoader(
+        Signals(3200), 32, shuffle=True, num_workers=2, multiprocessing_context="spawn"
+    )
     held_out = DataLoader(Signals(960), 64)
-    model = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
+    model = nn.Sequential(
+        nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1)
+    )
     optimizer = torch.optim.Adam(model.parameters())
     scores, labels = torch.empty(0), torch.empty(0, dtype=torch.long)
     for epoch in range(100):
@@ -39,6 +43,12 @@ if __name__ == "__main__":
             scores, labels = torch.cat([scores, guess.detach()]), torch.cat([labels, y])
             area = area_under_roc(scores, labels)
         with torch.no_grad():
-            losses = [nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y.float()) for x, y in held_out]
+            losses = [
+                nn.functional.binary_cross_entropy_with_logits(model(x)[:, 0], y.float())
+                for x, y in held_out
+            ]
         torch.save(model.state_dict(), "model.pt")
-        print(f"epoch {epoch}: area {area:.3f}, validation {torch.stack(losses).mean():.3f}", flush=True)
+        print(
+            f"epoch {epoch}: area {area:.3f}, validation {torch.stack(losses).mean():.3f}",
+            flush=True,
+        )

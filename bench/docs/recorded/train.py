@@ -18,7 +18,9 @@ class FarAway(Dataset[Tensor]):
 
 torch.set_num_threads(1)
 loader = DataLoader(FarAway(), batch_size=8, shuffle=True)
-model = nn.Sequential(nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 256))
+model = nn.Sequential(
+    nn.Linear(256, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 256)
+)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(10):
     for samples in loader:

@@ -108,7 +108,9 @@ class Case:
         """What every forecast from the profile starts with."""
         return base_of(self.profile, self.breakdown)
 
-    def saved_seconds(self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> float | None:
+    def saved_seconds(
+        self, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None
+    ) -> float | None:
         """Seconds that a remedy saves, see ``gained_seconds``."""
         return gained_seconds(self.base, wanted, {**self._gone, **(less or {})}, self.done)
 
@@ -152,11 +154,17 @@ def why_stall(case: Case, name: str) -> str | None:
 
     Every claim follows from a number in the breakdown or the profile; where it is missing, the claim is not made.
     """
-    rates, exchange, slow = case.breakdown.rates, case.breakdown.communication, case.breakdown.slow_rank
+    rates, exchange, slow = (
+        case.breakdown.rates,
+        case.breakdown.communication,
+        case.breakdown.slow_rank,
+    )
     if name in DATA_STALLS:
         if case.loader is not None and case.loader.workers == 0:
             return "the loader has no workers (num_workers=0), so nothing is read or prepared while a step trains"
-        limit, what = (rates.prep, "prepare") if name == "prep" else (rates.fetch, "read and prepare")
+        limit, what = (
+            (rates.prep, "prepare") if name == "prep" else (rates.fetch, "read and prepare")
+        )
         if not rates.device or not limit or limit >= rates.device:
             return None
         return (
@@ -169,7 +177,9 @@ def why_stall(case: Case, name: str) -> str | None:
         must = f"{format_seconds(parts.schedule)} of it is what the schedule must leave idle"
         if parts.slowest_stage is None or parts.slowest_ratio is None:
             return must
-        slower_stage = f"stage {parts.slowest_stage}, {parts.slowest_ratio:.2f} times as slow as the mean"
+        slower_stage = (
+            f"stage {parts.slowest_stage}, {parts.slowest_ratio:.2f} times as slow as the mean"
+        )
         return f"{must}, {format_seconds(parts.unequal)} is {slower_stage}"
     if name in EXCHANGE_STALLS and seen is not None:
         waits = [wait for wait in seen.waits if wait.stall == name]
@@ -180,11 +190,13 @@ def why_stall(case: Case, name: str) -> str | None:
         return "most of it are collectives that the script calls by itself, the slowest there"
     if name in EXCHANGE_STALLS and exchange.bytes:
         text = f"each device exchanges {format_bytes(exchange.bytes)} of gradients"
-        total, latency, hidden = exchange.total_seconds, exchange.latency_seconds, exchange.hidden_seconds
+        total, latency, hidden = (
+            exchange.total_seconds,
+            exchange.latency_seconds,
+            exchange.hidden_seconds,
+        )
         if total and latency is not None and latency > total / 2:
-            text += (
-                f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
-            )
+            text += f", of whose {format_seconds(total)} {format_seconds(min(latency, total))} pass whatever their size"
         elif exchange.wire_bytes_per_second:
             text += f" at {format_bits(exchange.wire_bytes_per_second)}"
         if hidden is not None and total and hidden > 0.05 * total:

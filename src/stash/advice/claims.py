@@ -8,7 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from stash.analysis.breakdown import SIGNIFICANT_SHARE, SMALL_SHARE, Breakdown, Dispute, Missing, Stall
+from stash.analysis.breakdown import (
+    SIGNIFICANT_SHARE,
+    SMALL_SHARE,
+    Breakdown,
+    Dispute,
+    Missing,
+    Stall,
+)
 from stash.analysis.run_account import IN_COMPUTE, RunRow
 from stash.analysis.stability import MIN_ROUNDS
 from stash.core.intervals import Interval
@@ -49,7 +56,9 @@ class Claims(Record):
     @property
     def hidden_stalls(self) -> tuple[Missing, ...]:
         """The unknown ones whose time is counted as compute, unless it is too short to matter."""
-        return tuple(each for each in self.unknown if each.contained_in == "compute" and not each.small)
+        return tuple(
+            each for each in self.unknown if each.contained_in == "compute" and not each.small
+        )
 
     @property
     def rivals(self) -> tuple[RunRow, ...]:
@@ -88,9 +97,13 @@ def may_claim(breakdown: Breakdown) -> Claims:
     disputes = ((stall, breakdown.disputed(stall.name)) for stall in every)
     # the larger of two estimates
     most = {
-        stall.name: max(_high(stall), _disputed_wait(breakdown, dispute)) for stall, dispute in disputes if dispute
+        stall.name: max(_high(stall), _disputed_wait(breakdown, dispute))
+        for stall, dispute in disputes
+        if dispute
     }
-    disputed = tuple(stall for stall in every if stall.name in most and most[stall.name] > MINOR_SHARE * step)
+    disputed = tuple(
+        stall for stall in every if stall.name in most and most[stall.name] > MINOR_SHARE * step
+    )
     stalls = [stall for stall in every if stall not in disputed]
     # worth a sentence at its lower end too, and known to within half of itself or 5 % of the step
     certain = [s for s in stalls if s.significant and _low(s) >= SIGNIFICANT_SHARE * step]
@@ -100,15 +113,28 @@ def may_claim(breakdown: Breakdown) -> Claims:
     large.sort(key=lambda stall: -_high(stall))
     if (leads := _leads_by_both(disputed, most, breakdown, every)) is not None:
         return Claims(kind="stall", certain=(leads,), unknown=unknown, rows=rows)
-    found = Claims(kind="cannot tell", certain=tuple(certain), open=tuple(large), disputed=disputed, unknown=unknown)
+    found = Claims(
+        kind="cannot tell",
+        certain=tuple(certain),
+        open=tuple(large),
+        disputed=disputed,
+        unknown=unknown,
+    )
     found = found.model_copy(update={"rows": rows})
     may_be = max([*map(_high, large), *(most[stall.name] for stall in disputed)], default=0.0)
     if certain and may_be <= _high(certain[0]):
         largest = tuple(s for s in certain if _high(s) >= _low(certain[0]))
         if found.rivals and not any(row.name == stall.name for row in rows for stall in largest):
             return found
-        return found.model_copy(update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest})
-    if certain or disputed or found.hidden_stalls or (large and not _is_far_below_compute(may_be, breakdown)):
+        return found.model_copy(
+            update={"kind": "tie" if len(largest) > 1 else "stall", "certain": largest}
+        )
+    if (
+        certain
+        or disputed
+        or found.hidden_stalls
+        or (large and not _is_far_below_compute(may_be, breakdown))
+    ):
         return found
     if _noise(breakdown) > NOISY * step:
         return found.model_copy(update={"noisy": True})
@@ -124,7 +150,10 @@ def _is_far_below_compute(most: float, breakdown: Breakdown) -> bool:
 
 
 def _leads_by_both(
-    disputed: tuple[Stall, ...], most: Mapping[str, float], breakdown: Breakdown, every: Sequence[Stall]
+    disputed: tuple[Stall, ...],
+    most: Mapping[str, float],
+    breakdown: Breakdown,
+    every: Sequence[Stall],
 ) -> Stall | None:
     """A stall that is the largest part of the step by both of the estimates that contradict each other."""
     compute = breakdown.stall("compute")
@@ -154,7 +183,11 @@ def _leads_as_typed_too(breakdown: Breakdown) -> Stall | None:
     every = [stall for stall in breakdown.stalls if stall.name != "compute"]
     for stall in every:
         next_to_it = max([*(_high(other) for other in every if other is not stall), _high(compute)])
-        least = _low(stall) if waited_for_data and stall.name in DATA_STALLS else _low(stall) - 2 * apart
+        least = (
+            _low(stall)
+            if waited_for_data and stall.name in DATA_STALLS
+            else _low(stall) - 2 * apart
+        )
         if least > next_to_it:
             return stall
     return None
@@ -177,11 +210,17 @@ def _largest_rows(breakdown: Breakdown, by_first_steps: bool) -> tuple[RunRow, .
         if typed is None:
             return ()
         between = [row for row in known if row.is_between_steps]
-        rest = typed.first.step.shift(-sum(row.seconds for row in between if row.name in IN_COMPUTE))
+        rest = typed.first.step.shift(
+            -sum(row.seconds for row in between if row.name in IN_COMPUTE)
+        )
         known = [RunRow(name="compute", time=rest), *between]
-    known += [RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes]
+    known += [
+        RunRow(name="prep", time=Interval(value=dispute.waited)) for dispute in breakdown.disputes
+    ]
     certain = max(row.least for row in known)
-    return tuple(sorted((row for row in known if row.most >= certain), key=lambda row: -row.seconds))
+    return tuple(
+        sorted((row for row in known if row.most >= certain), key=lambda row: -row.seconds)
+    )
 
 
 def _noise(breakdown: Breakdown) -> float:
@@ -202,7 +241,8 @@ def _disputed_wait(breakdown: Breakdown, dispute: Dispute) -> float:
 def decisive_width(stall: Stall, step_seconds: float) -> float:
     """The width in seconds at which an open stall of this estimate is either certain or minor."""
     certain = min(
-        stall.seconds - SIGNIFICANT_SHARE * step_seconds, max(stall.seconds / 2, SMALL_SHARE * step_seconds)
+        stall.seconds - SIGNIFICANT_SHARE * step_seconds,
+        max(stall.seconds / 2, SMALL_SHARE * step_seconds),
     )
     return max(certain, MINOR_SHARE * step_seconds - stall.seconds)
 

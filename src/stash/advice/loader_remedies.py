@@ -56,9 +56,13 @@ def saved_out_of_order(case: Case) -> float | None:
     times, loader = batch_times(case.profile), case.loader
     if times is None or loader is None or not loader.in_order or (loader.workers or 0) < 2:
         return None
-    ahead, train_seconds = loader.prefetch_factor or _DEFAULT_PREFETCH, case.breakdown.seconds("compute")
+    ahead, train_seconds = (
+        loader.prefetch_factor or _DEFAULT_PREFETCH,
+        case.breakdown.seconds("compute"),
+    )
     now, then = (
-        times.mean_wait_seconds(loader.workers or 1, ahead, train_seconds, in_order) for in_order in (True, False)
+        times.mean_wait_seconds(loader.workers or 1, ahead, train_seconds, in_order)
+        for in_order in (True, False)
     )
     return 1 - then / now if now else None
 
@@ -88,7 +92,9 @@ def one_rank_sends(case: Case) -> list[Remedy]:
     names = [name for name in _SENDS if calls.get(name, 0.0) >= _EACH_STEP]
     if not names:
         return []
-    place = None if case.breakdown.run is None else next(iter(case.breakdown.run.own_collectives), None)
+    place = (
+        None if case.breakdown.run is None else next(iter(case.breakdown.run.own_collectives), None)
+    )
     where = "" if place is None else f" at {place.where}"
     text = (
         "Let every rank read its own batches: now one rank prepares those of all and sends them "
@@ -101,12 +107,21 @@ def _order_remedies(case: Case) -> list[Remedy]:
     slow = slow_batches(case)
     if slow is None:
         return []
-    cheaper = Remedy(f"Make the slow samples cheaper, or leave them out: {slow.text}", name="slow-samples")
+    cheaper = Remedy(
+        f"Make the slow samples cheaper, or leave them out: {slow.text}", name="slow-samples"
+    )
     if slow.saved_share is None or slow.saved_share <= 0:
         return [cheaper]
     text = f"Hand batches out as they are ready, with in_order=False of the DataLoader: {slow.text}"
     saves = slow.saved_share * case.seconds("prep")
-    order = Remedy(text, saves, cost="samples come in another order", name="in-order", knob="in_order", first=True)
+    order = Remedy(
+        text,
+        saves,
+        cost="samples come in another order",
+        name="in-order",
+        knob="in_order",
+        first=True,
+    )
     return [order, cheaper]
 
 

@@ -67,7 +67,12 @@ def prep_remedies(case: Case) -> list[Remedy]:
             case.saved_seconds(less={"prep": case.seconds("prep")}),
         )
     )
-    if loader is not None and loader.workers and not loader.persistent_workers and case.breakdown.startup_seconds:
+    if (
+        loader is not None
+        and loader.workers
+        and not loader.persistent_workers
+        and case.breakdown.startup_seconds
+    ):
         found.append(
             Remedy(
                 "Keep the workers with persistent_workers=True: starting them takes "
@@ -102,9 +107,16 @@ def _worker_remedies(case: Case) -> list[Remedy]:
     found = []
     if use is not None and use > workers:
         cores = case.cores_per_rank
-        limit = f", all that {cores:g} cores per device allow" if use != needed and cores else f" ({why})"
+        limit = (
+            f", all that {cores:g} cores per device allow"
+            if use != needed and cores
+            else f" ({why})"
+        )
         more = _predicted_remedy(
-            case, f"Use num_workers={use} instead of {workers}{limit}", Alteration(workers=use), "workers"
+            case,
+            f"Use num_workers={use} instead of {workers}{limit}",
+            Alteration(workers=use),
+            "workers",
         )
         # the setting is tried in a minute; cheaper samples are work, and nothing can save more than samples for free
         first = workers == 0 and (more.saves or 0.0) > case.seconds("prep") / 2
@@ -135,17 +147,23 @@ def _more_cores(case: Case, supply: Sufficiency) -> list[Remedy]:
     return [_predicted_remedy(case, more, asked, "cores")]
 
 
-def _predicted_remedy(case: Case, text: str, wanted: Alteration, name: str, cost: str | None = None) -> Remedy:
+def _predicted_remedy(
+    case: Case, text: str, wanted: Alteration, name: str, cost: str | None = None
+) -> Remedy:
     """A remedy that saves what ``stash whatif`` says of ``wanted``."""
     per_sample = cost == LARGER_BATCH
-    return Remedy(text, case.saved_seconds(wanted), cost=cost, per_sample=per_sample, name=name, asks=wanted)
+    return Remedy(
+        text, case.saved_seconds(wanted), cost=cost, per_sample=per_sample, name=name, asks=wanted
+    )
 
 
 def fetch_remedies(case: Case) -> list[Remedy]:
     work, rates, loader = case.profile.workload, case.breakdown.rates, case.loader
     found = []
     size = dataset_bytes(case.profile)
-    memory = min((held for host in case.profile.hosts if (held := usable_memory(host))), default=None)
+    memory = min(
+        (held for host in case.profile.hosts if (held := usable_memory(host))), default=None
+    )
     if size and memory:
         cache = (
             f"Choose nodes with {format_bytes(size / USABLE)} of memory to cache the data set "
@@ -161,13 +179,21 @@ def fetch_remedies(case: Case) -> list[Remedy]:
         per_node = work.sample_disk_bytes / case.profile.nodes
         measured = f" ({format_rate(per_node * rates.fetch)} measured)" if rates.fetch else ""
         text = f"Use a disk that delivers {format_rate(per_node * rates.device)} to each node{measured}"
-        found.append(_predicted_remedy(case, text, Alteration(disk=per_node * rates.device), "faster-disk"))
-    cold = [block for block in case.profile.blocks if block.rung == "cold" and block.files and block.file_bytes]
+        found.append(
+            _predicted_remedy(case, text, Alteration(disk=per_node * rates.device), "faster-disk")
+        )
+    cold = [
+        block
+        for block in case.profile.blocks
+        if block.rung == "cold" and block.files and block.file_bytes
+    ]
     files = sum(block.files or 0 for block in cold)
     average = sum(block.file_bytes or 0 for block in cold) / files if files else math.inf
     if average < SMALL_FILE:
         found.append(
-            Remedy(f"Pack the small files ({format_bytes(average)} on average) into shards read in sequence")
+            Remedy(
+                f"Pack the small files ({format_bytes(average)} on average) into shards read in sequence"
+            )
         )
     if work.sample_disk_bytes and work.sample_bytes and average >= SMALL_FILE:
         times = work.sample_disk_bytes / work.sample_bytes
@@ -183,8 +209,14 @@ def fetch_remedies(case: Case) -> list[Remedy]:
                 )
             )
     if loader is not None and loader.workers is not None and not work.sample_disk_bytes:
-        found.append(Remedy(f"Use more than num_workers={loader.workers}, so that more reads are under way at once"))
-    return found or [_predicted_remedy(case, "Move the data to a faster disk, or keep it in memory", CACHED, "")]
+        found.append(
+            Remedy(
+                f"Use more than num_workers={loader.workers}, so that more reads are under way at once"
+            )
+        )
+    return found or [
+        _predicted_remedy(case, "Move the data to a faster disk, or keep it in memory", CACHED, "")
+    ]
 
 
 # Interconnect and network
@@ -203,7 +235,9 @@ def interconnect_remedies(case: Case) -> list[Remedy]:
         links = case.profile.hosts[0].topology if case.profile.hosts else None
         seen = f" (seen here: {links})" if links and len(links) < 40 else ""
         found.append(
-            Remedy(f"Check with `nvidia-smi topo -m` that the devices are linked by NVLink, not across sockets{seen}")
+            Remedy(
+                f"Check with `nvidia-smi topo -m` that the devices are linked by NVLink, not across sockets{seen}"
+            )
         )
     return [*found, _larger_batch(case)]
 
@@ -216,7 +250,9 @@ def network_remedies(case: Case) -> list[Remedy]:
     if exchange.wire_bytes_per_second:
         twice = format_bits(2 * exchange.wire_bytes_per_second)
         rented = f"Rent a network that carries twice as much ({twice} as all-reduce sees it)"
-        found.append(_predicted_remedy(case, rented, Alteration(network_times=2.0), name="faster-network"))
+        found.append(
+            _predicted_remedy(case, rented, Alteration(network_times=2.0), name="faster-network")
+        )
     return [*found, _larger_batch(case)]
 
 
@@ -224,16 +260,26 @@ def _other_exchange_remedies(case: Case, stall: str) -> list[Remedy]:
     """Against what an exchange stall contains that is no exchange of gradients."""
     alone = case.breakdown.communication.total_seconds
     waits = case.seconds(stall) - alone if alone is not None else 0.0
-    return [*one_rank_sends(case), *own_collective_remedies(case, stall), *_unequal_batches(case, waits)]
+    return [
+        *one_rank_sends(case),
+        *own_collective_remedies(case, stall),
+        *_unequal_batches(case, waits),
+    ]
 
 
 def _group_remedies(case: Case, seen: Seen, stall: str) -> list[Remedy]:
     """Of a job whose ranks share its model: what it exchanges is not only gradients, once a step."""
     found = _other_mesh(case)
-    most = max((wait for wait in seen.waits if wait.stall == stall), key=lambda wait: wait.exchange, default=None)
+    most = max(
+        (wait for wait in seen.waits if wait.stall == stall),
+        key=lambda wait: wait.exchange,
+        default=None,
+    )
     if most is not None:
         found.append(
-            Remedy(f"Hide more of {most.kind} of the group {most.name}: larger units or buckets, prefetched")
+            Remedy(
+                f"Hide more of {most.kind} of the group {most.name}: larger units or buckets, prefetched"
+            )
         )
     return found
 
@@ -245,12 +291,19 @@ def _other_mesh(case: Case) -> list[Remedy]:
     except UserError:
         return []
     options = [
-        _predicted_remedy(case, f"Share the model as {mesh} instead of {known.mesh}", Alteration(mesh=mesh), "mesh")
+        _predicted_remedy(
+            case,
+            f"Share the model as {mesh} instead of {known.mesh}",
+            Alteration(mesh=mesh),
+            "mesh",
+        )
         for mesh in iter_meshes(known)
         if mesh != known.mesh
     ]
     best = max(options, key=lambda each: each.saves or 0.0, default=None)
-    return [best] if best and (best.saves or 0.0) > _WORTH_A_MESH * case.breakdown.step_seconds else []
+    return (
+        [best] if best and (best.saves or 0.0) > _WORTH_A_MESH * case.breakdown.step_seconds else []
+    )
 
 
 def _less_exchange(case: Case) -> list[Remedy]:
@@ -273,7 +326,9 @@ def _less_exchange(case: Case) -> list[Remedy]:
             f"the first {ACCUMULATED - 1} backward passes"
         )
         found.append(
-            _predicted_remedy(case, accumulate, Alteration(accumulate=ACCUMULATED), "accumulate", LARGER_BATCH)
+            _predicted_remedy(
+                case, accumulate, Alteration(accumulate=ACCUMULATED), "accumulate", LARGER_BATCH
+            )
         )
     exchanged = case.breakdown.communication.bytes
     if not case.is_on_cpu and work.precision in (None, "float32") and not work.exchange_hook:
@@ -283,7 +338,9 @@ def _less_exchange(case: Case) -> list[Remedy]:
             "`ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)`"
         )
         rounded = "gradients are rounded to 16 bits on the way"
-        found.append(_predicted_remedy(case, halve, Alteration(compress=2.0), "half-precision", rounded))
+        found.append(
+            _predicted_remedy(case, halve, Alteration(compress=2.0), "half-precision", rounded)
+        )
     total = sum(work.bucket_bytes)
     cap, last = max(1, round(total / 8e6)), work.bucket_bytes[-1] if work.bucket_bytes else 0
     if total >= 4e6 and len(work.bucket_bytes) == 1:
@@ -308,7 +365,9 @@ def _larger_batch(case: Case) -> Remedy:
     double = f"Double the batch per device{change}, if its memory allows: the same bytes for twice the samples"
     if passes is None:
         return Remedy(double, cost=LARGER_BATCH, per_sample=True, name="larger-batch")
-    return _predicted_remedy(case, double, Alteration(batch=2 * passes.batch), name="larger-batch", cost=LARGER_BATCH)
+    return _predicted_remedy(
+        case, double, Alteration(batch=2 * passes.batch), name="larger-batch", cost=LARGER_BATCH
+    )
 
 
 # The others
@@ -330,10 +389,14 @@ def compute_remedies(case: Case) -> list[Remedy]:
         )
     found += _optimizer_remedies(case)
     found.append(Remedy("Try `model = torch.compile(model)`, which fuses small operations"))
-    found.append(Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH))
+    found.append(
+        Remedy("Try a larger batch per device, or price a cheaper device", cost=LARGER_BATCH)
+    )
     busy = _busy_share(case)
     if busy is not None and busy >= BUSY:
-        found.append(Remedy(f"Rent devices that compute faster: these are busy {busy:.0%} of the time"))
+        found.append(
+            Remedy(f"Rent devices that compute faster: these are busy {busy:.0%} of the time")
+        )
     hidden = case.breakdown.communication.hidden_seconds
     if hidden is not None and hidden >= 0.03 * case.breakdown.step_seconds:
         mind = (
@@ -367,7 +430,12 @@ def _fewer_threads(case: Case) -> list[Remedy]:
     """Threads of parallel loops beyond the cores, of which each loop waits for the last."""
     cores = case.cores_per_rank
     last = case.profile.blocks[-1] if case.profile.blocks else None
-    if not case.is_on_cpu or cores is None or last is None or len(last.loop_delays) < _CROWDED * cores:
+    if (
+        not case.is_on_cpu
+        or cores is None
+        or last is None
+        or len(last.loop_delays) < _CROWDED * cores
+    ):
         return []
     if sum(last.step_delays) < _DELAYED * last.seconds:
         return []
@@ -381,7 +449,9 @@ def _fewer_threads(case: Case) -> list[Remedy]:
 def _sparse_remedies(case: Case) -> list[Remedy]:
     """Embeddings whose gradients and updates are of all rows, of which a step looks up few."""
     tables = [each for each in case.profile.workload.embeddings if not each.sparse]
-    tables = [each for each in tables if each.gradient_bytes and each.distinct < _FEW_ROWS * each.rows]
+    tables = [
+        each for each in tables if each.gradient_bytes and each.distinct < _FEW_ROWS * each.rows
+    ]
     size = sum(each.gradient_bytes for each in tables)
     if size < _LARGE_TABLES * (case.profile.workload.parameter_bytes or math.inf):
         return []
@@ -392,16 +462,25 @@ def _sparse_remedies(case: Case) -> list[Remedy]:
     )
     return [
         Remedy(
-            text, cost="the optimizer's averages no longer move in rows without a gradient", name="sparse", first=True
+            text,
+            cost="the optimizer's averages no longer move in rows without a gradient",
+            name="sparse",
+            first=True,
         )
     ]
 
 
 def _optimizer_remedies(case: Case) -> list[Remedy]:
     """One that takes long beside the passes: it walks over its parameters one by one."""
-    blocks = [block for block in case.profile.blocks if block.rung == case.breakdown.rungs[0] and block.stage_seconds]
+    blocks = [
+        block
+        for block in case.profile.blocks
+        if block.rung == case.breakdown.rungs[0] and block.stage_seconds
+    ]
     whole = sum(block.seconds for block in blocks)
-    share = sum(block.stage_seconds.get("optimizer", 0.0) for block in blocks) / whole if whole else 0.0
+    share = (
+        sum(block.stage_seconds.get("optimizer", 0.0) for block in blocks) / whole if whole else 0.0
+    )
     share = min(share, _seen_of_optimizer(case))
     if share < _LONG_OPTIMIZER or len(case.profile.workload.gradients) < _MANY_PARAMETERS:
         return []
@@ -438,12 +517,16 @@ def _compute_on_cpus(case: Case) -> list[Remedy]:
     """Settings of the job: which cores are faster is another question."""
     work, cores = case.profile.workload, case.cores_per_rank
     known = f" ({cores:g} cores per rank here)" if cores is not None else ""
-    threads = Remedy(f"Try another number of threads per rank, `torch.set_num_threads`{known}", knob="threads")
+    threads = Remedy(
+        f"Try another number of threads per rank, `torch.set_num_threads`{known}", knob="threads"
+    )
     found = [
         *_flush_remedies(case),
         *_optimizer_remedies(case),
         *([] if _fewer_threads(case) else [threads]),
-        Remedy("Try `model = torch.compile(model)`, which fuses small operations", knob="--try compile"),
+        Remedy(
+            "Try `model = torch.compile(model)`, which fuses small operations", knob="--try compile"
+        ),
     ]
     if any("conv" in operator.operator for operator in work.operators):
         channels = "Try `model.to(memory_format=torch.channels_last)`, which convolutions often run faster in"
@@ -510,13 +593,15 @@ def contention_remedies(case: Case) -> list[Remedy]:
                 name="slow-rank",
             )
         )
-    if case.breakdown.seen is not None:  # ranks hold one model together: fewer of them would be another job
-        text = (
-            "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
-        )
+    if (
+        case.breakdown.seen is not None
+    ):  # ranks hold one model together: fewer of them would be another job
+        text = "Look at the rank that the others of its group wait for: clocks, other processes, more tokens than theirs"
         return [*found, Remedy(text)]
     cores = case.cores_per_rank
-    if cores is not None and not case.is_on_cpu:  # on CPUs Stash itself pins ranks and sets their threads
+    if (
+        cores is not None and not case.is_on_cpu
+    ):  # on CPUs Stash itself pins ranks and sets their threads
         threads = max(1, int(cores))
         found.append(
             Remedy(
@@ -525,16 +610,28 @@ def contention_remedies(case: Case) -> list[Remedy]:
             )
         )
     if case.is_on_cpu:
-        found.append(Remedy("Run fewer ranks on a node, each with more threads: they share its cores and memory"))
+        found.append(
+            Remedy(
+                "Run fewer ranks on a node, each with more threads: they share its cores and memory"
+            )
+        )
     else:
-        found.append(Remedy("Check that devices do not share a PCIe switch or a power limit: `nvidia-smi topo -m`"))
+        found.append(
+            Remedy(
+                "Check that devices do not share a PCIe switch or a power limit: `nvidia-smi topo -m`"
+            )
+        )
     return found
 
 
 def _unequal_batches(case: Case, seconds: float) -> list[Remedy]:
     """Ranks that get more to do than others, now one and now another, for which the others wait ``seconds``."""
     loader = case.loader
-    if case.breakdown.slow_rank is not None or loader is None or (loader.batch_spread or 0.0) < UNEQUAL:
+    if (
+        case.breakdown.slow_rank is not None
+        or loader is None
+        or (loader.batch_spread or 0.0) < UNEQUAL
+    ):
         return []
     if seconds < SMALL_SHARE * case.breakdown.step_seconds:
         return []
@@ -574,10 +671,16 @@ def bubble_remedies(case: Case) -> list[Remedy]:
         )
         if layers:
             text += f"; {join_names([str(count) for count in split], most=64)} layers a stage would be most even"
-            remedies.append(_predicted_remedy(case, text, Alteration(split=BALANCED), "balance-stages"))
+            remedies.append(
+                _predicted_remedy(case, text, Alteration(split=BALANCED), "balance-stages")
+            )
         else:
             remedies.append(
-                Remedy(text, case.saved_seconds(less={"bubble": max(0.0, parts.unequal)}), name="balance-stages")
+                Remedy(
+                    text,
+                    case.saved_seconds(less={"bubble": max(0.0, parts.unequal)}),
+                    name="balance-stages",
+                )
             )
     count = schedule.microbatches
     if schedule.name in EVEN:
@@ -585,7 +688,9 @@ def bubble_remedies(case: Case) -> list[Remedy]:
             f"Cut the batch into {2 * count} microbatches instead of {count}, if passes of half as many samples "
             "are as efficient"
         )
-        remedies.append(_predicted_remedy(case, text, Alteration(microbatches=2 * count), "microbatches"))
+        remedies.append(
+            _predicted_remedy(case, text, Alteration(microbatches=2 * count), "microbatches")
+        )
     remedies.append(
         Remedy(
             "Try a schedule that leaves less idle: interleaved stages (ScheduleInterleaved1F1B), or zero bubble "

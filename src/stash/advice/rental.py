@@ -22,15 +22,36 @@ from stash.predict.shortfalls import JobLoss
 
 RentalAnswer = Literal["keep", "give back", "fine for this job", "probe again", "cannot tell"]
 YOURS = frozenset(
-    {"cpu-limit", "memory-limit", "quota-used-up", "busy-cores", "busy-memory", "gpu-in-use", "far-numa"}
+    {
+        "cpu-limit",
+        "memory-limit",
+        "quota-used-up",
+        "busy-cores",
+        "busy-memory",
+        "gpu-in-use",
+        "far-numa",
+    }
 )
 """Findings that are the doing of whoever uses the machine."""
 NOTES = frozenset(
     {
-        "shared-uplink", "one-flow", "nic-claim", "disk-burst", "slow-disk", "no-rdma", "vcpu-count", "gpu-count",
-        "memory", "gpu-memory", "below-sheet", "uneven-pairs", "steal", "link-errors", "slow-when-warm",
+        "shared-uplink",
+        "one-flow",
+        "nic-claim",
+        "disk-burst",
+        "slow-disk",
+        "no-rdma",
+        "vcpu-count",
+        "gpu-count",
+        "memory",
+        "gpu-memory",
+        "below-sheet",
+        "uneven-pairs",
+        "steal",
+        "link-errors",
+        "slow-when-warm",
     }
-)  # fmt: skip
+)
 """What every machine of a type may have, or what may pass: alone no reason to give one back. All others are."""
 _CROWDED = {"busy-cores", "busy-memory", "quota-used-up"}
 """Figures of what these leave say nothing of the machine."""
@@ -74,15 +95,24 @@ class RentalVerdict(Record):
             name: [shorten_text(text, _BRIEF_TEXT) for text in getattr(self, name)[:_BRIEF_TEXTS]]
             for name in ("reasons", "yours")
         }
-        lost = {each.part: None if each.seconds is None else each.seconds.value for each in self.losses}
+        lost = {
+            each.part: None if each.seconds is None else each.seconds.value for each in self.losses
+        }
         return {
-            "answer": self.answer, "text": shorten_text(self.text, 2 * _BRIEF_TEXT), **texts, "losses": lost,
-            "unknown": len(self.unknown), **self.model_dump(exclude=long | {"answer"}),
-        }  # fmt: skip
+            "answer": self.answer,
+            "text": shorten_text(self.text, 2 * _BRIEF_TEXT),
+            **texts,
+            "losses": lost,
+            "unknown": len(self.unknown),
+            **self.model_dump(exclude=long | {"answer"}),
+        }
 
 
 def judge_rental(
-    probe: Probe, reading: Reading, losses: Sequence[JobLoss] | None = None, offer: Offer | None = None
+    probe: Probe,
+    reading: Reading,
+    losses: Sequence[JobLoss] | None = None,
+    offer: Offer | None = None,
 ) -> RentalVerdict:
     """The verdict; ``losses`` are of a job's profile, ``None`` without one, ``offer`` is the price of one machine."""
     is_crowded = any(finding.name in _CROWDED for finding in reading.findings)
@@ -94,7 +124,9 @@ def judge_rental(
     share = None if whole is None else whole.share
     compared = sum(1 for each in reading.standings if each.peers)
     answer: RentalAnswer = "keep"
-    if theirs and (share is None or share >= WORTH or any(finding.name in _GRAVE for finding in theirs)):
+    if theirs and (
+        share is None or share >= WORTH or any(finding.name in _GRAVE for finding in theirs)
+    ):
         answer = "give back"
     elif theirs:
         answer = "fine for this job"
@@ -128,7 +160,9 @@ def _whole_loss(losses: Sequence[JobLoss]) -> JobLoss | None:
     return known.get("all") or max(known.values(), key=lambda loss: loss.share or 0.0, default=None)
 
 
-def _text(answer: RentalAnswer, worst: Sequence[Finding], loss: JobLoss | None, daily: float | None) -> str:
+def _text(
+    answer: RentalAnswer, worst: Sequence[Finding], loss: JobLoss | None, daily: float | None
+) -> str:
     costs = ""
     if loss is not None and loss.seconds is not None:
         money = "" if daily is None else f", {format_dollars(daily)} a day"
@@ -156,10 +190,16 @@ def _usual_figures(reading: Reading) -> tuple[str, ...]:
 
 def _unknown_figures(probe: Probe, reading: Reading) -> tuple[str, ...]:
     """What was not measured, and what had no peers."""
-    skipped = [each for host in probe.hosts if host.links is not None for each in host.links.skipped]
+    skipped = [
+        each for host in probe.hosts if host.links is not None for each in host.links.skipped
+    ]
     found = [f"{each.link}: {each.why}" for each in skipped]
     if any(host.allowed_nodes is None and host.links is not None for host in probe.hosts):
         found.append("NUMA nodes: /sys names none here, as in some containers")
     known = {each.group for each in reading.standings}
     alone = list(dict.fromkeys(link.group for link in reading.links if link.group not in known))
-    return (*found, *([f"compared with nothing: {join_names(alone)}"] if alone else []), *reading.notes)
+    return (
+        *found,
+        *([f"compared with nothing: {join_names(alone)}"] if alone else []),
+        *reading.notes,
+    )

@@ -12,7 +12,15 @@ from stash.advice.case import Case, Remedy
 from stash.advice.run_words import steps_in_words, written_place
 from stash.analysis.breakdown import SMALL_SHARE
 from stash.analysis.run_account import RunRow, SlowLine
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_END, EPOCH_START, EVALUATION, INTERPRETER, LOOP
+from stash.core.ledger_rows import (
+    CHECKPOINT,
+    COLLECTOR,
+    EPOCH_END,
+    EPOCH_START,
+    EVALUATION,
+    INTERPRETER,
+    LOOP,
+)
 from stash.core.units import format_seconds
 
 SELDOM = 10
@@ -28,8 +36,13 @@ _TRAINS = re.compile(r"\.(backward|step|zero_grad)\(")
 _COLLECTS = re.compile(r"\bcollect\(")
 _TO_HOST = re.compile(r"\.(item|tolist|numpy|cpu)\(")
 _GRADIENT = re.compile(r"\.grad\b")
-_METRIC = re.compile(r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I)
-_LOG = re.compile(r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot", re.I)
+_METRIC = re.compile(
+    r"metric|accuracy|auroc|auc|f1|recall|precision|\.update\(|\.compute\(|confusion", re.I
+)
+_LOG = re.compile(
+    r"log|print|writer|wandb|mlflow|tensorboard|add_(scalar|image|histogram)|tqdm|savefig|plot",
+    re.I,
+)
 
 
 def _find_row(case: Case, name: str) -> RunRow | None:
@@ -59,25 +72,28 @@ def epoch_start_remedies(case: Case) -> list[Remedy]:
     saves = _seconds_without(row, batch)  # the first batch has still to be prepared
     found = []
     if row.every is not None and row.every < _FEW_STEPS:
-        once = (
-            f"Keep one iterator{_format_place(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
-        )
+        once = f"Keep one iterator{_format_place(place)}, `batches = iter(loader)` once and `next(batches)` in each step"
         found.append(Remedy(once, saves, name="one-iterator", of_run=True, first=True))
     if loader is not None and loader.workers and loader.remade:
-        once = (
-            f"Make the loader once, outside the loop over epochs{_format_place(place)}, with persistent_workers=True"
-        )
+        once = f"Make the loader once, outside the loop over epochs{_format_place(place)}, with persistent_workers=True"
         return [*found, Remedy(once, saves, name="one-loader", of_run=True, first=True)]
     if loader is not None and loader.workers and not loader.persistent_workers:
         keep = "Keep the loader's workers from epoch to epoch with persistent_workers=True"
-        found.append(Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True))
+        found.append(
+            Remedy(keep, saves, name="persistent", knob="persistent", of_run=True, first=True)
+        )
         if loader.start_method == "fork":
             return found
         small = (
             "Let workers start faster: fork instead of spawn, where nothing forbids it; a data set that opens its "
             f"files in the worker instead of being pickled{_format_place(place)}"
         )
-        return [*found, Remedy(small, name="pickle", knob="start_method" if case.is_on_cpu else "", of_run=True)]
+        return [
+            *found,
+            Remedy(
+                small, name="pickle", knob="start_method" if case.is_on_cpu else "", of_run=True
+            ),
+        ]
     draw = (
         f"Make what happens before an epoch's first batch cheaper{_format_place(place)}: draw the sampler's "
         f"indices with "
@@ -90,10 +106,16 @@ def epoch_end_remedies(case: Case) -> list[Remedy]:
     row, place = _find_row(case, EPOCH_END), _find_place(case, EPOCH_END)
     if row is None:
         return []
-    what = "what the script does from an epoch's end to the next" if place is None else written_place(place)
+    what = (
+        "what the script does from an epoch's end to the next"
+        if place is None
+        else written_place(place)
+    )
     once = f"Do {what} once, before the loop over epochs, or every {SELDOM} epochs"
     return [
-        Remedy(once, row.seconds * (1 - 1 / SELDOM), name="between-epochs", of_run=True, first=True),
+        Remedy(
+            once, row.seconds * (1 - 1 / SELDOM), name="between-epochs", of_run=True, first=True
+        ),
         Remedy(
             f"Do it in a thread while the next epoch trains{_format_place(place)}",
             name="epoch-end-thread",
@@ -119,15 +141,25 @@ def evaluation_remedies(case: Case) -> list[Remedy]:
             name="evaluate-less",
             of_run=True,
         ),
-        Remedy("Evaluate larger batches inside `torch.inference_mode()`", name="inference-mode", of_run=True),
+        Remedy(
+            "Evaluate larger batches inside `torch.inference_mode()`",
+            name="inference-mode",
+            of_run=True,
+        ),
     ]
 
 
 def checkpoint_remedies(case: Case) -> list[Remedy]:
-    row, work, place = _find_row(case, CHECKPOINT), case.profile.workload, _find_place(case, CHECKPOINT)
+    row, work, place = (
+        _find_row(case, CHECKPOINT),
+        case.profile.workload,
+        _find_place(case, CHECKPOINT),
+    )
     if row is None or row.each is None:
         return []
-    size = None if work.parameter_bytes is None else work.parameter_bytes + (work.optimizer_bytes or 0)
+    size = (
+        None if work.parameter_bytes is None else work.parameter_bytes + (work.optimizer_bytes or 0)
+    )
     beside = (
         f"Write checkpoints beside training{_format_place(place)}: `torch.distributed.checkpoint.async_save`, or "
         f"copy the "
@@ -164,7 +196,9 @@ def loop_remedies(case: Case) -> list[Remedy]:
         )
         return [Remedy(text, row.seconds * (1 - 1 / SELDOM), name="seldom", of_run=True)]
     seen = sum(place.seconds for place in run.places if place.row == LOOP)
-    part = min(1.0, row.seconds / seen)  # places were looked at beside other work, which stretches them
+    part = min(
+        1.0, row.seconds / seen
+    )  # places were looked at beside other work, which stretches them
     return [_less_often(case, place, part * place.seconds) for place in places]
 
 
@@ -194,7 +228,12 @@ def _less_often(case: Case, place: SlowLine, seconds: float) -> Remedy:
             "or do it once for all epochs"
         )
         return Remedy(ahead, name="prepare-ahead", of_run=True)
-    return Remedy(f"Do {where} every {SELDOM} steps, or in a thread of its own", saves, name="seldom", of_run=True)
+    return Remedy(
+        f"Do {where} every {SELDOM} steps, or in a thread of its own",
+        saves,
+        name="seldom",
+        of_run=True,
+    )
 
 
 def collector_remedies(case: Case) -> list[Remedy]:
@@ -206,13 +245,15 @@ def collector_remedies(case: Case) -> list[Remedy]:
             f"Leave out {written_place(place)}, or call it every {COLLECTED} steps: Python frees most objects at "
             "once, and collects the others by itself"
         )
-        return [Remedy(call, row.seconds * (1 - 1 / COLLECTED), name="gc-call", of_run=True, first=True)]
-    freeze = (
-        "Call `gc.collect()` and `gc.freeze()` once model and data are built: Python then looks at newer objects only"
-    )
+        return [
+            Remedy(call, row.seconds * (1 - 1 / COLLECTED), name="gc-call", of_run=True, first=True)
+        ]
+    freeze = "Call `gc.collect()` and `gc.freeze()` once model and data are built: Python then looks at newer objects only"
     one = "" if row.each is None else f" ({format_seconds(row.each.value)} each time now)"
     left = 0.0 if row.each is None else row.each.value / COLLECTED
-    every = f"Call `gc.disable()`, and `gc.collect()` every {COLLECTED} steps on all ranks at once{one}"
+    every = (
+        f"Call `gc.disable()`, and `gc.collect()` every {COLLECTED} steps on all ranks at once{one}"
+    )
     return [
         Remedy(freeze, row.seconds, name="gc-freeze", knob="collector", of_run=True, first=True),
         Remedy(every, max(0.0, row.seconds - left), name="gc-every", knob="collector", of_run=True),
@@ -238,7 +279,11 @@ def interpreter_remedies(case: Case) -> list[Remedy]:
     row, place = _find_row(case, INTERPRETER), _find_place(case, INTERPRETER)
     if row is None:
         return []
-    what = "what the other thread computes" if place is None else f"what {written_place(place)} computes"
+    what = (
+        "what the other thread computes"
+        if place is None
+        else f"what {written_place(place)} computes"
+    )
     text = f"Move {what} to a process of its own (`multiprocessing`), which has an interpreter of its own"
     return [Remedy(text, row.seconds, name="own-process", of_run=True)]
 

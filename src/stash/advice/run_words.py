@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from stash.advice.case import Case
 from stash.analysis.run_account import NOW_AND_THEN, RunAccount, RunRow, SlowLine
-from stash.core.ledger_rows import CHECKPOINT, COLLECTOR, EPOCH_END, EPOCH_START, EVALUATION, INTERPRETER, LOOP
+from stash.core.ledger_rows import (
+    CHECKPOINT,
+    COLLECTOR,
+    EPOCH_END,
+    EPOCH_START,
+    EVALUATION,
+    INTERPRETER,
+    LOOP,
+)
 from stash.core.units import format_count, format_seconds
 
 SUBJECTS = {
     LOOP: ("The script's own code", "takes"),
     COLLECTOR: ("Python's garbage collector", "takes"),
-    INTERPRETER: ("Waiting for Python's interpreter, which another thread of the script has,", "takes"),
+    INTERPRETER: (
+        "Waiting for Python's interpreter, which another thread of the script has,",
+        "takes",
+    ),
     EPOCH_START: ("Epoch starts", "take"),
     EPOCH_END: ("The script's own code between epochs", "takes"),
     EVALUATION: ("Evaluation", "takes"),
@@ -25,7 +36,9 @@ def row_sentence(case: Case, run: RunAccount, row: RunRow) -> str:
     why = _reason(case, row)
     place = run.place(row.name)
     if row.name == LOOP:
-        subject += " between batch and model" if place is not None and place.prepares else " between steps"
+        subject += (
+            " between batch and model" if place is not None and place.prepares else " between steps"
+        )
     text = f"{subject} {takes} {how_much(run, row)} ({row.share or 0.0:.0%} of an epoch){alone}"
     if row.grew is not None:
         text += f", {row.grew:.1f} times what it took in the first steps"
@@ -69,7 +82,9 @@ def _reason(case: Case, row: RunRow) -> str:
     if row.name != EPOCH_START or loader is None:
         return ""
     if loader.workers and loader.remade:
-        return f"a new loader is made each time, which starts {format_count(loader.workers, 'worker')}"
+        return (
+            f"a new loader is made each time, which starts {format_count(loader.workers, 'worker')}"
+        )
     if loader.workers and not loader.persistent_workers:
         many = format_count(loader.workers, "worker")
         return f"its loader's {many} {'is' if loader.workers == 1 else 'are'} restarted each time"

@@ -43,7 +43,9 @@ def is_decided(breakdown: Breakdown, precision: float | None = None) -> bool:
     if few or _farthest_stall(breakdown, precision) is not None:
         return False
     claims = may_claim(breakdown)
-    is_open = claims.kind in ("cannot tell", "compute") and any(stall.narrows for stall in claims.open)
+    is_open = claims.kind in ("cannot tell", "compute") and any(
+        stall.narrows for stall in claims.open
+    )
     return precision is not None or not is_open
 
 
@@ -134,7 +136,9 @@ def make_standing(breakdown: Breakdown, precision: float | None = None) -> Stand
 
 def _rounds_for(stall: Stall, goal: float, rounds: int) -> int | None:
     """How many rounds bring the interval down to ``goal``, beyond all but the noise; ``None`` if too many to name."""
-    return rounds_needed(_noise_seconds(stall), math.sqrt(max(0.0, goal**2 - stall.parts.besides_noise**2)), rounds)
+    return rounds_needed(
+        _noise_seconds(stall), math.sqrt(max(0.0, goal**2 - stall.parts.besides_noise**2)), rounds
+    )
 
 
 # What more measuring would bring

@@ -40,7 +40,8 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
     """Give at most three sentences, the first of which is the one to take; ``budget`` is that of ``Advice``."""
     if claims.kind == "run" and len(claims.rows) == 1:
         return tuple(
-            _remedy_sentence(case, remedy) for remedy in _rank_remedies(case, claims.rows[0].name)[:MAX_STEPS]
+            _remedy_sentence(case, remedy)
+            for remedy in _rank_remedies(case, claims.rows[0].name)[:MAX_STEPS]
         )
     if claims.kind == "run":
         return _first_of_rows(case, claims.rows)[:MAX_STEPS]
@@ -50,13 +51,17 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
     unsure = _first_of_rows(case, [row for row in rows if row not in sure])
     if claims.kind in ("compute", "stall", "tie"):
         name = "compute" if claims.kind == "compute" else claims.certain[0].name
-        steps = list(_first_of_each(case, claims) if claims.kind == "tie" else _remedies_against(case, name))
+        steps = list(
+            _first_of_each(case, claims) if claims.kind == "tie" else _remedies_against(case, name)
+        )
         for remedy in _first_of_rows(case, rows[:1]):
             steps.insert(0 if others and claims.kind == "compute" else 1, remedy)
         steps = steps[:MAX_STEPS]
         asked = precision_asked(case.profile)
         if budget is not None and asked is not None:
-            steps[MAX_STEPS - 1 :] = [f"Profile again with --budget {budget:g} for the ±{asked:.1%} asked for."]
+            steps[MAX_STEPS - 1 :] = [
+                f"Profile again with --budget {budget:g} for the ±{asked:.1%} asked for."
+            ]
         return tuple(steps)
     if claims.other_job and _lost_share(case.breakdown) > _BUSY:
         again = (
@@ -71,7 +76,11 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
         )
         return (*_known_for_certain(case), *others, report, *unsure)[:MAX_STEPS]
     steps = list(_known_for_certain(case)) if claims.noisy or _mostly_compute(case, claims) else []
-    steps += [_more_time(case, claims, budget)] if claims.open or claims.noisy or claims.kind == "estimate" else []
+    steps += (
+        [_more_time(case, claims, budget)]
+        if claims.open or claims.noisy or claims.kind == "estimate"
+        else []
+    )
     if claims.disputed:
         steps.append(
             "Profile again on a machine that does nothing else, and see what the script does with batches besides "
@@ -84,15 +93,21 @@ def list_actions(case: Case, claims: Claims, budget: float | None) -> tuple[str,
     for why, names in hidden.items():
         how = f"Tell {join_names(names)} from compute: {why}."
         steps.append(
-            f"Profile again without --rungs, which left out {join_names(names)}." if why == NOT_ASKED else how
+            f"Profile again without --rungs, which left out {join_names(names)}."
+            if why == NOT_ASKED
+            else how
         )
-    return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[:MAX_STEPS]
+    return (*others, *steps, *_first_of_each(case, claims), *unsure, *_if_open(case, claims))[
+        :MAX_STEPS
+    ]
 
 
 def _known_for_certain(case: Case) -> tuple[str, ...]:
     """Against what makes steps long for certain, however little is known of the rest."""
     known = [each for each in REMEDIES["compute"](case) if each.first]
-    if case.breakdown.stall("contention") is not None:  # batches of unlike lengths are why steps vary
+    if (
+        case.breakdown.stall("contention") is not None
+    ):  # batches of unlike lengths are why steps vary
         known += [replace(each, saves=None) for each in REMEDIES["contention"](case) if each.first]
     return tuple(_remedy_sentence(case, each) for each in known)
 
@@ -100,7 +115,9 @@ def _known_for_certain(case: Case) -> tuple[str, ...]:
 def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
     """How to learn what is open: by measuring longer where that helps."""
     if budget is not None:
-        gain = f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "that should decide it"
+        gain = (
+            f"{FIRST_ROUNDS} rounds or so" if claims.kind == "estimate" else "that should decide it"
+        )
         return f"Profile again with --budget {budget:g}: {gain}."
     stall = find_undecidable(case.breakdown, claims)
     if stall is not None and (stall.parts.correction or 0.0) > stall.parts.besides_noise / 2:
@@ -113,19 +130,25 @@ def _more_time(case: Case, claims: Claims, budget: float | None) -> str:
             "Profile again with a larger batch, if memory allows: however long it measures, Stash knows "
             f"{stall.name} to ±{format_seconds(stall.parts.besides_noise)} at best, a smaller part of a longer step."
         )
-    return (
-        "Stop other work on the machine and profile again: as it is, not even an hour of measuring would decide it."
-    )
+    return "Stop other work on the machine and profile again: as it is, not even an hour of measuring would decide it."
 
 
 def _busiest(breakdown: Breakdown) -> str:
     lost = breakdown.disturbed
-    return lost.programs[0].name if lost is not None and lost.programs else "other work on this machine"
+    return (
+        lost.programs[0].name
+        if lost is not None and lost.programs
+        else "other work on this machine"
+    )
 
 
 def _lost_share(breakdown: Breakdown) -> float:
     """Of a step, what other work on the machine took on top of it; 0 where that is unknown."""
-    return 0.0 if breakdown.disturbed is None else breakdown.disturbed.time.value / breakdown.step_seconds
+    return (
+        0.0
+        if breakdown.disturbed is None
+        else breakdown.disturbed.time.value / breakdown.step_seconds
+    )
 
 
 def hidden_behind(breakdown: Breakdown, name: str) -> Surfacing | None:
@@ -137,22 +160,35 @@ def _remedies_against(case: Case, name: str) -> tuple[str, ...]:
     """The most valuable remedies; where a hidden stall would eat their gain, also one against that."""
     hidden = hidden_behind(case.breakdown, name)
     if hidden is None:
-        return tuple(_remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[:MAX_STEPS])
+        return tuple(
+            _remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[:MAX_STEPS]
+        )
     behind = REMEDIES[hidden.appears](Case(case.breakdown, case.profile, removed=name))[:1]
     first = hidden.seconds > case.seconds(name) / 2
     if first and behind and behind[0].asks is not None:
         case = replace(case, done=behind[0].asks)  # what the others save once that is done
-    steps = tuple(_remedy_sentence(case, remedy) for remedy in _rank_remedies(case, name)[: MAX_STEPS - len(behind)])
+    steps = tuple(
+        _remedy_sentence(case, remedy)
+        for remedy in _rank_remedies(case, name)[: MAX_STEPS - len(behind)]
+    )
     if first:
-        return (*(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind), *steps)
-    return (*steps, *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind))
+        return (
+            *(f"First, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind),
+            *steps,
+        )
+    return (
+        *steps,
+        *(f"Then, against {hidden.appears}: {_lower(remedy.text)}." for remedy in behind),
+    )
 
 
 def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
     """The most valuable remedy of each stall that is certain, each remedy once."""
     found: dict[str, str] = {}
     for stall in claims.certain:
-        remedy = next((each for each in _rank_remedies(case, stall.name) if each.text not in found), None)
+        remedy = next(
+            (each for each in _rank_remedies(case, stall.name) if each.text not in found), None
+        )
         if remedy is not None:
             found[remedy.text] = f"Against {stall.name}: {_lower(_remedy_sentence(case, remedy))}"
     return tuple(found.values())[:MAX_STEPS]
@@ -161,9 +197,13 @@ def _first_of_each(case: Case, claims: Claims) -> tuple[str, ...]:
 def _if_open(case: Case, claims: Claims) -> tuple[str, ...]:
     """What to do about stalls that are not certain and would be large, the largest estimate first."""
     found = []
-    large = [stall for stall in claims.open if stall.seconds >= MINOR_SHARE * case.breakdown.step_seconds]
+    large = [
+        stall for stall in claims.open if stall.seconds >= MINOR_SHARE * case.breakdown.step_seconds
+    ]
     for stall in sorted(large, key=lambda stall: -stall.seconds):
-        place = None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
+        place = (
+            None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
+        )
         where = "" if place is None else f", waited for at {place.where}"
         found += [
             f"If it is {stall.name}{where}: {_lower(_remedy_sentence(case, each))}"
@@ -242,7 +282,9 @@ def verdict(breakdown: Breakdown, profile: Profile) -> Advice:
     claims, case = may_claim(breakdown), Case(breakdown, profile)
     budget = budget_to_decide(breakdown, profile, claims)
     leading = {"stall": claims.certain[:1], "tie": claims.certain}.get(claims.kind, ())
-    stalls = tuple(stall.name for stall in leading) or (("compute",) if claims.kind == "compute" else ())
+    stalls = tuple(stall.name for stall in leading) or (
+        ("compute",) if claims.kind == "compute" else ()
+    )
     if claims.kind == "run":
         stalls, text = tuple(row.name for row in claims.rows), _run_text(case, claims)
     elif claims.kind == "compute":
@@ -303,33 +345,53 @@ def _other_rows(case: Case, claims: Claims) -> list[RunRow]:
     if run is None:
         return []
     others = [
-        row for row in run.rows if row.is_between_steps and row not in named and (row.share or 0.0) >= SMALL_SHARE
+        row
+        for row in run.rows
+        if row.is_between_steps and row not in named and (row.share or 0.0) >= SMALL_SHARE
     ]
     return sorted(others, key=lambda row: -row.seconds)
 
 
 def _estimate_text(case: Case) -> str:
-    one, more = ("set of launches", "sets of launches") if case.profile.settings.isolated else ("round", "rounds")
+    one, more = (
+        ("set of launches", "sets of launches")
+        if case.profile.settings.isolated
+        else ("round", "rounds")
+    )
     count = f"One {one} was" if case.breakdown.repetitions == 1 else f"Two {more} were"
     text = f"{count} measured: an estimate of each stall, and no verdict."
     waits = case.breakdown.waits
-    wait, names = (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
+    wait, names = (
+        (waits.cold, DATA_STALLS) if waits.cold is not None else (waits.warm, DATA_STALLS[:1])
+    )
     if wait is None or case.breakdown.by_waits:
         return text
-    difference = f"{make_figures(case.breakdown.stalls).time(*names)} a step for {join_names(names)}"
-    return f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
+    difference = (
+        f"{make_figures(case.breakdown.stalls).time(*names)} a step for {join_names(names)}"
+    )
+    return (
+        f"{text} Rungs differ by {difference}; steps waited {format_seconds(wait)} for the loader."
+    )
 
 
 def _stalls_text(case: Case, claims: Claims) -> str:
     """Of the stall that dominates, or of several that tie; and of others that may be larger."""
     written, leading = make_figures(case.breakdown.stalls), claims.certain
     if claims.kind == "stall":
-        (stall, *_), why, compute = leading, why_stall(case, leading[0].name), _mostly_compute(case, claims)
+        (stall, *_), why, compute = (
+            leading,
+            why_stall(case, leading[0].name),
+            _mostly_compute(case, claims),
+        )
         text = f"The {stall.name} stall takes {written.quantity(stall.name)} of every {written.step} step"
         if compute:
             text = f"{compute} The largest stall is {stall.name}, {written.quantity(stall.name)}"
-        place = None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
-        text += f" ({written.share(stall.name)})" + ("" if place is None else f" at {written_place(place)}")
+        place = (
+            None if case.breakdown.run is None else case.breakdown.run.place_of_stall(stall.name)
+        )
+        text += f" ({written.share(stall.name)})" + (
+            "" if place is None else f" at {written_place(place)}"
+        )
         text += f": {why}." if why else "."
         dispute = case.breakdown.disputed(stall.name)
         if dispute is not None:
@@ -342,7 +404,9 @@ def _stalls_text(case: Case, claims: Claims) -> str:
             text += f"{format_seconds(hidden.seconds)}, hidden behind it now."
     else:
         names = join_names([stall.name for stall in leading])
-        times = join_names([f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in leading])
+        times = join_names(
+            [f"{written.quantity(stall.name)} ({written.share(stall.name)})" for stall in leading]
+        )
         compute = _mostly_compute(case, claims)
         whole = "" if compute else f" of every {written.step} step"
         text = f"{compute} The {names} stalls take {times}{whole}; which is the largest is not known yet.".lstrip()
@@ -352,23 +416,32 @@ def _stalls_text(case: Case, claims: Claims) -> str:
     if case.breakdown.is_other_job and case.breakdown.as_typed is not None:
         text += f" {other_job(case.breakdown.as_typed)}"
     rivals = [stall for stall in claims.open if (stall.high or 0.0) > (leading[0].low or 0.0)]
-    return f"{text} Others are not known well enough: {_upper_ends(written, rivals)}." if rivals else text
+    return (
+        f"{text} Others are not known well enough: {_upper_ends(written, rivals)}."
+        if rivals
+        else text
+    )
 
 
 def _mostly_compute(case: Case, claims: Claims) -> str:
     """A sentence where compute is certainly half of the step at least, and nothing but compute; else empty."""
     breakdown, written = case.breakdown, make_figures(case.breakdown.stalls)
     compute, largest = breakdown.stall("compute"), max(stall.seconds for stall in breakdown.stalls)
-    if compute is None or compute.seconds < largest or _takes_all(breakdown) or claims.hidden_stalls:
+    if (
+        compute is None
+        or compute.seconds < largest
+        or _takes_all(breakdown)
+        or claims.hidden_stalls
+    ):
         return ""
     if (compute.low or 0.0) < breakdown.step_seconds / 2:
         return ""
     alone = None if breakdown.run is None else breakdown.run.row("compute")
-    if alone is not None and alone.seconds < breakdown.step_seconds / 2:  # most of it is the script's own code
+    if (
+        alone is not None and alone.seconds < breakdown.step_seconds / 2
+    ):  # most of it is the script's own code
         return ""
-    return (
-        f"Compute is most of every {written.step} step: {_compute_sentence(breakdown)} ({_compute_share(breakdown)})."
-    )
+    return f"Compute is most of every {written.step} step: {_compute_sentence(breakdown)} ({_compute_share(breakdown)})."
 
 
 def _undecided_text(case: Case, claims: Claims) -> str:
@@ -376,7 +449,11 @@ def _undecided_text(case: Case, claims: Claims) -> str:
         return f"Cannot tell: what was measured is not the job as it runs. {other_job(case.breakdown.as_typed)}"
     written, parts = make_figures(case.breakdown.stalls), []
     if claims.noisy:
-        arm = max(each for each in (case.breakdown.step.half_width, *_arms(case.breakdown)) if each is not None)
+        arm = max(
+            each
+            for each in (case.breakdown.step.half_width, *_arms(case.breakdown))
+            if each is not None
+        )
         return (
             f"Cannot tell: steps vary too much. One takes {written.step}, and what it is made of is known to "
             f"±{format_seconds(arm)} only."
@@ -417,7 +494,10 @@ def _undecided_text(case: Case, claims: Claims) -> str:
 
 def _compute_sentence(breakdown: Breakdown) -> str:
     """Forward, backward and optimizer alone, where a ledger tells them from the script's own code."""
-    written, row = make_figures(breakdown.stalls), None if breakdown.run is None else breakdown.run.row("compute")
+    written, row = (
+        make_figures(breakdown.stalls),
+        None if breakdown.run is None else breakdown.run.row("compute"),
+    )
     if row is None or row.time is None:
         return written.quantity("compute")
     spread = "" if row.time.low is None else f" {plus_minus(row.time, written.scale)}"
@@ -463,12 +543,20 @@ def _compute_text(breakdown: Breakdown, claims: Claims, alone: bool) -> str:
     below = f"below {max(SMALL_SHARE, math.ceil(100 * most) / 100):.0%} of the step"
     unknown = [missing.name for missing in claims.unknown if not missing.small]
     is_free = alone and not unknown and not claims.open
-    found = [f"stalls are no obstacle here, each is {below}" if is_free else f"every measured stall is {below}"]
+    found = [
+        f"stalls are no obstacle here, each is {below}"
+        if is_free
+        else f"every measured stall is {below}"
+    ]
     if not stalls:
         found = ["no stall was measured"] if unknown else []
     if breakdown.waits_for_host:
         found.insert(0, "the devices wait for the host to submit their kernels")
-    shares = [missing.share_at_most for missing in claims.unknown if missing.small and missing.share_at_most]
+    shares = [
+        missing.share_at_most
+        for missing in claims.unknown
+        if missing.small and missing.share_at_most
+    ]
     if shares:
         found.append(f"what no loader prepares takes at most {max(shares):.1%}")
     return (

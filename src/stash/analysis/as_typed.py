@@ -94,7 +94,11 @@ def is_explained(typed: AsTyped, own_seconds: float) -> bool:
     What was measured may lack any part of it, such as logging, which is taken out.
     """
     longer = typed.unnamed_seconds
-    return longer > 0 and longer / 2 <= own_seconds and longer <= own_seconds + CONTRADICTION * typed.measured_seconds
+    return (
+        longer > 0
+        and longer / 2 <= own_seconds
+        and longer <= own_seconds + CONTRADICTION * typed.measured_seconds
+    )
 
 
 def is_other_job(typed: AsTyped, own_seconds: float, stalls: Mapping[str, float]) -> bool:
@@ -106,7 +110,9 @@ def is_other_job(typed: AsTyped, own_seconds: float, stalls: Mapping[str, float]
 
     def is_most(first: float, names: Sequence[str]) -> bool:
         measured = sum(stalls.get(name, 0.0) for name in names)
-        return first > _MOSTLY * typed.first.step.value and measured > _MOSTLY * typed.measured_seconds
+        return (
+            first > _MOSTLY * typed.first.step.value and measured > _MOSTLY * typed.measured_seconds
+        )
 
     agree = typed.cause == _LOADER and is_most(typed.first.loading, DATA_STALLS)
     agree |= is_most(typed.first.exchange, EXCHANGE_STALLS)
@@ -119,11 +125,18 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
     ``calm`` is ``profile`` without what strangers cost.
     """
     seen = [block for block in profile.blocks if block.rung == UNTOUCHED.name]
-    if not profile.ranks or len(seen) < len(profile.ranks) or min(block.steps for block in seen) < _MIN_STEPS:
+    if (
+        not profile.ranks
+        or len(seen) < len(profile.ranks)
+        or min(block.steps for block in seen) < _MIN_STEPS
+    ):
         return None
     first = [block for block in calm.profile.blocks if block.rung == UNTOUCHED.name]
     lost = {
-        rank: each for key, ranks in calm.lost.items() if key[1] == UNTOUCHED.name for rank, each in ranks.items()
+        rank: each
+        for key, ranks in calm.lost.items()
+        if key[1] == UNTOUCHED.name
+        for rank, each in ranks.items()
     }
     slowest = max(first, key=lambda block: block.seconds / block.steps)
     step = mean_interval(slowest.step_seconds)
@@ -135,9 +148,13 @@ def first_steps(profile: Profile, calm: Undisturbed) -> FirstSteps | None:
         helped = own if any(loader.workers for loader in profile.workload.loaders) else 0.0
         loading = max(loading, (after.wait_seconds or 0.0) / after.steps + max(0.0, helped))
     high = _end(step.high, step) + doubt
-    if any(loader.workers for loader in profile.workload.loaders):  # samples that sleep may have come no earlier
+    if any(
+        loader.workers for loader in profile.workload.loaders
+    ):  # samples that sleep may have come no earlier
         high = max(high, *(block.seconds / block.steps for block in seen))
-    waits = [sum(block.stage_seconds.get(name, 0.0) for name in _WAITS) / block.seconds for block in seen]
+    waits = [
+        sum(block.stage_seconds.get(name, 0.0) for name in _WAITS) / block.seconds for block in seen
+    ]
     return FirstSteps(
         step=step.model_copy(update={"low": _end(step.low, step) - doubt, "high": high}),
         steps=slowest.steps,
@@ -164,13 +181,19 @@ def compare_first_steps(
     reading = {name: step for name, step in steps.items() if rung(name).reads_data}
     against = reading or dict(list(steps.items())[-1:])
     first = first_steps(profile, calm)
-    if first is None or not against or (not rung(next(iter(against))).exchanges and len(profile.ranks) > 1):
+    if (
+        first is None
+        or not against
+        or (not rung(next(iter(against))).exchanges and len(profile.ranks) > 1)
+    ):
         return None
     shortest, longest = (end(against.values(), key=lambda each: each.value) for end in (min, max))
     found = AsTyped(first=first, share=0.0)
     first_blocks = (block for block in profile.blocks if block.rung == UNTOUCHED.name)
     read = any((block.disk_bytes or 0) > _READ_BYTES * block.steps for block in first_blocks)
-    if _end(first.step.low, first.step) > _end(longest.high, longest) and ("cold" in against or not read):
+    if _end(first.step.low, first.step) > _end(longest.high, longest) and (
+        "cold" in against or not read
+    ):
         found = AsTyped(first=first, share=first.step.value / longest.value - 1)
     elif _end(first.step.high, first.step) < _end(shortest.low, shortest):
         found = AsTyped(first=first, share=first.step.value / shortest.value - 1)
@@ -203,10 +226,13 @@ def _cause(profile: Profile, share: float, name: str, rounds: Sequence[int]) -> 
     if not first or not later:
         return ""
     apart = {
-        text: (a_step(first, part) - a_step(later, part)) * math.copysign(1, share) for text, part in parts.items()
+        text: (a_step(first, part) - a_step(later, part)) * math.copysign(1, share)
+        for text, part in parts.items()
     }
     text = max(apart, key=lambda each: apart[each])
-    whole = abs(a_step(first, lambda block: block.seconds) - a_step(later, lambda block: block.seconds))
+    whole = abs(
+        a_step(first, lambda block: block.seconds) - a_step(later, lambda block: block.seconds)
+    )
     cause = text if whole and apart[text] >= 0.5 * whole else ""
     computes = cause not in (_LOADER, _EXCHANGE)
     return DENORMALS if share > 0 and computes and profile.workload.vanished_values else cause

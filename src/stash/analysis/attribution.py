@@ -11,7 +11,13 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from stash.analysis.as_typed import AsTyped, compare_first_steps, is_explained, is_other_job, lost_share
+from stash.analysis.as_typed import (
+    AsTyped,
+    compare_first_steps,
+    is_explained,
+    is_other_job,
+    lost_share,
+)
 from stash.analysis.breakdown import (
     Breakdown,
     Dispute,
@@ -23,7 +29,13 @@ from stash.analysis.breakdown import (
     ranks_per_node,
 )
 from stash.analysis.bubble import Seen
-from stash.analysis.disturbance import Disturbance, Undisturbed, estimate_disturbance, own_delays, remove_disturbance
+from stash.analysis.disturbance import (
+    Disturbance,
+    Undisturbed,
+    estimate_disturbance,
+    own_delays,
+    remove_disturbance,
+)
 from stash.analysis.host_lead import host_lead
 from stash.analysis.run_account import RunAccount, account_for_run
 from stash.analysis.second_opinions import (
@@ -36,7 +48,13 @@ from stash.analysis.second_opinions import (
 from stash.analysis.seen import seen_stalls
 from stash.analysis.stability import check_stability
 from stash.analysis.step_figures import make_figures
-from stash.analysis.step_times import StepTimes, count_samples, find_straggler, incomplete_rounds, step_matrix
+from stash.analysis.step_times import (
+    StepTimes,
+    count_samples,
+    find_straggler,
+    incomplete_rounds,
+    step_matrix,
+)
 from stash.analysis.uncertainty import launch_error, whole_stall
 from stash.core.errors import ArtefactError, StashError
 from stash.core.intervals import Interval
@@ -46,7 +64,9 @@ from stash.core.rounds import estimate
 from stash.core.units import format_pace, format_seconds
 
 
-def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | None = None) -> Breakdown:
+def attribute(
+    profile: Profile, source: str | None = None, calm: Undisturbed | None = None
+) -> Breakdown:
     """The breakdown of the profile's mean step over its kept rounds, without what other work on its machines cost.
 
     That is subtracted, and reported next to the stalls; ``without_delays(profile)`` has the stalls as they were seen.
@@ -67,7 +87,9 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     stalls, seconds, step = _divide_step(profile, matrix, kept, seen, disturbed)
     paper, samples = _paper(profile, kept), count_samples(profile, kept)
     speeds, waited = paper_rates(profile, kept, samples), measure_waits(profile, kept)
-    disputed = find_disputes(profile, kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds))
+    disputed = find_disputes(
+        profile, kept, waited, own_delays(measured, calm, kept.rungs, kept.rounds)
+    )
     levels = {name: level(kept.matrix, at) for at, name in enumerate(kept.rungs)}
     typed = compare_first_steps(measured, calm, levels, kept.rounds)
     run = account_for_run(
@@ -80,7 +102,11 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         leader_is_slow=kept.leader_is_slow,
     )
     slow = find_straggler(profile, kept)
-    startups = [loader.startup_seconds for loader in profile.workload.loaders if loader.startup_seconds is not None]
+    startups = [
+        loader.startup_seconds
+        for loader in profile.workload.loaders
+        if loader.startup_seconds is not None
+    ]
     in_step = samples.per_rung.get(kept.rungs[-1]) if samples is not None else None
     return Breakdown(
         source=named,
@@ -97,7 +123,9 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
         seen=seen,
         skipped=missing_stalls(profile, kept.rungs, seen),
         paper=paper,
-        stability=check_stability(profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)),
+        stability=check_stability(
+            profile, kept, stalls, samples, _worth_a_warning(typed, run, stalls)
+        ),
         rates=speeds,
         communication=measure_communication(profile, kept, stalls),
         slow_rank=None if slow is None else slow.record,
@@ -113,12 +141,16 @@ def attribute(profile: Profile, source: str | None = None, calm: Undisturbed | N
     )
 
 
-def _worth_a_warning(typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]) -> AsTyped | None:
+def _worth_a_warning(
+    typed: AsTyped | None, run: RunAccount | None, stalls: Sequence[Stall]
+) -> AsTyped | None:
     """First steps that differ from measured ones by what has no row, and leave the verdict standing."""
     own = 0.0 if run is None else run.own_seconds
     if typed is None or not typed.differs or is_explained(typed, own):
         return None
-    return None if is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls}) else typed
+    return (
+        None if is_other_job(typed, own, {stall.name: stall.seconds for stall in stalls}) else typed
+    )
 
 
 def _divide_step(
@@ -135,7 +167,9 @@ def _divide_step(
     entries, step = estimate(matrix), level(matrix, -1)
     seconds = kept.step_seconds if seen is None else sum(entry.value for entry in entries)
     doubts = disturbed.corrections() if disturbed is not None else {}
-    if disturbed is not None and seen is not None:  # it was subtracted from what was seen under the lowest rung, too
+    if (
+        disturbed is not None and seen is not None
+    ):  # it was subtracted from what was seen under the lowest rung, too
         doubts = dict.fromkeys(seen.stalls, disturbed.doubts[kept.rungs[0]]) | doubts
     stalls = tuple(
         whole_stall(name, time, seconds, doubts.get(name))
@@ -149,7 +183,11 @@ def _incomplete(profile: Profile, rungs: Sequence[str]) -> str:
     """Why no round is complete, and what to do."""
     ran = {block.rung for block in profile.blocks}
     never = [name for name in rungs if name not in ran]
-    reached = f"nothing was measured under {', '.join(never)}" if never else "each lacks blocks of some rank"
+    reached = (
+        f"nothing was measured under {', '.join(never)}"
+        if never
+        else "each lacks blocks of some rank"
+    )
     reached = reached if profile.blocks else "nothing was measured"
     ended = f" (the run ended: {profile.ended})" if profile.ended else ""
     return f"{reached}{ended}; profile again with a larger --budget"
@@ -157,7 +195,9 @@ def _incomplete(profile: Profile, rungs: Sequence[str]) -> str:
 
 def _refuse_damaged(profile: Profile, named: str) -> None:
     if profile.blocks and not profile.ranks:
-        raise ArtefactError(f"{named} is damaged: it names no rank; profile again", code="artefact_damaged")
+        raise ArtefactError(
+            f"{named} is damaged: it names no rank; profile again", code="artefact_damaged"
+        )
     for block in profile.blocks:
         if block.steps > 0 and not 0 < block.seconds < math.inf:
             raise ArtefactError(
@@ -194,7 +234,11 @@ NOT_TRAINING = 0.01
 
 
 def _remarks(
-    profile: Profile, stalls: tuple[Stall, ...], speeds: Rates, disputed: tuple[Dispute, ...], paper: Paper
+    profile: Profile,
+    stalls: tuple[Stall, ...],
+    speeds: Rates,
+    disputed: tuple[Dispute, ...],
+    paper: Paper,
 ) -> list[str]:
     """Sentences on figures of the breakdown that seem to contradict each other: which they are, and why both hold."""
     found = [_negative(stalls)]
@@ -204,7 +248,13 @@ def _remarks(
         for each in disputed
     ]
     prep = next((stall for stall in stalls if stall.name == "prep"), None)
-    if prep is not None and prep.significant and speeds.device and speeds.prep and speeds.prep >= speeds.device:
+    if (
+        prep is not None
+        and prep.significant
+        and speeds.device
+        and speeds.prep
+        and speeds.prep >= speeds.device
+    ):
         faster, slower = f"{format_pace(speeds.prep)} samples/s", format_pace(speeds.device)
         why = "side by side, loading and training slow each other down"
         if profile.workload.loaders and profile.workload.loaders[0].workers == 0:
@@ -241,11 +291,15 @@ def _negative(stalls: tuple[Stall, ...]) -> str:
         return ""
     names = " and ".join(f"{stall.name} ({written.time(stall.name)})" for stall in below)
     text = f"A step was measured as shorter with {names} than without"
-    text += ", so other shares exceed 100%" if any(stall.share > 1 + 1e-3 for stall in stalls) else ""
+    text += (
+        ", so other shares exceed 100%" if any(stall.share > 1 + 1e-3 for stall in stalls) else ""
+    )
     if all(stall.within_noise for stall in below):
         return f"{text}: that is noise around a stall close to zero, shown as it was measured."
     if any(stall.low is None for stall in below):
         return f"{text}: shown as measured; whether that is noise, one round cannot tell."
-    if all(stall.name == "network" for stall in below) and any(stall.name == "interconnect" for stall in stalls):
+    if all(stall.name == "network" for stall in below) and any(
+        stall.name == "interconnect" for stall in stalls
+    ):
         return f"{text}, beyond the noise: each node exchanges by itself over slower routes than all nodes together."
     return f"{text}, beyond the noise: the rung below ran under worse conditions, such as a lower clock."

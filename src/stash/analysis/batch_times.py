@@ -43,17 +43,23 @@ class BatchTimes:
     @property
     def slow_seconds(self) -> float:
         """What a slow one takes on average."""
-        return sum(seconds * count for seconds, count in self._slow_ones) / sum(count for _, count in self._slow_ones)
+        return sum(seconds * count for seconds, count in self._slow_ones) / sum(
+            count for _, count in self._slow_ones
+        )
 
     @cached_property
     def _slow_ones(self) -> list[tuple[float, int]]:
         times = [(_middle(power), count) for power, count in enumerate(self.counts) if count]
         return [(seconds, count) for seconds, count in times if seconds >= SLOW * self.median]
 
-    def mean_wait_seconds(self, workers: int, ahead: int, train_seconds: float, in_order: bool) -> float:
+    def mean_wait_seconds(
+        self, workers: int, ahead: int, train_seconds: float, in_order: bool
+    ) -> float:
         """Seconds that a batch is waited for on average, with ``ahead`` batches asked of each worker."""
         draw = Random(0)
-        times = draw.choices([_middle(power) for power in range(len(self.counts))], self.counts, k=_DRAWN)
+        times = draw.choices(
+            [_middle(power) for power in range(len(self.counts))], self.counts, k=_DRAWN
+        )
         return _simulate_waits(times, workers, ahead, train_seconds, in_order)
 
 
@@ -72,7 +78,9 @@ def _middle(power: int) -> float:
     return float(FIRST_TOOK * 2 ** (power - 0.5))
 
 
-def _simulate_waits(times: Sequence[float], workers: int, ahead: int, train_seconds: float, in_order: bool) -> float:
+def _simulate_waits(
+    times: Sequence[float], workers: int, ahead: int, train_seconds: float, in_order: bool
+) -> float:
     """Each worker makes what it was asked for, one after the other; each batch taken asks for another one."""
     free = [0.0] * workers  # when each worker will have made all that it was asked for
     asked = [0] * workers

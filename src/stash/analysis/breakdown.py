@@ -100,7 +100,9 @@ class Stall(Record):
     def width(self) -> float:
         """The longer arm of its interval, in seconds; 0 if it has none."""
         return (
-            0.0 if self.low is None or self.high is None else max(self.high - self.seconds, self.seconds - self.low)
+            0.0
+            if self.low is None or self.high is None
+            else max(self.high - self.seconds, self.seconds - self.low)
         )
 
     @property
@@ -312,7 +314,9 @@ class Breakdown(Record):
     def _agrees_with_itself(self) -> Breakdown:
         contradiction = next(self._contradictions(), None)
         if contradiction is not None:
-            raise StashError(f"the breakdown of {self.source} contradicts itself: {contradiction}; please report it")
+            raise StashError(
+                f"the breakdown of {self.source} contradicts itself: {contradiction}; please report it"
+            )
         return self
 
     def _contradictions(self) -> Iterator[str]:
@@ -324,7 +328,10 @@ class Breakdown(Record):
         for stall in self.stalls:
             if not stall.time.holds_itself:
                 yield f"{stall.name} ({stall.seconds:g} s) is not within its interval, {stall.low} to {stall.high} s"
-        together, largest = self.seconds(*names), max((abs(stall.seconds) for stall in self.stalls), default=0.0)
+        together, largest = (
+            self.seconds(*names),
+            max((abs(stall.seconds) for stall in self.stalls), default=0.0),
+        )
         if not abs(together - self.step_seconds) <= _ROUNDING * largest:
             yield f"its stalls add up to {together:g} s and its step takes {self.step_seconds:g} s"
 
@@ -362,7 +369,9 @@ class Breakdown(Record):
     def disputed(self, name: str) -> Dispute | None:
         """The dispute that leaves the size of the stall called ``name`` open; one of prep is not one of fetch too."""
         first = self.disputes[:1]  # of prep, where there is one of prep alone
-        return next((each for each in first if not each.explained and name == each.stalls[-1]), None)
+        return next(
+            (each for each in first if not each.explained and name == each.stalls[-1]), None
+        )
 
     def seconds(self, *names: str) -> float:
         """Seconds of the named stalls together; those not measured add nothing."""
@@ -377,7 +386,9 @@ def all_stalls(rungs: Sequence[str], seen: Seen | None) -> tuple[str, ...]:
 # Stalls a profile cannot tell
 
 
-def missing_stalls(profile: Profile, rungs: tuple[str, ...], seen: Seen | None = None) -> tuple[Missing, ...]:
+def missing_stalls(
+    profile: Profile, rungs: tuple[str, ...], seen: Seen | None = None
+) -> tuple[Missing, ...]:
     """The stalls that ``rungs`` cannot tell and that were not ``seen``, in ladder order, each with its reason.
 
     A rung that was not measured leaves its stall unknown, never zero. If the rung could have differed on this job,
@@ -411,25 +422,42 @@ def missing_stalls(profile: Profile, rungs: tuple[str, ...], seen: Seen | None =
         of_seen = () if seen is None else tuple(wait.stall for wait in seen.waits)
         if of_seen and name in EXCHANGE_STALLS and name not in of_seen and impossible is None:
             where = "inside a node" if name == "interconnect" else "across nodes"
-            missing.append(Missing(name=name, why=f"no group that was seen to exchange anything lies {where}"))
+            missing.append(
+                Missing(name=name, why=f"no group that was seen to exchange anything lies {where}")
+            )
             continue
         why = reasons.get(unmeasured, impossible or f"the rung {unmeasured} was not measured")
         possible = impossible is None
         if name == "transfer" and any(loader.on_device for loader in profile.workload.loaders):
-            adding = rung_adding("prep").name  # the loader itself copies: under the rung that reads from it
+            adding = rung_adding(
+                "prep"
+            ).name  # the loader itself copies: under the rung that reads from it
         unseen = possible and rung(adding).reads_data and not situation.loader
         if unseen:
-            container = present[0]  # batches from no loader that was seen are made again under every rung
+            container = present[
+                0
+            ]  # batches from no loader that was seen are made again under every rung
         elif possible:
             above = zip(present, rungs, strict=True)
-            container = next((s for s, higher in above if NAMES.index(higher) >= NAMES.index(adding)), None)
-        copied = name == "transfer" and possible and not situation.loader and profile.workload.inputs_placed
+            container = next(
+                (s for s, higher in above if NAMES.index(higher) >= NAMES.index(adding)), None
+            )
+        copied = (
+            name == "transfer"
+            and possible
+            and not situation.loader
+            and profile.workload.inputs_placed
+        )
         most = profile.workload.before_forward if unseen or copied else None
         if most is not None and most < SIGNIFICANT_SHARE:
             why = f"no data loader was seen; {most:.1%} of a step passes before its first forward pass"
         if container is not None:
             why = f"{why}; contained in {container}"
-        missing.append(Missing(name=name, why=why, possible=possible, contained_in=container, share_at_most=most))
+        missing.append(
+            Missing(
+                name=name, why=why, possible=possible, contained_in=container, share_at_most=most
+            )
+        )
     return tuple(missing)
 
 

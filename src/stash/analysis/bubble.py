@@ -129,7 +129,10 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
 
 def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
     """One row for each rank, with the steps of all rounds that every rank has some of, as many as all have."""
-    rounds = {number: [row for row in rows if row.round == number] for number in {row.round for row in rows}}
+    rounds = {
+        number: [row for row in rows if row.round == number]
+        for number in {row.round for row in rows}
+    }
     everyone = {row.rank for row in rows}
     joined: dict[int, StagePasses] = {}
     for number in sorted(rounds):
@@ -141,18 +144,24 @@ def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
             if before is not None and before.passes != row.passes:
                 return []
             seconds = row.seconds[: steps * len(row.passes)]
-            joined[row.rank] = row.model_copy(update={"seconds": (before.seconds if before else ()) + seconds})
+            joined[row.rank] = row.model_copy(
+                update={"seconds": (before.seconds if before else ()) + seconds}
+            )
     return list(joined.values())
 
 
-def group_pipelines(rows: Sequence[StagePasses], stages: int | None = None) -> list[list[StagePasses]]:
+def group_pipelines(
+    rows: Sequence[StagePasses], stages: int | None = None
+) -> list[list[StagePasses]]:
     """Ranks that hold one pipeline together: of those with the same stages each belongs to one, in their order.
 
     None if rows of a stage are missing; ``stages`` is how many there are, if that is known.
     """
     by_stages: dict[tuple[int, ...], list[StagePasses]] = defaultdict(list)
     for row in sorted(rows, key=lambda each: each.rank):
-        by_stages[tuple(sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))}))].append(row)
+        by_stages[
+            tuple(sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))}))
+        ].append(row)
     held = sorted(stage for stages in by_stages for stage in stages)
     if held != list(range(len(held) if stages is None else stages)):
         return []
@@ -166,14 +175,18 @@ def stage_times(profile: Profile, rung: str) -> tuple[float, ...]:
         if row.rung != rung:
             continue
         passes, took = parse_order(" ".join(row.passes)), defaultdict[int, float](float)
-        for (stage, _, _), seconds in zip(itertools.cycle([*passes, (-1, _REST, 0)]), row.seconds, strict=False):
+        for (stage, _, _), seconds in zip(
+            itertools.cycle([*passes, (-1, _REST, 0)]), row.seconds, strict=False
+        ):
             took[stage] += seconds
         for stage in {stage for stage, _, _ in passes}:
             sums[stage].append(took[stage] * len(row.passes) / len(row.seconds))
     return tuple(sum(sums[stage]) / len(sums[stage]) for stage in sorted(sums))
 
 
-def estimate_bubble(profile: Profile, rung: str, waited: float, longer: float = 1.0) -> Bubble | None:
+def estimate_bubble(
+    profile: Profile, rung: str, waited: float, longer: float = 1.0
+) -> Bubble | None:
     """Of the steps under ``rung``, in which ranks ``waited`` for other stages on average; ``None`` if unknown.
 
     ``longer``: times the passes that are known, of which they were.
@@ -199,7 +212,10 @@ def estimate_bubble(profile: Profile, rung: str, waited: float, longer: float = 
 def _ranks(pipeline: Sequence[StagePasses]) -> list[_Steps]:
     """Two steps at least: a single one goes before itself."""
     single = len(pipeline[0].seconds) == len(pipeline[0].passes)
-    return [_steps(each.model_copy(update={"seconds": (1 + single) * each.seconds})) for each in pipeline]
+    return [
+        _steps(each.model_copy(update={"seconds": (1 + single) * each.seconds}))
+        for each in pipeline
+    ]
 
 
 def _steps(row: StagePasses) -> _Steps:
@@ -210,7 +226,10 @@ def _steps(row: StagePasses) -> _Steps:
     orders = [
         action
         for step in range(steps)
-        for action in [*((stage, kind, batch + step * count) for stage, kind, batch in passes), (-1, _REST, step)]
+        for action in [
+            *((stage, kind, batch + step * count) for stage, kind, batch in passes),
+            (-1, _REST, step),
+        ]
     ]
     return _Steps(orders, list(row.seconds[: steps * len(row.passes)]), len(row.passes), count)
 

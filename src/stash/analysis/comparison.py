@@ -71,7 +71,10 @@ class RunComparison(Record):
 
 
 def compare(
-    before: Sequence[Breakdown], after: Sequence[Breakdown], alike: bool = True, per_sample: bool = False
+    before: Sequence[Breakdown],
+    after: Sequence[Breakdown],
+    alike: bool = True,
+    per_sample: bool = False,
 ) -> RunComparison:
     """The lines in ladder order, then the step, then the rate where it is known on both sides.
 
@@ -79,10 +82,19 @@ def compare(
     their steps differ in size, see ``comparable_sides``.
     """
     sides = (before, after)
-    has = [[name for name in STALLS if all(run.stall(name) is not None for run in side)] for side in sides]
+    has = [
+        [name for name in STALLS if all(run.stall(name) is not None for run in side)]
+        for side in sides
+    ]
     common = [name for name in has[0] if name in has[1]]
-    both = [name for name in common if len({_contained_stalls(name, run) for run in (*before, *after)}) == 1]
-    rates = [RATE] if all(run.samples_per_second is not None for side in sides for run in side) else []
+    both = [
+        name
+        for name in common
+        if len({_contained_stalls(name, run) for run in (*before, *after)}) == 1
+    ]
+    rates = (
+        [RATE] if all(run.samples_per_second is not None for side in sides for run in side) else []
+    )
     lines = []
     for name in (*both, STEP, *rates):
         first, second = (estimate_figure(name, side, per_sample) for side in sides)
@@ -99,7 +111,9 @@ def compare(
 
 def _contained_stalls(name: str, run: Breakdown) -> frozenset[str]:
     """What a stall of a run holds: itself, and what was not measured apart from it."""
-    return frozenset({name, *(each.name for each in run.skipped if each.possible and each.contained_in == name)})
+    return frozenset(
+        {name, *(each.name for each in run.skipped if each.possible and each.contained_in == name)}
+    )
 
 
 def estimate_figure(name: str, runs: Sequence[Breakdown], per_sample: bool = False) -> Interval:
@@ -113,7 +127,9 @@ def _sample_share(name: str, run: Breakdown, per_sample: bool) -> float:
     """Of a step's times, what one sample takes of them; 1 where steps are compared."""
     if not per_sample or name == RATE:
         return 1.0
-    assert run.samples_per_step is not None, f"{run.source} does not say how many samples a step has"
+    assert run.samples_per_step is not None, (
+        f"{run.source} does not say how many samples a step has"
+    )
     return 1 / run.samples_per_step
 
 
@@ -131,9 +147,13 @@ def changed_by(
     only the difference of its errors is left in a change. Otherwise neither error tells anything of the other.
     """
     found = subtract_runs(
-        _mean_of_runs(name, before, per_sample).scale(factor), _mean_of_runs(name, after, per_sample)
+        _mean_of_runs(name, before, per_sample).scale(factor),
+        _mean_of_runs(name, after, per_sample),
     )
-    errors = factor * _common_error(name, before, per_sample), _common_error(name, after, per_sample)
+    errors = (
+        factor * _common_error(name, before, per_sample),
+        _common_error(name, after, per_sample),
+    )
     one_way = len({(run.by_waits, run.seen is None) for run in (*before, *after)}) == 1
     return found.add_error(abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors))
 
@@ -143,7 +163,8 @@ def _mean_of_runs(name: str, runs: Sequence[Breakdown], per_sample: bool) -> Int
     shares = [_sample_share(name, run, per_sample) for run in runs]
     spreads = [launch_error(_run_figure(RATE if name == RATE else STEP, run).value) for run in runs]
     rounds = [
-        _noise_of(name, run, launch).scale(share) for run, launch, share in zip(runs, spreads, shares, strict=True)
+        _noise_of(name, run, launch).scale(share)
+        for run, launch, share in zip(runs, spreads, shares, strict=True)
     ]
     spread = sum(launch * share for launch, share in zip(spreads, shares, strict=True)) / len(runs)
     return pool_runs(rounds, spread / NORMAL)
@@ -155,7 +176,9 @@ def _noise_of(name: str, run: Breakdown, launch: float) -> Interval:
     if stall is None:
         return whole.remove_error(launch)
     arm = stall.parts.noise
-    return Interval(value=whole.value) if arm is None else Interval(value=whole.value).symmetric(arm)
+    return (
+        Interval(value=whole.value) if arm is None else Interval(value=whole.value).symmetric(arm)
+    )
 
 
 def _common_error(name: str, runs: Sequence[Breakdown], per_sample: bool) -> float:
@@ -176,7 +199,9 @@ def _run_figure(name: str, run: Breakdown) -> Interval:
         samples, step = run.samples_per_step, run.step
         if step.low is None or step.high is None or step.low <= 0:
             return Interval(value=samples / step.value)
-        return Interval(value=samples / step.value, low=samples / step.high, high=samples / step.low)
+        return Interval(
+            value=samples / step.value, low=samples / step.high, high=samples / step.low
+        )
     stall = run.stall(name)
     assert stall is not None, f"{run.source} has no {name} stall"
     return stall.time
@@ -211,12 +236,16 @@ def incomparable(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[D
     return _differing(_identity, before, after)
 
 
-def unlike_conditions(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
+def unlike_conditions(
+    before: Sequence[Profile], after: Sequence[Profile]
+) -> tuple[DifferingFact, ...]:
     """Facts in which one job was run otherwise: batch, precision, ranks and rungs."""
     return _differing(_conditions, before, after)
 
 
-def find_changed_facts(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[DifferingFact, ...]:
+def find_changed_facts(
+    before: Sequence[Profile], after: Sequence[Profile]
+) -> tuple[DifferingFact, ...]:
     """Facts that differ between runs of one job: the likely causes of a difference."""
     return (*unlike_conditions(before, after), *_differing(_circumstances, before, after))
 
@@ -230,7 +259,9 @@ class Sides(NamedTuple):
     per_sample: bool
 
 
-def comparable_sides(before: Mapping[str, Profile], after: Mapping[str, Profile], anyway: bool = False) -> Sides:
+def comparable_sides(
+    before: Mapping[str, Profile], after: Mapping[str, Profile], anyway: bool = False
+) -> Sides:
     """The breakdowns of two sides of profiles, by their names, and how they are compared; raises UserError.
 
     ``anyway``: steps of unlike size are compared as they are where nobody counted their samples.
@@ -265,10 +296,16 @@ def set_up_alike(before: Sequence[Profile], after: Sequence[Profile]) -> bool:
 def _step_size(profile: Profile) -> tuple[object, ...]:
     """What decides how many samples a step has."""
     workload = profile.workload
-    return (workload.batch, profile.world_size, *(loader.batches_per_step for loader in workload.loaders))
+    return (
+        workload.batch,
+        profile.world_size,
+        *(loader.batches_per_step for loader in workload.loaders),
+    )
 
 
-def up_to_common_rung(before: Sequence[Profile], after: Sequence[Profile]) -> tuple[list[Profile], list[Profile]]:
+def up_to_common_rung(
+    before: Sequence[Profile], after: Sequence[Profile]
+) -> tuple[list[Profile], list[Profile]]:
     """The sides without rungs that read data where a run of theirs lacks them although its job reads data so.
 
     A step that has to fetch its files is longer than one whose files could not be evicted, without being slower. Of
@@ -297,11 +334,16 @@ def _drop_rungs(profile: Profile, names: Set[str]) -> Profile:
 
 
 def _differing(
-    facts_of: Callable[[Profile], Mapping[str, str]], before: Sequence[Profile], after: Sequence[Profile]
+    facts_of: Callable[[Profile], Mapping[str, str]],
+    before: Sequence[Profile],
+    after: Sequence[Profile],
 ) -> tuple[DifferingFact, ...]:
     first, second = ([facts_of(profile) for profile in side] for side in (before, after))
     names = dict.fromkeys(name for facts in (*first, *second) for name in facts)
-    found = (DifferingFact(name=name, before=_sentence(first, name), after=_sentence(second, name)) for name in names)
+    found = (
+        DifferingFact(name=name, before=_sentence(first, name), after=_sentence(second, name))
+        for name in names
+    )
     return tuple(fact for fact in found if fact.before != fact.after)
 
 
@@ -320,7 +362,9 @@ def _conditions(profile: Profile) -> dict[str, str]:
         "batch per device": _text(workload.batch),
         "precision": _text(workload.precision),
         "ranks": str(profile.world_size),
-        "rungs": ", ".join(name for name in rungs_run(profile) if name != "cluster"),  # of several nodes
+        "rungs": ", ".join(
+            name for name in rungs_run(profile) if name != "cluster"
+        ),  # of several nodes
     }
 
 
@@ -342,7 +386,10 @@ def _circumstances(profile: Profile) -> dict[str, str]:
         described = (host.hostname, _text(host.cpu), _text(host.cores), kinds, _text(host.kernel))
         for values, value in zip(machines.values(), described, strict=True):
             values.append(value)
-    facts |= {name: join_names(list(dict.fromkeys(values)) or [NOT_RECORDED]) for name, values in machines.items()}
+    facts |= {
+        name: join_names(list(dict.fromkeys(values)) or [NOT_RECORDED])
+        for name, values in machines.items()
+    }
     return {**facts, "Stash": profile.stash_version, **dict(sorted(profile.software.items()))}
 
 
@@ -352,7 +399,9 @@ def _set_up(profile: Profile) -> dict[str, str]:
     facts = {
         "parameters": _text(workload.parameters),
         "gradient buckets": _text(len(workload.bucket_bytes) or None),
-        "communication hook": "none" if workload.exchange_hook == "" else _text(workload.exchange_hook),
+        "communication hook": "none"
+        if workload.exchange_hook == ""
+        else _text(workload.exchange_hook),
     }
     for number, loader in enumerate(workload.loaders, 1):
         which = f" of loader {number}" if len(workload.loaders) > 1 else ""
@@ -391,7 +440,9 @@ def network_stall(one: Sequence[Profile], other: Sequence[Profile]) -> Interval 
     lowest, highest, fastest, slowest = (math.log(end) for end in ends if end is not None)
     below = math.hypot(math.log(apart.value) - fastest, highest - math.log(alone.value))
     above = math.hypot(slowest - math.log(apart.value), math.log(alone.value) - lowest)
-    return Interval(value=ratio - 1, low=ratio * math.exp(-below) - 1, high=ratio * math.exp(above) - 1)
+    return Interval(
+        value=ratio - 1, low=ratio * math.exp(-below) - 1, high=ratio * math.exp(above) - 1
+    )
 
 
 def _is_on_one_node(runs: Sequence[Profile]) -> bool:

@@ -65,9 +65,13 @@ def remove_disturbance(profile: Profile) -> Undisturbed:
         own = [blocks[place] for place in places]
         subtracted = RankDelays.read_blocks(own, job).strangers_costs()
         for place, block, cost in zip(places, own, subtracted, strict=True):
-            lost[number, name][block.rank] = Lost(float(cost.seconds.sum()) / block.steps, cost.doubt)
+            lost[number, name][block.rank] = Lost(
+                float(cost.seconds.sum()) / block.steps, cost.doubt
+            )
             blocks[place] = _subtract_cost(block, cost)
-    return Undisturbed(profile.model_copy(update={"blocks": tuple(blocks)}) if lost else profile, lost)
+    return Undisturbed(
+        profile.model_copy(update={"blocks": tuple(blocks)}) if lost else profile, lost
+    )
 
 
 class Calming:
@@ -97,7 +101,9 @@ class Calming:
 
 def drop_delays(profile: Profile) -> Profile:
     """``profile`` without its delays: nothing is known any more of what strangers cost."""
-    return profile.model_copy(update={"blocks": tuple(replace(block, step_delays=()) for block in profile.blocks)})
+    return profile.model_copy(
+        update={"blocks": tuple(replace(block, step_delays=()) for block in profile.blocks)}
+    )
 
 
 class Disturbance(Record):
@@ -135,7 +141,9 @@ def estimate_disturbance(
             return None
         doubts[name] = fmean(max(each.doubt for each in ranks.values()) for ranks in found if ranks)
     top = [max(each.seconds for each in calm.lost[number, rungs[-1]].values()) for number in rounds]
-    steals = [block.steal for block in profile.blocks if block.steal is not None and block.round in rounds]
+    steals = [
+        block.steal for block in profile.blocks if block.steal is not None and block.round in rounds
+    ]
     return Disturbance(
         time=mean_interval(top),
         doubts=doubts,
@@ -144,7 +152,9 @@ def estimate_disturbance(
     )
 
 
-def own_delays(profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]) -> dict[str, float]:
+def own_delays(
+    profile: Profile, calm: Undisturbed, rungs: Sequence[str], rounds: Sequence[int]
+) -> dict[str, float]:
     """Seconds of a step by rung in which the training thread had no core because of the job itself.
 
     Those of the rank with most; rungs where that is unknown are left out.
@@ -163,17 +173,26 @@ def _subtract_cost(block: Block, cost: StrangersCost) -> Block:
     changes: dict[str, object] = {
         "seconds": block.seconds - float(cost.seconds.sum()),
         "step_seconds": tuple((np.array(block.step_seconds) - cost.seconds).tolist()),
-        "step_delays": (), "step_exchange_delays": (), "step_wait_delays": (), "helper_delay_seconds": None,
-    }  # fmt: skip
+        "step_delays": (),
+        "step_exchange_delays": (),
+        "step_wait_delays": (),
+        "helper_delay_seconds": None,
+    }
     if block.wait_seconds is not None and len(block.step_waits) == block.steps:
         left = np.maximum(0.0, np.array(block.step_waits) - cost.waits)
         changes |= {"step_waits": tuple(left.tolist()), "wait_seconds": float(left.sum())}
     if block.fetch_seconds is not None and cost.making:
-        changes["fetch_seconds"] = max(block.fetch_seconds - cost.making, block.fetch_cpu_seconds or 0.0)
-    if (waited := sum(block.group_waits.values()) + block.stage_seconds.get("exchange", 0.0)) and block.group_waits:
+        changes["fetch_seconds"] = max(
+            block.fetch_seconds - cost.making, block.fetch_cpu_seconds or 0.0
+        )
+    if (
+        waited := sum(block.group_waits.values()) + block.stage_seconds.get("exchange", 0.0)
+    ) and block.group_waits:
         # What is left of the step is then its own work, less what it was kept from that itself.
         left_of_waits = max(0.0, 1 - cost.for_others / waited)
-        changes["group_waits"] = {name: seconds * left_of_waits for name, seconds in block.group_waits.items()}
+        changes["group_waits"] = {
+            name: seconds * left_of_waits for name, seconds in block.group_waits.items()
+        }
         changes["group_under_way"] = {
             name: seconds - (1 - left_of_waits) * block.group_waits.get(name, 0.0)
             for name, seconds in block.group_under_way.items()

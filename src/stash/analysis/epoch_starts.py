@@ -30,7 +30,8 @@ def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
         if block is not None and places:
             usual, ends = median(block.step_seconds), occurrences(ledger, EPOCH_END)
             found[ledger.rank] = {
-                at: max(0.0, block.step_seconds[n] - usual - ends.get(at, 0.0)) for at, n in places.items()
+                at: max(0.0, block.step_seconds[n] - usual - ends.get(at, 0.0))
+                for at, n in places.items()
             }
     return found
 

@@ -11,7 +11,14 @@ import math
 from collections.abc import Mapping, Sequence
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import NOT_RECORDED, RATE, STEP, changed_by, estimate_figure, recorded_facts
+from stash.analysis.comparison import (
+    NOT_RECORDED,
+    RATE,
+    STEP,
+    changed_by,
+    estimate_figure,
+    recorded_facts,
+)
 from stash.core.errors import UnitError, UserError
 from stash.core.formatting import format_quantity
 from stash.core.intervals import Interval, subtract_runs
@@ -107,7 +114,9 @@ def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
         share = f" ({found.value / step.value:.1%} of the step)"
     return Decision(
         limit=limit.typed,
-        verdict=_verdict(subtract_runs(bound, found) if limit.at_most else subtract_runs(found, bound)),
+        verdict=_verdict(
+            subtract_runs(bound, found) if limit.at_most else subtract_runs(found, bound)
+        ),
         sentence=f"{limit.name} is "
         f"{format_quantity(found, 'samples/s' if limit.name == RATE else 'seconds')}{share}; "
         f"asked for is {'at most' if limit.at_most else 'at least'} {wanted}",
@@ -133,7 +142,11 @@ def not_slower(
 
 
 def decide_tolerance(
-    tolerance: Tolerance, first: Interval, apart: Interval, beyond: Interval, per_sample: bool = False
+    tolerance: Tolerance,
+    first: Interval,
+    apart: Interval,
+    beyond: Interval,
+    per_sample: bool = False,
 ) -> Decision:
     """What becomes of a tolerance on a change ``apart`` from ``first``, which is ``beyond`` what is allowed."""
     share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
@@ -163,7 +176,11 @@ def _verdict(beyond: Interval) -> str:
 
 def _refuse_without(name: str, typed: str, runs: Sequence[Breakdown]) -> None:
     for run in runs:
-        if not (run.samples_per_second is not None if name == RATE else name == STEP or run.stall(name) is not None):
+        if not (
+            run.samples_per_second is not None
+            if name == RATE
+            else name == STEP or run.stall(name) is not None
+        ):
             known = ", ".join(stall.name for stall in run.stalls)
             raise UserError(f"{typed}: {run.source} has no {name}; it has {known} and {STEP}")
 
@@ -195,25 +212,36 @@ def parse_requirement(text: str) -> Requirement:
     """What ``--require ranks=8`` asks for; raises UserError."""
     name, sign, value = (part.strip() for part in text.partition("="))
     if not (name and sign and value):
-        raise UserError(f"cannot read --require {text!r}; write NAME=VALUE, like ranks=8 or precision=bfloat16")
+        raise UserError(
+            f"cannot read --require {text!r}; write NAME=VALUE, like ranks=8 or precision=bfloat16"
+        )
     return Requirement(name=name, value=value, typed=f"--require {text}")
 
 
 def check_requirement(requirement: Requirement, profiles: Mapping[str, Profile]) -> Decision:
     """Whether all profiles, by their names, say so; raises UserError if there is no such fact."""
-    return decide_requirement(requirement, [recorded_facts(profile) for profile in profiles.values()])
+    return decide_requirement(
+        requirement, [recorded_facts(profile) for profile in profiles.values()]
+    )
 
 
-def decide_requirement(requirement: Requirement, facts_of_runs: Sequence[Mapping[str, str]]) -> Decision:
+def decide_requirement(
+    requirement: Requirement, facts_of_runs: Sequence[Mapping[str, str]]
+) -> Decision:
     """Whether the facts of all runs say so; raises UserError if there is no such fact."""
     recorded = []
     for facts in facts_of_runs:
         known, wanted = {_plain_fact(name): name for name in facts}, _plain_fact(requirement.name)
         name = known.get(_ALSO.get(wanted, wanted))
         if name is None:
-            raise UserError(f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}")
+            raise UserError(
+                f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}"
+            )
         recorded.append(facts[name])
-    wrong = any(value != NOT_RECORDED and value.casefold() != requirement.value.casefold() for value in recorded)
+    wrong = any(
+        value != NOT_RECORDED and value.casefold() != requirement.value.casefold()
+        for value in recorded
+    )
     verdict = FAILS if wrong else CANNOT_TELL if NOT_RECORDED in recorded else PASSES
     return Decision(
         limit=requirement.typed,

@@ -55,9 +55,17 @@ def model_flops(breakdown: Breakdown, profile: Profile, gpus: Sequence[GpuFacts]
         by_type[row.dtype] += row.flops or 0.0
     counted = work.flops_per_step or None
     most = max(by_type, key=lambda name: by_type[name], default=None)
-    peaks = {name: _peak(gpu, name, work.float32_products) for name, flops in by_type.items() if flops > 0}
+    peaks = {
+        name: _peak(gpu, name, work.float32_products)
+        for name, flops in by_type.items()
+        if flops > 0
+    }
     peak = None if most is None else peaks.get(most)
-    ideal = sum(by_type[name] / peak for name, peak in peaks.items() if peak) if all(peaks.values()) else 0.0
+    ideal = (
+        sum(by_type[name] / peak for name, peak in peaks.items() if peak)
+        if all(peaks.values())
+        else 0.0
+    )
     known = tokens is not None and work.whole_parameters is not None
     model = _PER_PARAMETER * (work.whole_parameters or 0) * (tokens or 0.0) if known else None
     return ModelFlops(
@@ -70,7 +78,9 @@ def model_flops(breakdown: Breakdown, profile: Profile, gpus: Sequence[GpuFacts]
         precision=most if peak is not None else None,
         peak_per_second=peak,
         counted_share=ideal / step if ideal else None,  # seconds of a step at each type's peak
-        model_share=None if model is None or peak is None else model / step / breakdown.world_size / peak,
+        model_share=None
+        if model is None or peak is None
+        else model / step / breakdown.world_size / peak,
     )
 
 
@@ -93,4 +103,6 @@ def _peak(gpu: GpuFacts | None, precision: str, float32_products: str | None) ->
         return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second
     if precision != "float32" or float32_products is None:
         return None
-    return (gpu.tensor_tf32_flops_per_second if float32_products != "highest" else None) or gpu.fp32_flops_per_second
+    return (
+        gpu.tensor_tf32_flops_per_second if float32_products != "highest" else None
+    ) or gpu.fp32_flops_per_second

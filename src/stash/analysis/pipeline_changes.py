@@ -33,10 +33,15 @@ class StageCost(NamedTuple):
 def stage_costs(seconds: Sequence[float], layers: Sequence[int]) -> tuple[StageCost, ...]:
     """Of stages that took so many ``seconds`` a step with so many ``layers``."""
     held = [took / count for took, count in zip(seconds, layers, strict=True) if count]
-    between = [took / count for took, count in zip(seconds[1:-1], layers[1:-1], strict=True) if count]
+    between = [
+        took / count for took, count in zip(seconds[1:-1], layers[1:-1], strict=True) if count
+    ]
     alike = statistics.median(between) if between else min(held, default=0.0)
     each = [took / count if count else alike for took, count in zip(seconds, layers, strict=True)]
-    costs = [StageCost(took - count * own, own) for took, count, own in zip(seconds, layers, each, strict=True)]
+    costs = [
+        StageCost(took - count * own, own)
+        for took, count, own in zip(seconds, layers, each, strict=True)
+    ]
     for end in (0, len(each) - 1):
         own = min(alike, each[end])
         costs[end] = StageCost(seconds[end] - layers[end] * own, own)
@@ -58,7 +63,9 @@ def balance_layers(costs: Sequence[StageCost], layers: Sequence[int]) -> tuple[i
         for own in range(1, left - stages + 2):
             slowest, moved, counts = best(stages - 1, left - own)
             here = costs[stages - 1].seconds_for(own)
-            options.append((max(slowest, here), moved + abs(own - layers[stages - 1]), (*counts, own)))
+            options.append(
+                (max(slowest, here), moved + abs(own - layers[stages - 1]), (*counts, own))
+            )
         return min(options, default=(float("inf"), 0, ()))
 
     return best(len(costs), sum(layers))[2]
@@ -70,7 +77,10 @@ def divided_again(costs: Sequence[StageCost], layers: int, stages: int) -> tuple
     A layer takes what it takes on a stage between the first and the last, or on the faster of two.
     """
     each = statistics.median(cost.per_layer for cost in costs[1:-1] or costs)
-    seconds = [each * (layers * (stage + 1) // stages - layers * stage // stages) for stage in range(stages)]
+    seconds = [
+        each * (layers * (stage + 1) // stages - layers * stage // stages)
+        for stage in range(stages)
+    ]
     seconds[0] += costs[0].fixed
     seconds[-1] += costs[-1].fixed
     return tuple(seconds)
@@ -125,15 +135,19 @@ def idle_changed(
         return change
     if schedule.name not in EVEN:
         return None
-    was, would = (idle_of([_mean(row, schedule, count) for row in scaled])
-                  for count in (schedule.microbatches, microbatches))  # fmt: skip
+    was, would = (
+        idle_of([_mean(row, schedule, count) for row in scaled])
+        for count in (schedule.microbatches, microbatches)
+    )
     return None if was is None or would is None else change + would[1] - was[1]
 
 
 def _scale_row(row: StagePasses, times: Mapping[int, float]) -> StagePasses:
     """``rest``, which is no stage's, stays as it is."""
     stages = [*(stage for stage, _, _ in parse_order(" ".join(row.passes))), -1]
-    seconds = tuple(took * times.get(stages[i % len(stages)], 1.0) for i, took in enumerate(row.seconds))
+    seconds = tuple(
+        took * times.get(stages[i % len(stages)], 1.0) for i, took in enumerate(row.seconds)
+    )
     return row.model_copy(update={"seconds": seconds})
 
 
@@ -146,6 +160,11 @@ def _mean(row: StagePasses, schedule: PipelineSchedule, microbatches: int) -> St
         took[passes[at][1] if at < len(passes) else "rest"].append(seconds)
     order = order_of(schedule.name, passes[0][0], schedule.ranks, microbatches).split()
     smaller = schedule.microbatches / microbatches
-    mean = {kind: statistics.fmean(each) * (1.0 if kind == "rest" else smaller) for kind, each in took.items()}
+    mean = {
+        kind: statistics.fmean(each) * (1.0 if kind == "rest" else smaller)
+        for kind, each in took.items()
+    }
     step = [*(mean[kind] for _, kind, _ in parse_order(" ".join(order))), mean["rest"]]
-    return row.model_copy(update={"round": 0, "passes": (*order, "rest"), "seconds": tuple(step * 2)})
+    return row.model_copy(
+        update={"round": 0, "passes": (*order, "rest"), "seconds": tuple(step * 2)}
+    )

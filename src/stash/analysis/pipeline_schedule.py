@@ -36,7 +36,9 @@ def order_of(name: str, rank: int, ranks: int, microbatches: int) -> str:
     ahead = microbatches if name == "ScheduleGPipe" else min(microbatches, ranks - rank)
     order = [f"{rank}F{batch}" for batch in range(ahead)]
     for batch in range(microbatches):
-        order += [f"{rank}B{batch}"] + ([f"{rank}F{ahead + batch}"] if ahead + batch < microbatches else [])
+        order += [f"{rank}B{batch}"] + (
+            [f"{rank}F{ahead + batch}"] if ahead + batch < microbatches else []
+        )
     return " ".join(order)
 
 
@@ -50,10 +52,14 @@ def simulate_idle_share(orders: Sequence[Sequence[Action]]) -> float | None:
     seconds = [[_UNITS[kind] for _, kind, _ in order] for order in orders]
     ends = end_times(orders, seconds)
     busy = sum(map(sum, seconds))
-    return 1 - busy / (len(orders) * max(each[-1] for each in ends if each)) if ends and busy else None
+    return (
+        1 - busy / (len(orders) * max(each[-1] for each in ends if each)) if ends and busy else None
+    )
 
 
-def end_times(orders: Sequence[Sequence[Action]], seconds: Sequence[Sequence[float]]) -> list[list[float]] | None:
+def end_times(
+    orders: Sequence[Sequence[Action]], seconds: Sequence[Sequence[float]]
+) -> list[list[float]] | None:
     """When each rank's actions end that take so long; ``None`` of orders that wait for each other for ever.
 
     An action that is no pass waits for nothing but the one before it.
@@ -88,5 +94,9 @@ def _ready_seconds(action: Action, last: int, ended: dict[Action, float]) -> flo
     if kind == "W":
         return ended.get((stage, "I", batch))
     own = ended.get((stage, "F", batch))
-    behind = own if stage == last else ended.get((stage + 1, "B", batch), ended.get((stage + 1, "I", batch)))
+    behind = (
+        own
+        if stage == last
+        else ended.get((stage + 1, "B", batch), ended.get((stage + 1, "I", batch)))
+    )
     return None if own is None or behind is None else max(own, behind)

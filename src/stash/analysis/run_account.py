@@ -92,11 +92,19 @@ class RunRow(Record):
     @property
     def least(self) -> float:
         """What it takes for certain."""
-        return self.seconds - self.doubt if self.time is None or self.time.low is None else self.time.low
+        return (
+            self.seconds - self.doubt
+            if self.time is None or self.time.low is None
+            else self.time.low
+        )
 
     @property
     def most(self) -> float:
-        return self.seconds + self.doubt if self.time is None or self.time.high is None else self.time.high
+        return (
+            self.seconds + self.doubt
+            if self.time is None or self.time.high is None
+            else self.time.high
+        )
 
     @property
     def is_between_steps(self) -> bool:
@@ -162,7 +170,10 @@ class RunAccount(Record):
     def is_mostly_own_collectives(self, name: str) -> bool:
         """Whether most of a stall is the script's own calls."""
         row = self.row(name) if name in EXCHANGE_STALLS else None
-        return row is not None and 2 * sum(place.seconds for place in self.own_collectives) > row.seconds
+        return (
+            row is not None
+            and 2 * sum(place.seconds for place in self.own_collectives) > row.seconds
+        )
 
     def place_of_stall(self, name: str) -> SlowLine | None:
         """The line at which steps wait for a stall of theirs; ``None`` where it is spread over them."""
@@ -200,9 +211,14 @@ def account_for_run(
     if growth is not None and growth > GROWING:
         between = tuple(_grow_row(row, growth) if row.name == LOOP else row for row in between)
     times = {LOOP: growth or 1.0}
-    inside = sum(_part_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0) for row in between)
+    inside = sum(
+        _part_under(ledgers, row.name, lowest, leader_is_slow) * times.get(row.name, 1.0)
+        for row in between
+    )
     lacking = longer_seconds if growth is None else 0.0
-    stall_rows, unseen = _subtract_own_code(stalls, step_seconds, between, inside, lacking, len(ledgers))
+    stall_rows, unseen = _subtract_own_code(
+        stalls, step_seconds, between, inside, lacking, len(ledgers)
+    )
     stall_rows, between = _no_more_than_contains_it(stall_rows, between, lost_share)
     epoch_steps = next((each.epoch_steps for each in ledgers if each.epoch_steps), None)
     asked = _occurrences(ledgers, EPOCH_START)
@@ -217,7 +233,8 @@ def account_for_run(
         return None
     return RunAccount(
         rows=tuple(
-            row if row.time is None else row.model_copy(update={"share": row.seconds / whole}) for row in rows
+            row if row.time is None else row.model_copy(update={"share": row.seconds / whole})
+            for row in rows
         ),
         step_seconds=whole,
         epoch_steps=_steps_apart(starts) or epoch_steps,
@@ -240,11 +257,17 @@ def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
     if seconds <= 0:
         return None
     steps = min(ledger.timed_steps for ledger in ledgers)
-    count = steps if name != COLLECTOR else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
+    count = (
+        steps
+        if name != COLLECTOR
+        else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
+    )
     found = _occurrences(ledgers, name).values()
     each = Interval(value=sum(found) / len(found)) if found else None
     doubt = _DOUBT * seconds / math.sqrt(count)
-    return RunRow(name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank)
+    return RunRow(
+        name=name, time=Interval(value=seconds), doubt=doubt, each=each, times=len(found), rank=rank
+    )
 
 
 def _own_code_growth(
@@ -255,15 +278,31 @@ def _own_code_growth(
     Checkpoints and evaluations that first steps had between them would count for it, and what ranks wait for others;
     of a loop that takes next to nothing the quotient says nothing.
     """
-    has_more = any(_times_in_steps(ledger, name) for ledger in ledgers for name in (EVALUATION, CHECKPOINT))
-    if len(ledgers) > 1 or has_more or _timed_seconds(ledgers[0], LOOP) < _WORTH_SAYING * step_seconds:
+    has_more = any(
+        _times_in_steps(ledger, name) for ledger in ledgers for name in (EVALUATION, CHECKPOINT)
+    )
+    if (
+        len(ledgers) > 1
+        or has_more
+        or _timed_seconds(ledgers[0], LOOP) < _WORTH_SAYING * step_seconds
+    ):
         return None
-    later = [block for block in profile.blocks if block.rung == lowest and _BETWEEN in block.stage_seconds]
+    later = [
+        block
+        for block in profile.blocks
+        if block.rung == lowest and _BETWEEN in block.stage_seconds
+    ]
     ranks = {block.rank for block in later}
-    first = [block for block in profile.blocks if block.rung == UNTOUCHED.name and block.rank in ranks]
+    first = [
+        block for block in profile.blocks if block.rung == UNTOUCHED.name and block.rank in ranks
+    ]
     before = sum(block.stage_seconds.get(_BETWEEN, 0.0) for block in first)
-    before -= sum(row.timed_seconds for ledger in ledgers for row in ledger.rows if row.row == EPOCH_END)
-    if not later or before < _MOST * sum(block.steps for block in first) * _timed_seconds(ledgers[0], LOOP):
+    before -= sum(
+        row.timed_seconds for ledger in ledgers for row in ledger.rows if row.row == EPOCH_END
+    )
+    if not later or before < _MOST * sum(block.steps for block in first) * _timed_seconds(
+        ledgers[0], LOOP
+    ):
         return None
     now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
     return now / (before / sum(block.steps for block in first))
@@ -272,7 +311,9 @@ def _own_code_growth(
 def _grow_row(row: RunRow, times: float) -> RunRow:
     """As long as it is in measured steps."""
     assert row.time is not None, "of a row of every step"
-    return row.model_copy(update={"time": row.time.scale(times), "doubt": row.doubt * times, "grew": times})
+    return row.model_copy(
+        update={"time": row.time.scale(times), "doubt": row.doubt * times, "grew": times}
+    )
 
 
 def _slowest_seconds(ledgers: Sequence[RankLedger], name: str) -> tuple[float, int | None]:
@@ -342,7 +383,9 @@ def _no_more_than_contains_it(
     Other work that stretched it took about the share that the first steps lost to it.
     """
     whole = sum(row.seconds for row in own)
-    below = {row.name: max(0.0, -row.seconds) for row in stalls if row.name in (COMPUTE, CONTENTION)}
+    below = {
+        row.name: max(0.0, -row.seconds) for row in stalls if row.name in (COMPUTE, CONTENTION)
+    }
     if whole <= 0 or not (any(below.values()) or lost_share > _STRETCHED):
         return list(stalls), tuple(own)
     gone = max(min(1.0, sum(below.values()) / whole), min(1.0, lost_share))
@@ -357,17 +400,23 @@ def _no_more_than_contains_it(
         for row in own
     )
     return [
-        row if row.time is None else row.model_copy(update={"time": row.time.shift(back.get(row.name, 0.0))})
+        row
+        if row.time is None
+        else row.model_copy(update={"time": row.time.shift(back.get(row.name, 0.0))})
         for row in stalls
     ], tuple(shorter)
 
 
-def _part_under(ledgers: Sequence[RankLedger], name: str, lowest: str, leader_is_slow: bool) -> float:
+def _part_under(
+    ledgers: Sequence[RankLedger], name: str, lowest: str, leader_is_slow: bool
+) -> float:
     """Of a row, what the lowest rung's steps contain: the leader's part, the slowest rank's, or all ranks' mean.
 
     Of a slow leader, what it takes longer than the others has been taken out of them.
     """
-    seconds = [_timed_seconds(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)]
+    seconds = [
+        _timed_seconds(ledger, name) for ledger in sorted(ledgers, key=lambda ledger: ledger.rank)
+    ]
     if rung(lowest).active == "leader":
         return median(seconds[1:]) if leader_is_slow and len(seconds) > 1 else seconds[0]
     return sum(seconds) / len(seconds) if rung(lowest).exchanges else max(seconds)
@@ -385,7 +434,9 @@ def _occurrences(ledgers: Sequence[RankLedger], name: str) -> dict[int, float]:
     return dict(sorted(found.items()))
 
 
-def _add_first_steps(starts: Mapping[int, float], longer: Mapping[int, Mapping[int, float]]) -> dict[int, float]:
+def _add_first_steps(
+    starts: Mapping[int, float], longer: Mapping[int, Mapping[int, float]]
+) -> dict[int, float]:
     """What steps after an epoch's start take longer is a part of it."""
     return {
         at: seconds + max((by_step.get(at, 0.0) for by_step in longer.values()), default=0.0)
@@ -399,7 +450,10 @@ def _steps_apart(found: Mapping[int, float]) -> float | None:
 
 
 def _epoch_start(
-    profile: Profile, asked: Mapping[int, float], found: Mapping[int, float], epoch_steps: int | None
+    profile: Profile,
+    asked: Mapping[int, float],
+    found: Mapping[int, float],
+    epoch_steps: int | None,
 ) -> RunRow | None:
     """The first is no measure of later ones where a loader keeps its workers; elsewhere it stands for them.
 
@@ -417,7 +471,9 @@ def _epoch_start(
     row = _shared_out(EPOCH_START, later or [first], _steps_apart(found) or epoch_steps)
     if keeps or not later or row.each is None or row.every is None:
         return row
-    confirmed = max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values())) / row.every
+    confirmed = (
+        max(_AGREEING * row.each.value, max(asked.values()) - min(asked.values())) / row.every
+    )
     return row.model_copy(update={"doubt": min(row.doubt, confirmed)})
 
 
@@ -429,7 +485,11 @@ def _recurring_row(name: str, found: Mapping[int, float]) -> RunRow | None:
 
 
 def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> RunRow:
-    each = mean_interval(seconds) if len(seconds) >= _MIN_TIMES else Interval(value=sum(seconds) / len(seconds))
+    each = (
+        mean_interval(seconds)
+        if len(seconds) >= _MIN_TIMES
+        else Interval(value=sum(seconds) / len(seconds))
+    )
     time = None if every is None else each.scale(1 / every)
     doubt = 0.0 if time is None else _DOUBT * time.value / math.sqrt(len(seconds))
     return RunRow(name=name, time=time, each=each, every=every, times=len(seconds), doubt=doubt)
@@ -441,9 +501,7 @@ def _complete_row(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -
     if row.time is not None or row.why or row.each is None:
         return row.model_copy(update={"rank": rank})
     share = row.each.value / (row.each.value + _EXAMPLE * in_steps)
-    why = (
-        f"{format_seconds(row.each.value)} each time, and how often is unknown: {share:.0%} if every {_EXAMPLE} steps"
-    )
+    why = f"{format_seconds(row.each.value)} each time, and how often is unknown: {share:.0%} if every {_EXAMPLE} steps"
     return row.model_copy(update={"rank": rank, "why": why})
 
 
@@ -453,11 +511,22 @@ def _complete_row(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -
 def _slow_lines(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
     """Of each row, those of the rank that takes most for it; a line that asks for batches does nothing of its own."""
     found = []
-    asks = {(place.file, place.line) for ledger in ledgers for place in ledger.places if place.row == INPUT}
+    asks = {
+        (place.file, place.line)
+        for ledger in ledgers
+        for place in ledger.places
+        if place.row == INPUT
+    }
     for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
-        slowest = max(ledgers, key=lambda ledger: (_timed_seconds(ledger, name), _row_seconds(ledger, name)))
+        slowest = max(
+            ledgers, key=lambda ledger: (_timed_seconds(ledger, name), _row_seconds(ledger, name))
+        )
         places = (place for place in slowest.places if place.row == name)
-        found += [_slow_line(each, slowest) for each in places if name != LOOP or (each.file, each.line) not in asks]
+        found += [
+            _slow_line(each, slowest)
+            for each in places
+            if name != LOOP or (each.file, each.line) not in asks
+        ]
     return tuple(sorted(found, key=lambda place: (-place.seconds, -(place.each or 0.0))))
 
 
@@ -481,13 +550,17 @@ def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
     )
 
 
-def _list_unseen(ledgers: Sequence[RankLedger], starts: Mapping[int, float], epoch_steps: int | None) -> list[str]:
+def _list_unseen(
+    ledgers: Sequence[RankLedger], starts: Mapping[int, float], epoch_steps: int | None
+) -> list[str]:
     found = []
     if not starts:
         found.append("No loader was seen to begin an epoch: epoch starts are not in this.")
     elif len(starts) == 1:
         length = f", of {epoch_steps} steps," if epoch_steps else ""
-        found.append(f"No epoch's end was seen{length} so what comes after an epoch is not in this.")
+        found.append(
+            f"No epoch's end was seen{length} so what comes after an epoch is not in this."
+        )
     unplaced = next((ledger.unplaced for ledger in ledgers if ledger.unplaced), "")
     if unplaced:
         found.append(f"Lines of the script are unknown: {unplaced}.")

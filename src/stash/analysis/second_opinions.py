@@ -45,8 +45,13 @@ def paper_rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None)
     count = samples.per_rung.get(top) if samples is not None and top is not None else None
     if top and count and (rung(top).active == "all" or profile.world_size == 1):
         device = count / float(kept.column_of(top).mean())
-    (prep, prep_spread), (fetch, fetch_spread) = _loader_rate(profile, "warm"), _loader_rate(profile, "cold")
-    return Rates(device=device, prep=prep, fetch=fetch, prep_spread=prep_spread, fetch_spread=fetch_spread)
+    (prep, prep_spread), (fetch, fetch_spread) = (
+        _loader_rate(profile, "warm"),
+        _loader_rate(profile, "cold"),
+    )
+    return Rates(
+        device=device, prep=prep, fetch=fetch, prep_spread=prep_spread, fetch_spread=fetch_spread
+    )
 
 
 def _loader_rate(profile: Profile, feed: str) -> tuple[float | None, float | None]:
@@ -66,15 +71,22 @@ def _loader_rate(profile: Profile, feed: str) -> tuple[float | None, float | Non
                 of_part = each.samples / len(each.part_seconds)
                 parts[each.rank] += [part / of_part for part in each.part_seconds]
     rate = None
-    if samples.keys() >= {rank.rank for rank in profile.ranks} and all(s >= MIN_TIMED for s in seconds.values()):
-        rate = sum(samples[rank] / seconds[rank] for rank in samples) * count_readers(profile, 1) or None
+    if samples.keys() >= {rank.rank for rank in profile.ranks} and all(
+        s >= MIN_TIMED for s in seconds.values()
+    ):
+        rate = (
+            sum(samples[rank] / seconds[rank] for rank in samples) * count_readers(profile, 1)
+            or None
+        )
     if not parts or any(len(paces) < 3 for paces in parts.values()):
         return rate, None
     intervals = [mean_interval(paces) for paces in parts.values()]
     return rate, max((interval.half_width or 0.0) / interval.value for interval in intervals)
 
 
-def measure_communication(profile: Profile, kept: StepTimes, stalls: Sequence[Stall]) -> Communication:
+def measure_communication(
+    profile: Profile, kept: StepTimes, stalls: Sequence[Stall]
+) -> Communication:
     """Total exchange time from the collectives run alone; the exposed part from the rungs, that of all its stalls."""
     widest = "world" if any(c.scope == "world" for c in profile.collectives) else "node"
     runs = [c for c in profile.collectives if c.scope == widest and c.seconds > 0]
@@ -84,14 +96,22 @@ def measure_communication(profile: Profile, kept: StepTimes, stalls: Sequence[St
         wire = runs[0].bytes / total * 2 * (runs[0].ranks - 1) / runs[0].ranks
     latencies = [c.latency_seconds for c in runs if c.latency_seconds is not None]
     # The top replay rung less the rung just below all exchange: interconnect and network stall together.
-    without, top, exposed = [name for name in kept.rungs if not rung(name).exchanges], kept.top_replay, None
+    without, top, exposed = (
+        [name for name in kept.rungs if not rung(name).exchanges],
+        kept.top_replay,
+        None,
+    )
     if without and top is not None and rung(top).exchanges:
         parts = [each for each in stalls if each.name in EXCHANGE_STALLS]
         if len(parts) == 1:
             exposed = parts[0].time
         else:
-            noise = increments(np.column_stack([kept.column_of(without[-1]), kept.column_of(top)]))[0]
-            errors = [each.parts.method or 0.0 for each in parts] + [each.parts.correction or 0.0 for each in parts]
+            noise = increments(np.column_stack([kept.column_of(without[-1]), kept.column_of(top)]))[
+                0
+            ]
+            errors = [each.parts.method or 0.0 for each in parts] + [
+                each.parts.correction or 0.0 for each in parts
+            ]
             exposed = noise.add_error(math.hypot(launch_error(kept.step_seconds), *errors))
     return Communication(
         total_seconds=total,
@@ -108,7 +128,12 @@ def exchanged_bytes(profile: Profile) -> int | None:
     """Bytes one rank exchanges per step: as seen, else of buckets or gradients, else as many as its parameters."""
     work = profile.workload
     seen = None if work.exchanged_bytes is None else round(work.exchanged_bytes)
-    return seen or sum(work.bucket_bytes) or sum(g.bytes for g in work.gradients) or work.parameter_bytes
+    return (
+        seen
+        or sum(work.bucket_bytes)
+        or sum(g.bytes for g in work.gradients)
+        or work.parameter_bytes
+    )
 
 
 def measure_waits(profile: Profile, kept: StepTimes) -> Waits:
@@ -121,7 +146,9 @@ def measure_waits(profile: Profile, kept: StepTimes) -> Waits:
     def block_wait(block: Block) -> float | None:
         if block.rank not in ahead or not block.stage_seconds or block.wait_seconds is None:
             return block.wait_seconds
-        return min(block.wait_seconds, block.stage_seconds.get("input", 0.0))  # the first is without others' delays
+        return min(
+            block.wait_seconds, block.stage_seconds.get("input", 0.0)
+        )  # the first is without others' delays
 
     values = rank_values(profile, block_wait)
     return Waits(
@@ -184,25 +211,46 @@ def find_disputes(
         if apart and abs(wait - paired.value) > DISAGREEMENT * kept.step_seconds:
             why, explained = _dispute_cause(profile, kept, each.name, paired, wait)
             names = DATA_STALLS[:count]
-            found.append(Dispute(stalls=names, difference=paired.value, waited=wait, why=why, explained=explained))
+            found.append(
+                Dispute(
+                    stalls=names, difference=paired.value, waited=wait, why=why, explained=explained
+                )
+            )
     return tuple(found)
 
 
-def _dispute_cause(profile: Profile, kept: StepTimes, name: str, paired: Interval, wait: float) -> tuple[str, bool]:
+def _dispute_cause(
+    profile: Profile, kept: StepTimes, name: str, paired: Interval, wait: float
+) -> tuple[str, bool]:
     """Why they are apart, and whether the profile shows that: a cause is known only where it holds evidence."""
     excess = paired.value - wait
     if excess <= 0:
         if all(rank.device == "cpu" for rank in profile.ranks):
-            return "replayed batches may take longer than fresh ones, or the machine changed within the rounds", False
-        busy, step = _mean(profile, kept, name, lambda block: block.gpu), float(kept.column_of(name).mean())
+            return (
+                "replayed batches may take longer than fresh ones, or the machine changed within the rounds",
+                False,
+            )
+        busy, step = (
+            _mean(profile, kept, name, lambda block: block.gpu),
+            float(kept.column_of(name).mean()),
+        )
         if busy is not None and busy * step + wait > step:
             return "part of the wait overlaps with work that the device still had to do", True
-        return "the device may still have had work meanwhile, but how busy it was does not show that", False
+        return (
+            "the device may still have had work meanwhile, but how busy it was does not show that",
+            False,
+        )
     if not any(loader.workers for loader in profile.workload.loaders):
-        return "steps on fresh batches take longer than on replayed ones, for no reason that was measured", False
+        return (
+            "steps on fresh batches take longer than on replayed ones, for no reason that was measured",
+            False,
+        )
     # The loader's workers slow the step by competing for cores if they work enough, and cores are busy.
     work = rank_values(
-        profile, lambda block: block.fetch_seconds if block.fetch_cpu_seconds is None else block.fetch_cpu_seconds
+        profile,
+        lambda block: (
+            block.fetch_seconds if block.fetch_cpu_seconds is None else block.fetch_cpu_seconds
+        ),
     )
     of_node = mean_over_rounds(work, name, kept.rounds, lambda ranks: sum(ranks) / profile.nodes)
     hosts = dict(enumerate(host.cores for host in profile.hosts))
@@ -215,16 +263,26 @@ def _dispute_cause(profile: Profile, kept: StepTimes, name: str, paired: Interva
 
     busy = _mean(profile, kept, name, share)
     if of_node is None or busy is None:
-        return "the loader's workers may also slow the step itself, but what they take of the cores is unknown", False
+        return (
+            "the loader's workers may also slow the step itself, but what they take of the cores is unknown",
+            False,
+        )
     if of_node >= excess and busy >= _BUSY:
-        return f"the loader's workers also slow the step itself: {busy:.0%} of the cores are busy", True
+        return (
+            f"the loader's workers also slow the step itself: {busy:.0%} of the cores are busy",
+            True,
+        )
     return (
         f"the loader's workers do not explain it: they work {format_seconds(of_node)} a step, and {busy:.0%} of the "
         "cores are busy"
     ), False
 
 
-def _mean(profile: Profile, kept: StepTimes, name: str, read: Callable[[Block], float | None]) -> float | None:
-    found = [read(block) for block in profile.blocks if block.rung == name and block.round in kept.rounds]
+def _mean(
+    profile: Profile, kept: StepTimes, name: str, read: Callable[[Block], float | None]
+) -> float | None:
+    found = [
+        read(block) for block in profile.blocks if block.rung == name and block.round in kept.rounds
+    ]
     known = [value for value in found if value is not None]
     return float(np.mean(known)) if known and len(known) == len(found) else None

@@ -49,12 +49,16 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
         or all(why.get(name, NOT_ASKED) == NOT_ASKED for name in _FEWER)
     ):
         return None
-    keys = sorted({key for block in profile.blocks if block.rung == lowest for key in block.group_waits})
+    keys = sorted(
+        {key for block in profile.blocks if block.rung == lowest for key in block.group_waits}
+    )
     if profile.workload.bucket_bytes:
         keys.append(f"{axis_of_data(profile)}/{BUCKETS}")
     rows = {key: _group_waits(profile, kept, key) for key in keys}
     own = _own_work(profile, kept, sum(row.waited for row in rows.values()))
-    exchanges = split_waits({key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own)
+    exchanges = split_waits(
+        {key: row for key, row in rows.items() if key.rpartition("/")[2] not in HANDED_ON}, own
+    )
     waits: list[GroupWait] = []
     parts: dict[str, Matrix] = defaultdict(lambda: np.zeros(len(kept.sets)))
     handed = np.zeros(len(kept.sets))
@@ -68,16 +72,28 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
             parts["contention"] += slower
         else:
             handed += mean
-        waits.append(GroupWait(
-            name=name, kind=kind, stall=stall, seconds=float(mean.mean()), least=float(least.mean()),
-            apart=float(apart.mean()), slower=float(slower.mean()), hidden=_hidden_share(profile, lowest, key),
-        ))  # fmt: skip
+        waits.append(
+            GroupWait(
+                name=name,
+                kind=kind,
+                stall=stall,
+                seconds=float(mean.mean()),
+                least=float(least.mean()),
+                apart=float(apart.mean()),
+                slower=float(slower.mean()),
+                hidden=_hidden_share(profile, lowest, key),
+            )
+        )
     found = None
     if profile.workload.pipeline is not None:
-        found = estimate_bubble(profile, lowest, float(handed.mean()), _longer_than_played(profile, kept))
+        found = estimate_bubble(
+            profile, lowest, float(handed.mean()), _longer_than_played(profile, kept)
+        )
     if found is not None:
         place = (
-            "network" if any(_spans_nodes(profile, w.name) for w in waits if w.kind in HANDED_ON) else "interconnect"
+            "network"
+            if any(_spans_nodes(profile, w.name) for w in waits if w.kind in HANDED_ON)
+            else "interconnect"
         )
         parts[BUBBLE] += found.seconds
         parts[place] += handed - found.seconds
@@ -86,17 +102,28 @@ def seen_stalls(profile: Profile, kept: StepTimes) -> tuple[Seen, Matrix] | None
         return None
     seen = Seen(stalls=names, waits=tuple(waits), bubble=found)
     mean = _per_set(profile, kept, lambda block: block.seconds).mean(axis=1, keepdims=True)
-    return seen, taken_apart(kept.matrix - kept.matrix[:, :1] + mean, np.array([parts[name] for name in names]).T)
+    return seen, taken_apart(
+        kept.matrix - kept.matrix[:, :1] + mean, np.array([parts[name] for name in names]).T
+    )
 
 
 def _longer_than_played(profile: Profile, kept: StepTimes) -> float:
     """How many times as long ranks work themselves in kept rounds as in those whose passes are known: the first."""
 
     def own(block: Block) -> float:
-        return block.seconds - sum(block.group_waits.values()) - block.stage_seconds.get("exchange", 0.0)
+        return (
+            block.seconds
+            - sum(block.group_waits.values())
+            - block.stage_seconds.get("exchange", 0.0)
+        )
 
-    known, every = {row.round for row in profile.passes if row.rung == kept.rungs[0]}, rank_values(profile, own)
-    played = [value for number in known for value in every.get((number, kept.rungs[0]), {}).values()]
+    known, every = (
+        {row.round for row in profile.passes if row.rung == kept.rungs[0]},
+        rank_values(profile, own),
+    )
+    played = [
+        value for number in known for value in every.get((number, kept.rungs[0]), {}).values()
+    ]
     return float(_per_set(profile, kept, own).mean() / np.mean(played)) if played else 1.0
 
 
@@ -113,9 +140,16 @@ def _group_waits(profile: Profile, kept: StepTimes, key: str) -> Waited:
 
     def block_wait(block: Block) -> float:
         exchange = key.endswith(f"/{BUCKETS}")
-        return block.stage_seconds.get("exchange", 0.0) if exchange else block.group_waits.get(key, 0.0)
+        return (
+            block.stage_seconds.get("exchange", 0.0)
+            if exchange
+            else block.group_waits.get(key, 0.0)
+        )
 
-    matrix, everyone = _per_set(profile, kept, block_wait), sorted(rank.rank for rank in profile.ranks)
+    matrix, everyone = (
+        _per_set(profile, kept, block_wait),
+        sorted(rank.rank for rank in profile.ranks),
+    )
     least = matrix.copy()
     for group in groups_of(profile.workload.mesh, key.rpartition("/")[0], everyone):
         columns = [everyone.index(rank) for rank in group]
@@ -136,10 +170,15 @@ def _own_work(profile: Profile, kept: StepTimes, waited: Matrix | int) -> list[M
     if not all(block.stage_seconds for block in blocks):
         return [_per_set(profile, kept, lambda block: block.seconds) - waited]
     stages = {name for block in blocks for name in block.stage_seconds} - _WAITING
-    return [_per_set(profile, kept, lambda block, name=name: block.stage_seconds.get(name, 0.0)) for name in stages]  # type: ignore[misc]
+    return [
+        _per_set(profile, kept, lambda block, name=name: block.stage_seconds.get(name, 0.0))
+        for name in stages
+    ]  # type: ignore[misc]
 
 
-def split_waits(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, tuple[Matrix, Matrix]]:
+def split_waits(
+    rows: Mapping[str, Waited], own: Sequence[Matrix]
+) -> dict[str, tuple[Matrix, Matrix]]:
     """By key of ``rows``: (waited for the exchange beyond ``least``, waited for slower ranks), ``[set]``.
 
     ``own`` is what ranks do themselves, by parts of the step. By as much as that of the slowest rank of each part
@@ -147,7 +186,10 @@ def split_waits(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, 
     for those of other axes, up to what their groups do; beyond that the ranks of a group itself. Means over ranks.
     """
     longer = {key: (row.waited - row.least).mean(axis=1) for key, row in rows.items()}
-    apart = {key: float((row.least.max(axis=1) - row.least.mean(axis=1)).mean()) for key, row in rows.items()}
+    apart = {
+        key: float((row.least.max(axis=1) - row.least.mean(axis=1)).mean())
+        for key, row in rows.items()
+    }
     late = sum(float(each.mean()) for each in longer.values())
     slow = sum(float(each.mean(axis=0).max() - each.mean()) for each in own)
     share = min(1.0, slow / late) if late > 0 else 1.0
@@ -157,14 +199,22 @@ def split_waits(rows: Mapping[str, Waited], own: Sequence[Matrix]) -> dict[str, 
         others = sum(apart.values()) - apart[key]
         theirs = min(1.0, others / float(rest.mean())) if others > 0 and rest.any() else 0.0
         for other in rows:
-            part = 1 - theirs if other == key else theirs * apart[other] / others if theirs > 0 else 0.0
+            part = (
+                1 - theirs
+                if other == key
+                else theirs * apart[other] / others
+                if theirs > 0
+                else 0.0
+            )
             found[other] = found[other][0] + part * rest, found[other][1]
     return found
 
 
 def _hidden_share(profile: Profile, lowest: str, key: str) -> float | None:
     """Of the time that a group's calls were under way, the share in which their rank did not wait."""
-    blocks = [block for block in profile.blocks if block.rung == lowest and key in block.group_waits]
+    blocks = [
+        block for block in profile.blocks if block.rung == lowest and key in block.group_waits
+    ]
     known = [block for block in blocks if key in block.group_under_way]
     under_way = sum(block.group_under_way[key] for block in known)
     if not under_way or len(known) < len(blocks):
@@ -184,29 +234,53 @@ def expert_loads(profile: Profile) -> tuple[ExpertLoad, ...]:
     found = []
     having = {block.rung for block in profile.blocks if block.received_rows}
     rung = next((name for name in NAMES if name in having), "")
-    for name in sorted({name for block in profile.blocks if block.rung == rung for name in block.received_rows}):
+    for name in sorted(
+        {name for block in profile.blocks if block.rung == rung for name in block.received_rows}
+    ):
         rows = _rank_means(profile, rung, lambda block, name=name: block.received_rows.get(name))  # type: ignore[misc]
-        took = _rank_means(profile, rung, lambda block, name=name: block.group_waits.get(f"{name}/{ROWS}"))  # type: ignore[misc]
+        took = _rank_means(
+            profile, rung, lambda block, name=name: block.group_waits.get(f"{name}/{ROWS}")
+        )  # type: ignore[misc]
         everyone = [rank.rank for rank in profile.ranks]
-        groups = [ranks for ranks in groups_of(profile.workload.mesh, name, everyone) if set(ranks) <= set(rows)]
+        groups = [
+            ranks
+            for ranks in groups_of(profile.workload.mesh, name, everyone)
+            if set(ranks) <= set(rows)
+        ]
         groups = [ranks for ranks in groups if sum(rows[rank] for rank in ranks) > 0]
         if not groups or not set(rows) <= set(took):
             continue
         more = np.concatenate([_centre_values([rows[rank] for rank in ranks]) for ranks in groups])
-        waited = np.concatenate([_centre_values([took[rank] for rank in ranks]) for ranks in groups])
+        waited = np.concatenate(
+            [_centre_values([took[rank] for rank in ranks]) for ranks in groups]
+        )
         per_row = max(0.0, -float(more @ waited) / float(more @ more)) if more.any() else 0.0
         most = [max(ranks, key=lambda rank: rows[rank]) for ranks in groups]
         means = [float(np.mean([rows[rank] for rank in ranks])) for ranks in groups]
         ratios = [rows[rank] / mean for rank, mean in zip(most, means, strict=True)]
-        explained = per_row * float(np.mean([rows[rank] - mean for rank, mean in zip(most, means, strict=True)]))
+        explained = per_row * float(
+            np.mean([rows[rank] - mean for rank, mean in zip(most, means, strict=True)])
+        )
         worst = int(np.argmax(ratios))
         slower = float(
-            np.mean([took[rank] - min(took[each] for each in ranks) for ranks in groups for rank in ranks])
+            np.mean(
+                [
+                    took[rank] - min(took[each] for each in ranks)
+                    for ranks in groups
+                    for rank in ranks
+                ]
+            )
         )
-        found.append(ExpertLoad(
-            name=name, rank=most[worst], ratio=ratios[worst], rows=float(np.mean(means)),
-            slower=slower, saves=min(explained, slower),
-        ))  # fmt: skip
+        found.append(
+            ExpertLoad(
+                name=name,
+                rank=most[worst],
+                ratio=ratios[worst],
+                rows=float(np.mean(means)),
+                slower=slower,
+                saves=min(explained, slower),
+            )
+        )
     return tuple(found)
 
 
@@ -214,7 +288,9 @@ def _centre_values(values: list[float]) -> Matrix:
     return np.asarray(np.array(values) - np.mean(values), np.float64)
 
 
-def _rank_means(profile: Profile, rung: str, measure: Callable[[Block], float | None]) -> dict[int, float]:
+def _rank_means(
+    profile: Profile, rung: str, measure: Callable[[Block], float | None]
+) -> dict[int, float]:
     """Of a step of each rank, the mean over rounds."""
     rounds = [ranks for (_, name), ranks in rank_values(profile, measure).items() if name == rung]
     return _mean(rounds) if rounds else {}
@@ -222,9 +298,13 @@ def _rank_means(profile: Profile, rung: str, measure: Callable[[Block], float | 
 
 def phase_seconds(profile: Profile, rung: str) -> dict[str, float]:
     """Seconds of a step in each phase that the script names, under ``rung``, means over ranks and rounds."""
-    names = sorted({name for block in profile.blocks if block.rung == rung for name in block.phase_seconds})
+    names = sorted(
+        {name for block in profile.blocks if block.rung == rung for name in block.phase_seconds}
+    )
     each = {
-        name: _rank_means(profile, rung, lambda block, name=name: block.phase_seconds.get(name, 0.0))  # type: ignore[misc]
+        name: _rank_means(
+            profile, rung, lambda block, name=name: block.phase_seconds.get(name, 0.0)
+        )  # type: ignore[misc]
         for name in names
     }
     return {name: sum(ranks.values()) / len(ranks) for name, ranks in each.items()}
@@ -262,7 +342,9 @@ def _spans_nodes(profile: Profile, name: str) -> bool:
 
 def axis_of_data(profile: Profile) -> str:
     """The axis of replicas, over which gradients are exchanged; ``world`` where none is one."""
-    return next((each.name for each in profile.workload.mesh if each.name.lower() in OF_DATA), "world")
+    return next(
+        (each.name for each in profile.workload.mesh if each.name.lower() in OF_DATA), "world"
+    )
 
 
 def taken_apart(kept: Matrix, parts: Matrix) -> Matrix:

@@ -49,10 +49,15 @@ class JobCores(NamedTuple):
         cores = {}
         for node, host in enumerate(profile.hosts):
             allowed = host.limits.cpus if host.limits is not None else None
-            cores[node] = min((float(each) for each in (host.cores, allowed) if each), default=math.inf)
+            cores[node] = min(
+                (float(each) for each in (host.cores, allowed) if each), default=math.inf
+            )
         return cls(
             machines={rank.rank: rank.machine or str(rank.node) for rank in profile.ranks},
-            cores={rank.rank: min(cores.get(rank.node, math.inf), rank.cores or math.inf) for rank in profile.ranks},
+            cores={
+                rank.rank: min(cores.get(rank.node, math.inf), rank.cores or math.inf)
+                for rank in profile.ranks
+            },
             on_cpu=frozenset(rank.rank for rank in profile.ranks if rank.device == "cpu"),
             workers=sum(loader.workers or 0 for loader in profile.workload.loaders),
         )
@@ -96,13 +101,24 @@ class RankDelays:
         def steps(name: str) -> StepArray:
             nothing = (0.0,) * blocks[0].steps
             rows = [getattr(block, name) for block in blocks]
-            return np.array([row if len(row) == len(nothing) else nothing for row in rows], dtype=np.float64)
+            return np.array(
+                [row if len(row) == len(nothing) else nothing for row in rows], dtype=np.float64
+            )
 
         seconds, delays, windows, within, waiting = map(
-            steps, ("step_seconds", "step_delays", "step_exchanges", "step_exchange_delays", "step_wait_delays")
+            steps,
+            (
+                "step_seconds",
+                "step_delays",
+                "step_exchanges",
+                "step_exchange_delays",
+                "step_wait_delays",
+            ),
         )
         on_cpu = np.array([[float(block.rank in job.on_cpu)] for block in blocks])
-        felt = np.array([1.0 if block.rank in job.on_cpu else _felt_share(block) for block in blocks])
+        felt = np.array(
+            [1.0 if block.rank in job.on_cpu else _felt_share(block) for block in blocks]
+        )
         waiting = felt[:, None] * waiting
         delays = np.minimum(np.where(on_cpu > 0, delays, waiting), seconds)
         within, waiting = np.minimum(on_cpu * within, delays), np.minimum(waiting, delays)
@@ -119,7 +135,9 @@ class RankDelays:
         local = in_local[:, None] * (self.delays - self.within)
         spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
         total = local.sum(axis=1)
-        local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[:, None]
+        local *= np.minimum(1.0, np.divide(spare, total, out=np.ones_like(total), where=total > 0))[
+            :, None
+        ]
         of_window = in_window[:, None] * self.within
         own, delay, unsure = local.sum(axis=1), self.delays.sum(axis=1), 0.0
         if RUNGS[self.blocks[0].rung].exchanges and len(self.blocks) > 1:
@@ -130,7 +148,9 @@ class RankDelays:
                 delay = np.full_like(delay, delay.max())
         costs = np.minimum(local + of_window + late[:, None] / steps, _MOST * self.seconds)
         waits = in_local[:, None] * self.waiting + late[:, None] / steps
-        doubts = np.hypot(DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)), unsure) / steps
+        doubts = (
+            np.hypot(DOUBT * np.maximum(costs.sum(axis=1), np.minimum(delay, wall)), unsure) / steps
+        )
         for_others = (costs.sum(axis=1) - own - late).tolist()
         rows = zip(costs, waits, worker_lost.tolist(), doubts.tolist(), for_others, strict=True)
         return [StrangersCost(*each) for each in rows]
@@ -153,7 +173,10 @@ class RankDelays:
         own_helpers = self._block_values("helper_cpu_seconds")
         helpers, threads = sum_per_machine(own_helpers), np.maximum(0.0, process - own_helpers)
         strangers = (
-            np.maximum(0.0, self._block_values("machine_cpu_seconds") - sum_per_machine(process) - loaders) / wall
+            np.maximum(
+                0.0, self._block_values("machine_cpu_seconds") - sum_per_machine(process) - loaders
+            )
+            / wall
         )
         loops = np.array([sum(block.loop_delays) for block in self.blocks])
         ran, wanted = (
@@ -162,18 +185,24 @@ class RankDelays:
         )
         cores = np.array([self.job.cores.get(block.rank, math.inf) for block in self.blocks])
         running = np.minimum(
-            sum_per_machine(np.array([1.0 + len(block.loop_delays) for block in self.blocks])), wanted
+            sum_per_machine(np.array([1.0 + len(block.loop_delays) for block in self.blocks])),
+            wanted,
         )
         surplus = np.maximum(0.0, running - cores) * _divide_known(ran, wanted)
         own = loaders / wall + surplus
         in_local = _divide_known(strangers, strangers + own + helpers / wall * (1 - window / wall))
         in_window = _divide_known(
-            strangers, strangers + own + _divide_known(sum_per_machine(self._helpers_in_windows()), window)
+            strangers,
+            strangers + own + _divide_known(sum_per_machine(self._helpers_in_windows()), window),
         )
-        limited = np.maximum(0.0, 1 - _divide_known(self._block_values("throttled_seconds"), self.delays.sum(axis=1)))
+        limited = np.maximum(
+            0.0, 1 - _divide_known(self._block_values("throttled_seconds"), self.delays.sum(axis=1))
+        )
         return in_local * limited, in_window * limited
 
-    def _supply(self, wall: RankArray, own: RankArray, lost: RankArray) -> tuple[RankArray, RankArray]:
+    def _supply(
+        self, wall: RankArray, own: RankArray, lost: RankArray
+    ) -> tuple[RankArray, RankArray]:
         """By how much samples would let each block be shorter, and what it waited only because they were late.
 
         ``own``: what strangers cost the training thread, ``lost``: what they cost its workers. Where workers are busy
@@ -184,7 +213,9 @@ class RankDelays:
             return wall, np.zeros_like(wall)
         busy = np.minimum(1.0, making / workers / wall)
         bound = np.clip((busy - _BUSY[0]) / (_BUSY[1] - _BUSY[0]), 0.0, 1.0)
-        late = bound * np.minimum(np.maximum(0.0, lost / workers - own), self._block_values("wait_seconds"))
+        late = bound * np.minimum(
+            np.maximum(0.0, lost / workers - own), self._block_values("wait_seconds")
+        )
         return np.maximum(0.0, wall - (making - lost) / workers), late
 
     def _last_rank_cost(
@@ -232,7 +263,9 @@ def strangers_shares(
     profile's.
     """
     ranks = frozenset(block.rank for block in blocks)
-    return RankDelays.read_blocks(blocks, JobCores(machines, cores, ranks if on_cpu else frozenset(), 0))._shares()
+    return RankDelays.read_blocks(
+        blocks, JobCores(machines, cores, ranks if on_cpu else frozenset(), 0)
+    )._shares()
 
 
 def _felt_share(block: Block) -> float:

@@ -51,11 +51,15 @@ def check_stability(
         advice = "profile on a dedicated machine or at a calmer hour"
         warnings.append(f"Other tenants took {steal:.0%} of the CPU time (steal); {advice}.")
     # What holds a GPU back shows in no stall: all rungs are slower alike.
-    warnings += [f"O{text[1:]}; stop them and profile again." for text in shared_gpus(profile.gpu_states)]
+    warnings += [
+        f"O{text[1:]}; stop them and profile again." for text in shared_gpus(profile.gpu_states)
+    ]
     warnings += [f"{text}; compute is longer by that." for text in slowed_gpus(profile.gpu_states)]
     if kept.top_replay is not None and "warm" in kept.rungs:
         # Replayed batches that take longer than fresh ones, beyond the noise, are not the job's.
-        (prep,) = increments(np.column_stack([kept.column_of(kept.top_replay), kept.column_of("warm")]))
+        (prep,) = increments(
+            np.column_stack([kept.column_of(kept.top_replay), kept.column_of("warm")])
+        )
         if prep.is_below(0.0) and -prep.value > REPLAY * kept.step_seconds:
             warnings.append(
                 f"Steps on replayed batches take {format_seconds(-prep.value)} longer than on fresh ones, beyond the "
@@ -88,7 +92,11 @@ def slowed_gpus(states: Sequence[GpuState]) -> list[str]:
         held = {why: share for why, share in state.held_by.items() if share > CLOCK_HELD}
         slow = state.clock is not None and state.clock < SLOW_CLOCK
         if held and (slow or held.keys() & {"heat", "hardware"}):
-            at = f" at {state.clock:.0%} of its highest clock" if state.clock is not None else " at a lower clock"
+            at = (
+                f" at {state.clock:.0%} of its highest clock"
+                if state.clock is not None
+                else " at a lower clock"
+            )
             found.append(f"GPU {state.index} ran{at}, held down by {join_names(sorted(held))}")
     return found
 
@@ -152,7 +160,9 @@ def _list_unsteady(kept: StepTimes) -> list[str]:
                 "a changing clock or link."
             )
             break
-    most, where = max(zip(map(spread, kept.matrix.T), kept.rungs, strict=True), key=lambda pair: pair[0])
+    most, where = max(
+        zip(map(spread, kept.matrix.T), kept.rungs, strict=True), key=lambda pair: pair[0]
+    )
     if len(kept.sets) >= MIN_ROUNDS and most > SPREAD:
         found.append(f"The step under {where} varies by {most:.0%} from round to round.")
     return found

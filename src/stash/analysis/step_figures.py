@@ -54,7 +54,10 @@ class StepFigures:
 
         One that is a stall's whole time is written as the stall is.
         """
-        same = next((name for name, stall in self.stalls.items() if math.isclose(stall.seconds, seconds)), None)
+        same = next(
+            (name for name, stall in self.stalls.items() if math.isclose(stall.seconds, seconds)),
+            None,
+        )
         if same is not None:
             return f"{self.time(same)}{of} ({self.share(same)})"
         return f"{format_seconds(seconds)}{of} ({seconds / self.step_seconds:.0%})"
@@ -82,4 +85,6 @@ def make_figures(stalls: Sequence[Stall]) -> StepFigures:
 def slower_text(slow: SlowRank) -> str:
     """How much slower a slow rank is: ``"30.0 ms slower than the others (150 ms against 120 ms)"``."""
     against = f"{format_seconds(slow.seconds)} against {format_seconds(slow.others_seconds)}"
-    return f"{format_seconds(slow.seconds - slow.others_seconds)} slower than the others ({against})"
+    return (
+        f"{format_seconds(slow.seconds - slow.others_seconds)} slower than the others ({against})"
+    )

@@ -85,20 +85,35 @@ def step_matrix(profile: Profile) -> StepTimes:
 
     def complete(number: int) -> bool:
         found = [(name, per_rank.get((number, name), {})) for name in rungs]
-        return all(times and (rung(name).active == "leader" or times.keys() >= everyone) for name, times in found)
+        return all(
+            times and (rung(name).active == "leader" or times.keys() >= everyone)
+            for name, times in found
+        )
 
-    rounds = [number for number in sorted({block.round for block in profile.blocks}) if rungs and complete(number)]
+    rounds = [
+        number
+        for number in sorted({block.round for block in profile.blocks})
+        if rungs and complete(number)
+    ]
     sets = _sets(profile, rounds)
     longest = _longest_of_each_step(profile) if has_unequal_batches(profile) else {}
 
     def column(name: str) -> Matrix:
         if all((number, name) in longest for number in rounds):
-            return np.array([np.mean([longest[number, name] for number in numbers]) for numbers in sets])
+            return np.array(
+                [np.mean([longest[number, name] for number in numbers]) for numbers in sets]
+            )
         return slowest_rank_times(_per_set(per_rank, name, sets)[1])
 
     columns = [column(name) for name in rungs] if sets else []
-    times = StepTimes(rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T)
-    return _replace_by_waits(profile, times) if loads_itself(profile) else _subtract_slow_leader(profile, times)
+    times = StepTimes(
+        rungs, sets, np.array(columns, dtype=np.float64).reshape(len(rungs), len(sets)).T
+    )
+    return (
+        _replace_by_waits(profile, times)
+        if loads_itself(profile)
+        else _subtract_slow_leader(profile, times)
+    )
 
 
 UNEQUAL = 0.1
@@ -117,7 +132,11 @@ def _longest_of_each_step(profile: Profile) -> dict[tuple[int, str], float]:
     """
     steps: dict[tuple[int, str], dict[int, tuple[float, ...]]] = defaultdict(dict)
     for block in profile.blocks:
-        if block.rung in NAMES and rung(block.rung).active != "leader" and not rung(block.rung).exchanges:
+        if (
+            block.rung in NAMES
+            and rung(block.rung).active != "leader"
+            and not rung(block.rung).exchanges
+        ):
             ranks = steps[block.round, block.rung]
             ranks[block.rank] = ranks.get(block.rank, ()) + block.step_seconds
     counts = {key: {len(times) for times in ranks.values()} for key, ranks in steps.items()}
@@ -127,7 +146,9 @@ def _longest_of_each_step(profile: Profile) -> dict[tuple[int, str], float]:
 
 def incomplete_rounds(profile: Profile, kept: StepTimes) -> tuple[int, ...]:
     """Rounds that lack blocks, which nothing is derived from."""
-    begun = {block.round for block in profile.blocks if block.rung in kept.rungs and block.steps > 0}
+    begun = {
+        block.round for block in profile.blocks if block.rung in kept.rungs and block.steps > 0
+    }
     return tuple(sorted(begun - {*kept.rounds}))
 
 
@@ -147,7 +168,11 @@ def _replace_by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
     """
     values = rank_values(profile, lambda block: block.wait_seconds)
     reading = [name for name in raw.rungs if rung(name).reads_data]
-    if not raw.sets or not reading or not all((number, name) in values for name in reading for number in raw.rounds):
+    if (
+        not raw.sets
+        or not reading
+        or not all((number, name) in values for name in reading for number in raw.rounds)
+    ):
         return raw
     matrix = raw.matrix.copy()
     for at in range(len(raw.rungs) - 1, len(raw.rungs) - len(reading) - 1, -1):
@@ -183,7 +208,11 @@ def find_straggler(profile: Profile, times: StepTimes) -> SlowRankExcess | None:
     others = np.median(np.delete(seconds, slow, axis=1), axis=1)
     (excess,) = increments(np.column_stack([others, seconds[:, slow]]))
     typical = float(others.mean())
-    if excess.value <= SLOW_RANK_EXCESS * typical or not excess.is_above(0.0) or not stands_out(seconds):
+    if (
+        excess.value <= SLOW_RANK_EXCESS * typical
+        or not excess.is_above(0.0)
+        or not stands_out(seconds)
+    ):
         return None
     record = SlowRank(rank=ranks[slow], seconds=typical + excess.value, others_seconds=typical)
     return SlowRankExcess(record, seconds[:, slow] - others)
@@ -214,10 +243,14 @@ def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...
 def _per_set(
     values: dict[tuple[int, str], dict[int, float]], name: str, sets: Sequence[Sequence[int]]
 ) -> tuple[list[int], Matrix]:
-    ranks = sorted(set.intersection(*(set(values[number, name]) for numbers in sets for number in numbers)))
+    ranks = sorted(
+        set.intersection(*(set(values[number, name]) for numbers in sets for number in numbers))
+    )
     if not ranks:
         raise StashError(f"no rank has a block of {name} in every complete round; profile again")
-    rows = [[[values[number, name][rank] for rank in ranks] for number in numbers] for numbers in sets]
+    rows = [
+        [[values[number, name][rank] for rank in ranks] for number in numbers] for numbers in sets
+    ]
     return ranks, np.array([np.mean(row, axis=0) for row in rows], dtype=np.float64)
 
 
@@ -275,10 +308,16 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
         # last step where a loader that is made for every epoch handed it out at the epoch's end.
         later = block.step_samples[1:]
         later = later[:-1] if len(later) > 1 and not later[-1] and any(later) else later
-        return block.samples if block.samples is None or not later else sum(later) * block.steps / len(later)
+        return (
+            block.samples
+            if block.samples is None or not later
+            else sum(later) * block.steps / len(later)
+        )
 
     values = rank_values(profile, trained_samples)
-    of_rung = {name: [values.get((number, name), {}) for number in kept.rounds] for name in kept.rungs}
+    of_rung = {
+        name: [values.get((number, name), {}) for number in kept.rounds] for name in kept.rungs
+    }
     replicas = count_readers(profile, 1)
     known: dict[str, float] = {}
     for name, rounds in of_rung.items():
@@ -287,7 +326,11 @@ def count_samples(profile: Profile, kept: StepTimes) -> SampleCounts | None:
             count = None if count is None else count * profile.world_size
         else:
             whole = all(len(ranks) == profile.world_size for ranks in rounds)
-            count = mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks))) if whole else None
+            count = (
+                mean_over_rounds(values, name, kept.rounds, lambda ranks: float(np.sum(ranks)))
+                if whole
+                else None
+            )
         if count is not None:
             known[name] = count * replicas
     counted = [value for rounds in of_rung.values() for ranks in rounds for value in ranks.values()]
@@ -340,7 +383,8 @@ def ranks_side_by_side(profile: Profile, kept: StepTimes) -> tuple[RankTime, ...
                 if rank in named:
                     per_rank.setdefault(rank, []).append(seconds)
         found += (
-            RankTime(rank=rank, rung=name, time=mean_interval(times)) for rank, times in sorted(per_rank.items())
+            RankTime(rank=rank, rung=name, time=mean_interval(times))
+            for rank, times in sorted(per_rank.items())
         )
     return tuple(found)
 
@@ -382,7 +426,11 @@ def make_course(profile: Profile) -> Course:
         if number is not None
     }
     per_rank = rank_values(profile, lambda block: block.seconds)
-    moved = [block for block in combined if every.by_waits or (every.leader_is_slow and len(per_rank[block]) == 1)]
+    moved = [
+        block
+        for block in combined
+        if every.by_waits or (every.leader_is_slow and len(per_rank[block]) == 1)
+    ]
     per_rank |= {block: dict.fromkeys(per_rank[block], combined[block]) for block in moved}
     order = {name: place for place, name in enumerate(every.rungs)}
     found = sorted((number, order[name], name) for number, name in per_rank if name in order)
@@ -396,7 +444,9 @@ def make_course(profile: Profile) -> Course:
                 slowest_seconds=max(ranks.values()),
                 ranks=len(ranks),
             )
-            for number, name, ranks in ((number, name, per_rank[number, name]) for number, _, name in found)
+            for number, name, ranks in (
+                (number, name, per_rank[number, name]) for number, _, name in found
+            )
         ),
         incomplete=incomplete_rounds(profile, every),
         drift=drift(every.matrix[:, -1]) if every.rounds else None,

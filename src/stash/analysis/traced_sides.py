@@ -39,7 +39,9 @@ def compare_traces(before: Sequence[Trace], after: Sequence[Trace]) -> RunCompar
     lines = []
     for name in (*both, STEP):
         first, second = (traced_time(name, side) for side in sides)
-        lines.append(Difference(name=name, before=first, after=second, change=subtract_runs(first, second)))
+        lines.append(
+            Difference(name=name, before=first, after=second, change=subtract_runs(first, second))
+        )
     return RunComparison(
         lines=tuple(lines),
         only_before=tuple(name for name in has[0] if name not in both),
@@ -73,7 +75,9 @@ def differing_traces(before: Sequence[Trace], after: Sequence[Trace]) -> tuple[D
     first, second = ([traced_facts(trace) for trace in side] for side in (before, after))
     found = []
     for name in first[0]:
-        texts = [" or ".join(dict.fromkeys(facts[name] for facts in side)) for side in (first, second)]
+        texts = [
+            " or ".join(dict.fromkeys(facts[name] for facts in side)) for side in (first, second)
+        ]
         if texts[0] != texts[1]:
             found.append(DifferingFact(name=name, before=texts[0], after=texts[1]))
     return tuple(found)
@@ -85,7 +89,9 @@ def traces_held(limit: Limit, runs: Sequence[Trace]) -> Decision:
     return decide_limit(limit, traced_time(limit.name, runs), traced_time(STEP, runs))
 
 
-def traces_not_slower(tolerance: Tolerance, before: Sequence[Trace], after: Sequence[Trace]) -> Decision:
+def traces_not_slower(
+    tolerance: Tolerance, before: Sequence[Trace], after: Sequence[Trace]
+) -> Decision:
     """Whether the step, or a part of it, is longer than a baseline's by more than a fraction; raises UserError."""
     _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
     first, second = traced_time(tolerance.name, before), traced_time(tolerance.name, after)
@@ -102,4 +108,6 @@ def _refuse_without(name: str, typed: str, runs: Sequence[Trace]) -> None:
     for run in runs:
         if name == RATE or (name != STEP and run.part(name) is None):
             known = ", ".join(part.name for part in run.traced)
-            raise UserError(f"{typed}: the traces {run.workload} have no {name}; they have {known} and {STEP}")
+            raise UserError(
+                f"{typed}: the traces {run.workload} have no {name}; they have {known} and {STEP}"
+            )

@@ -50,7 +50,9 @@ def launch_error(step_seconds: float) -> float:
     return NORMAL * LAUNCH_SPREAD * step_seconds
 
 
-def whole_stall(name: str, noise: Interval, step_seconds: float, correction: float | None = None) -> Stall:
+def whole_stall(
+    name: str, noise: Interval, step_seconds: float, correction: float | None = None
+) -> Stall:
     """The stall whose rounds say ``noise``, with its whole interval.
 
     ``correction`` is half of the 95 % interval of what was subtracted from it.

@@ -18,7 +18,9 @@ _READINGS: Mapping[Resource, Callable[[Block], float | None]] = {
     "cpu": lambda block: block.cpu,
     "steal": lambda block: block.steal,
     "gpu": lambda block: block.gpu,
-    "network": lambda block: None if block.network_bytes is None else block.network_bytes / block.seconds,
+    "network": lambda block: (
+        None if block.network_bytes is None else block.network_bytes / block.seconds
+    ),
     "disk": lambda block: None if block.disk_bytes is None else block.disk_bytes / block.seconds,
 }
 
@@ -54,10 +56,20 @@ def list_usage(profile: Profile, kept: StepTimes) -> tuple[Use, ...]:
             for block in blocks[name]:
                 value = read(block)
                 if value is not None:
-                    rounds.setdefault(block.round, {}).setdefault(node.get(block.rank, 0), []).append(value)
+                    rounds.setdefault(block.round, {}).setdefault(
+                        node.get(block.rank, 0), []
+                    ).append(value)
             per = [fmean(map(fmean, nodes.values())) for nodes in rounds.values()]
             if per:
-                found.append(Use(rung=name, resource=resource, amount=fmean(per), least=min(per), most=max(per)))
+                found.append(
+                    Use(
+                        rung=name,
+                        resource=resource,
+                        amount=fmean(per),
+                        least=min(per),
+                        most=max(per),
+                    )
+                )
     return tuple(found)
 
 
@@ -96,18 +108,28 @@ def data_blocks(profile: Profile, kept: StepTimes) -> tuple[DataBlock, ...]:
         DataBlock(
             round=number,
             rung=name,
-            resident=max((block.resident for block in blocks if block.resident is not None), default=None),
+            resident=max(
+                (block.resident for block in blocks if block.resident is not None), default=None
+            ),
             fetched_bytes=_a_sample(blocks, lambda block: block.storage_bytes),
             file_bytes=_a_sample(blocks, lambda block: block.file_bytes),
-            wait_seconds=max((block.wait_seconds / block.steps for block in blocks if block.wait_seconds is not None),
-                             default=None),
+            wait_seconds=max(
+                (
+                    block.wait_seconds / block.steps
+                    for block in blocks
+                    if block.wait_seconds is not None
+                ),
+                default=None,
+            ),
         )
         for (name, number), blocks in ordered
-    )  # fmt: skip
+    )
 
 
 def _a_sample(blocks: list[Block], read: Callable[[Block], float | None]) -> float | None:
     """Bytes for each sample, of the ranks that recorded both."""
     both = [(read(block), block.samples) for block in blocks]
     known = [(count, samples) for count, samples in both if count is not None and samples]
-    return sum(count for count, _ in known) / sum(samples for _, samples in known) if known else None
+    return (
+        sum(count for count, _ in known) / sum(samples for _, samples in known) if known else None
+    )

@@ -40,7 +40,9 @@ class WatchedTraining:
         if os.environ.get("LOCAL_RANK", "0") != "0":
             return
         command = (sys.executable, "-m", "stash", "watch", "--quiet", "--attach", own, *self._words)
-        self._watcher = subprocess.Popen(command, env={**os.environ, ATTACHABLE: own}, stdin=subprocess.DEVNULL)
+        self._watcher = subprocess.Popen(
+            command, env={**os.environ, ATTACHABLE: own}, stdin=subprocess.DEVNULL
+        )
         until = time.monotonic() + _START_SECONDS
         while self._watcher.poll() is None and time.monotonic() < until:
             with suppress(OSError):

@@ -40,13 +40,24 @@ class CatalogOptions(Options):
 
     gpu: str | None = option("NAME", "Show only this GPU: V100, A100-80GB, A100-SXM4-80GB.")
     gpus: tuple[float | None, float | None] = option(
-        "N", 'Require this many GPUs: "8", "4-8", "4-" or "-8".', parsers.number_range, default=(None, None)
+        "N",
+        'Require this many GPUs: "8", "4-8", "4-" or "-8".',
+        parsers.number_range,
+        default=(None, None),
     )
-    min_gpu_memory: float | None = option("SIZE", "Require this much memory per GPU, like 24GB.", units.validate_size)
-    cloud: str | None = option("NAME", "Show only this cloud: aws, gcp, azure, lambda, runpod, on-premise …")
+    min_gpu_memory: float | None = option(
+        "SIZE", "Require this much memory per GPU, like 24GB.", units.validate_size
+    )
+    cloud: str | None = option(
+        "NAME", "Show only this cloud: aws, gcp, azure, lambda, runpod, on-premise …"
+    )
     region: str | None = option("NAME", "Show only this region, like us-east-1.")
-    min_network: float | None = option("RATE", "Require this sustained network, like 25gbit.", units.validate_rate)
-    interconnect: str | None = option("NAME", "Require this link between GPUs: nvlink, nvlink3, nvswitch, pcie.")
+    min_network: float | None = option(
+        "RATE", "Require this sustained network, like 25gbit.", units.validate_rate
+    )
+    interconnect: str | None = option(
+        "NAME", "Require this link between GPUs: nvlink, nvlink3, nvswitch, pcie."
+    )
     max_price: float | None = option("DOLLARS/H", 'Pay at most this, like 10 or "$3.06/h".', _price)
     spot: bool = flag("Show spot prices instead of on-demand prices.")
     limit: int = option("N", "Show at most N rows.", parsers.whole(1), default="30")
@@ -64,7 +75,8 @@ class CatalogOptions(Options):
             min_gpu_count=least,
             max_gpu_count=most,
             min_gpu_memory_bytes=self.min_gpu_memory,
-            cloud=self.cloud and match_name(self.cloud, {item.cloud for item in known.instances}, "cloud", "cloud"),
+            cloud=self.cloud
+            and match_name(self.cloud, {item.cloud for item in known.instances}, "cloud", "cloud"),
             region=self.region and match_name(self.region, known.regions, "region", "region"),
             kinds=("spot",) if self.spot else ("on-demand",),
             max_dollars_per_hour=self.max_price,
@@ -171,7 +183,9 @@ def _known_gpu(name: str, known: Catalog) -> str:
         or any(has_gpu(item, name) for item in known.instances)
     ):
         return name
-    models = {item.gpu_model for item in known.instances if item.gpu_model} | {gpu.name for gpu in known.gpus}
+    models = {item.gpu_model for item in known.instances if item.gpu_model} | {
+        gpu.name for gpu in known.gpus
+    }
     raise unknown_name("GPU", name, sorted(models))
 
 
@@ -195,7 +209,11 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
         notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
     if answer.left_out:
         notes.append(left_out(answer.left_out))
-    notes.append("Prices: " + ", ".join(known.layers) + "; Linux, US dollars; `stash catalog show NAME` has sources.")
+    notes.append(
+        "Prices: "
+        + ", ".join(known.layers)
+        + "; Linux, US dollars; `stash catalog show NAME` has sources."
+    )
     for note in filter(None, notes):
         console.print(Text(printable_line(note)), style="dim", soft_wrap=screen is None)
 
@@ -208,8 +226,16 @@ def _format_json(answer: Answer, known: Catalog, lacking: Nothing | None) -> str
     listed = [
         {
             **offer.instance.model_dump(exclude={"as_of", "source", "notes"}),
-            **{"kind": offer.kind, "dollars_per_hour": offer.dollars_per_hour, "region": offer.region},
-            **{"price_as_of": offer.as_of, "price_source": offer.source, "price_notes": offer.notes},
+            **{
+                "kind": offer.kind,
+                "dollars_per_hour": offer.dollars_per_hour,
+                "region": offer.region,
+            },
+            **{
+                "price_as_of": offer.as_of,
+                "price_source": offer.source,
+                "price_notes": offer.notes,
+            },
             "dollars_per_gpu_hour": offer.dollars_per_gpu_hour,
             "price_age_days": None if known_age is None else known_age.days,
             "price_is_old": known_age is None or known_age.is_old,
@@ -220,7 +246,12 @@ def _format_json(answer: Answer, known: Catalog, lacking: Nothing | None) -> str
         for offer, known_age in zip(answer.offers, ages, strict=True)
     ]
     document = {
-        **{"schema": 2, "layers": known.layers, "offers": listed, "left_out": dict(answer.left_out)},
+        **{
+            "schema": 2,
+            "layers": known.layers,
+            "offers": listed,
+            "left_out": dict(answer.left_out),
+        },
         "nearest": []
         if lacking is None
         else [

@@ -185,7 +185,11 @@ def unknown_name(what: str, name: str, known: Iterable[str], option: str = "") -
     """The error for a name that is not there, of an ``option`` if it is one's: what it may have been meant to be."""
     alike = find_nearest(name, known)
     hint = f"did you mean {', '.join(alike)}?" if alike else "`stash catalog` lists what there is"
-    wrong = f"--{option} {name}: no such {what} in the catalog" if option else f"unknown {what} {name!r}"
+    wrong = (
+        f"--{option} {name}: no such {what} in the catalog"
+        if option
+        else f"unknown {what} {name!r}"
+    )
     return UserError(f"{wrong}; {hint}")
 
 
@@ -203,7 +207,9 @@ def name_words(name: str) -> frozenset[str]:
 
     A name that only drivers use has the words of the catalog's name instead.
     """
-    words = [word for word in re.split(r"[\s\-_]+", name.strip().lower()) if word and word not in _MAKERS]
+    words = [
+        word for word in re.split(r"[\s\-_]+", name.strip().lower()) if word and word not in _MAKERS
+    ]
     return frozenset(_DRIVERS.get(" ".join(words), " ".join(words)).split())
 
 

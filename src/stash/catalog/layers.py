@@ -29,7 +29,11 @@ def load(instances: Path | None = None) -> Catalog:
     ``instances`` is a file of the user's own (default: ``~/.config/stash/instances.yaml`` if it exists). Raises
     UserError when it or the snapshot is damaged, or when it was named and is not there.
     """
-    chosen = own.load_own_file(instances) if instances is not None else own.read_if_there(facts.own_file())
+    chosen = (
+        own.load_own_file(instances)
+        if instances is not None
+        else own.read_if_there(facts.own_file())
+    )
     return merge(snapshot.load_snapshot(facts.snapshot_file()), chosen)
 
 
@@ -50,7 +54,9 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
         prices = _renew_prices(prices, [price for part in parts for price in part.prices])
     if mine:
         prices = _override_prices(prices, placed.prices)
-    whole = [fill_links(slice_gpu(instance, gpus.values()), gpus.values()) for instance in known.values()]
+    whole = [
+        fill_links(slice_gpu(instance, gpus.values()), gpus.values()) for instance in known.values()
+    ]
     return Catalog(tuple(gpus.values()), tuple(whole), tuple(prices), _sentences(fresh, mine))
 
 
@@ -63,14 +69,18 @@ def _sentences(fresh: Snapshot | None, mine: OwnFile | None) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _fill_in(known: dict[Key, Instance], more: Iterable[Instance], gpus: Mapping[str, GpuFacts]) -> None:
+def _fill_in(
+    known: dict[Key, Instance], more: Iterable[Instance], gpus: Mapping[str, GpuFacts]
+) -> None:
     fields = ("gpu_model", "gpu_count", "gpu_memory_bytes", "vcpus", "memory_bytes")
     for instance in more:
         key = (instance.cloud, instance.name)
         old = known.get(key)
         if old is None:
             known[key] = (
-                instance.model_copy(update={"gpu": instance.gpu_model}) if instance.gpu_model in gpus else instance
+                instance.model_copy(update={"gpu": instance.gpu_model})
+                if instance.gpu_model in gpus
+                else instance
             )  # a model of one variant: the list's name for it is exact
             continue
         new = {name: getattr(instance, name) for name in fields if getattr(old, name) is None}
@@ -90,7 +100,11 @@ def _override(old: Instance | None, mine: Instance) -> Instance:
     """``old`` with what the user's file says; its source and date stay where that is nothing of the hardware."""
     if old is None:
         return mine
-    given = mine.model_fields_set if mine.model_fields_set - _NO_FACTS else mine.model_fields_set - _ABOUT
+    given = (
+        mine.model_fields_set
+        if mine.model_fields_set - _NO_FACTS
+        else mine.model_fields_set - _ABOUT
+    )
     return old.model_copy(update={name: getattr(mine, name) for name in given})
 
 
@@ -126,7 +140,10 @@ def _replaces(newer: Price, price: Price) -> bool:
 def _override_prices(lower: Iterable[Price], mine: Sequence[Price]) -> list[Price]:
     """``lower`` without any price of an (instance, kind) for which the user names a price, and the user's."""
     named = {(price.cloud, price.instance, price.kind) for price in mine}
-    return [*mine, *(price for price in lower if (price.cloud, price.instance, price.kind) not in named)]
+    return [
+        *mine,
+        *(price for price in lower if (price.cloud, price.instance, price.kind) not in named),
+    ]
 
 
 def _hiding(upper: Iterable[Price]) -> Callable[[Price], bool]:

@@ -11,8 +11,13 @@ from collections.abc import Iterable
 
 from stash.catalog.facts import GpuFacts, Instance, name_words
 
-_FABRICS = {"Pascal": "nvlink1", "Volta": "nvlink2", "Ampere": "nvlink3+nvswitch", "Hopper": "nvlink4+nvswitch",
-            "Blackwell": "nvlink5+nvswitch"}  # fmt: skip
+_FABRICS = {
+    "Pascal": "nvlink1",
+    "Volta": "nvlink2",
+    "Ampere": "nvlink3+nvswitch",
+    "Hopper": "nvlink4+nvswitch",
+    "Blackwell": "nvlink5+nvswitch",
+}
 """Of boards with NVLink, by architecture (NVIDIA's DGX and HGX data sheets)."""
 _LANES16 = {"3.0": 15.75e9, "4.0": 31e9, "5.0": 63e9}
 """Bytes per second of 16 lanes, one direction, by generation."""
@@ -43,7 +48,9 @@ def fill_links(instance: Instance, gpus: Iterable[GpuFacts]) -> Instance:
             return instance
         found["pcie_bytes_per_second"] = min(known)
     which = variants[0].name if len(variants) == 1 else instance.gpu_model
-    return instance.model_copy(update={**found, "source": f"{instance.source}; links: those of {which}"})
+    return instance.model_copy(
+        update={**found, "source": f"{instance.source}; links: those of {which}"}
+    )
 
 
 def _find_variants(instance: Instance, alike: Iterable[GpuFacts]) -> list[GpuFacts]:

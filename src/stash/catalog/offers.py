@@ -9,7 +9,16 @@ from functools import cached_property
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from stash.catalog.facts import GpuFacts, Instance, Offer, Price, PriceKind, found_by_name, name_words, unknown_name
+from stash.catalog.facts import (
+    GpuFacts,
+    Instance,
+    Offer,
+    Price,
+    PriceKind,
+    found_by_name,
+    name_words,
+    unknown_name,
+)
 from stash.core.errors import UserError
 from stash.core.records.circumstances import MachinePrice
 
@@ -45,7 +54,9 @@ Judgement = tuple[bool | None, str]
 """Whether a wish is met (``None``: not known) and the name of the fact it is about."""
 
 
-def _judge_least(value: float | None, wanted: float | None, fact: str, slack: float = 1.0) -> Judgement:
+def _judge_least(
+    value: float | None, wanted: float | None, fact: str, slack: float = 1.0
+) -> Judgement:
     if wanted is None:
         return True, fact
     return (None if value is None else value >= wanted * slack), fact
@@ -64,7 +75,9 @@ def has_gpu(instance: Instance, wanted: str) -> bool | None:
         return True
     if not words & name_words(instance.gpu_model):
         return False
-    sizes_differ = instance.gpu_memory_bytes is not None and any(word.endswith("gb") for word in words - have)
+    sizes_differ = instance.gpu_memory_bytes is not None and any(
+        word.endswith("gb") for word in words - have
+    )
     return None if instance.gpu is None and not sizes_differ else False
 
 
@@ -87,7 +100,9 @@ def _fabric(instance: Instance, wanted: str | None) -> Judgement:
         return True, "interconnect"
     if instance.interconnect is None:
         return (False if instance.gpu_count == 0 else None), "interconnect"
-    return any(part.startswith(wanted.lower()) for part in instance.interconnect.lower().split("+")), "interconnect"
+    return any(
+        part.startswith(wanted.lower()) for part in instance.interconnect.lower().split("+")
+    ), "interconnect"
 
 
 def judge_instance(instance: Instance, wish: OfferFilter) -> Judgement:
@@ -99,7 +114,9 @@ def judge_instance(instance: Instance, wish: OfferFilter) -> Judgement:
     findings = [
         (same_cloud, "cloud"),
         *_gpu(instance, wish),
-        _judge_least(instance.network_bytes_per_second, wish.min_network_bytes_per_second, "network"),
+        _judge_least(
+            instance.network_bytes_per_second, wish.min_network_bytes_per_second, "network"
+        ),
         _fabric(instance, wish.interconnect),
     ]
     if any(met is False for met, _ in findings):
@@ -136,7 +153,9 @@ class Catalog:
     def search(self, wish: OfferFilter | None = None) -> Answer:
         """Like ``query``, and says how many offers were left out for which unknown fact."""
         wish = wish or OfferFilter()
-        verdicts = {key: judge_instance(instance, wish) for key, instance in self._instances_by_key.items()}
+        verdicts = {
+            key: judge_instance(instance, wish) for key, instance in self._instances_by_key.items()
+        }
         region = None if wish.region is None else wish.region.lower()
         found: list[Offer] = []
         left: Counter[str] = Counter()
@@ -148,8 +167,13 @@ class Catalog:
             if price.kind != "prior":
                 priced.add(key)
             met, unknown_fact = verdicts[key]
-            too_dear = wish.max_dollars_per_hour is not None and price.dollars_per_hour > wish.max_dollars_per_hour
-            elsewhere = region is not None and price.region is not None and price.region.lower() != region
+            too_dear = (
+                wish.max_dollars_per_hour is not None
+                and price.dollars_per_hour > wish.max_dollars_per_hour
+            )
+            elsewhere = (
+                region is not None and price.region is not None and price.region.lower() != region
+            )
             if met is False or too_dear or elsewhere:
                 continue
             if region is not None and price.region is None:
@@ -159,8 +183,12 @@ class Catalog:
             else:
                 found.append(self._offer(price))
         if any(kind != "prior" for kind in wish.kinds):
-            left["price"] += sum(met is True for key, (met, _) in verdicts.items() if key not in priced)
-        return Answer(self._cheapest_first(found), {fact: count for fact, count in left.items() if count})
+            left["price"] += sum(
+                met is True for key, (met, _) in verdicts.items() if key not in priced
+            )
+        return Answer(
+            self._cheapest_first(found), {fact: count for fact, count in left.items() if count}
+        )
 
     def gpu(self, name: str) -> GpuFacts:
         """One GPU by its exact variant, its model if that has one variant, or the name a driver gives it.
@@ -173,8 +201,12 @@ class Catalog:
         if len(alike) == 1:
             return alike[0]
         if alike:
-            raise UserError(f"{name!r} is made in several variants: {', '.join(gpu.name for gpu in alike)}; name one")
-        raise unknown_name("GPU", name, [name for gpu in self.gpus for name in {gpu.model, gpu.name}])
+            raise UserError(
+                f"{name!r} is made in several variants: {', '.join(gpu.name for gpu in alike)}; name one"
+            )
+        raise unknown_name(
+            "GPU", name, [name for gpu in self.gpus for name in {gpu.model, gpu.name}]
+        )
 
     def instance(self, name: str) -> Instance:
         """One instance by name, in any case and with or without its cloud (``aws/p3.8xlarge``).
@@ -209,12 +241,16 @@ class Catalog:
             raise UserError(f"--instance {name}: the catalog knows no on-demand price of it")
         where = f" in {offer.region}" if offer.region else ""
         source = f"{offer.source}{where}, {offer.as_of or 'undated'}"
-        return MachinePrice(instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source)
+        return MachinePrice(
+            instance=found.name, dollars_per_hour=offer.dollars_per_hour * nodes, source=source
+        )
 
     @cached_property
     def regions(self) -> tuple[str, ...]:
         """All regions that some offer is in."""
-        return tuple(dict.fromkeys(price.region for price in self.prices if price.region is not None))
+        return tuple(
+            dict.fromkeys(price.region for price in self.prices if price.region is not None)
+        )
 
     @cached_property
     def _gpus_called(self) -> dict[str, list[GpuFacts]]:
@@ -223,7 +259,9 @@ class Catalog:
     @cached_property
     def _instances_by_name(self) -> dict[str, Instance]:
         plain = {instance.name.lower(): instance for instance in reversed(self.instances)}
-        return plain | {f"{instance.cloud}/{instance.name}".lower(): instance for instance in self.instances}
+        return plain | {
+            f"{instance.cloud}/{instance.name}".lower(): instance for instance in self.instances
+        }
 
     @cached_property
     def _instances_by_key(self) -> dict[tuple[str, str], Instance]:
@@ -251,6 +289,9 @@ class Catalog:
         return tuple(
             sorted(
                 offers,
-                key=lambda offer: (offer.dollars_per_hour, order[offer.instance.cloud, offer.instance.name]),
+                key=lambda offer: (
+                    offer.dollars_per_hour,
+                    order[offer.instance.cloud, offer.instance.name],
+                ),
             )
         )

@@ -13,7 +13,15 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from stash.catalog import shipped
-from stash.catalog.facts import Architecture, Date, GpuFacts, Instance, Price, PriceKind, found_by_name
+from stash.catalog.facts import (
+    Architecture,
+    Date,
+    GpuFacts,
+    Instance,
+    Price,
+    PriceKind,
+    found_by_name,
+)
 from stash.core import units
 from stash.core.units import find_nearest, format_rate
 from stash.core.user_files import UserFile, load, quantity
@@ -24,7 +32,9 @@ MAX_MACHINES = 16_384
 
 def _countable(given: float | None) -> float | None:
     if given is not None and given > 1 and given != int(given):
-        raise ValueError(f"{given:g} is no number of GPUs; it is a whole number, or below 1 for a slice of one")
+        raise ValueError(
+            f"{given:g} is no number of GPUs; it is a whole number, or below 1 for a slice of one"
+        )
     return given
 
 
@@ -69,7 +79,9 @@ class OwnInstance(_Entry):
     gpu_memory: ByteCount = None
     vcpus: Annotated[float | None, Field(gt=0, le=4096)] = None
     memory: ByteCount = None
-    interconnect: Annotated[str, Field(pattern=r"^(none|pcie\d?|nvlink\d(\+nvswitch)?|[a-z0-9+.-]+)$")] | None = None
+    interconnect: (
+        Annotated[str, Field(pattern=r"^(none|pcie\d?|nvlink\d(\+nvswitch)?|[a-z0-9+.-]+)$")] | None
+    ) = None
     interconnect_bandwidth: ByteRate = None
     pair_min: ByteRate = None
     pair_max: ByteRate = None
@@ -140,15 +152,26 @@ def load_own_file(path: Path) -> OwnFile:
     """The file at ``path``; raises UserError with line and field for every mistake in it."""
     file = load(path, _Content, "the instances file", "see docs/how-to/own-instances.md")
     gpus = tuple(_gpu(gpu, path) for gpu in file.content.gpus)
-    twice = next((number for number, gpu in enumerate(gpus) if gpu.name in {one.name for one in gpus[:number]}), None)
+    twice = next(
+        (
+            number
+            for number, gpu in enumerate(gpus)
+            if gpu.name in {one.name for one in gpus[:number]}
+        ),
+        None,
+    )
     if twice is not None:
-        raise file.mistake(("gpus", twice, "name"), f"there are two GPUs called {gpus[twice].name!r}")
+        raise file.mistake(
+            ("gpus", twice, "name"), f"there are two GPUs called {gpus[twice].name!r}"
+        )
     known = {gpu.name: gpu for gpu in (*shipped.gpus(), *gpus)}
     seen: set[tuple[str, str]] = set()
     for number, entry in enumerate(file.content.instances):
         key = ((entry.cloud or "").lower(), entry.name.lower())
         if key in seen:
-            raise file.mistake(("instances", number, "name"), f"there are two instances called {entry.name!r}")
+            raise file.mistake(
+                ("instances", number, "name"), f"there are two instances called {entry.name!r}"
+            )
         seen.add(key)
         _check_entry(entry, number, file)
         if entry.gpu is not None and not found_by_name(entry.gpu, known.values()):
@@ -220,11 +243,17 @@ _RENAMED = {
 
 
 def _instance(
-    entry: OwnInstance, key: tuple[str, str], path: Path, known: Mapping[str, GpuFacts], old: Instance | None
+    entry: OwnInstance,
+    key: tuple[str, str],
+    path: Path,
+    known: Mapping[str, GpuFacts],
+    old: Instance | None,
 ) -> Instance:
     """Only the fields that the entry gives are set, so that the others can come from ``old``, of a lower layer."""
     given: dict[str, Any] = {
-        field: getattr(entry, name) for name, field in _RENAMED.items() if getattr(entry, name) is not None
+        field: getattr(entry, name)
+        for name, field in _RENAMED.items()
+        if getattr(entry, name) is not None
     }
     if entry.rdma is not None:
         given["rdma"] = True
@@ -240,7 +269,11 @@ def _instance(
         if size is not None and (old is None or old.gpu != given["gpu"]):
             # A part of a GPU has that part of its memory.
             given.setdefault("gpu_memory_bytes", size * min(1.0, count))
-    about = {"as_of": entry.as_of or "undated", "source": entry.source or str(path), "layer": "user"}
+    about = {
+        "as_of": entry.as_of or "undated",
+        "source": entry.source or str(path),
+        "layer": "user",
+    }
     return Instance(cloud=key[0], name=key[1], **about, **given)
 
 

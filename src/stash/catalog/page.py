@@ -47,7 +47,10 @@ def listing(offers: Sequence[Offer], today: date, width: int | None = None) -> L
     several = len(regions) > len({cloud for cloud, _ in regions})
     columns = [column for column in _COLUMNS if several or column[0] != "region"]
     rows = tuple(
-        (*(printable_line(cell(offer)) for _, _, cell, _ in columns[:-1]), _age(price_age(offer.as_of, today)))
+        (
+            *(printable_line(cell(offer)) for _, _, cell, _ in columns[:-1]),
+            _age(price_age(offer.as_of, today)),
+        )
         for offer in offers
     )
     return fitted(
@@ -74,7 +77,9 @@ def left_out(counts: Mapping[str, int]) -> str:
     """``"15 offers left out: network unknown (12), price unknown (3)"``."""
     total = sum(counts.values())
     facts = sorted(counts.items(), key=lambda item: -item[1])
-    listed = ", ".join(f"{fact} unknown" + (f" ({count})" if len(counts) > 1 else "") for fact, count in facts)
+    listed = ", ".join(
+        f"{fact} unknown" + (f" ({count})" if len(counts) > 1 else "") for fact, count in facts
+    )
     return f"{total} {'offer' if total == 1 else 'offers'} left out: {listed}"
 
 
@@ -101,21 +106,30 @@ def explain_nothing(known: Catalog, wish: OfferFilter) -> Nothing:
     given = [name for name in _OPTIONS if getattr(wish, name) is not None]
 
     def query_without(options: Collection[str]) -> tuple[Offer, ...]:
-        return known.query(wish.model_copy(update={name: None for name in given if _OPTIONS[name] in options}))
+        return known.query(
+            wish.model_copy(update={name: None for name in given if _OPTIONS[name] in options})
+        )
 
     options = list(dict.fromkeys(_OPTIONS[name] for name in given))
     found = [Dropped(option, query_without([option])) for option in options]
-    return Nothing(wish.kinds[0], bool(query_without(options)), tuple(each for each in found if each.offers))
+    return Nothing(
+        wish.kinds[0], bool(query_without(options)), tuple(each for each in found if each.offers)
+    )
 
 
 def nothing_text(nothing: Nothing) -> str:
     """``"no on-demand offer fits"``, and what there is without single wishes."""
     if not nothing.is_known:
         return f"no {nothing.kind} price is known; `stash catalog refresh` gets today's"
-    lines = [f"no {nothing.kind} offer fits{'' if nothing.nearest else '; leave out more than one of the options'}"]
+    lines = [
+        f"no {nothing.kind} offer fits{'' if nothing.nearest else '; leave out more than one of the options'}"
+    ]
     for option, offers in nothing.nearest:
         first = f"{offers[0].instance.name} at ${offers[0].dollars_per_hour:.2f}/h"
-        lines.append(f"without {option}: {first}" + (f" and {len(offers) - 1} more" if len(offers) > 1 else ""))
+        lines.append(
+            f"without {option}: {first}"
+            + (f" and {len(offers) - 1} more" if len(offers) > 1 else "")
+        )
     return "\n".join(lines)
 
 
@@ -133,7 +147,9 @@ def sheet(known: Catalog, name: str) -> Page:
 
 
 def _sheet(title: str, facts: Sequence[tuple[str, str]]) -> Page:
-    return Page(title, chapters=(Chapter("facts", "What is known of it", facts=tuple(facts), brief=True),))
+    return Page(
+        title, chapters=(Chapter("facts", "What is known of it", facts=tuple(facts), brief=True),)
+    )
 
 
 def _instance_sheet(known: Catalog, instance: Instance) -> Page:
@@ -157,7 +173,10 @@ def _facts(item: Instance) -> list[tuple[str, str]]:
         disk += f", in bursts {_rate(item.remote_disk_burst_bytes_per_second)}"
     about_gpus = [
         ("GPUs", f"{_gpus(item)}, variant {item.gpu or 'unknown'}"),
-        ("interconnect", f"{item.interconnect or 'unknown'}, {_rate(item.interconnect_bytes_per_second)} per GPU"),
+        (
+            "interconnect",
+            f"{item.interconnect or 'unknown'}, {_rate(item.interconnect_bytes_per_second)} per GPU",
+        ),
         ("between pairs", pairs),
         ("PCIe, in theory", _rate(item.pcie_bytes_per_second)),
         ("PCIe, measured", _rate(item.pcie_measured_bytes_per_second)),

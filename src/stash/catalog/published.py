@@ -19,7 +19,17 @@ from stash.catalog.facts import Instance, PriceKind
 
 CsvRow = dict[str, str]
 Prices = dict[PriceKind, float | None]
-_GPUHUNT = ("instance_name", "location", "price", "cpu", "memory", "gpu_count", "gpu_name", "gpu_memory", "spot")
+_GPUHUNT = (
+    "instance_name",
+    "location",
+    "price",
+    "cpu",
+    "memory",
+    "gpu_count",
+    "gpu_name",
+    "gpu_memory",
+    "spot",
+)
 _OTHERWISE_SOLD = re.compile("calendar|cluster|preview")
 """In a row's flags: it is no machine that anyone can rent by the hour, but a reservation, a part of a cluster …"""
 _RUNPOD_GPUS = {
@@ -48,7 +58,9 @@ class ParsedPriceList:
     known: Mapping[str, Instance]
     """The cloud's instances that Stash has already."""
     instances: dict[str, Instance] = field(default_factory=dict)
-    zones: dict[tuple[str, str, PriceKind], list[float]] = field(default_factory=lambda: defaultdict(list))
+    zones: dict[tuple[str, str, PriceKind], list[float]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
     read: int = 0
     left_out: int = 0
     """Rows that make no sense: no price, an absurd one, a field that is no number."""
@@ -90,7 +102,9 @@ class ParsedPriceList:
         for price in asked.values():
             if not is_believable(price, count, vcpus):
                 raise ValueError(f"{price} is no price")
-        if name not in self.instances:  # before its prices, which would be of nothing if a field of it makes no sense
+        if (
+            name not in self.instances
+        ):  # before its prices, which would be of nothing if a field of it makes no sense
             self.instances[name] = Instance(
                 cloud=self.cloud,
                 name=name,
@@ -131,7 +145,9 @@ def is_believable(price: float, gpu_count: float, vcpus: float | None) -> bool:
     return _MIN <= price / size <= _MAX
 
 
-def parse_gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]) -> ParsedPriceList:
+def parse_gpuhunt(
+    cloud: str, text: str, source: str, as_of: str, known: Mapping[str, Instance]
+) -> ParsedPriceList:
     """Read one ``<provider>.csv`` of gpuhunt's catalog. ``known``: the cloud's instances that Stash has already.
 
     Memory is in GB as clouds write it, meaning GiB. Raises DamagedError.
@@ -155,7 +171,9 @@ def parse_gpuhunt(cloud: str, text: str, source: str, as_of: str, known: Mapping
         region = re.sub(r"-[a-z]$", "", row["location"]) if cloud == "gcp" else row["location"]
         kind: PriceKind = "spot" if row["spot"].lower() == "true" else "on-demand"
         gib = _number(row["gpu_memory"]), _number(row["memory"])
-        found.add(name, model, count, gib, _number(row["cpu"]), region, {kind: _number(row["price"])})
+        found.add(
+            name, model, count, gib, _number(row["cpu"]), region, {kind: _number(row["price"])}
+        )
 
     return found.take_all(read_csv(text, _GPUHUNT), add_row)
 
@@ -166,7 +184,9 @@ def _runpod_name(gpu: str, count: float, location: str) -> str:
     Pods of the secure cloud are listed by data center (``US-CA-1``), those of the community by country (``US``).
     """
     plain = re.sub(r"^(NVIDIA|AMD|Tesla|Instinct|GeForce|\s)+|\s+Generation$", "", gpu)
-    called = _RUNPOD_GPUS.get(plain) or plain.replace("RTX PRO ", "RTXPRO").replace("RTX ", "RTX").replace(" ", "-")
+    called = _RUNPOD_GPUS.get(plain) or plain.replace("RTX PRO ", "RTXPRO").replace(
+        "RTX ", "RTX"
+    ).replace(" ", "-")
     return f"{count:g}x_{called}_{'SECURE' if '-' in location else 'COMMUNITY'}"
 
 

@@ -146,7 +146,9 @@ def tariffs() -> Mapping[str, Tariff]:
     for row in read_rows("tariffs.csv"):
         fact = parse_record(row, TariffFact, columns={"value": ("value", _UNITS[row["unit"]])})
         found.setdefault(row["cloud"], {})[row["fact"]] = fact
-    return {cloud: Tariff.model_validate({"cloud": cloud, **facts}) for cloud, facts in found.items()}
+    return {
+        cloud: Tariff.model_validate({"cloud": cloud, **facts}) for cloud, facts in found.items()
+    }
 
 
 MICROSECOND = 1e-6
@@ -199,7 +201,9 @@ def collective_rates() -> tuple[CollectiveRate, ...]:
         "message_bytes": ("message_bytes", 1.0),
         "busbw_gbyte_per_s": ("bus_bytes_per_second", GB),
     }
-    return tuple(parse_record(row, CollectiveRate, columns=columns) for row in read_rows("collectives.csv"))
+    return tuple(
+        parse_record(row, CollectiveRate, columns=columns) for row in read_rows("collectives.csv")
+    )
 
 
 class ReachedRate(Record):
@@ -228,7 +232,9 @@ def reached_rates() -> tuple[ReachedRate, ...]:
 def hop_latencies() -> tuple[HopLatency, ...]:
     """Every published latency of a hop, in the file's order."""
     columns = {"start_us": ("start_seconds", MICROSECOND), "hop_us": ("hop_seconds", MICROSECOND)}
-    return tuple(parse_record(row, HopLatency, columns=columns) for row in read_rows("hop_latencies.csv"))
+    return tuple(
+        parse_record(row, HopLatency, columns=columns) for row in read_rows("hop_latencies.csv")
+    )
 
 
 class NodeScaling(Record):
@@ -258,4 +264,6 @@ class NodeScaling(Record):
 def node_scaling() -> tuple[NodeScaling, ...]:
     """Every published pair, in the file's order."""
     columns = {"one_per_s": ("one_per_second", 1.0), "all_per_s": ("all_per_second", 1.0)}
-    return tuple(parse_record(row, NodeScaling, columns=columns) for row in read_rows("node_scaling.csv"))
+    return tuple(
+        parse_record(row, NodeScaling, columns=columns) for row in read_rows("node_scaling.csv")
+    )

@@ -138,7 +138,9 @@ def _name(cloud: str) -> str:
     return f"gpuhunt {cloud}"
 
 
-def _download_lists(transport: Transport, before: Catalog, old: Snapshot | None) -> tuple[dict[str, Part], Failures]:
+def _download_lists(
+    transport: Transport, before: Catalog, old: Snapshot | None
+) -> tuple[dict[str, Part], Failures]:
     parts: dict[str, Part] = {}
     failures: Failures = []
     for cloud in _LISTS:
@@ -148,7 +150,9 @@ def _download_lists(transport: Transport, before: Catalog, old: Snapshot | None)
         except HTTPError as error:
             failures.append((False, f"{name}: the server answers {error.code} for {error.url}"))
         except OSError as error:
-            failures.append((True, f"{_HOST} cannot be reached ({getattr(error, 'reason', None) or error})"))
+            failures.append(
+                (True, f"{_HOST} cannot be reached ({getattr(error, 'reason', None) or error})")
+            )
             break  # all lists are there
         except DamagedError as error:
             failures.append((False, f"{name}: {error}; not used"))
@@ -156,11 +160,16 @@ def _download_lists(transport: Transport, before: Catalog, old: Snapshot | None)
 
 
 def _why_nothing(failures: Failures, old: Snapshot | None) -> str:
-    keeps = f"the snapshot of {old.created[:10]} stays" if old else "the prices that came with Stash stay"
+    keeps = (
+        f"the snapshot of {old.created[:10]} stays"
+        if old
+        else "the prices that came with Stash stay"
+    )
     if all(network for network, _ in failures):
         return f"the catalog was not refreshed, because this machine seems to be offline; {keeps} ({failures[0][1]})"
-    return f"the catalog was not refreshed, because no price list could be used; {keeps}: " + "; ".join(
-        text for _, text in failures
+    return (
+        f"the catalog was not refreshed, because no price list could be used; {keeps}: "
+        + "; ".join(text for _, text in failures)
     )
 
 
@@ -181,8 +190,12 @@ def _download_part(cloud: str, transport: Transport, before: Catalog, old: Part 
     prices = listed.prices()
     _check_believable(prices, cloud, before, old)
     priced = {key[0] for key in prices}
-    instances: tuple[Instance, ...] = tuple(item for key, item in listed.instances.items() if key in priced)
-    rows = [Price(cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()]
+    instances: tuple[Instance, ...] = tuple(
+        item for key, item in listed.instances.items() if key in priced
+    )
+    rows = [
+        Price(cloud, *key, price, listed.as_of, listed.source, "") for key, price in prices.items()
+    ]
     return Part(name, instances, tuple(rows))
 
 
@@ -215,11 +228,16 @@ def _text(body: bytes, member: str) -> str:
 
 
 def _check_believable(
-    prices: Mapping[tuple[str, str, PriceKind], float], cloud: str, before: Catalog, old: Part | None
+    prices: Mapping[tuple[str, str, PriceKind], float],
+    cloud: str,
+    before: Catalog,
+    old: Part | None,
 ) -> None:
     """Raise DamagedError when a list shrank by half or most prices it shares with the catalog jumped."""
     if old is not None and len(old.prices) > _FEW and len(prices) < _MIN_SHARE * len(old.prices):
-        raise DamagedError(f"it has {len(prices)} offers where the snapshot has {len(old.prices)}; it may be cut off")
+        raise DamagedError(
+            f"it has {len(prices)} offers where the snapshot has {len(old.prices)}; it may be cut off"
+        )
     known = {
         (offer.instance.name, offer.region, offer.kind): offer.dollars_per_hour
         for offer in before.query()
@@ -228,4 +246,6 @@ def _check_believable(
     ratios = [price / known[key] for key, price in prices.items() if key in known]
     jumps = sum(not 1 / _JUMP <= ratio <= _JUMP for ratio in ratios)
     if len(ratios) >= 3 and jumps > _JUMPED_SHARE * len(ratios):
-        raise DamagedError(f"{jumps} of {len(ratios)} known prices changed more than fivefold; the unit may be wrong")
+        raise DamagedError(
+            f"{jumps} of {len(ratios)} known prices changed more than fivefold; the unit may be wrong"
+        )

@@ -56,7 +56,9 @@ def read_rows(name: str) -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def parse_record(row: Mapping[str, str], model: type[R], name: str = "", columns: Units | None = None) -> R:
+def parse_record(
+    row: Mapping[str, str], model: type[R], name: str = "", columns: Units | None = None
+) -> R:
     """One line as a record; the column ``name`` is its field ``name``."""
     fields: dict[str, object] = {}
     for column, cell in row.items():
@@ -76,7 +78,11 @@ def instances() -> tuple[Instance, ...]:
     found = []
     for row in read_rows("instances.csv"):
         disk = _DISK_UNITS[row.pop("local_disk_unit")]
-        found.append(parse_record(row, Instance, "instance", {**_INSTANCE, "local_disk": ("local_disk_bytes", disk)}))
+        found.append(
+            parse_record(
+                row, Instance, "instance", {**_INSTANCE, "local_disk": ("local_disk_bytes", disk)}
+            )
+        )
     return tuple(found)
 
 
@@ -84,7 +90,13 @@ def prices() -> tuple[Price, ...]:
     """The shipped prices, in dollars per hour."""
     return tuple(
         Price(
-            *(row["cloud"], row["instance"], row["region"] or None, _KINDS[row["kind"]], float(row["usd_per_hour"])),
+            *(
+                row["cloud"],
+                row["instance"],
+                row["region"] or None,
+                _KINDS[row["kind"]],
+                float(row["usd_per_hour"]),
+            ),
             *(row["as_of"] or None, row["source"], row["notes"]),
         )
         for row in read_rows("prices.csv")

@@ -58,7 +58,9 @@ def load_snapshot(path: Path) -> Snapshot | None:
         return _parse_snapshot(parse_json(text))
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         remedy = "delete it, and get a new one with `stash catalog refresh`"
-        raise UserError(f"the catalog's snapshot {path} is damaged ({one_line(error)}); {remedy}") from error
+        raise UserError(
+            f"the catalog's snapshot {path} is damaged ({one_line(error)}); {remedy}"
+        ) from error
 
 
 def save_snapshot(snapshot: Snapshot, path: Path) -> None:
@@ -66,7 +68,9 @@ def save_snapshot(snapshot: Snapshot, path: Path) -> None:
     parts = [
         {
             "name": part.name,
-            "instances": [each.model_dump(exclude_none=True, exclude_defaults=True) for each in part.instances],
+            "instances": [
+                each.model_dump(exclude_none=True, exclude_defaults=True) for each in part.instances
+            ],
             "prices": [price[:-1] for price in part.prices],
         }
         for part in snapshot.parts
@@ -91,7 +95,9 @@ def _parse_snapshot(document: Any) -> Snapshot:
 
 def _read_part(part: dict[str, Any]) -> Part:
     """Raises ValueError or TypeError unless each price is one, of an instance that is there, and each date a date."""
-    instances = tuple(Instance.model_validate({**item, "layer": "snapshot"}) for item in part["instances"])
+    instances = tuple(
+        Instance.model_validate({**item, "layer": "snapshot"}) for item in part["instances"]
+    )
     prices = tuple(Price(*row) for row in part["prices"])
     if not {price[:2] for price in prices} <= {(each.cloud, each.name) for each in instances}:
         raise ValueError("a price is of no instance")
@@ -99,10 +105,15 @@ def _read_part(part: dict[str, Any]) -> Part:
         raise ValueError("a price is of no kind")
     if not all(0 < price.dollars_per_hour < _MAX_DOLLARS for price in prices):
         raise ValueError("a price is not a positive number")
-    strange = next((date for date in {price.as_of for price in prices} - {None} if not is_date(str(date))), None)
+    strange = next(
+        (date for date in {price.as_of for price in prices} - {None} if not is_date(str(date))),
+        None,
+    )
     if strange is not None:
         raise ValueError(f"{str(strange)[:30]!r} is not a date")
-    texts = {text for price in prices for text in (price.region, price.source, price.notes)} - {None}
+    texts = {text for price in prices for text in (price.region, price.source, price.notes)} - {
+        None
+    }
     if not all(isinstance(text, str) for text in texts):
         raise ValueError("a text is none")
     return Part(str(part["name"]), instances, prices)

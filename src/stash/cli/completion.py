@@ -33,7 +33,11 @@ def show(context: Any, wanted: bool) -> None:
         return
     from typer.completion import get_completion_script  # type: ignore[attr-defined]
 
-    print(get_completion_script(prog_name="stash", complete_var=ASKED, shell=_shell("--show-completion")))
+    print(
+        get_completion_script(
+            prog_name="stash", complete_var=ASKED, shell=_shell("--show-completion")
+        )
+    )
     raise typer.Exit
 
 
@@ -44,7 +48,9 @@ def install(context: Any, wanted: bool) -> None:
     from typer.completion import install as installed  # type: ignore[attr-defined]
 
     try:
-        shell, place = installed(_shell("--install-completion"), prog_name="stash", complete_var=ASKED)
+        shell, place = installed(
+            _shell("--install-completion"), prog_name="stash", complete_var=ASKED
+        )
     except OSError as error:
         raise UserError(
             f"--install-completion: {error.filename}: {error.strerror or error}; --show-completion prints the script"
@@ -62,5 +68,7 @@ def _shell(option: str) -> str:
     except shellingham.ShellDetectionFailure:
         name = Path(os.environ.get("SHELL", "")).name
     if name not in _SHELLS:
-        raise UserError(f"{option}: the shell is {name or 'unknown'}; type it in one of {', '.join(_SHELLS)}")
+        raise UserError(
+            f"{option}: the shell is {name or 'unknown'}; type it in one of {', '.join(_SHELLS)}"
+        )
     return str(name)

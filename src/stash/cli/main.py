@@ -13,73 +13,206 @@ import typer
 
 from stash.cli import completion
 from stash.core.errors import StashError, UserError, error_document
-from stash.core.printable import choose_colours, has_colours, printable, printable_line, shorten_text, strict_json
+from stash.core.printable import (
+    choose_colours,
+    has_colours,
+    printable,
+    printable_line,
+    shorten_text,
+    strict_json,
+)
 from stash.ui.arguments import readers_may_leave
 from stash.ui.commands import HELP_ALL, App, LazyCommand, LazyGroup
 
 # Some versions of typer carry a click of their own, so its error classes are reached through typer's.
-_ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+_ClickException: Any = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
 _GUESSES = re.compile(r"[.\s]*\(?(?:Did you mean|Possible options:)(?: one of:)?(.*)$", re.DOTALL)
 """How the parser names what may have been meant."""
 _MAX_CHARACTERS = 4_000
 """Of an error: a job's exception can be any length; the log that is named with it has the whole."""
 
 _MEASURE, _READ, _CHOOSE, _SHARE, _AROUND = (
-    "Measure", "Read what was measured", "Predict, and choose what to rent", "Keep and share",
+    "Measure",
+    "Read what was measured",
+    "Predict, and choose what to rent",
+    "Keep and share",
     "Experiment, and clean up",
-)  # fmt: skip
+)
 COMMANDS: Mapping[str, LazyCommand] = {
     name: LazyCommand(f"stash.{module}", function, panel, help)
     for name, module, function, panel, help in (
-        ("profile", "measure.command", "profile", _MEASURE,
-         "Profile a training job: split every step into compute and stalls."),
-        ("fix", "fix.command", "fix", _MEASURE,
-         "Make a training script faster: try changes, prove savings, write a patch."),
-        ("probe", "measure.command", "probe", _MEASURE,
-         "Measure this machine and its links, and say whether to keep it."),
-        ("watch", "monitor.command", "watch", _MEASURE,
-         "Watch a training run to its end: stalls, stragglers and alerts."),
-        ("characterize", "study.command", "characterize", _MEASURE,
-         "Measure every workload, batch and machine of a study file."),
-        ("show", "cli.show_command", "show", _READ,
-         "Show where a step's time goes and what to do next."),
-        ("report", "cli.report_command", "report", _READ,
-         "Write a report to share: one HTML file, Markdown or pictures."),
-        ("trace", "trace.command", "trace", _READ,
-         "Read profiler traces: what exchange and waiting cost, which rank is late."),
-        ("compare", "report.command", "compare", _READ,
-         "Compare runs of a job, stall by stall, with intervals."),
-        ("check", "plan.check_command", "check", _READ,
-         "Check a job against limits, a baseline or a plan."),
-        ("recommend", "plan.command", "recommend", _CHOOSE,
-         "Recommend what to rent for a job, by deadline and cost."),
-        ("whatif", "whatif.whatif_options", "whatif", _CHOOSE,
-         "Predict a step on other machines or with other settings."),
-        ("catalog", "catalog.command", "app", _CHOOSE,
-         "List machines to rent, cheapest first, with dates and sources of prices."),
-        ("spot", "spot.commands.app", "app", _CHOOSE,
-         "Plan and run training on spot machines with parameter servers."),
-        ("schedule", "schedule.command", "app", _CHOOSE,
-         "Schedule many jobs on different GPU types, and compare policies."),
-        ("market", "market.command", "app", _CHOOSE,
-         "Replay a job over recorded spot prices, and choose a policy."),
-        ("list", "store.command", "list_command", _SHARE,
-         "List the profiles and probes of a store or folder, newest first."),
-        ("query", "store.command", "query", _SHARE, "Query a store or a folder of profiles with SQL."),
-        ("export", "report.command", "export", _SHARE,
-         "Export profiles to MLflow, W&B, TensorBoard or OpenMetrics."),
-        ("store", "store.command", "app", _SHARE,
-         "Add profiles and probes to a store, and verify it."),
-        ("lab", "lab.command", "app", _AROUND,
-         "Set up experiments on this machine: workloads, data sets, an emulated cluster."),
-        ("mcp", "mcp_server.command", "mcp", _AROUND,
-         "Serve Stash's tools to an agent over the Model Context Protocol."),
-        ("run", "fix.command", "run", _AROUND,
-         "Run a script with the environment `stash fix` chose."),
-        ("restore", "measure.restore_command", "restore", _AROUND,
-         "Put back the files that a killed profile had replaced."),
+        (
+            "profile",
+            "measure.command",
+            "profile",
+            _MEASURE,
+            "Profile a training job: split every step into compute and stalls.",
+        ),
+        (
+            "fix",
+            "fix.command",
+            "fix",
+            _MEASURE,
+            "Make a training script faster: try changes, prove savings, write a patch.",
+        ),
+        (
+            "probe",
+            "measure.command",
+            "probe",
+            _MEASURE,
+            "Measure this machine and its links, and say whether to keep it.",
+        ),
+        (
+            "watch",
+            "monitor.command",
+            "watch",
+            _MEASURE,
+            "Watch a training run to its end: stalls, stragglers and alerts.",
+        ),
+        (
+            "characterize",
+            "study.command",
+            "characterize",
+            _MEASURE,
+            "Measure every workload, batch and machine of a study file.",
+        ),
+        (
+            "show",
+            "cli.show_command",
+            "show",
+            _READ,
+            "Show where a step's time goes and what to do next.",
+        ),
+        (
+            "report",
+            "cli.report_command",
+            "report",
+            _READ,
+            "Write a report to share: one HTML file, Markdown or pictures.",
+        ),
+        (
+            "trace",
+            "trace.command",
+            "trace",
+            _READ,
+            "Read profiler traces: what exchange and waiting cost, which rank is late.",
+        ),
+        (
+            "compare",
+            "report.command",
+            "compare",
+            _READ,
+            "Compare runs of a job, stall by stall, with intervals.",
+        ),
+        (
+            "check",
+            "plan.check_command",
+            "check",
+            _READ,
+            "Check a job against limits, a baseline or a plan.",
+        ),
+        (
+            "recommend",
+            "plan.command",
+            "recommend",
+            _CHOOSE,
+            "Recommend what to rent for a job, by deadline and cost.",
+        ),
+        (
+            "whatif",
+            "whatif.whatif_options",
+            "whatif",
+            _CHOOSE,
+            "Predict a step on other machines or with other settings.",
+        ),
+        (
+            "catalog",
+            "catalog.command",
+            "app",
+            _CHOOSE,
+            "List machines to rent, cheapest first, with dates and sources of prices.",
+        ),
+        (
+            "spot",
+            "spot.commands.app",
+            "app",
+            _CHOOSE,
+            "Plan and run training on spot machines with parameter servers.",
+        ),
+        (
+            "schedule",
+            "schedule.command",
+            "app",
+            _CHOOSE,
+            "Schedule many jobs on different GPU types, and compare policies.",
+        ),
+        (
+            "market",
+            "market.command",
+            "app",
+            _CHOOSE,
+            "Replay a job over recorded spot prices, and choose a policy.",
+        ),
+        (
+            "list",
+            "store.command",
+            "list_command",
+            _SHARE,
+            "List the profiles and probes of a store or folder, newest first.",
+        ),
+        (
+            "query",
+            "store.command",
+            "query",
+            _SHARE,
+            "Query a store or a folder of profiles with SQL.",
+        ),
+        (
+            "export",
+            "report.command",
+            "export",
+            _SHARE,
+            "Export profiles to MLflow, W&B, TensorBoard or OpenMetrics.",
+        ),
+        (
+            "store",
+            "store.command",
+            "app",
+            _SHARE,
+            "Add profiles and probes to a store, and verify it.",
+        ),
+        (
+            "lab",
+            "lab.command",
+            "app",
+            _AROUND,
+            "Set up experiments on this machine: workloads, data sets, an emulated cluster.",
+        ),
+        (
+            "mcp",
+            "mcp_server.command",
+            "mcp",
+            _AROUND,
+            "Serve Stash's tools to an agent over the Model Context Protocol.",
+        ),
+        (
+            "run",
+            "fix.command",
+            "run",
+            _AROUND,
+            "Run a script with the environment `stash fix` chose.",
+        ),
+        (
+            "restore",
+            "measure.restore_command",
+            "restore",
+            _AROUND,
+            "Put back the files that a killed profile had replaced.",
+        ),
     )
-}  # fmt: skip
+}
 
 
 class _Commands(LazyGroup):
@@ -109,7 +242,9 @@ def _version(wanted: bool) -> None:
 
 def _eager_option(*names: str, does: Callable[..., None], help: str) -> Any:
     """An option that does something else in place of a command."""
-    return typer.Option(*names, metavar="", callback=does, is_eager=True, expose_value=False, help=help)
+    return typer.Option(
+        *names, metavar="", callback=does, is_eager=True, expose_value=False, help=help
+    )
 
 
 _TAB = "Set up completion by Tab in this shell (bash, zsh, fish)."
@@ -118,14 +253,21 @@ _TAB = "Set up completion by Tab in this shell (bash, zsh, fish)."
 @app.callback()
 def stash(
     ctx: typer.Context,
-    version: Annotated[bool, _eager_option("--version", "-V", does=_version, help="Print the version.")] = False,
+    version: Annotated[
+        bool, _eager_option("--version", "-V", does=_version, help="Print the version.")
+    ] = False,
     install_completion: Annotated[
         bool, _eager_option("--install-completion", does=completion.install, help=_TAB)
     ] = False,
     show_completion: Annotated[
-        bool, _eager_option("--show-completion", does=completion.show, help="Print the completion script.")
+        bool,
+        _eager_option(
+            "--show-completion", does=completion.show, help="Print the completion script."
+        ),
     ] = False,
-    color: Annotated[str, typer.Option(metavar="WHEN", help="Use colours: auto, always or never.")] = "auto",
+    color: Annotated[
+        str, typer.Option(metavar="WHEN", help="Use colours: auto, always or never.")
+    ] = "auto",
     help_all: Annotated[bool, HELP_ALL] = False,
 ) -> None:
     """Where does my training time go? Profile a PyTorch job; every millisecond gets a name."""
@@ -176,7 +318,9 @@ def _run() -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except _ClickException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # its message is the help, which is no error
+        if (
+            type(error).__name__ == "NoArgsIsHelpError"
+        ):  # its message is the help, which is no error
             error.show()
             return 2
         text = printable_line(_sentence(error))

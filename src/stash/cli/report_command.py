@@ -54,7 +54,7 @@ class ReportOptions(Options):
         "RUN...",
         "Files that Stash wrote, or one study.yaml. The first of several profiles is compared with each other one.",
         many=True,
-    )  # fmt: skip
+    )
     format: tuple[str, ...] | None = option(
         "FORMATS",
         f"Write {', '.join(FORMATS)}, or several like html,svg. The default follows --output's ending, else html. "
@@ -74,7 +74,9 @@ class ReportOptions(Options):
         f"Set pictures' width (default {WIDTH_MM}, a page; 85 is a column).",
         _width,
     )
-    probe: Path | None = option("FILE", "Include the links of this *.host.json of the profiled machines.", Path)
+    probe: Path | None = option(
+        "FILE", "Include the links of this *.host.json of the profiled machines.", Path
+    )
     public: bool = public_flag()
     store: str | None = store_option()
 
@@ -95,9 +97,13 @@ class ReportOptions(Options):
             and not self.has_many_files
             and any(is_same(self.output, each) for each in self.files)
         ):
-            raise UserError(f"--output {self.output} is what the report is made of; choose another file")
+            raise UserError(
+                f"--output {self.output} is what the report is made of; choose another file"
+            )
         if self.has_many_files and ending in (".html", ".md"):
-            raise UserError(f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}")
+            raise UserError(
+                f"--output {self.output}: several files are written; name a folder, like -o {_FOLDER}"
+            )
         if self.width is not None and not self.drawn:
             raise UserError(f"--width is of pictures; say which, like --format {_DRAWN[-1]}")
 
@@ -153,12 +159,16 @@ def _write_folder(options: ReportOptions) -> None:
     page = read_page(options.files, options.probe, options.store, folder)
     charts = _charts(page)
     if options.drawn and not charts:
-        raise UserError(f"there is nothing to draw of {', '.join(options.files)} yet; measure first, then ask again")
+        raise UserError(
+            f"there is nothing to draw of {', '.join(options.files)} yet; measure first, then ask again"
+        )
     _make(folder)
     written = []
     for kind in options.formats:
         pages = [(stem, file_of(page, f".{kind}"))] if kind in _PAGES else []
-        pictures = ((name, render_chart(chart, kind, options.width or WIDTH_MM)) for name, chart in charts)
+        pictures = (
+            (name, render_chart(chart, kind, options.width or WIDTH_MM)) for name, chart in charts
+        )
         for name, made in pages or pictures:
             target = folder / f"{name}.{kind}"
             write_output(target, made, public=options.public)
@@ -185,7 +195,9 @@ def read_page(
     found = [saved_file(name, Path(name).name, store) for name in files]
     links = None if probe is None else load_probe(probe)
     short = [_short(name) for name in files]
-    names = short if len(set(short)) == len(short) else files  # without folders and endings, if they still differ
+    names = (
+        short if len(set(short)) == len(short) else files
+    )  # without folders and endings, if they still differ
     parts, runs = [], []
     for saved, file, name in zip(found, files, names, strict=True):
         if isinstance(saved, SavedFile):
@@ -240,7 +252,10 @@ def _short(name: str) -> str:
     from stash.core.artefact import PROBE_SUFFIX
     from stash.core.records.base import SUFFIX
 
-    return Path(name).name.removesuffix(SUFFIX).removesuffix(PROBE_SUFFIX).removesuffix(".json") or "report"
+    return (
+        Path(name).name.removesuffix(SUFFIX).removesuffix(PROBE_SUFFIX).removesuffix(".json")
+        or "report"
+    )
 
 
 def _charts(page: Page) -> list[tuple[str, Chart]]:
@@ -255,6 +270,10 @@ def _make(folder: Path) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise UserError(f"--output {folder} is a file; name a folder, like --output figures") from None
+        raise UserError(
+            f"--output {folder} is a file; name a folder, like --output figures"
+        ) from None
     except OSError as error:
-        raise UserError(f"--output {folder}: {error.strerror or error}; choose another folder") from None
+        raise UserError(
+            f"--output {folder}: {error.strerror or error}; choose another folder"
+        ) from None

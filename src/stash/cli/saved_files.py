@@ -39,13 +39,17 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
 
         watched = load_watched(path)
         document = partial(of_watch.document, watched)
-        return SavedFile("a record of a watched run", partial(of_watch.page, watched, path.name), document)
+        return SavedFile(
+            "a record of a watched run", partial(of_watch.page, watched, path.name), document
+        )
     if is_one(file, PLAN) and begins_as(file, FLEET_PLAN):
         from stash.spot.pages import fleet_plan as of_fleet
         from stash.spot.spot_files import read_plan
 
         fleet = read_plan(path)
-        return SavedFile("a plan", partial(of_fleet.page, fleet, path.name), partial(of_fleet.document, fleet))
+        return SavedFile(
+            "a plan", partial(of_fleet.page, fleet, path.name), partial(of_fleet.document, fleet)
+        )
     if is_one(file, PLAN):
         from stash.plan import page as of_plan
         from stash.plan.records import load_plan
@@ -57,7 +61,9 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
         from stash.spot.spot_files import load_spot_log
 
         log = load_spot_log(path)
-        return SavedFile("a log of a run", partial(of_run.page, log, path.name), partial(of_run.document, log))
+        return SavedFile(
+            "a log of a run", partial(of_run.page, log, path.name), partial(of_run.document, log)
+        )
     run = find_run(file, store)
     if isinstance(run.artefact, Fix):
         from stash.fix import page as of_fix
@@ -67,6 +73,9 @@ def saved_file(file: str, name: str, store: str | None) -> SavedFile | FoundRun:
     if isinstance(run.artefact, Trace):
         from stash.trace import page as of_trace
 
-        traced = partial(of_trace.page, run.artefact, name), partial(of_trace.document, run.artefact)
+        traced = (
+            partial(of_trace.page, run.artefact, name),
+            partial(of_trace.document, run.artefact),
+        )
         return SavedFile("an account of traces", *traced)
     return run

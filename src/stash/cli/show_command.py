@@ -30,7 +30,9 @@ class ShowOptions(Options):
     explain: bool = flag("Explain every word of a profile's report.")
     as_seen: bool = flag("Leave the cost of other processes in a profile's stalls.")
     redact: bool = flag("Remove names of machines, paths and addresses.")
-    output: Path | None = option("FILE", "With --redact: write the result to this file.", Path, "-o", "--output")
+    output: Path | None = option(
+        "FILE", "With --redact: write the result to this file.", Path, "-o", "--output"
+    )
     store: str | None = store_option()
 
 
@@ -50,20 +52,42 @@ def show(options: ShowOptions) -> None:
     from stash.core.trace_records import Trace
     from stash.report.output import print_output
 
-    file, json, explain, redact, output = options.file, options.json, options.explain, options.redact, options.output
+    file, json, explain, redact, output = (
+        options.file,
+        options.json,
+        options.explain,
+        options.redact,
+        options.output,
+    )
     if output is not None and not redact:
-        raise UserError(f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on")
+        raise UserError(
+            f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on"
+        )
     with no_garbage():
         saved = saved_file(file, file, options.store)
         if isinstance(saved, SavedFile):
-            if asked := "--redact" if redact else "--explain" if explain else "--as-seen" if options.as_seen else "":
-                raise UserError(f"{asked} is about profiles, and {file} is {saved.what}; leave it out")
+            if (
+                asked := "--redact"
+                if redact
+                else "--explain"
+                if explain
+                else "--as-seen"
+                if options.as_seen
+                else ""
+            ):
+                raise UserError(
+                    f"{asked} is about profiles, and {file} is {saved.what}; leave it out"
+                )
             print_output(saved.document() if json else saved.page())
             return
         assert not isinstance(saved.artefact, (Fix, Trace))
-        found = _fit_to_share(saved.artefact, saved.place, output, json) if redact else saved.artefact
+        found = (
+            _fit_to_share(saved.artefact, saved.place, output, json) if redact else saved.artefact
+        )
         if explain and (json or isinstance(found, Probe)):
-            raise UserError("--explain is about the report of a profile; type `stash show NAME.stash.json --explain`")
+            raise UserError(
+                "--explain is about the report of a profile; type `stash show NAME.stash.json --explain`"
+            )
         if options.as_seen and isinstance(found, Probe):
             raise UserError("--as-seen is about the stalls of a profile; a probe has none")
         if isinstance(found, Profile):
@@ -75,7 +99,9 @@ def show(options: ShowOptions) -> None:
             print_probe(found, load_catalog(), saved=Path(file), json=json)
 
 
-def _fit_to_share(artefact: Profile | Probe, place: str, output: Path | None, json: bool) -> Profile | Probe:
+def _fit_to_share(
+    artefact: Profile | Probe, place: str, output: Path | None, json: bool
+) -> Profile | Probe:
     """The artefact without names and paths, saved if there is a file to save it to."""
     from stash.core.artefact import save
     from stash.core.output_files import output_file

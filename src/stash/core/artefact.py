@@ -53,7 +53,10 @@ def _blocks_in_columns(document: Document) -> Document:
 
 
 # Schema 2 had none of the facts that prediction needs; all of them may be missing.
-MIGRATIONS: dict[int, Callable[[Document], Document]] = {1: _blocks_in_columns, 2: lambda document: document}
+MIGRATIONS: dict[int, Callable[[Document], Document]] = {
+    1: _blocks_in_columns,
+    2: lambda document: document,
+}
 PROFILES = DocumentFile(PROFILE, Profile, SCHEMA, migrations=MIGRATIONS)
 PROBES = DocumentFile(PROBE, Probe, SCHEMA, migrations=MIGRATIONS)
 
@@ -100,7 +103,11 @@ def encode_artefact(artefact: Artefact) -> bytes:
     """What a file of ``artefact`` holds."""
     if isinstance(artefact, Fix):
         return FIXES.format_record(artefact).encode()
-    return (TRACES.format_record(artefact) if isinstance(artefact, Trace) else _format_artefact(artefact)).encode()
+    return (
+        TRACES.format_record(artefact)
+        if isinstance(artefact, Trace)
+        else _format_artefact(artefact)
+    ).encode()
 
 
 def suffix_of(artefact: Artefact) -> str:
@@ -114,7 +121,10 @@ def load(path: str | os.PathLike[str]) -> Profile:
     """The profile saved at ``path``, of this or any older schema; raises ArtefactError."""
     source = Path(path)
     return _make_profile(
-        documents.parse_document(documents.read_content(source, PROFILE), source, PROFILE, _parse_rounds), source
+        documents.parse_document(
+            documents.read_content(source, PROFILE), source, PROFILE, _parse_rounds
+        ),
+        source,
     )
 
 
@@ -151,11 +161,15 @@ def decode_artefact(content: bytes, source: str | os.PathLike[str]) -> Artefact:
 
 
 def _expected_kind(source: Path) -> DocumentKind:
-    return next((kind for kind in (PROBE, FIX, TRACE) if source.name.endswith(kind.suffix)), PROFILE)
+    return next(
+        (kind for kind in (PROBE, FIX, TRACE) if source.name.endswith(kind.suffix)), PROFILE
+    )
 
 
 def _make_profile(document: Document, source: Path) -> Profile:
-    return PROFILES.make_record(document, source, lambda current: Profile.model_validate(_read_blocks(current)))
+    return PROFILES.make_record(
+        document, source, lambda current: Profile.model_validate(_read_blocks(current))
+    )
 
 
 def _read_blocks(document: Document) -> Document:
@@ -251,7 +265,11 @@ class GrowingFile:
     def _has_same_start(self, profile: Profile) -> bool:
         """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
         before = () if self.last is None else self.last.blocks
-        return bool(before) and len(profile.blocks) >= len(before) and profile.blocks[len(before) - 1] is before[-1]
+        return (
+            bool(before)
+            and len(profile.blocks) >= len(before)
+            and profile.blocks[len(before) - 1] is before[-1]
+        )
 
     def _begin_file(self, profile: Profile) -> None:
         self.close()

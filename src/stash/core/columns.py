@@ -72,7 +72,9 @@ def unpack_blocks(columns: dict[str, Any]) -> tuple[Block, ...]:
     """The blocks of ``columns``; raises ColumnError. Columns of fields that a later Stash added are left alone."""
     types, most = _field_types(), _MAX_OMITTED + _count_values(columns)
     read = {
-        f.name: _read_column(f.name, columns[f.name], types[f.name], most) for f in fields(Block) if f.name in columns
+        f.name: _read_column(f.name, columns[f.name], types[f.name], most)
+        for f in fields(Block)
+        if f.name in columns
     }
     count = len(next(iter(read.values()), ()))
     for name, values in read.items():
@@ -105,7 +107,9 @@ def _read_column(name: str, column: Any, kind: Any, most: int) -> list[Any]:
     items = _unpack_column(f"{name}.items", _column_part(name, column, "items"), item, most)
     ends = [0, *accumulate(lengths)]
     if ends[-1] != len(items):
-        raise ColumnError(f"blocks.{name}: {len(items)} items, and lengths that add up to {ends[-1]}")
+        raise ColumnError(
+            f"blocks.{name}: {len(items)} items, and lengths that add up to {ends[-1]}"
+        )
     return [tuple(items[start:end]) for start, end in pairwise(ends)]
 
 

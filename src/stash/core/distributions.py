@@ -118,7 +118,11 @@ def student_probability(freedom: float, value: ArrayLike) -> Array:
     Of few, a whole number, by a sum (Abramowitz and Stegun 26.7.3 and 26.7.4): fast, and exact to 1e-15.
     """
     t = np.asarray(value, dtype=np.float64)
-    return _sum_probability(int(freedom), t) if freedom in range(1, _MOST_SUMMED) else _beta_probability(freedom, t)
+    return (
+        _sum_probability(int(freedom), t)
+        if freedom in range(1, _MOST_SUMMED)
+        else _beta_probability(freedom, t)
+    )
 
 
 def student_quantile(freedom: float, probability: ArrayLike) -> Array:
@@ -126,7 +130,9 @@ def student_quantile(freedom: float, probability: ArrayLike) -> Array:
     p = np.asarray(probability, dtype=np.float64)
     if p.size > _FEW and freedom in range(1, _MOST_SUMMED):
         return _student_quantiles(int(freedom), p)
-    return np.array([_student_quantile(float(freedom), float(each)) for each in p.flat]).reshape(p.shape)
+    return np.array([_student_quantile(float(freedom), float(each)) for each in p.flat]).reshape(
+        p.shape
+    )
 
 
 def maxwell_quantile(probability: ArrayLike) -> Array:
@@ -148,7 +154,9 @@ def _student_quantiles(freedom: int, p: Array) -> Array:
     """Many of them at once, of few degrees of freedom."""
     tail = np.minimum(p, 1 - p)
     t = normal_quantile(tail)
-    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(
+        freedom * math.pi
+    )
     for _ in range(200):
         density = scale * np.exp(-(freedom + 1) / 2 * np.log1p(t * t / freedom))
         step = (_sum_probability(freedom, t) - tail) / density
@@ -165,7 +173,9 @@ def _student_quantile(freedom: float, probability: float) -> float:
     if tail == 0.5:
         return 0.0
     t = float(normal_quantile(tail))
-    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(
+        freedom * math.pi
+    )
     for _ in range(200):
         density = scale * math.exp(-(freedom + 1) / 2 * math.log1p(t * t / freedom))
         step = (float(_beta_probability(freedom, np.asarray(t))) - tail) / density
@@ -190,7 +200,10 @@ def _sum_probability(freedom: int, t: Array) -> Array:
 
 def _beta_probability(freedom: float, t: Array) -> Array:
     squares = t * t
-    below = _beta_share(freedom / 2, 0.5, freedom / (freedom + squares), squares / (freedom + squares)) / 2
+    below = (
+        _beta_share(freedom / 2, 0.5, freedom / (freedom + squares), squares / (freedom + squares))
+        / 2
+    )
     return np.where(t > 0, 1 - below, below)
 
 

@@ -52,7 +52,9 @@ class DocumentKind(NamedTuple):
 PROFILE = DocumentKind("profile", SUFFIX, "stash profile", "schema_version", "workload")
 PROBE = DocumentKind("probe", ".host.json", "stash probe", "schema_version", "hosts")
 PLAN = DocumentKind("plan", ".plan.json", "stash recommend", "plan_schema", "goal")
-FLEET_PLAN = DocumentKind("plan of a fleet", ".plan.json", "stash spot plan", "fleet_schema", "pool")
+FLEET_PLAN = DocumentKind(
+    "plan of a fleet", ".plan.json", "stash spot plan", "fleet_schema", "pool"
+)
 FLEET_MODEL = DocumentKind("fitted model", ".fleet.json", "stash spot fit", "fleet_schema", "lone")
 CURVE = DocumentKind("loss curve", ".curve.json", "stash spot learn", "curve_schema", "learned")
 SPOT_LOG = DocumentKind("run's log", ".spotlog.json", "stash spot run", "log_schema", "events")
@@ -64,7 +66,9 @@ KINDS = (FIX, TRACE, PROFILE, PROBE, PLAN, FLEET_PLAN, FLEET_MODEL, CURVE, SPOT_
 def kind_of(document: Document) -> DocumentKind | None:
     """Which kind a document is by its fields, or at least may be by its schema."""
     versioned = [kind for kind in KINDS if kind.version in document]
-    return next((kind for kind in versioned if kind.mark in document), versioned[0] if versioned else None)
+    return next(
+        (kind for kind in versioned if kind.mark in document), versioned[0] if versioned else None
+    )
 
 
 def is_one(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
@@ -78,7 +82,9 @@ def is_one(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
 def begins_as(word: str | os.PathLike[str], kind: DocumentKind) -> bool:
     """Whether the file there begins with the schema of this kind."""
     try:
-        return read_up_to(Path(word), 64).lstrip(b"{ \t\r\n").startswith(f'"{kind.version}"'.encode())
+        return (
+            read_up_to(Path(word), 64).lstrip(b"{ \t\r\n").startswith(f'"{kind.version}"'.encode())
+        )
     except (OSError, ValueError):
         return False
 
@@ -125,10 +131,14 @@ class DocumentFile(Generic[R]):
         record = self.make_record(document, source, self.record.model_validate)
         contradiction = self.contradiction(record)
         if contradiction is not None:
-            raise ArtefactError(f"{source} is not a {self.kind.name}: {contradiction}; {self.kind.hint}")
+            raise ArtefactError(
+                f"{source} is not a {self.kind.name}: {contradiction}; {self.kind.hint}"
+            )
         return record
 
-    def make_record(self, document: Document, source: Path, record_of: Callable[[Document], R]) -> R:
+    def make_record(
+        self, document: Document, source: Path, record_of: Callable[[Document], R]
+    ) -> R:
         """The record of a document of any schema; raises ArtefactError. ``record_of`` may raise ValueError."""
         kind = self.kind
         try:
@@ -187,13 +197,17 @@ def _why_not_written(target: Path, error: OSError, kind: DocumentKind) -> str:
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"cannot write {target}: no permission to write in {folder}; choose another file with --output"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"cannot write {target}: no space left; free some, or choose another disk with --output"
+        return (
+            f"cannot write {target}: no space left; free some, or choose another disk with --output"
+        )
     return f"cannot write {target}: {error.strerror or error}; choose another file with --output"
 
 
 def json_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "backslashreplace").decode()  # what UTF-8 cannot hold, JSON can escape
+    return text.encode(
+        "utf-8", "backslashreplace"
+    ).decode()  # what UTF-8 cannot hold, JSON can escape
 
 
 def json_object(members: Mapping[str, str], indent: int) -> str:
@@ -259,7 +273,8 @@ def _refuse_other(document: Document, source: Path, kind: DocumentKind) -> None:
     other = kind_of(document)
     if other not in (None, kind) and (other.mark in document or kind.version not in document):
         raise ArtefactError(
-            f"{source} is a {other.name} of `{other.command}`, not a {kind.name}; {kind.hint}", code="artefact_kind"
+            f"{source} is a {other.name} of `{other.command}`, not a {kind.name}; {kind.hint}",
+            code="artefact_kind",
         )
 
 

@@ -75,7 +75,9 @@ def _send(numbers: list[int], what: signal.Signals) -> list[int]:
 def _is_stopped(number: int) -> bool:
     """Whether no thread of a process runs, or will: all are stopped or have ended, or it is gone."""
     try:
-        stats = [path.read_text(errors="replace") for path in Path(f"/proc/{number}/task").glob("*/stat")]
+        stats = [
+            path.read_text(errors="replace") for path in Path(f"/proc/{number}/task").glob("*/stat")
+        ]
     except OSError:  # one of its threads has ended meanwhile
         return not Path(f"/proc/{number}").exists()
     return all(stat.rpartition(")")[2].split()[0] in "TtZX" for stat in stats)

@@ -20,7 +20,12 @@ from typing import Any, BinaryIO
 MAX_VALUES = 8_000_000
 """Of one JSON document: a profile of 1,024 ranks and 30 rounds has three millions."""
 _PART = 2**20
-_KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_KINDS = {
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
 def write_whole(
@@ -37,7 +42,11 @@ def write_whole(
     need not be ``lasting`` (a cache) is not waited for until it is in storage.
     """
     temporary = path.parent / f".{path.name}.{secrets.token_hex(4)}.tmp"
-    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600 if mode is None else mode)
+    handle = os.open(
+        temporary,
+        os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC,
+        0o600 if mode is None else mode,
+    )
     try:
         with os.fdopen(handle, "wb") as file:
             if mode is None:
@@ -59,7 +68,9 @@ def write_whole(
         raise
     if not lasting:
         return
-    with contextlib.suppress(OSError):  # some file systems refuse; the new name is then as durable as they are
+    with contextlib.suppress(
+        OSError
+    ):  # some file systems refuse; the new name is then as durable as they are
         flush(path.parent)
 
 

@@ -32,7 +32,9 @@ SearchStage = Literal["turns", "filling", "screening", "combining", "final"]
 
 
 def _mask_variables(variables: dict[str, str]) -> dict[str, str]:
-    return {name: MASK if is_secret(name) else mask_text(value) for name, value in variables.items()}
+    return {
+        name: MASK if is_secret(name) else mask_text(value) for name, value in variables.items()
+    }
 
 
 class CallPlace(Record):
@@ -76,7 +78,9 @@ class Tried(Record):
     """How it gets into the job; empty if it is not kept."""
     how: Sentence = ""
     place: CallPlace | None = None
-    variables: Annotated[dict[str, str], AfterValidator(_mask_variables)] = Field(default_factory=dict)
+    variables: Annotated[dict[str, str], AfterValidator(_mask_variables)] = Field(
+        default_factory=dict
+    )
     cores: dict[str, list[int] | list[list[int]]] | None = None
     compile_seconds: Number | None = None
     """What starting takes longer with it."""
@@ -144,4 +148,6 @@ class Fix(Record):
         return tuple(each for each in self.tried if each.standing == "kept")
 
 
-FILE: DocumentFile[Fix] = DocumentFile(documents.FIX, Fix, schema=SCHEMA, lists=("tried", "launches"))
+FILE: DocumentFile[Fix] = DocumentFile(
+    documents.FIX, Fix, schema=SCHEMA, lists=("tried", "launches")
+)

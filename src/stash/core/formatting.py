@@ -82,7 +82,9 @@ def split_spread(measured: Interval, unit: Unit) -> tuple[str, str]:
     ends = [measured.value if end is None else end for end in (measured.low, measured.high)]
     half = max(abs(end - measured.value) for end in ends)
     # A change of nothing, give or take milliseconds, has the unit of what is given or taken.
-    scale = scale_for(half if half > _DWARFED * abs(measured.value) else measured.value, _STEPS[unit])
+    scale = scale_for(
+        half if half > _DWARFED * abs(measured.value) else measured.value, _STEPS[unit]
+    )
     shown = scale.text(measured.value) if scale.unit else f"{measured.value:g}"
     return shown, plus_minus(measured, scale)
 
@@ -117,7 +119,12 @@ def join_names(names: Sequence[str], most: int = 6) -> str:
 # Hours and dollars of a whole training
 
 HOUR, DAY = 3600.0, 86400.0
-_SPANS = ((100 * HOUR, DAY, "days"), (0.995 * HOUR, HOUR, "h"), (99.5, 60.0, "min"), (0.0, 1.0, "s"))
+_SPANS = (
+    (100 * HOUR, DAY, "days"),
+    (0.995 * HOUR, HOUR, "h"),
+    (99.5, 60.0, "min"),
+    (0.0, 1.0, "s"),
+)
 """From how many seconds on, the unit's size, its name."""
 _MAX_DECIMALS = 2
 _MIN_SHARE, _MAX_SHARE = 0.01, 0.99

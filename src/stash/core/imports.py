@@ -26,13 +26,17 @@ def require_package(module: str, purpose: str, package: str = "", instead: str =
     except ImportError as error:
         if isinstance(error, ModuleNotFoundError) and (error.name or top).partition(".")[0] == top:
             raise missing_package(package or top, purpose, instead) from None
-        raise UserError(f"{purpose} needs {package or top}, which cannot be imported: {one_line(error)}") from None
+        raise UserError(
+            f"{purpose} needs {package or top}, which cannot be imported: {one_line(error)}"
+        ) from None
 
 
 def missing_package(package: str, purpose: str, instead: str = "") -> UserError:
     """What to tell the user; ``package`` is how pip is told of it, more words than one perhaps."""
     answer = f"type `pip install {package}`" + (f", or {instead}" if instead else "")
-    return UserError(f"{purpose} needs {package.split(maxsplit=1)[0]}, which is not installed: {answer}")
+    return UserError(
+        f"{purpose} needs {package.split(maxsplit=1)[0]}, which is not installed: {answer}"
+    )
 
 
 def require_torchvision(purpose: str) -> None:
@@ -94,7 +98,9 @@ def prepare_torchvision() -> None:
 
     Does nothing when torchvision is absent, when its extension loads, or when the operators exist.
     """
-    package = PathFinder.find_spec("torchvision")  # Not importlib.util: import hooks must not see this.
+    package = PathFinder.find_spec(
+        "torchvision"
+    )  # Not importlib.util: import hooks must not see this.
     if package is None or not package.submodule_search_locations:
         return
     import torch
@@ -116,7 +122,10 @@ def _loads(package: Path) -> bool:
     for extension in sorted(package.glob("_C*")):
         try:
             operators.load_library(str(extension))
-        except (ImportError, OSError):  # Built for another torch: a shared library or symbol is missing.
+        except (
+            ImportError,
+            OSError,
+        ):  # Built for another torch: a shared library or symbol is missing.
             continue
         return True
     return False

@@ -18,7 +18,9 @@ from types import FrameType
 from stash.core.errors import UserError
 
 REQUESTS = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
+    if hasattr(signal, name)
 )
 """The signals that ask a program to end, as torchrun understands them too. Windows lacks some."""
 

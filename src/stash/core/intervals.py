@@ -63,13 +63,17 @@ class Interval(Record):
 
     def symmetric(self, half_width: float) -> Interval:
         """The value ± ``half_width``."""
-        return self.model_copy(update={"low": self.value - half_width, "high": self.value + half_width})
+        return self.model_copy(
+            update={"low": self.value - half_width, "high": self.value + half_width}
+        )
 
     def add_error(self, half_width: float) -> Interval:
         """Add an independent error of that ``half_width``: both arms grow in quadrature."""
         if self.low is None or self.high is None:
             return self
-        below, above = (math.hypot(arm, half_width) for arm in (self.value - self.low, self.high - self.value))
+        below, above = (
+            math.hypot(arm, half_width) for arm in (self.value - self.low, self.high - self.value)
+        )
         return self.model_copy(update={"low": self.value - below, "high": self.value + above})
 
     def remove_error(self, half_width: float) -> Interval:
@@ -127,7 +131,10 @@ def median_interval(values: Sequence[float]) -> Interval:
         ways = ways * (count - outside + 1) // outside
         below += ways
     return Interval(
-        value=middle, low=float(ordered[outside - 1]), high=float(ordered[count - outside]), repetitions=count
+        value=middle,
+        low=float(ordered[outside - 1]),
+        high=float(ordered[count - outside]),
+        repetitions=count,
     )
 
 

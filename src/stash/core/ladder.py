@@ -67,7 +67,9 @@ BUBBLE = "bubble"
 _ADDED: tuple[str, ...] = tuple(rung.adds for rung in RUNGS)
 STALLS: tuple[str, ...] = (*_ADDED[:3], BUBBLE, *_ADDED[3:])
 DATA_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.reads_data)
-EXCHANGE_STALLS: tuple[str, ...] = tuple(rung.adds for rung in RUNGS if rung.exchanges and rung.replays)
+EXCHANGE_STALLS: tuple[str, ...] = tuple(
+    rung.adds for rung in RUNGS if rung.exchanges and rung.replays
+)
 CATCH_UP = "catch-up"
 """What a visit of the followers is called: no rung, for nothing is measured."""
 NOT_ASKED = "not asked for (--rungs)"
@@ -125,7 +127,9 @@ class Situation:
     """Why its batches cannot be kept on the device, if they cannot."""
 
 
-def split_reachable(situation: Situation, wanted: Iterable[str] = NAMES) -> tuple[tuple[str, ...], dict[str, str]]:
+def split_reachable(
+    situation: Situation, wanted: Iterable[str] = NAMES
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """Split the rungs into those worth measuring and those skipped, each with its reason.
 
     A rung that cannot differ from the one below it is not measured: its stall is unknown, not zero.

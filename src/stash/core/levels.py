@@ -29,9 +29,16 @@ least of themselves, so they count a little more."""
 SHARES = (0.3, 0.6, 0.85, 0.97, 0.995)
 """Of slow noise in the variance of a round's mean over rungs."""
 _GRID = np.array([(0.0, 0.0), *((memory, share) for memory in MEMORIES for share in SHARES)])
-_PRIOR = np.array([WHITE, *(
-    (1 - WHITE) * weight / sum(MEMORIES.values()) / len(SHARES) for weight in MEMORIES.values() for _ in SHARES
-)])  # fmt: skip
+_PRIOR = np.array(
+    [
+        WHITE,
+        *(
+            (1 - WHITE) * weight / sum(MEMORIES.values()) / len(SHARES)
+            for weight in MEMORIES.values()
+            for _ in SHARES
+        ),
+    ]
+)
 _MIN_BEYOND = 0.1
 _UNLIKE = 10.0
 """No rung's own noise is believed to be more times as large or small as that of the others."""
@@ -97,7 +104,9 @@ def level(matrix: Matrix, column: int) -> Interval:
     share = _GRID[:, 1]
     alone = _make_noise(rounds, share / (share + (1 - share) * _own_noise(relative)[column]))
     low, high = _interval_ends(alone, _weights(together, relative), values - mean)
-    return Interval(value=mean, low=mean + min(low, 0.0), high=mean + max(high, 0.0), repetitions=rounds)
+    return Interval(
+        value=mean, low=mean + min(low, 0.0), high=mean + max(high, 0.0), repetitions=rounds
+    )
 
 
 def slow_share(matrix: Matrix) -> float:
@@ -115,7 +124,9 @@ def slow_share(matrix: Matrix) -> float:
     together = _mean_noise(rounds)
     rows = ((relative - 1) / scale).mean(axis=1) * float(scale.min())
     low, high = _interval_ends(together, _weights(together, relative), rows)
-    return math.sqrt(max(0.0, ((high - low) / 2) ** 2 - student_half_width(rounds, float(rows.std(ddof=1))) ** 2))
+    return math.sqrt(
+        max(0.0, ((high - low) / 2) ** 2 - student_half_width(rounds, float(rows.std(ddof=1))) ** 2)
+    )
 
 
 def _interval_ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[float, float]:
@@ -205,6 +216,8 @@ def _make_noise(rounds: int, share: Matrix) -> _Noise:
         factors[i] = (1 - share) * off_diagonal / pivots[i - 1]
         pivots[i] -= (1 - share) * off_diagonal * factors[i]
     log_determinant = np.log(pivots).sum(axis=0) + (rounds - 1) * np.log(alone)
-    noise = _Noise(diagonal, off_diagonal, pivots, factors, np.empty(0), np.empty(0), log_determinant)
+    noise = _Noise(
+        diagonal, off_diagonal, pivots, factors, np.empty(0), np.empty(0), log_determinant
+    )
     sums = noise.solve(np.ones(rounds))
     return noise._replace(sums=sums, total=sums.sum(axis=1))

@@ -40,7 +40,9 @@ class HungUpError(StrangerError):
 
 def signature(secret: bytes, *parts: bytes) -> bytes:
     """Sign all parts, and where one ends and the next begins."""
-    return hmac.digest(secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256")
+    return hmac.digest(
+        secret, b"".join(len(part).to_bytes(4, "big") + part for part in parts), "sha256"
+    )
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,9 @@ class RunMember:
         return hmac.compare_digest(tag, self.sign(content))
 
 
-def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HANDSHAKE_SECONDS) -> RunMember:
+def admit(
+    link: socket.socket, secret: bytes, purpose: str, seconds: float = HANDSHAKE_SECONDS
+) -> RunMember:
     """The listening end: who is there. Raises StrangerError, or OSError (TimeoutError) if it is too slow or gone."""
     deadline, drawn = time.monotonic() + seconds, secrets.token_bytes(_NONCE)
     link.settimeout(seconds)
@@ -70,11 +74,18 @@ def admit(link: socket.socket, secret: bytes, purpose: str, seconds: float = HAN
         raise StrangerError("it does not know the secret")
     link.sendall(signature(secret, b"server", *facts))
     link.settimeout(None)
-    return RunMember(reply[_NONCE:].rstrip(b"\0").decode(errors="replace"), signature(secret, b"connection", *facts))
+    return RunMember(
+        reply[_NONCE:].rstrip(b"\0").decode(errors="replace"),
+        signature(secret, b"connection", *facts),
+    )
 
 
 def join(
-    link: socket.socket, secret: bytes, purpose: str, name: str = "", seconds: float = HANDSHAKE_SECONDS
+    link: socket.socket,
+    secret: bytes,
+    purpose: str,
+    name: str = "",
+    seconds: float = HANDSHAKE_SECONDS,
 ) -> RunMember:
     """The connecting end. Raises StrangerError if the other end proves nothing, HungUpError on our proof; OSError."""
     deadline, called = time.monotonic() + seconds, name.encode().ljust(_NAME, b"\0")
@@ -87,7 +98,9 @@ def join(
     try:
         proof = receive_bytes(link, _PROOF, deadline)
     except ConnectionError:
-        raise HungUpError("it hung up: its secret is another one, or it takes no members any more") from None
+        raise HungUpError(
+            "it hung up: its secret is another one, or it takes no members any more"
+        ) from None
     if not hmac.compare_digest(proof, signature(secret, b"server", *facts)):
         raise StrangerError("it does not know the secret")
     link.settimeout(None)
@@ -95,7 +108,11 @@ def join(
 
 
 def connect(
-    address: tuple[str, int], secret: bytes, purpose: str, name: str = "", seconds: float = HANDSHAKE_SECONDS
+    address: tuple[str, int],
+    secret: bytes,
+    purpose: str,
+    name: str = "",
+    seconds: float = HANDSHAKE_SECONDS,
 ) -> tuple[socket.socket, RunMember]:
     """A connection to who listens there, joined; raises as ``join`` does. ``seconds``: to be answered at all."""
     link = socket.create_connection(address, timeout=seconds)
@@ -130,7 +147,9 @@ class SignedLink:
         self._sent = self._got = 0
         self._lock = threading.Lock()
         link.settimeout(None)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(HANDSHAKE_SECONDS), 0))
+        link.setsockopt(
+            socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", int(HANDSHAKE_SECONDS), 0)
+        )
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
     def send(self, content: bytes) -> None:
@@ -169,7 +188,12 @@ class Door:
         welcome: Callable[[socket.socket, RunMember], None],
     ) -> None:
         """``welcome`` is called in that thread, and has the connection from then on. The door closes the listener."""
-        self._listener, self._secret, self._purpose, self._welcome = listener, secret, purpose, welcome
+        self._listener, self._secret, self._purpose, self._welcome = (
+            listener,
+            secret,
+            purpose,
+            welcome,
+        )
         self._unproven: dict[socket.socket, None] = {}
         self._lock, self._closed = threading.Lock(), False
         listener.settimeout(_PAUSE)  # where it cannot be shut down, it is looked after as often
@@ -254,7 +278,9 @@ _ANY_PORT = 9
 
 def address_towards(host: str) -> str:
     """This machine's own address on the way to ``host``; raises OSError where there is no way."""
-    family, kind, protocol, _, where = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[0]
+    family, kind, protocol, _, where = socket.getaddrinfo(host, _ANY_PORT, type=socket.SOCK_DGRAM)[
+        0
+    ]
     with socket.socket(family, kind, protocol) as probe:
         probe.connect(where)  # of a datagram socket: it only makes the kernel choose a route
         return str(probe.getsockname()[0])

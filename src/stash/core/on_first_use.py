@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-TYPE_CHECKING = False  # as typing has it, whose import would take longer than all the rest of ``import stash``
+TYPE_CHECKING = (
+    False  # as typing has it, whose import would take longer than all the rest of ``import stash``
+)
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
 
-def make_lazy_access(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+def make_lazy_access(
+    package: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """The package's ``__getattr__`` and ``__dir__``.
 
     ``homes`` says in which module a name lives, and after a colon what it is called there if not the same. A name

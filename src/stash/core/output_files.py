@@ -17,24 +17,36 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
         from stash.core.documents import iter_free_names
 
         names = iter_free_names(Path(f"{stem}{suffix}"), suffix)
-        wanted = next(path for path in names if not os.path.lexists(path))  # never over an earlier one
+        wanted = next(
+            path for path in names if not os.path.lexists(path)
+        )  # never over an earlier one
     folder = wanted.parent
     if wanted.exists() and not wanted.is_file() and not wanted.is_dir():
         raise UserError(f"--output {wanted} is not a regular file; name one, like run{suffix}")
     if wanted.is_dir():
-        raise UserError(f"--output {wanted} is a folder; name a file, like {wanted / ('run' + suffix)}")
+        raise UserError(
+            f"--output {wanted} is a folder; name a file, like {wanted / ('run' + suffix)}"
+        )
     if not folder.is_dir():
-        raise UserError(f"--output {wanted}: there is no folder {folder}; make it, or choose another place")
+        raise UserError(
+            f"--output {wanted}: there is no folder {folder}; make it, or choose another place"
+        )
     if not os.access(folder, os.W_OK):
-        raise UserError(f"--output {wanted}: the folder {folder.resolve()} is not writable; choose another with -o")
+        raise UserError(
+            f"--output {wanted}: the folder {folder.resolve()} is not writable; choose another with -o"
+        )
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
-        raise UserError(f"--output {wanted}: {error.strerror}; choose another place with -o") from None
+        raise UserError(
+            f"--output {wanted}: {error.strerror}; choose another place with -o"
+        ) from None
     return wanted
 
 
-def write_output(target: Path, content: str | bytes, new: bool = False, public: bool = False) -> None:
+def write_output(
+    target: Path, content: str | bytes, new: bool = False, public: bool = False
+) -> None:
     """Put ``content`` at ``target``, whole or not at all; raises ArtefactError, which says why not.
 
     A ``new`` file replaces none that came there meanwhile. It is its owner's alone, unless it is ``public`` or
@@ -54,7 +66,9 @@ def answer_file(wanted: Path, inputs: Iterable[str] = ()) -> Path:
     from stash.core.documents import KINDS
 
     if wanted.name.endswith(tuple(kind.suffix for kind in KINDS)):
-        raise UserError(f"--output {wanted}: what was measured or planned ends so; choose another name")
+        raise UserError(
+            f"--output {wanted}: what was measured or planned ends so; choose another name"
+        )
     if any(is_same(wanted, each) for each in inputs):
         raise UserError(f"--output {wanted} is what the answer is made of; choose another file")
     return output_file(wanted, "", wanted.suffix)

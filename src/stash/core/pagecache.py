@@ -33,7 +33,10 @@ class _Range(ctypes.Structure):
 
 
 class _Stat(ctypes.Structure):
-    _fields_ = tuple((n, ctypes.c_uint64) for n in ("cached", "dirty", "writeback", "evicted", "recently_evicted"))
+    _fields_ = tuple(
+        (n, ctypes.c_uint64)
+        for n in ("cached", "dirty", "writeback", "evicted", "recently_evicted")
+    )
 
 
 def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[int, int] | None:
@@ -43,7 +46,10 @@ def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[i
     """
     if _CACHESTAT is not None and not layered:
         stat, whole = _Stat(), _Range(0, 0)
-        if _load_libc().syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(stat), 0) == 0:
+        if (
+            _load_libc().syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(stat), 0)
+            == 0
+        ):
             return int(stat.cached), int(stat.dirty + stat.writeback)
     # To all but owner and writers ``mincore`` calls every page resident (since Linux 5.2).
     owns = os.geteuid() in (0, os.fstat(descriptor).st_uid)

@@ -33,7 +33,9 @@ def _above_zero(parse: Callable[[str], float]) -> Callable[[str], float]:
     def read(text: str) -> float:
         value = -1.0 if text.strip().startswith("-") else parse(text)
         if not 0 < value < math.inf:
-            raise UnitError(f"it must be more than 0{'' if math.isfinite(value) else ', and finite'}")
+            raise UnitError(
+                f"it must be more than 0{'' if math.isfinite(value) else ', and finite'}"
+            )
         return check_bound(value)
 
     return read
@@ -96,7 +98,9 @@ def number_between(low: float, high: float) -> Callable[[str], float]:
 
 def whole(least: int, most: int = MAX_WHOLE) -> Callable[[str], int]:
     """A whole number from ``least`` to ``most``: ``"64"``, ``"50k"``."""
-    expected = f"it is a whole number from {least} " + ("on" if most == MAX_WHOLE else f"to {most:,}")
+    expected = f"it is a whole number from {least} " + (
+        "on" if most == MAX_WHOLE else f"to {most:,}"
+    )
 
     def read(text: str) -> int:
         try:
@@ -135,18 +139,25 @@ def fraction(
         try:
             value = float(typed.removesuffix("%").strip()) / (100 if typed.endswith("%") else 1)
         except ValueError:
-            raise UnitError(f"it is a fraction, like 0.9 or 90%{'; ' + expected if expected else ''}") from None
+            raise UnitError(
+                f"it is a fraction, like 0.9 or 90%{'; ' + expected if expected else ''}"
+            ) from None
         above = value >= low if include[0] == "[" else value > low
         below = value <= high if include[1] == "]" else value < high
         if not (above and below):
-            raise UnitError(expected or f"it is a fraction from {low:g} to {high:g}, like 0.9 or 90%")
+            raise UnitError(
+                expected or f"it is a fraction from {low:g} to {high:g}, like 0.9 or 90%"
+            )
         return value
 
     return read
 
 
 probability = fraction(
-    0.5, 1.0, include="[)", expected="how probable it has to be is from 0.5 to below 1, like 0.9 or 90%"
+    0.5,
+    1.0,
+    include="[)",
+    expected="how probable it has to be is from 0.5 to below 1, like 0.9 or 90%",
 )
 
 
@@ -184,12 +195,16 @@ def names(text: str) -> tuple[str, ...]:
     return found
 
 
-def one_of(known: Sequence[str] | Mapping[str, T], hint: str = "", shown: Sequence[str] = ()) -> Callable[[str], T]:
+def one_of(
+    known: Sequence[str] | Mapping[str, T], hint: str = "", shown: Sequence[str] = ()
+) -> Callable[[str], T]:
     """One of these words, in letters of any case; of a mapping, what the word stands for.
 
     Errors offer the words ``shown``, else all, and end with ``hint``.
     """
-    values: Mapping[str, Any] = known if isinstance(known, Mapping) else {word: word for word in known}
+    values: Mapping[str, Any] = (
+        known if isinstance(known, Mapping) else {word: word for word in known}
+    )
     words = shown or list(values)
     expected = f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
 

@@ -38,7 +38,10 @@ def escape_bytes(text: str) -> str:
     Where only the locale knew no UTF-8, such bytes are text after all.
     """
     text = _ESCAPED_BYTES.sub(
-        lambda found: found[0].encode("ascii", "surrogateescape").decode("utf-8", "backslashreplace"), text
+        lambda found: (
+            found[0].encode("ascii", "surrogateescape").decode("utf-8", "backslashreplace")
+        ),
+        text,
     )
     return _HALVES.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -73,7 +76,9 @@ def has_colours(on_terminal: bool, environment: Mapping[str, str]) -> bool:
         return _chosen[0]
     if environment.get("NO_COLOR"):
         return False
-    return bool(environment.get("FORCE_COLOR")) or (on_terminal and environment.get("TERM") != "dumb")
+    return bool(environment.get("FORCE_COLOR")) or (
+        on_terminal and environment.get("TERM") != "dumb"
+    )
 
 
 def print_note(note: str, json: bool) -> None:

@@ -26,7 +26,9 @@ _PATH = re.compile(r"(?<![\w.~<-])(?!/dev/)(?:~[\w.-]*|\.{1,2})?/[^\s\"',;:()\[\
 """Absolute, or from the home folder or the current one."""
 _RELATIVE = re.compile(r"^[^\s/=<>]+/[^\s=]*$")
 """A word of a command that has a folder in it."""
-_ADDRESS = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]|-\w)|\b(?:[0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}\b")
+_ADDRESS = re.compile(
+    r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.]|-\w)|\b(?:[0-9a-f]{1,4}:){3,7}[0-9a-f]{1,4}\b"
+)
 
 
 @overload
@@ -37,7 +39,12 @@ def redact_artefact(artefact: Profile | Probe) -> Profile | Probe:
     """``artefact`` with ``host0``, ``host1`` … for its machines and neither paths nor addresses."""
     hostnames = dict.fromkeys(host.hostname for host in artefact.hosts)
     names = {name: f"host{number}" for number, name in enumerate(hostnames)}
-    known = {short: alias for name, alias in reversed(names.items()) for short in (name.split(".")[0], name) if short}
+    known = {
+        short: alias
+        for name, alias in reversed(names.items())
+        for short in (name.split(".")[0], name)
+        if short
+    }
     longest = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
     # a name is left out with the domain behind it
     named = re.compile(rf"(?<![\w-])({longest})(?:\.[\w-]+)*(?![\w-])") if known else None
@@ -48,7 +55,9 @@ def redact_artefact(artefact: Profile | Probe) -> Profile | Probe:
 
     fields = _redact_fields(artefact.model_dump(exclude={"blocks"}), text)
     for host in fields["hosts"]:
-        host["programs"] = [{**each, "name": f"program{at}"} for at, each in enumerate(host["programs"])]
+        host["programs"] = [
+            {**each, "name": f"program{at}"} for at, each in enumerate(host["programs"])
+        ]
         for state in host["links"]["states"] if host["links"] else ():
             state["users"] = [f"process{at}" for at, _ in enumerate(state["users"])]
     if isinstance(artefact, Profile):
@@ -57,7 +66,9 @@ def redact_artefact(artefact: Profile | Probe) -> Profile | Probe:
         machines = list(dict.fromkeys(rank.machine for rank in artefact.ranks))
         for rank in fields["ranks"]:
             rank["machine"] = rank["machine"] and f"machine{machines.index(rank['machine'])}"
-        fields["others"] = [{**each, "name": f"program{at}"} for at, each in enumerate(fields["others"])]
+        fields["others"] = [
+            {**each, "name": f"program{at}"} for at, each in enumerate(fields["others"])
+        ]
     return type(artefact).model_validate(fields)
 
 
@@ -76,7 +87,9 @@ def _redact_fields(fields: Any, text: Callable[[str], str]) -> Any:
         elif name in COMMANDS and value:  # of the program itself its name stays
             changed[name] = [text(PurePath(value[0]).name)]
             for option, sign, argument in (word.rpartition("=") for word in value[1:]):
-                changed[name].append(f"{option}{sign}{PATH if _RELATIVE.match(argument) else text(argument)}")
+                changed[name].append(
+                    f"{option}{sign}{PATH if _RELATIVE.match(argument) else text(argument)}"
+                )
         elif name in (*HOSTNAMES, *SENTENCES) and isinstance(value, str):
             changed[name] = text(value)
         elif name in SENTENCES and isinstance(value, dict):

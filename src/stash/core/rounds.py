@@ -31,7 +31,10 @@ def estimate(matrix: Matrix) -> list[Interval]:
         if one.low is None or one.high is None or not share:
             found.append(one)
         else:  # that share of the value, in quadrature
-            low, high = (math.hypot(arm, share * one.value) for arm in (one.value - one.low, one.high - one.value))
+            low, high = (
+                math.hypot(arm, share * one.value)
+                for arm in (one.value - one.low, one.high - one.value)
+            )
             found.append(one.model_copy(update={"low": one.value - low, "high": one.value + high}))
     return found
 
@@ -57,7 +60,9 @@ def rounds_needed(half_width: float, wanted: float, rounds: int) -> int | None:
     if wanted <= 0 or not math.isfinite(half_width):
         return None
     goal = wanted / half_width * student_half_width(rounds) if half_width > 0 else math.inf
-    return next((count for count in range(2, 1000 * rounds) if student_half_width(count) <= goal), None)
+    return next(
+        (count for count in range(2, 1000 * rounds) if student_half_width(count) <= goal), None
+    )
 
 
 def drift(values: Matrix) -> float | None:
@@ -118,7 +123,11 @@ def two_modes(values: Matrix) -> tuple[float, float] | None:
 def spread(values: Matrix) -> float:
     """Robust relative standard deviation: scaled median absolute deviation over the median."""
     median = float(np.median(values))
-    return MAD_TO_SIGMA * float(np.median(np.abs(values - median))) / median if median > 0 else math.nan
+    return (
+        MAD_TO_SIGMA * float(np.median(np.abs(values - median))) / median
+        if median > 0
+        else math.nan
+    )
 
 
 # The slowest of several ranks
@@ -161,7 +170,9 @@ def slowest_rank_times(times: Matrix) -> Matrix:
     scattered = min(1.0, real + 2 / (ranks - 1) * gap**2)
     uncertain = alone + (1 - alone) * scattered + alone * (1 - alone) * gap**2
     drawn: Matrix = (
-        common + (alone + (1 - alone) * real) * apart.mean() + math.sqrt(uncertain) * (apart - apart.mean())
+        common
+        + (alone + (1 - alone) * real) * apart.mean()
+        + math.sqrt(uncertain) * (apart - apart.mean())
     )
     return drawn if drawn.min() > 0 else times[:, top]
 

@@ -22,12 +22,41 @@ HIDDEN = "…"
 
 _ANYWHERE = ("secret", "password", "passwd", "passphrase", "apikey", "credential", "credentials")
 """Words that make a name secret wherever they stand in it: ``--secret-value``."""
-_AT_THE_END = ("key", "token", "auth", "authorization", "pwd", "pass", "pat", "bearer", "signature", "sig", "cookie",
-                "pw", "otp", "pin", "passcode", "login")  # fmt: skip
+_AT_THE_END = (
+    "key",
+    "token",
+    "auth",
+    "authorization",
+    "pwd",
+    "pass",
+    "pat",
+    "bearer",
+    "signature",
+    "sig",
+    "cookie",
+    "pw",
+    "otp",
+    "pin",
+    "passcode",
+    "login",
+)
 """Words that do so only at its end: ``--api-key`` is secret, ``--key-dim`` and ``--token-dropout`` are not."""
 _FILLERS = ("value", "val", "text", "string", "str")
 """Words at the end of a name that say nothing: ``--access-token-value``."""
-_ABOUT_IT = ("file", "path", "dir", "name", "id", "stdin", "length", "len", "size", "type", "env", "prompt")
+_ABOUT_IT = (
+    "file",
+    "path",
+    "dir",
+    "name",
+    "id",
+    "stdin",
+    "length",
+    "len",
+    "size",
+    "type",
+    "env",
+    "prompt",
+)
 """Words at the end of a name that is about a secret and does not hold it: ``--password-file``."""
 
 _NAME = (
@@ -96,18 +125,47 @@ def is_secret(name: str) -> bool:
 # Arguments of a job
 
 _OPTION_NAME = re.compile(r"--?[A-Za-z]|--[A-Za-z][\w.-]{0,60}")
-_NAMED = re.compile(r"(?P<name>--[A-Za-z][\w.-]{0,60}=|[+~]{0,2}[A-Za-z_][\w./@-]{0,60}=)(?P<value>.*)", re.DOTALL)
+_NAMED = re.compile(
+    r"(?P<name>--[A-Za-z][\w.-]{0,60}=|[+~]{0,2}[A-Za-z_][\w./@-]{0,60}=)(?P<value>.*)", re.DOTALL
+)
 """``--batch=8``, ``CUDA_VISIBLE_DEVICES=0``, ``+model.depth=3``."""
-_ONE_NUMBER = r"[+-]?(?:\d{1,15}|\d{1,3}(?:[_,]\d{3}){1,4}|\d{0,9}\.\d{1,9}|\d{1,9}\.)(?:[eE][+-]?\d{1,3})?"
+_ONE_NUMBER = (
+    r"[+-]?(?:\d{1,15}|\d{1,3}(?:[_,]\d{3}){1,4}|\d{0,9}\.\d{1,9}|\d{1,9}\.)(?:[eE][+-]?\d{1,3})?"
+)
 _UNIT = r"(?:%|[kKMGT]i?(?:B|b|bit)?(?:/s)?|B|b|bit|[num]?s|min|h|d)?"
-_NUMBERS = re.compile(rf"[\[(]?{_ONE_NUMBER}{_UNIT}(?:(?:, ?|[:x/.]){_ONE_NUMBER}{_UNIT}){{0,15}}[\])]?")
+_NUMBERS = re.compile(
+    rf"[\[(]?{_ONE_NUMBER}{_UNIT}(?:(?:, ?|[:x/.]){_ONE_NUMBER}{_UNIT}){{0,15}}[\])]?"
+)
 """One, or a list: ``0.9,0.999``, ``224x224``, ``10GiB``, ``127.0.0.1:29500``."""
 _DIGITS = 24
 _PLAIN = frozenset(
-    ("", "true", "false", "yes", "no", "on", "off", "none", "null", "auto", "cpu", "cuda", "gloo", "nccl", "bf16",
-     "fp16", "fp32", "float16", "float32", "bfloat16", "c10d",
-     "static", *NAMES, *STALLS)
-)  # fmt: skip
+    (
+        "",
+        "true",
+        "false",
+        "yes",
+        "no",
+        "on",
+        "off",
+        "none",
+        "null",
+        "auto",
+        "cpu",
+        "cuda",
+        "gloo",
+        "nccl",
+        "bf16",
+        "fp16",
+        "fp32",
+        "float16",
+        "float32",
+        "bfloat16",
+        "c10d",
+        "static",
+        *NAMES,
+        *STALLS,
+    )
+)
 _STARTS = re.compile(
     r"(?:.*/)?(?:python[\d.]*|torchrun|accelerate|launch|deepspeed|horovodrun|mpirun|mpiexec|srun|env|bash|sh|sudo|nice"
     r"|uv|poetry|conda|pixi|run)"
@@ -129,7 +187,9 @@ class _Hidden:
     pattern: re.Pattern[str] | None = None
 
 
-def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Sequence[Path] = ()) -> tuple[str, ...]:
+def kept_words(
+    words: Sequence[str], choices: Collection[str] = (), folders: Sequence[Path] = ()
+) -> tuple[str, ...]:
     """A job's command as it may be kept: as many words in the same order, ``…`` for what may be a secret.
 
     ``choices`` are what the job's source names; a path is kept if it exists below one of ``folders``.
@@ -139,7 +199,9 @@ def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Seq
     for number, word in enumerate(mask_words(words)):
         before = words[number - 1] if number else ""
         names = not begun and (_STARTS.fullmatch(word) is not None or word.endswith(_SCRIPT))
-        module = not begun and before in ("-m", "--module") and re.fullmatch(r"[\w.]+", word) is not None
+        module = (
+            not begun and before in ("-m", "--module") and re.fullmatch(r"[\w.]+", word) is not None
+        )
         named = _NAMED.fullmatch(word)
         if number == 0 or names or module or word == "--" or _is_harmless(word, choices, folders):
             kept.append(word)
@@ -147,7 +209,9 @@ def kept_words(words: Sequence[str], choices: Collection[str] = (), folders: Seq
             kept.append(HIDDEN)
         else:
             value = named["value"]
-            kept.append(named["name"] + (value if _is_harmless(value, choices, folders) else HIDDEN))
+            kept.append(
+                named["name"] + (value if _is_harmless(value, choices, folders) else HIDDEN)
+            )
         begun = begun or module or word.endswith(_SCRIPT)
     return tuple(kept)
 
@@ -158,11 +222,16 @@ def hide_masked(words: Sequence[str], kept: Sequence[str]) -> None:
     Short plain words (``memory``, ``train``) stay, unless their option's name is a secret's: every sentence has such.
     """
     named = set(_not_kept(words, [word if MASK in word else "" for word in kept]))
-    prose = {each for each in _not_kept(words, kept) if _WORD.fullmatch(each) and len(each) < _LONG} - named
+    prose = {
+        each for each in _not_kept(words, kept) if _WORD.fullmatch(each) and len(each) < _LONG
+    } - named
     found = sorted(set(_not_kept(words, kept)) - prose, key=len, reverse=True)
     alone = r"(?<![\w-])(?<!\w\.){}(?![\w-]|\.\w)"
     common = [len(each) < _UNCOMMON or _WORD.fullmatch(each) is not None for each in found]
-    parts = [(alone if often else "{}").format(re.escape(each)) for each, often in zip(found, common, strict=True)]
+    parts = [
+        (alone if often else "{}").format(re.escape(each))
+        for each, often in zip(found, common, strict=True)
+    ]
     _Hidden.pattern = re.compile("|".join(parts)) if parts else None
 
 

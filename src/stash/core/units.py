@@ -86,12 +86,34 @@ SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 BITS = ((1e12, "Tbit/s"), (1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s"))
 BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 
-_PREFIX = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_PREFIX = {
+    "": 1.0,
+    "k": 1e3,
+    "m": 1e6,
+    "g": 1e9,
+    "t": 1e12,
+    "ki": 2**10,
+    "mi": 2**20,
+    "gi": 2**30,
+    "ti": 2**40,
+}
 _SECONDS = {
-    "ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0,
-    "d": 86400.0, "day": 86400.0, "days": 86400.0,
-}  # fmt: skip
-_PARTS = re.compile(r"(?=(?:[0-9]+[a-z]+){2})(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m(?:in)?)?(?:([0-9]+)s)?")
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "sec": 1.0,
+    "min": 60.0,
+    "m": 60.0,
+    "h": 3600.0,
+    "d": 86400.0,
+    "day": 86400.0,
+    "days": 86400.0,
+}
+_PARTS = re.compile(
+    r"(?=(?:[0-9]+[a-z]+){2})(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m(?:in)?)?(?:([0-9]+)s)?"
+)
 """Several units, the largest first, like ``1h30m``."""
 _PART_SECONDS = (86400.0, 3600.0, 60.0, 1.0)
 _CURRENCIES = ("$", "usd", "dollars", "dollar")
@@ -103,7 +125,9 @@ _NUMBER = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:e[+-]?[0-9]+)?)\s*(.*?)\s*$", re.I
 def _split(text: str, kind: str, example: str) -> tuple[float, str]:
     match = _NUMBER.match(text) if len(text) <= _MAX_CHARACTERS else None
     if match is None or not math.isfinite(float(match[1])):
-        raise UnitError(f"cannot read the {kind} {shorten_text(text, _MAX_CHARACTERS)!r}; write it like {example}")
+        raise UnitError(
+            f"cannot read the {kind} {shorten_text(text, _MAX_CHARACTERS)!r}; write it like {example}"
+        )
     return float(match[1]), match[2]
 
 
@@ -112,7 +136,9 @@ def parse_bytes(text: str) -> float:
     value, unit = _split(text, "size", '"512MB"')
     scale = _PREFIX.get(unit.lower().removesuffix("b").removesuffix("byte"))
     if scale is None:
-        raise UnitError(f"unknown size unit {unit!r} in {text!r}; use B, kB, MB, GB, TB or KiB, MiB, GiB")
+        raise UnitError(
+            f"unknown size unit {unit!r} in {text!r}; use B, kB, MB, GB, TB or KiB, MiB, GiB"
+        )
     return value * scale
 
 
@@ -128,7 +154,9 @@ def parse_rate(text: str) -> float:
     for suffix, divisor in (("bits", 8.0), ("bit", 8.0), ("b", 1.0)):
         if name.endswith(suffix) and name.removesuffix(suffix) in _PREFIX:
             return value * _PREFIX[name.removesuffix(suffix)] / divisor
-    raise UnitError(f"unknown rate unit {unit!r} in {text!r}; use bit, kbit, mbit, gbit or kB/s, MB/s, GB/s")
+    raise UnitError(
+        f"unknown rate unit {unit!r} in {text!r}; use bit, kbit, mbit, gbit or kB/s, MB/s, GB/s"
+    )
 
 
 def parse_seconds(text: str, likely: Sequence[str] = ("h", "m", "s"), named: str = "") -> float:
@@ -138,11 +166,17 @@ def parse_seconds(text: str, likely: Sequence[str] = ("h", "m", "s"), named: str
     24 may be meant as hours as well as seconds. The message offers the ``likely`` units.
     """
     if parts := _PARTS.fullmatch(text[:_MAX_CHARACTERS].strip().lower()):
-        return sum(float(amount or 0) * scale for amount, scale in zip(parts.groups(), _PART_SECONDS, strict=True))
+        return sum(
+            float(amount or 0) * scale
+            for amount, scale in zip(parts.groups(), _PART_SECONDS, strict=True)
+        )
     value, unit = _split(text, "duration", '"250ms" or "60s"')
     unit = unit or named
     if not unit and value:
-        first, last = [f"{text.strip()}{each}" for each in likely[:-1]], f"{text.strip()}{likely[-1]}"
+        first, last = (
+            [f"{text.strip()}{each}" for each in likely[:-1]],
+            f"{text.strip()}{likely[-1]}",
+        )
         raise UnitError(f"{text.strip()} what? type {', '.join(first)} or {last}")
     scale = _SECONDS.get(unit.lower() or "s")
     if scale is None:
@@ -152,10 +186,19 @@ def parse_seconds(text: str, likely: Sequence[str] = ("h", "m", "s"), named: str
 
 def parse_price(text: str) -> float:
     """Dollars per hour in a price such as ``"$3.06/h"``; raises UnitError for other currencies."""
-    cleaned = text.strip().lower().removeprefix("$").removesuffix("/hour").removesuffix("/h").removesuffix("usd")
+    cleaned = (
+        text.strip()
+        .lower()
+        .removeprefix("$")
+        .removesuffix("/hour")
+        .removesuffix("/h")
+        .removesuffix("usd")
+    )
     value, unit = _split(cleaned, "price", '"$3.06/h"')
     if unit:
-        raise UnitError(f'cannot read the price {text!r}; prices are in US dollars per hour, like "$3.06/h"')
+        raise UnitError(
+            f'cannot read the price {text!r}; prices are in US dollars per hour, like "$3.06/h"'
+        )
     return value
 
 
@@ -224,10 +267,19 @@ def format_pace(samples_per_second: float) -> str:
 
 MONTH_HOURS = 730.0
 """A twelfth of 8,760 hours, as clouds bill it."""
-_HOURS = {"h": 1.0, "hour": 1.0, "d": 24.0, "day": 24.0, "week": 168.0, "month": MONTH_HOURS, "year": 8760.0}
+_HOURS = {
+    "h": 1.0,
+    "hour": 1.0,
+    "d": 24.0,
+    "day": 24.0,
+    "week": 168.0,
+    "month": MONTH_HOURS,
+    "year": 8760.0,
+}
 _RATE_NUMBER = r"([0-9]{1,12}(?:\.[0-9]{1,12})?)"
 _TEXT = re.compile(
-    rf"\s*(<|>)?\s*{_RATE_NUMBER}\s*(?:[-–]\s*{_RATE_NUMBER})?\s*(%)?\s*/\s*([a-z]{{1,9}})\s*", re.IGNORECASE
+    rf"\s*(<|>)?\s*{_RATE_NUMBER}\s*(?:[-–]\s*{_RATE_NUMBER})?\s*(%)?\s*/\s*([a-z]{{1,9}})\s*",
+    re.IGNORECASE,
 )
 _EXAMPLE = "10%/month, 5-10%/month or 0.02/h"
 
@@ -239,7 +291,9 @@ def parse_interruptions(text: str) -> tuple[float, float]:
     if match is None or match[5].lower() not in _HOURS or (match[1] and match[3]):
         raise UnitError(f"cannot read the interruptions {typed!r}; write them like {_EXAMPLE}")
     if match[1] == ">":
-        raise UnitError(f"{typed!r} has no upper end, so nothing follows from it; give a figure, like 30%/month")
+        raise UnitError(
+            f"{typed!r} has no upper end, so nothing follows from it; give a figure, like 30%/month"
+        )
     low = 0.0 if match[1] == "<" else float(match[2])
     high = float(match[3] or match[2])
     if high < low:
@@ -248,16 +302,21 @@ def parse_interruptions(text: str) -> tuple[float, float]:
     if not match[4]:
         return low / hours, high / hours
     if high >= 100:
-        raise UnitError(f"{typed!r}: a share of machines is below 100%; a rate is written without %, like 1.5/month")
+        raise UnitError(
+            f"{typed!r}: a share of machines is below 100%; a rate is written without %, like 1.5/month"
+        )
     return -math.log1p(-low / 100) / hours, -math.log1p(-high / 100) / hours
 
 
 # Quantities of the catalog, stricter since a price list with a wrong unit does silent harm: a number needs its unit,
 # and a price must be in US dollars per hour. All raise UnitError.
 
-_PRICE_CURRENCIES = re.compile(r"[€£¥₹₽₩]|\b(eur|gbp|jpy|cny|rmb|inr|chf|cad|aud|sek|krw|euros?|pounds?|yen)\b", re.I)
+_PRICE_CURRENCIES = re.compile(
+    r"[€£¥₹₽₩]|\b(eur|gbp|jpy|cny|rmb|inr|chf|cad|aud|sek|krw|euros?|pounds?|yen)\b", re.I
+)
 _PERIODS = re.compile(
-    r"(/|\bper|\ba)\s*(s|sec|second|min|minute|d|day|w|week|mo|month|y|yr|year)s?\b|\b(daily|monthly|yearly)\b", re.I
+    r"(/|\bper|\ba)\s*(s|sec|second|min|minute|d|day|w|week|mo|month|y|yr|year)s?\b|\b(daily|monthly|yearly)\b",
+    re.I,
 )
 _POWER = re.compile(r"(\d+\.?\d*|\.\d+)\s*(k)?w", re.I)
 _PERCENT = re.compile(r"(\d+\.?\d*|\.\d+)\s*%")
@@ -286,7 +345,9 @@ def validate_price(given: object) -> float:
 def validate_purchase(given: object) -> float:
     """Dollars in a sum such as "$180000" or "$180k", between 100 dollars and 100 million."""
     text = _dollars(given, "$180000")
-    return _check_range(parse_dollars(text.replace(",", "")), 100, 1e8, text, "what a machine was bought for")
+    return _check_range(
+        parse_dollars(text.replace(",", "")), 100, 1e8, text, "what a machine was bought for"
+    )
 
 
 def validate_power(given: object) -> float:
@@ -295,7 +356,9 @@ def validate_power(given: object) -> float:
     match = _POWER.fullmatch(text.strip())
     if match is None:
         raise UnitError(f"cannot read the power {text!r}; write it like 6kW or 800W")
-    return _check_range(float(match[1]) * (1e3 if match[2] else 1.0), 10, 1e6, text, "what a machine draws")
+    return _check_range(
+        float(match[1]) * (1e3 if match[2] else 1.0), 10, 1e6, text, "what a machine draws"
+    )
 
 
 def power_price(given: object) -> float:
@@ -303,7 +366,9 @@ def power_price(given: object) -> float:
     text = _dollars(given, "$0.12/kWh")
     amount, slash, unit = text.lower().rpartition("/")
     if not slash or unit.strip() != "kwh":
-        raise UnitError(f"the price of power {text!r} is not per kWh; convert it and write it like $0.12/kWh")
+        raise UnitError(
+            f"the price of power {text!r} is not per kWh; convert it and write it like $0.12/kWh"
+        )
     return _check_range(parse_dollars(amount), 1e-3, 10, text, "a price of power")
 
 
@@ -319,7 +384,9 @@ def validate_share(given: object) -> float:
 def _dollars(given: object, example: str) -> str:
     text = _text(given, f'"{example}"')
     if _PRICE_CURRENCIES.search(text):
-        raise UnitError(f"the price {text!r} is not in US dollars; convert it and write it like {example}")
+        raise UnitError(
+            f"the price {text!r} is not in US dollars; convert it and write it like {example}"
+        )
     if text.strip().startswith("-"):
         raise UnitError(f"{text!r} is negative; write it like {example}")
     return text

@@ -108,7 +108,9 @@ class YamlText:
         return UserError(self.sentence(where, why))
 
     def sentence(self, where: Location, why: str) -> str:
-        field = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in where).lstrip(".")
+        field = "".join(
+            f"[{part}]" if isinstance(part, int) else f".{part}" for part in where
+        ).lstrip(".")
         return f"{self.path}:{self.line(where)}: {field or 'the file'}: {why}"
 
     def strip_kinds(self, where: Location, missing: bool) -> Location:
@@ -212,18 +214,28 @@ def _unknown_fields(data: Any, annotation: Any, where: Location) -> Iterator[tup
     kinds = [*_kinds(annotation)]
     if isinstance(data, dict):
         models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-        model = models[0] if len(models) == 1 else next((each for each in models if _is_tagged(data, each)), None)
+        model = (
+            models[0]
+            if len(models) == 1
+            else next((each for each in models if _is_tagged(data, each)), None)
+        )
         for name, value in data.items() if model is not None else ():
             assert model is not None
             field = model.model_fields.get(str(name))
             if field is None:
                 alike = find_nearest(str(name), model.model_fields, 1)
-                hint = f"did you mean {alike[0]}?" if alike else f"there are {', '.join(model.model_fields)}"
+                hint = (
+                    f"did you mean {alike[0]}?"
+                    if alike
+                    else f"there are {', '.join(model.model_fields)}"
+                )
                 yield (*where, str(name)), f"there is no such field; {shorten_text(hint, 400)}"
             else:
                 yield from _unknown_fields(value, field.annotation, (*where, str(name)))
     elif isinstance(data, list):
-        items = next((get_args(kind)[0] for kind in kinds if get_origin(kind) in (tuple, list)), None)
+        items = next(
+            (get_args(kind)[0] for kind in kinds if get_origin(kind) in (tuple, list)), None
+        )
         for number, item in enumerate(data):
             yield from _unknown_fields(item, items, (*where, number))
 
@@ -241,11 +253,19 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 def _is_tagged(data: Mapping[Any, Any], model: type[BaseModel]) -> bool:
     """Whether a field of ``data`` marks it as this one of several kinds."""
-    return any(data.get(name) in tags for name, field in model.model_fields.items() if (tags := _literals(field)))
+    return any(
+        data.get(name) in tags
+        for name, field in model.model_fields.items()
+        if (tags := _literals(field))
+    )
 
 
 def _literals(field: Any) -> tuple[Any, ...]:
-    return get_args(field.annotation) if get_origin(field.annotation) is Literal and field.is_required() else ()
+    return (
+        get_args(field.annotation)
+        if get_origin(field.annotation) is Literal and field.is_required()
+        else ()
+    )
 
 
 def _tags(model: type[BaseModel], name: str) -> Iterator[str]:
@@ -253,7 +273,11 @@ def _tags(model: type[BaseModel], name: str) -> Iterator[str]:
     for field in model.model_fields.values():
         for kind in _kinds(field.annotation):
             for item in _kinds(get_args(kind)[0]) if get_origin(kind) is tuple else ():
-                if isinstance(item, type) and issubclass(item, BaseModel) and name in item.model_fields:
+                if (
+                    isinstance(item, type)
+                    and issubclass(item, BaseModel)
+                    and name in item.model_fields
+                ):
                     yield from _literals(item.model_fields[name])
 
 
@@ -289,13 +313,16 @@ def _values(node: yaml.Node, known: dict[int, int | None]) -> int:
     if id(node) in known:
         count = known[id(node)]
         if count is None:
-            raise yaml.MarkedYAMLError(problem="a value contains itself", problem_mark=node.start_mark)
+            raise yaml.MarkedYAMLError(
+                problem="a value contains itself", problem_mark=node.start_mark
+            )
         return count
     known[id(node)] = None  # while it is counted
     if isinstance(node, yaml.ScalarNode):
         if len(node.value) > _MAX_OF_ONE:
             raise yaml.MarkedYAMLError(
-                problem=f"a value is longer than {_MAX_OF_ONE} characters", problem_mark=node.start_mark
+                problem=f"a value is longer than {_MAX_OF_ONE} characters",
+                problem_mark=node.start_mark,
             )
         count = 1
     elif isinstance(node, yaml.MappingNode):
@@ -318,22 +345,30 @@ def _walk(node: yaml.Node, path: Location, numbers: dict[Location, int], seen: s
         names: set[str] = set()
         for key, value in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.MarkedYAMLError(problem="a name is no plain text", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem="a name is no plain text", problem_mark=key.start_mark
+                )
             name = str(key.value)
             if name in names:
-                raise yaml.MarkedYAMLError(problem=f"{name!r} is given twice", problem_mark=key.start_mark)
+                raise yaml.MarkedYAMLError(
+                    problem=f"{name!r} is given twice", problem_mark=key.start_mark
+                )
             names.add(name)
             below = (*path, name)
             _walk(value, below, numbers, seen)
             numbers[below] = key.start_mark.line + 1
 
 
-def table_rows(text: str, path: Path, described: str, most: int = MAX_LINES) -> list[tuple[int, list[str]]]:
+def table_rows(
+    text: str, path: Path, described: str, most: int = MAX_LINES
+) -> list[tuple[int, list[str]]]:
     """The rows of a CSV text with their lines, within bounds: the one way to read one; raises UserError."""
     if text.count("\n") > most + 1:
         raise UserError(f"{path} has more than {most:,} lines; {described}")
     if any(line.count(",") >= _MAX_COLUMNS for line in io.StringIO(text)):
-        raise UserError(f"{path} is not a table: a line has more than {_MAX_COLUMNS:,} columns; {described}")
+        raise UserError(
+            f"{path} is not a table: a line has more than {_MAX_COLUMNS:,} columns; {described}"
+        )
     try:
         reader = csv.reader(io.StringIO(text, newline=""))
         return [(reader.line_num, row) for row in reader]  # a cell may have several lines
@@ -341,12 +376,16 @@ def table_rows(text: str, path: Path, described: str, most: int = MAX_LINES) -> 
         raise UserError(f"{path} is not a table: {error}; {described}") from error
 
 
-def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 100_000) -> list[tuple[int, M]]:
+def load_rows(
+    path: Path, row: type[M], what: str, described: str, most: int = 100_000
+) -> list[tuple[int, M]]:
     """The rows of a CSV file with their lines; columns in any order, others are ignored.
 
     Each field of ``row`` is a column, with an example of what to write. Raises UserError that names every mistake.
     """
-    columns = {name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples}
+    columns = {
+        name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples
+    }
     head_line, example = ",".join(columns), ",".join(columns.values())
     lines = table_rows(text_of(path, what, described), path, f"its first line is {head_line}")
     head = [name.strip() for name in lines[0][1]] if lines else []
@@ -358,7 +397,9 @@ def load_rows(path: Path, row: type[M], what: str, described: str, most: int = 1
         raise UserError(f"{path} has no column {missing}{hint}; {first}")
     filled = [(number, line) for number, line in lines[1:] if any(cell.strip() for cell in line)]
     if not 0 < len(filled) <= most:
-        raise UserError(f"{path} has {len(filled):,} lines below its first; it needs 1 to {most:,}, like {example}")
+        raise UserError(
+            f"{path} has {len(filled):,} lines below its first; it needs 1 to {most:,}, like {example}"
+        )
     rows, mistakes = [], []
     for number, line in filled:
         cells = dict(zip(head, (cell.strip() for cell in line), strict=False))

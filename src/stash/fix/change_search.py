@@ -55,7 +55,9 @@ def find_changes(search: Search) -> Final:
         train_longer(search)
     except KeyboardInterrupt:
         search.interrupted = True
-        _settle_candidates(search, "interrupted before it was tried", "interrupted before it was shown")
+        _settle_candidates(
+            search, "interrupted before it was tried", "interrupted before it was shown"
+        )
     except OutOfTimeError:
         _settle_candidates(search, NO_TIME, NO_PROOF)
     for each in search.candidates:
@@ -70,7 +72,9 @@ def _settle_candidates(search: Search, untried: str, unproven: str) -> None:
         search.final.kept, search.final.together = (), None
     for each in search.candidates:
         if each.standing == "left out" and not each.why:
-            search.set_standing([each], *(("left out", untried) if each.saves is None else ("unproven", unproven)))
+            search.set_standing(
+                [each], *(("left out", untried) if each.saves is None else ("unproven", unproven))
+            )
 
 
 def _try_all(search: Search) -> list[Candidate]:
@@ -80,23 +84,37 @@ def _try_all(search: Search) -> list[Candidate]:
     shows only once it does not. What turns have shown is not launched to be seen once more.
     """
     active = settle_in_turns(search, _rank_by_forecast(search))
-    for each in [each for each in active if _needs_consent(search, each) and each.saves is not None]:
+    for each in [
+        each for each in active if _needs_consent(search, each) and each.saves is not None
+    ]:
         _ask_consent(search, each)  # it is shown, and kept by no one
         active.remove(each)
-    large = [each for each in active if saved_seconds(each) > LARGE * search.typed and is_proven(each.saves)]
+    large = [
+        each
+        for each in active
+        if saved_seconds(each) > LARGE * search.typed and is_proven(each.saves)
+    ]
     largest = max(large, key=saved_seconds, default=None)
     arm = () if largest is None else (largest.change.name,)
-    if largest is not None and not search.budget.is_short() and not search.launch("screening", 0, arm):
+    if (
+        largest is not None
+        and not search.budget.is_short()
+        and not search.launch("screening", 0, arm)
+    ):
         search.base = arm
         active = _drop_idle(search, [each for each in active if each is not largest], [largest])
         search.step = search.stages["screening"][0][search.base]
     shown = [each for each in active if is_proven(each.saves)]
-    active = _screen_candidates(search, _try_at_once(search, [each for each in active if each not in shown]))
+    active = _screen_candidates(
+        search, _try_at_once(search, [each for each in active if each not in shown])
+    )
     while not (active or shown or search.base or search.budget.is_short()):
         late = [each for each in search.candidates if each.why == NO_TIME and each.saves is None]
         if not late:
             break
-        search.set_standing(late, "left out", "")  # what was set aside for others is there for these
+        search.set_standing(
+            late, "left out", ""
+        )  # what was set aside for others is there for these
         active = _screen_candidates(search, late)
     return [*search.find_candidates(search.base), *shown, *active]
 
@@ -108,20 +126,28 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
         if not active:
             break
         if number and search.budget.is_short(1 + len(active)):
-            for each in [each for each in active if saved_seconds(each) < search.worth * search.step]:
+            for each in [
+                each for each in active if saved_seconds(each) < search.worth * search.step
+            ]:
                 search.set_standing([each], "no difference", "")
                 active.remove(each)
             break  # what looked good once goes on to be proven
         order = active if number % 2 == 0 else active[::-1]
         if number and (why := search.launch("screening", number, search.base)):
-            search.set_standing(active, "left out", f"what it was to be compared with failed at a later start: {why}")
+            search.set_standing(
+                active,
+                "left out",
+                f"what it was to be compared with failed at a later start: {why}",
+            )
             search.base = TYPED
             return []
         for each in list(order):
             if number and _needs_consent(search, each):
                 continue  # it is shown, and kept by no one: once will do
             milder = search.find_candidates((each.change.beyond,))
-            if not number and any(saved_seconds(one) < search.worth * search.step for one in milder):
+            if not number and any(
+                saved_seconds(one) < search.worth * search.step for one in milder
+            ):
                 search.set_standing([each], "left out", f"{each.change.beyond} saves nothing")
                 active.remove(each)
                 continue
@@ -133,7 +159,9 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
                 active.remove(each)
             else:
                 each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        search.step = fmean(row[search.base] for row in search.stages["screening"] if search.base in row)
+        search.step = fmean(
+            row[search.base] for row in search.stages["screening"] if search.base in row
+        )
         active = _drop_unpromising(search, active, number)
     active += _find_inseparable(search, active)
     for each in active:
@@ -152,20 +180,32 @@ def _drop_unpromising(search: Search, active: Sequence[Candidate], number: int) 
             continue
         each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
         worth = each.saves.value >= (1 if number else JOINED) * search.worth * search.step
-        sure = is_beyond_noise(each.saves) or each.saves.value >= LARGE * search.step or _needs_consent(search, each)
+        sure = (
+            is_beyond_noise(each.saves)
+            or each.saves.value >= LARGE * search.step
+            or _needs_consent(search, each)
+        )
         if worth and (number + 1 < SCREENED or sure):
             found.append(each)
             continue
-        most = each.saves.high if each.saves.high is not None else each.saves.value + LARGE * search.step
+        most = (
+            each.saves.high
+            if each.saves.high is not None
+            else each.saves.value + LARGE * search.step
+        )
         search.set_standing([each], "slower" if most < 0 else "no difference", "")
     return found
 
 
-def _drop_idle(search: Search, others: list[Candidate], beside: Sequence[Candidate]) -> list[Candidate]:
+def _drop_idle(
+    search: Search, others: list[Candidate], beside: Sequence[Candidate]
+) -> list[Candidate]:
     """Those that change anything where loaders have no workers, if one ``beside`` them leaves none."""
     if all(each.change.leaves_workers != 0 for each in beside):
         return others
-    search.set_standing([each for each in others if each.change.needs_workers], "no difference", "no worker is left")
+    search.set_standing(
+        [each for each in others if each.change.needs_workers], "no difference", "no worker is left"
+    )
     return [each for each in others if not each.change.needs_workers]
 
 
@@ -174,7 +214,9 @@ def _needs_consent(search: Search, each: Candidate) -> bool:
 
 
 def _ask_consent(search: Search, each: Candidate) -> None:
-    search.set_standing([each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}")
+    search.set_standing(
+        [each], "asks", f"changes {each.change.effect}: --allow {each.change.consent}"
+    )
 
 
 def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
@@ -199,16 +241,22 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
         if search.launch("screening", number, arm):
             return active
         saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        if saves.value >= JOINED * search.worth * search.step and (not number or is_beyond_noise(saves)):
+        if saves.value >= JOINED * search.worth * search.step and (
+            not number or is_beyond_noise(saves)
+        ):
             search.joined = arm
             continue
-        if saves.value < -LARGE * search.step and not number:  # one of them or noise does harm, which hides others
+        if (
+            saves.value < -LARGE * search.step and not number
+        ):  # one of them or noise does harm, which hides others
             if search.launch("screening", 1, arm):
                 return active
             if search.stages["screening"][1][arm] > (1 + LARGE) * search.step:
                 return active
         out = [each for each in active if each.change.knob in first]
-        search.set_standing(out, "no difference", f"no faster with all of {', '.join(first)} at once")
+        search.set_standing(
+            out, "no difference", f"no faster with all of {', '.join(first)} at once"
+        )
         search.joined = TYPED
         return [each for each in active if each.standing == "left out"]
     return active
@@ -225,10 +273,14 @@ def _find_inseparable(search: Search, active: Sequence[Candidate]) -> list[Candi
     if not rest:
         return []
     shown = [each for each in active if each.change.name in search.joined]
-    if not saves_only_together(search, shown, search.estimate_saving("screening", search.base, search.joined, 0.05)):
+    if not saves_only_together(
+        search, shown, search.estimate_saving("screening", search.base, search.joined, 0.05)
+    ):
         return []
     search.inseparable = tuple(each.change.name for each in (*shown, *rest))
-    search.say(f"{join_names([each.change.new_value for each in rest])} may save something only together")
+    search.say(
+        f"{join_names([each.change.new_value for each in rest])} may save something only together"
+    )
     search.set_standing(rest, "left out", "")
     return rest
 
@@ -239,7 +291,9 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
         most = each.change.forecast
         if most is not None and most < search.worth * search.typed:
             at_most = format_seconds(max(0.0, most))
-            search.set_standing([each], "left out", f"saves {at_most} of the step at most, by forecast")
+            search.set_standing(
+                [each], "left out", f"saves {at_most} of the step at most, by forecast"
+            )
         else:
             found.append(each)
     places: dict[str, int] = {}
@@ -265,8 +319,12 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     for each in sorted(worth, key=saved_seconds, reverse=True):
         if any(each.change.knobs & other.change.knobs for other in best):
             search.set_standing([each], "no difference", "another value of the same is faster")
-        elif each.change.leaves_workers == 0 and (faster := [one for one in best if one.change.needs_workers]):
-            search.set_standing([each], "no difference", f"{faster[0].change.name} saves more, with workers")
+        elif each.change.leaves_workers == 0 and (
+            faster := [one for one in best if one.change.needs_workers]
+        ):
+            search.set_standing(
+                [each], "no difference", f"{faster[0].change.name} saves more, with workers"
+            )
         else:
             best.append(each)
     chosen = _drop_idle(search, best, best)
@@ -285,7 +343,9 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
         why = search.launch("combining", 0, TYPED) or search.launch("combining", 0, arm)
         if not why:
             break
-        search.set_standing([chosen.pop()], standing_of(search, arm), f"together with the others: {why}")
+        search.set_standing(
+            [chosen.pop()], standing_of(search, arm), f"together with the others: {why}"
+        )
     if len(chosen) < 2:
         return tuple(each.change.name for each in chosen)
     for each in chosen:
@@ -317,7 +377,9 @@ def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
     return arm
 
 
-def _drop_least(search: Search, chosen: list[Candidate], less: Sequence[Candidate], arm: Arm) -> Arm:
+def _drop_least(
+    search: Search, chosen: list[Candidate], less: Sequence[Candidate], arm: Arm
+) -> Arm:
     """The arm without the one of those that adds least to it: one at a time, as two may do the same."""
     out = min(less, key=lambda each: _part_of(search, each, arm))
     if _part_of(search, out, arm) < -search.worth / 2 * search.step:
@@ -331,7 +393,9 @@ def _drop_least(search: Search, chosen: list[Candidate], less: Sequence[Candidat
 def _part_of(search: Search, each: Candidate, arm: Arm) -> float:
     """Seconds that it saves in an arm of combining; infinite if that was not launched with and without it."""
     rest = leave_out(arm, each.change.name)
-    both = [row[rest] - row[arm] for row in search.stages["combining"] if rest in row and arm in row]
+    both = [
+        row[rest] - row[arm] for row in search.stages["combining"] if rest in row and arm in row
+    ]
     return fmean(both) if both else math.inf
 
 
@@ -342,8 +406,14 @@ def _adds_little(search: Search, each: Candidate, arm: Arm) -> bool:
         for other in search.find_candidates(arm)
         if saved_seconds(other) >= saved_seconds(each) / 2 and other is not each
     ]
-    same = bool(alike) and saved_seconds(each) >= LARGE * search.step and part < _MOST_OF_IT * saved_seconds(each)
-    return same or part < -worth / 2 or part + SCREENED * saved_seconds(each) < (1 + SCREENED) * worth
+    same = (
+        bool(alike)
+        and saved_seconds(each) >= LARGE * search.step
+        and part < _MOST_OF_IT * saved_seconds(each)
+    )
+    return (
+        same or part < -worth / 2 or part + SCREENED * saved_seconds(each) < (1 + SCREENED) * worth
+    )
 
 
 def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
@@ -352,7 +422,9 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
     What saves most, and much, counts as shown: a step as typed that varies widely leaves nothing else.
     """
     best = max(chosen, key=saved_seconds, default=None)
-    sure = [each for each in chosen if is_proven(each.saves) or each.change.name in search.inseparable]
+    sure = [
+        each for each in chosen if is_proven(each.saves) or each.change.name in search.inseparable
+    ]
     if (
         best is not None
         and best not in sure

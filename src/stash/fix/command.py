@@ -71,16 +71,26 @@ class FixOptions(RankOptions):
         panel=_HOW,
     )
     budget: float = option(
-        "TIME", "Take at most this long, the profile included.", parsers.duration, default="5m", panel=_HOW
+        "TIME",
+        "Take at most this long, the profile included.",
+        parsers.duration,
+        default="5m",
+        panel=_HOW,
     )
     allow: tuple[str, ...] = option(
-        "WHAT", "Also keep changes of numerics.", _parse_names, default=(),
+        "WHAT",
+        "Also keep changes of numerics.",
+        _parse_names,
+        default=(),
         panel=_HOW,
-    )  # fmt: skip
+    )
     min_saving: float = option(
-        "PERCENT", "Keep only changes proven to save more than this.", parsers.percent, default="1%",
+        "PERCENT",
+        "Keep only changes proven to save more than this.",
+        parsers.percent,
+        default="1%",
         panel=_HOW,
-    )  # fmt: skip
+    )
     start_timeout: float = option(
         "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW
     )
@@ -114,11 +124,15 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     job = own_job(context.obj, "fix")
     where = resolve_cluster(options, ranks=job.is_zoo_workload)
     if where.nnodes > 1 or where.is_inherited:
-        raise UserError("stash fix starts the script itself, on one machine; leave the other nodes out")
+        raise UserError(
+            "stash fix starts the script itself, on one machine; leave the other nodes out"
+        )
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.budget)
-    session = ProfileSession(job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout))
+    session = ProfileSession(
+        job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout)
+    )
     session.first_request()
     with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
         began = time.monotonic()
@@ -152,7 +166,9 @@ def _profile_script(session: ProfileSession, until: float, quiet: bool) -> Resul
     return result
 
 
-def _try_changes(session: ProfileSession, result: Result, options: FixOptions, began: float) -> tuple[Fix, Patch]:
+def _try_changes(
+    session: ProfileSession, result: Result, options: FixOptions, began: float
+) -> tuple[Fix, Patch]:
     """Launch after launch, until it is known what to keep."""
     from stash.advice.case import Case
     from stash.analysis.attribution import attribute
@@ -174,7 +190,9 @@ def _try_changes(session: ProfileSession, result: Result, options: FixOptions, b
     with Trials(session, until=until, bare=not busy) as trials:
 
         def run(changes: Sequence[ScriptChange], steps: int | None) -> TrialRun:
-            return trials.run_trial(*merge_changes(changes), seconds if steps is None else options.budget, steps)
+            return trials.run_trial(
+                *merge_changes(changes), seconds if steps is None else options.budget, steps
+            )
 
         def say(text: str) -> None:
             left = f"{format_minutes(max(0.0, until - time.monotonic()))} left of {format_minutes(options.budget)}"
@@ -191,24 +209,39 @@ def _try_changes(session: ProfileSession, result: Result, options: FixOptions, b
             if time.monotonic() >= until:
                 raise _late_error(session)
             why = first.failure.sentence if first.failure is not None else "no step of it was timed"
-            raise JobError(f"{session.job.title} cannot be started again, so nothing was tried: {why}")
+            raise JobError(
+                f"{session.job.title} cannot be started again, so nothing was tried: {why}"
+            )
         evidence = first.evidence[0]
         facts = Facts(
-            case, tuple(sites_of(evidence)), evidence["trains"], evidence["threads"],
-            first.epoch_seconds, len(evidence["losses"]) // evidence["batches_per_step"], evidence["update_seconds"],
-        )  # fmt: skip
+            case,
+            tuple(sites_of(evidence)),
+            evidence["trains"],
+            evidence["threads"],
+            first.epoch_seconds,
+            len(evidence["losses"]) // evidence["batches_per_step"],
+            evidence["update_seconds"],
+        )
         changes, left = propose_changes(facts, options.try_only or ())
         search = Search(
-            [Candidate(change) for change in changes], run,
-            TimeBudget(until - time.monotonic(), time.monotonic), first, say, turns=trials.take_turns,
-            allowed=frozenset(options.allow), worth=options.min_saving,
-        )  # fmt: skip
+            [Candidate(change) for change in changes],
+            run,
+            TimeBudget(until - time.monotonic(), time.monotonic),
+            first,
+            say,
+            turns=trials.take_turns,
+            allowed=frozenset(options.allow),
+            worth=options.min_saving,
+        )
         find_changes(search)
     record, patch = _make_fix(session, search, case)
-    return record.model_copy(update={
-        "profile_seconds": profiled, "elapsed_seconds": time.monotonic() - began,
-        "left": tuple(f"{knob}: {why}" for knob, why in left.items()),
-    }), patch  # fmt: skip
+    return record.model_copy(
+        update={
+            "profile_seconds": profiled,
+            "elapsed_seconds": time.monotonic() - began,
+            "left": tuple(f"{knob}: {why}" for knob, why in left.items()),
+        }
+    ), patch
 
 
 def _late_error(session: ProfileSession) -> UserError:
@@ -227,19 +260,33 @@ def _describe_candidate(each: Candidate, written: WrittenChange | None, search: 
     if written is not None:
         place = CallPlace(file=written.file, line=written.line) if written.file else None
         more = {
-            "written": written.way, "how": written.how, "place": place, "variables": dict(change.variables),
-        }  # fmt: skip
+            "written": written.way,
+            "how": written.how,
+            "place": place,
+            "variables": dict(change.variables),
+        }
     if change.knob == "compile":
         took: dict[tuple[str, ...], float] = {}
         for row in search.launches:
             if row.stage != "turns" and not row.failure:
-                took[row.changes] = min(row.elapsed_seconds, took.get(row.changes, row.elapsed_seconds))
+                took[row.changes] = min(
+                    row.elapsed_seconds, took.get(row.changes, row.elapsed_seconds)
+                )
         if (change.name,) in took:
             more["compile_seconds"] = max(0.0, took[(change.name,)] - took[()])
     return Tried(
-        name=change.name, knob=change.knob, text=change.text, effect=change.effect, stalls=change.stalls,
-        forecast=change.forecast, standing=each.standing, why=each.why, saves=each.saves, proof=each.proof, **more,
-    )  # fmt: skip
+        name=change.name,
+        knob=change.knob,
+        text=change.text,
+        effect=change.effect,
+        stalls=change.stalls,
+        forecast=change.forecast,
+        standing=each.standing,
+        why=each.why,
+        saves=each.saves,
+        proof=each.proof,
+        **more,
+    )
 
 
 def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix, Patch]:
@@ -252,18 +299,37 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
     kept = [each for each in search.candidates if each.standing == "kept"]
     written = {each.change.name: patch.add(each.change, script) for each in kept}
-    typed = [row.step_seconds for row in search.launches if not row.changes and row.step_seconds is not None]
+    typed = [
+        row.step_seconds
+        for row in search.launches
+        if not row.changes and row.step_seconds is not None
+    ]
     return Fix(
-        stash_version=__version__, created=utc_now(), workload=job.title, command=job.kept_command,
-        ranks=len(case.profile.ranks), engine=session.measurement.cluster.engine, error_rate=search.error_rate,
+        stash_version=__version__,
+        created=utc_now(),
+        workload=job.title,
+        command=job.kept_command,
+        ranks=len(case.profile.ranks),
+        engine=session.measurement.cluster.engine,
+        error_rate=search.error_rate,
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
-        together=final.together, after_seconds=final.after_seconds if final.together is not None else None,
-        final_rounds=final.rounds, final_in_turns=final.in_turns, launches=tuple(search.launches),
-        tried=tuple(_describe_candidate(each, written.get(each.change.name), search) for each in search.candidates),
+        together=final.together,
+        after_seconds=final.after_seconds if final.together is not None else None,
+        final_rounds=final.rounds,
+        final_in_turns=final.in_turns,
+        launches=tuple(search.launches),
+        tried=tuple(
+            _describe_candidate(each, written.get(each.change.name), search)
+            for each in search.candidates
+        ),
         advice=_list_advice(case, search.find_candidates(final.kept), search.worth),
-        elapsed_seconds=0.0, repeats=search.repeats, interrupted=search.interrupted, patch=patch.make_diff(),
-        sources=patch.source_digests(), proof=search.proven_long,
-    ), patch  # fmt: skip
+        elapsed_seconds=0.0,
+        repeats=search.repeats,
+        interrupted=search.interrupted,
+        patch=patch.make_diff(),
+        sources=patch.source_digests(),
+        proof=search.proven_long,
+    ), patch
 
 
 _OURS = ("workers", "shard", "no-sync", "half-precision")
@@ -289,7 +355,9 @@ def _list_advice(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[s
             is_ours = remedy.name in _OURS or remedy.knob
             if not is_ours and remedy.saves is not None and remedy.saves >= least:
                 cost = f"; {remedy.cost}" if remedy.cost else ""
-                found[f"{remedy.text} (saves {format_seconds(remedy.saves)} by forecast{cost})"] = remedy.saves
+                found[f"{remedy.text} (saves {format_seconds(remedy.saves)} by forecast{cost})"] = (
+                    remedy.saves
+                )
     return tuple(sorted(found, key=lambda text: -found[text])[:_OUTSIDE])
 
 
@@ -306,13 +374,19 @@ def _save_and_show(found: Fix, patch: Patch, target: Path, options: FixOptions) 
             target = save_text_new(FILE.format_record(found), target, FILE.kind)
         else:
             FILE.save(found, target)
-        beside = target.with_name(target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch")
+        beside = target.with_name(
+            target.name.removesuffix(FILE.kind.suffix).removesuffix(".json") + ".fix.patch"
+        )
         if found.patch:
             write_output(beside, patch.make_diff())
     except ArtefactError:
         print_output(document(found) if options.json else page(found))
         raise
-    print_output(document(found) if options.json else page(found, str(target), str(beside) if found.patch else ""))
+    print_output(
+        document(found)
+        if options.json
+        else page(found, str(target), str(beside) if found.patch else "")
+    )
     for written in (target, *([beside] if found.patch else [])):
         print_written(written, options.json)
     out = sys.stderr if options.json else sys.stdout
@@ -331,7 +405,9 @@ class StartOptions(RankOptions):
 
     parsed_by: ClassVar[type] = ProfileCommand
 
-    record: Path = option("FILE", "Use this *.fix.json of `stash fix`.", Path, "--with", default=...)
+    record: Path = option(
+        "FILE", "Use this *.fix.json of `stash fix`.", Path, "--with", default=...
+    )
 
 
 def run(options: StartOptions, context: typer.Context) -> None:

@@ -73,7 +73,12 @@ def _pool_stages(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | 
 
 
 def estimate_saving(
-    rounds: Sequence[Round], slow: Any, fast: Any, spread: Spread | None, level: float, doubt: float = 0.0
+    rounds: Sequence[Round],
+    slow: Any,
+    fast: Any,
+    spread: Spread | None,
+    level: float,
+    doubt: float = 0.0,
 ) -> Interval:
     """Seconds that ``fast`` saves against ``slow``, with a two-sided interval of error rate ``level``.
 
@@ -102,7 +107,9 @@ def is_promising(interval: Interval | None, rounds: int, least: float) -> bool:
     """
     if interval is None or interval.half_width is None or interval.value <= least:
         return False
-    return interval.half_width * math.sqrt(rounds / LOOKS[-1]) < (1 + 1 / 3) * (interval.value - least)
+    return interval.half_width * math.sqrt(rounds / LOOKS[-1]) < (1 + 1 / 3) * (
+        interval.value - least
+    )
 
 
 def is_proven(interval: Interval | None, least: float = 0.0) -> bool:

@@ -14,7 +14,16 @@ from typing import Any
 
 from stash.core.fix_records import ChangeStanding
 from stash.fix.decision import LOOKS, is_promising, is_proven, look_error_rate
-from stash.fix.fix_search import LARGE, NO_PROOF, TYPED, Arm, Final, OutOfTimeError, Search, saved_seconds
+from stash.fix.fix_search import (
+    LARGE,
+    NO_PROOF,
+    TYPED,
+    Arm,
+    Final,
+    OutOfTimeError,
+    Search,
+    saved_seconds,
+)
 from stash.fix.turns import launch_in_turns, rung_of
 
 PROVEN_STEPS = 200
@@ -40,20 +49,31 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
             search.stages.pop("final", None)
             search.statements = _FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1)
         alone = {
-            each.change.name: saved_seconds(each) for each in search.find_candidates(chosen) if is_proven(each.saves)
+            each.change.name: saved_seconds(each)
+            for each in search.find_candidates(chosen)
+            if is_proven(each.saves)
         }
         unproven = _compare_arms(search, chosen, goes_on)
         if not unproven:
             return
-        if any(_keep_alternative(search, chosen, each) for each in _list_alternatives(search, chosen, unproven)):
+        if any(
+            _keep_alternative(search, chosen, each)
+            for each in _list_alternatives(search, chosen, unproven)
+        ):
             return
-        stays = max(unproven, key=lambda name: alone.get(name, 0.0))  # others of these may do the same
+        stays = max(
+            unproven, key=lambda name: alone.get(name, 0.0)
+        )  # others of these may do the same
         if 1 < len(unproven) < len(chosen) and alone.get(stays, 0.0) >= LARGE * search.typed:
             unproven = leave_out(unproven, stays)
         left = tuple(name for name in chosen if name not in unproven)
         why = NO_PROOF if search.final.in_turns else f"not shown in {search.final.rounds} rounds"
         search.set_standing(
-            [each for each in search.find_candidates(unproven) if each.standing not in ("failed", "other training")],
+            [
+                each
+                for each in search.find_candidates(unproven)
+                if each.standing not in ("failed", "other training")
+            ],
             "unproven",
             why,
         )
@@ -79,7 +99,11 @@ def _has_whole_rounds(search: Search, arm: Arm) -> bool:
     What it saves was one of the statements that were counted before the first of them.
     """
     rounds = search.stages.get("final", [])
-    return search.final.rounds in LOOKS and not search.final.in_turns and all(arm in row for row in rounds)
+    return (
+        search.final.rounds in LOOKS
+        and not search.final.in_turns
+        and all(arm in row for row in rounds)
+    )
 
 
 def _try_once_more(search: Search, chosen: Arm, before: Mapping[str, float]) -> Arm:
@@ -105,7 +129,10 @@ def train_longer(search: Search) -> None:
     if not kept or search.budget.seconds_left() < long:
         return
     search.say(f"training {PROVEN_STEPS} steps as typed, and with all that is kept")
-    typed, changed = search.run([], PROVEN_STEPS), search.run([each.change for each in kept], PROVEN_STEPS)
+    typed, changed = (
+        search.run([], PROVEN_STEPS),
+        search.run([each.change for each in kept], PROVEN_STEPS),
+    )
     if typed.failure is not None or changed.failure is not None:
         return
     search.proven_long = search.compare_training(typed, changed, kept)
@@ -134,7 +161,9 @@ def _compare_arms(search: Search, chosen: Arm, goes_on: bool) -> Arm:
         try:
             for arm in arms if number % 2 == 0 else arms[::-1]:
                 if why := search.launch("final", number, arm):
-                    search.set_standing(search.find_candidates(chosen), standing_of(search, arm), why)
+                    search.set_standing(
+                        search.find_candidates(chosen), standing_of(search, arm), why
+                    )
                     return chosen
         except OutOfTimeError:
             if number < LOOKS[0]:
@@ -205,7 +234,10 @@ def _may_be_shown(search: Search, chosen: Arm, unproven: Arm, number: int) -> bo
     """Whether more rounds may show what so many did not: all of it to be worth it, or a part to save anything."""
     least = search.worth * search.typed
     if not is_proven(search.final.together, least):
-        seems = search.final.together is not None and search.final.together.value >= _WORTH_TIME * search.typed
+        seems = (
+            search.final.together is not None
+            and search.final.together.value >= _WORTH_TIME * search.typed
+        )
         return seems or is_promising(search.final.together, number, least)
     return any(is_promising(each.saves, number, 0.0) for each in search.find_candidates(unproven))
 
@@ -228,9 +260,13 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
     rounds = search.stages["final"][:number]
     together = search.estimate_saving("final", TYPED, chosen, rate, number)
     search.final = Final(
-        kept=chosen, together=together, rounds=number, typed_seconds=fmean(row[TYPED] for row in rounds),
-        after_seconds=fmean(row[chosen] for row in rounds), in_turns=in_turns,
-    )  # fmt: skip
+        kept=chosen,
+        together=together,
+        rounds=number,
+        typed_seconds=fmean(row[TYPED] for row in rounds),
+        after_seconds=fmean(row[chosen] for row in rounds),
+        in_turns=in_turns,
+    )
     search.typed = search.final.typed_seconds or search.typed
     unproven = []
     for each in search.find_candidates(chosen):
@@ -256,7 +292,11 @@ def _list_alternatives(search: Search, chosen: Arm, unproven: Arm) -> list[Arm]:
 
     Of one change alone it does not matter what the others did to its part.
     """
-    rounds = search.stages.get("final", [])[: search.final.rounds] if search.final.rounds in LOOKS else []
+    rounds = (
+        search.stages.get("final", [])[: search.final.rounds]
+        if search.final.rounds in LOOKS
+        else []
+    )
     arms = [leave_out(chosen, each) for each in unproven]
     fit = [arm for arm in arms if len(arm) == 1 or (arm and not set(arm) & set(unproven))]
     whole = [arm for arm in fit if rounds and all(arm in row for row in rounds)]

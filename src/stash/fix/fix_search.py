@@ -27,7 +27,11 @@ NO_DIFFERENCE = 0.02
 LARGE = 0.1
 """Of the step: what saves more is there while all else is tried, goes on to be proven however noisy, and may be
 proven by turns."""
-_DOING: Mapping[SearchStage, str] = {"screening": "trying", "combining": "trying together", "final": "comparing"}
+_DOING: Mapping[SearchStage, str] = {
+    "screening": "trying",
+    "combining": "trying together",
+    "final": "comparing",
+}
 """What a launch of a stage is for."""
 _EFFECTS: tuple[Effect, ...] = ("none", "rounding", "order", "numerics")
 Arm = tuple[str, ...]
@@ -35,7 +39,10 @@ Arm = tuple[str, ...]
 TYPED: Arm = ()
 
 
-NO_TIME, NO_PROOF = "no time for it: give more with --budget", "no time to prove it: give more with --budget"
+NO_TIME, NO_PROOF = (
+    "no time for it: give more with --budget",
+    "no time to prove it: give more with --budget",
+)
 
 
 class OutOfTimeError(Exception):
@@ -128,24 +135,36 @@ class Search:
 
     def describe_arm(self, names: Iterable[str]) -> str:
         """What a launch with these changes has."""
-        return join_names([each.change.new_value for each in self.find_candidates(names)]) or "the script as typed"
+        return (
+            join_names([each.change.new_value for each in self.find_candidates(names)])
+            or "the script as typed"
+        )
 
     def _step_seconds(self, found: TrialRun) -> float:
         assert found.step_seconds is not None
         if self.first.epoch_seconds is None:
             return found.step_seconds
-        known = self.first if found.epoch_seconds is None else found  # an epoch that did not end saves nothing
+        known = (
+            self.first if found.epoch_seconds is None else found
+        )  # an epoch that did not end saves nothing
         return found.step_seconds + (known.epoch_seconds or 0.0)
 
     def _note_launch(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
         failure = found.failure.sentence if found.failure is not None else ""
         self.launches.append(
             Launched(
-                stage=stage, round=number, changes=arm, step_seconds=found.step_seconds, steps=found.steps,
-                doubt_seconds=found.doubt_seconds, elapsed_seconds=found.elapsed_seconds, failure=failure,
-                allocated_bytes=found.allocated_bytes, resident_bytes=found.resident_bytes,
+                stage=stage,
+                round=number,
+                changes=arm,
+                step_seconds=found.step_seconds,
+                steps=found.steps,
+                doubt_seconds=found.doubt_seconds,
+                elapsed_seconds=found.elapsed_seconds,
+                failure=failure,
+                allocated_bytes=found.allocated_bytes,
+                resident_bytes=found.resident_bytes,
             )
-        )  # fmt: skip
+        )
         if found.elapsed_seconds:
             self.budget.launches.append(found.elapsed_seconds)
         if found.step_seconds is not None and stage != "filling":
@@ -162,8 +181,14 @@ class Search:
         """
         members = self.find_candidates(arm)
         fresh = {each.change.name for each in members if each.change.fills} - self._filled
-        own = [each.elapsed_seconds for each in self.launches if each.changes == arm and each.stage != "turns"]
-        if self.budget.seconds_left() < (2 if fresh else 1) * max(self.budget.launch_seconds(), *own, 0.0):
+        own = [
+            each.elapsed_seconds
+            for each in self.launches
+            if each.changes == arm and each.stage != "turns"
+        ]
+        if self.budget.seconds_left() < (2 if fresh else 1) * max(
+            self.budget.launch_seconds(), *own, 0.0
+        ):
             raise OutOfTimeError
         if fresh:
             self._filled |= fresh
@@ -182,7 +207,9 @@ class Search:
             self.set_standing(blamed, "failed", why)
             return why
         if arm == TYPED:
-            self._own = max(self._own or 0.0, loss_distance(self.first.evidence, found.evidence) or 0.0)
+            self._own = max(
+                self._own or 0.0, loss_distance(self.first.evidence, found.evidence) or 0.0
+            )
             self.repeats = self._own == 0
             return ""
         shown = self._check_training(found, _combined_effect(members))
@@ -205,16 +232,26 @@ class Search:
             shown = judge_training(self.first.evidence, found.evidence, effect, self._own)
         return shown
 
-    def compare_training(self, typed: TrialRun, changed: TrialRun, members: Sequence[Candidate]) -> Proof:
+    def compare_training(
+        self, typed: TrialRun, changed: TrialRun, members: Sequence[Candidate]
+    ) -> Proof:
         """What the changes of ``members`` did to training, by two launches of their own."""
-        return judge_training(typed.evidence, changed.evidence, _combined_effect(members), self._own)
+        return judge_training(
+            typed.evidence, changed.evidence, _combined_effect(members), self._own
+        )
 
-    def set_standing(self, members: Iterable[Candidate], standing: ChangeStanding, why: str) -> None:
+    def set_standing(
+        self, members: Iterable[Candidate], standing: ChangeStanding, why: str
+    ) -> None:
         for each in members:
             each.standing, each.why = standing, why
 
-    def estimate_saving(self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None) -> Interval:
-        doubts = [fmean(self._doubts.get(arm, [0.0])) for arm in (slow, fast)]  # of turns alone none is known
+    def estimate_saving(
+        self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None
+    ) -> Interval:
+        doubts = [
+            fmean(self._doubts.get(arm, [0.0])) for arm in (slow, fast)
+        ]  # of turns alone none is known
         doubt = abs(doubts[0] - doubts[1])
         spread = pool_spread(list(self.stages.values()))
         return estimate_saving(self.stages[stage][:number], slow, fast, spread, rate, doubt)

@@ -20,7 +20,9 @@ def propose_for_loader(propose: Callable[[Facts, Site], Proposal]) -> Callable[[
     """What is proposed for the call that built the loader that trains."""
 
     def propose_change(facts: Facts) -> Proposal:
-        return "no DataLoader trains the job" if facts.loader is None else propose(facts, facts.loader)
+        return (
+            "no DataLoader trains the job" if facts.loader is None else propose(facts, facts.loader)
+        )
 
     return propose_change
 
@@ -60,7 +62,10 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
         wanted.add(0)
-    near, text = order_workers(wanted - {now}, min(needed, most_workers), room), f"num_workers {now} ->"
+    near, text = (
+        order_workers(wanted - {now}, min(needed, most_workers), room),
+        f"num_workers {now} ->",
+    )
     more = {"stalls": ("prep", "fetch"), "forecast": facts.prep_seconds}
     found = [
         _set_arguments(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more)
@@ -81,11 +86,18 @@ def _trade_threads(facts: Facts, site: Site, needed: int, room: int) -> list[Scr
         text = f"num_workers {now} -> {n}, threads of a rank {facts.threads} -> {threads}"
         found.append(
             _set_arguments(
-                f"workers={n}+threads={threads}", "workers", text, site, {"num_workers": n}, effect="rounding",
-                stalls=("prep", "fetch", "contention"), settings={"threads": threads}, variables=thread_vars(threads),
+                f"workers={n}+threads={threads}",
+                "workers",
+                text,
+                site,
+                {"num_workers": n},
+                effect="rounding",
+                stalls=("prep", "fetch", "contention"),
+                settings={"threads": threads},
+                variables=thread_vars(threads),
                 forecast=facts.prep_seconds,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -94,9 +106,15 @@ def order_workers(values: set[int], needed: int, room: int) -> list[int]:
     inside = [n for n in values if min(needed, room) < n < max(needed, room)]
     first = [needed, room]
     if inside:
-        first.insert(0, min(inside, key=lambda n: (abs(math.log2(n / math.sqrt(needed * room))), -n)))
+        first.insert(
+            0, min(inside, key=lambda n: (abs(math.log2(n / math.sqrt(needed * room))), -n))
+        )
     return sorted(
-        values, key=lambda n: (first.index(n) if n in first else len(first), abs(math.log2((n + 0.5) / needed)))
+        values,
+        key=lambda n: (
+            first.index(n) if n in first else len(first),
+            abs(math.log2((n + 0.5) / needed)),
+        ),
     )
 
 
@@ -108,7 +126,13 @@ def prefetch_changes(facts: Facts, site: Site) -> Proposal:
     text, values = f"prefetch_factor {now} -> {new}", {"prefetch_factor": new}
     return [
         _set_arguments(
-            f"prefetch={new}", "prefetch", text, site, values, stalls=("prep", "fetch"), forecast=facts.prep_seconds
+            f"prefetch={new}",
+            "prefetch",
+            text,
+            site,
+            values,
+            stalls=("prep", "fetch"),
+            forecast=facts.prep_seconds,
         )
     ]
 
@@ -120,10 +144,16 @@ def persistent_changes(facts: Facts, site: Site) -> Proposal:
         return _NO_EPOCH
     return [
         _set_arguments(
-            "persistent", "persistent", "persistent_workers False -> True", site, {"persistent_workers": True},
-            effect="order", stalls=("prep",), forecast=facts.epoch_seconds,
+            "persistent",
+            "persistent",
+            "persistent_workers False -> True",
+            site,
+            {"persistent_workers": True},
+            effect="order",
+            stalls=("prep",),
+            forecast=facts.epoch_seconds,
         )
-    ]  # fmt: skip
+    ]
 
 
 def order_changes(facts: Facts, site: Site) -> Proposal:
@@ -134,10 +164,19 @@ def order_changes(facts: Facts, site: Site) -> Proposal:
         return "PyTorch has no in_order before 2.6" if loader.in_order is None else "already set"
     share, most = saved_out_of_order(facts.case), facts.most_seconds("prep")
     text, values = "in_order True -> False", {"in_order": False}
-    forecast = most if share is None or most is None else share * most  # None: too few batches were timed
+    forecast = (
+        most if share is None or most is None else share * most
+    )  # None: too few batches were timed
     return [
         _set_arguments(
-            "in_order", "in_order", text, site, values, effect="order", stalls=("prep",), forecast=forecast
+            "in_order",
+            "in_order",
+            text,
+            site,
+            values,
+            effect="order",
+            stalls=("prep",),
+            forecast=forecast,
         )
     ]
 
@@ -145,7 +184,11 @@ def order_changes(facts: Facts, site: Site) -> Proposal:
 def start_method_changes(facts: Facts, site: Site) -> Proposal:
     loader = facts.case.loader
     if not site.values["num_workers"] or loader is None or loader.start_method in (None, "fork"):
-        return "workers are forked already" if site.values["num_workers"] else "the loader has no workers"
+        return (
+            "workers are forked already"
+            if site.values["num_workers"]
+            else "the loader has no workers"
+        )
     if not facts.is_on_cpu and loader.on_device is not False:
         return "batches may be made on a GPU, which no forked worker can use"
     if facts.epoch_seconds is None:
@@ -153,14 +196,24 @@ def start_method_changes(facts: Facts, site: Site) -> Proposal:
     text = f"multiprocessing_context {loader.start_method} -> fork"
     values = {"multiprocessing_context": "fork"}
     return [
-        _set_arguments("fork", "start_method", text, site, values, stalls=("prep",), forecast=facts.epoch_seconds)
+        _set_arguments(
+            "fork",
+            "start_method",
+            text,
+            site,
+            values,
+            stalls=("prep",),
+            forecast=facts.epoch_seconds,
+        )
     ]
 
 
 def worker_threads_changes(facts: Facts, site: Site) -> Proposal:
     threads, workers = threads_of_workers(facts.case), site.values["num_workers"]
     if not workers or threads is None:
-        return "how many threads workers use was not seen" if workers else "the loader has no workers"
+        return (
+            "how many threads workers use was not seen" if workers else "the loader has no workers"
+        )
     if threads < 2 or threads * workers * facts.ranks <= facts.cores:
         return "there are cores for the threads of all workers"
     return [
@@ -182,13 +235,19 @@ def worker_threads_changes(facts: Facts, site: Site) -> Proposal:
 def cache_changes(facts: Facts, site: Site) -> Proposal:
     kept = site.values.get("kept")
     if site.values["iterable"] or kept is None:
-        return "samples of a stream have no numbers" if site.values["iterable"] else "samples were not read twice"
+        return (
+            "samples of a stream have no numbers"
+            if site.values["iterable"]
+            else "samples were not read twice"
+        )
     if "why" in kept:
         return str(kept["why"])
     made, read = kept["made_seconds"], kept["read_seconds"]
     if read > _NO_FASTER * made:
         return f"a sample is made in {format_seconds(made)}, and would be read back in {format_seconds(read)}"
-    size = int(facts.ranks * kept["samples"] * (kept["bytes"] + _PAGE))  # in time, each rank may read them all
+    size = int(
+        facts.ranks * kept["samples"] * (kept["bytes"] + _PAGE)
+    )  # in time, each rank may read them all
     place = next((name for name in ("memory", "disk") if size <= kept["free"][name]), None)
     if place is None:
         return f"{kept['samples']:,} samples take {format_bytes(size)}, more than a quarter of what is free"
@@ -198,12 +257,22 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
     where = f', "{MEMORY}"' if place == "memory" else ""
     return [
         ScriptChange(
-            f"cache={place}", "cache", text, stalls=("prep", "fetch"), site=site, fills=True,
+            f"cache={place}",
+            "cache",
+            text,
+            stalls=("prep", "fetch"),
+            site=site,
+            fills=True,
             settings={"cache": {"site": site.key, "transform": kept["transform"]}},
-            forecast=facts.prep_seconds, line=cached_samples(),
-            around=Around("dataset", "CachedSamples(", f"{where}{', transform=True' if kept['transform'] else ''})"),
+            forecast=facts.prep_seconds,
+            line=cached_samples(),
+            around=Around(
+                "dataset",
+                "CachedSamples(",
+                f"{where}{', transform=True' if kept['transform'] else ''})",
+            ),
         )
-    ]  # fmt: skip
+    ]
 
 
 def cached_samples() -> str:
@@ -224,7 +293,10 @@ def pin_changes(facts: Facts, site: Site) -> Proposal:
     if site.values["pin_memory"]:
         return "already set"
     text, values = "pin_memory False -> True", {"pin_memory": True}
-    more: dict[str, Any] = {"stalls": ("transfer",), "forecast": facts.most_seconds("transfer", "prep")}
+    more: dict[str, Any] = {
+        "stalls": ("transfer",),
+        "forecast": facts.most_seconds("transfer", "prep"),
+    }
     changes = [_set_arguments("pin", "pin", text, site, values, **more)]
     waiting = [each for each in facts.list_sites("copy") if not each.values["non_blocking"]]
     own = tuple(each for each in facts.list_step_sites("copy") if each in waiting)
@@ -232,7 +304,9 @@ def pin_changes(facts: Facts, site: Site) -> Proposal:
         more |= {"settings": {"non_blocking": True}, "copies": own}
         more |= {} if own else {"by_hand": "and copy with `batch.to(device, non_blocking=True)`"}
         changes.append(
-            _set_arguments("pin+non_blocking", "pin", f"{text}, copies non_blocking", site, values, **more)
+            _set_arguments(
+                "pin+non_blocking", "pin", f"{text}, copies non_blocking", site, values, **more
+            )
         )
     return changes
 
@@ -246,8 +320,14 @@ def non_blocking_changes(facts: Facts) -> Proposal:
         return "already set"
     return [
         ScriptChange(
-            "non_blocking", "non_blocking", "copies with non_blocking=True", stalls=("transfer",), site=waiting[0],
-            also=tuple(waiting[1:]), settings={"non_blocking": True}, writes={"non_blocking": True},
+            "non_blocking",
+            "non_blocking",
+            "copies with non_blocking=True",
+            stalls=("transfer",),
+            site=waiting[0],
+            also=tuple(waiting[1:]),
+            settings={"non_blocking": True},
+            writes={"non_blocking": True},
             forecast=facts.most_seconds("transfer"),
         )
-    ]  # fmt: skip
+    ]

@@ -19,9 +19,11 @@ from stash.ui.page import Chapter, Page
 
 _DAY = 10
 _BECAUSE = {
-    "no difference": "no measurable gain", "slower": "slower", "failed": "the job failed with it: ",
+    "no difference": "no measurable gain",
+    "slower": "slower",
+    "failed": "the job failed with it: ",
     "other training": "it changes training: ",
-}  # fmt: skip
+}
 """By standing, what is said of a change that has no reason of its own, or before it."""
 _UNDECIDED = ("no difference", "unproven")
 """What was measured, and may be faster for all that is known."""
@@ -32,7 +34,10 @@ _LEAST = 0.05
 def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     """The whole report; ``record`` and ``patch`` are the files that there are of it."""
     tried = [each for each in fix.tried if each.standing != "left out"]
-    kept, launches = format_count(len(fix.kept), "change"), sum(each.elapsed_seconds > 0 for each in fix.launches)
+    kept, launches = (
+        format_count(len(fix.kept), "change"),
+        sum(each.elapsed_seconds > 0 for each in fix.launches),
+    )
     ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
     return Page(
         title=(
@@ -64,7 +69,10 @@ def document(fix: Fix) -> dict[str, Any]:
 def _verdict(fix: Fix) -> str:
     if fix.together is not None and fix.after_seconds:
         where = "of one launch" if fix.final_in_turns else "side by side"
-        times, trained = fix.step_seconds / fix.after_seconds, "" if fix.proof is None else f"; {fix.proof.text}"
+        times, trained = (
+            fix.step_seconds / fix.after_seconds,
+            "" if fix.proof is None else f"; {fix.proof.text}",
+        )
         return (
             f"A step takes {ms_of(fix.after_seconds)} ms instead of {ms_of(fix.step_seconds)}: {times:.2f} times as "
             f"fast, shown in {fix.final_rounds} rounds {where}{trained}."
@@ -72,7 +80,11 @@ def _verdict(fix: Fix) -> str:
     if fix.interrupted:
         return "Interrupted before anything was proven: nothing is kept."
     nothing = "No change was proven to make this script faster"
-    sure = [each.text for each in fix.tried if each.why and each.standing in _UNDECIDED and is_proven(each.saves)]
+    sure = [
+        each.text
+        for each in fix.tried
+        if each.why and each.standing in _UNDECIDED and is_proven(each.saves)
+    ]
     if sure:
         return f"{nothing}, but {join_names(sure)} looked faster at first: allow more time with --budget."
     if any(each.why.startswith("no time") for each in fix.tried):
@@ -83,13 +95,17 @@ def _verdict(fix: Fix) -> str:
 def _grids(fix: Fix) -> Iterator[Grid]:
     if fix.kept:
         rows = [
-            (each.text, format_saving(each.saves), _describe_writing(each) + _paid_back(each)) for each in fix.kept
+            (each.text, format_saving(each.saves), _describe_writing(each) + _paid_back(each))
+            for each in fix.kept
         ]
         if fix.together is not None and fix.after_seconds and len(rows) > 1:
             after = f"{ms_of(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
             rows.append(("together", format_saving(fix.together), after))
         yield _changes_grid("Kept", "how to apply", rows)
-    for title, standings in (("Needs your consent", {"asks"}), ("Tried, and not kept", {*_BECAUSE, "unproven"})):
+    for title, standings in (
+        ("Needs your consent", {"asks"}),
+        ("Tried, and not kept", {*_BECAUSE, "unproven"}),
+    ):
         rows = [
             (each.text, format_saving(each.saves), _why_not_kept(each))
             for each in fix.tried
@@ -102,7 +118,9 @@ def _grids(fix: Fix) -> Iterator[Grid]:
 def ms_of(seconds: float) -> str:
     """Milliseconds of a step or a part of it, without the unit."""
     milliseconds = 1e3 * seconds
-    return f"{milliseconds:.{0 if abs(milliseconds) >= 1000 else 1 if abs(milliseconds) >= 1 else 2}f}"
+    return (
+        f"{milliseconds:.{0 if abs(milliseconds) >= 1000 else 1 if abs(milliseconds) >= 1 else 2}f}"
+    )
 
 
 def format_saving(saves: Interval | None) -> str:
@@ -127,11 +145,19 @@ def _paid_back(each: Tried) -> str:
 
 
 def _describe_writing(each: Tried) -> str:
-    where = f" at {each.place.file.rpartition('/')[2]}:{each.place.line}" if each.place is not None else ""
+    where = (
+        f" at {each.place.file.rpartition('/')[2]}:{each.place.line}"
+        if each.place is not None
+        else ""
+    )
     if each.written == "patch":
         return f"in the patch{where}" + (f"; {each.how}" if each.how else "")
     if each.written == "command":
-        return f"on the command line: {each.how}" if each.how.startswith("-") else f"by its setting: {each.how}"
+        return (
+            f"on the command line: {each.how}"
+            if each.how.startswith("-")
+            else f"by its setting: {each.how}"
+        )
     if each.written == "setting":
         return f"in the environment: {each.how}"
     return f"by hand: {each.how}"
@@ -151,7 +177,11 @@ def _warnings(fix: Fix) -> Iterator[str]:
             "known no better than they agree"
         )
     late = [each.name for each in fix.tried if each.why.startswith("no time")]
-    took = [each.elapsed_seconds for each in fix.launches if each.stage != "turns" and each.elapsed_seconds]
+    took = [
+        each.elapsed_seconds
+        for each in fix.launches
+        if each.stage != "turns" and each.elapsed_seconds
+    ]
     if late and took:
         needed = fix.elapsed_seconds + fmean(took) * (SCREENED * len(late) + ARMS * LOOKS[0])
         yield (
@@ -167,11 +197,15 @@ def _next_steps(fix: Fix, record: str, patch: str) -> Iterator[str]:
         outside = any(f"+++ b/{file.lstrip('/')}" in fix.patch for file in fix.sources)
         named = shlex.quote(patch)
         yield f"`patch -d / -p1 < {named}`" if outside else f"`git apply {named}`"
-    named = " ".join(f"{name}={value}" for each in fix.kept for name, value in each.variables.items())
+    named = " ".join(
+        f"{name}={value}" for each in fix.kept for name, value in each.variables.items()
+    )
     if named and record:
         job = " ".join(job_words(fix.command))
         yield f"to apply the environment settings {named}: `stash run --with {shlex.quote(record)} {job}`"
-    options = [each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")]
+    options = [
+        each.how for each in fix.kept if each.written == "command" and each.how.startswith("-")
+    ]
     if options:
         yield f"add to the script's own options: `{' '.join(options)}`"
     for each in fix.kept:
@@ -182,9 +216,13 @@ def _next_steps(fix: Fix, record: str, patch: str) -> Iterator[str]:
 def _chapters(fix: Fix) -> Iterator[Chapter]:
     if fix.advice:
         yield Chapter(
-            "outside", "Outside the script, by forecast", points=fix.advice, brief=True, most=3,
+            "outside",
+            "Outside the script, by forecast",
+            points=fix.advice,
+            brief=True,
+            most=3,
             text="Forecasts only: none of these was tried.",
-        )  # fmt: skip
+        )
     shown = [] if fix.proof is None else [("together, in longer launches", fix.proof.text)]
     shown += [(each.text, each.proof.text) for each in fix.tried if each.proof is not None]
     if shown:
@@ -197,16 +235,25 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
         yield Chapter("none", "Not applicable", points=fix.left, folded=True)
     launched: tuple[tuple[str, ...], ...] = tuple(
         (
-            each.stage, str(each.round + 1), " + ".join(each.changes) or "as typed",
+            each.stage,
+            str(each.round + 1),
+            " + ".join(each.changes) or "as typed",
             "" if each.step_seconds is None else ms_of(each.step_seconds),
-            *((str(each.steps), f"{each.elapsed_seconds:.0f}") if each.elapsed_seconds else ("", "")),
+            *(
+                (str(each.steps), f"{each.elapsed_seconds:.0f}")
+                if each.elapsed_seconds
+                else ("", "")
+            ),
             "" if each.resident_bytes is None else format_bytes(each.resident_bytes),
         )
         for each in fix.launches
-    )  # fmt: skip
+    )
     head = ("round", "changed", "step, ms", "steps", "launch, s", "memory")
     yield Chapter(
-        "launches", "Every launch", grids=(Grid("", head, launched, frozenset({0, 2}), first="stage"),), folded=True
+        "launches",
+        "Every launch",
+        grids=(Grid("", head, launched, frozenset({0, 2}), first="stage"),),
+        folded=True,
     )
     if fix.patch:
         yield Chapter("patch", "The patch", points=tuple(fix.patch.splitlines()), folded=True)

@@ -26,7 +26,13 @@ from stash.fix.script_changes import ScriptChange, Site
 from stash.fix.source import POSITIONS, ArgumentFix, Edit, SourceText, TypedChange, apply_edits
 
 _NO_PYTHON = "the patch of it would be no Python, beside the others"
-_REPOSITORY = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_OBJECT_DIRECTORY")
+_REPOSITORY = (
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+)
 """Variables by which git looks at another repository than the folder's."""
 Way = Literal["patch", "command", "setting", "explained"]
 
@@ -57,7 +63,11 @@ class Patch:
         outside = " ".join(f"{name}={value}" for name, value in change.variables.items())
         if change.variables and not change.writes:
             return WrittenChange("setting", outside)
-        places = [each for each in (change.site, *change.removes) if each is not None and not each.is_in_library]
+        places = [
+            each
+            for each in (change.site, *change.removes)
+            if each is not None and not each.is_in_library
+        ]
         place = (places[0].file, places[0].line) if places else ("", 0)
         try:
             edits, words = self._list_edits(change, script)
@@ -68,15 +78,22 @@ class Patch:
             return WrittenChange("explained", str(error), *place)
         if not change.writes:
             return WrittenChange("patch", "", *(place if places else (edits[0][0], 1)))
-        more = [*words, *filter(None, (change.by_hand, outside and f"and set in the environment: {outside}"))]
+        more = [
+            *words,
+            *filter(None, (change.by_hand, outside and f"and set in the environment: {outside}")),
+        ]
         return WrittenChange("patch", "; ".join(more), *place)
 
-    def _list_edits(self, change: ScriptChange, script: str | None) -> tuple[list[tuple[str, Edit]], list[str]]:
+    def _list_edits(
+        self, change: ScriptChange, script: str | None
+    ) -> tuple[list[tuple[str, Edit]], list[str]]:
         """Edits by file, and what a person types; raises _UnwritableError with what to do where no patch does it."""
         if change.line and change.around is None:
             own = None if script is None else self._load_source(script)
             if script is None or own is None or not own.find_imports("torch"):
-                raise _UnwritableError(change.by_hand or f"write `{change.line}` before the model is built")
+                raise _UnwritableError(
+                    change.by_hand or f"write `{change.line}` before the model is built"
+                )
             return [(script, own.line_after_imports(change.line, needs="torch"))], []
         calls = _list_calls(change)
         if not calls:
@@ -88,7 +105,9 @@ class Patch:
             call = None if source is None else source.find_call(site)
             found: list[ArgumentFix]
             if source is None or call is None:
-                found = ["it is in a library" if site.is_in_library else "the call was not found again"]
+                found = [
+                    "it is in a library" if site.is_in_library else "the call was not found again"
+                ]
             elif change.removes:
                 found = [source.remove_statement(call)]
             elif change.around is not None:
@@ -99,7 +118,9 @@ class Patch:
                 ]
             else:
                 found = [
-                    source.set_argument(call, name, value, POSITIONS.get((site.kind, name)), site.values.get(name))
+                    source.set_argument(
+                        call, name, value, POSITIONS.get((site.kind, name)), site.values.get(name)
+                    )
                     for name, value in _add_companions(writes, call, site).items()
                 ]
             for each in found:
@@ -108,7 +129,9 @@ class Patch:
                 if isinstance(each, TypedChange):
                     words[each.text] = None
                 else:
-                    edits += [(site.file, edit) for edit in (each if isinstance(each, tuple) else (each,))]
+                    edits += [
+                        (site.file, edit) for edit in (each if isinstance(each, tuple) else (each,))
+                    ]
         return edits, [*words]
 
     def _plan_edits(self, edits: Sequence[tuple[str, Edit]], change: ScriptChange) -> None:
@@ -133,7 +156,10 @@ class Patch:
 
     def edited_texts(self) -> dict[str, str]:
         """Each file's text with its edits."""
-        return {file: apply_edits(self.texts[file], _join_edits(edits)) for file, edits in self.edits.items()}
+        return {
+            file: apply_edits(self.texts[file], _join_edits(edits))
+            for file, edits in self.edits.items()
+        }
 
     def make_diff(self) -> str:
         """A unified diff, as ``git apply`` takes it in the current folder; with a file outside, from the root."""
@@ -142,9 +168,14 @@ class Patch:
             name = file.lstrip("/") if outside else _short_path(file)
             name += "\t" * (" " in name)  # else a space ends it, for `patch`
             # A form feed ends no line, though ``str.splitlines`` has it so.
-            before, after = (list(io.StringIO(each, newline="\n")) for each in (self.texts[file], text))
+            before, after = (
+                list(io.StringIO(each, newline="\n")) for each in (self.texts[file], text)
+            )
             lines = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
-            parts += [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines]
+            parts += [
+                line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+                for line in lines
+            ]
         return "".join(parts)
 
     def source_digests(self) -> dict[str, str]:
@@ -162,7 +193,10 @@ def _list_calls(change: ScriptChange) -> list[tuple[Site, str, Mapping[str, Any]
         return [(change.site, change.text, {})]
     written = [(site, change.writes) for site in (change.site, *change.also)]
     written += [(site, {"non_blocking": True}) for site in change.copies]
-    return [(site, f"at {_place_of(site)} set {_format_arguments(writes)}", writes) for site, writes in written]
+    return [
+        (site, f"at {_place_of(site)} set {_format_arguments(writes)}", writes)
+        for site, writes in written
+    ]
 
 
 def _place_of(site: Site) -> str:
@@ -185,7 +219,9 @@ def _join_edits(edits: Sequence[Edit]) -> list[Edit]:
     """Each edit once, and insertions at one place as one, in the order in which they came, what closes last."""
     found: list[Edit] = []
     for edit in sorted(dict.fromkeys(edits), key=lambda each: each.closes):
-        same = next((each for each in found if each.start == each.end == edit.start == edit.end), None)
+        same = next(
+            (each for each in found if each.start == each.end == edit.start == edit.end), None
+        )
         if same is None:
             found.append(edit)
         else:
@@ -203,7 +239,9 @@ def text_of(path: Path) -> str:
 
 
 def _format_arguments(writes: Mapping[str, Any]) -> str:
-    return join_names([f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()])
+    return join_names(
+        [f"{name}={value!r}" if name != "0" else repr(value) for name, value in writes.items()]
+    )
 
 
 def _short_path(file: str) -> str:
@@ -237,7 +275,9 @@ def apply(patch: Patch, sources: dict[str, str]) -> list[str]:
     for file, text in after.items():
         status = os.stat(file)
         write_whole(Path(file), text, mode=None)
-        with suppress(PermissionError):  # who may not give a file away could not have had it from another either
+        with suppress(
+            PermissionError
+        ):  # who may not give a file away could not have had it from another either
             os.chown(file, status.st_uid, status.st_gid)
             os.chmod(file, status.st_mode & 0o7777)
     return [f"Changed {_short_path(file)}; {back}" for file, back in ways_back.items()]
@@ -256,7 +296,10 @@ def _is_in_git(path: Path) -> bool:
             check=False,
         )
         clean = subprocess.run(
-            [*command, "diff", "--quiet", "HEAD", "--", path.name], capture_output=True, timeout=5, check=False
+            [*command, "diff", "--quiet", "HEAD", "--", path.name],
+            capture_output=True,
+            timeout=5,
+            check=False,
         )
     except (OSError, subprocess.SubprocessError):
         return False
@@ -275,6 +318,8 @@ def _keep_copy(path: Path) -> Path:
         except FileExistsError:
             continue
         except OSError as error:
-            raise UserError(f"no copy of {path} could be kept ({error.strerror}); nothing was applied") from None
+            raise UserError(
+                f"no copy of {path} could be kept ({error.strerror}); nothing was applied"
+            ) from None
         return copy
     raise UserError(f"there are 1,000 copies of {path} already; remove some")

@@ -36,7 +36,9 @@ def kept_variables(fix: Fix) -> dict[str, str]:
     return found
 
 
-def start_command(fix: Fix, job: Job, options: RankOptions) -> tuple[tuple[str, ...], dict[str, str]]:
+def start_command(
+    fix: Fix, job: Job, options: RankOptions
+) -> tuple[tuple[str, ...], dict[str, str]]:
     """What is started and with which variables; raises UserError for a record that sets nothing from outside."""
     new = kept_variables(fix)
     if not new:
@@ -57,5 +59,7 @@ def start_job(record: Path, job: Job, options: RankOptions) -> None:
     words, new = start_command(FILE.load(record), job, options)
     with FolderLock(Path.cwd(), is_shared=True) as folder_lock:
         folder_lock.hand_on()
-        print(" ".join(f"{name}={value}" for name, value in new.items()), file=sys.stderr, flush=True)
+        print(
+            " ".join(f"{name}={value}" for name, value in new.items()), file=sys.stderr, flush=True
+        )
         os.execvpe(words[0], words, {**os.environ, **new})

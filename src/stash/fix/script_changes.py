@@ -45,7 +45,8 @@ class Site:
     def is_in_library(self) -> bool:
         """Whether the call stands in an installed package, which no patch is to change."""
         return (
-            any(f"/{name}/" in self.file for name in ("site-packages", "dist-packages")) or "/lib/python" in self.file
+            any(f"/{name}/" in self.file for name in ("site-packages", "dist-packages"))
+            or "/lib/python" in self.file
         )
 
 
@@ -53,11 +54,19 @@ def sites_of(evidence: Mapping[str, Any]) -> list[Site]:
     """The calls that a rank recorded; files without links, as a file is to have one name in a patch."""
     return [
         Site(
-            each["kind"], key, os.path.realpath(each["file"]), each["line"], each["end_line"] or each["line"],
-            each["column"], each["end_column"], each["values"], each["calls"], each["function"],
+            each["kind"],
+            key,
+            os.path.realpath(each["file"]),
+            each["line"],
+            each["end_line"] or each["line"],
+            each["column"],
+            each["end_column"],
+            each["values"],
+            each["calls"],
+            each["function"],
         )
         for key, each in evidence["sites"].items()
-    ]  # fmt: skip
+    ]
 
 
 @dataclass(frozen=True)
@@ -88,7 +97,9 @@ class Facts:
 
     def list_sites(self, kind: str) -> list[Site]:
         """The calls of a kind, the one that most calls came from first."""
-        return sorted((each for each in self.sites if each.kind == kind), key=lambda each: -each.calls)
+        return sorted(
+            (each for each in self.sites if each.kind == kind), key=lambda each: -each.calls
+        )
 
     @property
     def loader(self) -> Site | None:
@@ -137,7 +148,9 @@ class Facts:
             if block.rung == "warm":
                 rounds.setdefault(block.round, []).append(block.step_waits)
         # of a step its slowest rank
-        means = [fmean(map(max, zip(*waits, strict=False))) for waits in rounds.values() if all(waits)]
+        means = [
+            fmean(map(max, zip(*waits, strict=False))) for waits in rounds.values() if all(waits)
+        ]
         waited = mean_interval(means).high if means else None
         return most if waited is None else min(most, waited)
 
@@ -153,7 +166,13 @@ class Around:
     """Whether it stands by itself where the call has no such argument."""
 
 
-_OF_WORKERS = {"prefetch_factor", "persistent_workers", "in_order", "multiprocessing_context", "one_thread"}
+_OF_WORKERS = {
+    "prefetch_factor",
+    "persistent_workers",
+    "in_order",
+    "multiprocessing_context",
+    "one_thread",
+}
 """Settings of a loader that mean nothing without workers."""
 
 
@@ -203,7 +222,9 @@ class ScriptChange:
     def new_value(self) -> str:
         """What a launch with it has, in words: ``4 loader workers`` of ``num_workers 0 -> 4``."""
         words = re.sub(r"\S+ -> (\S+)", r"\1", self.text)
-        return re.sub(r"^num_workers (\d+)", lambda found: format_count(int(found[1]), "loader worker"), words)
+        return re.sub(
+            r"^num_workers (\d+)", lambda found: format_count(int(found[1]), "loader worker"), words
+        )
 
     @property
     def leaves_workers(self) -> int | None:

@@ -53,16 +53,25 @@ class SourceText:
 
     def find_call(self, site: Site) -> ast.Call | None:
         """The call at a site; without columns (Python 3.10) the only one on its line with that name."""
-        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.Call) and not _passes_on(node)]
+        found = [
+            node
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Call) and not _passes_on(node)
+        ]
         if site.column is not None:
             place = (site.line, site.column, site.end_line, site.end_column)
             found = [
-                each for each in found
+                each
+                for each in found
                 if (each.lineno, each.col_offset, each.end_lineno, each.end_col_offset) == place
-            ]  # fmt: skip
+            ]
         else:
             names = _CALLED.get(site.kind, ())
-            found = [each for each in found if each.lineno <= site.line <= (each.end_lineno or each.lineno)]
+            found = [
+                each
+                for each in found
+                if each.lineno <= site.line <= (each.end_lineno or each.lineno)
+            ]
             found = [each for each in found if _called_name(each.func) in names]
         return found[0] if len(found) == 1 else None
 
@@ -73,31 +82,54 @@ class SourceText:
 
         ``now`` is what it got while it ran, if that is known.
         """
-        node, text, mappings = _argument_node(call, name, position), f"{name}={value!r}", _mappings(call)
-        if all(each.arg != name for each in call.keywords) and any(isinstance(e, ast.Starred) for e in call.args):
+        node, text, mappings = (
+            _argument_node(call, name, position),
+            f"{name}={value!r}",
+            _mappings(call),
+        )
+        if all(each.arg != name for each in call.keywords) and any(
+            isinstance(e, ast.Starred) for e in call.args
+        ):
             return "its arguments come from a sequence (*)"
         if node is None and len(mappings) > 1:
             return "its arguments come from several mappings (**)"
-        if node is None and mappings:  # put over what the mapping may have, here or on another machine
+        if (
+            node is None and mappings
+        ):  # put over what the mapping may have, here or on another machine
             start, end = self._span(mappings[0])
-            return Edit(start, start, "dict("), Edit(end, end, f", {text}"), Edit(end, end, ")", closes=True)
+            return (
+                Edit(start, start, "dict("),
+                Edit(end, end, f", {text}"),
+                Edit(end, end, ")", closes=True),
+            )
         if node is None:
             return self._add_argument(call, text)
-        if isinstance(node, ast.Call) and _called_name(node.func) in ("int", "bool") and len(node.args) == 1:
+        if (
+            isinstance(node, ast.Call)
+            and _called_name(node.func) in ("int", "bool")
+            and len(node.args) == 1
+        ):
             node = node.args[0]
         if _is_literal(node):
             return Edit(*self._span(node), repr(value))
         if isinstance(node, ast.Name) and (set_at := self._set_once(node.id)) is not None:
             # Else others use it too, or something that is not seen here has set it: an exec of what the user typed.
-            uses = [each for each in ast.walk(self.tree) if isinstance(each, ast.Name) and each.id == node.id]
+            uses = [
+                each
+                for each in ast.walk(self.tree)
+                if isinstance(each, ast.Name) and each.id == node.id
+            ]
             alone = sum(isinstance(each.ctx, ast.Load) for each in uses) == 1 and now in (
-                None, ast.literal_eval(set_at)
-            )  # fmt: skip
+                None,
+                ast.literal_eval(set_at),
+            )
             return Edit(*self._span(set_at if alone else node), repr(value))
         if isinstance(node, ast.Attribute):
             found = self._set_by_option(node.attr, value)
             same = [each for each in ast.walk(self.tree) if isinstance(each, ast.Attribute)]
-            stores = any(each.attr == node.attr and isinstance(each.ctx, ast.Store) for each in same)
+            stores = any(
+                each.attr == node.attr and isinstance(each.ctx, ast.Store) for each in same
+            )
             is_option = isinstance(found, TypedChange) and found.text.startswith("--")
             worked_on = is_option and stores  # a share for each GPU
             return Edit(*self._span(node), repr(value)) if worked_on else found
@@ -109,7 +141,11 @@ class SourceText:
         """The argument behind the last one, on a line of its own where each has one."""
         given = [*call.args, *(keyword.value for keyword in call.keywords)]
         _, end = self._span(call)
-        if len(given) == 1 and isinstance(given[0], ast.GeneratorExp) and self._span(given[0])[1] == end:
+        if (
+            len(given) == 1
+            and isinstance(given[0], ast.GeneratorExp)
+            and self._span(given[0])[1] == end
+        ):
             return "its one argument is a generator without brackets of its own"
         if not given:
             return Edit(end - 1, end - 1, text)
@@ -146,8 +182,15 @@ class SourceText:
                     start, end = self._span(call)
                     line = self._starts[each.lineno - 1]
                     until = self._starts[min(each.end_lineno or each.lineno, len(self._starts) - 1)]
-                    others = self._bytes[line:start].strip() or self._bytes[end:until].partition(b"#")[0].strip()
-                    return Edit(start, end, "pass") if len(block) == 1 or others else Edit(line, until, "")
+                    others = (
+                        self._bytes[line:start].strip()
+                        or self._bytes[end:until].partition(b"#")[0].strip()
+                    )
+                    return (
+                        Edit(start, end, "pass")
+                        if len(block) == 1 or others
+                        else Edit(line, until, "")
+                    )
         return "its value is used"
 
     def line_after_imports(self, statement: str, needs: str = "") -> Edit:
@@ -170,12 +213,18 @@ class SourceText:
         return [
             node.end_lineno or node.lineno
             for node in self.tree.body
-            if isinstance(node, ast.Import) and any((each.asname or each.name) == name for each in node.names)
+            if isinstance(node, ast.Import)
+            and any((each.asname or each.name) == name for each in node.names)
         ]
 
     def _span(self, node: ast.expr) -> tuple[int, int]:
-        end_line, end_column = node.end_lineno or node.lineno, node.end_col_offset or node.col_offset
-        return self._starts[node.lineno - 1] + node.col_offset, self._starts[end_line - 1] + end_column
+        end_line, end_column = (
+            node.end_lineno or node.lineno,
+            node.end_col_offset or node.col_offset,
+        )
+        return self._starts[node.lineno - 1] + node.col_offset, self._starts[
+            end_line - 1
+        ] + end_column
 
     def _set_once(self, name: str) -> ast.expr | None:
         """The literal that a name is set to, if nothing else in the whole file gives that name a value."""
@@ -193,12 +242,18 @@ class SourceText:
     def _set_by_option(self, dest: str, value: Any) -> ArgumentFix:
         """The option of an argument parser in this file whose value has that name; else a key of a configuration."""
         calls = (node for node in ast.walk(self.tree) if isinstance(node, ast.Call))
-        for node in [each for each in calls if _called_name(each.func) in ("add_argument", "option", "add")]:
+        for node in [
+            each for each in calls if _called_name(each.func) in ("add_argument", "option", "add")
+        ]:
             words = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
             option = next((word for word in words if word.startswith("--")), "")
             more = {each.arg: each.value for each in node.keywords}
             named = more.get("dest")
-            own = str(named.value) if isinstance(named, ast.Constant) else option[2:].replace("-", "_")
+            own = (
+                str(named.value)
+                if isinstance(named, ast.Constant)
+                else option[2:].replace("-", "_")
+            )
             if not option or own != dest:
                 continue
             action = ast.unparse(more["action"]) if "action" in more else ""
@@ -208,7 +263,11 @@ class SourceText:
                 return TypedChange(option if value else f"--no-{option[2:]}")
             if "store_true" in action or "store_false" in action:
                 wanted = bool(value) == ("store_true" in action)
-                return TypedChange(option) if wanted else f"the flag {option} says otherwise: leave that out"
+                return (
+                    TypedChange(option)
+                    if wanted
+                    else f"the flag {option} says otherwise: leave that out"
+                )
             return TypedChange(f"{option} {value}")
         return _set_in_config(dest, value)
 
@@ -234,10 +293,15 @@ _CALLED: Mapping[str, tuple[str, ...]] = {
     "threads": ("set_num_threads",),
 }
 POSITIONS: Mapping[tuple[str, str], int] = {
-    ("loader", "dataset"): 0, ("loader", "batch_size"): 1, ("loader", "num_workers"): 5, ("loader", "pin_memory"): 7,
-    ("loader", "worker_init_fn"): 10, ("loader", "multiprocessing_context"): 11,
-    ("zero_grad", "set_to_none"): 0, ("threads", "0"): 0,
-}  # fmt: skip
+    ("loader", "dataset"): 0,
+    ("loader", "batch_size"): 1,
+    ("loader", "num_workers"): 5,
+    ("loader", "pin_memory"): 7,
+    ("loader", "worker_init_fn"): 10,
+    ("loader", "multiprocessing_context"): 11,
+    ("zero_grad", "set_to_none"): 0,
+    ("threads", "0"): 0,
+}
 """Where arguments may stand without a name."""
 
 
@@ -266,7 +330,11 @@ def _passes_on(call: ast.Call) -> bool:
     func = call.func
     if isinstance(func, ast.Name):
         return hasattr(builtins, func.id)
-    return isinstance(func, ast.Attribute) and func.attr == "__init__" and not isinstance(func.value, ast.Call)
+    return (
+        isinstance(func, ast.Attribute)
+        and func.attr == "__init__"
+        and not isinstance(func.value, ast.Call)
+    )
 
 
 def _binds(node: ast.AST, name: str) -> bool:

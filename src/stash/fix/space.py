@@ -40,11 +40,15 @@ def _propose_no_waits(facts: Facts) -> Proposal:
     calls = join_names([f"{each.values['name']}() in line {each.line}" for each in found])
     return [
         ScriptChange(
-            "no_waits", "waits", f"without {calls}", stalls=("contention", *OF_EXCHANGE), removes=tuple(found),
+            "no_waits",
+            "waits",
+            f"without {calls}",
+            stalls=("contention", *OF_EXCHANGE),
+            removes=tuple(found),
             settings={"skip": [each.key for each in found]},
             forecast=sum(each.values["seconds"] for each in found) / facts.steps,
         )
-    ]  # fmt: skip
+    ]
 
 
 def _propose_items(facts: Facts) -> Proposal:
@@ -52,12 +56,17 @@ def _propose_items(facts: Facts) -> Proposal:
         return "on CPUs .item() waits for nothing"
     return [
         ScriptChange(
-            f"item:{each.line}", "items", f".item() at {Path(each.file).name}:{each.line} does not wait for its step",
-            stalls=("compute",), settings={"late": each.key}, site=each, forecast=facts.most_seconds("compute"),
+            f"item:{each.line}",
+            "items",
+            f".item() at {Path(each.file).name}:{each.line} does not wait for its step",
+            stalls=("compute",),
+            settings={"late": each.key},
+            site=each,
+            forecast=facts.most_seconds("compute"),
             by_hand="keep `.detach()` of it, and call .item() every 50 steps, when the number is printed",
         )
         for each in facts.list_step_sites("item")
-    ] or "no .item() in every step"  # fmt: skip
+    ] or "no .item() in every step"
 
 
 def _propose_threads(facts: Facts) -> Proposal:
@@ -68,13 +77,18 @@ def _propose_threads(facts: Facts) -> Proposal:
     wanted = sorted({1, room, max(1, room // 2)} - {now})
     return [
         ScriptChange(
-            f"threads={n}", "threads", f"threads of a rank {now} -> {n}", effect="rounding",
-            stalls=("compute", "contention"), settings={"threads": n}, site=site,
+            f"threads={n}",
+            "threads",
+            f"threads of a rank {now} -> {n}",
+            effect="rounding",
+            stalls=("compute", "contention"),
+            settings={"threads": n},
+            site=site,
             forecast=facts.most_seconds("compute", "contention"),
             **({"variables": thread_vars(n)} if site is None else {"writes": {"0": n}}),
         )
         for n in wanted
-    ] or "as many as cores"  # fmt: skip
+    ] or "as many as cores"
 
 
 def _find_ddp(facts: Facts) -> Site | str:
@@ -83,7 +97,9 @@ def _find_ddp(facts: Facts) -> Site | str:
 
 
 def _exchange_seconds(facts: Facts) -> float | None:
-    names = [name for name in ("interconnect", "network") if facts.case.breakdown.stall(name) is not None]
+    names = [
+        name for name in ("interconnect", "network") if facts.case.breakdown.stall(name) is not None
+    ]
     return facts.most_seconds(*names) if names else None
 
 
@@ -100,21 +116,36 @@ def _propose_bucket(facts: Facts) -> Proposal:
     if not total or not now:
         return "how large the gradients are is not known"
     current = round(now / MIB, 2)
-    wanted = {max(1, round(total / 8 / MIB)), max(1, round(total / 3 / MIB)), 25, math.ceil(2 * total / MIB)}
+    wanted = {
+        max(1, round(total / 8 / MIB)),
+        max(1, round(total / 3 / MIB)),
+        25,
+        math.ceil(2 * total / MIB),
+    }
     if total < 2 * MIB:
         wanted = {25}  # all of it in one bucket as DDP comes
     kept = [n for n in wanted if n != current and not (n * MIB >= total and current * MIB >= total)]
-    larger, smaller = sorted(n for n in kept if n > current), sorted((n for n in kept if n < current), reverse=True)
+    larger, smaller = (
+        sorted(n for n in kept if n > current),
+        sorted((n for n in kept if n < current), reverse=True),
+    )
     most, milder = _exchange_seconds(facts), dict(zip(smaller[1:], smaller, strict=False))
     return [
         _set_calls(
-            f"bucket={n}", "bucket", f"bucket_cap_mb {current:g} -> {n}", "ddp", facts.list_sites("ddp"),
-            {"bucket_cap_mb": n}, effect=_sum_effect(facts), stalls=OF_EXCHANGE, forecast=most,
+            f"bucket={n}",
+            "bucket",
+            f"bucket_cap_mb {current:g} -> {n}",
+            "ddp",
+            facts.list_sites("ddp"),
+            {"bucket_cap_mb": n},
+            effect=_sum_effect(facts),
+            stalls=OF_EXCHANGE,
+            forecast=most,
             joins=n > current,  # more exchanges may cost more
             beyond=f"bucket={milder[n]}" if n in milder else "",
         )
         for n in (*larger, *smaller)
-    ] or "one bucket holds all gradients, of whatever size"  # fmt: skip
+    ] or "one bucket holds all gradients, of whatever size"
 
 
 def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], Proposal]:
@@ -128,7 +159,18 @@ def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], 
         if not unset or any(each.values.get(behind) for each in unset):
             return f"{behind} goes first" if unset else "already set"
         text, stalls = f"{name} {not value} -> {value}", ("compute", *OF_EXCHANGE)
-        return [_set_calls(name, name, text, "ddp", unset, {name: value}, effect=_sum_effect(facts), stalls=stalls)]
+        return [
+            _set_calls(
+                name,
+                name,
+                text,
+                "ddp",
+                unset,
+                {name: value},
+                effect=_sum_effect(facts),
+                stalls=stalls,
+            )
+        ]
 
     return propose
 
@@ -146,19 +188,37 @@ def _propose_no_sync(facts: Facts) -> Proposal:
     )
     return [
         ScriptChange(
-            "no_sync", "no_sync", f"gradients exchanged once for the {batches} batches of a step", effect="rounding",
-            stalls=OF_EXCHANGE, settings={"exchange_every": int(batches)}, by_hand=by_hand,
+            "no_sync",
+            "no_sync",
+            f"gradients exchanged once for the {batches} batches of a step",
+            effect="rounding",
+            stalls=OF_EXCHANGE,
+            settings={"exchange_every": int(batches)},
+            by_hand=by_hand,
             forecast=_exchange_seconds(facts),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _set_calls(
-    name: str, knob: str, text: str, kind: str, sites: Sequence[Site], values: Mapping[str, Any], **more: Any
+    name: str,
+    knob: str,
+    text: str,
+    kind: str,
+    sites: Sequence[Site],
+    values: Mapping[str, Any],
+    **more: Any,
 ) -> ScriptChange:
     """Arguments of all calls of a kind, set in trials and written as they are."""
     return ScriptChange(
-        name, knob, text, site=sites[0], also=tuple(sites[1:]), settings={kind: values}, writes=values, **more
+        name,
+        knob,
+        text,
+        site=sites[0],
+        also=tuple(sites[1:]),
+        settings={kind: values},
+        writes=values,
+        **more,
     )
 
 
@@ -167,14 +227,20 @@ def _propose_set_to_none(facts: Facts) -> Proposal:
     if not unset:
         return "already set"
     text, values = "zero_grad(set_to_none=True)", {"set_to_none": True}
-    change = _set_calls("set_to_none", "set_to_none", text, "zero_grad", unset, values, stalls=("compute",))
+    change = _set_calls(
+        "set_to_none", "set_to_none", text, "zero_grad", unset, values, stalls=("compute",)
+    )
     return [change]
 
 
 def _propose_fused(facts: Facts) -> Proposal:
-    forms = ("fused", "foreach") if facts.is_on_cpu else ("fused",)  # on GPUs foreach is what PyTorch takes by itself
+    forms = (
+        ("fused", "foreach") if facts.is_on_cpu else ("fused",)
+    )  # on GPUs foreach is what PyTorch takes by itself
     sites = facts.list_sites("optimizer")
-    form = next((form for form in forms if any(form in each.values["takes"] for each in sites)), None)
+    form = next(
+        (form for form in forms if any(form in each.values["takes"] for each in sites)), None
+    )
     if form is None:
         return "the optimizer has no fused form"
     unset = [each for each in sites if form in each.values["takes"] and not each.values[form]]
@@ -182,11 +248,17 @@ def _propose_fused(facts: Facts) -> Proposal:
         return "already set"
     return [
         _set_calls(
-            form, "fused", f"{unset[0].values['class']}({form}=True)", "optimizer", unset, {form: True},
-            effect="rounding", stalls=("compute",),
+            form,
+            "fused",
+            f"{unset[0].values['class']}({form}=True)",
+            "optimizer",
+            unset,
+            {form: True},
+            effect="rounding",
+            stalls=("compute",),
             forecast=facts.update_seconds if facts.is_on_cpu else facts.most_seconds("compute"),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _has_convolutions(facts: Facts) -> bool:
@@ -198,14 +270,21 @@ def _propose_channels_last(facts: Facts) -> Proposal:
         return "the model has no convolutions"
     return [
         ScriptChange(
-            "channels_last", "channels_last", "model in channels_last", effect="rounding", stalls=("compute",),
-            settings={"channels_last": True}, forecast=facts.most_seconds("compute"),
+            "channels_last",
+            "channels_last",
+            "model in channels_last",
+            effect="rounding",
+            stalls=("compute",),
+            settings={"channels_last": True},
+            forecast=facts.most_seconds("compute"),
             by_hand="model = model.to(memory_format=torch.channels_last)  # before DDP and the optimizer are built",
         )
-    ]  # fmt: skip
+    ]
 
 
-def _flag_of_gpus(name: str, text: str, effect: Effect, consent: str = "") -> Callable[[Facts], Proposal]:
+def _flag_of_gpus(
+    name: str, text: str, effect: Effect, consent: str = ""
+) -> Callable[[Facts], Proposal]:
     def propose(facts: Facts) -> Proposal:
         if facts.is_on_cpu:
             return "the job trains on CPUs"
@@ -214,10 +293,17 @@ def _flag_of_gpus(name: str, text: str, effect: Effect, consent: str = "") -> Ca
         short = name.rpartition("backends.")[2]
         return [
             ScriptChange(
-                short, short, text, effect=effect, stalls=("compute",), settings={"flags": {name: True}},
-                line=f"torch.{name} = True", consent=consent, forecast=facts.most_seconds("compute"),
+                short,
+                short,
+                text,
+                effect=effect,
+                stalls=("compute",),
+                settings={"flags": {name: True}},
+                line=f"torch.{name} = True",
+                consent=consent,
+                forecast=facts.most_seconds("compute"),
             )
-        ]  # fmt: skip
+        ]
 
     return propose
 
@@ -225,10 +311,16 @@ def _flag_of_gpus(name: str, text: str, effect: Effect, consent: str = "") -> Ca
 def _propose_compile(facts: Facts) -> Proposal:
     return [
         ScriptChange(
-            "compile", "compile", "torch.compile", effect="rounding", stalls=("compute",), settings={"compile": True},
-            by_hand="model.compile()  # before DDP is built around it", forecast=facts.most_seconds("compute"),
+            "compile",
+            "compile",
+            "torch.compile",
+            effect="rounding",
+            stalls=("compute",),
+            settings={"compile": True},
+            by_hand="model.compile()  # before DDP is built around it",
+            forecast=facts.most_seconds("compute"),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _propose_bfloat16(facts: Facts) -> Proposal:
@@ -239,11 +331,17 @@ def _propose_bfloat16(facts: Facts) -> Proposal:
     device = "cpu" if facts.is_on_cpu else "cuda"
     return [
         ScriptChange(
-            "bfloat16", "bfloat16", "forward passes in bfloat16", effect="numerics", stalls=("compute",),
-            settings={"autocast": "bfloat16"}, consent="numerics", forecast=facts.most_seconds("compute"),
+            "bfloat16",
+            "bfloat16",
+            "forward passes in bfloat16",
+            effect="numerics",
+            stalls=("compute",),
+            settings={"autocast": "bfloat16"},
+            consent="numerics",
+            forecast=facts.most_seconds("compute"),
             by_hand=f'with torch.autocast("{device}", torch.bfloat16):  # around the forward pass and the loss',
         )
-    ]  # fmt: skip
+    ]
 
 
 SETTABLE: Mapping[str, str] = dict.fromkeys(thread_vars(1), r"[1-9][0-9]{0,3}")
@@ -258,20 +356,29 @@ def _propose_collector(facts: Facts) -> Proposal:
     frozen = "call gc.collect() and gc.freeze() after the first step"
     hook = "register_optimizer_step_post_hook"
     # torch.optim itself has no such name
-    before = (
-        f"from torch.optim.optimizer import {hook}\n{loaders.source_with_imports(SeldomCollected, 'gc')}\n\n{hook}"
-    )
+    before = f"from torch.optim.optimizer import {hook}\n{loaders.source_with_imports(SeldomCollected, 'gc')}\n\n{hook}"
     seldom = f"{frozen}, gc.disable() with them, and gc.collect() every {COLLECTED} steps"
     return [
         ScriptChange(
-            name, "collector", text, stalls=("compute",), settings={"collector": {"every": every}},
-            line=f"{before}(SeldomCollected({every or ''}))", by_hand=by_hand, forecast=row.most,
+            name,
+            "collector",
+            text,
+            stalls=("compute",),
+            settings={"collector": {"every": every}},
+            line=f"{before}(SeldomCollected({every or ''}))",
+            by_hand=by_hand,
+            forecast=row.most,
         )
         for name, text, by_hand, every in (
-            ("collector=seldom", f"gc.freeze(), and gc.collect() once in {COLLECTED} steps", seldom, COLLECTED),
+            (
+                "collector=seldom",
+                f"gc.freeze(), and gc.collect() once in {COLLECTED} steps",
+                seldom,
+                COLLECTED,
+            ),
             ("collector=frozen", "gc.freeze() after the first step", frozen, 0),
         )
-    ]  # fmt: skip
+    ]
 
 
 SPACE: tuple[Knob, ...] = (
@@ -289,15 +396,28 @@ SPACE: tuple[Knob, ...] = (
     Knob("threads", _propose_threads),
     Knob("bucket", _propose_bucket),
     Knob("bucket_view", _flag_of_ddp("gradient_as_bucket_view", True), joins=True),
-    Knob("static_graph", _flag_of_ddp("static_graph", True, behind="find_unused_parameters"), joins=True),
+    Knob(
+        "static_graph",
+        _flag_of_ddp("static_graph", True, behind="find_unused_parameters"),
+        joins=True,
+    ),
     Knob("find_unused", _flag_of_ddp("find_unused_parameters", False), joins=True),
     Knob("no_sync", _propose_no_sync),
     Knob("set_to_none", _propose_set_to_none, joins=True),
     Knob("fused", _propose_fused, joins=True),
     Knob("collector", _propose_collector),
     Knob("channels_last", _propose_channels_last),
-    Knob("cudnn", _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"), joins=True),
-    Knob("tf32", _flag_of_gpus("backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics")),
+    Knob(
+        "cudnn",
+        _flag_of_gpus("backends.cudnn.benchmark", "cuDNN tries its algorithms", "rounding"),
+        joins=True,
+    ),
+    Knob(
+        "tf32",
+        _flag_of_gpus(
+            "backends.cuda.matmul.allow_tf32", "matrix products in TF32", "numerics", "numerics"
+        ),
+    ),
     Knob("compile", _propose_compile),
     Knob("bfloat16", _propose_bfloat16),
 )
@@ -307,7 +427,9 @@ _UNASKED = ("compile", "channels_last", "bfloat16")
 """Knobs that are tried on CPUs only if ``--try`` names them: each launch takes long, and gains there are rare."""
 
 
-def propose_changes(facts: Facts, wanted: Sequence[str] = ()) -> tuple[list[ScriptChange], dict[str, str]]:
+def propose_changes(
+    facts: Facts, wanted: Sequence[str] = ()
+) -> tuple[list[ScriptChange], dict[str, str]]:
     """All changes for a job, of the knobs ``wanted`` or of all, and why there are none of the others."""
     changes: list[ScriptChange] = []
     left: dict[str, str] = {}

@@ -49,7 +49,10 @@ class TimeBudget:
 
     def is_short(self, launches: int = 1) -> bool:
         """Whether after so many more launches there would be no time left to prove a change, if there was any."""
-        return self.reserve > 0 and self.seconds_left() < launches * self.launch_seconds() + self.reserve
+        return (
+            self.reserve > 0
+            and self.seconds_left() < launches * self.launch_seconds() + self.reserve
+        )
 
     def set_aside(self, step: float, takes_turns: bool) -> None:
         """Keep the seconds of a proof, if as many are left as are needed to find what it is to prove."""
@@ -70,9 +73,13 @@ class TimeBudget:
 
     def turns_seconds(self, rungs: Iterable[BlockSettings], rounds: int, step: float) -> float:
         """Seconds of a launch in which the script as typed and these take turns, at most."""
-        return self.starting + _LATE * rounds * sum(self.block_seconds(rung, step) for rung in ({}, *rungs))
+        return self.starting + _LATE * rounds * sum(
+            self.block_seconds(rung, step) for rung in ({}, *rungs)
+        )
 
     def rounds_in_turns(self, rungs: Iterable[BlockSettings], launches: int, step: float) -> int:
         """Rounds of one launch in which these take turns, for which there is time after so many others."""
         spare = self.seconds_left() - self.starting - launches * self.launch_seconds()
-        return max(0, min(MOST_TURNS, int(spare / (self.turns_seconds(rungs, 1, step) - self.starting))))
+        return max(
+            0, min(MOST_TURNS, int(spare / (self.turns_seconds(rungs, 1, step) - self.starting)))
+        )

@@ -31,7 +31,11 @@ TrialEvidence = Sequence[Mapping[str, Any]]
 
 def _pair_records(one: TrialEvidence, other: TrialEvidence, name: str) -> list[tuple[Any, Any]]:
     """What both have recorded, rank by rank, up to where the shorter one ends."""
-    return [pair for a, b in zip(one, other, strict=False) for pair in zip(a[name], b[name], strict=False)]
+    return [
+        pair
+        for a, b in zip(one, other, strict=False)
+        for pair in zip(a[name], b[name], strict=False)
+    ]
 
 
 def loss_distance(one: TrialEvidence, other: TrialEvidence) -> float | None:
@@ -63,14 +67,19 @@ def _loss_growth(typed: TrialEvidence, changed: TrialEvidence) -> tuple[float, f
     return loss_distance(*first) or 0.0, abs(one - other) / (max(abs(one), abs(other)) or 1.0)
 
 
-def judge_training(typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None) -> Proof:
+def judge_training(
+    typed: TrialEvidence, changed: TrialEvidence, effect: Effect, own: float | None
+) -> Proof:
     """What ``changed`` trained against the script as ``typed``; ``own``: how far two launches as typed are apart."""
     losses = len(_pair_records(typed, changed, "losses"))
     known = [pair for pair in _pair_records(typed, changed, "batches") if None not in pair]
     difference = loss_distance(typed, changed)
     is_finite = difference is not None and math.isfinite(difference)
     fewest = min((len(rank["batches"]) for rank in (*typed, *changed)), default=0)
-    again, other = _count_repeats(changed, fewest) - _count_repeats(typed, fewest), sum(a != b for a, b in known)
+    again, other = (
+        _count_repeats(changed, fewest) - _count_repeats(typed, fewest),
+        sum(a != b for a, b in known),
+    )
     allowed = TOLERANCE.get(effect, 0.0)
     if again > 0:
         holds, text = False, f"{again} of {fewest * len(changed)} batches came twice"
@@ -84,13 +93,25 @@ def judge_training(typed: TrialEvidence, changed: TrialEvidence, effect: Effect,
     elif difference == 0:
         holds, text = True, f"{losses} losses the same, bit for bit"
     elif own and difference <= _NEAR * own:
-        holds, text = True, f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}"
-    elif effect == "rounding" and is_finite and difference > allowed and losses >= _MANY * len(changed):
+        holds, text = (
+            True,
+            f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}",
+        )
+    elif (
+        effect == "rounding"
+        and is_finite
+        and difference > allowed
+        and losses >= _MANY * len(changed)
+    ):
         early, of_mean = _loss_growth(typed, changed)
         text = f"the first {_EARLY} losses differ by {early:.1e} at most, the mean of {losses} by {of_mean:.1e}"
         holds = early <= allowed and of_mean <= _OF_MEAN
     else:
-        text = f"losses differ by {difference:.1e} at most" + (f" ({allowed:.0e} allowed)" if allowed else "")
+        text = f"losses differ by {difference:.1e} at most" + (
+            f" ({allowed:.0e} allowed)" if allowed else ""
+        )
         holds = difference <= allowed
     shown = difference if is_finite else None
-    return Proof(holds=holds, text=text, losses=losses, batches=len(known), largest_difference=shown)
+    return Proof(
+        holds=holds, text=text, losses=losses, batches=len(known), largest_difference=shown
+    )

@@ -41,8 +41,16 @@ _SMALL, _FEW = 0.1, 4
 _LOADERS = {"num_workers", "prefetch_factor", "pin_memory", "in_order"}
 """Settings of a loader that can."""
 _SWITCHED = {
-    "flags", "autocast", "zero_grad", "optimizer", "skip", "late", "non_blocking", "exchange_every", "threads",
-}  # fmt: skip
+    "flags",
+    "autocast",
+    "zero_grad",
+    "optimizer",
+    "skip",
+    "late",
+    "non_blocking",
+    "exchange_every",
+    "threads",
+}
 """Settings that can be switched between blocks as they are."""
 _FAR = 1.5
 """Times the step as typed: what takes longer, like threads that fight for cores, says nothing of others' spread. Nor
@@ -59,7 +67,9 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     wanted = [each for each in wanted if not each.why]
     if search.turns is None or len(turns) < 2:
         return wanted
-    search.say(f"trying {join_names([each.change.new_value for each in turns])} in turns, in one launch")
+    search.say(
+        f"trying {join_names([each.change.new_value for each in turns])} in turns, in one launch"
+    )
     rungs: dict[Arm, Mapping[str, Any]] = {
         (each.change.name,): _switchable_settings(each.change) or {} for each in turns
     }
@@ -68,7 +78,9 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     every = rung_of([each.change for each in able])
     rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
     rows_by_arm, failed = launch_in_turns(search, rungs, rounds, "turns")
-    if len(rows_by_arm) < TURNS:  # one broke the job, or the loader cannot be switched: the others once more
+    if (
+        len(rows_by_arm) < TURNS
+    ):  # one broke the job, or the loader cannot be switched: the others once more
         others = [each for each in turns if _sets_loader(each) == failed]
         rest = [each for each in wanted if each not in others]
         return [*settle_in_turns(search, others), *rest] if len(others) < len(turns) else wanted
@@ -77,14 +89,22 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
     hidden = {
         arm: rungs[arm]
         for arm, each in saves.items()
-        if each.value >= worth and not is_beyond_noise(each) and each.high is not None and each.high >= much
+        if each.value >= worth
+        and not is_beyond_noise(each)
+        and each.high is not None
+        and each.high >= much
     }
-    room = min(search.budget.seconds_left() - search.budget.reserve, _AGAIN_SHARE * search.budget.seconds_left())
+    room = min(
+        search.budget.seconds_left() - search.budget.reserve,
+        _AGAIN_SHARE * search.budget.seconds_left(),
+    )
     if hidden and search.budget.turns_seconds(hidden.values(), rounds, search.typed) <= room:
         search.say("trying once more what noise may hide")
         again, _ = launch_in_turns(search, hidden, rounds, "turns", len(rows_by_arm))
         both = [*rows_by_arm, *again]
-        saves |= _judge_turns(search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both])
+        saves |= _judge_turns(
+            search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both]
+        )
     for each in turns:
         each.saves = saves[(each.change.name,)]
     if all_of in saves and saves_only_together(search, able, saves[all_of]):
@@ -98,7 +118,10 @@ def _judge_turns(search: Search, rows: Sequence[Mapping[Arm, float]]) -> dict[Ar
     arms = [arm for arm in rows[0] if all(arm in row for row in rows)]
     by_arm = {arm: sorted(row[arm] for row in rows) for arm in arms}
     middle = {arm: median(values) for arm, values in by_arm.items()}
-    most = {arm: values[-2] if len(rows) > TURNS else _FAR * middle[arm] for arm, values in by_arm.items()}
+    most = {
+        arm: values[-2] if len(rows) > TURNS else _FAR * middle[arm]
+        for arm, values in by_arm.items()
+    }
     bounded = [{arm: min(row[arm], most[arm]) for arm in arms} for row in rows]
     near = [arm for arm in arms if middle[arm] < _FAR * middle[TYPED]]
     spread = pool_spread([[{arm: row[arm] for arm in near} for row in bounded]])
@@ -115,7 +138,11 @@ def saves_only_together(search: Search, members: Sequence[Candidate], more: Inte
 
 
 def launch_in_turns(
-    search: Search, rungs: Mapping[Arm, Mapping[str, Any]], rounds: int, stage: SearchStage, before: int = 0
+    search: Search,
+    rungs: Mapping[Arm, Mapping[str, Any]],
+    rounds: int,
+    stage: SearchStage,
+    before: int = 0,
 ) -> tuple[list[dict[Arm, float]], bool]:
     """One launch in which the script as typed and these arms take turns: its rounds, and whether it failed.
 
@@ -127,15 +154,21 @@ def launch_in_turns(
     changes = tuple(dict.fromkeys(name for arm in rungs for name in arm))
     search.launches.append(
         Launched(
-            stage="turns", round=0, changes=changes, step_seconds=None, steps=found.steps,
-            elapsed_seconds=found.elapsed_seconds, failure=failure,
+            stage="turns",
+            round=0,
+            changes=changes,
+            step_seconds=None,
+            steps=found.steps,
+            elapsed_seconds=found.elapsed_seconds,
+            failure=failure,
         )
-    )  # fmt: skip
+    )
     arms = [TYPED, *rungs]
     by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
     for number, row in enumerate(by_arm, before):
         search.launches += [
-            Launched(stage=stage, round=number, changes=arm, step_seconds=seconds) for arm, seconds in row.items()
+            Launched(stage=stage, round=number, changes=arm, step_seconds=seconds)
+            for arm, seconds in row.items()
         ]
     return by_arm, found.failure is not None
 
@@ -152,7 +185,9 @@ def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
         bar = (1 if _sets_loader(each) else JOINED) * search.worth * search.typed
         saved, first = saved_seconds(each), best[each.change.knob]
         if saved < bar or not is_beyond_noise(each.saves):
-            search.set_standing([each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", "")
+            search.set_standing(
+                [each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", ""
+            )
         elif each is not first:
             search.set_standing([each], "no difference", f"{first.change.text} was chosen of these")
 
@@ -165,14 +200,21 @@ def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidat
     if most < _SMALL * search.typed:  # then the next value of the same saves hardly more
         at_most = format_seconds(max(0.0, most))
         out = loaders[_FEW:]
-        search.set_standing(out, "left out", f"saves {at_most} of the step at most, by forecast, as others do")
+        search.set_standing(
+            out, "left out", f"saves {at_most} of the step at most, by forecast, as others do"
+        )
         turns = [each for each in turns if each not in out]
     if len(turns) < 2:
         return [], 0
-    costs = [search.budget.block_seconds(_switchable_settings(each.change) or {}, search.typed) for each in turns]
+    costs = [
+        search.budget.block_seconds(_switchable_settings(each.change) or {}, search.typed)
+        for each in turns
+    ]
     seconds = [TURNS * (costs[0] + spent) for spent in accumulate(costs)]
     starting, left = search.budget.starting, search.budget.seconds_left()
-    room = min(left - starting - search.budget.reserve, max(seconds[1], _TURNS_SHARE * left - starting))
+    room = min(
+        left - starting - search.budget.reserve, max(seconds[1], _TURNS_SHARE * left - starting)
+    )
     fit = sum(spent <= room for spent in seconds)
     if fit < 2:
         return [], 0

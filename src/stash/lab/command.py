@@ -56,7 +56,9 @@ class TestbedOptions(Options):
 
     command: tuple[str, ...] = argument("COMMAND…", "The command to run on every node.", many=True)
     nodes: int = option("N", "Emulate N hosts.", parsers.whole(1, MAX_NODES), default="2")
-    devices: int = option("N", "Start N ranks per host, for `stash profile`.", parsers.whole(1), default="1")
+    devices: int = option(
+        "N", "Start N ranks per host, for `stash profile`.", parsers.whole(1), default="1"
+    )
     network: float | None = option("RATE", 'Limit each host\'s uplink, like "1gbit".', parsers.rate)
     loopback: float | None = option("RATE", "Limit the rate between a host's ranks.", parsers.rate)
     disk: float | None = option("RATE", 'Limit reads from disk, like "100MB/s".', parsers.rate)
@@ -77,9 +79,13 @@ def run(options: TestbedOptions) -> None:
       stash lab testbed run --nodes 3 -- python work.py {head}
     """
     bed = Testbed(
-        options.nodes, options.devices, disk_path=options.disk_path,
-        interconnect=options.loopback, network=options.network, disk=options.disk,
-    )  # fmt: skip
+        options.nodes,
+        options.devices,
+        disk_path=options.disk_path,
+        interconnect=options.loopback,
+        network=options.network,
+        disk=options.disk,
+    )
 
     def command_of(number: int) -> list[str]:
         return words(options.command, number, options.nodes, options.devices, bed.address)
@@ -117,7 +123,9 @@ def doctor() -> None:
 def clean() -> None:
     """Remove what ended testbeds left behind."""
     removed = sweep()
-    print("\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind")
+    print(
+        "\n".join(f"removed {name}" for name in removed) if removed else "nothing was left behind"
+    )
     if others := list_elsewhere():
         print(
             f"left alone {', '.join(others)}: only in the container (PID namespace) that made them can be seen "
@@ -172,7 +180,12 @@ def model(options: TestbedModelOptions) -> None:
 
 def words(command: Sequence[str], node: int, nodes: int, devices: int, address: Any) -> list[str]:
     """The command for one node: placeholders filled in, and ``stash`` given its node rank if it has none yet."""
-    known = {"{node}": str(node), "{nodes}": str(nodes), "{address}": address(node), "{head}": address(0)}
+    known = {
+        "{node}": str(node),
+        "{nodes}": str(nodes),
+        "{address}": address(node),
+        "{head}": address(0),
+    }
     filled = []
     for word in command:
         for name, value in known.items():
@@ -181,7 +194,11 @@ def words(command: Sequence[str], node: int, nodes: int, devices: int, address: 
     at = _ours_at(filled)
     if at is None:
         return filled
-    place = {"--nnodes": str(nodes), "--node-rank": str(node), "--rdzv-endpoint": f"{address(0)}:{PORT}"}
+    place = {
+        "--nnodes": str(nodes),
+        "--node-rank": str(node),
+        "--rdzv-endpoint": f"{address(0)}:{PORT}",
+    }
     place["--nproc-per-node"] = str(devices)
     given = {word.partition("=")[0] for word in filled[at:]}
     extra = [part for flag, value in place.items() if flag not in given for part in (flag, value)]
@@ -200,7 +217,10 @@ def _ours_at(command: Sequence[str]) -> int | None:
 def _run_everywhere(bed: Testbed, command: Any) -> int:
     """Show what all nodes print, line by line; the first exit status that is not 0, or 0."""
     started = bed.run_all(command, pipe=True)
-    threads = [threading.Thread(target=_echo, args=(process, bed.nodes > 1), daemon=True) for process in started]
+    threads = [
+        threading.Thread(target=_echo, args=(process, bed.nodes > 1), daemon=True)
+        for process in started
+    ]
     for thread in threads:
         thread.start()
     codes = [process.wait() for process in started]
@@ -244,9 +264,16 @@ def zoo(options: ZooOptions) -> None:
     """
     if options.json:
         keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
-        print(json.dumps([{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2))
+        print(
+            json.dumps(
+                [{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2
+            )
+        )
         return
-    groups = (Chapter(group, title, grids=(_models(group),), brief=True) for group, title in _GROUPS.items())
+    groups = (
+        Chapter(group, title, grids=(_models(group),), brief=True)
+        for group, title in _GROUPS.items()
+    )
     footer = "Gradients are in float32; the batch is per device."
     print_page(Page("Workloads that come with Stash", chapters=tuple(groups), footer=footer))
 
@@ -255,12 +282,16 @@ def _models(group: str) -> Grid:
     """The workloads of one group; names are filled up to one width, so that the groups line up."""
     rows = tuple(
         (
-            item.name.ljust(18), item.kind, f"{item.parameters / 1e6:.1f} M".rjust(7),
-            format_bytes(item.gradient_bytes), str(item.batch), item.about,
+            item.name.ljust(18),
+            item.kind,
+            f"{item.parameters / 1e6:.1f} M".rjust(7),
+            format_bytes(item.gradient_bytes),
+            str(item.batch),
+            item.about,
         )
         for item in WORKLOADS.values()
         if item.group == group
-    )  # fmt: skip
+    )
     head = ("data", "params", "grads", "batch", "what it is")
     return Grid("", head, rows, frozenset({0, 1, 5}), first="name", prose=True)
 
@@ -295,14 +326,27 @@ def make(options: DatasetOptions) -> None:
 
 
 def _make_with_progress(options: DatasetOptions) -> Made:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     from stash.lab.zoo.datasets import make_dataset
     from stash.ui.terminal import progress_console
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
     console = progress_console(options.quiet)
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
         task = bar.add_task(f"making {options.kind}", total=None)
 
         def show(done: int, total: int) -> None:

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING
 
 from stash.core.on_first_use import make_lazy_access
 
-__all__ = ["JobState", "MarketJob", "Policy", "PolicyDecision", "policy", "read_job", "read_market", "replay"]
+__all__ = [
+    "JobState",
+    "MarketJob",
+    "Policy",
+    "PolicyDecision",
+    "policy",
+    "read_job",
+    "read_market",
+    "replay",
+]
 
 if TYPE_CHECKING:
     from stash.market.backtest import replay

@@ -11,7 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from stash.api import AUTOSTOP, CLOUDS, Catalog, plain_name, sky_resources, sky_task_yaml, task_body, task_name
+from stash.api import (
+    AUTOSTOP,
+    CLOUDS,
+    Catalog,
+    plain_name,
+    sky_resources,
+    sky_task_yaml,
+    task_body,
+    task_name,
+)
 from stash.core.errors import UserError
 from stash.core.formatting import format_dollars, format_span
 from stash.core.records.profile import Profile
@@ -61,7 +70,11 @@ def held_offer(trace: MarketTrace, name: str, now: float) -> int:
 
 
 def advise(
-    market: JobMarket, held: int | None, now: float, deadline: float | None = None, warnings: Sequence[str] = ()
+    market: JobMarket,
+    held: int | None,
+    now: float,
+    deadline: float | None = None,
+    warnings: Sequence[str] = (),
 ) -> MarketAdvice:
     """Where to be ``now``: the least that what is left costs, a move included, of what is done by the deadline.
 
@@ -76,13 +89,21 @@ def advise(
     if held is not None:
         options[held] = _outlook(state, held)
     if not options:
-        raise UserError("nothing can be rented now at a price that is known; renew them: `stash catalog refresh`")
-    in_time = {each: it for each, it in options.items() if deadline is None or it.seconds <= deadline}
+        raise UserError(
+            "nothing can be rented now at a price that is known; renew them: `stash catalog refresh`"
+        )
+    in_time = {
+        each: it for each, it in options.items() if deadline is None or it.seconds <= deadline
+    }
 
     def dollars_first(number: int) -> tuple[float, bool]:
         return options[number].dollars, number != held
 
-    best = min(in_time, key=dollars_first) if in_time else min(options, key=lambda each: options[each].seconds)
+    best = (
+        min(in_time, key=dollars_first)
+        if in_time
+        else min(options, key=lambda each: options[each].seconds)
+    )
     others = [each for each in in_time or options if each != held]
     other = min(others, key=dollars_first, default=None) if best == held else best
     saves = costs = None
@@ -92,7 +113,9 @@ def advise(
     sentence = _sentence(state, options, best, other, (saves, costs))
     if deadline is not None and held not in in_time and best != held:
         sentence = f"{sentence} {_late(state, options, best, deadline, bool(in_time))}"
-    return MarketAdvice(state, word, sentence, best if word == "move" else None, saves, costs, tuple(warnings))
+    return MarketAdvice(
+        state, word, sentence, best if word == "move" else None, saves, costs, tuple(warnings)
+    )
 
 
 class _Outlook(NamedTuple):
@@ -114,7 +137,9 @@ def _outlook(state: JobState, to: int) -> _Outlook:
     return _Outlook(seconds + start, paid + start * float(state.prices[to]) / HOUR + data)
 
 
-def _late(state: JobState, options: Mapping[int, _Outlook], best: int, deadline: float, is_in_time: bool) -> str:
+def _late(
+    state: JobState, options: Mapping[int, _Outlook], best: int, deadline: float, is_in_time: bool
+) -> str:
     done = f"done in {format_span(options[best].seconds)}"
     if not is_in_time:
         return f"Nothing is done within {format_span(deadline)}: this is the soonest, {done}."
@@ -124,7 +149,11 @@ def _late(state: JobState, options: Mapping[int, _Outlook], best: int, deadline:
 
 
 def _sentence(
-    state: JobState, options: Mapping[int, _Outlook], best: int, other: int | None, move: tuple[float | None, ...]
+    state: JobState,
+    options: Mapping[int, _Outlook],
+    best: int,
+    other: int | None,
+    move: tuple[float | None, ...],
 ) -> str:
     market, held, (saves, costs) = state.market, state.held, move
     if held is None:
@@ -137,13 +166,21 @@ def _sentence(
     here = market.offers[held].name
     if other is None or saves is None or costs is None:
         return f"Stay on {here}: nothing else can be rented now."
-    gain = f"saves {format_dollars(saves)}" if saves >= 0 else f"costs {format_dollars(-saves)} more"
+    gain = (
+        f"saves {format_dollars(saves)}" if saves >= 0 else f"costs {format_dollars(-saves)} more"
+    )
     moving = f"{gain} over what is left, the move's {format_dollars(costs)} paid"
     there = market.offers[other].name
-    return f"Move to {there}: that {moving}." if best != held else f"Stay on {here}: moving to {there} {moving}."
+    return (
+        f"Move to {there}: that {moving}."
+        if best != held
+        else f"Stay on {here}: moving to {there} {moving}."
+    )
 
 
-def move_task(advice: MarketAdvice, profile: Profile | None, catalog: Catalog, target: Path | None) -> MarketAdvice:
+def move_task(
+    advice: MarketAdvice, profile: Profile | None, catalog: Catalog, target: Path | None
+) -> MarketAdvice:
     """The same with what starts the move: a SkyPilot task in one zone, for ``target``. Raises UserError.
 
     Spot machines are a managed job, which SkyPilot starts again when they are taken away. Without a profile its
@@ -152,9 +189,13 @@ def move_task(advice: MarketAdvice, profile: Profile | None, catalog: Catalog, t
     assert advice.to is not None
     job, offer = advice.state.market.job, advice.state.market.offers[advice.to]
     if offer.cloud not in CLOUDS:
-        raise UserError(f"{offer.name} ({offer.cloud}) is nothing that SkyPilot rents; start the job there yourself")
+        raise UserError(
+            f"{offer.name} ({offer.cloud}) is nothing that SkyPilot rents; start the job there yourself"
+        )
     instance = catalog.instance(f"{offer.cloud}/{offer.instance}")
-    region = None if offer.region in ("", "any") else "/".join(filter(None, (offer.region, offer.zone)))
+    region = (
+        None if offer.region in ("", "any") else "/".join(filter(None, (offer.region, offer.zone)))
+    )
     wanted = sky_resources(instance, offer.cloud, region, offer.kind == "spot")
     if offer.kind != "spot":
         wanted["autostop"] = AUTOSTOP
@@ -165,7 +206,9 @@ def move_task(advice: MarketAdvice, profile: Profile | None, catalog: Catalog, t
     else:
         name, devices = task_name(profile), '"$SKYPILOT_NUM_GPUS_PER_NODE"'
         ranks = instance.devices
-        task, started = task_body(profile, job.machines, ranks, devices if instance.gpu_count else str(ranks), wanted)
+        task, started = task_body(
+            profile, job.machines, ranks, devices if instance.gpu_count else str(ranks), wanted
+        )
         notes = started.notes
     how = ("jobs", "launch") if offer.kind == "spot" else ("launch", "-c", name)
     file = target or Path("move.sky.yaml")

@@ -40,7 +40,10 @@ class Backtest:
     @property
     def reference(self) -> str:
         """What the others are held against: ``stay``, or the first."""
-        return next((each.name for each in self.policies if each.name.startswith("stay")), self.policies[0].name)
+        return next(
+            (each.name for each in self.policies if each.name.startswith("stay")),
+            self.policies[0].name,
+        )
 
     def mean(self, name: str) -> float:
         """Dollars."""
@@ -71,7 +74,9 @@ def replay(
     seconds from the start. ``home`` is the instance that ``stay`` holds. Raises UserError.
     """
     market = job_market(job, trace, tariffs() if fees is None else fees, excluded)
-    rules = tuple(each if isinstance(each, Policy) else policy(each, market, home) for each in policies)
+    rules = tuple(
+        each if isinstance(each, Policy) else policy(each, market, home) for each in policies
+    )
     _check_policies(rules, deadline)
     moments, left_out = _covered_starts(market, starts, deadline)
     rows: list[tuple[float, list[ReplayedRun]]] = []
@@ -87,7 +92,9 @@ def replay(
     if not rows:
         raise UserError(_no_start_text(market, left_out))
     kept, played = zip(*rows, strict=True)
-    by_policy = {rule.name: runs for rule, runs in zip(rules, zip(*played, strict=True), strict=True)}
+    by_policy = {
+        rule.name: runs for rule, runs in zip(rules, zip(*played, strict=True), strict=True)
+    }
     return Backtest(market, rules, by_policy, kept, left_out, deadline)
 
 
@@ -98,7 +105,9 @@ def _check_policies(rules: Sequence[Policy], deadline: float | None) -> None:
     if twice is not None:
         raise UserError(f"policy {twice} is given twice; leave one out")
     if deadline is None and "uniform-progress" in names:
-        raise UserError("policy uniform-progress works towards a deadline; give one, like --deadline 8d")
+        raise UserError(
+            "policy uniform-progress works towards a deadline; give one, like --deadline 8d"
+        )
 
 
 def _moments(market: JobMarket, starts: str) -> list[float]:
@@ -132,7 +141,9 @@ def _covered_starts(
 
 def _no_start_text(market: JobMarket, left_out: Mapping[str, int]) -> str:
     trace = market.trace
-    fastest = format_span(market.start_seconds(False) + market.job.samples / float(market.rates.max()))
+    fastest = format_span(
+        market.start_seconds(False) + market.job.samples / float(market.rates.max())
+    )
     reasons = [f"{format_count(count, 'start')}: {reason}" for reason, count in left_out.items()]
     return (
         f"nothing can be replayed in the {format_span(trace.end - trace.begin)} from {iso_day(trace.begin)} on "

@@ -33,7 +33,12 @@ from stash.market import advising
 from stash.market.backtest import replay
 from stash.market.job_market import job_market
 from stash.market.jobs import MarketJob, job_of_profile, read_job
-from stash.market.market_importers import LATELY_DAYS, current_prices, import_skypilot, refuse_absurd
+from stash.market.market_importers import (
+    LATELY_DAYS,
+    current_prices,
+    import_skypilot,
+    refuse_absurd,
+)
 from stash.market.market_options import (
     BacktestOptions,
     MarketImportOptions,
@@ -94,7 +99,10 @@ def record(options: RecordOptions) -> None:
     )  # the last look holds for its ``max_gap`` at most
     print(printable_line(f"{format_count(len(look.offers), 'offer')} added to {target}."))
     if old:
-        print_note(f"Left out: {format_count(len(old), 'older price')}; `stash catalog refresh` gets today's.", False)
+        print_note(
+            f"Left out: {format_count(len(old), 'older price')}; `stash catalog refresh` gets today's.",
+            False,
+        )
 
 
 def show(options: ShowMarketOptions) -> None:
@@ -109,7 +117,10 @@ def show(options: ShowMarketOptions) -> None:
 
 def _markets(paths: Sequence[Path]) -> tuple[MarketTrace, str]:
     """The files as one market, and what it is called; raises UserError."""
-    found, source = merge_traces([read_market(path) for path in paths]), ", ".join(path.name for path in paths)
+    found, source = (
+        merge_traces([read_market(path) for path in paths]),
+        ", ".join(path.name for path in paths),
+    )
     refuse_absurd(found, load_catalog(None), source)
     return found, source
 
@@ -126,7 +137,9 @@ def backtest(options: BacktestOptions) -> None:
     whole, source = _markets(options.markets)
     trace, job, missing, profile = _job(options, whole)
     home = _profiled_on(profile, trace)
-    found = replay(trace, job, options.policy, options.starts, options.deadline, home=home, excluded=missing)
+    found = replay(
+        trace, job, options.policy, options.starts, options.deadline, home=home, excluded=missing
+    )
     shown = backtest_document if options.json else backtest_page
     print_answer(shown(found, source))
 
@@ -135,7 +148,11 @@ def _job(
     options: ReplayOptions, whole: MarketTrace
 ) -> tuple[MarketTrace, MarketJob, Mapping[str, str], Profile | None]:
     """(the market of the clouds that were asked for, the job, why an instance has no rate, its profile)."""
-    chosen = [number for number, each in enumerate(whole.offers) if not options.cloud or each.cloud in options.cloud]
+    chosen = [
+        number
+        for number, each in enumerate(whole.offers)
+        if not options.cloud or each.cloud in options.cloud
+    ]
     if not chosen:
         raise UserError(f"--cloud leaves no offer; the market has {join_names(_clouds(whole))}")
     trace, profile = whole.select_offers(chosen), None
@@ -149,7 +166,11 @@ def _job(
         asked = PlanOptions(epochs=options.epochs, samples=options.samples, dataset=options.dataset)
         samples = training_work(asked, TrainedJob.read_base(base)).samples
         job, missing = job_of_profile(base, samples, trace.offers, catalog)
-    given = {"data": options.data_size, "data_in": options.data_in, "checkpoint_every": options.checkpoint_every}
+    given = {
+        "data": options.data_size,
+        "data_in": options.data_in,
+        "checkpoint_every": options.checkpoint_every,
+    }
     job = job.model_copy(update={name: value for name, value in given.items() if value is not None})
     return trace, _locate_data(job, whole), missing, profile
 
@@ -170,8 +191,15 @@ def _locate_data(job: MarketJob, whole: MarketTrace) -> MarketJob:
     if job.data_in is None:
         return job
     today = current_prices(load_catalog(None), datetime.now(timezone.utc))[0]
-    offers, clouds = (*today.offers, *whole.offers), sorted({ON_PREMISE, *_clouds(today), *_clouds(whole)})
-    places = {word.lower(): each[:2] for each in offers for word in (each.region, f"{each.cloud}/{each.region}")}
+    offers, clouds = (
+        (*today.offers, *whole.offers),
+        sorted({ON_PREMISE, *_clouds(today), *_clouds(whole)}),
+    )
+    places = {
+        word.lower(): each[:2]
+        for each in offers
+        for word in (each.region, f"{each.cloud}/{each.region}")
+    }
     named = job.data_in.strip().lower()
     place = "/".join(places.get(named, (named,)))
     if place.partition("/")[0] not in clouds:
@@ -198,7 +226,11 @@ def advise(options: MoveOptions) -> None:
     trace, job, missing, profile = _job(options, whole)
     market = job_market(job, trace, tariffs(), missing)
     notes = ["the catalog says prices, not whether machines are to be had"]
-    held = None if options.on is None else advising.held_offer(market.trace, options.on, now.timestamp())
+    held = (
+        None
+        if options.on is None
+        else advising.held_offer(market.trace, options.on, now.timestamp())
+    )
     outdated = len(old.intersection(market.offers))
     gone = {each for each in old if each.kind == "spot"} - set(market.offers)
     if gone:
@@ -208,7 +240,9 @@ def advise(options: MoveOptions) -> None:
         )
     if outdated:
         price = format_count(outdated, "price")
-        notes.append(f"{price} may be {OLD_PRICE_DAYS} days old and more; `stash catalog refresh` renews them")
+        notes.append(
+            f"{price} may be {OLD_PRICE_DAYS} days old and more; `stash catalog refresh` renews them"
+        )
     found = advising.advise(market, held, now.timestamp(), options.deadline, warnings=notes)
     if found.to is not None:
         found = advising.move_task(found, profile, catalog, target)

@@ -15,7 +15,9 @@ _FACTS = {
 }
 
 
-def move_dollars(fees: Mapping[str, Tariff], gone: MarketOffer, to: MarketOffer, amount: float) -> float:
+def move_dollars(
+    fees: Mapping[str, Tariff], gone: MarketOffer, to: MarketOffer, amount: float
+) -> float:
     """Of so many bytes from where ``gone`` is to where ``to`` is; a ``gone`` without a region is all of its cloud."""
     if gone.cloud != to.cloud:
         fact = "egress_dollars_per_gb"

@@ -60,7 +60,9 @@ class JobMarket:
     def offer_end(self, offer: int, now: float) -> float:
         """When an offer that is there ``now`` is no longer."""
         piece = int(self.trace.find(offer, now))
-        return float(self.trace.at[piece + int(self.there[piece : self.trace.first[offer + 1]].argmin())])
+        return float(
+            self.trace.at[piece + int(self.there[piece : self.trace.first[offer + 1]].argmin())]
+        )
 
     def start_seconds(self, resumes: bool) -> float:
         """From grant to work: boot and fetch."""
@@ -73,23 +75,32 @@ class JobMarket:
         if named is None:
             return None
         cloud, slash, region = named.partition("/")
-        known = {(each.cloud, each.region) for each in self.offers if not slash and each.region == named}
+        known = {
+            (each.cloud, each.region) for each in self.offers if not slash and each.region == named
+        }
         return min(known) if known else (cloud, region)
 
     def data_dollars(self, home: CloudRegion, offer: int) -> float:
         """Of bringing the data from a region to that of an offer."""
-        gone, there = (MarketOffer(*region, "", "", "") for region in (home, self.offers[offer][:2]))
+        gone, there = (
+            MarketOffer(*region, "", "", "") for region in (home, self.offers[offer][:2])
+        )
         return move_dollars(self.fees, gone, there, self.job.data)
 
 
 def job_market(
-    job: MarketJob, trace: MarketTrace, fees: Mapping[str, Tariff], excluded: Mapping[str, str] | None = None
+    job: MarketJob,
+    trace: MarketTrace,
+    fees: Mapping[str, Tariff],
+    excluded: Mapping[str, str] | None = None,
 ) -> JobMarket:
     """The watched part of ``trace`` on which the job's speed is known; raises UserError if there is none."""
     rated = [job.rate(each) is not None for each in trace.offers]
     known = np.flatnonzero(rated & np.logical_or.reduceat(trace.is_watched, trace.first[:-1]))
     why = "the job has no rate for it"
-    missing = {f"{each.cloud}/{each.instance}": why for each in trace.offers if job.rate(each) is None}
+    missing = {
+        f"{each.cloud}/{each.instance}": why for each in trace.offers if job.rate(each) is None
+    }
     if not len(known):
         names = join_names(sorted(missing)) or "a record with prices"
         raise UserError(f"{job.name} has no rate for any instance that was watched; add {names}")

@@ -52,7 +52,9 @@ class MarketJob(Record):
 
     name: PlainName = "job"
     samples: _Count
-    rates: dict[PlainName, Annotated[InstanceRate, BeforeValidator(_bare_rate)]] = Field(min_length=1)
+    rates: dict[PlainName, Annotated[InstanceRate, BeforeValidator(_bare_rate)]] = Field(
+        min_length=1
+    )
     """By instance type, or ``cloud/type``."""
     machines: Annotated[int, Field(ge=1, le=1024)] = 1
     """Rented together, all of one offer."""
@@ -87,8 +89,14 @@ class MarketJob(Record):
 
 def read_job(path: str | Path) -> MarketJob:
     """A job.yaml; raises UserError that names every mistake with its line."""
-    found = load(Path(path), MarketJob, "the job", "docs/how-to/market.md shows such a file").content
-    return found if "name" in found.model_fields_set else found.model_copy(update={"name": Path(path).stem})
+    found = load(
+        Path(path), MarketJob, "the job", "docs/how-to/market.md shows such a file"
+    ).content
+    return (
+        found
+        if "name" in found.model_fields_set
+        else found.model_copy(update={"name": Path(path).stem})
+    )
 
 
 def job_of_profile(
@@ -115,7 +123,9 @@ def job_of_profile(
     given: dict[str, object] = {"name": work.name, "samples": samples, "rates": rates}
     if work.dataset_bytes is not None:
         given["data"] = work.dataset_bytes
-    return MarketJob.model_validate({**given, "checkpoint": (work.parameter_bytes or 0.0) * _CHECKPOINT}), missing
+    return MarketJob.model_validate(
+        {**given, "checkpoint": (work.parameter_bytes or 0.0) * _CHECKPOINT}
+    ), missing
 
 
 def _forecast(base: Base, key: str, catalog: Catalog) -> InstanceRate:
@@ -131,5 +141,7 @@ def _forecast(base: Base, key: str, catalog: Catalog) -> InstanceRate:
     return InstanceRate(
         samples_per_second=drawn.samples / step,
         gpus=catalog.instance(key).devices,
-        stalls={name: share for name, share in shares.items() if name in STALLS and name != "compute"},
+        stalls={
+            name: share for name, share in shares.items() if name in STALLS and name != "compute"
+        },
     )

@@ -59,7 +59,11 @@ class Lease:
     @property
     def finish(self) -> float:
         """When the training is done, if nothing happens."""
-        return self.ready + self.needed + max(math.ceil(self.needed / self.stretch - _SAME) - 1, 0) * self.save
+        return (
+            self.ready
+            + self.needed
+            + max(math.ceil(self.needed / self.stretch - _SAME) - 1, 0) * self.save
+        )
 
     def progress(self, now: float) -> LeaseProgress:
         elapsed, cycle = min(now, self.finish) - self.ready, self.stretch + self.save
@@ -69,7 +73,9 @@ class Lease:
         if (whole + _SAME) * self.stretch >= self.needed:  # the training's end needs no checkpoint
             return LeaseProgress(self.needed, self.needed, 0.0, max(whole - 1, 0))
         rest, saved = max(elapsed - whole * cycle, 0.0), whole * self.stretch
-        return LeaseProgress(saved + min(rest, self.stretch), saved, max(rest - self.stretch, 0.0), whole)
+        return LeaseProgress(
+            saved + min(rest, self.stretch), saved, max(rest - self.stretch, 0.0), whole
+        )
 
 
 def lease_of(market: JobMarket, offer: int, now: float, saved: float) -> Lease:
@@ -79,7 +85,15 @@ def lease_of(market: JobMarket, offer: int, now: float, saved: float) -> Lease:
     ready = now + market.start_seconds(saved > 0)
     stretch = min(job.interval, needed)
     return Lease(
-        offer, now, now + job.boot, ready, rate, needed, stretch, job.save_seconds, market.offer_end(offer, now)
+        offer,
+        now,
+        now + job.boot,
+        ready,
+        rate,
+        needed,
+        stretch,
+        job.save_seconds,
+        market.offer_end(offer, now),
     )
 
 
@@ -97,7 +111,9 @@ class LeaseBill:
     """Safe at its end, of those trained on it."""
 
 
-def bill_of(market: JobMarket, lease: Lease, ended: float, end: End, saving_from: float | None = None) -> LeaseBill:
+def bill_of(
+    market: JobMarket, lease: Lease, ended: float, end: End, saving_from: float | None = None
+) -> LeaseBill:
     """What it came to. ``saving_from``: when the checkpoint before a move began, if one was written."""
 
     def cost(*edges: float | np.ndarray) -> np.ndarray:

@@ -20,7 +20,9 @@ from stash.core.user_files import text_of
 from stash.market.market_table import MAX_GAP
 from stash.market.market_trace import HOUR, MarketOffer, MarketTrace, merge_traces, trace_of
 
-_DESCRIBED = 'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/how-to/market.md)'
+_DESCRIBED = (
+    'write it like {"metadata": {"gap_seconds": 600}, "data": [4, 4, 0]} (docs/how-to/market.md)'
+)
 CONFIRM_SECONDS = 12 * HOUR
 """What was watched all the time is said again so often."""
 
@@ -40,11 +42,18 @@ def _read_files(paths: Iterable[Path]) -> Iterator[tuple[Path, _Ticks]]:
             raise UserError(f"{path}: no *.json is there; {_DESCRIBED}")
         for file in files:
             try:
-                yield file, _Ticks.model_validate(parse_json(text_of(file, "the trace", _DESCRIBED)))
+                yield (
+                    file,
+                    _Ticks.model_validate(parse_json(text_of(file, "the trace", _DESCRIBED))),
+                )
             except ValidationError as error:
-                raise UserError(f"{file} is not a trace: {first_mistake(error)}; {_DESCRIBED}") from error
+                raise UserError(
+                    f"{file} is not a trace: {first_mistake(error)}; {_DESCRIBED}"
+                ) from error
             except ValueError as error:
-                raise UserError(f"{file} is not a trace: it is no JSON, or not all of it; {_DESCRIBED}") from error
+                raise UserError(
+                    f"{file} is not a trace: it is no JSON, or not all of it; {_DESCRIBED}"
+                ) from error
 
 
 def _utc(text: str) -> float:
@@ -85,7 +94,9 @@ class _Ticks(Record):
 
 
 def import_skypilot(
-    paths: Iterable[Path], prices: Mapping[str, float] | None = None, on_demand: Mapping[str, float] | None = None
+    paths: Iterable[Path],
+    prices: Mapping[str, float] | None = None,
+    on_demand: Mapping[str, float] | None = None,
 ) -> ImportedTrace:
     """Traces by path; raises UserError.
 
@@ -101,17 +112,26 @@ def import_skypilot(
         try:
             begin = _utc(start or _START)
         except (ValueError, OverflowError) as error:
-            raise UserError(f"{file}: its start {start!r} is no time; write it like {_START}") from error
+            raise UserError(
+                f"{file}: its start {start!r} is no time; write it like {_START}"
+            ) from error
         count, gap = len(ticks.data), ticks.metadata.gap_seconds
-        dollars = np.array(ticks.prices or [(prices or {}).get(offer.instance)] * count, dtype=float)
+        dollars = np.array(
+            ticks.prices or [(prices or {}).get(offer.instance)] * count, dtype=float
+        )
         if len(dollars) != count:
             raise UserError(f"{file}: there are {len(dollars)} prices for {count} ticks of data")
         if np.isnan(dollars).all():
-            notes.add(f"no price of {offer.instance}; say it, like --spot-price {offer.instance}=0.918")
+            notes.add(
+                f"no price of {offer.instance}; say it, like --spot-price {offer.instance}=0.918"
+            )
         stated = np.stack([dollars, np.array(ticks.data, dtype=float)], axis=1)
         same = np.append(False, (np.diff(np.nan_to_num(stated, nan=-1.0), axis=0) == 0).all(axis=1))
         same[:: max(int(CONFIRM_SECONDS / gap), 1)] = False
-        offers, rows = [offer], [(0, begin + tick * gap, *stated[tick]) for tick in np.flatnonzero(~same)]
+        offers, rows = (
+            [offer],
+            [(0, begin + tick * gap, *stated[tick]) for tick in np.flatnonzero(~same)],
+        )
         fixed = (on_demand or {}).get(offer.instance)
         if fixed is not None:
             offers.append(offer._replace(zone="", kind="on-demand"))
@@ -125,7 +145,9 @@ def _parse_file_name(file: Path) -> tuple[MarketOffer, str | None]:
     """Offer and beginning by the names of file and folders; raises UserError."""
     zone, _, kind = file.stem.partition("_")
     if not kind or not zone:
-        raise UserError(f"{file}: a trace is named like us-west-2a_v100_1.json: zone, GPU and count")
+        raise UserError(
+            f"{file}: a trace is named like us-west-2a_v100_1.json: zone, GPU and count"
+        )
     cloud, start = "gcp" if re.search(r"\d-[a-z]$", zone) else "aws", None
     dated = next((match for part in file.parts if (match := _DATED.search(part))), None)
     if dated is not None:
@@ -173,7 +195,9 @@ def current_prices(
     numbers: dict[MarketOffer, int] = {}
     rows, old = [], set()
     for offer in catalog.query(OfferFilter(kinds=("on-demand", "spot"), min_gpu_count=0.01)):
-        named = MarketOffer(offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind)
+        named = MarketOffer(
+            offer.instance.cloud, offer.region or "any", "", offer.instance.name, offer.kind
+        )
         asked = price_age(offer.as_of, now.date())
         stale = offer.kind == "spot" and not offer.own and not is_recent(offer.as_of, now.date())
         if asked is None or asked.is_old or asked.most > most_days or stale:

@@ -28,13 +28,23 @@ class MarketImportOptions(Options):
     kind: Literal["skypilot"] = argument("KIND", "skypilot.", parsers.one_of(("skypilot",)))
     paths: tuple[Path, ...] = argument("PATH...", "Files or folders.", Path, many=True)
     output: Path | None = option(
-        "FILE", "Write the market to this file: .market.csv or .market.csv.gz.", Path, "--output", "-o"
+        "FILE",
+        "Write the market to this file: .market.csv or .market.csv.gz.",
+        Path,
+        "--output",
+        "-o",
     )
     spot_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "Set an hour's price, for traces without prices; repeatable.", _parse_price, many=True
+        "TYPE=DOLLARS",
+        "Set an hour's price, for traces without prices; repeatable.",
+        _parse_price,
+        many=True,
     )
     on_demand_price: tuple[tuple[str, float], ...] = option(
-        "TYPE=DOLLARS", "Add an on-demand offer in each region; repeatable.", _parse_price, many=True
+        "TYPE=DOLLARS",
+        "Add an on-demand offer in each region; repeatable.",
+        _parse_price,
+        many=True,
     )
     json: bool = json_flag()
 
@@ -50,7 +60,9 @@ class RecordOptions(Options):
 class ShowMarketOptions(Options):
     """One call of ``stash market show``."""
 
-    markets: tuple[Path, ...] = argument("MARKET...", "Market files; several are merged.", Path, many=True)
+    markets: tuple[Path, ...] = argument(
+        "MARKET...", "Market files; several are merged.", Path, many=True
+    )
     json: bool = json_flag()
 
 
@@ -58,8 +70,12 @@ class ShowMarketOptions(Options):
 class ReplayOptions(Options):
     """What backtests and advice share."""
 
-    job: Path = option("FILE", "The job: a profile, or a job.yaml (docs/market.md).", Path, default=..., panel=_JOB)
-    epochs: float | None = option("N", "Train for N passes over the data set.", parsers.count, panel=_JOB)
+    job: Path = option(
+        "FILE", "The job: a profile, or a job.yaml (docs/market.md).", Path, default=..., panel=_JOB
+    )
+    epochs: float | None = option(
+        "N", "Train for N passes over the data set.", parsers.count, panel=_JOB
+    )
     samples: float | None = option(
         "N", "Train on N samples, like 50M; with --epochs, N per epoch.", parsers.count, panel=_JOB
     )
@@ -69,7 +85,9 @@ class ReplayOptions(Options):
     data_size: float | None = option(
         "SIZE", "Set the size of the data set (default: as profiled).", parsers.size, panel=_JOB
     )
-    data_in: str | None = option("CLOUD", "The data is in this cloud; others pay egress.", panel=_JOB)
+    data_in: str | None = option(
+        "CLOUD", "The data is in this cloud; others pay egress.", panel=_JOB
+    )
     checkpoint_every: float | None = option(
         "TIME", "Save a checkpoint this often (default 30m).", parsers.duration, panel=_JOB
     )
@@ -77,7 +95,10 @@ class ReplayOptions(Options):
         "NAMES", "Rent only from these clouds, like aws,gcp.", parsers.names, panel=_MAY
     )
     instances: Path | None = option(
-        "FILE", "Read your own machines and prices (docs/how-to/own-instances.md).", Path, panel=_MAY
+        "FILE",
+        "Read your own machines and prices (docs/how-to/own-instances.md).",
+        Path,
+        panel=_MAY,
     )
     deadline: float | None = option(
         "TIME", "Finish this long after each start, like 8d.", parsers.duration, panel=_GOAL
@@ -93,13 +114,19 @@ class ReplayOptions(Options):
 class BacktestOptions(ReplayOptions):
     """One call of ``stash market backtest``."""
 
-    markets: tuple[Path, ...] = argument("MARKET...", "Market files; several are merged.", Path, many=True)
+    markets: tuple[Path, ...] = argument(
+        "MARKET...", "Market files; several are merged.", Path, many=True
+    )
     policy: tuple[str, ...] = option(
         "NAME,…",
         "Compare policies: stay, gpu-type, packed, multi-cloud, daily, look-ahead:6h, spot-wait, uniform-progress.",
-        parsers.names, default=",".join(DEFAULT), panel=_GOAL,
-    )  # fmt: skip
-    starts: str = option("HOW", "Start a run daily, hourly, every 6h …", default="daily", panel=_GOAL)
+        parsers.names,
+        default=",".join(DEFAULT),
+        panel=_GOAL,
+    )
+    starts: str = option(
+        "HOW", "Start a run daily, hourly, every 6h …", default="daily", panel=_GOAL
+    )
     json: bool = json_flag()
 
 
@@ -110,8 +137,14 @@ class MoveOptions(ReplayOptions):
     markets: tuple[Path, ...] = argument(
         "MARKET...", "Market files; today's catalog is added.", Path, many=True, default=None
     )
-    on: str | None = option("PLACE", "Name the rented machine, like p3.2xlarge@us-east-1a (default: none).")
+    on: str | None = option(
+        "PLACE", "Name the rented machine, like p3.2xlarge@us-east-1a (default: none)."
+    )
     output: Path | None = option(
-        "FILE", "Write a move's SkyPilot task to this file (default: show it).", Path, "--output", "-o"
+        "FILE",
+        "Write a move's SkyPilot task to this file (default: show it).",
+        Path,
+        "--output",
+        "-o",
     )
     json: bool = json_flag()

@@ -40,9 +40,7 @@ MAX_GAP = 36 * HOUR
 MAX_BYTES = 2**28
 """Of a market's text: four million rows."""
 _MAX_LINE, _MAX_DOLLARS, _MAX_AVAILABLE = 2_000, 1e5, 1e6
-_DESCRIBED = (
-    "its lines look like 2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409, (docs/market.md)"
-)
+_DESCRIBED = "its lines look like 2020-02-27T17:42:36Z,aws,us-east-1,us-east-1b,p3.2xlarge,spot,1.1409, (docs/market.md)"
 
 
 def read_market(path: str | Path) -> MarketTrace:
@@ -60,7 +58,9 @@ def read_market(path: str | Path) -> MarketTrace:
             opened: Any = gzip.GzipFile(fileobj=raw) if packed else raw
             return _read_trace(io.TextIOWrapper(opened, encoding="utf-8-sig", newline=""), file)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise UserError(f"{file} ends in the middle or is damaged ({one_line(error)}); copy it again") from error
+        raise UserError(
+            f"{file} ends in the middle or is damaged ({one_line(error)}); copy it again"
+        ) from error
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not a text file; {_DESCRIBED}") from error
     except csv.Error as error:
@@ -74,7 +74,9 @@ def _read_trace(text: io.TextIOWrapper, file: Path) -> MarketTrace:
     while (head := text.readline(_MAX_LINE).strip()).startswith("#"):
         name, _, value = head.lstrip("# ").partition(":")
         if name.startswith("stash market ") and head != VERSION:
-            raise UserError(f"{file}:{line}: {shorten_text(head, 60)!r}: this Stash reads version 1")
+            raise UserError(
+                f"{file}:{line}: {shorten_text(head, 60)!r}: this Stash reads version 1"
+            )
         if name == "source":
             sources.append(printable_line(value.strip(), 200))
         if name == "max_gap":
@@ -94,7 +96,9 @@ def _read_trace(text: io.TextIOWrapper, file: Path) -> MarketTrace:
         try:
             key, moment, price, available = _read_row(cells)
             if moment < last:
-                raise ValueError(f"at: {cells[0]} is earlier than the line before ({iso_time(last)}); sort by time")
+                raise ValueError(
+                    f"at: {cells[0]} is earlier than the line before ({iso_time(last)}); sort by time"
+                )
         except ValueError as error:
             raise UserError(f"{file}:{at_line}: {error}; {_DESCRIBED}") from None
         last = moment
@@ -133,7 +137,9 @@ def _moment(text: str) -> int:
         when = datetime.fromisoformat(text.replace("Z", "+00:00").replace("z", "+00:00"))
         seconds = int(when.timestamp())
     except (ValueError, OverflowError):
-        raise ValueError(f"at: {shorten_text(text, 40)!r} is no time; write it like 2020-02-27T17:42:36Z") from None
+        raise ValueError(
+            f"at: {shorten_text(text, 40)!r} is no time; write it like 2020-02-27T17:42:36Z"
+        ) from None
     if when.tzinfo is None:
         raise ValueError(f"at: {text} has no zone; write {text}Z if it is UTC")
     if not 0 < seconds < NEVER:
@@ -158,8 +164,13 @@ def market_lines(trace: MarketTrace) -> Iterator[str]:
     yield from (f"# source: {source}\n" for source in trace.sources)
     yield f"# max_gap: {trace.max_gap:.0f}\n{COLUMNS}\n"
     offer = np.repeat(np.arange(len(trace.offers)), np.diff(trace.first))
-    order = np.lexsort((offer, trace.at))[len(trace.offers) :]  # the first pieces begin at 0 and say nothing
-    rows = zip(*(each[order].tolist() for each in (offer, trace.at, trace.price, trace.available)), strict=True)
+    order = np.lexsort((offer, trace.at))[
+        len(trace.offers) :
+    ]  # the first pieces begin at 0 and say nothing
+    rows = zip(
+        *(each[order].tolist() for each in (offer, trace.at, trace.price, trace.available)),
+        strict=True,
+    )
     for number, moment, price, available in rows:
         shown = "" if math.isnan(price) else f"{price:.10g}"
         count = "" if math.isnan(available) else f"{available:.0f}"

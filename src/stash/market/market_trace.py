@@ -92,7 +92,12 @@ class MarketTrace:
 
     def find(self, offer: int | Integers, moment: float | Array) -> Integers:
         """Which piece each offer is in at each moment; the two are broadcast."""
-        return np.searchsorted(self._key, offer * _BASE + np.floor(moment).astype(np.int64), side="right") - 1
+        return (
+            np.searchsorted(
+                self._key, offer * _BASE + np.floor(moment).astype(np.int64), side="right"
+            )
+            - 1
+        )
 
     def pieces(self, now: float) -> Integers:
         """Which piece each offer is in: ``[offers]``."""
@@ -102,7 +107,9 @@ class MarketTrace:
         """What one machine costs from each moment to the next, at the prices in force: along the last axis."""
         moments = np.asarray(edges, dtype=float)
         at = self.find(offer, moments)
-        return np.diff(self._paid[at] + np.nan_to_num(self.price[at]) * (moments - self.at[at]) / HOUR)
+        return np.diff(
+            self._paid[at] + np.nan_to_num(self.price[at]) * (moments - self.at[at]) / HOUR
+        )
 
     @cached_property
     def begin(self) -> int:
@@ -120,7 +127,12 @@ class MarketTrace:
         rows, first = np.concatenate(parts), np.cumsum([0, *map(len, parts)])
         offers = tuple(self.offers[number] for number in chosen)
         return replace(
-            self, offers=offers, first=first, at=self.at[rows], price=self.price[rows], available=self.available[rows]
+            self,
+            offers=offers,
+            first=first,
+            at=self.at[rows],
+            price=self.price[rows],
+            available=self.available[rows],
         )
 
 
@@ -150,7 +162,13 @@ def trace_of(
     first = np.searchsorted(numbers[order], np.arange(len(offers) + 1))
     price, available = whole[order].T
     return MarketTrace(
-        tuple(offers[each] for each in ranked), first, ats[order], price, available, max_gap, tuple(sources)
+        tuple(offers[each] for each in ranked),
+        first,
+        ats[order],
+        price,
+        available,
+        max_gap,
+        tuple(sources),
     )
 
 
@@ -162,7 +180,11 @@ def merge_traces(traces: Sequence[MarketTrace]) -> MarketTrace:
     offers = sorted({each for trace in traces for each in trace.offers})
     ats, prices, counts = [], [], []
     for offer in offers:
-        parts = [trace.select_offers([trace.offers.index(offer)]) for trace in traces if offer in trace.offers]
+        parts = [
+            trace.select_offers([trace.offers.index(offer)])
+            for trace in traces
+            if offer in trace.offers
+        ]
         moments = np.unique(np.concatenate([part.at for part in parts]))
         values = np.full((2, len(moments)), np.nan)
         for part in parts:

@@ -20,7 +20,11 @@ from stash.ui.page import Page
 
 SCHEMA = 1
 _MAX_OFFERS, _MAX_ADVISED = 60, 10
-_ASSUMED = {"boot": f"{BOOT:g} s", "fetch": f"{FETCH / 1e6:g} MB/s", "checkpoint_every": f"{EVERY:g} s"}
+_ASSUMED = {
+    "boot": f"{BOOT:g} s",
+    "fetch": f"{FETCH / 1e6:g} MB/s",
+    "checkpoint_every": f"{EVERY:g} s",
+}
 
 
 # A market
@@ -33,7 +37,10 @@ def market_page(trace: MarketTrace, source: str) -> Page:
         (
             offer.name,
             format_span(each["covered_seconds"]),
-            *("unknown" if each[name] is None else f"{each[name]:.4g}" for name in ("lowest", "mean", "highest")),
+            *(
+                "unknown" if each[name] is None else f"{each[name]:.4g}"
+                for name in ("lowest", "mean", "highest")
+            ),
             "not watched"
             if each["available"] is None
             else f"{each['available']:.0%} of {each['availability_watched']:.0%}",
@@ -43,12 +50,14 @@ def market_page(trace: MarketTrace, source: str) -> Page:
     head = ("covered", "lowest $/h", "mean", "highest", "available")
     more = len(trace.offers) - len(rows)
     below = f"{more} more; --json has all" if more else ""
-    grid = Grid("Offers", head, rows, frozenset({0}), first="offer", ranks=(0, 1, 3, 2, 4, 5), below=below)
-    clouds = join_names(sorted({each.cloud for each in trace.offers}))
-    whole = (
-        f"{format_count(len(trace.offers), 'offer')} of {clouds} from {iso_day(trace.begin)} to {iso_day(trace.end)}."
+    grid = Grid(
+        "Offers", head, rows, frozenset({0}), first="offer", ranks=(0, 1, 3, 2, 4, 5), below=below
     )
-    return Page(title="A market", source=source, subtitle=trace.sources[:3], verdict=(whole,), grids=(grid,))
+    clouds = join_names(sorted({each.cloud for each in trace.offers}))
+    whole = f"{format_count(len(trace.offers), 'offer')} of {clouds} from {iso_day(trace.begin)} to {iso_day(trace.end)}."
+    return Page(
+        title="A market", source=source, subtitle=trace.sources[:3], verdict=(whole,), grids=(grid,)
+    )
 
 
 def _offer_facts(trace: MarketTrace, number: int) -> dict[str, Any]:
@@ -91,7 +100,8 @@ def backtest_page(found: Backtest, source: str) -> Page:
         title=f"{found.market.job.name} on {source}",
         source=f"{format_count(len(found.starts), 'start')}, {iso_day(first)} to {iso_day(last)}{late}",
         subtitle=tuple(
-            f"{format_count(count, 'start')} left out: {why}" for why, count in sorted(found.left_out.items())
+            f"{format_count(count, 'start')} left out: {why}"
+            for why, count in sorted(found.left_out.items())
         ),
         verdict=(_verdict(found),),
         grids=(_policies(found), _parts(found)),
@@ -119,7 +129,9 @@ def _policies(found: Backtest) -> Grid:
                 name,
                 _range([run.dollars for run in runs]),
                 _against(found, found.mean(name)),
-                "-" if found.deadline is None else f"{sum(run.late for run in runs)} of {len(runs)}",
+                "-"
+                if found.deadline is None
+                else f"{sum(run.late for run in runs)} of {len(runs)}",
                 f"{np.mean([run.count('moved') for run in runs]):.1f}",
             )
         )
@@ -223,7 +235,9 @@ def advice_page(advice: MarketAdvice) -> Page:
         if state.there[each]
     )
     head = ("$/h", "samples/s", "$ a million samples")
-    grid = Grid("Offers now, the cheapest for a sample first", head, rows, frozenset({0}), first="offer")
+    grid = Grid(
+        "Offers now, the cheapest for a sample first", head, rows, frozenset({0}), first="offer"
+    )
     return Page(
         title=f"{market.job.name}: {advice.word}",
         source=f"Prices of {iso_time(state.now)}",

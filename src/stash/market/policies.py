@@ -20,7 +20,16 @@ from stash.core.units import find_nearest
 from stash.market.job_market import JobMarket, JobState, Policy, PolicyDecision
 from stash.market.market_trace import DAY, HOUR, Integers
 
-NAMES = ("stay", "gpu-type", "packed", "multi-cloud", "daily", "look-ahead", "spot-wait", "uniform-progress")
+NAMES = (
+    "stay",
+    "gpu-type",
+    "packed",
+    "multi-cloud",
+    "daily",
+    "look-ahead",
+    "spot-wait",
+    "uniform-progress",
+)
 DEFAULT = NAMES[:6]
 _TICK = 600.0
 _SAME = 1e-9
@@ -81,7 +90,11 @@ def uniform_progress(state: JobState) -> PolicyDecision:
     assert deadline is not None
     rate = float(market.rates[fixed]) / (1 + market.job.save_seconds / market.job.interval)
     work, kept = market.job.samples / rate, (market.job.samples - state.saved) / rate
-    left, rest, move = state.left / rate, deadline - now, market.start_seconds(True) + market.job.save_seconds
+    left, rest, move = (
+        state.left / rate,
+        deadline - now,
+        market.start_seconds(True) + market.job.save_seconds,
+    )
     on_spot = held is not None and market.offers[held].kind == "spot"
     best = held if on_spot else state.best(spots)
     gap = min(_TICK, max(rest, 1.0))
@@ -91,7 +104,9 @@ def uniform_progress(state: JobState) -> PolicyDecision:
     interval = min(market.job.interval + market.job.save_seconds, 2 * work + 1)
     lost = kept - math.floor((fresh + worked) / interval + _SAME) * interval
     safe = (
-        worked >= kept - fresh - _SAME or lost <= 0 or rest - gap >= lost + move - _SAME * (deadline - state.started)
+        worked >= kept - fresh - _SAME
+        or lost <= 0
+        or rest - gap >= lost + move - _SAME * (deadline - state.started)
     )
     last = (rest if best is not None else rest - gap) < left + 2 * move
     final = bool(state.memory) or (last and held is None)
@@ -105,9 +120,14 @@ def uniform_progress(state: JobState) -> PolicyDecision:
 
 def _fixed_and_spots(state: JobState) -> tuple[int | None, Integers]:
     """The best on-demand offer, and the spot offers that are no slower."""
-    rates, is_spot = state.market.rates, np.array([each.kind == "spot" for each in state.market.offers])
+    rates, is_spot = (
+        state.market.rates,
+        np.array([each.kind == "spot" for each in state.market.offers]),
+    )
     fixed = state.best(np.flatnonzero(~is_spot))
-    return fixed, np.flatnonzero(is_spot & (rates >= (0.0 if fixed is None else rates[fixed] * 0.999)))
+    return fixed, np.flatnonzero(
+        is_spot & (rates >= (0.0 if fixed is None else rates[fixed] * 0.999))
+    )
 
 
 def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
@@ -130,7 +150,11 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
         horizon = _seconds(name, option or "24h")
         return Policy(f"look-ahead:{horizon / HOUR:g}h", partial(look_ahead, horizon=horizon))
     alike = find_nearest(base, NAMES, 2)
-    hint = f"did you mean {join_names(alike)}?" if alike else f"there are {join_names(NAMES, len(NAMES))}"
+    hint = (
+        f"did you mean {join_names(alike)}?"
+        if alike
+        else f"there are {join_names(NAMES, len(NAMES))}"
+    )
     raise UserError(f"--policy {name}: there is no such policy; {hint}")
 
 
@@ -153,12 +177,16 @@ def _policy_at_home(base: str, instance: str, market: JobMarket) -> Policy:
         )
     numbers = np.flatnonzero(
         [
-            offer.instance == instance if base == "stay" else offer.cloud == cloud and speed.gpus <= most
+            offer.instance == instance
+            if base == "stay"
+            else offer.cloud == cloud and speed.gpus <= most
             for offer, speed in zip(market.offers, market.speeds, strict=True)
         ]
     )
     if not len(numbers):
-        raise UserError(f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out")
+        raise UserError(
+            f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out"
+        )
     return Policy(f"stay:{instance}" if base == "stay" else base, partial(once, allowed=numbers))
 
 

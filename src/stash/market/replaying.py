@@ -72,13 +72,17 @@ class _Run:
             progress, rate = self.lease.progress(self.now), self.lease.rate
             held, ready = self.lease.offer, self.lease.ready
         done, saved = (self.saved + seconds * rate for seconds in (progress.worked, progress.saved))
-        return JobState(self.market, self.now, start, deadline, done, saved, held, ready, self.copies, memory)
+        return JobState(
+            self.market, self.now, start, deadline, done, saved, held, ready, self.copies, memory
+        )
 
 
 def _end_lease(run: _Run, when: float, end: End, saving_from: float | None = None) -> _Run:
     assert run.lease is not None
     bill = bill_of(run.market, run.lease, when, end, saving_from)
-    return replace(run, now=when, lease=None, saved=run.saved + bill.samples, bills=(*run.bills, bill))
+    return replace(
+        run, now=when, lease=None, saved=run.saved + bill.samples, bills=(*run.bills, bill)
+    )
 
 
 def _lose_lease(run: _Run, saving_from: float | None = None) -> _Run:
@@ -98,7 +102,9 @@ def _release(run: _Run, end: End) -> _Run:
     if progress.worked <= progress.saved:
         return _end_lease(run, run.now, end)
     done = run.now + run.lease.save - progress.saving
-    return _lose_lease(run, run.now) if run.lease.gone < done else _end_lease(run, done, end, run.now)
+    return (
+        _lose_lease(run, run.now) if run.lease.gone < done else _end_lease(run, done, end, run.now)
+    )
 
 
 def _rent(run: _Run, offer: int) -> _Run:
@@ -106,11 +112,15 @@ def _rent(run: _Run, offer: int) -> _Run:
     market, job = run.market, run.market.job
     egress, copies, place = run.egress, run.copies, market.offers[offer]
     if run.saved > 0:
-        egress += move_dollars(market.fees, market.offers[run.bills[-1].offer], place, job.checkpoint)
+        egress += move_dollars(
+            market.fees, market.offers[run.bills[-1].offer], place, job.checkpoint
+        )
     if job.data and place[:2] not in copies:
         egress += market.data_dollars(copies[0], offer) if copies else 0.0
         copies = (*copies, place[:2])
-    return replace(run, lease=lease_of(market, offer, run.now, run.saved), egress=egress, copies=copies)
+    return replace(
+        run, lease=lease_of(market, offer, run.now, run.saved), egress=egress, copies=copies
+    )
 
 
 def _hold(run: _Run, offer: int | None) -> _Run:
@@ -122,7 +132,11 @@ def _hold(run: _Run, offer: int | None) -> _Run:
         if run.is_done or run.bills[-1].end == "revoked":
             return run
     market = run.market
-    return _rent(run, offer) if offer is not None and market.there[market.trace.find(offer, run.now)] else run
+    return (
+        _rent(run, offer)
+        if offer is not None and market.there[market.trace.find(offer, run.now)]
+        else run
+    )
 
 
 def _advance(run: _Run, wake: float) -> _Run:
@@ -130,14 +144,18 @@ def _advance(run: _Run, wake: float) -> _Run:
     if run.lease is None:
         end = float(run.market.trace.end)
         if wake > end or run.now >= end:
-            return replace(run, now=max(run.now, end), uncovered="the record ends before the job does")
+            return replace(
+                run, now=max(run.now, end), uncovered="the record ends before the job does"
+            )
         return replace(run, now=wake)
     if run.lease.finish <= min(run.lease.gone, wake):
         return _end_lease(run, run.lease.finish, "finished")
     return _lose_lease(run) if run.lease.gone <= wake else replace(run, now=wake)
 
 
-def play(market: JobMarket, policy: Policy, start: float, deadline: float | None = None) -> ReplayedRun:
+def play(
+    market: JobMarket, policy: Policy, start: float, deadline: float | None = None
+) -> ReplayedRun:
     """``policy`` from ``start`` (seconds since 1970), which may take ``deadline`` seconds.
 
     Raises UncoveredError where what it needs was not watched, and UserError where the policy is at fault.
@@ -158,7 +176,9 @@ def play(market: JobMarket, policy: Policy, start: float, deadline: float | None
             run = _advance(run, min(max(decision.until, run.now + 1.0), change))
         if run.is_done:
             return _finish_run(run, policy.name, start, limit)
-    raise UserError(f"policy {policy.name} moves in circles: {_MAX_LEASES:,} leases, and the job is not done")
+    raise UserError(
+        f"policy {policy.name} moves in circles: {_MAX_LEASES:,} leases, and the job is not done"
+    )
 
 
 def _finish_run(run: _Run, name: str, start: float, limit: float | None) -> ReplayedRun:

@@ -26,56 +26,133 @@ Keys = Mapping[str, Any]
 """Of a document the keys that are told, and of what is in them: a mapping again, names, or ``None`` for all of it."""
 
 PROFILE: Keys = {
-    "verdict": ("text", "stall", "next_steps"), "step_seconds": None, "step_low": None, "step_high": None,
-    "samples_per_second": None, "world_size": None, "nodes": None, "stalls": _STALL, "skipped": ("name", "why"),
-    "stability": ("warnings",), "surfacing": None, "slow_rank": None, "communication": ("bytes", "exposed_seconds"),
-    "rates": ("device", "prep", "fetch"), "disturbed": ("seconds", "steal"), "startup_seconds": None,
+    "verdict": ("text", "stall", "next_steps"),
+    "step_seconds": None,
+    "step_low": None,
+    "step_high": None,
+    "samples_per_second": None,
+    "world_size": None,
+    "nodes": None,
+    "stalls": _STALL,
+    "skipped": ("name", "why"),
+    "stability": ("warnings",),
+    "surfacing": None,
+    "slow_rank": None,
+    "communication": ("bytes", "exposed_seconds"),
+    "rates": ("device", "prep", "fetch"),
+    "disturbed": ("seconds", "steal"),
+    "startup_seconds": None,
     "run": {
-        "epoch_steps": None, "rows": ("name", "seconds", "share", "each_seconds", "every_steps", "rank", "why"),
-        "places": ("row", "file", "line", "text", "inside", "seconds", "each_seconds"), "unseen": None,
+        "epoch_steps": None,
+        "rows": ("name", "seconds", "share", "each_seconds", "every_steps", "rank", "why"),
+        "places": ("row", "file", "line", "text", "inside", "seconds", "each_seconds"),
+        "unseen": None,
     },
-}  # fmt: skip
-COMPARISON: Keys = {"verdict": None, "workload": None, "lines": None, "changed": None, "different": None}
+}
+COMPARISON: Keys = {
+    "verdict": None,
+    "workload": None,
+    "lines": None,
+    "changed": None,
+    "different": None,
+}
 DECISIONS: Keys = {"verdict": None, "limits": None}
 WHATIF: Keys = {
-    "changes": None, "target": ("name", "nodes", "devices"), "next": None,
+    "changes": None,
+    "target": ("name", "nodes", "devices"),
+    "next": None,
     "measured": {"step_seconds": _TIME, "samples_per_second": None},
-    "forecast": {"step_seconds": _TIME, "samples_per_second": None, "beyond": None, "unknown": None,
-                 "stalls": {"name": None, "seconds": _TIME, "share": None, "origin": None}},
-    "data": ("workers_to_hide_prep", "cores_per_rank_to_hide_prep"), "training": None,
+    "forecast": {
+        "step_seconds": _TIME,
+        "samples_per_second": None,
+        "beyond": None,
+        "unknown": None,
+        "stalls": {"name": None, "seconds": _TIME, "share": None, "origin": None},
+    },
+    "data": ("workers_to_hide_prep", "cores_per_rank_to_hide_prep"),
+    "training": None,
     "unanswered": ("question", "command"),
-}  # fmt: skip
+}
 PLAN: Keys = {
-    "chosen": None, "workload": None, "goal": ("deadline_seconds", "budget_dollars", "confidence"),
-    "choices": {"name": None, "standing": None, "why": None, "seconds": _TIME, "dollars": _TIME,
-                "samples_per_second": None, "on_time": None},
-    "experiment": ("text",), "relaxations": None, "warnings": None, "assumptions": None, "weighed": None,
-}  # fmt: skip
+    "chosen": None,
+    "workload": None,
+    "goal": ("deadline_seconds", "budget_dollars", "confidence"),
+    "choices": {
+        "name": None,
+        "standing": None,
+        "why": None,
+        "seconds": _TIME,
+        "dollars": _TIME,
+        "samples_per_second": None,
+        "on_time": None,
+    },
+    "experiment": ("text",),
+    "relaxations": None,
+    "warnings": None,
+    "assumptions": None,
+    "weighed": None,
+}
 SPOT_LOG: Keys = {
-    "reason": None, "seconds": None, "loss": None, "goal_loss": None, "updates": None, "updates_per_second": None,
-    "servers": None, "takeovers": ("gone", "successor", "joined_seconds"), "books": ("done", "repeated", "wrong"),
+    "reason": None,
+    "seconds": None,
+    "loss": None,
+    "goal_loss": None,
+    "updates": None,
+    "updates_per_second": None,
+    "servers": None,
+    "takeovers": ("gone", "successor", "joined_seconds"),
+    "books": ("done", "repeated", "wrong"),
     "stretches": ("start", "stop", "workers", "observed"),
-}  # fmt: skip
+}
 FLEET_PLAN: Keys = {
-    "workers": None, "on_demand": None, "seconds": None, "dollars": None, "updates_per_second": None,
-    "p_deadline": None, "optimal": None, "looser": None, "advice": None, "notes": None, "beyond": None,
-}  # fmt: skip
+    "workers": None,
+    "on_demand": None,
+    "seconds": None,
+    "dollars": None,
+    "updates_per_second": None,
+    "p_deadline": None,
+    "optimal": None,
+    "looser": None,
+    "advice": None,
+    "notes": None,
+    "beyond": None,
+}
 PROBE: Keys = {
     "verdict": None,
-    "findings": ("name", "hostname", "text"), "next_steps": None, "nearest": None, "notes": None,
+    "findings": ("name", "hostname", "text"),
+    "next_steps": None,
+    "nearest": None,
+    "notes": None,
     "links": ("hostname", "part", "member", "rate"),
-}  # fmt: skip
+}
 FIX: Keys = {
-    "workload": None, "step_seconds": None, "after_seconds": None, "together": _TIME, "proof": None,
+    "workload": None,
+    "step_seconds": None,
+    "after_seconds": None,
+    "together": _TIME,
+    "proof": None,
     "tried": {
-        "name": None, "text": None, "standing": None, "saves": _TIME, "written": None, "how": None, "why": None,
+        "name": None,
+        "text": None,
+        "standing": None,
+        "saves": _TIME,
+        "written": None,
+        "how": None,
+        "why": None,
     },
-    "advice": None, "notes": None, "interrupted": None,
-}  # fmt: skip
+    "advice": None,
+    "notes": None,
+    "interrupted": None,
+}
 WATCH: Keys = {
-    "job": None, "steps": None, "step_seconds": None, "stalls": None, "stragglers": None,
-    "alerts": ("text", "step", "ended", "what"), "events": None,
-}  # fmt: skip
+    "job": None,
+    "steps": None,
+    "step_seconds": None,
+    "stalls": None,
+    "stragglers": None,
+    "alerts": ("text", "step", "ended", "what"),
+    "events": None,
+}
 LISTING: Keys = {
     "folder": None,
     "artefacts": (
@@ -143,7 +220,9 @@ class Handles:
         for items, length in _CUTS:
             if is_within_limit(text := _json(shorten_value(chosen, items, length))):
                 return text
-        return _json({"keys": [name[:20] for name in document][:50], "more": handle})  # too many to say more of any
+        return _json(
+            {"keys": [name[:20] for name in document][:50], "more": handle}
+        )  # too many to say more of any
 
     def piece(self, handle: str, path: str, offset: int) -> str:
         """What stands at ``path`` of a document, from a character on; raises UserError."""
@@ -158,7 +237,9 @@ class Handles:
         answer = ""
         for length in (3400, 1600, 500):  # letters of several bytes, and escapes
             end = offset + length
-            answer = _json({"text": text[offset:end], "next_offset": end if end < len(text) else None})
+            answer = _json(
+                {"text": text[offset:end], "next_offset": end if end < len(text) else None}
+            )
             if is_within_limit(answer):
                 break
         return answer
@@ -202,7 +283,9 @@ def _inside(value: Any, part: str, path: str) -> Any:
         if isinstance(value, list)
         else ""
     )
-    raise UserError(f"path={path}: there is no {part}; there is {there or 'nothing below'}", code="handle")
+    raise UserError(
+        f"path={path}: there is no {part}; there is {there or 'nothing below'}", code="handle"
+    )
 
 
 def _json(value: Any) -> str:

@@ -32,20 +32,35 @@ def mcp() -> None:
 
 def server() -> Any:
     """The server with its tools; raises UserError without the SDK."""
-    sdk, kinds = (require_package(name, "stash mcp", "'mcp>=2'") for name in ("mcp.server.mcpserver", "mcp_types"))
+    sdk, kinds = (
+        require_package(name, "stash mcp", "'mcp>=2'")
+        for name in ("mcp.server.mcpserver", "mcp_types")
+    )
     from stash.mcp_server import brief
     from stash.mcp_server.tools import AgentTools
 
     tools = AgentTools()
-    reads = kinds.ToolAnnotations(read_only_hint=True, destructive_hint=False, open_world_hint=False)
+    reads = kinds.ToolAnnotations(
+        read_only_hint=True, destructive_hint=False, open_world_hint=False
+    )
     runs = kinds.ToolAnnotations(read_only_hint=False, destructive_hint=True, open_world_hint=True)
     answers = {
-        tools.profile: brief.PROFILE, tools.fix: brief.FIX, tools.watch: brief.WATCH,
-        tools.list_artefacts: brief.LISTING, tools.explain: None, tools.compare: brief.COMPARISON,
-        tools.check: brief.DECISIONS, tools.what_if: brief.WHATIF, tools.recommend: brief.PLAN,
-    }  # fmt: skip
+        tools.profile: brief.PROFILE,
+        tools.fix: brief.FIX,
+        tools.watch: brief.WATCH,
+        tools.list_artefacts: brief.LISTING,
+        tools.explain: None,
+        tools.compare: brief.COMPARISON,
+        tools.check: brief.DECISIONS,
+        tools.what_if: brief.WHATIF,
+        tools.recommend: brief.PLAN,
+    }
     schemas = {_name(tool): brief.output_schema(keys) for tool, keys in answers.items()}
-    schemas["more"] = {"type": "object", "properties": {"text": {}, "next_offset": {}}, "required": ["text"]}
+    schemas["more"] = {
+        "type": "object",
+        "properties": {"text": {}, "next_offset": {}},
+        "required": ["text"],
+    }
 
     class ToolServer(sdk.MCPServer):  # type: ignore[misc, name-defined]
         """Errors, of the protocol's own checks too, are JSON that a program can branch on."""
@@ -53,17 +68,23 @@ def server() -> Any:
         async def list_tools(self) -> Any:
             listed = await super().list_tools()
             return [
-                tool.model_copy(update={
-                    "input_schema": {**tool.input_schema, "additionalProperties": False},
-                    "output_schema": schemas[tool.name],
-                })
+                tool.model_copy(
+                    update={
+                        "input_schema": {**tool.input_schema, "additionalProperties": False},
+                        "output_schema": schemas[tool.name],
+                    }
+                )
                 for tool in listed
-            ]  # fmt: skip
+            ]
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
             try:
-                known = {tool.name: tool.input_schema["properties"] for tool in await self.list_tools()}
-                done = await super().call_tool(name, named_arguments(name, arguments, known), context)
+                known = {
+                    tool.name: tool.input_schema["properties"] for tool in await self.list_tools()
+                }
+                done = await super().call_tool(
+                    name, named_arguments(name, arguments, known), context
+                )
             except Exception as error:
                 return _refusal(error, kinds)
             (content,) = done.content
@@ -72,7 +93,9 @@ def server() -> Any:
     served = ToolServer("stash", version=__version__, instructions=_ABOUT, log_level="ERROR")
     for tool in (*answers, tools.more):
         hints = runs if tool in (tools.profile, tools.fix, tools.watch) else reads
-        served.tool(name=_name(tool), description=tool.__doc__, annotations=hints, structured_output=False)(tool)
+        served.tool(
+            name=_name(tool), description=tool.__doc__, annotations=hints, structured_output=False
+        )(tool)
     return served
 
 
@@ -118,4 +141,6 @@ def _refusal(error: Exception, kinds: Any) -> Any:
     else:
         code, text = StashError.code, f"Stash failed: {one_line(cause or error)}"
     document = json.dumps(error_document(code, shorten_text(text, 3000)), ensure_ascii=False)
-    return kinds.CallToolResult(is_error=True, content=[kinds.TextContent(type="text", text=document)])
+    return kinds.CallToolResult(
+        is_error=True, content=[kinds.TextContent(type="text", text=document)]
+    )

@@ -42,11 +42,36 @@ from stash.predict.changes import Alteration
 from stash.ui.options import Option, declarations
 
 _RENTS = {
-    "aws", "az", "bsub", "eksctl", "gcloud", "kubectl", "modal", "qsub", "runpodctl", "salloc", "sbatch", "sky",
-    "srun", "stash", "terraform", "vastai",
-}  # fmt: skip
+    "aws",
+    "az",
+    "bsub",
+    "eksctl",
+    "gcloud",
+    "kubectl",
+    "modal",
+    "qsub",
+    "runpodctl",
+    "salloc",
+    "sbatch",
+    "sky",
+    "srun",
+    "stash",
+    "terraform",
+    "vastai",
+}
 """Programs that start machines, or jobs elsewhere."""
-_NOT_ASKED = {"runs", "study", "store", "output", "launch", "json", "markdown", "pareto", "explain", "explain_type"}
+_NOT_ASKED = {
+    "runs",
+    "study",
+    "store",
+    "output",
+    "launch",
+    "json",
+    "markdown",
+    "pareto",
+    "explain",
+    "explain_type",
+}
 _MAX_SECONDS = 600
 _PATIENCE = 30.0
 """Seconds that a command has to end by itself once it is interrupted."""
@@ -77,7 +102,10 @@ def schema_of(options: Mapping[str, Option]) -> dict[str, Any]:
         for name, one in options.items()
     }
     described = {
-        name: {**kinds[name], "description": f"{one.metavar}: {one.help}" if one.metavar else one.help}
+        name: {
+            **kinds[name],
+            "description": f"{one.metavar}: {one.help}" if one.metavar else one.help,
+        }
         for name, one in options.items()
     }
     return {"type": "object", "properties": described, "additionalProperties": False}
@@ -121,9 +149,13 @@ TimeLimit = Annotated[
     BeforeValidator(_parse_seconds),
     WithJsonSchema({"type": ["number", "string"]}),
 ]
-Output = Annotated[str | None, Field(description="A new file for what is measured; else named after the script.")]
+Output = Annotated[
+    str | None, Field(description="A new file for what is measured; else named after the script.")
+]
 TextList = Annotated[list[str], BeforeValidator(_make_list)]
-Given = Annotated[dict[str, Any], Field(description="Each as on the command line, like {'nodes': 4}.")]
+Given = Annotated[
+    dict[str, Any], Field(description="Each as on the command line, like {'nodes': 4}.")
+]
 
 
 class AgentTools:
@@ -132,21 +164,27 @@ class AgentTools:
     def __init__(self) -> None:
         self._handles = Handles()
 
-    async def profile(self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None) -> str:
+    async def profile(
+        self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None
+    ) -> str:
         """Profile a training command on this machine for some seconds, and explain the result. It runs the
         command."""
         target = _new_file(command, budget, output, SUFFIX)
         await _run(["profile", f"--budget={budget:g}", f"--output={target}", *_job(command)])
         return self._explain_file(target)
 
-    async def fix(self, command: TrainingWords, budget: TimeLimit = 300, output: Output = None) -> str:
+    async def fix(
+        self, command: TrainingWords, budget: TimeLimit = 300, output: Output = None
+    ) -> str:
         """Find out what makes a training script faster: try changes on it, and write a patch beside it. It runs the
         command many times; the script itself stays as it is."""
         target = _new_file(command, budget, output, FIX.suffix)
         await _run(["fix", f"--budget={budget:g}", f"--output={target}", *_job(command)])
         return self._explain_file(target)
 
-    async def watch(self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None) -> str:
+    async def watch(
+        self, command: TrainingWords, budget: TimeLimit = 60, output: Output = None
+    ) -> str:
         """Watch a training command for some seconds, then end it, and say what its steps waited for and which alerts
         there were. It runs the command. The record of a run that is watched already is a file for explain."""
         target = _new_file(command, budget, output, WATCH_SUFFIX)
@@ -155,7 +193,9 @@ class AgentTools:
 
     def list_artefacts(
         self,
-        folder: Annotated[str, Field(description="A folder on this machine with files that Stash wrote.")] = ".",
+        folder: Annotated[
+            str, Field(description="A folder on this machine with files that Stash wrote.")
+        ] = ".",
         limit: Annotated[int, Field(description="Show the N newest.", ge=1, le=1000)] = 30,
     ) -> str:
         """List the profiles, probes and records of fixes in a folder: their names, jobs, steps and largest stalls."""
@@ -184,19 +224,33 @@ class AgentTools:
     def check(
         self,
         run: ArtefactName,
-        most: Annotated[TextList, Field(description="Limits, like network=15% or step=250ms.")] = [],  # noqa: B006 - never changed
+        most: Annotated[
+            TextList, Field(description="Limits, like network=15% or step=250ms.")
+        ] = [],  # noqa: B006 - never changed
         least: Annotated[TextList, Field(description="Limits from below, like samples/s=60.")] = [],  # noqa: B006
-        baseline: Annotated[str | None, Field(description="The profile that slower is about.")] = None,
+        baseline: Annotated[
+            str | None, Field(description="The profile that slower is about.")
+        ] = None,
         slower: Annotated[
             TextList,
-            Field(description="Maximum slowdown against the baseline, of the step (5%) or of one stall (fetch=20%)."),
+            Field(
+                description="Maximum slowdown against the baseline, of the step (5%) or of one stall (fetch=20%)."
+            ),
         ] = [],  # noqa: B006
-        require: Annotated[TextList, Field(description="Facts that must be so, like ranks=8.")] = [],  # noqa: B006
+        require: Annotated[
+            TextList, Field(description="Facts that must be so, like ranks=8.")
+        ] = [],  # noqa: B006
     ) -> str:
         """Say whether a profile keeps limits. The verdict is passes, fails or cannot tell."""
         run = _local_file("run", run)
         against = [_local_file("baseline", baseline)] if baseline else []
-        given = {"max": most, "min": least, "slower": slower, "require": require, "against": against}
+        given = {
+            "max": most,
+            "min": least,
+            "slower": slower,
+            "require": require,
+            "against": against,
+        }
         words = [f"--{name}={text}" for name, texts in given.items() for text in texts]
         return self._handles.answer(_command("check", words, run), DECISIONS)
 
@@ -211,17 +265,23 @@ class AgentTools:
 
     def recommend(
         self,
-        runs: Annotated[TextList, Field(description="Profiles of one job on this machine, *.stash.json.")],
+        runs: Annotated[
+            TextList, Field(description="Profiles of one job on this machine, *.stash.json.")
+        ],
         options: Annotated[Given, WithJsonSchema(schema_of(WISHES))] = {},  # noqa: B006 - never changed
     ) -> str:
         """Say what to rent for a profiled job, by published prices; nothing is rented."""
         files = [_local_file("runs", run) for run in runs]
-        return self._handles.answer(_command("recommend", _option_words(options, WISHES), *files), PLAN)
+        return self._handles.answer(
+            _command("recommend", _option_words(options, WISHES), *files), PLAN
+        )
 
     def more(
         self,
         handle: Annotated[str, Field(description="What an earlier answer has as `more`.")],
-        path: Annotated[str, Field(description="Where in its document, like choices/0/dollars.")] = "",
+        path: Annotated[
+            str, Field(description="Where in its document, like choices/0/dollars.")
+        ] = "",
         offset: Annotated[int, Field(description="The character to begin with.")] = 0,
     ) -> str:
         """The whole of an earlier answer's document, piece by piece."""
@@ -230,7 +290,11 @@ class AgentTools:
 
 def refuse_to_rent(command: Sequence[str]) -> None:
     """Raise UserError for a command that is known to start machines or jobs elsewhere, or is none."""
-    words = [word for word in command if not re.fullmatch(r"\w+=.*", word) and word not in ("env", "exec", "nohup")]
+    words = [
+        word
+        for word in command
+        if not re.fullmatch(r"\w+=.*", word) and word not in ("env", "exec", "nohup")
+    ]
     if not words:
         raise UserError("command is empty; give what trains, like ['train.py', '--lr', '0.1']")
     # Programs that start others (sudo, nice, uv run), modules, and a shell's lines.
@@ -333,8 +397,12 @@ def _new_file(command: Sequence[str], budget: float, output: str | None, suffix:
     if not 0 < budget <= _MAX_SECONDS:
         raise UserError(f"budget={budget:g}: it is more than 0 and at most {_MAX_SECONDS}")
     if output is not None and os.path.lexists(_local_name("output", output)):
-        raise UserError(f"output={output}: it is there already, and nothing is replaced; name a new file")
-    return output_file(None if output is None else Path(output), Path(command[0]).stem or "job", suffix)
+        raise UserError(
+            f"output={output}: it is there already, and nothing is replaced; name a new file"
+        )
+    return output_file(
+        None if output is None else Path(output), Path(command[0]).stem or "job", suffix
+    )
 
 
 def _job(command: list[str]) -> list[str]:
@@ -370,7 +438,11 @@ async def _run(words: list[str], stop_after: float | None = None) -> None:
 async def _interrupt_process(process: anyio.abc.Process) -> None:
     """End a command and its job, as Ctrl-C in a terminal does, and by force if they do not."""
     with anyio.CancelScope(shield=True):
-        for number, patience in ((signal.SIGINT, _PATIENCE), (signal.SIGTERM, 5.0), (signal.SIGKILL, 5.0)):
+        for number, patience in (
+            (signal.SIGINT, _PATIENCE),
+            (signal.SIGTERM, 5.0),
+            (signal.SIGKILL, 5.0),
+        ):
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, number)
             with anyio.move_on_after(patience):

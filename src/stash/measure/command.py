@@ -50,10 +50,18 @@ def _output_option(what: str) -> Any:
 class _JobOptions(Options):
     """What is profiled, and where the profile goes."""
 
-    workload: str | None = option("NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB)
-    data: str | None = option("PATH", "Read the workload's data here (default: data in memory).", panel=_JOB)
-    batch: int | None = option("N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB)
-    output: Path | None = _output_option("Write the profile to this file (default: named after the job).")
+    workload: str | None = option(
+        "NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB
+    )
+    data: str | None = option(
+        "PATH", "Read the workload's data here (default: data in memory).", panel=_JOB
+    )
+    batch: int | None = option(
+        "N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB
+    )
+    output: Path | None = _output_option(
+        "Write the profile to this file (default: named after the job)."
+    )
     probe: Path | None = option("FILE", "Include the links that `stash probe` measured.", Path)
     store: str | None = store_option()
     dry_run: bool = flag("Print the command without starting it.")
@@ -138,7 +146,9 @@ def _lock_output(session: ProfileSession, target: Path) -> Iterator[None]:
         yield
 
 
-def job_of(words: Split, workload: str | None, data: str | None, batch: int | None, verb: str) -> Job:
+def job_of(
+    words: Split, workload: str | None, data: str | None, batch: int | None, verb: str
+) -> Job:
     """The job of a command line of `stash VERB`; raises UserError where there is none, or two."""
     from stash.measure.launcher import job as jobs
 
@@ -170,12 +180,18 @@ def own_job(words: Split, verb: str) -> Job:
     from stash.measure.launcher import job as jobs
 
     if not words.words:
-        raise UserError(f"nothing to {verb}; type `stash {verb} train.py` (`stash {verb} --help` shows all ways)")
+        raise UserError(
+            f"nothing to {verb}; type `stash {verb} train.py` (`stash {verb} --help` shows all ways)"
+        )
     first, rest = words.words[0], words.words[1:]
     if words.kind == "script":
         job = jobs.make_script_job(first, rest)
     else:
-        job = jobs.Job("module", first, rest) if words.kind == "module" else jobs.make_command_job(words.words)
+        job = (
+            jobs.Job("module", first, rest)
+            if words.kind == "module"
+            else jobs.make_command_job(words.words)
+        )
     jobs.require_torch_of(job)
     return job
 
@@ -184,7 +200,9 @@ def _output_path(wanted: Path | None, job: Job) -> Path:
     """Where the profile will go; checked before a minute is spent measuring."""
     from stash.core.records.base import SUFFIX
 
-    return output_file(wanted, job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-"), SUFFIX)
+    return output_file(
+        wanted, job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-"), SUFFIX
+    )
 
 
 def _load_probe(path: Path | None) -> Probe | None:
@@ -198,7 +216,9 @@ def _load_probe(path: Path | None) -> Probe | None:
     return probe
 
 
-def _measure_live(session: ProfileSession, probe: Probe | None, file: GrowingFile, quiet: bool) -> Result:
+def _measure_live(
+    session: ProfileSession, probe: Probe | None, file: GrowingFile, quiet: bool
+) -> Result:
     """Measure; every finished round is shown, and in the file at once."""
     from stash.analysis.step_times import step_matrix
     from stash.measure.launcher.measurement import Moment, Result
@@ -217,7 +237,11 @@ def _measure_live(session: ProfileSession, probe: Probe | None, file: GrowingFil
     file.close(discard=result.profile is None and not result.interrupted)
     if result.interrupted and result.profile is None:
         return replace(result, profile=file.last)  # while what was measured was handed over
-    return result if result.profile is None else replace(result, profile=_embed_links(result.profile, probe))
+    return (
+        result
+        if result.profile is None
+        else replace(result, profile=_embed_links(result.profile, probe))
+    )
 
 
 def _embed_links(profile: Profile, probe: Probe | None) -> Profile:
@@ -245,7 +269,9 @@ def _show_and_save(result: Result, file: GrowingFile, copies: Store | None) -> N
         raise kind(f"{result.failure.sentence}{kept}")
     if result.interrupted:
         if result.profile is None:
-            print("interrupted before the first round was measured: nothing to save", file=sys.stderr)
+            print(
+                "interrupted before the first round was measured: nothing to save", file=sys.stderr
+            )
         else:
             print("interrupted: the profile holds the rounds measured until then", file=sys.stderr)
         raise typer.Exit(130)
@@ -266,23 +292,33 @@ _SAYS = {
 class _LinksOptions(Options):
     """What is measured of a machine, and where the probe goes."""
 
-    path: Path | None = argument("PATH", "Measure the disk of this data folder.", Path, default=None)
+    path: Path | None = argument(
+        "PATH", "Measure the disk of this data folder.", Path, default=None
+    )
     job: str | None = option(
         "RUN", "Say what it costs this profile's job, in milliseconds and dollars.", str, "--for"
     )
     budget: float | None = option(
-        "TIME", "Measure for at most this long (default: 45s; 14s without GPUs).", parsers.duration, panel=_LINKS
+        "TIME",
+        "Measure for at most this long (default: 45s; 14s without GPUs).",
+        parsers.duration,
+        panel=_LINKS,
     )
     quick: bool = flag("Measure computing, memory and links only, in 15 s.", panel=_LINKS)
     force: bool = flag("Measure GPUs that others are using, too.", panel=_LINKS)
     only: frozenset[str] | None = option(
-        "A,B,C", f"Measure only these: {', '.join(_SAYS)}.", lambda text: frozenset(parsers.names(text)), panel=_LINKS
+        "A,B,C",
+        f"Measure only these: {', '.join(_SAYS)}.",
+        lambda text: frozenset(parsers.names(text)),
+        panel=_LINKS,
     )
     no_measure: bool = flag("Describe the machine without measuring.", panel=_LINKS)
     instance: str | None = option("NAME", "Name the machine's type, if it cannot tell.")
     no_metadata: bool = flag("Do not ask the cloud's metadata service.")
     expect: str | None = option("NAME", "Compare with this type (default: its own).")
-    output: Path | None = _output_option("Write the probe to this file (default: named after the machine).")
+    output: Path | None = _output_option(
+        "Write the probe to this file (default: named after the machine)."
+    )
     store: str | None = store_option()
     json: bool = json_flag("Print JSON; docs/probe.md documents its keys.")
     quiet: bool = quiet_flag()
@@ -290,9 +326,15 @@ class _LinksOptions(Options):
     def check(self) -> None:
         if self.only is not None and self.no_measure:
             raise UserError("--only and --no-measure exclude each other; use one of them")
-        for name, given in (("--budget", self.budget), ("--only", self.only), ("--no-measure", self.no_measure)):
+        for name, given in (
+            ("--budget", self.budget),
+            ("--only", self.only),
+            ("--no-measure", self.no_measure),
+        ):
             if self.quick and given:
-                raise UserError(f"--quick says already what is measured, and for how long; leave {name} out")
+                raise UserError(
+                    f"--quick says already what is measured, and for how long; leave {name} out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,11 +375,26 @@ def probe(options: ProbeOptions) -> None:
     for name in (options.instance, options.expect):
         if name is not None:
             known.instance(name)  # an unknown name is refused before anything is measured
-    copies, output, base = store_for_copies(options.store), options.output, base_of_job(options.job, options.store)
+    copies, output, base = (
+        store_for_copies(options.store),
+        options.output,
+        base_of_job(options.job, options.store),
+    )
     wanted = output is not None or not options.no_measure
-    target = output_file(output, socket.gethostname().partition(".")[0], _probe_suffix()) if wanted else None
-    with _interruption_reported(), interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
-        found = _describe_machine(folder, options) if options.no_measure else measured_probe(folder, options, base)
+    target = (
+        output_file(output, socket.gethostname().partition(".")[0], _probe_suffix())
+        if wanted
+        else None
+    )
+    with (
+        _interruption_reported(),
+        interrupted_by(*REQUESTS),
+    ):  # as orderly as Ctrl-C, until the probe is saved
+        found = (
+            _describe_machine(folder, options)
+            if options.no_measure
+            else measured_probe(folder, options, base)
+        )
         if found is None:
             print("This node is done; the probe is written on node 0.", file=sys.stderr)
             return
@@ -376,8 +433,12 @@ def _probed_folder(folder: Path | None) -> Path | None:
     if folder is None or folder.is_dir():
         return folder
     if folder.name.endswith(_probe_suffix()):
-        raise UserError(f"{folder} is no folder of data; a saved probe is shown with `stash show {folder}`")
-    raise UserError(f"there is no data folder {folder}; name one, or leave it out to measure the current one")
+        raise UserError(
+            f"{folder} is no folder of data; a saved probe is shown with `stash show {folder}`"
+        )
+    raise UserError(
+        f"there is no data folder {folder}; name one, or leave it out to measure the current one"
+    )
 
 
 def _probe_suffix() -> str:
@@ -400,13 +461,21 @@ def measured_probe(
     from stash.measure.probe.probe_orders import products_of
 
     require_torch("stash probe")
-    budget = options.budget or (_QUICK_SECONDS if options.quick else _SECONDS if count_gpus() else _CPU_SECONDS)
+    budget = options.budget or (
+        _QUICK_SECONDS if options.quick else _SECONDS if count_gpus() else _CPU_SECONDS
+    )
     with _show_progress(options.quiet) as say:
         return probing.run_probe(
-            where or resolve_cluster(options), budget=budget, data=folder, instance=options.instance,
-            what=_QUICK_PARTS if options.quick else options.only, say=say, ask_metadata=not options.no_metadata,
-            products=() if base is None else products_of(base.profile.workload), force=options.force,
-        )  # fmt: skip
+            where or resolve_cluster(options),
+            budget=budget,
+            data=folder,
+            instance=options.instance,
+            what=_QUICK_PARTS if options.quick else options.only,
+            say=say,
+            ask_metadata=not options.no_metadata,
+            products=() if base is None else products_of(base.profile.workload),
+            force=options.force,
+        )
 
 
 def _describe_machine(folder: Path | None, options: ProbeOptions) -> Probe:

@@ -58,14 +58,22 @@ def profile(
         raise UserError(f"budget={budget:g}: it must be more than 0 seconds")
     if isinstance(train, str):
         if args or kwargs:
-            raise UserError("the text of a loop takes no arguments; give what it names as variables={...}")
+            raise UserError(
+                "the text of a loop takes no arguments; give what it names as variables={...}"
+            )
         train = loop_text(train, variables or {})
     wishes = ProfileOptions(
-        noise=noise, budget=budget, rungs=parse_rungs(rungs) if rungs else NAMES, isolate=isolate,
-        data_root=data_root, keep_logging=keep_logging,
-    )  # fmt: skip
+        noise=noise,
+        budget=budget,
+        rungs=parse_rungs(rungs) if rungs else NAMES,
+        isolate=isolate,
+        data_root=data_root,
+        keep_logging=keep_logging,
+    )
     shown = (_is_in_notebook() or sys.stderr.isatty()) if progress is None else progress
-    return measure_function(train, (args, kwargs), nproc_per_node, wishes, _show_progress if shown else watch_nothing)
+    return measure_function(
+        train, (args, kwargs), nproc_per_node, wishes, _show_progress if shown else watch_nothing
+    )
 
 
 @contextmanager

@@ -60,7 +60,10 @@ class Progress:
     """A context in which ``show`` may be called with every moment of a session; writes to stderr."""
 
     def __init__(
-        self, session: ProfileSession, console: Console | None = None, clock: Callable[[], float] = time.monotonic
+        self,
+        session: ProfileSession,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._title, self._wishes = printable_line(session.job.title), session.measurement.wishes
         self._console = console or progress_console()
@@ -91,11 +94,19 @@ class Progress:
         if moment.notice is not None:
             self._print_above(printable_line(moment.notice))
         forecast = _forecast_rounds(moment.round_seconds, self._wishes.budget)
-        if forecast and self._live is None and (self._moment is None or self._moment.round_seconds is None):
+        if (
+            forecast
+            and self._live is None
+            and (self._moment is None or self._moment.round_seconds is None)
+        ):
             self._print_line(f"  {forecast}")
-        if moment.step_seconds is not None and not self._knows_step:  # said again of no second launch
+        if (
+            moment.step_seconds is not None and not self._knows_step
+        ):  # said again of no second launch
             self._knows_step = True
-            self._print_above(f"about {format_seconds(moment.step_seconds)} a step; timing the first ones as typed …")
+            self._print_above(
+                f"about {format_seconds(moment.step_seconds)} a step; timing the first ones as typed …"
+            )
         self._moment, self._updated = moment, self._clock()
         if moment.profile is None:
             return
@@ -111,7 +122,11 @@ class Progress:
         elif moment.elapsed >= self._next_line:
             self._next_line = moment.elapsed + self._wishes.budget / _LINES
             far, *known = map(plain_text, _how_far(now, moment.elapsed, self._wishes))
-            last = f" of {now.rounds}" if now.seconds_left(moment.elapsed, self._wishes.budget) <= 0 else ""
+            last = (
+                f" of {now.rounds}"
+                if now.seconds_left(moment.elapsed, self._wishes.budget) <= 0
+                else ""
+            )
             self._print_line("; ".join((f"  round {now.rounds}{last} done ({far})", *known)))
 
     def _print_above(self, line: str) -> None:
@@ -131,13 +146,22 @@ class Progress:
         phase = _PHASES.get(moment.phase, moment.phase) if moment else _PHASES["starting"]
         beat = int(now - self._since) % 2
         head = Text.assemble(
-            ("*" if beat else "-", "bold green") if self._plain else ("●", "bold green" if beat else "green"),
+            ("*" if beat else "-", "bold green")
+            if self._plain
+            else ("●", "bold green" if beat else "green"),
             (f" {self._title}  ", "bold"),
-            (f"round {self._standing.rounds + 1}: " if moment and moment.round is not None else "", "dim"),
+            (
+                f"round {self._standing.rounds + 1}: "
+                if moment and moment.round is not None
+                else "",
+                "dim",
+            ),
             phase,
         )
         if moment is None or not moment.elapsed:
-            far = [f"{now - self._since:.0f} s"]  # no block has begun yet, from which the budget counts
+            far = [
+                f"{now - self._since:.0f} s"
+            ]  # no block has begun yet, from which the budget counts
         else:
             rounds = f"{format_count(self._standing.rounds, 'round')}, "
             far = _how_far(self._standing, moment.elapsed + now - self._updated, self._wishes)
@@ -150,14 +174,20 @@ class Progress:
 class NotebookProgress(Progress):
     """The same below a notebook's cell: one output that is written again, without widgets to install."""
 
-    def __init__(self, session: ProfileSession, clock: Callable[[], float] = time.monotonic) -> None:
-        console = Console(file=io.StringIO(), width=_NOTEBOOK_COLUMNS, color_system=None, force_jupyter=False)
+    def __init__(
+        self, session: ProfileSession, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        console = Console(
+            file=io.StringIO(), width=_NOTEBOOK_COLUMNS, color_system=None, force_jupyter=False
+        )
         super().__init__(session, console, clock)
         self._above: list[str] = []
         self._drawn = clock()
 
     def __enter__(self) -> NotebookProgress:
-        self._output: Any = import_module("IPython.display").display(self._bundle(), raw=True, display_id=True)
+        self._output: Any = import_module("IPython.display").display(
+            self._bundle(), raw=True, display_id=True
+        )
         return self
 
     def __exit__(self, *ended_by: object) -> None:
@@ -232,7 +262,11 @@ def _how_far(now: Standing, elapsed: float, wishes: ProfileOptions) -> list[str]
     far = [f"{time_spent}{ends}"]
     if now.stall is not None:
         is_known = max(now.reached, now.wanted) < 1
-        known = f" ±{now.reached:.1%} of the step (target ±{now.wanted:.1%})" if is_known else ": measuring …"
+        known = (
+            f" ±{now.reached:.1%} of the step (target ±{now.wanted:.1%})"
+            if is_known
+            else ": measuring …"
+        )
         far.append(f"{now.stall}{known}")
     return far
 

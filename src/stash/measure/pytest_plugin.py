@@ -27,9 +27,13 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
     """
 
     def within(
-        train: Callable[..., Any], *args: Any, budget: float | str = 60.0, nproc_per_node: int | None = None,
-        samples_per_second: float | None = None, **limits: str,
-    ) -> Profile:  # fmt: skip
+        train: Callable[..., Any],
+        *args: Any,
+        budget: float | str = 60.0,
+        nproc_per_node: int | None = None,
+        samples_per_second: float | None = None,
+        **limits: str,
+    ) -> Profile:
         from stash.analysis.attribution import attribute
         from stash.analysis.limits import judge_limit, parse_limit
         from stash.core.errors import UserError
@@ -42,8 +46,13 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
             raise UserError('stash_budget needs a limit, like step="250ms" or prep="20ms"')
         found = profile(train, *args, budget=budget, nproc_per_node=nproc_per_node, progress=False)
         breakdown = attribute(found, "the profile")
-        figures = [("step", breakdown.step_seconds), *((stall.name, stall.seconds) for stall in breakdown.stalls)]
-        request.node.user_properties += [(f"stash.{name}_seconds", seconds) for name, seconds in figures]
+        figures = [
+            ("step", breakdown.step_seconds),
+            *((stall.name, stall.seconds) for stall in breakdown.stalls),
+        ]
+        request.node.user_properties += [
+            (f"stash.{name}_seconds", seconds) for name, seconds in figures
+        ]
         _judge([judge_limit(limit, [breakdown]) for limit in wanted])
         return found
 
@@ -54,7 +63,9 @@ def _judge(decisions: list[Decision]) -> None:
     """Fail or skip the test, with what became of each limit that was not kept."""
     from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall_verdict
 
-    text = "\n".join(f"{each.verdict}: {each.sentence}" for each in decisions if each.verdict != PASSES)
+    text = "\n".join(
+        f"{each.verdict}: {each.sentence}" for each in decisions if each.verdict != PASSES
+    )
     if overall_verdict(decisions) == FAILS:
         pytest.fail(text, pytrace=False)
     if overall_verdict(decisions) == CANNOT_TELL:

@@ -22,10 +22,18 @@ class RankOptions(Options):
     nproc_per_node: int | None = option(
         "N", "Start N ranks (default: one per GPU, 2 on CPUs).", parsers.whole(1), panel=_RANKS
     )
-    nnodes: int | None = option("N", "Use N machines; run the same command on each.", parsers.whole(1), panel=_RANKS)
-    node_rank: int | None = option("K", "Number this machine, from 0.", parsers.whole(0), panel=_RANKS)
-    rdzv_endpoint: str | None = option("HOST:PORT", "Meet at this address of machine 0.", panel=_RANKS)
-    rdzv_id: str | None = option("SECRET", "Use the same id on all machines, instead of --node-rank.", panel=_RANKS)
+    nnodes: int | None = option(
+        "N", "Use N machines; run the same command on each.", parsers.whole(1), panel=_RANKS
+    )
+    node_rank: int | None = option(
+        "K", "Number this machine, from 0.", parsers.whole(0), panel=_RANKS
+    )
+    rdzv_endpoint: str | None = option(
+        "HOST:PORT", "Meet at this address of machine 0.", panel=_RANKS
+    )
+    rdzv_id: str | None = option(
+        "SECRET", "Use the same id on all machines, instead of --node-rank.", panel=_RANKS
+    )
 
 
 COMMON_OF_RANKS = ("nproc_per_node", "nnodes", "node_rank", "rdzv_endpoint")
@@ -42,6 +50,11 @@ def resolve_cluster(options: RankOptions, ranks: bool = True) -> Cluster:
     from stash.measure.launcher.engines import Machine, RankRequest
 
     asked = RankRequest(
-        ranks, options.nproc_per_node, options.nnodes, options.node_rank, options.rdzv_endpoint, options.rdzv_id
+        ranks,
+        options.nproc_per_node,
+        options.nnodes,
+        options.node_rank,
+        options.rdzv_endpoint,
+        options.rdzv_id,
     )
     return engines.choose_cluster(asked, Machine(count_gpus(), len(os.sched_getaffinity(0))))

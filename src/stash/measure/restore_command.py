@@ -101,4 +101,8 @@ def _list_files(folder: Path, how: str = "") -> None:
         for kept in filter(is_to_undo, entries_of(ledger) or ()):
             goes = kept.how in NOT_BEFORE
             source = f", from {kept.other}" if kept.other and not goes else ""
-            print(printable(f"  {kept.path} would be {'removed' if goes else 'put back'}{how}{source}"))
+            print(
+                printable(
+                    f"  {kept.path} would be {'removed' if goes else 'put back'}{how}{source}"
+                )
+            )

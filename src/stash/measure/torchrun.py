@@ -32,7 +32,10 @@ def main(words: Sequence[str]) -> None:
     args = run.parse_args(list(words))
     if args.nnodes == "1":
         _stay_on_loopback()
-    if args.node_rank == 0 and (listener := _open_listener(args.master_addr, args.master_port)) is not None:
+    if (
+        args.node_rank == 0
+        and (listener := _open_listener(args.master_addr, args.master_port)) is not None
+    ):
         args.master_port = listener.getsockname()[1]
         hand_over(listener, store)
     record(run.run)(args)
@@ -53,7 +56,9 @@ def _open_listener(host: str, port: int) -> socket.socket | None:
     except socket.gaierror:
         return None  # torch says what is wrong with that name
     except OSError as error:
-        if error.errno == errno.EADDRNOTAVAIL:  # translated on the way, as a cloud's public addresses are
+        if (
+            error.errno == errno.EADDRNOTAVAIL
+        ):  # translated on the way, as a cloud's public addresses are
             return None
         sys.exit(f"OSError: {host}:{port}: {error.strerror}")
 

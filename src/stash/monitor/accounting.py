@@ -24,31 +24,60 @@ from stash.measure.protocol.stamped import StampedStep, StepStage
 from stash.monitor.records import LateRank
 
 NOW_AND_THEN: Mapping[str, StepStage] = {
-    EPOCH_START: StepStage.EPOCH_START, EVALUATION: StepStage.EVALUATION, CHECKPOINT: StepStage.CHECKPOINT,
+    EPOCH_START: StepStage.EPOCH_START,
+    EVALUATION: StepStage.EVALUATION,
+    CHECKPOINT: StepStage.CHECKPOINT,
     COLLECTOR: StepStage.COLLECTOR,
-}  # fmt: skip
+}
 """Stages that few steps have, by the names of a ledger's rows, which are their stalls' names as well."""
 STAGES = (
-    StepStage.OPTIMIZER, StepStage.BETWEEN, *NOW_AND_THEN.values(), StepStage.INPUT, StepStage.TRANSFER,
-    StepStage.FORWARD, StepStage.BACKWARD, StepStage.COLLECTIVE, StepStage.EXCHANGE,
-)  # fmt: skip
+    StepStage.OPTIMIZER,
+    StepStage.BETWEEN,
+    *NOW_AND_THEN.values(),
+    StepStage.INPUT,
+    StepStage.TRANSFER,
+    StepStage.FORWARD,
+    StepStage.BACKWARD,
+    StepStage.COLLECTIVE,
+    StepStage.EXCHANGE,
+)
 """In the order of a cycle."""
-STALLS = ("compute", "contention", "transfer", "exchange", "input", "other", *NOW_AND_THEN, "disturbed")
+STALLS = (
+    "compute",
+    "contention",
+    "transfer",
+    "exchange",
+    "input",
+    "other",
+    *NOW_AND_THEN,
+    "disturbed",
+)
 """What a window's step is made of, in the order of the ladder; ``other`` is what lies between steps, ``disturbed``
 what other work on the machines cost, where that is known."""
 OWN_STAGES: Mapping[str, StepStage] = {
-    "optimizer": StepStage.OPTIMIZER, "between": StepStage.BETWEEN, "input": StepStage.INPUT,
-    "transfer": StepStage.TRANSFER, "forward": StepStage.FORWARD, "backward": StepStage.BACKWARD, **NOW_AND_THEN,
-}  # fmt: skip
+    "optimizer": StepStage.OPTIMIZER,
+    "between": StepStage.BETWEEN,
+    "input": StepStage.INPUT,
+    "transfer": StepStage.TRANSFER,
+    "forward": StepStage.FORWARD,
+    "backward": StepStage.BACKWARD,
+    **NOW_AND_THEN,
+}
 """Stages in which a rank waits for none of the others, by the names that users read."""
 STALL_OF = {
-    "optimizer": "compute", "forward": "compute", "backward": "compute", "input": "input", "transfer": "transfer",
-    "between": "other", **{name: name for name in NOW_AND_THEN},
-}  # fmt: skip
+    "optimizer": "compute",
+    "forward": "compute",
+    "backward": "compute",
+    "input": "input",
+    "transfer": "transfer",
+    "between": "other",
+    **{name: name for name in NOW_AND_THEN},
+}
 _OWN = STAGES.index(StepStage.COLLECTIVE)
 """So many stages come before those in which ranks wait for each other."""
 _OPTIMIZER, _BETWEEN, _INPUT, _TRANSFER, _FORWARD, _BACKWARD = (
-    STAGES.index(OWN_STAGES[name]) for name in ("optimizer", "between", "input", "transfer", "forward", "backward")
+    STAGES.index(OWN_STAGES[name])
+    for name in ("optimizer", "between", "input", "transfer", "forward", "backward")
 )
 _COMPUTE = (_OPTIMIZER, _FORWARD, _BACKWARD)
 _AMBIGUOUS = 0.05
@@ -79,7 +108,9 @@ DELAYS = 3
 """Of a step's run-queue delay: all of it, and what fell into waits for input and for the exchange."""
 
 
-def join_cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], SecondsArray, SecondsArray]:
+def join_cycles(
+    rows: Mapping[int, Sequence[StampedStep]],
+) -> tuple[list[int], SecondsArray, SecondsArray]:
     """(numbers, seconds, delays) of the cycles that every rank has whole.
 
     ``seconds`` is (cycles, ranks, stages) in the order of ``STAGES``, ``delays`` (cycles, ranks, ``DELAYS``); ranks
@@ -102,7 +133,9 @@ def join_cycles(rows: Mapping[int, Sequence[StampedStep]]) -> tuple[list[int], S
     return numbers, seconds, delays
 
 
-def account_cycles(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray) -> StepAccount:
+def account_cycles(
+    ranks: Sequence[int], seconds: SecondsArray, delays: SecondsArray
+) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
     stages = _stages_first(seconds)
     upto, tops, last = np.zeros(stages.shape[1:]), [], []
@@ -115,13 +148,24 @@ def account_cycles(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsA
     compute = np.partition(sum(stages[at] for at in _COMPUTE), middle, axis=1)[:, middle]
     late = sum(shown[at] for at in _COMPUTE) - compute
     parts = {
-        "compute": compute, "contention": late, "transfer": shown[_TRANSFER], "exchange": shown[_OWN:].sum(axis=0),
-        "input": shown[_INPUT], "other": shown[_BETWEEN],
-        **{name: part for name, stage in NOW_AND_THEN.items() if (part := shown[STAGES.index(stage)]).any()},
-    }  # fmt: skip
+        "compute": compute,
+        "contention": late,
+        "transfer": shown[_TRANSFER],
+        "exchange": shown[_OWN:].sum(axis=0),
+        "input": shown[_INPUT],
+        "other": shown[_BETWEEN],
+        **{
+            name: part
+            for name, stage in NOW_AND_THEN.items()
+            if (part := shown[STAGES.index(stage)]).any()
+        },
+    }
     own = stages.mean(axis=1).T
     places = {name: STAGES.index(stage) for name, stage in OWN_STAGES.items()}
-    alone = {STALL_OF[name]: STAGES.index(OWN_STAGES[name]) for name in ("input", "between", *NOW_AND_THEN)}
+    alone = {
+        STALL_OF[name]: STAGES.index(OWN_STAGES[name])
+        for name in ("input", "between", *NOW_AND_THEN)
+    }
     setters = {
         stall: ranks[int(np.bincount(last[at], minlength=len(ranks)).argmax())]
         for stall, at in {**alone, "contention": _BACKWARD}.items()
@@ -134,7 +178,10 @@ def account_cycles(ranks: Sequence[int], seconds: SecondsArray, delays: SecondsA
         seconds={name: float(part.mean()) for name, part in parts.items()},
         set_by=setters if len(ranks) > 1 else {},
         ranks={
-            rank: {**{name: row[place] for name, place in places.items()}, "exchange": sum(row[_OWN:])}
+            rank: {
+                **{name: row[place] for name, place in places.items()},
+                "exchange": sum(row[_OWN:]),
+            }
             for rank, row in zip(ranks, own.tolist(), strict=True)
         },
         delays=dict(zip(ranks, delays.mean(axis=0).tolist(), strict=True)),
@@ -181,7 +228,9 @@ def find_stragglers(found: StepAccount) -> list[LateRank]:
     for stage in OWN_STAGES:
         own = {rank: stages[stage] for rank, stages in found.ranks.items()}
         for rank, seconds in own.items():
-            excess = seconds - float(np.median([each for other, each in own.items() if other != rank]))
+            excess = seconds - float(
+                np.median([each for other, each in own.items() if other != rank])
+            )
             if excess >= 0.05 * found.step_seconds > 0:
                 late.append(LateRank(rank=rank, stage=stage, seconds=excess))
     return sorted(late, key=lambda each: -each.seconds)

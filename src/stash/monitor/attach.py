@@ -49,7 +49,9 @@ def find_training(process: int) -> list[int]:
             if _TRAINS in Path(f"/proc/{number}/maps").read_bytes():
                 found.append(number)
     if not found:
-        raise UserError(f"--attach {process}: neither it nor a process below it has PyTorch in memory, or is yours")
+        raise UserError(
+            f"--attach {process}: neither it nor a process below it has PyTorch in memory, or is yours"
+        )
     return found
 
 
@@ -57,7 +59,9 @@ def enter_job(process: int, folder: Path, remote_exec: Callable[[int, str], Any]
     """Have one process listened to from now on; whether there is a way to."""
     with suppress(OSError):
         environment = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
-        if _asks_itself(process) or any(each.startswith(f"{ATTACHABLE}=".encode()) for each in environment):
+        if _asks_itself(process) or any(
+            each.startswith(f"{ATTACHABLE}=".encode()) for each in environment
+        ):
             file = attach_file(process)
             own_folder(str(file.parent.parent))
             write_whole(file, str(folder / "orders.json"), mode=0o600, lasting=False)
@@ -80,7 +84,9 @@ def write_entry_script(folder: Path) -> Path:
     from stash.measure.launcher.process import SITE
 
     script, package = folder / "enter.py", Path(SITE).parents[2]
-    script.write_text(_ENTERS.format(file=str(package / "__init__.py"), package=str(package), folder=str(folder)))
+    script.write_text(
+        _ENTERS.format(file=str(package / "__init__.py"), package=str(package), folder=str(folder))
+    )
     return script
 
 
@@ -92,10 +98,16 @@ def attach(process: int, options: WatchCommandOptions) -> None:
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = find_training(process)
-    began = time.time()  # before any process is entered, whose first step may end before the watcher is ready
+    began = (
+        time.time()
+    )  # before any process is entered, whose first step may end before the watcher is ready
     with watch_folder() as folder, interrupted_by(*REQUESTS):
         Orders(str(folder), (), 0.0, began=began, watched=True).write()
-        entered = [target for target in targets if enter_job(target, folder, getattr(sys, "remote_exec", None))]
+        entered = [
+            target
+            for target in targets
+            if enter_job(target, folder, getattr(sys, "remote_exec", None))
+        ]
         if not entered:
             raise UserError(
                 f"--attach {process}: only Python 3.14 lets Stash in, itself run with 3.14; older ones do if it was "

@@ -10,9 +10,12 @@ from stash.core.artefact import load
 from stash.core.errors import UserError
 
 GROUPS = {
-    "compute": ("compute",), "contention": ("contention",), "transfer": ("transfer",),
-    "exchange": ("interconnect", "network"), "input": ("prep", "fetch"),
-}  # fmt: skip
+    "compute": ("compute",),
+    "contention": ("contention",),
+    "transfer": ("transfer",),
+    "exchange": ("interconnect", "network"),
+    "input": ("prep", "fetch"),
+}
 """A window's stalls, and those of the ladder that they contain."""
 
 

@@ -85,7 +85,9 @@ class ChangeTest:
         self._known = known or {}
         self.reference: dict[str, float] = {}
         """Seconds of stalls and ``step`` before any change; none until the run was steady."""
-        self._healthy: dict[str, deque[float]] = {name: deque(maxlen=_KEPT) for name in (*TESTED, "step")}
+        self._healthy: dict[str, deque[float]] = {
+            name: deque(maxlen=_KEPT) for name in (*TESTED, "step")
+        }
         self._start: deque[_TestedSlice] = deque(maxlen=_REFERENCE)
         self._seen = 0
         self._ranks: dict[int, dict[str, float]] = {}
@@ -137,18 +139,26 @@ class ChangeTest:
             if max(rises) >= least / 2:
                 return None
             began = self._open.pop(name)
-            return StallChange(name, first.first_step, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True)
+            return StallChange(
+                name, first.first_step, 0.0, 0.0, 1.0, began.rank, began.stage, ended=True
+            )
         if min(rises) <= least or min(steps) <= min(least, whole):
             return None
         begins, *full = rises  # the first slice may have begun before: it tells since when
         seconds = float(np.mean(full))
-        since = first.last_step + 1 - round(min(1.0, begins / seconds) * (first.last_step + 1 - first.first_step))
+        since = (
+            first.last_step
+            + 1
+            - round(min(1.0, begins / seconds) * (first.last_step + 1 - first.first_step))
+        )
         spread = max(float(np.std(full, ddof=1)), scatter)
         plus_minus = 1.96 * spread * (1 / len(full) + 1 / len(self._start)) ** 0.5
         if plus_minus >= seconds:
             return None
         ratio = 1 + float(np.mean(steps[1:])) / step
-        self._open[name] = StallChange(name, since, seconds, plus_minus, ratio, *self._find_cause(name))
+        self._open[name] = StallChange(
+            name, since, seconds, plus_minus, ratio, *self._find_cause(name)
+        )
         return self._open[name]
 
     def _find_cause(self, name: str) -> tuple[int | None, str | None]:
@@ -170,7 +180,9 @@ class ChangeTest:
             return None, stage
         rank = max(by_rank, key=lambda each: by_rank[each])
         alike = len(by_rank) > 1 and min(by_rank.values()) > _ALIKE * by_rank[rank]
-        if name == "compute" and len(by_rank) > 1:  # of the rank in the middle: one rank's alone is contention
+        if (
+            name == "compute" and len(by_rank) > 1
+        ):  # of the rank in the middle: one rank's alone is contention
             return None, stage if alike else None
         return (None if alike else rank), stage
 
@@ -222,7 +234,10 @@ class GrowthTest:
         if not self._minutes:
             self._step = step
         self._minutes.append((held[0][0], min(seconds for _, seconds in held)))
-        first, last = self._minutes[0][1], [seconds for _, seconds in self._minutes[-_IN_A_ROW - 1 :]]
+        first, last = (
+            self._minutes[0][1],
+            [seconds for _, seconds in self._minutes[-_IN_A_ROW - 1 :]],
+        )
         rise = last[-1] - first
         is_rising = len(last) > _IN_A_ROW and all(b > a for a, b in itertools.pairwise(last))
         if not is_rising or rise < max(_GROWS * first, _GROWS_OF_STEP * self._step):

@@ -11,7 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from stash.measure.protocol.stamped import RingReader, StampedStep, StepStage
-from stash.monitor.accounting import STAGES, SecondsArray, account_cycles, account_undisturbed, join_cycles
+from stash.monitor.accounting import (
+    STAGES,
+    SecondsArray,
+    account_cycles,
+    account_undisturbed,
+    join_cycles,
+)
 from stash.monitor.change_test import Slice
 
 WINDOW_SECONDS, WINDOW_STEPS = 10.0, 20
@@ -61,7 +67,9 @@ class RankState:
 class Collector:
     """The rings in ``folder``; ``tell`` gets what happens to ranks, as (what, sentence)."""
 
-    def __init__(self, folder: Path, tell: Callable[[str, str], None] = lambda what, text: None) -> None:
+    def __init__(
+        self, folder: Path, tell: Callable[[str, str], None] = lambda what, text: None
+    ) -> None:
         self._folder, self._tell = folder, tell
         self.ranks: dict[int, RankState] = {}
         self._known: set[str] = set()
@@ -86,7 +94,9 @@ class Collector:
         self._known.add(name)
         if before is not None:
             self._tell("restarted", f"rank {rank} was started again")
-            before.reader.path.unlink(missing_ok=True)  # it lies in memory, which a pod has little of
+            before.reader.path.unlink(
+                missing_ok=True
+            )  # it lies in memory, which a pod has little of
             for state in self.ranks.values():
                 state.rows.clear()
             self.taken = 0
@@ -113,7 +123,9 @@ class Collector:
                 self._tell("lost", f"rank {rank} is gone (process {state.reader.process})")
             if len(state.rows) > _KEPT_ROWS:
                 del state.rows[:-_KEPT_ROWS]
-        ranks = tuple(sorted(rank for rank, state in self.ranks.items() if state.rows and not state.note))
+        ranks = tuple(
+            sorted(rank for rank, state in self.ranks.items() if state.rows and not state.note)
+        )
         here = [rank for rank, state in self.ranks.items() if not state.note and not state.is_over]
         if not ranks or not set(here).issubset(ranks):
             return None
@@ -122,7 +134,9 @@ class Collector:
             self._leave_behind(here)
             return None
         ended = []
-        for state in (self.ranks[rank] for rank in ranks):  # the last one's optimizer stage belongs to the next cycle
+        for state in (
+            self.ranks[rank] for rank in ranks
+        ):  # the last one's optimizer stage belongs to the next cycle
             state.rows = [row for row in state.rows if row.number >= numbers[-1]]
             ended.append(state.rows[0].ended + state.reader.offset)
         return JoinedCycles(ranks, numbers, seconds, delays, float(max(ended)))
@@ -137,12 +151,18 @@ class Collector:
     def unseen_collectives(self) -> tuple[int, int, float | None] | None:
         """Of a step: (collectives that C++ issued, all, seconds of one if known), of the rank with most of them."""
         found = [state.reader.unseen_note.split() for state in self.ranks.values()]
-        known = [(int(e[0]), int(e[1]), float(e[2]) if len(e) > 2 else None) for e in found if len(e) > 1]
+        known = [
+            (int(e[0]), int(e[1]), float(e[2]) if len(e) > 2 else None) for e in found if len(e) > 1
+        ]
         return max(known, key=lambda each: each[0], default=None)
 
     def rank_stages(self) -> dict[int, StepStage]:
         """What each rank that still trains does now."""
-        return {rank: state.reader.read_state()[0] for rank, state in self.ranks.items() if not state.is_over}
+        return {
+            rank: state.reader.read_state()[0]
+            for rank, state in self.ranks.items()
+            if not state.is_over
+        }
 
 
 @dataclass
@@ -158,7 +178,9 @@ class Cutter:
     def add_cycles(self, joined: JoinedCycles) -> Slice | None:
         """The part that is complete with these cycles, if one is."""
         last = self._held[-1] if self._held else joined
-        if last.ranks != joined.ranks or (self._held and joined.numbers[0] <= last.numbers[-1]):  # they began again
+        if last.ranks != joined.ranks or (
+            self._held and joined.numbers[0] <= last.numbers[-1]
+        ):  # they began again
             self._held.clear()
         self._held.append(joined)
         steps = sum(len(each.numbers) for each in self._held)
@@ -190,5 +212,7 @@ def join_parts(held: Sequence[JoinedCycles]) -> JoinedCycles:
     if len(held) == 1:
         return held[0]
     numbers = [number for each in held for number in each.numbers]
-    seconds, delays = (np.concatenate([getattr(each, name) for each in held]) for name in ("seconds", "delays"))
+    seconds, delays = (
+        np.concatenate([getattr(each, name) for each in held]) for name in ("seconds", "delays")
+    )
     return JoinedCycles(held[-1].ranks, numbers, seconds, delays, held[-1].ended)

@@ -66,7 +66,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         from stash.monitor.attach import attach
 
         if context.obj.kind != "none":
-            raise UserError(f"--attach watches a job that runs already; leave {context.obj.words[0]} out")
+            raise UserError(
+                f"--attach watches a job that runs already; leave {context.obj.words[0]} out"
+            )
         attach(options.attach, options)
         return
     if options.accept:
@@ -78,7 +80,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
     from stash.measure.command import job_of
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
-    raise typer.Exit(run_watch(chosen, resolve_cluster(options, ranks=chosen.is_zoo_workload), options))
+    raise typer.Exit(
+        run_watch(chosen, resolve_cluster(options, ranks=chosen.is_zoo_workload), options)
+    )
 
 
 def run_watch(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
@@ -92,14 +96,18 @@ def run_watch(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
     from stash.monitor.watched_job import WatchedJob
     from stash.monitor.watcher import POLL_SECONDS
 
-    if where.node_rank and options.output is not None:  # node 0's has that name, perhaps on a disk that they share
+    if (
+        where.node_rank and options.output is not None
+    ):  # node 0's has that name, perhaps on a disk that they share
         own = f"{options.output.name.removesuffix(SUFFIX)}.node{where.node_rank}{SUFFIX}"
         options = replace(options, output=options.output.with_name(own))
 
     hide_masked(job.command, job.kept_command)
     with FolderLock(Path.cwd(), is_shared=True), watch_folder() as folder:
         with interrupted_by(*REQUESTS):
-            watcher, target = begin_watch(folder, job.title, job.kept_command, where.nnodes, options)
+            watcher, target = begin_watch(
+                folder, job.title, job.kept_command, where.nnodes, options
+            )
         code = WatchedJob(lambda: _start(job, where, folder), folder).run_job(
             POLL_SECONDS, _FailOncePoll(watcher.poll)
         )
@@ -116,7 +124,11 @@ def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
 
     orders = Orders(str(folder), (), 0.0, began=time.time(), watched=True).write()
     path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
-    words = (job.target, *job.arguments) if job.kind == "command" else ENGINES[where.engine].command(job, where)
+    words = (
+        (job.target, *job.arguments)
+        if job.kind == "command"
+        else ENGINES[where.engine].command(job, where)
+    )
     words = tuple(word for word in words if job.kind == "command" or word != "-u")
     return subprocess.Popen(words, env={**os.environ, VARIABLE: str(orders), "PYTHONPATH": path})
 
@@ -159,8 +171,13 @@ def ask_run(path: Path, options: WatchCommandOptions) -> None:
     finally:
         ignored = withdraw_request(path)
     if ignored:
-        raise UserError(f"--join {path}: nobody watches that run any more; start it again with `stash watch`")
-    print(f"stash: asked; `stash watch --join {printable_line(str(path))}` shows when it was done", file=sys.stderr)
+        raise UserError(
+            f"--join {path}: nobody watches that run any more; start it again with `stash watch`"
+        )
+    print(
+        f"stash: asked; `stash watch --join {printable_line(str(path))}` shows when it was done",
+        file=sys.stderr,
+    )
 
 
 def follow_record(path: Path) -> None:

@@ -10,7 +10,10 @@ from importlib import import_module
 
 from stash.measure.protocol.orders import VARIABLE, Orders, current_orders
 
-_COPIED = {"torch.distributed.distributed_c10d": "torch.distributed", "torch.serialization": "torch"}
+_COPIED = {
+    "torch.distributed.distributed_c10d": "torch.distributed",
+    "torch.serialization": "torch",
+}
 """Modules whose functions are known under another one's name as well."""
 
 

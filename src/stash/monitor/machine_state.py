@@ -48,7 +48,12 @@ class MachineLooks:
         self._quota, self._heat = quota(), hot()
 
     def sample_machine(
-        self, node: int, seconds: float, activity: Activity, cores: float | None, ours: Callable[[int], bool]
+        self,
+        node: int,
+        seconds: float,
+        activity: Activity,
+        cores: float | None,
+        ours: Callable[[int], bool],
     ) -> MachineState:
         """The last ``seconds`` of this machine, as node ``node``; ``cores``: what strangers used.
 
@@ -56,23 +61,36 @@ class MachineLooks:
         """
         quota, heat, throttled = self._read_quota(), self._read_heat(), None
         if quota is not None and self._quota is not None:
-            used_up, periods = (now - before for now, before in zip(quota, self._quota, strict=True))
+            used_up, periods = (
+                now - before for now, before in zip(quota, self._quota, strict=True)
+            )
             throttled = round(used_up / periods, 4) if periods > 0 else 0.0
-        hottest = max((heat[core] - self._heat[core] for core in heat.keys() & self._heat.keys()), default=None)
+        hottest = max(
+            (heat[core] - self._heat[core] for core in heat.keys() & self._heat.keys()),
+            default=None,
+        )
         self._quota, self._heat = quota, heat
         self._gpus.sample_gpus(ours)
         gpus = self._gpus.list_states()
         self._gpus.reset_counts()
         return MachineState(
-            node=node, others_cores=None if cores is None else round(cores, 3), steal=activity.steal,
-            disk_bytes=activity.disk_bytes, throttled=throttled,
-            heat=None if hottest is None or seconds <= 0 else round(hottest / seconds, 4), gpus=gpus,
-        )  # fmt: skip
+            node=node,
+            others_cores=None if cores is None else round(cores, 3),
+            steal=activity.steal,
+            disk_bytes=activity.disk_bytes,
+            throttled=throttled,
+            heat=None if hottest is None or seconds <= 0 else round(hottest / seconds, 4),
+            gpus=gpus,
+        )
 
 
-def most_telling(states: Iterable[MachineState], late: Collection[int | None]) -> tuple[MachineState, ...]:
+def most_telling(
+    states: Iterable[MachineState], late: Collection[int | None]
+) -> tuple[MachineState, ...]:
     """Of many machines the 8 to write down: the nodes that are ``late`` first, then those that others use most."""
-    ranked = sorted(states, key=lambda each: (each.node not in late, -(each.others_cores or 0.0), each.node))
+    ranked = sorted(
+        states, key=lambda each: (each.node not in late, -(each.others_cores or 0.0), each.node)
+    )
     return tuple(ranked[:_MAX_MACHINES])
 
 
@@ -95,10 +113,17 @@ def slow_parts(state: MachineState, before: ErrorCounts | None = None) -> list[s
         (state.heat, "its processor is slowed by heat {:.0%} of the time"),
         (state.steal, "its host takes {:.0%} of the CPU time (steal)"),
     )
-    known = [text.format(value) for value, text in facts if value is not None and value > _MIN_SHARE]
+    known = [
+        text.format(value) for value, text in facts if value is not None and value > _MIN_SHARE
+    ]
     for (node, gpu), now in error_counts((state,)).items():
-        memory, links = (count - old for count, old in zip(now, (before or {}).get((node, gpu), now), strict=True))
-        known += [f"GPU {gpu} has {memory:,} new uncorrectable errors of memory"] if memory > 0 else []
+        memory, links = (
+            count - old
+            for count, old in zip(now, (before or {}).get((node, gpu), now), strict=True)
+        )
+        known += (
+            [f"GPU {gpu} has {memory:,} new uncorrectable errors of memory"] if memory > 0 else []
+        )
         known += [f"the NVLinks of GPU {gpu} have {links:,} new errors"] if links > 0 else []
     return [*slowed_gpus(state.gpus), *known]
 
@@ -109,5 +134,7 @@ def explain_lateness(state: MachineState, before: ErrorCounts | None = None) -> 
         (state.throttled, _MIN_SHARE, "its quota of CPU time is used up {:.0%} of the time"),
         (state.others_cores, _MIN_CORES, "other programs use {:.1f} cores"),
     )
-    known = [text.format(value) for value, least, text in facts if value is not None and value > least]
+    known = [
+        text.format(value) for value, least, text in facts if value is not None and value > least
+    ]
     return join_names([*slow_parts(state, before), *shared_gpus(state.gpus), *known])

@@ -34,7 +34,9 @@ def price_of(instance: str | None, nodes: int, needed: bool = False) -> MachineP
     name = instance or find_rental(Path("/"), fetch_over_http).instance
     if name is None:
         if needed:
-            raise UserError("--max-dollars needs a price, and this machine does not say what it is; add --instance")
+            raise UserError(
+                "--max-dollars needs a price, and this machine does not say what it is; add --instance"
+            )
         return None
     try:
         return load_catalog().on_demand_price(name, nodes)
@@ -75,10 +77,14 @@ def forecast_bill(
     left = None if planned is None else max(0, planned - taken)
     if left is None or len(windows) < _PARTS:
         return RunBill(per_second * elapsed, None, None)
-    rows = np.array([(window.seconds, window.last_step - window.first_step + 1) for window in windows])
+    rows = np.array(
+        [(window.seconds, window.last_step - window.first_step + 1) for window in windows]
+    )
     sums = [part.sum(axis=0) for part in np.array_split(rows, _PARTS)]
     reach = mean_interval([seconds / steps for seconds, steps in sums]).half_width or 0.0
     seconds, steps = rows.sum(axis=0)
     return RunBill(
-        per_second * elapsed, float(per_second * (elapsed + left * seconds / steps)), per_second * left * reach
+        per_second * elapsed,
+        float(per_second * (elapsed + left * seconds / steps)),
+        per_second * left * reach,
     )

@@ -59,7 +59,9 @@ def pack_news(news: NodeNews) -> bytes:
     if own is None:
         return head
     numbers = json.dumps([own.ranks, own.numbers, own.ended]).encode()
-    arrays = (np.moveaxis(each, 2, 0).astype(_NUMBERS).tobytes() for each in (own.seconds, own.delays))
+    arrays = (
+        np.moveaxis(each, 2, 0).astype(_NUMBERS).tobytes() for each in (own.seconds, own.delays)
+    )
     return b"\n".join((head, numbers, b"".join(arrays)))
 
 
@@ -72,7 +74,9 @@ def unpack_news(content: bytes) -> NodeNews:
     ranks, numbers, ended = json.loads(cycles[0])
     values: Any = np.frombuffer(cycles[1], _NUMBERS)  # made larger as they are joined
     whole = np.moveaxis(values.reshape(-1, len(numbers), len(ranks)), 0, 2)
-    joined = JoinedCycles(tuple(ranks), numbers, whole[:, :, :-DELAYS], whole[:, :, -DELAYS:], ended)
+    joined = JoinedCycles(
+        tuple(ranks), numbers, whole[:, :, :-DELAYS], whole[:, :, -DELAYS:], ended
+    )
     return news.model_copy(update={"joined": joined})
 
 
@@ -104,18 +108,31 @@ class NodeMerge:
             return None
         for node, each in zip(sorted(self._held), joined, strict=True):
             at = int(np.searchsorted(each.numbers, common[-1], side="right"))
-            rest = replace(each, numbers=each.numbers[at:], seconds=each.seconds[at:], delays=each.delays[at:])
+            rest = replace(
+                each, numbers=each.numbers[at:], seconds=each.seconds[at:], delays=each.delays[at:]
+            )
             self._held[node] = [rest] if rest.numbers else []
         places: list[Any] = [
-            slice(None) if len(each.numbers) == len(common) else np.searchsorted(each.numbers, common)
+            slice(None)
+            if len(each.numbers) == len(common)
+            else np.searchsorted(each.numbers, common)
             for each in joined
         ]
         seconds, delays = (
-            np.moveaxis(np.concatenate([
-                np.moveaxis(getattr(each, name), 2, 0)[:, at] for each, at in zip(joined, places, strict=True)
-            ], axis=2, dtype=np.float64), 0, 2)
+            np.moveaxis(
+                np.concatenate(
+                    [
+                        np.moveaxis(getattr(each, name), 2, 0)[:, at]
+                        for each, at in zip(joined, places, strict=True)
+                    ],
+                    axis=2,
+                    dtype=np.float64,
+                ),
+                0,
+                2,
+            )
             for name in ("seconds", "delays")
-        )  # fmt: skip
+        )
         ranks = np.array([rank for each in joined for rank in each.ranks])
         order = np.argsort(ranks)
         if (order != np.arange(len(order))).any():
@@ -134,7 +151,9 @@ class NodeHost:
     def __init__(self, address: str) -> None:
         """Raises OSError where no socket can listen."""
         self.key = secrets.token_hex(32)
-        listener = socket.create_server((address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+        listener = socket.create_server(
+            (address, 0), family=socket.AF_INET6 if ":" in address else socket.AF_INET
+        )
         self.address, self.port = address, listener.getsockname()[1]
         self._news: queue.SimpleQueue[NodeNews] = queue.SimpleQueue()
         self._links: dict[int, SignedLink] = {}
@@ -152,7 +171,9 @@ class NodeHost:
                     return
         except (OSError, ValueError, TypeError):
             if node >= 0:
-                self._news.put(NodeNews(node=node, events=((LOST, f"node {node} is gone"),), ended=True))
+                self._news.put(
+                    NodeNews(node=node, events=((LOST, f"node {node} is gone"),), ended=True)
+                )
         finally:
             self._links.pop(node, None)
             link.close()

@@ -43,9 +43,18 @@ class NodeTeam:
     """Gathers cycles of all nodes where this is node 0, and hands them on elsewhere."""
 
     def __init__(
-        self, folder: Path, collector: Collector, tell: Callable[[str, str], None], clock: Callable[[], float]
+        self,
+        folder: Path,
+        collector: Collector,
+        tell: Callable[[str, str], None],
+        clock: Callable[[], float],
     ) -> None:
-        self._folder, self._collector, self._tell, self._clock = RunFolder(folder), collector, tell, clock
+        self._folder, self._collector, self._tell, self._clock = (
+            RunFolder(folder),
+            collector,
+            tell,
+            clock,
+        )
         self._place = _NodePlace()
         self._link: NodeHost | NodeGuest | None = None
         self._merge = NodeMerge()
@@ -80,11 +89,16 @@ class NodeTeam:
         self._receive()
         for node, (news, seen) in list(self._nodes.items()):
             if self._clock() - seen > _SILENT_SECONDS and not news.ended:
-                self._handle_news(NodeNews(node=node, events=((LOST, f"node {node} is gone"),), ended=True))
+                self._handle_news(
+                    NodeNews(node=node, events=((LOST, f"node {node} is gone"),), ended=True)
+                )
         if joined is not None:
             self._merge.add_cycles(0, joined)
         ranks = len(self._collector.ranks) + sum(news.ranks for news, _ in self._nodes.values())
-        if ranks < self._collector.expected_ranks and self._clock() - self._place.since < _WAITS_SECONDS:
+        if (
+            ranks < self._collector.expected_ranks
+            and self._clock() - self._place.since < _WAITS_SECONDS
+        ):
             return None
         return self._merge.merge_cycles()
 
@@ -127,7 +141,11 @@ class NodeTeam:
         try:
             for each in self._held[:-1]:
                 self._link.send(news.model_copy(update={"joined": each}))
-            last = {"joined": self._held[-1] if self._held else None, "events": tuple(self._events), **more}
+            last = {
+                "joined": self._held[-1] if self._held else None,
+                "events": tuple(self._events),
+                **more,
+            }
             self._link.send(news.model_copy(update=last))
             self._events.clear()
             self._held.clear()

@@ -35,20 +35,35 @@ _MOST_ROWS = 5
 def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     """The last window of a run that goes on (``live``), else all of them."""
     header = record.header
-    shown = (record.windows[-1] if record.windows else None) if live else sum_windows(record.windows)
-    ranks = "ranks unknown" if header.ranks is None else f"{header.ranks} rank{'s' if header.ranks > 1 else ''}"
+    shown = (
+        (record.windows[-1] if record.windows else None) if live else sum_windows(record.windows)
+    )
+    ranks = (
+        "ranks unknown"
+        if header.ranks is None
+        else f"{header.ranks} rank{'s' if header.ranks > 1 else ''}"
+    )
     nodes = f" on {header.nodes} nodes" if header.nodes > 1 else ""
     if shown is None:
         title = f"{header.job} | {ranks}{nodes} | no window yet"
     else:
         taken = shown.last_step - shown.first_step + 1
         span = f"last {shown.seconds:.0f} s" if live else f"{shown.seconds:.0f} s"
-        title = f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
+        title = (
+            f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
+        )
     wall = wall_ledger(record)
     rows, money = () if shown is None else _rows(record, shown), tuple(_money(record, wall))
-    events = tuple(f"{_format_date(event.when)}  {event.text or event.what}" for event in record.events)
+    events = tuple(
+        f"{_format_date(event.when)}  {event.text or event.what}" for event in record.events
+    )
     chapters = (
-        Chapter("course", "The run over time", label="Course", charts=(step_course(record),) if shown else ()),
+        Chapter(
+            "course",
+            "The run over time",
+            label="Course",
+            charts=(step_course(record),) if shown else (),
+        ),
         Chapter("money", "Money", facts=money, brief=True),
         Chapter("events", "What happened", points=events, folded=True, brief=True, most=8),
     )
@@ -96,9 +111,11 @@ def _format_clock(seconds: float, record: RunRecord) -> str:
 
 
 _GOES_INTO = {
-    "epoch start": "epochs that start", "evaluation": "evaluation", "checkpoint": "saving checkpoints",
+    "epoch start": "epochs that start",
+    "evaluation": "evaluation",
+    "checkpoint": "saving checkpoints",
     "collector": "Python's garbage collector",
-}  # fmt: skip
+}
 
 
 def _describe_largest(shown: Window, header: Header) -> str:
@@ -113,7 +130,11 @@ def _describe_largest(shown: Window, header: Header) -> str:
         return f"Other work on the machine costs {share:.0%} of it."
     if name == "other":
         return f"{share:.0%} of it lies between steps: `stash profile` names the lines."
-    what = f"goes into {_GOES_INTO[name]}" if name in _GOES_INTO else f"is {row_name(name, header.nodes)}"
+    what = (
+        f"goes into {_GOES_INTO[name]}"
+        if name in _GOES_INTO
+        else f"is {row_name(name, header.nodes)}"
+    )
     return f"{share:.0%} of it {what}: `stash profile` says why, `stash fix` tries changes."
 
 
@@ -144,14 +165,20 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
         if value is None:
             rows.append(Row(title, why="no copy to a device was seen"))
             continue
-        value = round(value, 9) + 0.0  # clocks tell nanoseconds; what is less is neither late nor early
+        value = (
+            round(value, 9) + 0.0
+        )  # clocks tell nanoseconds; what is less is neither late nor early
         share = value / shown.step_seconds if shown.step_seconds else 0.0
         rows.append(
             Row(
-                title, time=scale.text(value), interval=_remark(record, shown, name), share=f"{share:.1%}",
-                fraction=share, series=SERIES.get(name, name),
+                title,
+                time=scale.text(value),
+                interval=_remark(record, shown, name),
+                share=f"{share:.1%}",
+                fraction=share,
+                series=SERIES.get(name, name),
             )
-        )  # fmt: skip
+        )
     return (*rows, Row("step", time=scale.text(shown.step_seconds), share="100%", fraction=1.0))
 
 
@@ -164,7 +191,10 @@ def _remark(record: RunRecord, shown: Window, name: str) -> str:
         cores = [each.others_cores for each in shown.machines if each.others_cores is not None]
         return f"others use {max(cores):.1f} cores" if cores else ""
     stage = {"compute": "contention"}
-    late = next((e for e in shown.stragglers if stage.get(STALL_OF[e.stage], STALL_OF[e.stage]) == name), None)
+    late = next(
+        (e for e in shown.stragglers if stage.get(STALL_OF[e.stage], STALL_OF[e.stage]) == name),
+        None,
+    )
     return "" if late is None else f"rank {late.rank}"
 
 
@@ -197,13 +227,14 @@ def _wall_grid(record: RunRecord, wall: WallLedger) -> Grid:
     rows = [*((row.name, row.seconds, row.times) for row in shown), ("wall", wall.seconds, 0)]
     texts = tuple(
         (
-            row_name(name, record.header.nodes), format_span(seconds),
+            row_name(name, record.header.nodes),
+            format_span(seconds),
             f"{seconds / wall.seconds:.1%}" if wall.seconds else "",
             *((format_dollars(seconds * rate),) if rate else ()),
             *((f"{times} times" if times > 1 else "",) if is_repeated else ()),
         )
         for name, seconds, times in rows
-    )  # fmt: skip
+    )
     head = ("takes", "share", *(("costs",) if rate else ()), *(("",) if is_repeated else ()))
     words = {0, len(head)} if is_repeated else {0}
     return Grid("The whole run", head, texts, frozenset(words), first="row", total=True)
@@ -218,31 +249,47 @@ def _grids(record: RunRecord, shown: Window | None, wall: WallLedger | None) -> 
         head = ("step", "stall", "rank", "longer", "± 95 %", "until", "what")
         rows = tuple(
             (
-                _format_clock(alert.first_told, record), f"{alert.step:,}", alert_name(alert, record.header.nodes),
+                _format_clock(alert.first_told, record),
+                f"{alert.step:,}",
+                alert_name(alert, record.header.nodes),
                 "" if alert.rank is None else str(alert.rank),
-                *("" if each is None else format_seconds(each) for each in (alert.seconds, alert.plus_minus)),
-                _format_clock(alert.when, record) if alert.ended else "open", alert.text,
+                *(
+                    "" if each is None else format_seconds(each)
+                    for each in (alert.seconds, alert.plus_minus)
+                ),
+                _format_clock(alert.when, record) if alert.ended else "open",
+                alert.text,
             )
             for alert in record.alerts[-12:]
-        )  # fmt: skip
+        )
         yield Grid("Changes", head, rows, frozenset({0, 2, 7}), first="since (UTC)", prose=True)
     if shown is not None and shown.stragglers:
         rows = tuple(
             (
-                f"rank {late.rank}" + ("" if late.node is None or record.header.nodes < 2 else f", node {late.node}"),
-                late.stage, format_seconds(late.seconds), f"{late.seconds / shown.step_seconds:.1%}",
+                f"rank {late.rank}"
+                + ("" if late.node is None or record.header.nodes < 2 else f", node {late.node}"),
+                late.stage,
+                format_seconds(late.seconds),
+                f"{late.seconds / shown.step_seconds:.1%}",
                 _machine_then(record.windows, late),
             )
             for late in shown.stragglers
-        )  # fmt: skip
-        yield Grid("Stragglers", ("stage", "later by", "of the step", "its machine then"), rows, frozenset({0, 1, 4}))
+        )
+        yield Grid(
+            "Stragglers",
+            ("stage", "later by", "of the step", "its machine then"),
+            rows,
+            frozenset({0, 1, 4}),
+        )
 
 
 def _machine_then(windows: Sequence[Window], late: LateRank) -> str:
     """What may explain it of the machine that the rank is on, in the last window that it was late in."""
     for window in reversed(windows):
         if any((each.rank, each.stage) == (late.rank, late.stage) for each in window.stragglers):
-            return "; ".join(explain_lateness(each) for each in window.machines if each.node == late.node)
+            return "; ".join(
+                explain_lateness(each) for each in window.machines if each.node == late.node
+            )
     return ""
 
 
@@ -273,7 +320,9 @@ def _money(record: RunRecord, wall: WallLedger) -> Iterator[tuple[str, str]]:
     if header.price is None or not record.windows:
         return
     last = record.windows[-1]
-    found = forecast_bill(header.price, wall.seconds, record.windows, last.last_step, header.planned_steps)
+    found = forecast_bill(
+        header.price, wall.seconds, record.windows, last.last_step, header.planned_steps
+    )
     yield (
         "spent",
         f"{format_dollars(found.so_far)} at {format_dollars(header.price.dollars_per_hour)} an hour "
@@ -284,7 +333,8 @@ def _money(record: RunRecord, wall: WallLedger) -> Iterator[tuple[str, str]]:
     lost = sorted(lost_a_day(last, header.price).items(), key=lambda each: -each[1])
     yield (
         "lost per day",
-        ", ".join(f"{name} {format_dollars(value)}" for name, value in lost if value >= 0.005) or "nothing",
+        ", ".join(f"{name} {format_dollars(value)}" for name, value in lost if value >= 0.005)
+        or "nothing",
     )
 
 
@@ -309,26 +359,37 @@ def document(record: RunRecord) -> dict[str, Any]:
         "baseline": header.baseline,
         **_sum_window(sum_windows(record.windows)),
         "wall": {
-            "seconds": digits(wall.seconds), "dollars": cost(wall.seconds), "exit_code": wall.code,
+            "seconds": digits(wall.seconds),
+            "dollars": cost(wall.seconds),
+            "exit_code": wall.code,
             "rows": [
                 {
-                    "name": row.name, "seconds": digits(row.seconds),
+                    "name": row.name,
+                    "seconds": digits(row.seconds),
                     "share": digits(row.seconds / wall.seconds) if wall.seconds else None,
-                    "dollars": cost(row.seconds), "times": row.times or None,
+                    "dollars": cost(row.seconds),
+                    "times": row.times or None,
                 }
                 for row in wall.rows
             ],
         },
-        "alerts": [{name: getattr(alert, name) for name in _ALERT_FIELDS} for alert in record.alerts],
+        "alerts": [
+            {name: getattr(alert, name) for name in _ALERT_FIELDS} for alert in record.alerts
+        ],
         "windows": [
             {
-                "began": each.began, "first_step": each.first_step, "last_step": each.last_step, **_sum_window(each),
+                "began": each.began,
+                "first_step": each.first_step,
+                "last_step": each.last_step,
+                **_sum_window(each),
                 "machines": [machine.model_dump(mode="json") for machine in each.machines],
             }
             for each in record.windows
         ],
-        "events": [{"when": event.when, "what": event.what, "text": event.text} for event in record.events],
-    }  # fmt: skip
+        "events": [
+            {"when": event.when, "what": event.what, "text": event.text} for event in record.events
+        ],
+    }
 
 
 def epilog(record: RunRecord) -> str:
@@ -336,8 +397,16 @@ def epilog(record: RunRecord) -> str:
     wall, header = wall_ledger(record), record.header
     ended = "still runs, or its watcher was killed" if wall.code is None else f"exit {wall.code}"
     large = sorted(wall.rows, key=lambda row: -row.seconds)[:_MOST_ROWS]
-    parts = [f"{row_name(row.name, header.nodes)} {row.seconds / wall.seconds:.0%}" for row in large if wall.seconds]
-    bill_ = "" if header.price is None else f"; {format_dollars(wall.seconds * header.price.dollars_per_hour / 3600)}"
+    parts = [
+        f"{row_name(row.name, header.nodes)} {row.seconds / wall.seconds:.0%}"
+        for row in large
+        if wall.seconds
+    ]
+    bill_ = (
+        ""
+        if header.price is None
+        else f"; {format_dollars(wall.seconds * header.price.dollars_per_hour / 3600)}"
+    )
     alerts = f"; {format_count(len(record.alerts), 'alert')}" if record.alerts else ""
     return f"{header.job} {format_span(wall.seconds)}, {ended}: {', '.join(parts)}{bill_}{alerts}"
 
@@ -351,10 +420,12 @@ def _sum_window(window: Window | None) -> dict[str, Any]:
         "step_seconds": step,
         "stalls": [
             {
-                "name": name, "seconds": seconds, "share": None if seconds is None or not step else seconds / step,
+                "name": name,
+                "seconds": seconds,
+                "share": None if seconds is None or not step else seconds / step,
                 "rank": window.set_by.get(name),
             }
             for name, seconds in window.stalls.items()
         ],
         "stragglers": [e.model_dump() for e in window.stragglers],
-    }  # fmt: skip
+    }

@@ -21,7 +21,15 @@ from stash.core.documents import WATCH_SUFFIX
 from stash.core.errors import ArtefactError, UserError
 from stash.core.files import parse_json, read_up_to, write_whole
 from stash.core.jsonl import TO_ADD, add_lines, whole_lines
-from stash.core.records.base import CommandWords, Count, Number, PlainName, Record, Sentence, first_mistake
+from stash.core.records.base import (
+    CommandWords,
+    Count,
+    Number,
+    PlainName,
+    Record,
+    Sentence,
+    first_mistake,
+)
 from stash.core.records.circumstances import GpuState, MachinePrice
 from stash.measure.launcher.folder_lock import output_lock
 
@@ -162,7 +170,12 @@ class RunEvent(Record):
 
 
 RecordLine = Header | Window | Alert | RunEvent
-_KINDS: dict[str, type[RecordLine]] = {"watch": Header, "window": Window, "alert": Alert, "event": RunEvent}
+_KINDS: dict[str, type[RecordLine]] = {
+    "watch": Header,
+    "window": Window,
+    "alert": Alert,
+    "event": RunEvent,
+}
 _SUMS = '{"kind":"totals"'
 """How a line begins that was written once: sums of what another file has, which nothing reads."""
 
@@ -196,9 +209,13 @@ def parse_line(text: str, where: str) -> RecordLine:
         row = parse_json(text)
         return _KINDS[row["kind"]].model_validate(row)
     except ValidationError as error:
-        raise ArtefactError(f"{where} is not a line of a watched run: {first_mistake(error)}") from None
+        raise ArtefactError(
+            f"{where} is not a line of a watched run: {first_mistake(error)}"
+        ) from None
     except (ValueError, KeyError, TypeError):
-        raise ArtefactError(f"{where} is not a line of a watched run (*{SUFFIX} of `stash watch`)") from None
+        raise ArtefactError(
+            f"{where} is not a line of a watched run (*{SUFFIX} of `stash watch`)"
+        ) from None
 
 
 def load_record(path: Path, whole: bool = True) -> RunRecord:
@@ -208,13 +225,20 @@ def load_record(path: Path, whole: bool = True) -> RunRecord:
     """
     record = _load_part(path)
     if whole:
-        aside = [part for part in newest_parts(path) if (_part_number(part) or 0) < record.header.part]
+        aside = [
+            part for part in newest_parts(path) if (_part_number(part) or 0) < record.header.part
+        ]
         for part in reversed(aside):
             before = _load_part(part)
             if before.header.id == record.header.id:
-                record.windows, record.events = before.windows + record.windows, before.events + record.events
+                record.windows, record.events = (
+                    before.windows + record.windows,
+                    before.events + record.events,
+                )
                 newer = {alert.number for alert in record.alerts}
-                record.alerts = [each for each in before.alerts if each.number not in newer] + record.alerts
+                record.alerts = [
+                    each for each in before.alerts if each.number not in newer
+                ] + record.alerts
     return record
 
 
@@ -235,7 +259,9 @@ def _load_part(path: Path) -> RunRecord:
     texts = [each for each in enumerate(whole_lines(content), 1) if not each[1].startswith(_SUMS)]
     lines = [parse_line(text, f"{path}, line {number}") for number, text in texts]
     if not lines or not isinstance(lines[0], Header):
-        raise ArtefactError(f"{path} is not the record of a watched run: it does not begin with its header")
+        raise ArtefactError(
+            f"{path} is not the record of a watched run: it does not begin with its header"
+        )
     if lines[0].watch_schema > SCHEMA:
         raise ArtefactError(
             f"{path} was made by a newer Stash (schema {lines[0].watch_schema}; this one reads up to {SCHEMA}); "
@@ -255,7 +281,9 @@ class RecordWriter:
     the record of an earlier start of it adds to that.
     """
 
-    def __init__(self, path: Path, header: Header, rotated: int = ROTATED_BYTES, goes_on: bool = False) -> None:
+    def __init__(
+        self, path: Path, header: Header, rotated: int = ROTATED_BYTES, goes_on: bool = False
+    ) -> None:
         self.path, self._rotated, self._lock = path, rotated, ExitStack()
         self.failed: str | None = None
         """Why the last line was not written."""
@@ -277,7 +305,9 @@ class RecordWriter:
                 self._file = os.open(path, _TO_ADD | flags, 0o600)
             except FileExistsError:
                 with output_lock(path):
-                    raise UserError(f"{path} is there already; name another record with --output") from None
+                    raise UserError(
+                        f"{path} is there already; name another record with --output"
+                    ) from None
             except OSError as error:
                 raise UserError(
                     f"cannot write {path}: {error.strerror}; choose another place with --output"
@@ -303,7 +333,9 @@ class RecordWriter:
         if size and size + len(text) > self._rotated:
             self._rotate()
         if isinstance(line, Header):
-            self._header = line.model_copy(update={name: getattr(self._header, name) for name in _KEPT})
+            self._header = line.model_copy(
+                update={name: getattr(self._header, name) for name in _KEPT}
+            )
             text = _encode_line(self._header)
         try:
             add_lines(self._file, text)
@@ -364,7 +396,9 @@ def newest_parts(path: Path) -> Sequence[Path]:
     """The files of a record that were moved aside, the oldest first."""
     stem = path.name.removesuffix(SUFFIX)
     found = {
-        part: number for part in path.parent.glob(f"{stem}.*{SUFFIX}") if (number := _part_number(part)) is not None
+        part: number
+        for part in path.parent.glob(f"{stem}.*{SUFFIX}")
+        if (number := _part_number(part)) is not None
     }
     return sorted(found, key=lambda part: found[part])
 

@@ -14,9 +14,13 @@ from stash.ui.charts.builders import PlotCurve, PlotPoint, Ruler, make_ruler, pl
 from stash.ui.charts.chart import Bar, Chart, Grid, Legend, Tag, time_scale
 
 SERIES = {
-    "exchange": "interconnect", "input": "prep", "other": "loop", "epoch start": "start", "collector": "plain",
+    "exchange": "interconnect",
+    "input": "prep",
+    "other": "loop",
+    "epoch start": "start",
+    "collector": "plain",
     "disturbed": "shade",
-}  # fmt: skip
+}
 """Whose colour a stall has, of those that the ladder calls otherwise."""
 _MOST_COLUMNS = 120
 _LONGEST_GAP = 0.5
@@ -38,9 +42,15 @@ def step_course(record: RunRecord) -> Chart:
     size, unit, _ = next(each for each in _UNITS if length >= each[0] * each[2])
     scale = time_scale(max(each.step_seconds for each in columns))
     across = make_ruler((0.0, length), f"time since the watch began ({unit})", size)
-    upward = make_ruler([0.0, *(each.step_seconds for each in columns)], f"one step ({scale.unit})", scale.size)
+    upward = make_ruler(
+        [0.0, *(each.step_seconds for each in columns)], f"one step ({scale.unit})", scale.size
+    )
     away = inapplicable_stalls(record.header)
-    shown = [name for name in STALLS if name not in away and any(each.stalls.get(name) for each in columns)]
+    shown = [
+        name
+        for name in STALLS
+        if name not in away and any(each.stalls.get(name) for each in columns)
+    ]
     nodes = record.header.nodes
     begins = [(alert, _alert_moment(alert, record.windows) - began) for alert in record.alerts]
     chart = plane_chart(
@@ -53,10 +63,18 @@ def step_course(record: RunRecord) -> Chart:
         "Each column is one stretch of the run, as high as its mean step; its colours are the step's parts. Upright "
         "lines: an alert began or ended.",
         keys=[Legend(SERIES.get(name, name), row_name(name, nodes)) for name in shown],
-        rules=[*(at for _, at in begins), *(alert.when - began for alert in record.alerts if alert.ended)],
-        tags=[Tag(across.locate(at), _TAG_HEIGHT, _text(alert, nodes), firm=True) for alert, at in begins],
+        rules=[
+            *(at for _, at in begins),
+            *(alert.when - began for alert in record.alerts if alert.ended),
+        ],
+        tags=[
+            Tag(across.locate(at), _TAG_HEIGHT, _text(alert, nodes), firm=True)
+            for alert, at in begins
+        ],
     )
-    bars = [bar for each in columns for bar in _stall_bars(each, shown, began, across, upward, nodes)]
+    bars = [
+        bar for each in columns for bar in _stall_bars(each, shown, began, across, upward, nodes)
+    ]
     return replace(chart, marks=(*bars, *chart.marks))
 
 
@@ -68,7 +86,10 @@ def _step_lines(columns: Sequence[Window], began: float) -> list[PlotCurve]:
         if each.began - ended > _LONGEST_GAP * each.seconds:
             lines.append([])
         first = each.began - began
-        lines[-1] += [PlotPoint(first, each.step_seconds), PlotPoint(first + each.seconds, each.step_seconds)]
+        lines[-1] += [
+            PlotPoint(first, each.step_seconds),
+            PlotPoint(first + each.seconds, each.step_seconds),
+        ]
         ended = each.began + each.seconds
     return [PlotCurve("plain", tuple(points), line=True, dots=False) for points in lines]
 
@@ -99,7 +120,9 @@ def _alert_moment(alert: Alert, windows: Sequence[Window]) -> float:
 
 
 def _text(alert: Alert, nodes: int) -> str:
-    more = "" if alert.seconds is None or alert.stall is None else f" +{format_seconds(alert.seconds)}"
+    more = (
+        "" if alert.seconds is None or alert.stall is None else f" +{format_seconds(alert.seconds)}"
+    )
     return f"step {alert.step:,}: {alert_name(alert, nodes)}{more}"
 
 
@@ -108,6 +131,12 @@ def _table(columns: Sequence[Window], shown: Sequence[str], nodes: int) -> Grid:
     for each in columns:
         parts = [each.stalls.get(name) for name in shown]
         texts = ["unknown" if seconds is None else format_seconds(seconds) for seconds in parts]
-        rows.append((f"{each.first_step:,} to {each.last_step:,}", format_seconds(each.step_seconds), *texts))
+        rows.append(
+            (
+                f"{each.first_step:,} to {each.last_step:,}",
+                format_seconds(each.step_seconds),
+                *texts,
+            )
+        )
     head = ("step", *(row_name(name, nodes) for name in shown))
     return Grid("The step over time", head, tuple(rows), frozenset({0}), first="steps")

@@ -47,7 +47,11 @@ class RunRequest(BaseModel):
     def describe(self, folder: str) -> tuple[str, str]:
         """What happens, and a sentence."""
         if self.paused is not None:
-            return ("paused", "watching is paused") if self.paused else ("resumed", "watching is resumed")
+            return (
+                ("paused", "watching is paused")
+                if self.paused
+                else ("resumed", "watching is resumed")
+            )
         names = join_names([str(rank) for rank in self.ranks])
         whose = f"rank{'s' if len(self.ranks) > 1 else ''} {names}" if self.ranks else "all ranks"
         steps = f"{format_count(self.steps, 'step')} of {whose} traced into {Path(folder).name}"
@@ -73,7 +77,9 @@ def traces_folder(record: Path) -> Path:
 
 def recorders_folder(record: Path, step: int) -> Path:
     """Beside the record, of a stop after a step: ``train.recorders/step120``."""
-    return record.absolute().with_name(f"{record.name.removesuffix(SUFFIX)}.recorders") / f"step{step}"
+    return (
+        record.absolute().with_name(f"{record.name.removesuffix(SUFFIX)}.recorders") / f"step{step}"
+    )
 
 
 def _request_file(record: Path) -> Path:
@@ -109,7 +115,10 @@ def take_request(record: Path) -> RunRequest | None:
     file = _request_file(record)
     try:
         with opened_regular(file) as opened:
-            mine, content = os.fstat(opened.fileno()).st_uid in (os.getuid(), 0), opened.read(_MAX_BYTES)
+            mine, content = (
+                os.fstat(opened.fileno()).st_uid in (os.getuid(), 0),
+                opened.read(_MAX_BYTES),
+            )
     except OSError:
         return None
     with suppress(OSError):

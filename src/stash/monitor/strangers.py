@@ -22,9 +22,16 @@ from stash.monitor.accounting import STAGES, SecondsArray
 from stash.monitor.collector import JoinedCycles
 
 _INPUT, _EXCHANGE = STAGES.index(StepStage.INPUT), STAGES.index(StepStage.EXCHANGE)
-_RUNNING = [STAGES.index(each) for each in (
-    StepStage.OPTIMIZER, StepStage.BETWEEN, StepStage.TRANSFER, StepStage.FORWARD, StepStage.BACKWARD,
-)]  # fmt: skip
+_RUNNING = [
+    STAGES.index(each)
+    for each in (
+        StepStage.OPTIMIZER,
+        StepStage.BETWEEN,
+        StepStage.TRANSFER,
+        StepStage.FORWARD,
+        StepStage.BACKWARD,
+    )
+]
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,9 @@ class ProcessLooks:
         self.activity = counters.activity_since(self._totals)
         """Of the machine, between the last two looks."""
 
-    def sample_processes(self, processes: Mapping[int, int], seconds: float, node: int = 0) -> dict[int, CoreUse]:
+    def sample_processes(
+        self, processes: Mapping[int, int], seconds: float, node: int = 0
+    ) -> dict[int, CoreUse]:
         """What the ranks used in the last ``seconds``; ``processes`` are theirs, by rank. Nothing the first time."""
         self.begun = True
         self.activity, self._totals = counters.activity_since(self._totals), counters.read_totals()
@@ -79,9 +88,18 @@ class ProcessLooks:
             self._before[process] = now, known
             if before is None or seconds <= 0 or self.activity.cpu_seconds is None:
                 continue
-            own, workers, exchange = (max(0.0, a - b) / seconds for a, b in zip(now, before, strict=True))
-            late = tuple((delay - last[thread]) / seconds for thread, delay in known.items() if thread in last)
-            cores, everybody = float(len(os.sched_getaffinity(0))), self.activity.cpu_seconds / seconds
+            own, workers, exchange = (
+                max(0.0, a - b) / seconds for a, b in zip(now, before, strict=True)
+            )
+            late = tuple(
+                (delay - last[thread]) / seconds
+                for thread, delay in known.items()
+                if thread in last
+            )
+            cores, everybody = (
+                float(len(os.sched_getaffinity(0))),
+                self.activity.cpu_seconds / seconds,
+            )
             found[rank] = CoreUse(node, cores, own, workers, exchange, everybody, late)
         return found
 
@@ -89,10 +107,16 @@ class ProcessLooks:
 def strangers_cores(uses: Mapping[int, CoreUse]) -> float | None:
     """Cores of one machine that processes outside the job had; ``uses`` are its ranks'."""
     everybody = next((use.everybody for use in uses.values()), None)
-    return None if everybody is None else max(0.0, everybody - sum(use.own + use.workers for use in uses.values()))
+    return (
+        None
+        if everybody is None
+        else max(0.0, everybody - sum(use.own + use.workers for use in uses.values()))
+    )
 
 
-def lost_to_strangers(joined: JoinedCycles, uses: Mapping[int, CoreUse], on_cpu: bool) -> SecondsArray | None:
+def lost_to_strangers(
+    joined: JoinedCycles, uses: Mapping[int, CoreUse], on_cpu: bool
+) -> SecondsArray | None:
     """Of each cycle, rank and stage the seconds that strangers cost; ``None`` where a rank's use is unknown."""
     if any(rank not in uses for rank in joined.ranks):
         return None
@@ -100,13 +124,20 @@ def lost_to_strangers(joined: JoinedCycles, uses: Mapping[int, CoreUse], on_cpu:
     lost = np.zeros(seconds.shape)
     whole, of_input, of_exchange = np.moveaxis(joined.delays, 2, 0)
     sums = zip(
-        seconds.sum(axis=0).sum(axis=0).tolist(), seconds[_EXCHANGE].sum(axis=0).tolist(),
-        whole.sum(axis=0).tolist(), of_input.sum(axis=0).tolist(), of_exchange.sum(axis=0).tolist(),
+        seconds.sum(axis=0).sum(axis=0).tolist(),
+        seconds[_EXCHANGE].sum(axis=0).tolist(),
+        whole.sum(axis=0).tolist(),
+        of_input.sum(axis=0).tolist(),
+        of_exchange.sum(axis=0).tolist(),
         strict=True,
-    )  # fmt: skip
-    blocks = [_make_block(rank, uses[rank], *each) for rank, each in zip(joined.ranks, sums, strict=True)]
+    )
+    blocks = [
+        _make_block(rank, uses[rank], *each) for rank, each in zip(joined.ranks, sums, strict=True)
+    ]
     machines = {rank: str(uses[rank].node) for rank in joined.ranks}
-    local, window = strangers_shares(blocks, machines, {rank: uses[rank].cores for rank in joined.ranks}, on_cpu)
+    local, window = strangers_shares(
+        blocks, machines, {rank: uses[rank].cores for rank in joined.ranks}, on_cpu
+    )
     lost[_INPUT] = np.minimum(local * of_input, seconds[_INPUT])
     if on_cpu:  # of accelerators only waits for the loader count, as in a profile
         lost[_EXCHANGE] = np.minimum(window * of_exchange, seconds[_EXCHANGE])
@@ -119,12 +150,29 @@ def lost_to_strangers(joined: JoinedCycles, uses: Mapping[int, CoreUse], on_cpu:
 
 
 def _make_block(
-    rank: int, use: CoreUse, wall: float, exchange: float, delay: float, of_input: float, of_exchange: float
+    rank: int,
+    use: CoreUse,
+    wall: float,
+    exchange: float,
+    delay: float,
+    of_input: float,
+    of_exchange: float,
 ) -> Block:
     """A rank's cycles as the instrument takes them, all as one step: their delays are shared out alike."""
     return Block(
-        round=0, rung="node", rank=rank, steps=1, seconds=wall, step_seconds=(wall,), step_delays=(delay,),
-        step_wait_delays=(of_input,), step_exchange_delays=(of_exchange,), step_exchanges=(exchange,),
-        cpu_seconds=use.own * wall, worker_cpu_seconds=use.workers * wall, helper_cpu_seconds=use.helpers * wall,
-        machine_cpu_seconds=use.everybody * wall, loop_delays=tuple(each * wall for each in use.loops),
-    )  # fmt: skip
+        round=0,
+        rung="node",
+        rank=rank,
+        steps=1,
+        seconds=wall,
+        step_seconds=(wall,),
+        step_delays=(delay,),
+        step_wait_delays=(of_input,),
+        step_exchange_delays=(of_exchange,),
+        step_exchanges=(exchange,),
+        cpu_seconds=use.own * wall,
+        worker_cpu_seconds=use.workers * wall,
+        helper_cpu_seconds=use.helpers * wall,
+        machine_cpu_seconds=use.everybody * wall,
+        loop_delays=tuple(each * wall for each in use.loops),
+    )

@@ -17,7 +17,13 @@ from queue import SimpleQueue
 from stash.core.errors import UserError
 from stash.core.imports import require_package
 from stash.monitor.records import Alert, Header, RecordLine, Window
-from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, TrackerRun, WandbRun
+from stash.report.tracker_runs import (
+    MlflowRun,
+    TensorBoardRun,
+    TrackedFigures,
+    TrackerRun,
+    WandbRun,
+)
 
 _MAX_KEPT = 360
 """Windows that wait for a tracker: an hour of them."""
@@ -26,7 +32,9 @@ _ENDS_SECONDS = 10.0
 
 def window_figures(window: Window) -> dict[str, float]:
     """What a window is logged as."""
-    known = {f"stash/{name}_seconds": value for name, value in window.stalls.items() if value is not None}
+    known = {
+        f"stash/{name}_seconds": value for name, value in window.stalls.items() if value is not None
+    }
     worst = max((late.seconds for late in window.stragglers), default=0.0)
     return {"stash/step_seconds": window.step_seconds, **known, "stash/straggler_seconds": worst}
 
@@ -60,7 +68,10 @@ class Tracker:
                 is_down = False
             except Exception as error:  # of a tool that Stash knows nothing about
                 if not is_down:
-                    print(f"stash: {self._name} does not take windows ({error}); they are kept", file=sys.stderr)
+                    print(
+                        f"stash: {self._name} does not take windows ({error}); they are kept",
+                        file=sys.stderr,
+                    )
                 is_down = True
 
     def close(self) -> None:
@@ -89,12 +100,17 @@ _TOOLS: Mapping[str, tuple[str, Callable[[str, Header], TrackerRun]]] = {
     "tensorboard": ("TensorBoard", lambda folder, header: TensorBoardRun(Path(folder))),
     "wandb": (
         "Weights & Biases",
-        lambda project, header: WandbRun(project, header.id, f"{header.job} watched", axis="stash/step"),
+        lambda project, header: WandbRun(
+            project, header.id, f"{header.job} watched", axis="stash/step"
+        ),
     ),
     "mlflow": (
         "MLflow",
         lambda experiment, header: MlflowRun(
-            import_module("mlflow").MlflowClient(), experiment, f"{header.job} watched", {"stash.id": header.id}
+            import_module("mlflow").MlflowClient(),
+            experiment,
+            f"{header.job} watched",
+            {"stash.id": header.id},
         ),
     ),
 }

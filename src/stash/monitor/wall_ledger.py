@@ -14,8 +14,14 @@ from stash.monitor.accounting import STALLS
 from stash.monitor.records import RunEvent, RunRecord, Window
 
 BEFORE, RESTART, PAUSED, LOST, END, DOWN, UNREAD = (
-    "before the run", "restart", "paused", "lost work", "end", "down", "not read",
-)  # fmt: skip
+    "before the run",
+    "restart",
+    "paused",
+    "lost work",
+    "end",
+    "down",
+    "not read",
+)
 ROWS = (BEFORE, START_UP, *STALLS, RESTART, LOST, PAUSED, END, DOWN, UNREAD)
 ENDED, CONTINUED = "end", "continued"
 """Events of a record: its job has ended; it was started again with the same record."""
@@ -77,7 +83,10 @@ class _Walk:
         self.row = UNREAD
         if window.saved_step is not None:
             after = window.last_step - window.saved_step
-            self.kept = {name: self.seconds[name] - (window.stalls.get(name) or 0.0) * after for name in STALLS}
+            self.kept = {
+                name: self.seconds[name] - (window.stalls.get(name) or 0.0) * after
+                for name in STALLS
+            }
 
     def lose_work(self) -> None:
         """What came after the last checkpoint is done again."""
@@ -100,7 +109,9 @@ def wall_ledger(record: RunRecord) -> WallLedger:
     walk.enter(START_UP)
     code: int | None = None
     lines: list[Window | RunEvent] = [*record.windows, *record.events]
-    for line in sorted(lines, key=lambda each: each.began if isinstance(each, Window) else each.when):
+    for line in sorted(
+        lines, key=lambda each: each.began if isinstance(each, Window) else each.when
+    ):
         if isinstance(line, Window):
             walk.add_window(line)
         elif line.what == ENDED:
@@ -120,5 +131,7 @@ def wall_ledger(record: RunRecord) -> WallLedger:
             walk.enter(_BROKEN_BY[line.what])
             if line.what == "restarted":
                 walk.lose_work()
-    rows = [WallRow(name, walk.seconds[name], walk.times[name]) for name in ROWS if walk.seconds[name]]
+    rows = [
+        WallRow(name, walk.seconds[name], walk.times[name]) for name in ROWS if walk.seconds[name]
+    ]
     return WallLedger(tuple(rows), walk.since - began, code, walk.loses_unknown_work)

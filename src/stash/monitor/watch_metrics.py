@@ -21,8 +21,14 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "stash_run": ("info", "What is watched"),
     "stash_steps": ("counter", "Optimizer steps that windows hold"),
     "stash_exposed_seconds": ("counter", "Time of all steps so far by what exposed it"),
-    "stash_rank_seconds": ("counter", "Each rank's own time by stage; above 64 ranks the slowest 8"),
-    "stash_straggler_seconds": ("gauge", "What a rank takes longer than the median of the others, a step"),
+    "stash_rank_seconds": (
+        "counter",
+        "Each rank's own time by stage; above 64 ranks the slowest 8",
+    ),
+    "stash_straggler_seconds": (
+        "gauge",
+        "What a rank takes longer than the median of the others, a step",
+    ),
     "stash_step_seconds": ("gauge", "A step of the last window"),
     "stash_baseline_ratio": ("gauge", "A step of the last window over the baseline's"),
     "stash_last_step_timestamp_seconds": ("gauge", "Unix time at which the last window ended"),
@@ -72,28 +78,45 @@ class Metrics:
         """All families, in one of the two formats."""
         families = ((name, FAMILIES[name], samples) for name, samples in self._samples())
         return format_exposition(
-            (MetricFamily(name, of[1], samples, of[0]) for name, of, samples in families), openmetrics
+            (MetricFamily(name, of[1], samples, of[0]) for name, of, samples in families),
+            openmetrics,
         )
 
     def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
         header, last = self._header, self._last
         facts = {
-            "job": header.job.rpartition("/")[2], "ranks": str(header.ranks or ""), "nodes": str(header.nodes),
-            "device": header.device or "", "version": header.stash_version,
-        }  # fmt: skip
+            "job": header.job.rpartition("/")[2],
+            "ranks": str(header.ranks or ""),
+            "nodes": str(header.nodes),
+            "device": header.device or "",
+            "version": header.stash_version,
+        }
         yield "stash_run", [(facts, 1)]
         yield "stash_steps", [({}, self._steps)]
-        yield "stash_exposed_seconds", [({"stall": name}, value) for name, value in list(self._counted.items())]
-        shown = [each for each in list(self._ranks.items()) if last is None or each[0][0] in last.ranks]
-        named = [({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(shown)]
+        yield (
+            "stash_exposed_seconds",
+            [({"stall": name}, value) for name, value in list(self._counted.items())],
+        )
+        shown = [
+            each for each in list(self._ranks.items()) if last is None or each[0][0] in last.ranks
+        ]
+        named = [
+            ({"rank": str(rank), "stage": stage}, value) for (rank, stage), value in sorted(shown)
+        ]
         yield "stash_rank_seconds", named
         if last is not None:
-            late = [({"rank": str(each.rank), "stage": each.stage}, each.seconds) for each in last.stragglers]
+            late = [
+                ({"rank": str(each.rank), "stage": each.stage}, each.seconds)
+                for each in last.stragglers
+            ]
             yield "stash_straggler_seconds", late
             yield "stash_step_seconds", [({}, last.step_seconds)]
             known = header.baseline_stalls.get("step")
             if known:
-                yield "stash_baseline_ratio", [({}, (last.step_seconds - (last.stalls.get("other") or 0.0)) / known)]
+                yield (
+                    "stash_baseline_ratio",
+                    [({}, (last.step_seconds - (last.stalls.get("other") or 0.0)) / known)],
+                )
             yield "stash_last_step_timestamp_seconds", [({}, last.began + last.seconds)]
         yield "stash_alerts", [({"what": name}, count) for name, count in list(self._begun.items())]
         yield "stash_alerts_open", [({}, len(self._open))]
@@ -134,7 +157,9 @@ class MetricsServer(Metrics):
         except (OSError, OverflowError) as error:
             why = getattr(error, "strerror", None) or str(error)
             raise UserError(f"--metrics {port}: {why}; choose another port") from None
-        threading.Thread(target=self._server.serve_forever, daemon=True, name="stash metrics").start()
+        threading.Thread(
+            target=self._server.serve_forever, daemon=True, name="stash metrics"
+        ).start()
 
     def close(self) -> None:
         """Serve no more."""

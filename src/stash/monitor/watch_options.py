@@ -21,16 +21,30 @@ _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 class _WatchedOptions(Options):
     """What is watched, and against what."""
 
-    workload: str | None = option("NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB)
-    data: str | None = option("PATH", "Read the workload's data here (default: data in memory).", panel=_JOB)
-    batch: int | None = option("N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB)
-    baseline: Path | None = option("FILE", "Compare the stalls with this profile of the job.", Path, panel=_JOB)
+    workload: str | None = option(
+        "NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB
+    )
+    data: str | None = option(
+        "PATH", "Read the workload's data here (default: data in memory).", panel=_JOB
+    )
+    batch: int | None = option(
+        "N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB
+    )
+    baseline: Path | None = option(
+        "FILE", "Compare the stalls with this profile of the job.", Path, panel=_JOB
+    )
     force: bool = flag("Compare with the baseline even if the jobs differ.", panel=_JOB)
     output: Path | None = option(
-        "FILE", "Write the record to this file (default: named after the job).", Path, "-o", "--output"
+        "FILE",
+        "Write the record to this file (default: named after the job).",
+        Path,
+        "-o",
+        "--output",
     )
     join: Path | None = option("FILE", "Follow the record of a watched run.", Path)
-    epilog: Path | None = option("FILE", "Print one line about this record, for a scheduler's epilog.", Path)
+    epilog: Path | None = option(
+        "FILE", "Print one line about this record, for a scheduler's epilog.", Path
+    )
     pause: bool = flag("With --join: pause watching.")
     resume: bool = flag("With --join: resume watching.")
     capture: tuple[int, tuple[int, ...]] | None = option(
@@ -58,13 +72,26 @@ class _ToldOptions(Options):
         "PORT", "Serve OpenMetrics on 127.0.0.1 at this port.", parsers.whole(1), panel=_TELL
     )
     log: tuple[str, ...] = option(
-        "TOOL:WHERE", "Log windows to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.", many=True, panel=_TELL
+        "TOOL:WHERE",
+        "Log windows to tensorboard:DIR, wandb:PROJECT or mlflow:EXPERIMENT.",
+        many=True,
+        panel=_TELL,
     )
-    on_alert: str | None = option("COMMAND", "Run this for each alert, given as JSON on standard input.", panel=_TELL)
-    instance: str | None = option("NAME", "Compute the bill with this machine type's price.", panel=_MONEY)
-    total_steps: int | None = option("N", "Forecast the bill of a run of N steps.", parsers.whole(1), panel=_MONEY)
+    on_alert: str | None = option(
+        "COMMAND", "Run this for each alert, given as JSON on standard input.", panel=_TELL
+    )
+    instance: str | None = option(
+        "NAME", "Compute the bill with this machine type's price.", panel=_MONEY
+    )
+    total_steps: int | None = option(
+        "N", "Forecast the bill of a run of N steps.", parsers.whole(1), panel=_MONEY
+    )
     max_dollars: float | None = option(
-        "DOLLARS", "Warn at 80 % and 100 % of this bill.", parsers.dollars, panel=_MONEY, project=parsers.dollars
+        "DOLLARS",
+        "Warn at 80 % and 100 % of this bill.",
+        parsers.dollars,
+        panel=_MONEY,
+        project=parsers.dollars,
     )
     on_budget: str | None = option("COMMAND", "Run this when --max-dollars is spent.", panel=_MONEY)
 
@@ -95,12 +122,18 @@ class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
             if command is not None:
                 words_of(command)
         if self.on_budget is not None and self.max_dollars is None:
-            raise UserError("--on-budget says what to do when money is spent; say how much with --max-dollars")
+            raise UserError(
+                "--on-budget says what to do when money is spent; say how much with --max-dollars"
+            )
         if (self.pause or self.resume) and self.join is None:
-            raise UserError("--pause and --resume ask a run that is watched already; name its record with --join")
+            raise UserError(
+                "--pause and --resume ask a run that is watched already; name its record with --join"
+            )
         if self.pause and self.resume:
             raise UserError("--pause and --resume exclude each other; ask for one of them")
         if self.json and not self.accept:
-            raise UserError("--json is of the verdict that --accept makes; of a record, use `stash show --json`")
+            raise UserError(
+                "--json is of the verdict that --accept makes; of a record, use `stash show --json`"
+            )
         if self.force and self.baseline is None:
             raise UserError("--force belongs to --baseline; name a profile")

@@ -56,19 +56,32 @@ def begin_watch(
     ``began`` is when the run was first listened to, if that was before now, in seconds since 1970.
     """
 
-    baseline = None if options.baseline is None else load_baseline(options.baseline, title, options.force)
+    baseline = (
+        None if options.baseline is None else load_baseline(options.baseline, title, options.force)
+    )
     price = price_of(options.instance, nodes, options.max_dollars is not None)
     stem = title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     header = Header(
-        id=secrets.token_hex(8), stash_version=__version__, began=began or time.time(), job=title, command=command,
-        nodes=nodes, booted=None if price is None else start_of_machine() or None,
+        id=secrets.token_hex(8),
+        stash_version=__version__,
+        began=began or time.time(),
+        job=title,
+        command=command,
+        nodes=nodes,
+        booted=None if price is None else start_of_machine() or None,
         baseline=None if baseline is None else baseline.source,
-        baseline_stalls={} if baseline is None else baseline.split, price=price, planned_steps=options.total_steps,
-    )  # fmt: skip
+        baseline_stalls={} if baseline is None else baseline.split,
+        price=price,
+        planned_steps=options.total_steps,
+    )
     chosen = WatchOptions(
-        options.stuck_after, options.on_alert, options.max_dollars, options.on_budget, options.force,
+        options.stuck_after,
+        options.on_alert,
+        options.max_dollars,
+        options.on_budget,
+        options.force,
         None if options.capture is None else options.capture[0],
-    )  # fmt: skip
+    )
     listeners: list[LineListener] = [open_tracker(where, header) for where in options.log]
     if options.metrics is not None:
         listeners.append(MetricsServer(options.metrics, header))
@@ -79,12 +92,17 @@ def begin_watch(
         try:
             record = RecordWriter(target, header, goes_on=goes_on)
             watcher = NodeWatcher(folder, record, header, chosen, baseline, listeners)
-        except UserError:  # another node's watcher took that name meanwhile, on a disk that they share
+        except (
+            UserError
+        ):  # another node's watcher took that name meanwhile, on a disk that they share
             if options.output is not None or not target.exists():
                 raise
             continue
         if not options.quiet:
-            print(f"stash: watching {title}; follow it with `stash watch --join {target}`", file=sys.stderr)
+            print(
+                f"stash: watching {title}; follow it with `stash watch --join {target}`",
+                file=sys.stderr,
+            )
         return watcher, target
 
 

@@ -16,7 +16,15 @@ from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, StallChange
 from stash.monitor.machine_state import error_counts, explain_lateness, slow_parts
 from stash.monitor.money import forecast_bill
-from stash.monitor.records import Alert, Header, MachineState, RecordLine, RunEvent, RunRecord, Window
+from stash.monitor.records import (
+    Alert,
+    Header,
+    MachineState,
+    RecordLine,
+    RunEvent,
+    RunRecord,
+    Window,
+)
 from stash.monitor.run_requests import RunRequest
 from stash.monitor.wall_ledger import CONTINUED
 from stash.monitor.window_lines import advise, describe_stages, digits, name_owner
@@ -113,7 +121,16 @@ class MomentPassed(NamedTuple):
     """Time goes on, and what it costs."""
 
 
-WatchEvent = Continued | StepsTaken | SliceTaken | WindowTaken | Stopped | NothingStepped | Requested | MomentPassed
+WatchEvent = (
+    Continued
+    | StepsTaken
+    | SliceTaken
+    | WindowTaken
+    | Stopped
+    | NothingStepped
+    | Requested
+    | MomentPassed
+)
 
 
 # Actions.
@@ -184,7 +201,9 @@ class _Notices:
 class WatchState:
     """The state of one watched run; ``handle_event`` is all that changes it."""
 
-    def __init__(self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float) -> None:
+    def __init__(
+        self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float
+    ) -> None:
         self.header, self._options, self._baseline = header, options, baseline
         self._changes: tuple[ChangeTest, str] | None = None
         """What steps are held against, and what that is called."""
@@ -226,14 +245,20 @@ class WatchState:
                 text = f"the run is not compared with the profile: {why}; add --force to compare anyway"
                 yield RunEvent(when=now.when, what="no baseline", text=text)
                 known = None
-                self.header = self.header.model_copy(update={"baseline": None, "baseline_stalls": {}})
+                self.header = self.header.model_copy(
+                    update={"baseline": None, "baseline_stalls": {}}
+                )
             than = "before" if known is None else known.source
             self._changes = ChangeTest(None if known is None else known.stalls), than
-        if is_first or any(getattr(self.header, name) != value for name, value in event.job.items()):
+        if is_first or any(
+            getattr(self.header, name) != value for name, value in event.job.items()
+        ):
             self.header = self.header.model_copy(update=event.job)
             yield self.header
         if _STUCK in self._open:
-            yield from self._end(self._open.pop(_STUCK), f"steps continue since step {now.taken:,}", now)
+            yield from self._end(
+                self._open.pop(_STUCK), f"steps continue since step {now.taken:,}", now
+            )
 
     def _test_slice(self, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
         assert self._changes is not None
@@ -246,7 +271,9 @@ class WatchState:
                 who = name_owner(change.stall, change.rank, change.stage)
                 yield from self._end(began, f"{who} is as before since step {change.step:,}", now)
 
-    def _tell_change(self, change: StallChange, than: str, event: SliceTaken, now: Now) -> Iterator[WatchAction]:
+    def _tell_change(
+        self, change: StallChange, than: str, event: SliceTaken, now: Now
+    ) -> Iterator[WatchAction]:
         late = None if change.rank is None else event.nodes.get(change.rank)
         why = "; ".join(
             text
@@ -259,10 +286,17 @@ class WatchState:
             f"{format_seconds(change.plus_minus)} more a step; {advise(change, why)}"
         )
         yield from self._begin(
-            now, what="slower", step=change.step, stall=change.stall, rank=change.rank, stage=change.stage,
-            ratio=digits(change.ratio), seconds=digits(change.seconds), plus_minus=digits(change.plus_minus),
+            now,
+            what="slower",
+            step=change.step,
+            stall=change.stall,
+            rank=change.rank,
+            stage=change.stage,
+            ratio=digits(change.ratio),
+            seconds=digits(change.seconds),
+            plus_minus=digits(change.plus_minus),
             text=text,
-        )  # fmt: skip
+        )
         if self._options.capture is not None and now.when - self._notices.traced >= _TRACES_EVERY:
             self._notices = replace(self._notices, traced=now.when)
             yield TraceRanks(tuple(sorted({0, change.rank or 0})))
@@ -273,30 +307,49 @@ class WatchState:
         window = event.window
         yield window
         yield from self._watch_parts(window, now)
-        grown = self._growth.add_window(window.first_step, window.stalls.get("other") or 0.0, window.step_seconds)
+        grown = self._growth.add_window(
+            window.first_step, window.stalls.get("other") or 0.0, window.step_seconds
+        )
         if grown is not None:
             text = (
                 f"what lies between steps grows: {format_seconds(grown.before)} a step at first, "
                 f"{format_seconds(grown.now)} since step {grown.step:,}; its lines follow"
             )
             yield from self._begin(
-                now, is_open=False, what="slower", step=grown.step, stall="other", ratio=digits(grown.ratio),
-                seconds=digits(grown.now - grown.before), text=text,
-            )  # fmt: skip
+                now,
+                is_open=False,
+                what="slower",
+                step=grown.step,
+                stall="other",
+                ratio=digits(grown.ratio),
+                seconds=digits(grown.now - grown.before),
+                text=text,
+            )
             yield AskForLines("other", None)
 
     def _watch_parts(self, window: Window, now: Now) -> Iterator[WatchAction]:
         """A part that is slow or fails in two windows in a row, named beside the stall that it may explain."""
         self._errors = {**error_counts(window.machines), **self._errors}
-        parts = {each.node: text for each in window.machines if (text := join_names(slow_parts(each, self._errors)))}
+        parts = {
+            each.node: text
+            for each in window.machines
+            if (text := join_names(slow_parts(each, self._errors)))
+        }
         self._slow_windows = self._slow_windows + 1 if parts else 0
         began = self._open.get(_SLOW_PART)
         if began is not None and not parts:
-            yield from self._end(self._open.pop(_SLOW_PART), "no part of a machine is slow any more", now)
+            yield from self._end(
+                self._open.pop(_SLOW_PART), "no part of a machine is slow any more", now
+            )
         if began is not None or self._slow_windows < _SLOW_WINDOWS:
             return
-        named = "; ".join(f"node {node}: {text}" if self.header.nodes > 1 else text for node, text in parts.items())
-        stalls = {name: value for name, value in window.stalls.items() if value and name != "compute"}
+        named = "; ".join(
+            f"node {node}: {text}" if self.header.nodes > 1 else text
+            for node, text in parts.items()
+        )
+        stalls = {
+            name: value for name, value in window.stalls.items() if value and name != "compute"
+        }
         largest = max(stalls, key=lambda name: stalls[name], default=None)
         beside = ""
         if largest is not None and stalls[largest] > _WORTH_NAMING * window.step_seconds:
@@ -308,18 +361,26 @@ class WatchState:
         waiting = (StepStage.EXCHANGE, StepStage.COLLECTIVE)
         late = [rank for rank, stage in stages.items() if stage not in waiting]
         yield from self._begin(
-            now, what=_STUCK, step=now.taken, rank=late[0] if len(late) == 1 else None, seconds=digits(still),
+            now,
+            what=_STUCK,
+            step=now.taken,
+            rank=late[0] if len(late) == 1 else None,
+            seconds=digits(still),
             text=f"no step for {still:.0f} s: {describe_stages(stages)}",
-        )  # fmt: skip
+        )
         if len(stages) > 1:
-            self._pace = replace(self._pace, recorders=(now.when + _RECORDERS_SECONDS, ReadRecorders(now.taken)))
+            self._pace = replace(
+                self._pace, recorders=(now.when + _RECORDERS_SECONDS, ReadRecorders(now.taken))
+            )
             yield AskForRecorders(now.taken)
 
     def _miss_steps(self, event: NothingStepped, now: Now) -> Iterator[WatchAction]:
         if not self._pace.is_stepless and now.when - self._pace.moved > _NEVER_STEPPED_SECONDS:
             self._pace = replace(self._pace, is_stepless=True)
             minutes = f"{_NEVER_STEPPED_SECONDS / 60:.0f} minutes"
-            text = f"no optimizer has stepped in {minutes}: if the job trains, it is in another Python"
+            text = (
+                f"no optimizer has stepped in {minutes}: if the job trains, it is in another Python"
+            )
             yield RunEvent(when=now.when, what="no step", text=text)
 
     def _follow_request(self, event: Requested, now: Now) -> Iterator[WatchAction]:
@@ -330,7 +391,9 @@ class WatchState:
         if event.request.paused is False:
             self._pace = replace(self._pace, moved=now.when)
         if event.request.steps:  # traced steps leave no rows
-            self._pace = replace(self._pace, moved=now.when + event.request.steps * self._pace.usual)
+            self._pace = replace(
+                self._pace, moved=now.when + event.request.steps * self._pace.usual
+            )
 
     def _pass_moment(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
         recorders = self._pace.recorders

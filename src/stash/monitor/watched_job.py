@@ -18,7 +18,10 @@ from pathlib import Path
 
 from stash.core.interrupts import REQUESTS, handle_signals
 
-_HANDED_ON = (*REQUESTS, *(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)))
+_HANDED_ON = (
+    *REQUESTS,
+    *(getattr(signal, name) for name in ("SIGUSR1", "SIGUSR2") if hasattr(signal, name)),
+)
 _GROUP_SECONDS = 0.3
 """In which a signal has reached all of a group."""
 _PATIENCE = 5.0
@@ -75,7 +78,9 @@ class WatchedJob:
             ended = None if self._witness is None else self._witness.wait(_GROUP_SECONDS)
         if ended == -number:
             self._witness = self._start_witness()
-        elif self._witness is not None or number != signal.SIGINT:  # of which terminals send most to a group
+        elif (
+            self._witness is not None or number != signal.SIGINT
+        ):  # of which terminals send most to a group
             with suppress(ProcessLookupError):
                 self._process.send_signal(number)
 

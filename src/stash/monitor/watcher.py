@@ -23,11 +23,24 @@ from stash.measure.protocol.orders import LINES, TraceRequest, WatchRequest
 from stash.monitor.accounting import SecondsArray
 from stash.monitor.baseline import RunBaseline
 from stash.monitor.change_test import SLICE_SECONDS, SLICE_STEPS, Slice
-from stash.monitor.collector import WINDOW_SECONDS, WINDOW_STEPS, Collector, Cutter, JoinedCycles, RankState
+from stash.monitor.collector import (
+    WINDOW_SECONDS,
+    WINDOW_STEPS,
+    Collector,
+    Cutter,
+    JoinedCycles,
+    RankState,
+)
 from stash.monitor.machine_state import MachineLooks
 from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordLine, RecordWriter, RunEvent
-from stash.monitor.run_requests import RunRequest, recorders_folder, take_request, traces_folder, withdraw_request
+from stash.monitor.run_requests import (
+    RunRequest,
+    recorders_folder,
+    take_request,
+    traces_folder,
+    withdraw_request,
+)
 from stash.monitor.strangers import CoreUse, ProcessLooks, lost_to_strangers, strangers_cores
 from stash.monitor.wall_ledger import ENDED
 from stash.monitor.watch_state import (
@@ -67,9 +80,7 @@ def recorders_text(folder: Path) -> str:
             dump = flight.read_dump(path)
             dumps[flight.rank_of(path, dump)] = dump
     if not dumps:
-        return (
-            "no rank wrote one: start the job with TORCH_FR_BUFFER_SIZE=2000 to learn which collective it stands in"
-        )
+        return "no rank wrote one: start the job with TORCH_FR_BUFFER_SIZE=2000 to learn which collective it stands in"
     sentences = " ".join(flight.sentences(flight.account_dumps(dumps)))
     where = f"{folder.parent.name}/{folder.name}"
     return f"{sentences} Of {format_count(len(dumps), 'rank')}: `stash trace {where} --flight-recorder`"
@@ -95,7 +106,9 @@ class Commands:
         """Start ``command`` with JSON on its standard input; an error is told and ends nothing."""
         self._running = [each for each in self._running if each.poll() is None]
         try:
-            process = self.start(shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+            process = self.start(
+                shlex.split(command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+            )
             self._running.append(process)
             with suppress(OSError):  # it does not read
                 process.stdin.write(json.dumps(given).encode())
@@ -131,7 +144,11 @@ class NodeLooks:
         seconds = when - self._looked
         self.uses, self._looked = self._processes.sample_processes(processes, seconds, node), when
         self.state = self._machine.sample_machine(
-            node, seconds, self._processes.activity, strangers_cores(self.uses), self._processes.ours.__contains__
+            node,
+            seconds,
+            self._processes.activity,
+            strangers_cores(self.uses),
+            self._processes.ours.__contains__,
         )
 
 
@@ -139,15 +156,24 @@ class NodeWatcher:
     """Watches one node's ranks; ``listeners`` get what the record gets."""
 
     def __init__(
-        self, folder: Path, record: RecordWriter, header: Header, options: WatchOptions,
-        baseline: RunBaseline | None = None, listeners: Sequence[LineListener] = (), *,
-        clock: Callable[[], float] = time.time, commands: Commands | None = None,
+        self,
+        folder: Path,
+        record: RecordWriter,
+        header: Header,
+        options: WatchOptions,
+        baseline: RunBaseline | None = None,
+        listeners: Sequence[LineListener] = (),
+        *,
+        clock: Callable[[], float] = time.time,
+        commands: Commands | None = None,
         machine: MachineLooks | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._record, self._options, self._folder = record, options, folder
         withdraw_request(record.path)  # of an earlier run of that name
         self._listeners, self._clock = listeners, clock
-        self._commands = commands or Commands(failed=lambda text: self._record_event("command failed", text))
+        self._commands = commands or Commands(
+            failed=lambda text: self._record_event("command failed", text)
+        )
         self.collector = Collector(folder, self._record_event)
         self._team = NodeTeam(folder, self.collector, self._record_event, clock)
         self._slices = Cutter(SLICE_SECONDS, SLICE_STEPS)
@@ -158,7 +184,9 @@ class NodeWatcher:
         """Rows whose lines were asked for."""
         self._full = False
         before = record.before
-        self._state = WatchState(header if before is None else record.header, options, baseline, clock())
+        self._state = WatchState(
+            header if before is None else record.header, options, baseline, clock()
+        )
         if before is not None:
             self._handle_event(Continued(before))
 
@@ -170,18 +198,23 @@ class NodeWatcher:
                     self._commands.start_command(action.command, action.given)
                 case TraceRanks():
                     place = str(traces_folder(self._record.path))
-                    request = RunRequest(steps=self._options.capture or 0, ranks=action.ranks, folder=place)
+                    request = RunRequest(
+                        steps=self._options.capture or 0, ranks=action.ranks, folder=place
+                    )
                     self._team.tell_nodes(request.model_dump_json().encode())
                     self._apply_request(request)
                 case AskForLines():
                     self._ask_for_lines(action.stall, action.rank)
                 case AskForRecorders():
-                    request = RunRequest(recorders=True, folder=str(recorders_folder(self._record.path, action.step)))
+                    request = RunRequest(
+                        recorders=True, folder=str(recorders_folder(self._record.path, action.step))
+                    )
                     self._team.tell_nodes(request.model_dump_json().encode())
                     self._apply_request(request)
                 case ReadRecorders():
                     self._record_event(
-                        "flight recorder", recorders_text(recorders_folder(self._record.path, action.step))
+                        "flight recorder",
+                        recorders_text(recorders_folder(self._record.path, action.step)),
                     )
                 case _:
                     self._write(action)
@@ -190,7 +223,12 @@ class NodeWatcher:
         self._record.write(line)
         why, lines = self._record.failed, [line]
         if why is not None and not self._full:
-            lines.insert(0, RunEvent(when=self._clock(), what="not recorded", text=f"the record lacks lines: {why}"))
+            lines.insert(
+                0,
+                RunEvent(
+                    when=self._clock(), what="not recorded", text=f"the record lacks lines: {why}"
+                ),
+            )
         self._full = why is not None
         for each in lines:
             for listener in self._listeners:
@@ -227,7 +265,10 @@ class NodeWatcher:
 
     def _job_facts(self) -> dict[str, Any]:
         """What ranks tell of the job."""
-        first, unseen = next(iter(self.collector.ranks.values())).reader, self.collector.unseen_collectives()
+        first, unseen = (
+            next(iter(self.collector.ranks.values())).reader,
+            self.collector.unseen_collectives(),
+        )
         return {
             "ranks": self.collector.expected_ranks,
             "device": first.device or None,
@@ -237,7 +278,9 @@ class NodeWatcher:
         }
 
     def _lost_seconds(self, joined: JoinedCycles) -> SecondsArray | None:
-        return lost_to_strangers(joined, self._core_uses(), self._state.header.device in (None, "cpu"))
+        return lost_to_strangers(
+            joined, self._core_uses(), self._state.header.device in (None, "cpu")
+        )
 
     def _core_uses(self) -> dict[int, CoreUse]:
         """Of ranks on all nodes."""
@@ -255,7 +298,9 @@ class NodeWatcher:
     def _record_window(self, part: Slice | None) -> None:
         if part is not None:
             device = self._state.header.device
-            self._handle_event(WindowTaken(window_of(part, device, self._rank_nodes(), self._machine_states())))
+            self._handle_event(
+                WindowTaken(window_of(part, device, self._rank_nodes(), self._machine_states()))
+            )
 
     def _follow_requests(self) -> None:
         """Hand on what was asked for beside the record, or by node 0; and to ranks that began meanwhile."""

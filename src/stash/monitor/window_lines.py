@@ -17,24 +17,35 @@ from stash.monitor.records import MachineState, Window
 _MAX_RANKS, _SLOWEST = 64, 8
 _MOST_LINES = 2
 ROWS_OF = {
-    "compute": (FORWARD, BACKWARD, OPTIMIZER), "contention": (FORWARD, BACKWARD, OPTIMIZER), "input": (INPUT,),
+    "compute": (FORWARD, BACKWARD, OPTIMIZER),
+    "contention": (FORWARD, BACKWARD, OPTIMIZER),
+    "input": (INPUT,),
     "other": (LOOP,),
-}  # fmt: skip
+}
 """A stall's rows in a ledger."""
 DOES = {
-    StepStage.BETWEEN: "between steps", StepStage.INPUT: "wait for input", StepStage.TRANSFER: "copy to the device",
-    StepStage.FORWARD: "in the forward pass", StepStage.BACKWARD: "in the backward pass",
-    StepStage.EXCHANGE: "wait for the exchange", StepStage.COLLECTIVE: "wait in a collective",
-    StepStage.OPTIMIZER: "in the optimizer", StepStage.EPOCH_START: "start an epoch",
-    StepStage.EVALUATION: "evaluate", StepStage.CHECKPOINT: "save a checkpoint",
+    StepStage.BETWEEN: "between steps",
+    StepStage.INPUT: "wait for input",
+    StepStage.TRANSFER: "copy to the device",
+    StepStage.FORWARD: "in the forward pass",
+    StepStage.BACKWARD: "in the backward pass",
+    StepStage.EXCHANGE: "wait for the exchange",
+    StepStage.COLLECTIVE: "wait in a collective",
+    StepStage.OPTIMIZER: "in the optimizer",
+    StepStage.EPOCH_START: "start an epoch",
+    StepStage.EVALUATION: "evaluate",
+    StepStage.CHECKPOINT: "save a checkpoint",
     StepStage.COLLECTOR: "collect garbage",
-}  # fmt: skip
+}
 """What ranks do in a stage."""
 _DIGITS = 6
 
 
 def window_of(
-    part: Slice, device: str | None, nodes: Mapping[int, int] | None = None, machines: Sequence[MachineState] = ()
+    part: Slice,
+    device: str | None,
+    nodes: Mapping[int, int] | None = None,
+    machines: Sequence[MachineState] = (),
 ) -> Window:
     """The line of a window; ``nodes``: each rank's, ``machines``: what each did of late."""
     found = part.account
@@ -42,19 +53,27 @@ def window_of(
     copied = device == "cuda" and any(stages["transfer"] > 0 for stages in found.ranks.values())
     stalls = {name: digits(value) for name, value in found.seconds.items()}
     late = tuple(
-        each.model_copy(update={"seconds": digits(each.seconds), "node": (nodes or {}).get(each.rank)})
+        each.model_copy(
+            update={"seconds": digits(each.seconds), "node": (nodes or {}).get(each.rank)}
+        )
         for each in find_stragglers(found)[:_SLOWEST]
     )
     return Window(
         began=round(part.ended - seconds, 3),
-        seconds=round(seconds, 3), first_step=part.first_step, last_step=part.last_step,
-        steps=found.steps, step_seconds=digits(found.step_seconds),
+        seconds=round(seconds, 3),
+        first_step=part.first_step,
+        last_step=part.last_step,
+        steps=found.steps,
+        step_seconds=digits(found.step_seconds),
         stalls=stalls if copied else {**stalls, "transfer": None},
-        set_by=found.set_by, ranks=_shown_ranks(found), stragglers=late,
+        set_by=found.set_by,
+        ranks=_shown_ranks(found),
+        stragglers=late,
         machines=most_telling(machines, {each.node for each in late}),
-        delay=digits(max(found.delays.values(), default=0.0)), ambiguous=found.ambiguous,
+        delay=digits(max(found.delays.values(), default=0.0)),
+        ambiguous=found.ambiguous,
         saved_step=part.saved_step,
-    )  # fmt: skip
+    )
 
 
 def _shown_ranks(found: StepAccount) -> dict[int, dict[str, float]]:
@@ -64,7 +83,11 @@ def _shown_ranks(found: StepAccount) -> dict[int, dict[str, float]]:
         own = {rank: sum(found.ranks[rank][stage] for stage in OWN_STAGES) for rank in ranks}
         ranks = sorted(ranks, key=lambda rank: -own[rank])[:_SLOWEST]
     return {
-        rank: {stage: float(f"{seconds:.4g}") for stage, seconds in found.ranks[rank].items() if seconds}
+        rank: {
+            stage: float(f"{seconds:.4g}")
+            for stage, seconds in found.ranks[rank].items()
+            if seconds
+        }
         for rank in sorted(ranks)
     }
 
@@ -95,17 +118,23 @@ def advise(change: StallChange, why: str = "") -> str:
     if change.rank is None and why:
         return f"it may be that {why}"
     if change.rank is None:
-        return "look at the disk" if change.stall == "input" else "`stash profile` splits what is slower"
-    others = "its disk, cores and loader" if change.stall == "input" else "clocks, other programs, other batches"
+        return (
+            "look at the disk"
+            if change.stall == "input"
+            else "`stash profile` splits what is slower"
+        )
+    others = (
+        "its disk, cores and loader"
+        if change.stall == "input"
+        else "clocks, other programs, other batches"
+    )
     return f"look at that machine: {why or others}"
 
 
 def unseen_text(others: int, every: int, seconds: float | None) -> str:
     """Which collectives were issued where no stamp is."""
     took = "" if seconds is None else f", {format_seconds(seconds)} each by the flight recorder"
-    return (
-        f"{others} of the {every} collectives of a step were issued by C++{took}: their time is in the stages around"
-    )
+    return f"{others} of the {every} collectives of a step were issued by C++{took}: their time is in the stages around"
 
 
 def lines_text(rank: int, places: Sequence[LedgerPlace]) -> str:

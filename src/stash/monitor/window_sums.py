@@ -38,11 +38,17 @@ def sum_windows(windows: Sequence[Window]) -> Window | None:
     weights = [window.last_step - window.first_step + 1 for window in windows]
     steps, taken, upto = sum(weights), 0, 0
     for window in windows:  # a job that was started again counts from 1
-        taken += window.last_step - (upto if 0 < upto < window.first_step else window.first_step - 1)
+        taken += window.last_step - (
+            upto if 0 < upto < window.first_step else window.first_step - 1
+        )
         upto = window.last_step
 
     def mean(values: Sequence[float | None]) -> float | None:
-        known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+        known = [
+            (value, weight)
+            for value, weight in zip(values, weights, strict=True)
+            if value is not None
+        ]
         return sum(v * w for v, w in known) / sum(w for _, w in known) if known else None
 
     late: dict[tuple[int, str, int | None], float] = {}
@@ -59,10 +65,14 @@ def sum_windows(windows: Sequence[Window]) -> Window | None:
             "seconds": sum(window.seconds for window in windows),
             "first_step": last.last_step - taken + 1,
             "steps": sum(window.steps for window in windows),
-            "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True)) / steps,
-            "stalls": {name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names},
+            "step_seconds": sum(w.step_seconds * n for w, n in zip(windows, weights, strict=True))
+            / steps,
+            "stalls": {
+                name: mean([window.stalls.get(name, 0.0) for window in windows]) for name in names
+            },
             "stragglers": tuple(
-                LateRank(rank=rank, stage=stage, seconds=value, node=node) for (rank, stage, node), value in ranked
+                LateRank(rank=rank, stage=stage, seconds=value, node=node)
+                for (rank, stage, node), value in ranked
             ),
             "delay": mean([window.delay for window in windows]),
             "ambiguous": any(window.ambiguous for window in windows),

@@ -111,7 +111,9 @@ class Bill:
     def stalls(self) -> tuple[StallShare, ...]:
         """Each stall's share, in the forecast's order."""
         step, known = float(self.step.mean()), [part.spread_known for part in self.predicted]
-        seconds = _intervals(list(zip([part.seconds for part in self.predicted], known, strict=True)))
+        seconds = _intervals(
+            list(zip([part.seconds for part in self.predicted], known, strict=True))
+        )
         dollars = _intervals(list(zip(self.stall_dollars, known, strict=True)))
         return tuple(
             StallShare(
@@ -139,7 +141,9 @@ def make_bill(
     ``first_epoch_seconds`` are those that the first epoch takes more than the others, ``[draws]``: its data are not
     in memory yet. ``None``: not counted.
     """
-    per_second = hourly_cost(rental.price, f"{rental.cloud}/{rental.instance}", draws) * rental.nodes / HOUR
+    per_second = (
+        hourly_cost(rental.price, f"{rental.cloud}/{rental.instance}", draws) * rental.nodes / HOUR
+    )
     parts = []
 
     def add_time(name: ItemName, seconds: Array, text: str, known: bool) -> None:
@@ -150,11 +154,23 @@ def make_bill(
     if start is not None:
         add_time("start-up", *start)
     if first_epoch_seconds is not None:
-        add_time("first epoch", first_epoch_seconds, "what reading data takes longer until memory caches them", known)
+        add_time(
+            "first epoch",
+            first_epoch_seconds,
+            "what reading data takes longer until memory caches them",
+            known,
+        )
     at = f"{rental.nodes} × ${rental.price.dollars_per_hour.value:,.4g}/h"
-    add_time("training", steps * stalls.step, f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}", known)
+    add_time(
+        "training",
+        steps * stalls.step,
+        f"{steps:,.0f} steps of {stalls.step.mean():,.4g} s at {at}",
+        known,
+    )
     wall: Array = np.sum([part.seconds for part in parts], axis=0)
-    parts += _timeless_items(wall, all(part.seconds_known for part in parts), per_second, rental, facts)
+    parts += _timeless_items(
+        wall, all(part.seconds_known for part in parts), per_second, rental, facts
+    )
     return Bill(
         parts=tuple(parts),
         predicted=stalls.parts,
@@ -179,10 +195,14 @@ def hourly_cost(asked: HourlyPrice, of: str, draws: Draws) -> Array:
         return np.asarray(price.low + drawn * (price.high - price.low))
     # One draw more than lies outside, so that the interval of the draws has these ends again.
     outside = (int(OUTSIDE * draws.count) + 1) / draws.count
-    return np.where(drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value))
+    return np.where(
+        drawn < outside, price.low, np.where(drawn > 1 - outside, price.high, price.value)
+    )
 
 
-def _start_time(stalls: StallDraws, facts: BillFacts, draws: Draws) -> tuple[Array, str, bool] | None:
+def _start_time(
+    stalls: StallDraws, facts: BillFacts, draws: Draws
+) -> tuple[Array, str, bool] | None:
     """Seconds until training starts, what they are, and whether their spread is known; ``None`` if unstated."""
     seconds, sentences, known = np.zeros(draws.count), [], True
     if facts.start_seconds is not None:
@@ -210,7 +230,11 @@ def _timeless_items(
         items.append(BillPart(name, nothing, dollars, text, True, known))
 
     tariff = facts.tariffs.get(rental.cloud)
-    if rental.price.paid_as != "own" and tariff is not None and tariff.billed_by_seconds is not None:
+    if (
+        rental.price.paid_as != "own"
+        and tariff is not None
+        and tariff.billed_by_seconds is not None
+    ):
         by = tariff.billed_by_seconds.value
         least = 0.0 if tariff.least_seconds is None else tariff.least_seconds.value
         idle = round_up_seconds(wall, by, least) - wall
@@ -268,20 +292,36 @@ def not_counted(facts: BillFacts, rentals: Sequence[Rental], first_epoch: bool) 
     if facts.dataset_bytes is None:
         left.append("getting the data to the machines is not counted: their size was not given")
     elif facts.download_bytes_per_second is None:
-        left.append("getting the data to the machines is not counted, for want of a rate (--download 500MB/s)")
+        left.append(
+            "getting the data to the machines is not counted, for want of a rate (--download 500MB/s)"
+        )
     if not first_epoch:
-        left.append("the first epoch is taken to be as fast as the others, though its data are not in memory yet")
+        left.append(
+            "the first epoch is taken to be as fast as the others, though its data are not in memory yet"
+        )
     rented = [rental for rental in rentals if rental.price.paid_as != "own"]
     clouds = sorted({rental.cloud for rental in rented})
-    unrounded = [name for name in clouds if name not in facts.tariffs or not facts.tariffs[name].billed_by_seconds]
+    unrounded = [
+        name
+        for name in clouds
+        if name not in facts.tariffs or not facts.tariffs[name].billed_by_seconds
+    ]
     diskless = sorted({rental.cloud for rental in rented if _disk(rental, facts) is None})
     if unrounded:
-        left.append(f"{join_names(unrounded)} may round use up: how is in no source, and not counted")
+        left.append(
+            f"{join_names(unrounded)} may round use up: how is in no source, and not counted"
+        )
     if diskless:
-        why = "the data's size was not given" if facts.dataset_bytes is None else "their price is in no source"
+        why = (
+            "the data's size was not given"
+            if facts.dataset_bytes is None
+            else "their price is in no source"
+        )
         left.append(f"disks of {join_names(diskless)} are not counted: {why}")
     if facts.data_in is None:
-        left.append("data that leave a cloud are not counted: where they lie was not given (--data-in aws)")
+        left.append(
+            "data that leave a cloud are not counted: where they lie was not given (--data-in aws)"
+        )
     elif facts.dataset_bytes is not None and any(
         _egress(rental, facts) is None and rental.cloud != facts.data_in for rental in rentals
     ):
@@ -313,4 +353,7 @@ def plan_fact(used: Used) -> PlanFact:
 def _intervals(drawn: Sequence[tuple[Array, bool]]) -> tuple[Interval, ...]:
     """Of each that is drawn, ``[draws]``; without ends where its spread is not known."""
     found = intervals(np.array([each for each, _ in drawn]))
-    return tuple(each if known else Interval(value=each.value) for each, (_, known) in zip(found, drawn, strict=True))
+    return tuple(
+        each if known else Interval(value=each.value)
+        for each, (_, known) in zip(found, drawn, strict=True)
+    )

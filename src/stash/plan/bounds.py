@@ -36,7 +36,13 @@ class LowerBounds:
 
 
 def raise_bounds(
-    least: LowerBounds, number: int, step: Array, shape: Shape, price: Array, goal: Goal, onward: float | None
+    least: LowerBounds,
+    number: int,
+    step: Array,
+    shape: Shape,
+    price: Array,
+    goal: Goal,
+    onward: float | None,
 ) -> None:
     """Raise the bounds of node count ``number``, and of those beyond it, by a forecast of its step.
 

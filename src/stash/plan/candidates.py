@@ -78,7 +78,9 @@ def make_unranked(instance: Instance, why: str, dollars_per_hour: float | None =
     """What is not known of a type; its price, where that is."""
     gpus = instance.gpu_count
     of_gpu = None if dollars_per_hour is None or not gpus else dollars_per_hour / gpus
-    return Unranked(instance=instance.name, cloud=instance.cloud, why=why, dollars_per_gpu_hour=of_gpu)
+    return Unranked(
+        instance=instance.name, cloud=instance.cloud, why=why, dollars_per_gpu_hour=of_gpu
+    )
 
 
 @dataclass(frozen=True)
@@ -89,15 +91,24 @@ class Market:
     unranked: tuple[Unranked, ...]
 
 
-def build_market(catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date) -> Market:
+def build_market(
+    catalog: Catalog, constraints: Constraints, machines: Mapping[str, Target], now: date
+) -> Market:
     """Every type that may be rented; raises UserError if nothing is left."""
     kinds: tuple[PriceKind, ...] = ("on-demand", "reserved")
-    offers = catalog.query(OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot")))
-    allowed = {id(each): _is_allowed(constraints, each, each.name in machines) for each in catalog.instances}
+    offers = catalog.query(
+        OfferFilter(kinds=kinds if constraints.spot == "never" else (*kinds, "spot"))
+    )
+    allowed = {
+        id(each): _is_allowed(constraints, each, each.name in machines)
+        for each in catalog.instances
+    }
     by_kind: dict[tuple[int, PriceKind], list[Offer]] = {}
     for offer in offers:  # cheapest first
         anywhere = not constraints.regions or offer.instance.cloud == ON_PREMISE
-        if allowed[id(offer.instance)] is True and (anywhere or offer.region in constraints.regions):
+        if allowed[id(offer.instance)] is True and (
+            anywhere or offer.region in constraints.regions
+        ):
             by_kind.setdefault((id(offer.instance), offer.kind), []).append(offer)
     fixed: dict[int, float] = {}
     for offer in reversed(offers):
@@ -110,9 +121,14 @@ def build_market(catalog: Catalog, constraints: Constraints, machines: Mapping[s
             why = "its price on spot is old or undated, and none on demand says what it can be at most"
             left_out.append(make_unranked(alike[0].instance, why, alike[0].dollars_per_hour))
         else:
-            found.append(_make_rentable(alike, price, constraints, machines.get(alike[0].instance.name)))
+            found.append(
+                _make_rentable(alike, price, constraints, machines.get(alike[0].instance.name))
+            )
     rentables = tuple(each for each in found if each.most_nodes > 0)
-    cheapest = {(offer.instance.cloud, offer.instance.name): offer.dollars_per_hour for offer in reversed(offers)}
+    cheapest = {
+        (offer.instance.cloud, offer.instance.name): offer.dollars_per_hour
+        for offer in reversed(offers)
+    }
     for each in catalog.instances:
         verdict, price_of = allowed[id(each)], cheapest.get((each.cloud, each.name))
         if verdict is True and price_of is None:
@@ -120,7 +136,11 @@ def build_market(catalog: Catalog, constraints: Constraints, machines: Mapping[s
         if isinstance(verdict, str):
             left_out.append(make_unranked(each, verdict, price_of))
     if not rentables:
-        given = [f"--{CALLED.get(name, name)}" for name, field in LIMITED.items() if getattr(constraints, field)]
+        given = [
+            f"--{CALLED.get(name, name)}"
+            for name, field in LIMITED.items()
+            if getattr(constraints, field)
+        ]
         which = f"these constraints ({join_names(given)})" if given else "the catalog"
         first = f"; {left_out[0].instance} is left out: {left_out[0].why}" if left_out else ""
         raise UserError(
@@ -135,7 +155,11 @@ def _make_rentable(
     offer, instance = alike[0], alike[0].instance
     devices = machine.devices if machine is not None else instance.devices
     device = machine.device if machine is not None else instance.gpu or instance.gpu_model
-    counts = [each for each in (available_count(offer), constraints.quotas.get(instance.name)) if each is not None]
+    counts = [
+        each
+        for each in (available_count(offer), constraints.quotas.get(instance.name))
+        if each is not None
+    ]
     if not counts and price.paid_as == "own":
         counts = [1]  # of one's own there is one, unless a file or a quota says how many
     limits = [constraints.most_nodes, MAX_NODES // devices, *counts]  # as far as forecasts go
@@ -176,17 +200,26 @@ def resolve_names(constraints: Constraints, catalog: Catalog) -> Constraints:
     machines = clouds | types | {f"{each.cloud}/{each.name}" for each in catalog.instances}
     for name in constraints.gpus:
         if not name_words(name) or all(has_gpu(each, name) is False for each in catalog.instances):
-            models = {gpu for each in catalog.instances for gpu in (each.gpu_model, each.gpu) if gpu}
+            models = {
+                gpu for each in catalog.instances for gpu in (each.gpu_model, each.gpu) if gpu
+            }
             raise unknown_name("GPU", name, models, "gpu")
     return constraints.model_copy(
         update={
-            "clouds": tuple(match_name(each, clouds, "cloud", "cloud") for each in constraints.clouds),
-            "regions": tuple(match_name(each, catalog.regions, "region", "region") for each in constraints.regions),
+            "clouds": tuple(
+                match_name(each, clouds, "cloud", "cloud") for each in constraints.clouds
+            ),
+            "regions": tuple(
+                match_name(each, catalog.regions, "region", "region")
+                for each in constraints.regions
+            ),
             "excluded": tuple(
-                match_name(each, machines, "instance type or cloud", "exclude") for each in constraints.excluded
+                match_name(each, machines, "instance type or cloud", "exclude")
+                for each in constraints.excluded
             ),
             "quotas": {
-                match_name(each, types, "instance type", "quota"): most for each, most in constraints.quotas.items()
+                match_name(each, types, "instance type", "quota"): most
+                for each, most in constraints.quotas.items()
             },
         }
     )

@@ -46,7 +46,7 @@ class CheckOptions(Options):
         "Profiles of one job; several show how launches differ. Or a plan and one profile measured on the "
         "planned machines.",
         many=True,
-    )  # fmt: skip
+    )
     max: tuple[str, ...] = option(
         "NAME=VALUE",
         "Set an upper limit: network=15%, step=250ms.",
@@ -54,16 +54,26 @@ class CheckOptions(Options):
         project=partial(_check_limit, "--max"),
     )
     min: tuple[str, ...] = option(
-        "NAME=VALUE", "Set a lower limit: samples/s=90.", many=True, project=partial(_check_limit, "--min")
+        "NAME=VALUE",
+        "Set a lower limit: samples/s=90.",
+        many=True,
+        project=partial(_check_limit, "--min"),
     )
-    against: tuple[str, ...] = option("FILE", "Compare with this baseline profile; repeatable.", many=True)
+    against: tuple[str, ...] = option(
+        "FILE", "Compare with this baseline profile; repeatable.", many=True
+    )
     slower: tuple[str, ...] = option(
         "[NAME=]PERCENT", "Set the maximum slowdown of the step or of one stall.", many=True
     )
     require: tuple[str, ...] = option(
-        "NAME=VALUE", "Require a fact: ranks=8, precision=bfloat16.", many=True, project=_check_requirement
+        "NAME=VALUE",
+        "Require a fact: ranks=8, precision=bfloat16.",
+        many=True,
+        project=_check_requirement,
     )
-    instance: str | None = option("NAME", "With a plan: name the profiled machine type, if unknown.")
+    instance: str | None = option(
+        "NAME", "With a plan: name the profiled machine type, if unknown."
+    )
     junit: Path | None = option("FILE", "Write the decisions to this file as JUnit XML.", Path)
     json: bool = json_flag("Print JSON; docs/format.md documents its keys.")
     markdown: bool = markdown_flag()
@@ -71,7 +81,9 @@ class CheckOptions(Options):
 
     def check(self) -> None:
         check_one_format(self)
-        if self.junit is not None and any(is_same(self.junit, each) for each in (*self.files, *self.against)):
+        if self.junit is not None and any(
+            is_same(self.junit, each) for each in (*self.files, *self.against)
+        ):
             raise UserError(f"--junit {self.junit} is what is checked; choose another file")
 
 
@@ -101,7 +113,9 @@ def check(options: CheckOptions) -> None:
         try:
             write_whole(options.junit, render_junit(decisions, workload))
         except OSError as error:
-            raise UserError(f"--junit {options.junit}: {error.strerror or error}; choose another place") from None
+            raise UserError(
+                f"--junit {options.junit}: {error.strerror or error}; choose another place"
+            ) from None
     raise typer.Exit({PASSES: 0, FAILS: 1, CANNOT_TELL: 3}[overall_verdict(decisions)])
 
 
@@ -117,7 +131,9 @@ def _check_plan(options: CheckOptions) -> _Checked:
     from stash.plan.records import is_plan, load_plan
 
     if refused := options.list_given(*_OF_LIMITS):
-        raise UserError(f"{refused[0]} is about profiles alone, and a plan has limits of its own; leave one out")
+        raise UserError(
+            f"{refused[0]} is about profiles alone, and a plan has limits of its own; leave one out"
+        )
     if len(options.files) != 2 or not is_plan(options.files[0]):
         raise UserError(
             "a plan is checked with one profile of what it rented: `stash check train.plan.json on-p3.stash.json`"
@@ -138,14 +154,18 @@ def _check_limits(options: CheckOptions) -> _Checked:
     from stash.core.trace_records import Trace
 
     if options.instance is not None:
-        raise UserError(f"--instance {options.instance} belongs to a plan, like `stash check train.plan.json RUN`")
+        raise UserError(
+            f"--instance {options.instance} belongs to a plan, like `stash check train.plan.json RUN`"
+        )
     limits = [parse_limit("--max", text) for text in options.max] + [
         parse_limit("--min", text) for text in options.min
     ]
     tolerances = [parse_slower(text) for text in options.slower]
     requirements = [parse_requirement(text) for text in options.require]
     if bool(options.against) is not bool(tolerances):
-        raise UserError("--against FILE and --slower PERCENT belong together: give both, or neither")
+        raise UserError(
+            "--against FILE and --slower PERCENT belong together: give both, or neither"
+        )
     if not (limits or tolerances or requirements):
         raise UserError(
             "stash check needs a limit, like --max network=15% or --against monday.stash.json --slower 5%"
@@ -153,7 +173,11 @@ def _check_limits(options: CheckOptions) -> _Checked:
     runs = {name: find_run(name, options.store) for name in (*options.files, *options.against)}
     if all(isinstance(run.artefact, Trace) for run in runs.values()):
         return _check_traces(
-            options, {name: run.artefact for name, run in runs.items()}, limits, tolerances, requirements
+            options,
+            {name: run.artefact for name, run in runs.items()},
+            limits,
+            tolerances,
+            requirements,
         )
     profiles = {name: require_profile(name, runs[name]) for name in options.files}
     baseline = {name: require_profile(name, runs[name]) for name in options.against}
@@ -210,7 +234,10 @@ def _decide_limits(
     facts = incomparable(list(baseline.values()), list(profiles.values())) if baseline else ()
     if facts:
         differing = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-        raise UserError(f"--against {next(iter(baseline))}: it is another job, in {differing}", code="different_jobs")
+        raise UserError(
+            f"--against {next(iter(baseline))}: it is another job, in {differing}",
+            code="different_jobs",
+        )
     runs = [attribute(profile, name) for name, profile in profiles.items()]
     sides = comparable_sides(baseline, profiles) if baseline else None
     return [

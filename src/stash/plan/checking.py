@@ -37,7 +37,10 @@ _SAME = 0.005
 def check_plan(plan: RentalPlan, choice: Choice, breakdown: Breakdown) -> list[Decision]:
     """What became of the step, the deadline and the budget by a profile of ``choice``."""
     step = _measured_step(choice, breakdown)
-    seconds, cost = step.scale(choice.steps), step.scale(choice.steps * choice.rented.dollars_per_hour / HOUR)
+    seconds, cost = (
+        step.scale(choice.steps),
+        step.scale(choice.steps * choice.rented.dollars_per_hour / HOUR),
+    )
     for item in choice.items:
         if item.name != "training":
             seconds, cost = seconds.shift(item.seconds.value), cost.shift(item.dollars.value)
@@ -51,7 +54,9 @@ def check_plan(plan: RentalPlan, choice: Choice, breakdown: Breakdown) -> list[D
     ]
     if (deadline := plan.goal.deadline_seconds) is not None:
         text = f"at this step the training takes {span_interval(seconds)}; the deadline is {format_span(deadline)}"
-        found.append(Decision(limit="deadline", verdict=_judge_change(seconds, deadline), sentence=text))
+        found.append(
+            Decision(limit="deadline", verdict=_judge_change(seconds, deadline), sentence=text)
+        )
     if (budget := plan.goal.budget_dollars) is not None:
         text = f"at this step the training costs {dollars_interval(cost)}; the budget is {format_dollars(budget)}"
         found.append(Decision(limit="budget", verdict=_judge_change(cost, budget), sentence=text))
@@ -79,23 +84,35 @@ def _measured_step(choice: Choice, breakdown: Breakdown) -> Interval:
 
 
 def find_choice(
-    plan: RentalPlan, profile: Profile, samples_per_step: float | None, catalog: Catalog, instance: str | None = None
+    plan: RentalPlan,
+    profile: Profile,
+    samples_per_step: float | None,
+    catalog: Catalog,
+    instance: str | None = None,
 ) -> Choice:
     """The choice that ``profile`` is of, or is said to be of with ``instance``; UserError says what there is instead.
 
     What differs besides machines and samples (how it is paid for) is no matter to a step: the plan's first is taken.
     """
     if plan.workload != profile.workload.name:
-        raise UserError(f"the plan is for {plan.workload}, and this profile is of {profile.workload.name}")
+        raise UserError(
+            f"the plan is for {plan.workload}, and this profile is of {profile.workload.name}"
+        )
     host = profile.hosts[0] if profile.hosts else None
     cloud, _, seen = (instance or (host and host.instance) or "").rpartition("/")
     devices = max(ranks_per_node(profile).values(), default=1)
     on_cpus = all(rank.device == "cpu" for rank in profile.ranks)
-    models = {model_of(gpu, catalog) or gpu.name for gpu in (() if host is None or on_cpus else host.gpus)}
+    models = {
+        model_of(gpu, catalog) or gpu.name for gpu in (() if host is None or on_cpus else host.gpus)
+    }
 
     def is_of(choice: Choice) -> bool:
         rented, device = choice.rented, choice.rented.device or ""
-        alike = (rented.nodes, rented.devices, rented.device is None) == (profile.nodes, devices, on_cpus)
+        alike = (rented.nodes, rented.devices, rented.device is None) == (
+            profile.nodes,
+            devices,
+            on_cpus,
+        )
         called = not seen or is_called(rented.instance, rented.cloud, seen)
         elsewhere = bool(cloud) and rented.cloud.lower() != cloud.lower()
         return alike and called and not elsewhere and models <= {device, device.partition("-")[0]}
@@ -106,10 +123,13 @@ def find_choice(
         names = join_names(list(dict.fromkeys(choice.name for choice in plan.choices)))
         raise UserError(
             f"this profile is of {profile.nodes} × {seen or 'a machine'} with {devices} × {what}, which the plan "
-            f"does not have; it has {names}" + ("" if seen else "; say which type it is with --instance NAME")
+            f"does not have; it has {names}"
+            + ("" if seen else "; say which type it is with --instance NAME")
         )
     wanted = math.inf if samples_per_step is None else samples_per_step
-    alike = [choice for choice in here if not abs(choice.samples_per_step - wanted) > _SAME * wanted]
+    alike = [
+        choice for choice in here if not abs(choice.samples_per_step - wanted) > _SAME * wanted
+    ]
     if not alike:
         raise UserError(
             f"this profile trains {samples_per_step:g} samples a step, and the plan's {here[0].name} "

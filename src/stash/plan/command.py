@@ -41,7 +41,9 @@ def recommend(options: PlanOptions) -> None:
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = make_plan(options)
     plan = found.plan
-    task = None if options.launch is None else _make_task(found)  # if there is none, nothing is printed but that
+    task = (
+        None if options.launch is None else _make_task(found)
+    )  # if there is none, nothing is printed but that
     named = (
         plan.chosen_choice.rented.instance
         if options.explain and plan.chosen_choice is not None
@@ -87,9 +89,15 @@ def _make_task(found: PlanResult) -> tuple[Path, str, str]:
 
     chosen = found.plan.chosen_choice
     if chosen is None:
-        raise StashError("--launch sky: nothing keeps deadline and budget, so there is no choice to write down")
+        raise StashError(
+            "--launch sky: nothing keeps deadline and budget, so there is no choice to write down"
+        )
     target = output_file(None, task_name(found.profile), ".sky.yaml")
-    return target, sky_task(chosen, found.profile, found.catalog, found.bill, target.name), chosen.name
+    return (
+        target,
+        sky_task(chosen, found.profile, found.catalog, found.bill, target.name),
+        chosen.name,
+    )
 
 
 def _write_task(target: Path, text: str, name: str, data_on_stdout: bool) -> None:
@@ -135,7 +143,9 @@ def make_plan(options: PlanOptions) -> PlanResult:
 def _profile_names(options: PlanOptions) -> list[str]:
     found = list(options.runs)
     if not found:
-        raise UserError("what is to be trained? Name a profile: stash recommend train.stash.json --epochs 90")
+        raise UserError(
+            "what is to be trained? Name a profile: stash recommend train.stash.json --epochs 90"
+        )
     twice = next((name for name in found if found.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")

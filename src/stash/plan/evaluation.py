@@ -79,7 +79,9 @@ class Evaluation:
             return bill.seconds
         if not goal.weighs_lateness or goal.deadline_seconds is None or goal.late_dollars is None:
             return bill.dollars
-        return np.asarray(bill.dollars + np.where(bill.seconds > goal.deadline_seconds, goal.late_dollars, 0.0))
+        return np.asarray(
+            bill.dollars + np.where(bill.seconds > goal.deadline_seconds, goal.late_dollars, 0.0)
+        )
 
     @property
     def expected_objective(self) -> float:
@@ -138,7 +140,9 @@ class Evaluator:
         """Start a chain; raises UserError where nothing is known of the device's speed."""
         assert shape.compute > 0, "a known speed"
         price, count = hourly_cost(rentable.price, rentable.key, shape.base.draws), len(shape.nodes)
-        return CandidateChain(rentable, shape, price, LowerBounds(*np.zeros((4, count))), np.zeros(count), own)
+        return CandidateChain(
+            rentable, shape, price, LowerBounds(*np.zeros((4, count))), np.zeros(count), own
+        )
 
     def advance(self, chain: CandidateChain, number: int) -> None:
         """Take one node count a stage further, and raise what follows from it."""
@@ -146,10 +150,14 @@ class Evaluator:
             self._evaluate_whole(chain, number)
             return
         most = _most_workers(chain.rentable, chain.shape.base)
-        drawn = self._draw_stalls(chain, int(chain.shape.nodes[number]), most, self._cached_share(chain))
+        drawn = self._draw_stalls(
+            chain, int(chain.shape.nodes[number]), most, self._cached_share(chain)
+        )
         missing = lost_stalls(chain.shape.base, drawn)
         if missing:
-            self._leave_out(chain, number, missing[0].why, only_several=missing[0].name == "network")
+            self._leave_out(
+                chain, number, missing[0].why, only_several=missing[0].name == "network"
+            )
             return
         self._raise(chain, number, drawn.step)
         chain.stage[number] = STEP
@@ -177,39 +185,59 @@ class Evaluator:
                 drawn, workers = usual, None
         first, loaders = None, base.profile.workload.loaders
         if share and loaders and loaders[0].samples:
-            epochs = np.minimum(1.0, loaders[0].samples / shape.samples / shape.steps)  # of all steps
+            epochs = np.minimum(
+                1.0, loaders[0].samples / shape.samples / shape.steps
+            )  # of all steps
             longer = self._draw_stalls(chain, nodes, workers, None).step - drawn.step
             first = shape.steps[number] * epochs[number] * longer
             if workers == most:
                 self._raise(chain, number, drawn.step + epochs.min() * longer)
         rental = chain.rentable.rental(nodes)
-        billed = make_bill(drawn, float(shape.steps[number]), rental, self._facts, first, base.draws)
+        billed = make_bill(
+            drawn, float(shape.steps[number]), rental, self._facts, first, base.draws
+        )
         wanted = shape.alteration
         setting = Setting(batch=wanted.batch, accumulate=wanted.accumulate, workers=workers)
-        evaluation = Evaluation(chain.rentable, shape, number, rental, setting, drawn, billed, self.goal)
+        evaluation = Evaluation(
+            chain.rentable, shape, number, rental, setting, drawn, billed, self.goal
+        )
         self._evaluated[id(chain), number] = evaluation
         least = chain.least
         least.seconds[number], least.dollars[number] = evaluation.seconds, evaluation.dollars
-        least.sure_seconds[number], least.sure_dollars[number] = evaluation.sure_seconds, evaluation.sure_dollars
+        least.sure_seconds[number], least.sure_dollars[number] = (
+            evaluation.sure_seconds,
+            evaluation.sure_dollars,
+        )
         chain.stage[number] = WHOLE
 
     def _leave_out(self, chain: CandidateChain, number: int, why: str, only_several: bool) -> None:
         """Leave out this node count, and every other that lacks the same fact."""
         lacking = chain.shape.nodes > 1 if only_several else chain.shape.ranks > 1
         if chain.own:
-            lacking &= chain.shape.nodes != chain.shape.base.target.nodes  # measured, whatever else is unknown
+            lacking &= (
+                chain.shape.nodes != chain.shape.base.target.nodes
+            )  # measured, whatever else is unknown
         lacking[number] = True
-        for bound in (chain.least.seconds, chain.least.dollars, chain.least.sure_seconds, chain.least.sure_dollars):
+        for bound in (
+            chain.least.seconds,
+            chain.least.dollars,
+            chain.least.sure_seconds,
+            chain.least.sure_dollars,
+        ):
             bound[lacking] = np.inf
         if np.isfinite(chain.least.seconds).any():
             why = f"on other node counts than those ranked: {why}"
         self.unknown[chain.rentable.key] = chain.rentable.make_unranked(why)
 
-    def _draw_stalls(self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None) -> StallDraws:
+    def _draw_stalls(
+        self, chain: CandidateChain, nodes: int, workers: int | None, share: float | None
+    ) -> StallDraws:
         key = (chain.rentable.key, chain.shape, nodes, workers, share)
         if key not in self._forecasts:
             update: dict[str, object] = {"workers": workers, "cache": share}
-            if not (chain.own and nodes == chain.shape.base.target.nodes):  # what was measured stays so
+            if not (
+                chain.own and nodes == chain.shape.base.target.nodes
+            ):  # what was measured stays so
                 kind = "instance" if chain.rentable.machine is None else "cluster"
                 update |= {"nodes": nodes, kind: chain.rentable.key, "transport": self._transport}
             base = chain.shape.base

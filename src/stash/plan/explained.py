@@ -40,14 +40,22 @@ def explain_type(plan: RentalPlan, name: str) -> Page:
             title=label(found),
             verdict=(f"{WORDS[found.standing].capitalize()}: {found.why}.",),
             warnings=found.beyond,
-            chapters=tuple(Chapter(each.title, each.title, grids=(each,), brief=True) for each in grids),
+            chapters=tuple(
+                Chapter(each.title, each.title, grids=(each,), brief=True) for each in grids
+            ),
         )
     left_out = next((item for item in plan.unranked if wanted in _names(item)), None)
     if left_out is not None:
         return Page(left_out.instance, verdict=(f"It is not ranked: {left_out.why}.",))
-    known = {item.rented.instance for item in plan.choices} | {item.instance for item in plan.unranked}
+    known = {item.rented.instance for item in plan.choices} | {
+        item.instance for item in plan.unranked
+    }
     alike = find_nearest(name, known)
-    hint = f"did you mean {', '.join(alike)}?" if alike else "`stash recommend … --json` lists what was weighed"
+    hint = (
+        f"did you mean {', '.join(alike)}?"
+        if alike
+        else "`stash recommend … --json` lists what was weighed"
+    )
     raise UserError(
         f"--explain-type {name}: nothing of that type is listed: it is unknown, not allowed or proven worse; {hint}"
     )
@@ -67,7 +75,9 @@ def derivation(choice: Choice, goal: Goal) -> tuple[Grid, ...]:
         ("Against what was asked", _chance_lines(choice, goal)),
     )
     found = ((title, tuple(lines)) for title, lines in parts)
-    return tuple(Grid(title, ("", ""), rows, frozenset({0, 2}), prose=True) for title, rows in found if rows)
+    return tuple(
+        Grid(title, ("", ""), rows, frozenset({0, 2}), prose=True) for title, rows in found if rows
+    )
 
 
 def settings_text(choice: Choice) -> str:
@@ -82,18 +92,28 @@ def _work(choice: Choice, goal: Goal) -> Iterator[Line]:
     ranks = rented.nodes * rented.devices
     each = choice.samples_per_step / ranks
     device = rented.device or "rank on CPUs"
-    asked = "so many on each device" if goal.scaling == "per device" else "the profiled global batch, shared"
+    asked = (
+        "so many on each device"
+        if goal.scaling == "per device"
+        else "the profiled global batch, shared"
+    )
     text = f"{rented.nodes} × {rented.devices} × {device}, {each:,.4g} samples each ({asked})"
     yield "a step", f"{choice.samples_per_step:,.0f} samples", text
     if settings_text(choice):
         yield "settings", settings_text(choice), "instead of what was profiled"
-    yield "steps", f"{choice.steps:,.0f}", f"{samples:,.0f} / {choice.samples_per_step:,.0f}, rounded up"
+    yield (
+        "steps",
+        f"{choice.steps:,.0f}",
+        f"{samples:,.0f} / {choice.samples_per_step:,.0f}, rounded up",
+    )
 
 
 def _step(choice: Choice) -> Iterator[Line]:
     scale = scale_for(choice.step.value, SECONDS, 4)
     for stall in choice.stalls:
-        text = "; ".join((f"{stall.share:.0%} of the step, {stall.origin}", *map(_fact, stall.facts)))
+        text = "; ".join(
+            (f"{stall.share:.0%} of the step, {stall.origin}", *map(_fact, stall.facts))
+        )
         yield (
             f"{stall.name} [{evidence_letter(stall)}]",
             f"{scale.number(stall.seconds.value)} {plus_minus(stall.seconds, scale)} {scale.unit}",
@@ -116,12 +136,22 @@ def _time(choice: Choice) -> Iterator[Line]:
 
 def _bill(choice: Choice) -> Iterator[Line]:
     rented, price = choice.rented, choice.rented.price
-    origin = [price.paid_as, price.region or "any region", price.as_of or "undated", price.source, price.moved]
+    origin = [
+        price.paid_as,
+        price.region or "any region",
+        price.as_of or "undated",
+        price.source,
+        price.moved,
+    ]
     cost = price.dollars_per_hour
     each = dollars_interval(cost) if cost.half_width else format_dollars(cost.value)
     yield "price", f"{each}/h", ", ".join(filter(None, origin))
     if rented.nodes > 1:
-        yield "of all nodes", f"{format_dollars(rented.dollars_per_hour)}/h", f"{rented.nodes} of them"
+        yield (
+            "of all nodes",
+            f"{format_dollars(rented.dollars_per_hour)}/h",
+            f"{rented.nodes} of them",
+        )
     for item in choice.items:
         stalls = [f"{stall.name} {dollars_interval(stall.dollars)}" for stall in choice.stalls]
         text = "; ".join(filter(None, (item.text, *(stalls if item.name == "training" else ()))))
@@ -133,7 +163,11 @@ def _chance_lines(choice: Choice, goal: Goal) -> Iterator[Line]:
     kept = "kept with unknown probability, as it may be interrupted"
     if goal.deadline_seconds is not None:
         text = kept if choice.on_time is None else f"kept with {format_chance(choice.on_time)}"
-        yield "deadline", format_span(goal.deadline_seconds), f"{text}; needed: {goal.surely_in_time:.0%}"
+        yield (
+            "deadline",
+            format_span(goal.deadline_seconds),
+            f"{text}; needed: {goal.surely_in_time:.0%}",
+        )
     if goal.budget_dollars is not None:
         text = (
             f"{kept if choice.within_budget is None else f'kept with {format_chance(choice.within_budget)}'}; "
@@ -144,4 +178,6 @@ def _chance_lines(choice: Choice, goal: Goal) -> Iterator[Line]:
 
 
 def _fact(fact: PlanFact) -> str:
-    return fact_text(Used(about=fact.about, unit=fact.unit, quantity=Quantity.model_validate(fact.model_dump())))
+    return fact_text(
+        Used(about=fact.about, unit=fact.unit, quantity=Quantity.model_validate(fact.model_dump()))
+    )

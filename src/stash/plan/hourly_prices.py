@@ -69,7 +69,9 @@ def payment_kind(offer: Offer) -> PaidAs:
 
 def is_contract_price(price: HourlyPrice) -> bool:
     """Whether it holds whatever lists say: of one's own machine, reserved, or written down without a date."""
-    in_contract = price.as_of is None and price.dollars_per_hour.low is not None and price.paid_as != "spot"
+    in_contract = (
+        price.as_of is None and price.dollars_per_hour.low is not None and price.paid_as != "spot"
+    )
     return price.paid_as in ("own", "reserved") or in_contract
 
 

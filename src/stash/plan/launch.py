@@ -30,11 +30,25 @@ from stash.plan.records import Choice
 
 _PYTHON = re.compile(r"(.*/)?python[\d.]*")
 _TORCHRUN_MODULES = ("torch.distributed.run", "torch.distributed.launch")
-_WHERE_RANKS_ARE = frozenset((
-    "nnodes", "nproc-per-node", "node-rank", "master-addr", "master-port", "local-addr",
-    "rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf",
-    "num-machines", "num-processes", "machine-rank", "main-process-ip", "main-process-port",
-))  # fmt: skip
+_WHERE_RANKS_ARE = frozenset(
+    (
+        "nnodes",
+        "nproc-per-node",
+        "node-rank",
+        "master-addr",
+        "master-port",
+        "local-addr",
+        "rdzv-backend",
+        "rdzv-endpoint",
+        "rdzv-id",
+        "rdzv-conf",
+        "num-machines",
+        "num-processes",
+        "machine-rank",
+        "main-process-ip",
+        "main-process-port",
+    )
+)
 """Options of torchrun and accelerate that say how many ranks there are and where they meet."""
 _FLAGS = frozenset(("standalone", "multi-gpu", "use-env"))
 """Of those, the ones without a value."""
@@ -148,15 +162,29 @@ _USUAL_DISK, _SYSTEM = 256, 45
 _WIDTH = 100
 
 
-def sky_task(choice: Choice, profile: Profile, catalog: Catalog, facts: BillFacts, file: str = "task.yaml") -> str:
+def sky_task(
+    choice: Choice, profile: Profile, catalog: Catalog, facts: BillFacts, file: str = "task.yaml"
+) -> str:
     """The task of ``choice``; ``file`` is what it will be called. Raises UserError for what SkyPilot cannot rent."""
     rented = choice.rented
     if rented.cloud not in CLOUDS:
-        raise UserError(f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job yourself")
+        raise UserError(
+            f"{rented.instance} ({rented.cloud}) is nothing that SkyPilot rents; start the job yourself"
+        )
     instance = catalog.instance(f"{rented.cloud}/{rented.instance}")
     devices = str(rented.devices) if rented.device is None else '"$SKYPILOT_NUM_GPUS_PER_NODE"'
-    body, started = task_body(profile, rented.nodes, rented.devices, devices, _resources(choice, instance, facts))
-    return _header(choice, task_name(profile), file, (*started.notes, *_manual_steps(choice, profile, facts))) + body
+    body, started = task_body(
+        profile, rented.nodes, rented.devices, devices, _resources(choice, instance, facts)
+    )
+    return (
+        _header(
+            choice,
+            task_name(profile),
+            file,
+            (*started.notes, *_manual_steps(choice, profile, facts)),
+        )
+        + body
+    )
 
 
 def task_body(
@@ -164,7 +192,11 @@ def task_body(
 ) -> tuple[str, Relaunch]:
     """The task's YAML for the resources that are ``wanted``; ``devices`` are shell words for a node's ``ranks``."""
     started = relaunch(profile.workload.command, nodes, ranks, devices)
-    known = [f"{name} {profile.software[name]}" for name in ("python", "torch") if name in profile.software]
+    known = [
+        f"{name} {profile.software[name]}"
+        for name in ("python", "torch")
+        if name in profile.software
+    ]
     measured = [f"# Profiled with {printable_line(join_names(known))}."] if known else []
     install = "if [ -f requirements.txt ]; then pip install -r requirements.txt; fi"
     task: dict[str, object] = {
@@ -192,7 +224,9 @@ def _resources(choice: Choice, instance: Instance, facts: BillFacts) -> dict[str
         wanted["network_tier"] = "best"
     held = (facts.dataset_bytes or 0.0) + (facts.image_bytes or 0.0)
     needed = math.ceil(held / 2**30) + _SYSTEM
-    if needed > _USUAL_DISK:  # where the usual one has no room for data and image besides the system
+    if (
+        needed > _USUAL_DISK
+    ):  # where the usual one has no room for data and image besides the system
         wanted["disk_size"] = needed
     if rented.price.paid_as != "spot":
         wanted["autostop"] = AUTOSTOP
@@ -210,18 +244,26 @@ def _manual_steps(choice: Choice, profile: Profile, facts: BillFacts) -> list[st
     changes = [f"{value:,} {name}" for name, value in settings if value is not None]
     notes = []
     if changes:
-        notes.append(f"the forecast is of {join_names(changes)}: set them in the job's own arguments")
+        notes.append(
+            f"the forecast is of {join_names(changes)}: set them in the job's own arguments"
+        )
     if profile.world_size == 1 and rented.nodes * rented.devices > 1:
-        notes.append("the job was profiled on one device: it has to train with DistributedDataParallel to use more")
+        notes.append(
+            "the job was profiled on one device: it has to train with DistributedDataParallel to use more"
+        )
     if any(MASK in word or HIDDEN in word for word in command):
         notes.append(
             f"the command lacks words that may be secrets ({MASK} and {HIDDEN} stand for them): pass them with "
             "`secrets:`, and write in those that are none"
         )
     size = "" if facts.dataset_bytes is None else f" ({format_bytes(facts.dataset_bytes)})"
-    notes.append(f"the data{size} have to be where the job looks for them: with `file_mounts:`, or a line of setup")
+    notes.append(
+        f"the data{size} have to be where the job looks for them: with `file_mounts:`, or a line of setup"
+    )
     if rented.price.paid_as == "spot":
-        notes.append("spot machines may be taken away: the job has to save checkpoints where a new one finds them")
+        notes.append(
+            "spot machines may be taken away: the job has to save checkpoints where a new one finds them"
+        )
     if rented.price.paid_as == "reserved":
         notes.append("the price is that of your reservation: name it in ~/.sky/config.yaml")
     return notes
@@ -232,7 +274,11 @@ def _header(choice: Choice, name: str, file: str, notes: Sequence[str]) -> str:
     where = rented.cloud if rented.price.region is None else f"{rented.cloud} {rented.price.region}"
     dated = f" of {rented.price.as_of}" if rented.price.as_of else ", undated"
     price = f"${rented.price.dollars_per_hour.value:,.4g}/h each ({rented.price.paid_as}{dated})"
-    start = f"sky jobs launch {file}" if rented.price.paid_as == "spot" else f"sky launch -c {name} {file}"
+    start = (
+        f"sky jobs launch {file}"
+        if rented.price.paid_as == "spot"
+        else f"sky launch -c {name} {file}"
+    )
     lines = [
         *_wrap_line(f"{choice.name}, {where}, {price}.", ""),
         f"Forecast: {span_interval(choice.seconds)}, {dollars_interval(choice.dollars)}.",

@@ -58,7 +58,9 @@ _OTHER = "plain"
 def page(plan: RentalPlan, pareto: bool = False) -> Page:
     """The whole report; with ``pareto`` its short table is the whole front and nothing else of the choices."""
     best = plan.chosen_choice
-    shown = [item for item in plan.choices if item.standing in FRONT] if pareto else shown_choices(plan)
+    shown = (
+        [item for item in plan.choices if item.standing in FRONT] if pareto else shown_choices(plan)
+    )
     return Page(
         title=f"What to rent for {plan.workload}",
         source=f"A plan of {plan.created[:_DAY]}, from {', '.join(plan.profiles)}",
@@ -78,7 +80,10 @@ def page(plan: RentalPlan, pareto: bool = False) -> Page:
 def _numbers(best: Choice, goal: Goal) -> Iterator[tuple[str, str]]:
     yield "rent", label(best)
     known = f" [{evidence(best)}]"
-    yield "time", f"{span_interval(best.seconds)}{_median(best.seconds, best.median_seconds, format_span)}{known}"
+    yield (
+        "time",
+        f"{span_interval(best.seconds)}{_median(best.seconds, best.median_seconds, format_span)}{known}",
+    )
     yield (
         "cost",
         f"{dollars_interval(best.dollars)}{_median(best.dollars, best.median_dollars, format_dollars)}{known}",
@@ -105,14 +110,20 @@ def _pays_first(plan: RentalPlan) -> bool:
     best, found = plan.chosen_choice, plan.experiment
     if best is None or found is None:
         return False
-    return found.worth > _WORTH * (best.dollars if plan.goal.aim == "dollars" else best.seconds).value
+    return (
+        found.worth > _WORTH * (best.dollars if plan.goal.aim == "dollars" else best.seconds).value
+    )
 
 
 def _youngest(plan: RentalPlan) -> int | None:
     """Days that the youngest of its prices may be old; ``None`` where all are undated or agreed."""
     now = date.fromisoformat(plan.created[:_DAY])
-    listed_prices = (item.rented.price for item in plan.choices if not is_contract_price(item.rented.price))
-    ages = [found.most for price in listed_prices if (found := price_age(price.as_of, now)) is not None]
+    listed_prices = (
+        item.rented.price for item in plan.choices if not is_contract_price(item.rented.price)
+    )
+    ages = [
+        found.most for price in listed_prices if (found := price_age(price.as_of, now)) is not None
+    ]
     return min(ages, default=None)
 
 
@@ -133,13 +144,25 @@ def _cheaper(plan: RentalPlan) -> tuple[str, ...]:
         return ()
     most = best.rented.price.dollars_per_hour.value / best.rented.devices
     ranked = {(item.rented.cloud, item.rented.instance) for item in plan.choices}
-    known = [(item.dollars_per_gpu_hour, item) for item in plan.unranked if item.dollars_per_gpu_hour is not None]
-    less = sorted((each for each in known if each[0] < most and (each[1].cloud, each[1].instance) not in ranked),
-                  key=lambda each: each[0])  # fmt: skip
+    known = [
+        (item.dollars_per_gpu_hour, item)
+        for item in plan.unranked
+        if item.dollars_per_gpu_hour is not None
+    ]
+    less = sorted(
+        (
+            each
+            for each in known
+            if each[0] < most and (each[1].cloud, each[1].instance) not in ranked
+        ),
+        key=lambda each: each[0],
+    )
     if not less:
         return ()
     names = [f"{item.instance} ({format_dollars(price)})" for price, item in less]
-    return (f"Cheaper for a GPU and hour, but not ranked: {join_names(names, most=3)}: {less[0][1].why}.",)
+    return (
+        f"Cheaper for a GPU and hour, but not ranked: {join_names(names, most=3)}: {less[0][1].why}.",
+    )
 
 
 def _next(plan: RentalPlan) -> tuple[str, ...]:
@@ -150,7 +173,9 @@ def _next(plan: RentalPlan) -> tuple[str, ...]:
         steps.append(f"{plan.experiment.text}: `{' '.join(plan.experiment.command)}`")
     steps += plan.exchanges
     if plan.tied_choices and plan.experiment is None:
-        steps.append("rent any of those that are tied: no measurement beforehand saves what it costs")
+        steps.append(
+            "rent any of those that are tied: no measurement beforehand saves what it costs"
+        )
     return tuple(steps)
 
 
@@ -171,7 +196,9 @@ def money_parts(choice: Choice) -> tuple[Row, ...]:
     if whole <= 0:
         return ()
     found = [(stall.name, stall.name, stall.dollars.value) for stall in choice.stalls]
-    found += [(item.name, _OTHER, item.dollars.value) for item in choice.items if item.name != "training"]
+    found += [
+        (item.name, _OTHER, item.dollars.value) for item in choice.items if item.name != "training"
+    ]
     small = [part for part in found if abs(part[2]) < _SMALL * whole]
     if len(small) > 1:
         found = [part for part in found if part not in small]
@@ -179,7 +206,13 @@ def money_parts(choice: Choice) -> tuple[Row, ...]:
     decimals = money_decimals(whole)
     rounded = round_to_sum([value for _, _, value in found], decimals)
     return tuple(
-        Row(name, format_dollars(shown, decimals), share=_share(value / whole), fraction=value / whole, series=series)
+        Row(
+            name,
+            format_dollars(shown, decimals),
+            share=_share(value / whole),
+            fraction=value / whole,
+            series=series,
+        )
         for (name, series, value), shown in zip(found, rounded, strict=True)
     )
 
@@ -198,27 +231,52 @@ def _choices(plan: RentalPlan, shown: Sequence[Choice], pareto: bool) -> tuple[G
     legend = ", ".join(f"{letter} {EVIDENCE[letter]}" for letter in letters)
     why = (lambda item: "" if item.standing == "front" else _why(item)) if pareto else _why
     return (
-        replace(choices_table(plan, shown, True, why), below=f"by: {legend}" + (f"; {below}" if hidden > 0 else "")),
+        replace(
+            choices_table(plan, shown, True, why),
+            below=f"by: {legend}" + (f"; {below}" if hidden > 0 else ""),
+        ),
     )
 
 
 def _chapters(plan: RentalPlan) -> Iterator[Chapter]:
-    yield Chapter("front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),))
+    yield Chapter(
+        "front", "Cost against time", label="Cost and time", charts=(cost_against_time(plan),)
+    )
     if plan.chosen_choice is not None:
         title = f"How {label(plan.chosen_choice)} was worked out"
         grids = derivation(plan.chosen_choice, plan.goal)
-        yield Chapter("derivation", title, grids=grids, points=plan.chosen_choice.beyond, folded=True)
+        yield Chapter(
+            "derivation", title, grids=grids, points=plan.chosen_choice.beyond, folded=True
+        )
     if plan.assumptions:
-        yield Chapter("assumed", "What was taken for granted", label="Assumed", points=plan.assumptions, brief=True,
-                      most=_MAX_ASSUMED)  # fmt: skip
+        yield Chapter(
+            "assumed",
+            "What was taken for granted",
+            label="Assumed",
+            points=plan.assumptions,
+            brief=True,
+            most=_MAX_ASSUMED,
+        )
     if plan.unranked:
         reasons = unranked_lines(plan.unranked)
-        yield Chapter("unranked", "Left out, because something is unknown", label="Left out", points=reasons,
-                      brief=True, most=_MAX_REASONS)  # fmt: skip
-        points = tuple(f"{item.instance} ({item.cloud}): {item.why}" for item in plan.unranked[:_MAX_UNRANKED])
+        yield Chapter(
+            "unranked",
+            "Left out, because something is unknown",
+            label="Left out",
+            points=reasons,
+            brief=True,
+            most=_MAX_REASONS,
+        )
+        points = tuple(
+            f"{item.instance} ({item.cloud}): {item.why}" for item in plan.unranked[:_MAX_UNRANKED]
+        )
         more = len(plan.unranked) - _MAX_UNRANKED
-        yield Chapter("every-unranked", "Everything left out", folded=True,
-                      points=(*points, *([f"and {more} more types"] if more > 0 else [])))  # fmt: skip
+        yield Chapter(
+            "every-unranked",
+            "Everything left out",
+            folded=True,
+            points=(*points, *([f"and {more} more types"] if more > 0 else [])),
+        )
 
 
 def unranked_lines(left_out: Sequence[Unranked]) -> tuple[str, ...]:
@@ -268,7 +326,9 @@ def _why(choice: Choice) -> str:
     if choice.seconds.half_width is not None:
         return text
     facts = (fact for stall in choice.stalls for fact in stall.facts)
-    unknown = why_no_interval((fact.about, fact.origin, fact.low is not None, fact.source) for fact in facts)
+    unknown = why_no_interval(
+        (fact.about, fact.origin, fact.low is not None, fact.source) for fact in facts
+    )
     return text if unknown is None else f"{text}; {unknown}"
 
 
@@ -321,7 +381,11 @@ def _risk_sentence(plan: RentalPlan) -> str:
     found = plan.risk
     if found is None or found.among < 2 or found.regret.value <= 0:
         return ""
-    more = format_span(found.regret.value) if found.unit == "seconds" else format_dollars(found.regret.value)
+    more = (
+        format_span(found.regret.value)
+        if found.unit == "seconds"
+        else format_dollars(found.regret.value)
+    )
     most = found.regret.high or 0.0
     worst = format_span(most) if found.unit == "seconds" else format_dollars(most)
     return (
@@ -344,13 +408,19 @@ def _chances(choice: Choice, goal: Goal) -> str:
 
 def _no_choice_verdict(plan: RentalPlan) -> str:
     if not plan.choices:
-        return "Nothing can be recommended: of no offer are both its price and the step on it known."
+        return (
+            "Nothing can be recommended: of no offer are both its price and the step on it known."
+        )
     goal = plan.goal
     deadline, budget, asked = goal.deadline_seconds, goal.budget_dollars, []
     if deadline is not None:
-        asked.append(f"a deadline of {format_span(deadline)} with a probability of {goal.surely_in_time:.0%}")
+        asked.append(
+            f"a deadline of {format_span(deadline)} with a probability of {goal.surely_in_time:.0%}"
+        )
     if budget is not None:
-        asked.append(f"a budget of {_budget(budget)} with a probability of {goal.surely_in_budget:.0%}")
+        asked.append(
+            f"a budget of {_budget(budget)} with a probability of {goal.surely_in_budget:.0%}"
+        )
     kept = f"keeps {join_names(asked)}" if asked else "is allowed"
     return f"Nothing that may be rented {kept}."
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from stash.core.formatting import dollars_interval, format_chance, format_dollars, span_interval, span_scale
+from stash.core.formatting import (
+    dollars_interval,
+    format_chance,
+    format_dollars,
+    span_interval,
+    span_scale,
+)
 from stash.core.units import Scale, format_count
 from stash.plan.records import Choice, ChoiceStanding, Goal, RentalPlan, StallShare
 from stash.predict.compute_ratios import is_of_model
@@ -30,7 +36,13 @@ WORDS: dict[ChoiceStanding, str] = {
 }
 """What became of a choice."""
 FRONT = ("chosen", "tied", "front")
-_SERIES = {"chosen": "faster", "tied": "faster", "front": "contention", "lost": "plain", "infeasible": "slower"}
+_SERIES = {
+    "chosen": "faster",
+    "tied": "faster",
+    "front": "contention",
+    "lost": "plain",
+    "infeasible": "slower",
+}
 _MEANINGS = {
     "faster": "what to rent, and what is as good",
     "contention": "the front: nothing is both cheaper and sooner",
@@ -72,10 +84,20 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     near, goal = _choices_near_front(plan), plan.goal
     unit = span_scale(max(item.seconds.value for item in near))
     sure = [item for item in near if item.standing in FRONT]
-    times = [goal.deadline_seconds, *(item.seconds.value for item in near), *(item.seconds.high for item in sure)]
-    costs = [goal.budget_dollars, *(item.dollars.value for item in near), *(item.dollars.high for item in sure)]
+    times = [
+        goal.deadline_seconds,
+        *(item.seconds.value for item in near),
+        *(item.seconds.high for item in sure),
+    ]
+    costs = [
+        goal.budget_dollars,
+        *(item.dollars.value for item in near),
+        *(item.dollars.high for item in sure),
+    ]
     # A tie may be beaten in both.
-    front = sorted((item for item in sure if item.standing != "tied"), key=lambda item: item.seconds.value)
+    front = sorted(
+        (item for item in sure if item.standing != "tied"), key=lambda item: item.seconds.value
+    )
     x = make_ruler(times, f"{unit.unit} from start to end", unit.size)
     y = _dollar_ruler(costs)
     best_first = sorted(near, key=lambda item: list(_SERIES).index(item.standing))
@@ -90,15 +112,28 @@ def cost_against_time(plan: RentalPlan) -> Chart | Blank:
     )
     # The best last, so that nothing hides them; names the best first.
     curves += [PlotCurve(_SERIES[item.standing], (_point(item),)) for item in reversed(best_first)]
-    tags = [] if goal.deadline_seconds is None else [Tag(x.locate(goal.deadline_seconds), 0.0, "deadline")]
-    tags += [] if goal.budget_dollars is None else [Tag(0.0, y.locate(goal.budget_dollars), "budget")]
+    tags = (
+        []
+        if goal.deadline_seconds is None
+        else [Tag(x.locate(goal.deadline_seconds), 0.0, "deadline")]
+    )
+    tags += (
+        [] if goal.budget_dollars is None else [Tag(0.0, y.locate(goal.budget_dollars), "budget")]
+    )
     tags += [
-        Tag(x.locate(item.seconds.value), y.locate(item.dollars.value), item.name, firm=item.standing == "chosen")
+        Tag(
+            x.locate(item.seconds.value),
+            y.locate(item.dollars.value),
+            item.name,
+            firm=item.standing == "chosen",
+        )
         for item in best_first
     ]
     present = {_SERIES[item.standing] for item in near}
     far = len(plan.choices) - len(near)
-    left_out = f"{format_count(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
+    left_out = (
+        f"{format_count(far, 'choice')} far beyond {'is' if far == 1 else 'are'} only in the table."
+    )
     return plane_chart(
         name,
         title,
@@ -120,11 +155,15 @@ def _choices_near_front(plan: RentalPlan) -> list[Choice]:
     front = [item for item in plan.choices if item.standing in FRONT]
     longest = max((item.seconds.value for item in front), default=0.0)
     dearest = max((item.dollars.value for item in front), default=0.0)
-    longest, dearest = max(longest, plan.goal.deadline_seconds or 0.0), max(dearest, plan.goal.budget_dollars or 0.0)
+    longest, dearest = (
+        max(longest, plan.goal.deadline_seconds or 0.0),
+        max(dearest, plan.goal.budget_dollars or 0.0),
+    )
     return [
         item
         for item in plan.choices
-        if not front or (item.seconds.value <= _FAR * longest and item.dollars.value <= _FAR * dearest)
+        if not front
+        or (item.seconds.value <= _FAR * longest and item.dollars.value <= _FAR * dearest)
     ]
 
 
@@ -173,7 +212,12 @@ def choices_table(
         ("cost", lambda item: dollars_interval(item.dollars), False, 0),
         ("by", evidence, True, 1),
         ("on time", lambda item: format_chance(item.on_time, goal.deadline_seconds), False, 0),
-        ("in budget", lambda item: format_chance(item.within_budget, goal.budget_dollars), False, 0),
+        (
+            "in budget",
+            lambda item: format_chance(item.within_budget, goal.budget_dollars),
+            False,
+            0,
+        ),
         (superlative(goal), lambda item: format_chance(item.best), False, 1),
         ("largest stall", _stall_text, True, 1),
         ("$/h", lambda item: format_dollars(item.rented.dollars_per_hour), False, 2),
@@ -198,7 +242,9 @@ def superlative(goal: Goal) -> str:
 
 def largest_stall(choice: Choice) -> tuple[str, float]:
     """The largest stall and its share of the bill, or of the step where nothing is paid, if one is above 0."""
-    stalls = [stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0]
+    stalls = [
+        stall for stall in choice.stalls if stall.name != "compute" and stall.seconds.value > 0
+    ]
     if not stalls:
         return "", 0.0
     most = max(stalls, key=lambda stall: stall.seconds.value)

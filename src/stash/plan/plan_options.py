@@ -33,9 +33,13 @@ SCALING: Mapping[str, ScalingPolicy] = {"per-device": "per device", "global": "g
 ENDINGS = (".html", ".md", ".png", ".svg", ".pdf")
 EXAMPLE = "--epochs 90 --samples 1281167"
 _WORK, _GOAL, _MAY, _BILL, _HOW, _SHOWN = (
-    "How much is trained", "By when, for how much", "What may be rented", "What is paid besides the hours",
-    "How the job is run there", "What is shown",
-)  # fmt: skip
+    "How much is trained",
+    "By when, for how much",
+    "What may be rented",
+    "What is paid besides the hours",
+    "How the job is run there",
+    "What is shown",
+)
 _WAYS = ("epochs", "steps", "tokens")
 
 
@@ -74,32 +78,49 @@ class PlanOptions(Options):
         "output",
     )
     runs: tuple[str, ...] = argument(
-        "RUN...", "Profiles of the job, on one kind of machine or several.", many=True,
+        "RUN...",
+        "Profiles of the job, on one kind of machine or several.",
+        many=True,
         default=None,
-    )  # fmt: skip
+    )
 
-    epochs: float | None = option("N", "Train for N passes over the data set.", parsers.count, panel=_WORK)
+    epochs: float | None = option(
+        "N", "Train for N passes over the data set.", parsers.count, panel=_WORK
+    )
     samples: float | None = option(
-        "N", "Train on N samples, like 50M; with --epochs, N per epoch.", parsers.count,
+        "N",
+        "Train on N samples, like 50M; with --epochs, N per epoch.",
+        parsers.count,
         panel=_WORK,
-    )  # fmt: skip
+    )
     dataset: str | None = option(
         "NAME", "Take an epoch's size from a known data set: imagenet, coco-2017 …", panel=_WORK
     )
-    steps: float | None = option("N", "Train for N optimizer steps of the profiled size.", parsers.count, panel=_WORK)
+    steps: float | None = option(
+        "N", "Train for N optimizer steps of the profiled size.", parsers.count, panel=_WORK
+    )
     tokens: float | None = option("N", "Train on N tokens, like 300B.", parsers.count, panel=_WORK)
-    tokens_per_sample: float | None = option("N", "Set the length of a sequence.", parsers.count, panel=_WORK)
+    tokens_per_sample: float | None = option(
+        "N", "Set the length of a sequence.", parsers.count, panel=_WORK
+    )
 
     deadline: float | datetime | None = option(
         "TIME", "Finish within 24h or 3d, or by 2027-01-31T18:00.", _deadline, panel=_GOAL
     )
-    max_dollars: float | None = option("DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_GOAL)
+    max_dollars: float | None = option(
+        "DOLLARS", "Spend at most this in total.", parsers.dollars, panel=_GOAL
+    )
     late_costs: float | None = option(
-        "DOLLARS", "Missing the deadline costs this (default: a bill surely in time).", parsers.dollars,
+        "DOLLARS",
+        "Missing the deadline costs this (default: a bill surely in time).",
+        parsers.dollars,
         panel=_GOAL,
-    )  # fmt: skip
+    )
     confidence: float | None = option(
-        "P", "Meet deadline and cost with at least this probability.", parsers.probability, panel=_GOAL
+        "P",
+        "Meet deadline and cost with at least this probability.",
+        parsers.probability,
+        panel=_GOAL,
     )
 
     cloud: tuple[str, ...] | None = option(
@@ -114,68 +135,97 @@ class PlanOptions(Options):
     min_gpu_memory: float | None = option(
         "SIZE", "Require this much memory per GPU, like 40GB.", parsers.size_above_zero, panel=_MAY
     )
-    max_nodes: int | None = option("N", "Rent at most N machines (default 16).", parsers.whole(1), panel=_MAY)
+    max_nodes: int | None = option(
+        "N", "Rent at most N machines (default 16).", parsers.whole(1), panel=_MAY
+    )
     max_price: float | None = option(
         "DOLLARS/H", "Pay at most this for all machines together.", parsers.price, panel=_MAY
     )
     quota: tuple[tuple[str, int], ...] = option(
-        "TYPE=N", "Rent at most N of a type, like p3.16xlarge=2; repeatable.", parsers.amounts,
-        panel=_MAY, many=True,
-    )  # fmt: skip
+        "TYPE=N",
+        "Rent at most N of a type, like p3.16xlarge=2; repeatable.",
+        parsers.amounts,
+        panel=_MAY,
+        many=True,
+    )
     allow_spot: bool = flag("Include spot machines, which may be revoked.", panel=_MAY)
     exclude: tuple[str, ...] | None = option(
         "NAMES", "Leave out these instance types or clouds.", parsers.names, panel=_MAY
     )
     instances: Path | None = option(
-        "FILE", "Read your own machines and prices (docs/how-to/own-instances.md).", Path, panel=_MAY
+        "FILE",
+        "Read your own machines and prices (docs/how-to/own-instances.md).",
+        Path,
+        panel=_MAY,
     )
 
     transport: NodeTransport | None = option(
-        "HOW", "Connect nodes by sockets, efa or infiniband (default: as profiled).",
-        parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_HOW,
-    )  # fmt: skip
+        "HOW",
+        "Connect nodes by sockets, efa or infiniband (default: as profiled).",
+        parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")),
+        panel=_HOW,
+    )
     scaling: ScalingPolicy = option(
         "per-device|global",
         "Keep the batch of each device, or the global one.",
-        parsers.one_of(SCALING), default="per-device", panel=_HOW,
-    )  # fmt: skip
+        parsers.one_of(SCALING),
+        default="per-device",
+        panel=_HOW,
+    )
 
     start: tuple[float, float] | None = option(
         "TIME", "Machines take this long to start: 5m, or 3m..8m.", parsers.durations, panel=_BILL
     )
-    image_size: float | None = option("SIZE", "Set the size of the container's image.", parsers.size, panel=_BILL)
+    image_size: float | None = option(
+        "SIZE", "Set the size of the container's image.", parsers.size, panel=_BILL
+    )
     data_size: float | None = option(
         "SIZE", "Set the size of the data set (default: as profiled).", parsers.size, panel=_BILL
     )
     download: float | None = option(
         "RATE", "Set the download rate of a node, like 500MB/s.", parsers.rate, panel=_BILL
     )
-    data_in: str | None = option("CLOUD", "The data is in this cloud; others pay egress.", panel=_BILL)
+    data_in: str | None = option(
+        "CLOUD", "The data is in this cloud; others pay egress.", panel=_BILL
+    )
 
     pareto: bool = flag("Show the whole front of cost against time.", panel=_SHOWN)
-    explain: bool = flag("Explain the sums behind the answer's time and bill, with sources.", panel=_SHOWN)
+    explain: bool = flag(
+        "Explain the sums behind the answer's time and bill, with sources.", panel=_SHOWN
+    )
     explain_type: str | None = option(
-        "TYPE", "Explain the time and the bill of this type, with sources.",
+        "TYPE",
+        "Explain the time and the bill of this type, with sources.",
         panel=_SHOWN,
-    )  # fmt: skip
+    )
     json: bool = json_flag("Print JSON; docs/format.md documents its keys.", _SHOWN)
     output: tuple[Path, ...] = option(
         "FILE",
         "Write a page (.html, .md), plan (.plan.json) or picture (.png, .svg, .pdf).",
-        _output, "--output", "-o", panel=_SHOWN, many=True,
-    )  # fmt: skip
+        _output,
+        "--output",
+        "-o",
+        panel=_SHOWN,
+        many=True,
+    )
     launch: Literal["sky"] | None = option(
-        "sky", "Write the choice as a SkyPilot task, NAME.sky.yaml.",
-        parsers.one_of(("sky",), ": a choice can be written as a SkyPilot task"), panel=_SHOWN,
-    )  # fmt: skip
+        "sky",
+        "Write the choice as a SkyPilot task, NAME.sky.yaml.",
+        parsers.one_of(("sky",), ": a choice can be written as a SkyPilot task"),
+        panel=_SHOWN,
+    )
     store: str | None = store_option()
 
     def check(self) -> None:
         shown = self.list_given("pareto", "explain", "explain_type", "json")
         if len(shown) > 1 and shown != ["--pareto", "--json"]:
-            raise UserError(f"{join_names(shown)} are different ways to show a plan; leave out all but one of them")
+            raise UserError(
+                f"{join_names(shown)} are different ways to show a plan; leave out all but one of them"
+            )
         if self.late_costs is not None and self.deadline is None:
-            raise UserError("--late-costs says what missing a deadline costs; give one, like --deadline 24h")
+            raise UserError(
+                "--late-costs says what missing a deadline costs; give one, like --deadline 24h"
+            )
         _refuse_two_works(self)
 
 
@@ -183,12 +233,18 @@ def _refuse_two_works(asked: PlanOptions) -> None:
     """Raise UserError where two options say how much is trained, or one has no effect without another."""
     ways = asked.list_given(*_WAYS)
     if len(ways) > 1:
-        raise UserError(f"{ways[0]} and {ways[1]} both say how much is to be trained; give one of them")
+        raise UserError(
+            f"{ways[0]} and {ways[1]} both say how much is to be trained; give one of them"
+        )
     sizes = asked.list_given("samples", "dataset")
     if sizes and ways in (["--steps"], ["--tokens"]):
-        raise UserError(f"{ways[0]} and {join_names(sizes)} both say how much is to be trained; give one of them")
+        raise UserError(
+            f"{ways[0]} and {join_names(sizes)} both say how much is to be trained; give one of them"
+        )
     if asked.tokens_per_sample is not None and asked.tokens is None and asked.dataset is None:
-        raise UserError("--tokens-per-sample turns tokens into samples; say how many, like --tokens 300B")
+        raise UserError(
+            "--tokens-per-sample turns tokens into samples; say how many, like --tokens 300B"
+        )
     if len(sizes) > 1:
         raise UserError("--samples and --dataset both say how large an epoch is; give one of them")
 
@@ -208,7 +264,9 @@ def bill_facts(asked: PlanOptions, dataset_bytes: float | None, catalog: Catalog
         image_bytes=asked.image_size,
         dataset_bytes=dataset_bytes if asked.data_size is None else asked.data_size,
         download_bytes_per_second=asked.download,
-        data_in=None if asked.data_in is None else match_name(asked.data_in, clouds, "cloud", "data-in"),
+        data_in=None
+        if asked.data_in is None
+        else match_name(asked.data_in, clouds, "cloud", "data-in"),
         tariffs=tariffs(),
     )
 
@@ -227,7 +285,9 @@ class TrainedJob:
 
     @classmethod
     def read_base(cls, base: Base) -> TrainedJob:
-        sizes = [loader.samples for loader in base.profile.workload.loaders if loader.samples is not None]
+        sizes = [
+            loader.samples for loader in base.profile.workload.loaders if loader.samples is not None
+        ]
         return cls(base.breakdown.samples_per_step, sizes[0] if len(sizes) == 1 else None)
 
 
@@ -268,7 +328,9 @@ def _work_of_epochs(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
     epochs = 1.0 if asked.epochs is None else asked.epochs
     many = f"{epochs:g} epoch{'' if epochs == 1 else 's'}"
     if asked.samples is not None:
-        return _make_work(samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples")
+        return _make_work(
+            samples=epochs * asked.samples, text=f"{many} of {asked.samples:,.0f} samples"
+        )
     if asked.dataset is not None:
         found = known_dataset(asked.dataset)
         if found.samples is None:
@@ -278,7 +340,10 @@ def _work_of_epochs(asked: PlanOptions, job: TrainedJob) -> TrainingWork:
                 f"--tokens-per-sample turns tokens into samples, and {found.name} is {found.samples:,} samples; "
                 "leave it out"
             )
-        return _make_work(samples=epochs * found.samples, text=f"{many} of {found.name}, {found.samples:,} samples")
+        return _make_work(
+            samples=epochs * found.samples,
+            text=f"{many} of {found.name}, {found.samples:,} samples",
+        )
     if job.dataset_samples is None:
         raise UserError(
             "--epochs: how large is an epoch? The profile does not know; add --samples 1281167, or --dataset imagenet"

@@ -18,7 +18,14 @@ from stash.plan.evaluation import CandidateChain, Evaluation, Evaluator
 from stash.plan.hourly_prices import is_apart
 from stash.plan.records import IN_BUDGET, IN_TIME, Goal
 from stash.plan.regret import chances
-from stash.plan.search import CandidateSet, Measure, can_keep_limits, find_cheapest, find_least, pareto_front
+from stash.plan.search import (
+    CandidateSet,
+    Measure,
+    can_keep_limits,
+    find_cheapest,
+    find_least,
+    pareto_front,
+)
 from stash.predict.draws import Array
 
 # Why each choice stands where it does
@@ -33,8 +40,14 @@ def explain_choice(goal: Goal, evaluation: Evaluation) -> str:
     kept = [format_span(goal.deadline_seconds)] if goal.deadline_seconds is not None else []
     kept += [format_dollars(goal.budget_dollars)] if goal.budget_dollars is not None else []
     if goal.weighs_lateness:
-        return f"the least expected cost for {' and '.join(kept)}, with what being late costs{unless}"
-    return f"the cheapest that keeps {' and '.join(kept)} {sure}" if kept else "the cheapest in the mean"
+        return (
+            f"the least expected cost for {' and '.join(kept)}, with what being late costs{unless}"
+        )
+    return (
+        f"the cheapest that keeps {' and '.join(kept)} {sure}"
+        if kept
+        else "the cheapest in the mean"
+    )
 
 
 def explain_tie(goal: Goal, chosen: Evaluation, better: float) -> str:
@@ -81,7 +94,11 @@ def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
             f"costs {format_dollars(evaluation.dollars)}, within {limit} with {format_chance(within)} probability"
         )
     step = float(evaluation.drawn.step.mean())
-    stalls = {part.name: float(part.seconds.mean()) for part in evaluation.drawn.parts if part.name != "compute"}
+    stalls = {
+        part.name: float(part.seconds.mean())
+        for part in evaluation.drawn.parts
+        if part.name != "compute"
+    }
     worst = max(stalls, key=lambda each: stalls[each], default=None)
     if worst is not None and stalls[worst] >= 0.2 * step:  # that is what keeps it from being faster
         return f"{' and '.join(reasons)}; {format_chance(stalls[worst] / step)} of its step is {worst} stall"
@@ -91,10 +108,15 @@ def explain_failure(goal: Goal, evaluation: Evaluation) -> str:
 def _parts(goal: Goal, evaluation: Evaluation) -> dict[str, float]:
     """Seconds of every stall, or dollars of those and of every other item."""
     if goal.aim == "seconds":
-        return {part.name: float(part.seconds.mean()) * evaluation.steps for part in evaluation.drawn.parts}
+        return {
+            part.name: float(part.seconds.mean()) * evaluation.steps
+            for part in evaluation.drawn.parts
+        }
     billed = evaluation.billed
     spent = zip(billed.predicted, billed.stall_dollars, strict=True)
-    items = {part.name: float(part.dollars.mean()) for part in billed.parts if part.name != "training"}
+    items = {
+        part.name: float(part.dollars.mean()) for part in billed.parts if part.name != "training"
+    }
     return {part.name: float(of.mean()) for part, of in spent} | items
 
 
@@ -121,21 +143,36 @@ def certainty_prices(
     sure = chosen.chance_in_time(goal) or 0.0
     surer = [each for each in others if (each.chance_in_time(goal) or 0.0) >= sure + _LESS_SURE]
     cheaper = [each for each in others if each.dollars < chosen.dollars]
-    less_sure = [each for each in cheaper if IN_TIME <= (each.chance_in_time(goal) or 0.0) <= sure - _LESS_SURE]
+    less_sure = [
+        each
+        for each in cheaper
+        if IN_TIME <= (each.chance_in_time(goal) or 0.0) <= sure - _LESS_SURE
+    ]
     best = [min(each, key=lambda one: one.dollars) for each in (less_sure, surer) if each]
-    texts = (_certainty_price(goal, chosen, each, each.chance_in_time(goal) or 0.0, sure) for each in best)
+    texts = (
+        _certainty_price(goal, chosen, each, each.chance_in_time(goal) or 0.0, sure)
+        for each in best
+    )
     return tuple(text for one in texts for text in one)
 
 
-def _certainty_price(goal: Goal, chosen: Evaluation, other: Evaluation, its: float, sure: float) -> tuple[str, ...]:
+def _certainty_price(
+    goal: Goal, chosen: Evaluation, other: Evaluation, its: float, sure: float
+) -> tuple[str, ...]:
     mine, theirs = (getattr(each, goal.aim) for each in (chosen, other))
     if abs(theirs - mine) < _WORTHWHILE * mine:
         return ()
     if goal.aim == "dollars":
         what = f"{format_dollars(abs(theirs - mine))} {'more' if theirs > mine else 'less'}"
     else:
-        what = f"{mine / theirs:.2g} times sooner" if mine >= 2 * theirs else f"{format_span(mine - theirs)} sooner"
-    return (f"{format_chance(its)} instead of {format_chance(sure)}: {what}, with {other.rental.name}",)
+        what = (
+            f"{mine / theirs:.2g} times sooner"
+            if mine >= 2 * theirs
+            else f"{format_span(mine - theirs)} sooner"
+        )
+    return (
+        f"{format_chance(its)} instead of {format_chance(sure)}: {what}, with {other.rental.name}",
+    )
 
 
 # Beyond what was profiled
@@ -146,7 +183,10 @@ _FAR = 16
 
 def extrapolation_doubt(evaluation: Evaluation) -> str | None:
     """A doubt about many more devices than were profiled; ``None`` where they are not so many."""
-    ranks, before = int(evaluation.shape.ranks[evaluation.number]), evaluation.shape.base.target.ranks
+    ranks, before = (
+        int(evaluation.shape.ranks[evaluation.number]),
+        evaluation.shape.base.target.ranks,
+    )
     if ranks <= _FAR * before:
         return None
     return (
@@ -240,7 +280,11 @@ def rank_candidates(candidates: CandidateSet, goal: Goal, listed: Sequence[str])
         # Where a tail is heavy the mean hides it: what is best as often as the chosen one is no loser.
         found = (chosen, *ties, *rest, *lost)
         shares = dict(zip(found, chances(found).tolist(), strict=True))
-        alike = [each for each in lost if shares[each] >= shares[chosen] and not is_apart(difference(each, chosen))]
+        alike = [
+            each
+            for each in lost
+            if shares[each] >= shares[chosen] and not is_apart(difference(each, chosen))
+        ]
         ties += alike
         lost = [each for each in lost if each not in alike]
     return Standings(chosen, tuple(ties), tuple(rest), tuple(lost), tuple(infeasible), unlisted)
@@ -248,7 +292,9 @@ def rank_candidates(candidates: CandidateSet, goal: Goal, listed: Sequence[str])
 
 def _least_bound(chains: Sequence[CandidateChain], goal: Goal) -> float:
     """The least that any candidate of a type can be; infinite if none keeps the limits."""
-    rows = [(getattr(chain.least, goal.aim), can_keep_limits(goal, chain.least)) for chain in chains]
+    rows = [
+        (getattr(chain.least, goal.aim), can_keep_limits(goal, chain.least)) for chain in chains
+    ]
     return min(float(values[keeps].min(initial=np.inf)) for values, keeps in rows)
 
 

@@ -59,13 +59,21 @@ def find_relaxations(
 
 def _relax_goal(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
     if goal.deadline_seconds is not None:
-        nearest = candidates.least("sure_seconds", goal.model_copy(update={"deadline_seconds": None}))
+        nearest = candidates.least(
+            "sure_seconds", goal.model_copy(update={"deadline_seconds": None})
+        )
         if nearest is not None:
             to = _round_hours_up(nearest.sure_seconds)
-            within = "" if goal.budget_dollars is None else f" within {format_dollars(goal.budget_dollars)}"
+            within = (
+                ""
+                if goal.budget_dollars is None
+                else f" within {format_dollars(goal.budget_dollars)}"
+            )
             text = f"the nearest deadline that anything keeps{within} is {to}"
             needed = _needed_speedup(
-                nearest, nearest.sure_seconds / goal.deadline_seconds, format_span(goal.deadline_seconds)
+                nearest,
+                nearest.sure_seconds / goal.deadline_seconds,
+                format_span(goal.deadline_seconds),
             )
             text = f"{text}: {nearest.rental.name}, {format_span(nearest.seconds)}; {needed}"
             yield Relaxation(option="deadline", to=to, text=text)
@@ -73,10 +81,14 @@ def _relax_goal(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
         nearest = candidates.least("sure_dollars", goal.model_copy(update={"budget_dollars": None}))
         if nearest is not None:
             to = f"{math.ceil(nearest.sure_dollars)}"
-            within = "" if goal.deadline_seconds is None else f" in {format_span(goal.deadline_seconds)}"
+            within = (
+                "" if goal.deadline_seconds is None else f" in {format_span(goal.deadline_seconds)}"
+            )
             text = f"the least budget that does it{within} is ${int(to):,}"
             times = nearest.sure_dollars / goal.budget_dollars
-            needed = _needed_speedup(nearest, times, f"{format_dollars(goal.budget_dollars)} at this price")
+            needed = _needed_speedup(
+                nearest, times, f"{format_dollars(goal.budget_dollars)} at this price"
+            )
             text = f"{text}: {nearest.rental.name}, {format_dollars(nearest.dollars)}; {needed}"
             yield Relaxation(option="budget", to=to, text=text)
 
@@ -84,9 +96,15 @@ def _relax_goal(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxation]:
 def _needed_speedup(nearest: Evaluation, times: float, limit: str) -> str:
     """What would have to change for the nearest to keep ``limit``, and whether its stalls could give it."""
     step = float(nearest.drawn.step.mean())
-    compute = sum(float(part.seconds.mean()) for part in nearest.drawn.parts if part.name == "compute")
+    compute = sum(
+        float(part.seconds.mean()) for part in nearest.drawn.parts if part.name == "compute"
+    )
     without = step / compute if compute > 0 else math.inf
-    can = "which its stalls could give" if times <= without else f"and without any stall it is {without:.2g} times"
+    can = (
+        "which its stalls could give"
+        if times <= without
+        else f"and without any stall it is {without:.2g} times"
+    )
     return f"for {limit} it would have to be {times:.2g} times as fast, {can}"
 
 
@@ -94,7 +112,10 @@ def _relax_both_limits(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxat
     """Where neither deadline nor budget helps by itself: both, of the cheapest and of the fastest there is."""
     if goal.deadline_seconds is None or goal.budget_dollars is None:
         return
-    ends: tuple[tuple[Measure, str], ...] = (("sure_dollars", "cheapest"), ("sure_seconds", "fastest"))
+    ends: tuple[tuple[Measure, str], ...] = (
+        ("sure_dollars", "cheapest"),
+        ("sure_seconds", "fastest"),
+    )
     for measure, what in ends:
         nearest = candidates.least(measure)
         if nearest is not None:
@@ -104,7 +125,9 @@ def _relax_both_limits(candidates: CandidateSet, goal: Goal) -> Iterator[Relaxat
             yield Relaxation(option="deadline and budget", to=to, text=text)
 
 
-def _relax_constraints(problem: PlanProblem, goal: Goal, constraints: Constraints) -> Iterator[Relaxation]:
+def _relax_constraints(
+    problem: PlanProblem, goal: Goal, constraints: Constraints
+) -> Iterator[Relaxation]:
     for option, update in _lift_constraints(constraints):
         try:
             left = problem.candidates(constraints.model_copy(update=update))
@@ -119,7 +142,9 @@ def _relax_constraints(problem: PlanProblem, goal: Goal, constraints: Constraint
             f"{format_dollars(nearest.dollars)}"
         )
         yield Relaxation(
-            option=option, to=to, text="; ".join(filter(None, (text, ranking.extrapolation_doubt(nearest))))
+            option=option,
+            to=to,
+            text="; ".join(filter(None, (text, ranking.extrapolation_doubt(nearest)))),
         )
 
 
@@ -196,14 +221,20 @@ def recommend(
         constraints=constraints,
         choices=tuple(_make_choices(goal, standings)),
         unranked=(*candidates.unranked, *candidates.evaluator.unknown.values()),
-        risk=None if standings.chosen is None else regret.measure_risk(goal, standings.chosen, standings.feasible),
+        risk=None
+        if standings.chosen is None
+        else regret.measure_risk(goal, standings.chosen, standings.feasible),
         experiment=None
         if standings.chosen is None
-        else regret.find_experiment(goal, standings.chosen, standings.feasible, standings.infeasible),
+        else regret.find_experiment(
+            goal, standings.chosen, standings.feasible, standings.infeasible
+        ),
         exchanges=()
         if standings.chosen is None
         else ranking.certainty_prices(candidates, goal, standings.chosen, standings.feasible[1:]),
-        relaxations=() if standings.chosen else find_relaxations(problem, candidates, goal, constraints),
+        relaxations=()
+        if standings.chosen
+        else find_relaxations(problem, candidates, goal, constraints),
         assumptions=(*taken, *_assumptions(problem, candidates, bill, files, standings.unlisted)),
         warnings=warned,
         weighed=candidates.combinations,
@@ -217,27 +248,41 @@ def _make_choices(goal: Goal, standings: Standings) -> Iterator[Choice]:
     """In the order of a plan."""
     chosen = standings.chosen
     if chosen is not None:
-        best = dict(zip(standings.feasible, regret.chances(standings.feasible).tolist(), strict=True))
-        yield _make_choice(goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen])
+        best = dict(
+            zip(standings.feasible, regret.chances(standings.feasible).tolist(), strict=True)
+        )
+        yield _make_choice(
+            goal, chosen, "chosen", ranking.explain_choice(goal, chosen), best[chosen]
+        )
         for each in standings.ties:
             better = float(np.mean(difference(each, chosen) < 0))
-            yield _make_choice(goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each])
+            yield _make_choice(
+                goal, each, "tied", ranking.explain_tie(goal, chosen, better), best[each]
+            )
         for each in standings.front:
             yield _make_choice(goal, each, "front", ranking.explain_front(each, chosen), best[each])
         for each in standings.lost:
-            yield _make_choice(goal, each, "lost", ranking.explain_loss(goal, each, chosen), best[each])
+            yield _make_choice(
+                goal, each, "lost", ranking.explain_loss(goal, each, chosen), best[each]
+            )
     for each in standings.infeasible:
         yield _make_choice(goal, each, "infeasible", ranking.explain_failure(goal, each))
 
 
 def _make_choice(
-    goal: Goal, evaluation: Evaluation, standing: ChoiceStanding, why: str, best: float | None = None
+    goal: Goal,
+    evaluation: Evaluation,
+    standing: ChoiceStanding,
+    why: str,
+    best: float | None = None,
 ) -> Choice:
     parts, billed = evaluation.drawn.parts, evaluation.billed
     doubts = filter(None, (ranking.extrapolation_doubt(evaluation),))
     median_seconds, median_dollars = np.median([billed.seconds, billed.dollars], axis=1).tolist()
     (step,) = intervals(evaluation.drawn.step[np.newaxis])
-    revocable = evaluation.rental.price.paid_as == "spot"  # how often it is interrupted, no source of a plan says
+    revocable = (
+        evaluation.rental.price.paid_as == "spot"
+    )  # how often it is interrupted, no source of a plan says
     return Choice(
         rented=evaluation.rental,
         setting=evaluation.setting,
@@ -257,12 +302,18 @@ def _make_choice(
         median_dollars=median_dollars,
         transport=evaluation.drawn.target.transport_name,
         origin=least_certain(part.origin for part in parts),
-        beyond=tuple(dict.fromkeys((*doubts, *(sentence for part in parts for sentence in part.beyond)))),
+        beyond=tuple(
+            dict.fromkeys((*doubts, *(sentence for part in parts for sentence in part.beyond)))
+        ),
     )
 
 
 def _assumptions(
-    problem: PlanProblem, candidates: CandidateSet, bill: BillFacts, files: Sequence[str], unlisted: int
+    problem: PlanProblem,
+    candidates: CandidateSet,
+    bill: BillFacts,
+    files: Sequence[str],
+    unlisted: int,
 ) -> Iterator[str]:
     """What was taken for granted, besides the policy of scaling."""
     late = candidates.evaluator.goal.late_dollars
@@ -270,7 +321,9 @@ def _assumptions(
         default = ", the bill of what is surely in time (--late-costs 500 says what it does)"
         yield f"being late costs {format_dollars(late)}{default if problem.evaluator.goal.late_dollars is None else ''}"
     yield "steps are those of the profile's rung cold in the first epoch, and then as memory caches the data"
-    alike = {(each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables}
+    alike = {
+        (each.instance.cloud, each.price.paid_as): each for each in candidates.market.rentables
+    }
     yield from not_counted(bill, [each.rental(1) for each in alike.values()], first_epoch=True)
     if any(chain.shape.nodes[-1] > 1 for chain in candidates.chains):
         yield problem.transport_note

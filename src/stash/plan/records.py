@@ -16,7 +16,15 @@ from stash.core import documents
 from stash.core.documents import DocumentFile
 from stash.core.intervals import Interval
 from stash.core.ladder import STALLS
-from stash.core.records.base import CommandWords, Count, Duration, Number, PlainName, Record, Sentence
+from stash.core.records.base import (
+    CommandWords,
+    Count,
+    Duration,
+    Number,
+    PlainName,
+    Record,
+    Sentence,
+)
 
 PLAN_SCHEMA = 1
 PLAN_SUFFIX = documents.PLAN.suffix
@@ -84,7 +92,11 @@ class Goal(Record):
     @property
     def aim(self) -> Literal["seconds", "dollars"]:
         """What is to be least: time where only a budget is given, money else."""
-        return "seconds" if self.budget_dollars is not None and self.deadline_seconds is None else "dollars"
+        return (
+            "seconds"
+            if self.budget_dollars is not None and self.deadline_seconds is None
+            else "dollars"
+        )
 
 
 class Constraints(Record):
@@ -358,9 +370,17 @@ def _contradictions(item: object, name: str = "") -> Iterator[str]:
     elif isinstance(item, float) and not math.isfinite(item):
         yield f"{name} is {item}, which is no number"
     if isinstance(item, Choice):
-        above_zero = {"samples_per_step": item.samples_per_step, "steps": item.steps,
-                      "step": item.step.value, "seconds": item.seconds.value}  # fmt: skip
-        yield from (f"{name}.{field} is {value:g}, not above 0" for field, value in above_zero.items() if value <= 0)
+        above_zero = {
+            "samples_per_step": item.samples_per_step,
+            "steps": item.steps,
+            "step": item.step.value,
+            "seconds": item.seconds.value,
+        }
+        yield from (
+            f"{name}.{field} is {value:g}, not above 0"
+            for field, value in above_zero.items()
+            if value <= 0
+        )
 
 
 PLANS = DocumentFile(

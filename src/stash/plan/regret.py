@@ -96,7 +96,10 @@ def expected_saving(chosen: Array, other: Array, keeps: NDArray[np.bool_]) -> fl
 
 
 def find_experiment(
-    goal: Goal, chosen: Evaluation, evaluations: Sequence[Evaluation], unsure: Sequence[Evaluation] = ()
+    goal: Goal,
+    chosen: Evaluation,
+    evaluations: Sequence[Evaluation],
+    unsure: Sequence[Evaluation] = (),
 ) -> Experiment | None:
     """What to measure before renting: whatever saves most beyond its price; ``None`` where guessing is cheaper.
 
@@ -105,10 +108,16 @@ def find_experiment(
     probable = np.argsort(-chances(evaluations), kind="stable")[:_TRIED]
     tried = dict.fromkeys((chosen, *(evaluations[int(each)] for each in probable)))
     outcomes = ((on, _outcome(goal, on)) for on in tried)
-    trials = [_Trial(on, information_value(evaluations, outcome)) for on, outcome in outcomes if outcome is not None]
+    trials = [
+        _Trial(on, information_value(evaluations, outcome))
+        for on, outcome in outcomes
+        if outcome is not None
+    ]
     for on in unsure:
         keeps = _keeps_limits(goal, on)
-        trials.append(_Trial(on, expected_saving(chosen.objective, on.objective, keeps), float(keeps.mean())))
+        trials.append(
+            _Trial(on, expected_saving(chosen.objective, on.objective, keeps), float(keeps.mean()))
+        )
     best = max(trials, key=lambda each: each.gain(goal), default=None)
     return None if best is None or best.gain(goal) <= 0 else _make_experiment(goal, best)
 
@@ -123,7 +132,9 @@ def _keeps_limits(goal: Goal, evaluation: Evaluation) -> NDArray[np.bool_]:
 def _make_experiment(goal: Goal, trial: _Trial) -> Experiment:
     saves = format_span(trial.worth) if goal.aim == "seconds" else format_dollars(trial.worth)
     unsure = (
-        "" if trial.chance is None else f", as it keeps the limits with {format_chance(trial.chance)} probability"
+        ""
+        if trial.chance is None
+        else f", as it keeps the limits with {format_chance(trial.chance)} probability"
     )
     return Experiment(
         command=tuple(shlex.split(profile_command(trial.on.shape.base.profile))),

@@ -160,15 +160,21 @@ class PlanProblem:
     def _sheet_holes(self, rentable: Rentable) -> str:
         """What the GPU's data sheet lacks, and what would fill it; empty where that is not what is missing."""
         known = [gpu for gpu in self._catalog.gpus if rentable.device in (gpu.name, gpu.model)]
-        lacks = [name for name, field in _HOLES.items() if known and getattr(known[0], field) is None]
+        lacks = [
+            name for name, field in _HOLES.items() if known and getattr(known[0], field) is None
+        ]
         if "memory_bandwidth" not in lacks and "fp32_tflops" not in lacks:
             return ""
-        return f"; or add {join_names(lacks)} to {known[0].name} under gpus: in a file for --instances"
+        return (
+            f"; or add {join_names(lacks)} to {known[0].name} under gpus: in a file for --instances"
+        )
 
     def _refuse_unknown_cpus(self, left: Market) -> None:
         """Raise UserError where all profiles are of CPUs, and none is of a type that may be rented."""
         on_cpus = all(base.target.device is None for base in self.bases)
-        if on_cpus and not any(each.device is None and each.machine is not None for each in left.rentables):
+        if on_cpus and not any(
+            each.device is None and each.machine is not None for each in left.rentables
+        ):
             again = profile_command(self.bases[0].profile)
             raise UserError(
                 f"{_FROM_CPUS}; run `{again}` for {PROFILED:.0f} s on any machine with a GPU, or to rent CPUs on the "
@@ -177,12 +183,16 @@ class PlanProblem:
 
     def _chains(self, rentable: Rentable) -> list[CandidateChain]:
         number = self._nearest.choose(rentable)
-        own = rentable.instance.name not in self._given and is_profiled_on(self.bases[number], rentable.instance)
+        own = rentable.instance.name not in self._given and is_profiled_on(
+            self.bases[number], rentable.instance
+        )
         if self.bases[number].target.device is None and rentable.machine is None:
             raise UserError(_FROM_CPUS)
         share = 1.0 if rentable.machine is None else rentable.machine.device_share
         if share != self.bases[number].target.device_share:
-            raise UserError("the job was profiled on a slice of a GPU, and how fast others train does not follow")
+            raise UserError(
+                "the job was profiled on a slice of a GPU, and how fast others train does not follow"
+            )
         fits = find_room(self.bases[number], rentable)
         if not fits.largest:
             raise UserError(fits.why)
@@ -190,7 +200,8 @@ class PlanProblem:
         if not shapes:
             why = why_not_divisible(self.bases[number], rentable, rentable.most_nodes)
             raise UserError(
-                why or "no number of its devices shares out the batch evenly in parts that fit into their memory"
+                why
+                or "no number of its devices shares out the batch evenly in parts that fit into their memory"
             )
         return [self.evaluator.chain(rentable, shape, own) for shape in shapes]
 
@@ -229,7 +240,9 @@ def find_least(
     return next(iter_ascending(evaluator, chains, measure, goal, slack), None)
 
 
-def find_cheapest(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> Evaluation | None:
+def find_cheapest(
+    evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal
+) -> Evaluation | None:
     """The candidate of least expected cost that keeps ``goal``, with what being late costs: never less than its bill.
 
     So in ascending order of bills, none after the first whose bill alone is more than the best so far can be better.
@@ -243,7 +256,9 @@ def find_cheapest(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: 
     return best
 
 
-def pareto_front(evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal) -> tuple[Evaluation, ...]:
+def pareto_front(
+    evaluator: Evaluator, chains: Sequence[CandidateChain], goal: Goal
+) -> tuple[Evaluation, ...]:
     """Whatever keeps ``goal`` and nothing else is both cheaper and sooner than, by means, the cheapest first."""
     evaluations: list[Evaluation] = []
     for each in iter_ascending(evaluator, chains, "dollars", goal, sooner=True):
@@ -266,7 +281,9 @@ def iter_ascending(
     With ``sooner`` only those faster than all that came before.
     """
     rows = [chain.least for chain in chains]
-    keys = np.array([getattr(row, measure)[can_keep_limits(goal, row)].min(initial=np.inf) for row in rows])
+    keys = np.array(
+        [getattr(row, measure)[can_keep_limits(goal, row)].min(initial=np.inf) for row in rows]
+    )
     fastest = np.array([row.seconds.min(initial=np.inf) for row in rows])
     seen: dict[int, list[int]] = {}
     soonest = np.inf
@@ -286,7 +303,9 @@ def iter_ascending(
             place = int(made[values[made].argmin()]) if made.size else place
         if chain.stage[place] < WHOLE:
             evaluator.advance(chain, place)
-            near_enough = slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
+            near_enough = (
+                slack and chain.stage[place] == WHOLE and values[place] <= now * (1 + slack)
+            )
             if not (near_enough and can_keep_limits(goal, rows[number])[place]):
                 continue
         seen.setdefault(number, []).append(place)
@@ -297,7 +316,9 @@ def iter_ascending(
         yield evaluation
 
 
-def _next_number(chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float) -> int:
+def _next_number(
+    chain: CandidateChain, values: NDArray[np.float64], open_: NDArray[np.bool_], now: float
+) -> int:
     """The node count to look at: that of the least bound, or a smaller one that would raise it."""
     best = int(np.flatnonzero(open_ & (values == now))[0])
     if chain.stage[best] != FLOOR:

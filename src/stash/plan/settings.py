@@ -81,7 +81,9 @@ def step_plan(bases: Sequence[Base], goal: Goal, names: Sequence[str] = ()) -> S
                 )
     samples = first.breakdown.samples_per_step
     if first.passes is None or not samples:
-        raise UserError(f"the samples of a step of this job were not counted; {recording_hint(first.profile)}")
+        raise UserError(
+            f"the samples of a step of this job were not counted; {recording_hint(first.profile)}"
+        )
     return StepPlan(goal, first.passes.samples, samples, count_readers(first.profile, 1))
 
 
@@ -104,7 +106,11 @@ def split_batch(of_device: int, largest: int) -> tuple[int, int]:
     (``compute_ratios.BATCH_EXPONENT``); a step's samples, its exchange and what its loaders make of them stay as
     they are.
     """
-    passes = next(each for each in range(1, of_device + 1) if of_device % each == 0 and of_device // each <= largest)
+    passes = next(
+        each
+        for each in range(1, of_device + 1)
+        if of_device % each == 0 and of_device // each <= largest
+    )
     return of_device // passes, passes
 
 
@@ -210,13 +216,18 @@ def find_room(base: Base, rentable: Rentable) -> Room:
         own = base.target.device_memory_bytes
         if own is None or (memory is not None and memory >= own.value * (1 - _ROUNDING)):
             return Room(base.passes.batch)
-        return Room(None, "what a step needs of a device's memory is in no profile; profile again with this Stash")
+        return Room(
+            None,
+            "what a step needs of a device's memory is in no profile; profile again with this Stash",
+        )
     if memory is None:
         return Room(None, "its GPUs' memory is unknown")
     largest = line.largest_batch(memory)
     if largest < 1:
         needed = line.bytes_at(1) / (1 - RESERVE)
-        return Room(0, f"a single sample needs {needed / 2**30:,.1f} GiB of its {memory / 2**30:,.0f} GiB")
+        return Room(
+            0, f"a single sample needs {needed / 2**30:,.1f} GiB of its {memory / 2**30:,.0f} GiB"
+        )
     return Room(largest)
 
 
@@ -233,11 +244,20 @@ class Shapes:
 
     def __init__(self, bases: Sequence[Base], plan: StepPlan) -> None:
         self._bases, self._plan = bases, plan
-        self._known: dict[tuple[int, str | None, int, float | None, int, int], tuple[Shape, ...]] = {}
+        self._known: dict[
+            tuple[int, str | None, int, float | None, int, int], tuple[Shape, ...]
+        ] = {}
 
     def find(self, rentable: Rentable, base: int, largest: int) -> tuple[Shape, ...]:
         """One for each batch that its node counts ask for, none above ``largest``."""
-        key = (base, rentable.device, rentable.devices, rentable.device_memory_bytes, rentable.most_nodes, largest)
+        key = (
+            base,
+            rentable.device,
+            rentable.devices,
+            rentable.device_memory_bytes,
+            rentable.most_nodes,
+            largest,
+        )
         if key not in self._known:
             self._known[key] = tuple(self._make_shapes(rentable, base, largest))
         return self._known[key]
@@ -246,12 +266,19 @@ class Shapes:
         by_split: dict[tuple[int, int], list[int]] = {}
         for nodes in range(1, rentable.most_nodes + 1):
             of_device = self._plan.device_samples(nodes * rentable.devices)
-            if of_device is not None and why_not_divisible(self._bases[base], rentable, nodes) is None:
+            if (
+                of_device is not None
+                and why_not_divisible(self._bases[base], rentable, nodes) is None
+            ):
                 by_split.setdefault(split_batch(of_device, largest), []).append(nodes)
         for (batch, accumulated), counts in by_split.items():
-            key = ShapeKey(base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes)
+            key = ShapeKey(
+                base, rentable.device, rentable.devices, batch, accumulated, rentable.most_nodes
+            )
             nodes_of = np.array(counts, dtype=np.int64)
-            samples = [self._plan.samples(n * rentable.devices, batch * accumulated) for n in counts]
+            samples = [
+                self._plan.samples(n * rentable.devices, batch * accumulated) for n in counts
+            ]
             steps = np.array([self._plan.steps(each) for each in samples])
             yield Shape(key, self._bases[base], nodes_of, steps, np.array(samples))
 
@@ -278,7 +305,12 @@ class NearestProfile:
         def distance(number: int) -> tuple[bool, bool, float, int]:
             base, device = self._bases[number], rentable.device
             same = is_profiled_on(base, rentable.instance)
-            return not same, base.target.device != device, self._doubt(number, device), -base.profile.nodes
+            return (
+                not same,
+                base.target.device != device,
+                self._doubt(number, device),
+                -base.profile.nodes,
+            )
 
         return min(range(len(self._bases)), key=distance)
 
@@ -300,14 +332,24 @@ class NearestProfile:
 def is_profiled_on(base: Base, instance: Instance, all_devices: bool = True) -> bool:
     """Whether the profile was taken on this type, and with all of its GPUs; on CPUs with any number of ranks."""
     host = base.profile.hosts[0] if base.profile.hosts else None
-    if host is None or host.instance is None or not is_called(instance.name, instance.cloud, host.instance):
+    if (
+        host is None
+        or host.instance is None
+        or not is_called(instance.name, instance.cloud, host.instance)
+    ):
         return False
     if host.instance.lower() != instance.name.lower():  # that leaves its GPUs out
         device = base.target.device
-        if len(host.gpus) != instance.gpu_count or device is None or has_gpu(instance, device) is False:
+        if (
+            len(host.gpus) != instance.gpu_count
+            or device is None
+            or has_gpu(instance, device) is False
+        ):
             return False
     same_cloud = host.cloud is None or host.cloud.lower() == instance.cloud.lower()
-    return same_cloud and (not all_devices or base.target.device is None or base.target.devices == instance.devices)
+    return same_cloud and (
+        not all_devices or base.target.device is None or base.target.devices == instance.devices
+    )
 
 
 def measured_machines(
@@ -319,7 +361,9 @@ def measured_machines(
         for base in bases:
             for instance in catalog.instances:
                 if is_profiled_on(base, instance, all_devices):
-                    sheet = target_of_instance(instance, 1, transport or transport_used(base.target.network))
+                    sheet = target_of_instance(
+                        instance, 1, transport or transport_used(base.target.network)
+                    )
                     if (base.target.device is None) is (sheet.device is None):
                         completed = base.target.complete_from(sheet).model_copy(update={"nodes": 1})
                         machines.setdefault(instance.name, completed)
@@ -328,4 +372,6 @@ def measured_machines(
 
 def add_machines(base: Base, catalog: Catalog, machines: dict[str, Target]) -> Base:
     """The same base with this catalog, and with machines that clusters are made of by ``cloud/name``."""
-    return replace(base, catalog=lambda: catalog, clusters=lambda name: machines[name.partition("/")[2]])
+    return replace(
+        base, catalog=lambda: catalog, clusters=lambda name: machines[name.partition("/")[2]]
+    )

@@ -17,14 +17,30 @@ from stash.predict.cluster import Storage, Target
 from stash.predict.exposure import AS_MEASURED, ExchangeChanges, shards_itself
 from stash.predict.loading import cores_worth, is_rented, why_no_loading
 from stash.predict.mesh_shapes import Mesh
-from stash.predict.passes import Base, ComputeScale, Passes, passes_of, recording_hint, why_replicas_split
+from stash.predict.passes import (
+    Base,
+    ComputeScale,
+    Passes,
+    passes_of,
+    recording_hint,
+    why_replicas_split,
+)
 from stash.predict.pipeline import NodeStorage, Pipeline, cached_share, draw_storage, warmed_share
 from stash.predict.timeline import Stage
 
 _OF_MACHINES = (
-    "network", "network_times", "nodes", "gpus", "gpu", "cpus", "disk", "memory", "instance", "cluster",
+    "network",
+    "network_times",
+    "nodes",
+    "gpus",
+    "gpu",
+    "cpus",
+    "disk",
+    "memory",
+    "instance",
+    "cluster",
     "transport",
-)  # fmt: skip
+)
 _STAGES: dict[Sharding, Stage] = {"zero1": 1, "zero2": 2, "zero3": 3}
 
 
@@ -60,18 +76,29 @@ class ChangedJob:
     def more_passes(self) -> float:
         """Times as many passes a step as were profiled; 1 where they were not counted."""
         before = self.base.passes
-        return 1.0 if self.passes is None or before is None else self.passes.accumulated / before.accumulated
+        return (
+            1.0
+            if self.passes is None or before is None
+            else self.passes.accumulated / before.accumulated
+        )
 
     @property
     def more_samples(self) -> float:
         before = self.base.passes
-        return 1.0 if self.passes is None or before is None else self.passes.samples / before.samples
+        return (
+            1.0 if self.passes is None or before is None else self.passes.samples / before.samples
+        )
 
     def after(self, epochs: int) -> ChangedJob | None:
         """The job after so many shuffled epochs on nodes that hold the data set; ``None`` where that is unknown."""
         base, memory = self.base, self.target.memory_bytes
         size = None if base.loading is None else base.loading.dataset_bytes
-        if not size or memory is None or self.cached is not None or cached_share(memory.value, size) < 1.0:
+        if (
+            not size
+            or memory is None
+            or self.cached is not None
+            or cached_share(memory.value, size) < 1.0
+        ):
             return None
         share = warmed_share(self.target.nodes, epochs)
         return replace(self, cached=share, keeps=1.0, unchanged=False, only_cached=False)
@@ -89,7 +116,9 @@ class ChangedJob:
         same_cores = all(getattr(target, name) == getattr(base.target, name) for name in names)
         if not same_cores or workers != old.workers:
             threads = None if target.cores is None else target.cores.value
-            cores = cores_worth(self.shared_cores, threads, target.devices * (workers + 1), base.draws)
+            cores = cores_worth(
+                self.shared_cores, threads, target.devices * (workers + 1), base.draws
+            )
         # On CPUs it is passes that take cores, elsewhere launching them.
         busier = self.compute.factor if target.device is None else 1.0
         return Pipeline(
@@ -117,7 +146,9 @@ def change_job(base: Base, wanted: Alteration = AS_IT_IS) -> ChangedJob:
             raise UserError(f"{target.name}: {why}")
     scale, passes = ComputeScale(np.ones(base.draws.count)), base.passes
     if wanted.mesh is not None:
-        return ChangedJob(base, target, passes, scale, mesh=wanted.mesh, unchanged=False, only_cached=False)
+        return ChangedJob(
+            base, target, passes, scale, mesh=wanted.mesh, unchanged=False, only_cached=False
+        )
     if wanted.batch is not None or wanted.accumulate is not None:
         passes = passes_of(base.profile, base.breakdown, wanted.batch, wanted.accumulate)
     _refuse_unanswerable(base, wanted, counted=passes is not None)
@@ -152,7 +183,13 @@ def _refuse_too_large(base: Base, target: Target, wanted: Alteration) -> None:
     """Raises UserError where not even the parameters that a rank holds fit into a device there."""
     held, room = base.profile.workload.parameter_bytes, target.device_memory_bytes
     shares = wanted.sharding == "zero3" or shards_itself(base.profile.workload)
-    if held is None or room is None or shares or target.device == base.target.device or held <= room.value:
+    if (
+        held is None
+        or room is None
+        or shares
+        or target.device == base.target.device
+        or held <= room.value
+    ):
         return
     raise UserError(
         f"{target.device} has {format_bytes(room.value)}, and the model's parameters alone take {format_bytes(held)} "
@@ -160,7 +197,9 @@ def _refuse_too_large(base: Base, target: Target, wanted: Alteration) -> None:
     )
 
 
-def _exchange(base: Base, wanted: Alteration, passes: Passes | None, scale: ComputeScale) -> ExchangeChanges:
+def _exchange(
+    base: Base, wanted: Alteration, passes: Passes | None, scale: ComputeScale
+) -> ExchangeChanges:
     work, stage = base.exchange.work, _STAGES.get(wanted.sharding or "none")
     once_already = work is None or work.times == 1.0
     return ExchangeChanges(
@@ -193,15 +232,32 @@ def _storage(base: Base, target: Target, wanted: Alteration) -> tuple[NodeStorag
 
 def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
     """Raises UserError where the profile lacks what ``wanted`` needs; ``counted``: if samples of a step are known."""
-    profile, breakdown, loading, work = base.profile, base.breakdown, base.loading, base.profile.workload
-    reads = [name for name in ("cache", "memory", "disk", "disk_times") if getattr(wanted, name) is not None]
+    profile, breakdown, loading, work = (
+        base.profile,
+        base.breakdown,
+        base.loading,
+        base.profile.workload,
+    )
+    reads = [
+        name
+        for name in ("cache", "memory", "disk", "disk_times")
+        if getattr(wanted, name) is not None
+    ]
     if reads and breakdown.stall("fetch") is None:
-        why = next((item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured")
-        raise UserError(f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})")
+        why = next(
+            (item.why for item in breakdown.skipped if item.name == "fetch"), "it was not measured"
+        )
+        raise UserError(
+            f"--{option_name(reads[0])}: the profile does not tell what fetching costs ({why})"
+        )
     if wanted.workers is not None and loading is None:
-        raise UserError(f"--workers: {why_no_loading(profile, breakdown) or recording_hint(profile)}")
+        raise UserError(
+            f"--workers: {why_no_loading(profile, breakdown) or recording_hint(profile)}"
+        )
     if wanted.memory is not None and loading is not None and not loading.dataset_bytes:
-        raise UserError("--memory: the size of the data set is unknown; say what fits with --cache instead")
+        raise UserError(
+            "--memory: the size of the data set is unknown; say what fits with --cache instead"
+        )
     if wanted.disk_times is not None and (loading is None or loading.rate is None):
         raise UserError(
             f"--disk {wanted.disk_times:g}x: storage kept up with the loaders, so what it can do is unknown; give a "
@@ -212,14 +268,22 @@ def _refuse_unanswerable(base: Base, wanted: Alteration, counted: bool) -> None:
             f"--disk: the profile does not hold how many bytes a sample takes on disk; {recording_hint(profile)}"
         )
     if not counted and (wanted.batch is not None or wanted.accumulate is not None):
-        raise UserError("samples per step are unknown, so no other batch can be told; profile again with --batch N")
+        raise UserError(
+            "samples per step are unknown, so no other batch can be told; profile again with --batch N"
+        )
     if shards_itself(work) and (wanted.sharding is not None or wanted.bucket is not None):
         option = "sharding" if wanted.sharding is not None else "bucket"
         raise UserError(
             f"--{option}: the job shards its model already, and what its gradients would do otherwise is not in the "
             "profile; profile it with DistributedDataParallel"
         )
-    if wanted.sharding not in (None, "none") and not any(each.ready_seconds is not None for each in work.gradients):
-        raise UserError(f"--sharding: the profile does not hold when gradients are ready; {recording_hint(profile)}")
+    if wanted.sharding not in (None, "none") and not any(
+        each.ready_seconds is not None for each in work.gradients
+    ):
+        raise UserError(
+            f"--sharding: the profile does not hold when gradients are ready; {recording_hint(profile)}"
+        )
     if wanted.bucket is not None and not work.gradients:
-        raise UserError(f"--bucket: the profile does not hold the gradients' sizes; {recording_hint(profile)}")
+        raise UserError(
+            f"--bucket: the profile does not hold the gradients' sizes; {recording_hint(profile)}"
+        )

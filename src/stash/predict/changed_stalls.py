@@ -34,29 +34,49 @@ def predict_data_stalls(job: ChangedJob, trained_in: Array, moved: bool) -> Pred
             # Nothing else changes: what was measured, without fetch if all data are in memory, as under warm.
             parts = measured_stalls(base, DATA_STALLS)
             if job.cached is not None:
-                parts = [replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part for part in parts]
+                parts = [
+                    replace(part, seconds=0 * part.seconds) if part.name == "fetch" else part
+                    for part in parts
+                ]
             return PredictedStalls(tuple(parts), tuple(missing))
         why = (
             why_no_loading(base.profile, base.breakdown)
             or f"what a batch costs its workers is unknown; {recording_hint(base.profile)}"
         )
         lost = [name for name in DATA_STALLS if base.breakdown.stall(name) is not None]
-        return PredictedStalls((), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost)))
+        return PredictedStalls(
+            (), (*missing, *(Missing(name=name, why=why, possible=True) for name in lost))
+        )
     loading, pipeline, storage = base.loading, job.pipeline, job.storage
-    same_cores = (pipeline.workers, pipeline.cores is loading.pipeline.cores) == (loading.pipeline.workers, True)
+    same_cores = (pipeline.workers, pipeline.cores is loading.pipeline.cores) == (
+        loading.pipeline.workers,
+        True,
+    )
     work = loading.work if same_cores or base.work_elsewhere is None else base.work_elsewhere
     prep, fetch = predict_loading(pipeline, work, base.held, trained_in)
-    other_cores = target.cores is not None and base.target.cores is not None and target.cores.origin == "data sheet"
-    beyond: tuple[str, ...] = ("cores are taken to be as fast as those measured",) if other_cores else ()
+    other_cores = (
+        target.cores is not None
+        and base.target.cores is not None
+        and target.cores.origin == "data sheet"
+    )
+    beyond: tuple[str, ...] = (
+        ("cores are taken to be as fast as those measured",) if other_cores else ()
+    )
     if target.cores is None and target != base.target:
-        beyond = ("how many cores a node has is unknown: they are taken to be enough for every worker",)
+        beyond = (
+            "how many cores a node has is unknown: they are taken to be enough for every worker",
+        )
     origin: Origin = "measured" if job.unchanged else "scaled"
     parts = [PredictedStall("prep", prep, origin, (base.loading.fact,), beyond)]
     if fetch is None:
         return PredictedStalls(tuple(parts), tuple(missing))
     if storage is None:
         facts: tuple[Used, ...] = ()
-        beyond = () if job.unchanged else ("storage kept up with the workers, so what it can do is not known",)
+        beyond = (
+            ()
+            if job.unchanged
+            else ("storage kept up with the workers, so what it can do is not known",)
+        )
     else:
         facts, beyond = (storage.fact,), storage.beyond
         if job.unpublished:
@@ -65,7 +85,9 @@ def predict_data_stalls(job: ChangedJob, trained_in: Array, moved: bool) -> Pred
                 "what its storage does is not published: it is taken to be as fast as the profiled one",
             )
     parts.append(
-        PredictedStall("fetch", fetch, origin, facts, beyond, all(fact.quantity.has_spread for fact in facts))
+        PredictedStall(
+            "fetch", fetch, origin, facts, beyond, all(fact.quantity.has_spread for fact in facts)
+        )
     )
     return PredictedStalls(tuple(parts), tuple(missing))
 
@@ -94,7 +116,9 @@ def predict_training_stalls(job: ChangedJob) -> PredictedStalls:
         elif name == "contention" and base.target.ranks == 1 and target.device is not None:
             # One device was profiled: contention as published jobs have it, of a step on one.
             alone = np.sum([part.seconds for part in parts], axis=0)
-            beyond = "one device was profiled: what several cost each other is that of published jobs"
+            beyond = (
+                "one device was profiled: what several cost each other is that of published jobs"
+            )
             about = "what several devices cost each other, of a step"
             fact = Used(about=about, unit="fraction", quantity=crowding())
             # Losses of one model on several counts differ more than those of models do, so counts share no draw.
@@ -104,11 +128,15 @@ def predict_training_stalls(job: ChangedJob) -> PredictedStalls:
         else:
             missing.append(_missing_stall(base, target, name))
     links = ("nodes", "devices", "inside", "network")
-    if job.exchange == AS_MEASURED and all(getattr(target, name) == getattr(base.target, name) for name in links):
+    if job.exchange == AS_MEASURED and all(
+        getattr(target, name) == getattr(base.target, name) for name in links
+    ):
         # Where nothing of the exchange changes it is as measured, so that no model adds doubts of its own.
         parts += measured_stalls(base, EXCHANGE_STALLS)
         missing += [
-            _missing_stall(base, target, name) for name in EXCHANGE_STALLS if base.breakdown.stall(name) is None
+            _missing_stall(base, target, name)
+            for name in EXCHANGE_STALLS
+            if base.breakdown.stall(name) is None
         ]
         return PredictedStalls(tuple(parts), tuple(missing))
     exchange = base.exchange.predict(target, job.exchange)
@@ -119,14 +147,22 @@ def _scale_stall(
     base: Base, target: Target, name: str, seconds: Array, factor: Array, scale: ComputeScale
 ) -> PredictedStall:
     same = bool(np.all(factor == 1.0))
-    origins: list[Origin] = [fact.quantity.origin for fact in scale.facts] if name != "transfer" else []
+    origins: list[Origin] = (
+        [fact.quantity.origin for fact in scale.facts] if name != "transfer" else []
+    )
     origin: Origin = "data sheet" if "data sheet" in origins else "measured" if same else "scaled"
     beyond = list(scale.beyond) if name == "compute" else []
-    contained = [item.name for item in base.breakdown.skipped if item.contained_in == name and item.possible]
+    contained = [
+        item.name for item in base.breakdown.skipped if item.contained_in == name and item.possible
+    ]
     if contained and not same:
-        beyond.append(f"{name} contains {' and '.join(contained)}, which was not measured separately")
+        beyond.append(
+            f"{name} contains {' and '.join(contained)}, which was not measured separately"
+        )
     if name == "compute" and target.device is None and target.cores != base.target.cores:
-        beyond.append("compute is as on the cores that were measured: what others make of it is not known")
+        beyond.append(
+            "compute is as on the cores that were measured: what others make of it is not known"
+        )
     if name != "compute" and target.device != base.target.device:
         beyond.append(f"{name} was measured on {base.target.device}, and is taken over")
     if name == "contention" and target.devices != base.target.devices:

@@ -38,9 +38,20 @@ Sharding = Literal["none", "zero1", "zero2", "zero3"]
 MAX_NODES = 16_384
 _COMPRESSED = {"none": 1.0, "fp16": 2.0, "bf16": 2.0}
 _SHARDED: Mapping[str, Sharding] = {
-    "none": "none", "zero1": "zero1", "zero2": "zero2", "zero3": "zero3", "ddp": "none", "fsdp": "zero3",
-}  # fmt: skip
-_DTYPES: Mapping[str, Dtype] = {"fp32": "fp32", "amp": "amp", "float32": "fp32", "fp16": "amp", "bf16": "amp"}
+    "none": "none",
+    "zero1": "zero1",
+    "zero2": "zero2",
+    "zero3": "zero3",
+    "ddp": "none",
+    "fsdp": "zero3",
+}
+_DTYPES: Mapping[str, Dtype] = {
+    "fp32": "fp32",
+    "amp": "amp",
+    "float32": "fp32",
+    "fp16": "amp",
+    "bf16": "amp",
+}
 _MACHINES, _JOB = "Machines", "The job"
 
 
@@ -57,7 +68,9 @@ def _parse_rate(text: str) -> float:
 
 def _parse_bucket(text: str) -> float:
     """MiB where no unit is given, as of ``bucket_cap_mb``."""
-    return parsers.size_above_zero(f"{text}MiB" if text.strip().replace(".", "", 1).isdecimal() else text)
+    return parsers.size_above_zero(
+        f"{text}MiB" if text.strip().replace(".", "", 1).isdecimal() else text
+    )
 
 
 def _parse_compression(text: str) -> float:
@@ -98,27 +111,46 @@ class Alteration(Options):
         "NAME", "Predict for this instance type (`stash catalog`).", _parse_name, panel=_MACHINES
     )
     cluster: str | None = option(
-        "FILE", "Predict for machines that `stash probe` measured.",
-        _parse_name, panel=_MACHINES,
-    )  # fmt: skip
+        "FILE",
+        "Predict for machines that `stash probe` measured.",
+        _parse_name,
+        panel=_MACHINES,
+    )
     nodes: int | None = option("N", "Machines.", parsers.whole(1, MAX_NODES), panel=_MACHINES)
-    gpus: int | None = option("N", "Use N devices per node, one rank each.", parsers.whole(1, 64), panel=_MACHINES)
-    gpu: str | None = option("NAME", "Predict for another GPU, like A100-SXM4-80GB.", _parse_name, panel=_MACHINES)
-    network: float | None = option("RATE", "Set the network of a node, like 100gbit.", _parse_rate, panel=_MACHINES)
+    gpus: int | None = option(
+        "N", "Use N devices per node, one rank each.", parsers.whole(1, 64), panel=_MACHINES
+    )
+    gpu: str | None = option(
+        "NAME", "Predict for another GPU, like A100-SXM4-80GB.", _parse_name, panel=_MACHINES
+    )
+    network: float | None = option(
+        "RATE", "Set the network of a node, like 100gbit.", _parse_rate, panel=_MACHINES
+    )
     """Bytes per second, one direction, as it is sold."""
     transport: NodeTransport | None = option(
-        "HOW", "Connect nodes by sockets, efa or infiniband (default: as profiled).",
-        parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")), panel=_MACHINES,
-    )  # fmt: skip
-    cpus: int | None = option("N", "Set the hardware threads of a node.", parsers.whole(1, 4096), panel=_MACHINES)
-    memory: float | None = option(
-        "SIZE", "Set the memory of a node, and with it the cache.", parsers.size_above_zero, panel=_MACHINES
+        "HOW",
+        "Connect nodes by sockets, efa or infiniband (default: as profiled).",
+        parsers.one_of(TRANSPORTS, shown=("sockets", "efa", "infiniband")),
+        panel=_MACHINES,
     )
-    disk: float | None = option("RATE", "Set the storage rate of a node, like 500MB/s.", _parse_rate, panel=_MACHINES)
+    cpus: int | None = option(
+        "N", "Set the hardware threads of a node.", parsers.whole(1, 4096), panel=_MACHINES
+    )
+    memory: float | None = option(
+        "SIZE",
+        "Set the memory of a node, and with it the cache.",
+        parsers.size_above_zero,
+        panel=_MACHINES,
+    )
+    disk: float | None = option(
+        "RATE", "Set the storage rate of a node, like 500MB/s.", _parse_rate, panel=_MACHINES
+    )
     cache: float | None = option(
-        "PERCENT", "Set the share of the data set that fits into memory.",
-        parsers.fraction(expected="a cache holds from 0% to 100% of the data set, like 35%"), panel=_MACHINES,
-    )  # fmt: skip
+        "PERCENT",
+        "Set the share of the data set that fits into memory.",
+        parsers.fraction(expected="a cache holds from 0% to 100% of the data set, like 35%"),
+        panel=_MACHINES,
+    )
     workers: int | None = option(
         "N", "Set the worker processes of each rank's loader.", parsers.whole(0, 512), panel=_JOB
     )
@@ -132,25 +164,37 @@ class Alteration(Options):
         "HOW", "Compress gradients: fp16, or a factor like 4x.", _parse_compression, panel=_JOB
     )
     """How many times fewer bytes."""
-    bucket: float | None = option("SIZE", "Set DDP's bucket_cap_mb, in MiB.", _parse_bucket, panel=_JOB)
+    bucket: float | None = option(
+        "SIZE", "Set DDP's bucket_cap_mb, in MiB.", _parse_bucket, panel=_JOB
+    )
     """Bytes at most."""
     dtype: Dtype | None = option(
-        "HOW", "Train in fp32 or amp.", parsers.one_of(_DTYPES, shown=get_args(Dtype)), panel=_JOB,
-    )  # fmt: skip
+        "HOW",
+        "Train in fp32 or amp.",
+        parsers.one_of(_DTYPES, shown=get_args(Dtype)),
+        panel=_JOB,
+    )
     sharding: Sharding | None = option(
-        "HOW", "Shard the model: none, zero1, zero2 or zero3 (FSDP).",
-        parsers.one_of(_SHARDED, "; FSDP is zero3", shown=get_args(Sharding)), panel=_JOB,
-    )  # fmt: skip
+        "HOW",
+        "Shard the model: none, zero1, zero2 or zero3 (FSDP).",
+        parsers.one_of(_SHARDED, "; FSDP is zero3", shown=get_args(Sharding)),
+        panel=_JOB,
+    )
     microbatches: int | None = option(
         "N", "Cut a pipeline's batch into N microbatches.", parsers.whole(1, 65_536), panel=_JOB
     )
     split: str | None = option(
-        "LAYERS", "Set the layers of a pipeline's stages: 6,6,5,3 or balanced.", _parse_split, panel=_JOB
+        "LAYERS",
+        "Set the layers of a pipeline's stages: 6,6,5,3 or balanced.",
+        _parse_split,
+        panel=_JOB,
     )
     mesh: Mesh | str | None = option(
-        "AXES", "Share the model by data=2,pipeline=4,tensor=2; `all` lists the best.", read_mesh,
+        "AXES",
+        "Share the model by data=2,pipeline=4,tensor=2; `all` lists the best.",
+        read_mesh,
         panel=_JOB,
-    )  # fmt: skip
+    )
     network_times: float | None = None
     """Times as fast as the profiled one, as collectives see it."""
     disk_times: float | None = None
@@ -162,8 +206,12 @@ class Alteration(Options):
                 object.__setattr__(self, f"{name}_times", float(getattr(self, name)))
                 object.__setattr__(self, name, None)
         if self.cache is not None and self.memory is not None:
-            raise UserError("--cache and --memory both say how much of the data is in memory; leave one of them out")
-        if self.mesh is not None and (others := [name for name in self.facts if name not in _WITH_MESH]):
+            raise UserError(
+                "--cache and --memory both say how much of the data is in memory; leave one of them out"
+            )
+        if self.mesh is not None and (
+            others := [name for name in self.facts if name not in _WITH_MESH]
+        ):
             raise UserError(
                 "--mesh shares the profiled job's model otherwise, on its own machines; only --network and --cluster "
                 f"go with it: ask about --{option_name(others[0])} by itself"
@@ -181,7 +229,11 @@ class Alteration(Options):
     @property
     def facts(self) -> dict[str, Any]:
         """The fields that are not as they were measured."""
-        return {each.name: value for each in fields(Alteration) if (value := getattr(self, each.name)) is not None}
+        return {
+            each.name: value
+            for each in fields(Alteration)
+            if (value := getattr(self, each.name)) is not None
+        }
 
     def replace_facts(self, **facts: Any) -> Alteration:
         """The same but for these fields, which are no texts to be read but what reading them gives."""
@@ -215,7 +267,10 @@ def document_name(option: str) -> str:
     return {"dtype": "precision-of-training"}.get(option, option)
 
 
-_FIELDS = {declared.name(field).removeprefix("--"): field for field, declared in declarations(Alteration).items()}
+_FIELDS = {
+    declared.name(field).removeprefix("--"): field
+    for field, declared in declarations(Alteration).items()
+}
 """Fields by the names of their options."""
 
 
@@ -238,12 +293,20 @@ def parse(field: str, text: str) -> object:
 # The cluster that is asked about. A GPU named alone moves into the machines that were profiled: their links stay.
 
 
-def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Callable[[str], Target]) -> Target:
+def retarget(
+    measured: Target, wanted: Alteration, known: Catalog, clusters: Callable[[str], Target]
+) -> Target:
     """What ``wanted`` makes of the profiled cluster; raises UserError for unknown names, and if it is too large."""
     other = None if wanted.cluster is None else clusters(wanted.cluster)
     nodes = wanted.nodes or (other or measured).nodes
-    if other is not None and wanted.network is None and wanted.transport not in (None, transport_used(other.network)):
-        raise UserError(f"--transport: {wanted.cluster} says already what its nodes talk over; give --network too")
+    if (
+        other is not None
+        and wanted.network is None
+        and wanted.transport not in (None, transport_used(other.network))
+    ):
+        raise UserError(
+            f"--transport: {wanted.cluster} says already what its nodes talk over; give --network too"
+        )
     used = transport_used(measured.network)
     transport = wanted.transport or used
     if wanted.instance is not None:
@@ -257,9 +320,15 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
             other = measured
     target = other or measured
     if wanted.cluster is not None and target.device is None and measured.device is not None:
-        raise UserError(f"--cluster {wanted.cluster} has no GPU, and the job was profiled on {measured.device}")
+        raise UserError(
+            f"--cluster {wanted.cluster} has no GPU, and the job was profiled on {measured.device}"
+        )
     if wanted.instance is not None:
-        if measured.device is None and target.device is None and not measured.has_same_machines(target):
+        if (
+            measured.device is None
+            and target.device is None
+            and not measured.has_same_machines(target)
+        ):
             raise UserError(
                 f"--instance {wanted.instance}: no published figure says how fast its CPUs train; run `stash "
                 "profile` there, or change single facts with --nodes, --network and --disk"
@@ -285,7 +354,9 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
         update["storage"] = Storage(bytes_per_second=given_quantity(wanted.disk, "--disk"))
     for field, value in (("cores", wanted.cpus), ("memory_bytes", wanted.memory)):
         known_value = getattr(target, field)
-        if value is not None and (known_value is None or known_value.value != value):  # else what there is
+        if value is not None and (
+            known_value is None or known_value.value != value
+        ):  # else what there is
             update[field] = given_quantity(value, "--cpus" if field == "cores" else "--memory")
     if nodes * devices > MAX_NODES:
         ranks = f"{nodes} nodes of {devices} are {nodes * devices:,} ranks"
@@ -293,7 +364,9 @@ def retarget(measured: Target, wanted: Alteration, known: Catalog, clusters: Cal
     return target.model_copy(update=update)
 
 
-def _change_transport(measured: Target, nodes: int, transport: NodeTransport, known: Catalog) -> Target:
+def _change_transport(
+    measured: Target, nodes: int, transport: NodeTransport, known: Catalog
+) -> Target:
     """Machines like those measured, talking over what they did not; raises UserError where their type is unknown."""
     type_ = next((each for each in known.instances if each.name.lower() == measured.machine), None)
     if type_ is None:
@@ -301,12 +374,16 @@ def _change_transport(measured: Target, nodes: int, transport: NodeTransport, kn
             "--transport: what the profiled machines would reach over another one is unknown, as their type is in no "
             "catalog; name it with --instance, or say a rate with --network"
         )
-    return target_of_instance(type_, nodes, transport).model_copy(update={"devices": measured.devices})
+    return target_of_instance(type_, nodes, transport).model_copy(
+        update={"devices": measured.devices}
+    )
 
 
 def _is_measured(gpu: str, measured: Target, known: Catalog) -> bool:
     """Whether a GPU, or a model of several variants, is asked for that is the profiled one."""
-    profiled = found_by_name(measured.device or "", known.gpus) if measured.device_share == 1.0 else []
+    profiled = (
+        found_by_name(measured.device or "", known.gpus) if measured.device_share == 1.0 else []
+    )
     return len(profiled) == 1 and profiled[0] in find_variants(gpu, known)
 
 
@@ -321,8 +398,12 @@ def _change_gpu(target: Target, wanted: Alteration, measured: Target, known: Cat
     gpu = named_gpu(wanted.gpu, known)
     memory = None
     if gpu.memory_bytes is not None:
-        memory = Quantity(value=gpu.memory_bytes, origin="data sheet", as_of=gpu.as_of, source=gpu.source)
-    return target.model_copy(update={"device": gpu.name, "device_memory_bytes": memory, "device_share": 1.0})
+        memory = Quantity(
+            value=gpu.memory_bytes, origin="data sheet", as_of=gpu.as_of, source=gpu.source
+        )
+    return target.model_copy(
+        update={"device": gpu.name, "device_memory_bytes": memory, "device_share": 1.0}
+    )
 
 
 def _reachable_rate(claimed: Quantity, transport: NetworkKind, pcie: int | None) -> Quantity | None:
@@ -335,16 +416,23 @@ def _reachable_rate(claimed: Quantity, transport: NetworkKind, pcie: int | None)
     )
     if found is None or least is None or transport != "tcp" or claimed.value <= SOCKETS_FOLLOW:
         return found
-    ends = {name: max(getattr(found, name) or 0.0, getattr(least, name) or 0.0) for name in ("value", "low", "high")}
+    ends = {
+        name: max(getattr(found, name) or 0.0, getattr(least, name) or 0.0)
+        for name in ("value", "low", "high")
+    }
     return found.model_copy(update=ends)
 
 
 def _speed_up_network(target: Target, times: float) -> Network:
     old = target.network
     if old is None or old.bytes_per_second is None:
-        raise UserError(f"--network {times:g}x: the network that was profiled is unknown; give a rate, like 100gbit")
+        raise UserError(
+            f"--network {times:g}x: the network that was profiled is unknown; give a rate, like 100gbit"
+        )
     return old.model_copy(
-        update={"bytes_per_second": old.bytes_per_second.scale(times, source=f"--network {times:g}x")}
+        update={
+            "bytes_per_second": old.bytes_per_second.scale(times, source=f"--network {times:g}x")
+        }
     )
 
 
@@ -353,14 +441,19 @@ def named_gpu(name: str, known: Catalog) -> GpuFacts:
     return find_variants(name, known)[0]
 
 
-def _make_network(target: Target, rate: float, transport: NodeTransport | None, devices: int) -> Network:
+def _make_network(
+    target: Target, rate: float, transport: NodeTransport | None, devices: int
+) -> Network:
     """A line of that rate: what collectives reach of it is published for NCCL; gloo's sockets fill what they get."""
     old = target.network or Network()
     kind: NetworkKind | None = old.transport
     if transport is not None and transport != transport_used(old):
         kind = "tcp" if transport == "sockets" else "infiniband"
         old = old.model_copy(update={"transport": kind, "latency_seconds": None})
-    claimed, wiring = given_quantity(rate, "--network"), None if target.inside is None else target.inside.wiring
+    claimed, wiring = (
+        given_quantity(rate, "--network"),
+        None if target.inside is None else target.inside.wiring,
+    )
     linked = links_of_gpu(target.device) if wiring is None else wiring != "pcie"
     pcie = devices if target.device is not None and not linked else None
     reached = claimed if target.backend == "gloo" else _reachable_rate(claimed, kind or "tcp", pcie)

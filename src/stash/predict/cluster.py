@@ -23,9 +23,14 @@ NetworkKind = Literal["tcp", "efa", "infiniband"]
 NodeTransport = Literal["sockets", "rdma"]
 """What is asked for: TCP sockets, or what the machine has that passes the kernel by, EFA or InfiniBand."""
 TRANSPORTS: dict[str, NodeTransport] = {
-    "sockets": "sockets", "tcp": "sockets", "efa": "rdma", "infiniband": "rdma", "ib": "rdma", "roce": "rdma",
+    "sockets": "sockets",
+    "tcp": "sockets",
+    "efa": "rdma",
+    "infiniband": "rdma",
+    "ib": "rdma",
+    "roce": "rdma",
     "rdma": "rdma",
-}  # fmt: skip
+}
 CALLED: dict[NetworkKind, str] = {"tcp": "sockets", "efa": "EFA", "infiniband": "InfiniBand"}
 Backend = Literal["nccl", "gloo"]
 
@@ -151,14 +156,20 @@ def reached_share(link: Wiring | NetworkKind, without: str | None = None) -> Qua
     pooled over links of its scope (inside a node, or between nodes), since several have one or two machines only;
     their own where they lie farther apart than that. A wire between nodes carries no more than all.
     """
-    own = [each for each in published_shares(without) if each.link == link and not _is_socket_limited(each.rate)]
+    own = [
+        each
+        for each in published_shares(without)
+        if each.link == link and not _is_socket_limited(each.rate)
+    ]
     if not own:
         return None
     logs = np.log([each.share for each in own])
     spread, freedom = _pool_spread(own[0].rate.scope, without)
     if len(own) >= _OWN_SPREAD:
         alone = float(logs.std(ddof=1))
-        if alone * float(student_quantile(len(own) - 1, 0.975)) > spread * float(student_quantile(freedom, 0.975)):
+        if alone * float(student_quantile(len(own) - 1, 0.975)) > spread * float(
+            student_quantile(freedom, 0.975)
+        ):
             spread, freedom = alone, len(own) - 1
     most = 1.0 if own[0].rate.scope == "between" else None
     return _next_machine(logs, spread, freedom, [each.rate for each in own], most)
@@ -204,7 +215,11 @@ def latency_factor() -> Quantity:
         if rate.message_bytes is None or rate.message_bytes > _SMALL:
             continue
         per_byte = 2 * (rate.ranks - 1) / rate.ranks
-        left = per_byte * rate.message_bytes * (1 / rate.bus_bytes_per_second - 1 / rate.claimed_bytes_per_second)
+        left = (
+            per_byte
+            * rate.message_bytes
+            * (1 / rate.bus_bytes_per_second - 1 / rate.claimed_bytes_per_second)
+        )
         between = 2 * (rate.nodes - 1)
         (start, inside), (_, network) = (
             hop_latency(_LIKE.get(rate.link, "nvlink"), "ring"),
@@ -232,13 +247,29 @@ def published_shares(without: str | None = None) -> tuple[Share, ...]:
     """One for each machine: its largest message, as what its wire carried."""
     machines: dict[tuple[object, ...], CollectiveRate] = {}
     for rate in collective_rates():
-        key = (rate.scope, rate.link, rate.gpu, rate.nodes, rate.ranks, rate.algorithm, rate.source, rate.notes)
+        key = (
+            rate.scope,
+            rate.link,
+            rate.gpu,
+            rate.nodes,
+            rate.ranks,
+            rate.algorithm,
+            rate.source,
+            rate.notes,
+        )
         largest = machines.get(key)
-        if rate.source != without and (largest is None or (rate.message_bytes or 0) > (largest.message_bytes or 0)):
+        if rate.source != without and (
+            largest is None or (rate.message_bytes or 0) > (largest.message_bytes or 0)
+        ):
             machines[key] = rate
-    large = [rate for rate in machines.values() if rate.message_bytes is None or rate.message_bytes >= _LARGE]
+    large = [
+        rate
+        for rate in machines.values()
+        if rate.message_bytes is None or rate.message_bytes >= _LARGE
+    ]
     return tuple(
-        Share(rate.link, _wire_rate(rate) / rate.claimed_bytes_per_second, _wire_rate(rate), rate) for rate in large
+        Share(rate.link, _wire_rate(rate) / rate.claimed_bytes_per_second, _wire_rate(rate), rate)
+        for rate in large
     )
 
 
@@ -250,14 +281,22 @@ def transport_used(network: Network | None) -> NodeTransport:
         return "sockets" if network.transport == "tcp" else "rdma"
     rate, limit = network.bytes_per_second, socket_limit()
     least = None if rate is None else rate.low or rate.value
-    return "rdma" if least is not None and limit is not None and least > (limit.high or limit.value) else "sockets"
+    return (
+        "rdma"
+        if least is not None and limit is not None and least > (limit.high or limit.value)
+        else "sockets"
+    )
 
 
 def _wire_rate(rate: CollectiveRate) -> float:
     """A tree between nodes sends 2(N−1)/N of its bytes where bus bandwidth counts a ring's 2(p−1)/p."""
     if rate.scope == "inside" or rate.algorithm != "tree":
         return rate.bus_bytes_per_second
-    return rate.bus_bytes_per_second * ((rate.nodes - 1) / rate.nodes) / ((rate.ranks - 1) / rate.ranks)
+    return (
+        rate.bus_bytes_per_second
+        * ((rate.nodes - 1) / rate.nodes)
+        / ((rate.ranks - 1) / rate.ranks)
+    )
 
 
 def _is_socket_limited(rate: CollectiveRate) -> bool:
@@ -269,15 +308,25 @@ def _pool_spread(scope: str, without: str | None) -> tuple[float, int]:
     """Standard deviation of the logarithm of a share within a link, over links of a scope; its degrees of freedom."""
     groups: dict[str, list[float]] = {}
     for each in published_shares(without):
-        if each.rate.scope == scope and each.link != _PCIE_SOCKETS and not _is_socket_limited(each.rate):
+        if (
+            each.rate.scope == scope
+            and each.link != _PCIE_SOCKETS
+            and not _is_socket_limited(each.rate)
+        ):
             groups.setdefault(each.link, []).append(float(np.log(each.share)))
-    squares = sum(float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values())
+    squares = sum(
+        float(((np.array(group) - np.mean(group)) ** 2).sum()) for group in groups.values()
+    )
     freedom = sum(len(group) - 1 for group in groups.values())
     return float(np.sqrt(squares / freedom)), freedom
 
 
 def _next_machine(
-    logs: Array, spread: float, freedom: int, rates: Sequence[CollectiveRate], most: float | None = None
+    logs: Array,
+    spread: float,
+    freedom: int,
+    rates: Sequence[CollectiveRate],
+    most: float | None = None,
 ) -> Quantity:
     """The mean of logarithms, and the 95 % interval in which one more machine is expected."""
     arm = float(student_quantile(freedom, 0.975)) * spread * float(np.sqrt(1 + 1 / len(logs)))

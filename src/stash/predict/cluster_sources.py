@@ -39,13 +39,17 @@ _LEAST_OF_STORAGE = 0.5
 """Of a rate that storage is sold with."""
 
 
-def target_of_instance(instance: Instance, nodes: int, transport: NodeTransport = "sockets") -> Target:
+def target_of_instance(
+    instance: Instance, nodes: int, transport: NodeTransport = "sockets"
+) -> Target:
     """``nodes`` of this type: what its data sheet claims times what collectives were seen to reach of such claims.
 
     Over sockets, which need no set-up; with ``rdma`` over EFA or InfiniBand where the type has one.
     """
     name = f"{nodes} × {instance.cloud}/{instance.name}"
-    return _single_node(instance, transport == "rdma").model_copy(update={"name": name, "nodes": nodes})
+    return _single_node(instance, transport == "rdma").model_copy(
+        update={"name": name, "nodes": nodes}
+    )
 
 
 @lru_cache(maxsize=4096)
@@ -82,10 +86,15 @@ def mesh_bandwidth(instance: Instance, gpus: Sequence[int], devices: int) -> Qua
             f"which links join the GPUs of {instance.name} is not known; give `interconnect:`, not `gpus:`"
         )
     if len(set(gpus)) != devices or len(gpus) != devices or max(gpus) >= mesh.gpus:
-        raise UserError(f"`gpus:` names {devices} different GPUs from 0 to {mesh.gpus - 1} here, not {named}")
+        raise UserError(
+            f"`gpus:` names {devices} different GPUs from 0 to {mesh.gpus - 1} here, not {named}"
+        )
     rings, sheet = mesh.rings(gpus), _Sheet(instance)
     if not rings:
-        rate, form = sheet.reachable_rate(instance.pcie_bytes_per_second, "pcie"), "no ring of NVLinks, so PCIe"
+        rate, form = (
+            sheet.reachable_rate(instance.pcie_bytes_per_second, "pcie"),
+            "no ring of NVLinks, so PCIe",
+        )
     else:
         rate, form = (
             sheet.reachable_rate(mesh.ring_bytes_per_second(gpus), "nvlink"),
@@ -104,7 +113,12 @@ class _Sheet:
     def fact(self, value: float | None) -> Quantity | None:
         if value is None:
             return None
-        return Quantity(value=value, origin="data sheet", as_of=self._instance.as_of, source=self._instance.source)
+        return Quantity(
+            value=value,
+            origin="data sheet",
+            as_of=self._instance.as_of,
+            source=self._instance.source,
+        )
 
     def storage(self, claimed: float | None) -> Quantity | None:
         """A rate that is sold: loaders get from half of it to all, which is an assumption, as nobody published it."""
@@ -112,15 +126,22 @@ class _Sheet:
         if fact is None:
             return None
         ends = {"low": _LEAST_OF_STORAGE * fact.value, "high": fact.value}
-        return fact.model_copy(update={**ends, "source": f"{fact.source}; from half of it to all: an assumption"})
+        return fact.model_copy(
+            update={**ends, "source": f"{fact.source}; from half of it to all: an assumption"}
+        )
 
     def inside(self) -> NodeLinks | None:
         """Links between devices; where only pairs are known, anything between the slowest and the fastest pair."""
         type_ = self._instance
         fabric = type_.interconnect or ""
-        wiring: Wiring = "nvswitch" if "nvswitch" in fabric else "nvlink" if "nvlink" in fabric else "pcie"
+        wiring: Wiring = (
+            "nvswitch" if "nvswitch" in fabric else "nvlink" if "nvlink" in fabric else "pcie"
+        )
         if wiring == "pcie":
-            return NodeLinks(wiring=wiring, bytes_per_second=self.reachable_rate(type_.pcie_bytes_per_second, wiring))
+            return NodeLinks(
+                wiring=wiring,
+                bytes_per_second=self.reachable_rate(type_.pcie_bytes_per_second, wiring),
+            )
         claimed = type_.interconnect_bytes_per_second
         if claimed is not None:
             return NodeLinks(wiring=wiring, bytes_per_second=self.reachable_rate(claimed, wiring))
@@ -135,11 +156,19 @@ class _Sheet:
 
     def network(self, remote: bool) -> Network | None:
         type_ = self._instance
-        bare = bool(type_.gpu_count) and "nvlink" not in (type_.interconnect or "") and not links_of_gpu(type_.gpu)
+        bare = (
+            bool(type_.gpu_count)
+            and "nvlink" not in (type_.interconnect or "")
+            and not links_of_gpu(type_.gpu)
+        )
         direct = type_.rdma_bytes_per_second if remote and type_.rdma else None
         pcie = type_.devices if bare else None
-        transport: NetworkKind = "tcp" if direct is None else "efa" if type_.cloud == "aws" else "infiniband"
-        rate = network_rate(self.fact(direct or type_.network_bytes_per_second), transport, pcie=pcie)
+        transport: NetworkKind = (
+            "tcp" if direct is None else "efa" if type_.cloud == "aws" else "infiniband"
+        )
+        rate = network_rate(
+            self.fact(direct or type_.network_bytes_per_second), transport, pcie=pcie
+        )
         return None if rate is None else Network(transport=transport, bytes_per_second=rate)
 
     def reachable_rate(self, claimed: float | None, wiring: Wiring) -> Quantity | None:
@@ -153,7 +182,10 @@ def links_of_gpu(name: str | None) -> bool:
 
 
 def network_rate(
-    claimed: Quantity | None, transport: NetworkKind, without: str | None = None, pcie: int | None = None
+    claimed: Quantity | None,
+    transport: NetworkKind,
+    without: str | None = None,
+    pcie: int | None = None,
 ) -> Quantity | None:
     """What collectives reach of a line between nodes: its share, and with sockets no more than those can do.
 
@@ -172,7 +204,8 @@ def network_rate(
     if rate is None:  # no other published line is one that sockets can fill
         rate = claimed.model_copy(update={"low": claimed.value, "high": claimed.value})
     ends = (
-        None if a is None or b is None else min(a, b) for a, b in ((rate.low, limit.low), (rate.high, limit.high))
+        None if a is None or b is None else min(a, b)
+        for a, b in ((rate.low, limit.low), (rate.high, limit.high))
     )
     return _merge_sources(rate, limit, min(rate.value, limit.value), *ends)
 
@@ -208,7 +241,9 @@ def target_of_probe(probe: Probe) -> Target:
     count = len(probe.hosts)
     name = f"{count} × {host.instance or host.hostname}, probed on {probe.created[:10]}"
     links = links_of(probe.hosts, backend)
-    return _target_of_hosts(probe.hosts, probe.created, backend, *links, name, count, max(1, len(host.gpus)))
+    return _target_of_hosts(
+        probe.hosts, probe.created, backend, *links, name, count, max(1, len(host.gpus))
+    )
 
 
 def _target_of_hosts(
@@ -248,7 +283,11 @@ def links_of(hosts: Sequence[Host], backend: Backend) -> tuple[NodeLinks | None,
     if not hosts or hosts[0].links is None:
         return None, None
     as_of, source = hosts[0].links.created[:10], f"probe of {hosts[0].links.created[:10]}"
-    curves = [make_curve(each, hosts[0].hostname) for each in hosts[0].links.exchanges if each.backend == backend]
+    curves = [
+        make_curve(each, hosts[0].hostname)
+        for each in hosts[0].links.exchanges
+        if each.backend == backend
+    ]
     alone = next((each for each in curves if each.nodes == 1 and each.sizes), None)
     apart = next((each for each in curves if each.nodes > 1 and each.sizes), None)
     inside = network = None
@@ -266,7 +305,9 @@ def links_of(hosts: Sequence[Host], backend: Backend) -> tuple[NodeLinks | None,
         reached = best_links(hosts, 0).network
         if reached is not None:
             flows = f"{source}, {reached.flows} TCP flows"
-            network = Network(transport="tcp", bytes_per_second=measured_quantity(reached.best, as_of, flows))
+            network = Network(
+                transport="tcp", bytes_per_second=measured_quantity(reached.best, as_of, flows)
+            )
     return inside, network
 
 
@@ -276,7 +317,9 @@ def _curve_bandwidth(curve: Curve) -> Interval:
         return curve.sizes[-1].bus_bytes_per_second
     rate, arm = curve.fit.bytes_per_second, 1.96 * curve.fit.bytes_per_second_error
     # On a logarithmic scale: an error as large as the rate must not reach below 0.
-    return Interval(value=rate, low=rate * float(np.exp(-arm / rate)), high=rate * float(np.exp(arm / rate)))
+    return Interval(
+        value=rate, low=rate * float(np.exp(-arm / rate)), high=rate * float(np.exp(arm / rate))
+    )
 
 
 def _curve_latency(curve: Curve, as_of: str, source: str) -> Quantity | None:
@@ -285,14 +328,18 @@ def _curve_latency(curve: Curve, as_of: str, source: str) -> Quantity | None:
         return None
     alpha = curve.fit.alpha_seconds
     factor = float(np.exp(1.96 * curve.fit.alpha_error / alpha))
-    return measured_quantity(Interval(value=alpha, low=alpha / factor, high=alpha * factor), as_of, source)
+    return measured_quantity(
+        Interval(value=alpha, low=alpha / factor, high=alpha * factor), as_of, source
+    )
 
 
 def _exact_quantity(value: float | None, created: str) -> Quantity | None:
     if value is None:
         return None
     # What a machine counts of itself is exact.
-    return measured_quantity(Interval(value=value, low=value, high=value), created[:10], "the machine itself")
+    return measured_quantity(
+        Interval(value=value, low=value, high=value), created[:10], "the machine itself"
+    )
 
 
 def usable_threads(host: Host) -> float | None:
@@ -350,13 +397,17 @@ def target_of_profile(profile: Profile) -> Target:
     own, probed = _own_links(profile, devices), links_of(profile.hosts, backend)
     links = own[0] or probed[0], own[1] or probed[1]
     name = f"as profiled on {profile.created[:10]}"
-    return _target_of_hosts(profile.hosts, profile.created, backend, *links, name, profile.nodes, devices)
+    return _target_of_hosts(
+        profile.hosts, profile.created, backend, *links, name, profile.nodes, devices
+    )
 
 
 def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Network | None]:
     """What the gradient exchange run by itself tells of the links inside a node, and between nodes."""
     buckets = max(1, len(profile.workload.bucket_bytes))
-    timed = [run for run in profile.collectives if run.ranks > 1 and run.seconds > 0 and run.bytes > 0]
+    timed = [
+        run for run in profile.collectives if run.ranks > 1 and run.seconds > 0 and run.bytes > 0
+    ]
     of_scope = {scope: [run for run in timed if run.scope == scope] for scope in ("node", "world")}
     source, as_of = "the profile's own exchange", profile.created[:10]
     inside = network = None
@@ -368,7 +419,8 @@ def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Networ
             hop = latency.value
         rate = measured_quantity(_exchange_bandwidth(of_scope["node"]), as_of, source)
         inside = NodeLinks(
-            bytes_per_second=rate, latency_seconds=latency and measured_quantity(latency, as_of, source)
+            bytes_per_second=rate,
+            latency_seconds=latency and measured_quantity(latency, as_of, source),
         )
     if profile.nodes > 1 and of_scope["world"]:
         latency = _exchange_latency(of_scope["world"], buckets)
@@ -380,7 +432,9 @@ def _own_links(profile: Profile, devices: int) -> tuple[NodeLinks | None, Networ
             share = 1 / (2 * (ranks - 1)) if left <= 0 else left / (2 * (profile.nodes - 1))
             latency = latency.scale(share)
         network = Network(
-            bytes_per_second=measured_quantity(_exchange_bandwidth(of_scope["world"]), as_of, source),
+            bytes_per_second=measured_quantity(
+                _exchange_bandwidth(of_scope["world"]), as_of, source
+            ),
             latency_seconds=latency and measured_quantity(latency, as_of, source),
         )
     return inside, network

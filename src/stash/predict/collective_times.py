@@ -82,7 +82,11 @@ def ring(fabric: Fabric, sizes: Array) -> Array:
     counts them, since a ring enters every node once.
     """
     between = 2 * (fabric.nodes - 1)
-    hops = fabric.ring.start + (2 * (fabric.ranks - 1) - between) * fabric.ring.inside + between * fabric.ring.between
+    hops = (
+        fabric.ring.start
+        + (2 * (fabric.ranks - 1) - between) * fabric.ring.inside
+        + between * fabric.ring.between
+    )
     return _add_latency(hops, 2 * (fabric.ranks - 1) / fabric.ranks / fabric.narrowest, sizes)
 
 
@@ -95,7 +99,11 @@ def tree(fabric: Fabric, sizes: Array) -> Array:
     exceeds the wire's.
     """
     depth = int(np.ceil(np.log2(fabric.nodes)))
-    hops = fabric.tree.start + 2 * (fabric.devices - 1) * fabric.tree.inside + 2 * depth * fabric.tree.between
+    hops = (
+        fabric.tree.start
+        + 2 * (fabric.devices - 1) * fabric.tree.inside
+        + 2 * depth * fabric.tree.between
+    )
     per_byte = np.zeros_like(fabric.inside)
     if fabric.devices > 1:
         per_byte = 2 / fabric.inside
@@ -132,12 +140,18 @@ def _ring_pass_seconds(fabric: Fabric, share: float, sizes: Array) -> Array:
     if fabric.ranks == 1:
         return np.zeros((len(fabric.inside), len(sizes)))
     between = fabric.nodes - 1
-    hops = fabric.ring.start + (fabric.ranks - 1 - between) * fabric.ring.inside + between * fabric.ring.between
+    hops = (
+        fabric.ring.start
+        + (fabric.ranks - 1 - between) * fabric.ring.inside
+        + between * fabric.ring.between
+    )
     return _add_latency(hops, share / fabric.narrowest, sizes)
 
 
 def _add_latency(latency: Array, per_byte: Array, sizes: Array) -> Array:
-    seconds: Array = latency[:, None] + per_byte[:, None] * np.asarray(sizes, dtype=np.float64)[None, :]
+    seconds: Array = (
+        latency[:, None] + per_byte[:, None] * np.asarray(sizes, dtype=np.float64)[None, :]
+    )
     return seconds
 
 
@@ -161,7 +175,9 @@ def fabric_of(target: Target, draws: Draws, only_inside: bool = False) -> Fabric
     if target.devices > 1 and not over_all:
         inside = draws.draw("rate inside a node", rate_inside(target))
     ring, tree = _hops(target, draws)
-    return Fabric(nodes=nodes, devices=target.devices, inside=inside, between=between, ring=ring, tree=tree)
+    return Fabric(
+        nodes=nodes, devices=target.devices, inside=inside, between=between, ring=ring, tree=tree
+    )
 
 
 def rate_inside(target: Target) -> Quantity:
@@ -198,7 +214,11 @@ def facts_of(target: Target, only_inside: bool = False) -> tuple[Used, ...]:
             ("bandwidth between nodes", "bytes/s", target.network.bytes_per_second),
             ("latency between nodes", "seconds", target.network.latency_seconds),
         ]
-    return tuple(Used(about=about, unit=unit, quantity=known) for about, unit, known in facts if known is not None)
+    return tuple(
+        Used(about=about, unit=unit, quantity=known)
+        for about, unit, known in facts
+        if known is not None
+    )
 
 
 def _hops(target: Target, draws: Draws) -> tuple[Hops, Hops]:
@@ -213,7 +233,9 @@ def _hops(target: Target, draws: Draws) -> tuple[Hops, Hops]:
 
 
 @lru_cache(maxsize=64)
-def _hops_of(inside: Quantity | None, between: Quantity | None, wiring: str, draws: Draws) -> tuple[Hops, Hops]:
+def _hops_of(
+    inside: Quantity | None, between: Quantity | None, wiring: str, draws: Draws
+) -> tuple[Hops, Hops]:
     factor = draws.draw("latency of published machines", latency_factor())
     any_measured = inside is not None or between is not None
     rings, trees = [], []
@@ -226,5 +248,8 @@ def _hops_of(inside: Quantity | None, between: Quantity | None, wiring: str, dra
         else:
             rings.append(hop_latency(link, "ring")[1] * factor)
             trees.append(hop_latency(link, "tree")[1] * factor)
-    starts = [0 * factor if any_measured else hop_latency(wiring, each)[0] * factor for each in ("ring", "tree")]
+    starts = [
+        0 * factor if any_measured else hop_latency(wiring, each)[0] * factor
+        for each in ("ring", "tree")
+    ]
     return Hops(starts[0], *rings), Hops(starts[1], *trees)

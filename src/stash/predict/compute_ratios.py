@@ -42,7 +42,12 @@ def is_of_model(source: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def time_ratio(
-    first: GpuFacts, second: GpuFacts, model: str, batch: int | None, precision: str, mix: StepMix = UNCOUNTED
+    first: GpuFacts,
+    second: GpuFacts,
+    model: str,
+    batch: int | None,
+    precision: str,
+    mix: StepMix = UNCOUNTED,
 ) -> Quantity | None:
     """Seconds on ``second`` over seconds on ``first``, of compute; ``None`` if nothing is known of one of them.
 
@@ -53,7 +58,9 @@ def time_ratio(
     if sheet_rates(first, precision) is None or sheet_rates(second, precision) is None:
         return None
     scale, key = published_scale(), model_key(model)
-    log_ratio, deviation = scale.ratio(GpuCell(key, first, precision, mix), GpuCell(key, second, precision, mix))
+    log_ratio, deviation = scale.ratio(
+        GpuCell(key, first, precision, mix), GpuCell(key, second, precision, mix)
+    )
     seen = [gpu.model for gpu in (first, second) if scale.has_row(key, gpu.model)]
     what = f"{model} on {' and '.join(seen)}{_AMONG}" if seen else f"none of {model} on these GPUs"
     source = f"one scale of {len(scale.rows)} published speeds, {what}{_sheets_alone(scale, first, second)}"
@@ -64,7 +71,8 @@ def time_ratio(
     if batch is not None:
         source += f"; at batch {batch} on both, where some sources took the largest that fits"
     as_of = max(
-        (row.as_of for row in scale.rows if row.as_of and row.gpu in (first.model, second.model)), default=None
+        (row.as_of for row in scale.rows if row.as_of and row.gpu in (first.model, second.model)),
+        default=None,
     )
     return _quantity(log_ratio, _NORMAL * deviation, source, as_of)
 
@@ -88,7 +96,8 @@ def no_faster_than_launches(ratio: Quantity, share: float | None) -> Quantity:
     if share <= (ratio.low or ratio.value):
         return ratio
     ends = {
-        name: None if end is None else max(end, share) for name, end in (("low", ratio.low), ("high", ratio.high))
+        name: None if end is None else max(end, share)
+        for name, end in (("low", ratio.low), ("high", ratio.high))
     }
     source = f"{ratio.source}; launching its kernels takes {share:.0%} of the step whatever the GPU"
     return ratio.model_copy(update={"value": max(ratio.value, share), **ends, "source": source})
@@ -98,7 +107,9 @@ OTHER_CORES, SAME_CORES = 1.33, 1.1
 """By how much another host may launch kernels faster or slower, and the same one other kernels: assumptions."""
 
 
-def waiting_device_ratio(ratio: Quantity, cores: float = OTHER_CORES, filled: bool = False) -> Quantity:
+def waiting_device_ratio(
+    ratio: Quantity, cores: float = OTHER_CORES, filled: bool = False
+) -> Quantity:
     """The same of a job whose device was seen to wait for its host: another one waits as long, unless it is too slow.
 
     How much of the step a device is idle is not known, so that one by ``ratio`` slower may lose all of that, or none:
@@ -108,8 +119,12 @@ def waiting_device_ratio(ratio: Quantity, cores: float = OTHER_CORES, filled: bo
     low, high = min(1.0, ratio.low or ratio.value), max(1.0, ratio.high or ratio.value)
     middle = math.sqrt(ratio.value if filled else max(1.0, ratio.value))
     low = min(low, 1 / cores) if filled else 1 / cores
-    source = f"the device waits for the host, which submits no faster for another; else {ratio.source}"
-    return ratio.model_copy(update={"value": middle, "low": low, "high": cores * high, "source": source})
+    source = (
+        f"the device waits for the host, which submits no faster for another; else {ratio.source}"
+    )
+    return ratio.model_copy(
+        update={"value": middle, "low": low, "high": cores * high, "source": source}
+    )
 
 
 def waiting_device_exponent(exponent: Quantity, larger: bool) -> Quantity:
@@ -121,7 +136,9 @@ def waiting_device_exponent(exponent: Quantity, larger: bool) -> Quantity:
 
 def _quantity(log_ratio: float, spread: float, source: str, as_of: str | None = None) -> Quantity:
     value, low, high = (math.exp(log_ratio + shift) for shift in (0.0, -spread, spread))
-    return Quantity(value=value, low=low, high=high, origin="data sheet", as_of=as_of, source=source)
+    return Quantity(
+        value=value, low=low, high=high, origin="data sheet", as_of=as_of, source=source
+    )
 
 
 # Another batch, another precision

@@ -45,7 +45,9 @@ class Quantity(Record):
     @model_validator(mode="after")
     def _check_ends(self) -> Quantity:
         if not is_within(self.value, self.low, self.high):
-            raise StashError(f"{self.value:g} is not between {self.low} and {self.high} ({self.source})")
+            raise StashError(
+                f"{self.value:g} is not between {self.low} and {self.high} ({self.source})"
+            )
         return self
 
     @property
@@ -56,11 +58,15 @@ class Quantity(Record):
     def has_spread(self) -> bool:
         return self.low is not None or self.origin == "given"
 
-    def scale(self, factor: float, origin: Origin | None = None, source: str | None = None) -> Quantity:
+    def scale(
+        self, factor: float, origin: Origin | None = None, source: str | None = None
+    ) -> Quantity:
         """The same times a positive ``factor``; from then on of ``origin`` and ``source``, if these are given."""
         new = self.interval.scale(factor)
         ends = {"value": new.value, "low": new.low, "high": new.high}
-        return self.model_copy(update={**ends, "origin": origin or self.origin, "source": source or self.source})
+        return self.model_copy(
+            update={**ends, "origin": origin or self.origin, "source": source or self.source}
+        )
 
 
 def least_certain(origins: Iterable[Origin]) -> Origin:
@@ -71,7 +77,12 @@ def least_certain(origins: Iterable[Origin]) -> Origin:
 def measured_quantity(interval: Interval, as_of: str | None, source: str) -> Quantity:
     """A measured interval as a quantity."""
     return Quantity(
-        value=interval.value, low=interval.low, high=interval.high, origin="measured", as_of=as_of, source=source
+        value=interval.value,
+        low=interval.low,
+        high=interval.high,
+        origin="measured",
+        as_of=as_of,
+        source=source,
     )
 
 
@@ -97,7 +108,11 @@ def why_no_interval(facts: Iterable[tuple[str, str, bool, str]]) -> str | None:
     """
     for about, origin, known, source in facts:
         if not known and origin != "given":
-            what = "was measured once" if origin in ("measured", "scaled") else "was published without a spread"
+            what = (
+                "was measured once"
+                if origin in ("measured", "scaled")
+                else "was published without a spread"
+            )
             return f"no interval, as {about} {what} ({source}): profile there"
     return None
 
@@ -110,13 +125,20 @@ def fact_text(fact: Used) -> str:
     """``"bandwidth between nodes 10 Gbit/s (data sheet: karpenter-aws, 2026-11-20)"``."""
     source = fact.quantity.source
     short = source if len(source) <= _MAX_SOURCE else source[: _MAX_SOURCE - 2] + " …"
-    dated = f", {fact.quantity.as_of}" if fact.quantity.as_of and fact.quantity.as_of not in short else ""
+    dated = (
+        f", {fact.quantity.as_of}"
+        if fact.quantity.as_of and fact.quantity.as_of not in short
+        else ""
+    )
     return f"{fact.about} {_value_text(fact)} ({fact.quantity.origin}: {short}{dated})"
 
 
 def _value_text(fact: Used) -> str:
     found = fact.quantity
-    value, *ends = (None if end is None else _format_plain(end, fact) for end in (found.value, found.low, found.high))
+    value, *ends = (
+        None if end is None else _format_plain(end, fact)
+        for end in (found.value, found.low, found.high)
+    )
     if None in ends or ends[0] == ends[1]:
         return value or "unknown"
     return f"{value} ({ends[0]} to {ends[1]})"
@@ -126,7 +148,12 @@ def _format_plain(value: float, fact: Used) -> str:
     unit = fact.unit
     if unit == "bytes/s" and "between nodes" in fact.about:
         return format_bits(value)
-    known: dict[str, Unit] = {"bytes/s": "bytes/s", "seconds": "seconds", "bytes": "bytes", "fraction": "fraction"}
+    known: dict[str, Unit] = {
+        "bytes/s": "bytes/s",
+        "seconds": "seconds",
+        "bytes": "bytes",
+        "fraction": "fraction",
+    }
     return format_fact(value, known[unit]) if unit in known else f"{value:.3g}"
 
 
@@ -167,7 +194,9 @@ class Draws:
         Stratified (McKay, Beckman, Conover 1979): one draw in each of ``count`` equal parts of the interval, at its
         middle. Means and ends then need far fewer draws than if they fell anywhere.
         """
-        order = np.random.default_rng([self.seed, zlib.crc32(name.encode())]).permutation(self.count)
+        order = np.random.default_rng([self.seed, zlib.crc32(name.encode())]).permutation(
+            self.count
+        )
         drawn: Array = (order + 0.5) / self.count
         drawn.setflags(write=False)
         return drawn
@@ -206,13 +235,17 @@ class Draws:
         With ``along``, ``[draws]``, in its order instead of the name's, so that numbers whose errors are shared are
         off together (Iman and Conover 1982).
         """
-        drawn = student_quantile(_FREEDOM, self.uniforms(name)) / float(student_quantile(_FREEDOM, 1 - OUTSIDE))
+        drawn = student_quantile(_FREEDOM, self.uniforms(name)) / float(
+            student_quantile(_FREEDOM, 1 - OUTSIDE)
+        )
         if along is None:
             return drawn
         order = np.argsort(np.round(along, _SAME_DIGITS), kind="stable")
         return np.sort(drawn)[np.argsort(order, kind="stable")]
 
-    def draw(self, name: str, quantity: Quantity | Interval, deviations: Array | None = None) -> Array:
+    def draw(
+        self, name: str, quantity: Quantity | Interval, deviations: Array | None = None
+    ) -> Array:
         """A number with its interval as draws: each side with its own width, normal without other ``deviations``.
 
         Between positive ends it is the logarithm that is so, so that no draw of a rate or a time is negative. Without

@@ -86,7 +86,9 @@ class ExchangeModel:
         self.work, self._step = exchange_of(profile), breakdown.step_seconds
         self._looks = None
         if self.work is not None and self.work.is_ready_known:
-            self._looks = draws.weights("steps whose readiness was recorded", self.work.observed_steps)
+            self._looks = draws.weights(
+                "steps whose readiness was recorded", self.work.observed_steps
+            )
         self.more_ranks = MoreRanks(profile, self._step, draws)
         self._errors: dict[float, Array] = {}
         self._one_node: dict[tuple[object, ...], Fabric] = {}
@@ -109,11 +111,17 @@ class ExchangeModel:
         """
         last = self._last.get((target.name, target.nodes))
         if last is None or last[0] != target or last[1] != changes:
-            last = self._last[target.name, target.nodes] = (target, changes, self._compute_stalls(target, changes))
+            last = self._last[target.name, target.nodes] = (
+                target,
+                changes,
+                self._compute_stalls(target, changes),
+            )
         return last[2]
 
     def _compute_stalls(self, target: Target, changes: ExchangeChanges) -> PredictedStalls:
-        shape = Situation(target.ranks, target.nodes, target.devices, target.backend == "nccl", loader=True)
+        shape = Situation(
+            target.ranks, target.nodes, target.devices, target.backend == "nccl", loader=True
+        )
         parts: list[PredictedStall] = []
         missing = []
         for name in EXCHANGE_STALLS:
@@ -131,7 +139,9 @@ class ExchangeModel:
             part = PredictedStall(
                 name=name,
                 seconds=waits,
-                origin="measured" if same else least_certain([*(fact.quantity.origin for fact in facts), "scaled"]),
+                origin="measured"
+                if same
+                else least_certain([*(fact.quantity.origin for fact in facts), "scaled"]),
                 facts=facts,
                 beyond=tuple(self._extrapolations(name, target, changes)),
                 # What stays as it was has the interval that was measured, whatever is known of its links.
@@ -141,14 +151,18 @@ class ExchangeModel:
         if [part.name for part in parts] == ["network"]:
             # The exchange of all ranks holds that inside a node: of a stall that cannot be separated nothing is lost.
             missing = [
-                each.model_copy(update={"why": f"{each.why}; contained in network", "contained_in": "network"})
+                each.model_copy(
+                    update={"why": f"{each.why}; contained in network", "contained_in": "network"}
+                )
                 if each.possible
                 else each
                 for each in missing
             ]
         return PredictedStalls(tuple(parts), tuple(missing))
 
-    def _wait_seconds(self, name: str, target: Target, changes: ExchangeChanges, apart: bool) -> Array:
+    def _wait_seconds(
+        self, name: str, target: Target, changes: ExchangeChanges, apart: bool
+    ) -> Array:
         """What steps wait for, of the exchange up to this stall's scope, ``[draws]``; raises UnknownFactError.
 
         ``apart``: less what they wait for inside a node, as that is a stall of its own.
@@ -177,14 +191,21 @@ class ExchangeModel:
             else:
                 spread = HELD_SPREAD if work.is_ready_known else UNREADY_SPREAD
             held = self._calibrated_stall(seen, reach, target.backend, changes, spread)
-            if target.backend == "nccl" and name == "network" and not same and changes.sharding is None:
+            if (
+                target.backend == "nccl"
+                and name == "network"
+                and not same
+                and changes.sharding is None
+            ):
                 held = self._blend_payload_rule(held, seen, reach, changes)
             return held + later
         shows = target.backend == "nccl" and not work.gathered  # then half to all of it does
         within = None if shows else self._find_calibration("interconnect", apart=False)
         if not work.is_ready_known and within is not None and changes.sharding is None:
             # Between nodes nothing was measured: of their exchange hides what did inside a node.
-            hidden = within.hidden * changes.compute ** self._draws.uniforms("growth of what is hidden")
+            hidden = within.hidden * changes.compute ** self._draws.uniforms(
+                "growth of what is hidden"
+            )
             each = (
                 self._hidden_seconds(hidden, within.alone, at, target.backend, changes)
                 for at in (reach.whole, reach.within)
@@ -196,7 +217,11 @@ class ExchangeModel:
                 "the profile tells neither when gradients are ready nor what their exchange costs "
                 f"{_PLACES[name]}; profile again with this Stash"
             )
-        return self._uncalibrated_stall(reach, target.backend, changes) * self._model_error(MODEL_SPREAD) + later
+        return (
+            self._uncalibrated_stall(reach, target.backend, changes)
+            * self._model_error(MODEL_SPREAD)
+            + later
+        )
 
     def _network_stall(self, target: Target, changes: ExchangeChanges) -> Array:
         """The network stall as a difference, where none like it was measured: all ranks' exchange less a node's.
@@ -234,16 +259,25 @@ class ExchangeModel:
         if fabric.nodes > 1 or not work.is_ready_known:
             return exposed_seconds(fabric, work, backend, changes, hidden, self._looks)
         if key not in self._of_a_node:
-            self._of_a_node[key] = exposed_seconds(fabric, work, backend, changes, hidden, self._looks)
+            self._of_a_node[key] = exposed_seconds(
+                fabric, work, backend, changes, hidden, self._looks
+            )
         return self._of_a_node[key]
 
-    def _straggler_seconds(self, name: str, target: Target, changes: ExchangeChanges) -> Array | float:
+    def _straggler_seconds(
+        self, name: str, target: Target, changes: ExchangeChanges
+    ) -> Array | float:
         """Seconds that the ranks of this stall's scope wait longer for their slowest, and copy more, ``[draws]``."""
         before, after = _ranks(self._base, name), _ranks(target, name)
         waits = self.more_ranks.waiting(before, after)
         if target.backend == "nccl":
             waits = waits + self.more_ranks.doubt(before, after)
-        if changes.compute != 1.0 and self.work is not None and not self.work.is_ready_known and before > 1:
+        if (
+            changes.compute != 1.0
+            and self.work is not None
+            and not self.work.is_ready_known
+            and before > 1
+        ):
             waits = waits + STEP_SPREAD * self._draws.normals("step of another batch") * self._step
         return waits * changes.compute
 
@@ -262,9 +296,13 @@ class ExchangeModel:
         found = self._exposed_seconds(reach.whole, backend, changes, hidden)
         if reach.within is None:
             return found
-        return np.maximum(0.0, found - self._exposed_seconds(reach.within, backend, changes, hidden_within))
+        return np.maximum(
+            0.0, found - self._exposed_seconds(reach.within, backend, changes, hidden_within)
+        )
 
-    def _uncalibrated_stall(self, reach: _Reach, backend: Backend, changes: ExchangeChanges) -> Array:
+    def _uncalibrated_stall(
+        self, reach: _Reach, backend: Backend, changes: ExchangeChanges
+    ) -> Array:
         """As ``_model_stall``, where no measurement holds it: with NCCL most of what could hide shows (``SHOWN``)."""
         if backend != "nccl" or changes.sharding is not None:
             return self._model_stall(reach, backend, changes)
@@ -279,9 +317,13 @@ class ExchangeModel:
         """Of a job that does not tell when gradients are ready, all but its last bucket could hide."""
         whole = exchange_seconds(fabric, self._job(), backend, changes)
         uniforms = self._draws.uniforms("share of the hidden exchange that shows")
-        return shown_seconds(self._exposed_seconds(fabric, backend, changes, whole), whole, uniforms)
+        return shown_seconds(
+            self._exposed_seconds(fabric, backend, changes, whole), whole, uniforms
+        )
 
-    def _blend_payload_rule(self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges) -> Array:
+    def _blend_payload_rule(
+        self, held: Array, seen: _Seen, reach: _Reach, changes: ExchangeChanges
+    ) -> Array:
         """The mean of the held model and of the plain rule: what was waited, and what the payload takes more; or
         less, no more than in proportion. Of what the payload takes inside a node nothing is taken off. The rule
         never falls where the payload takes longer, so faster links never make a step longer.
@@ -299,20 +341,29 @@ class ExchangeModel:
         """The model on ``reach``, held to what was waited on the profile's own, ``[draws]``; see ``predict``."""
         # Without readiness what is hidden stays so: a longer backward pass did not hide more in published steps.
         hidden = self._hidden_seconds(seen.hidden, seen.alone, reach.whole, backend, changes)
-        within = self._hidden_seconds(seen.hidden_within, seen.alone_within, reach.within, backend, changes)
+        within = self._hidden_seconds(
+            seen.hidden_within, seen.alone_within, reach.within, backend, changes
+        )
         there = self._model_stall(reach, backend, changes, hidden, within)
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(seen.modelled > 0, np.clip(seen.waited / seen.modelled, 0.0, 1.0), 1.0)
             whole = exchange_seconds(reach.whole, self._job(), backend, changes)
             growth = np.where(seen.alone > 0, whole / seen.alone, 1.0)
         missed = np.maximum(0.0, seen.waited - seen.modelled)
-        corrected = there * share + missed * growth ** self._draws.uniforms("growth of what the model misses")
+        corrected = there * share + missed * growth ** self._draws.uniforms(
+            "growth of what the model misses"
+        )
         # What is below zero is noise of the measurement: it stays as it is.
         waits: Array = corrected * self._model_error(spread) + np.minimum(0.0, seen.waited)
         return waits
 
     def _hidden_seconds(
-        self, hidden: Array, seen: Array, fabric: Fabric | None, backend: Backend, changes: ExchangeChanges
+        self,
+        hidden: Array,
+        seen: Array,
+        fabric: Fabric | None,
+        backend: Backend,
+        changes: ExchangeChanges,
     ) -> Array:
         """What hides of the exchange on ``fabric``, where ``hidden`` of the ``seen`` seconds by themselves did.
 
@@ -322,7 +373,10 @@ class ExchangeModel:
         if fabric is None or backend != "nccl" or not self._job().gathered:
             return hidden
         longer = exchange_seconds(fabric, self._job(), backend, changes) - seen
-        return np.maximum(0.0, hidden + (1 - self._draws.uniforms("share of a longer exchange that shows")) * longer)
+        return np.maximum(
+            0.0,
+            hidden + (1 - self._draws.uniforms("share of a longer exchange that shows")) * longer,
+        )
 
     def _model_error(self, spread: float) -> Array:
         """Of the exchange model, as factors whose mean is 1, ``[draws]``."""
@@ -333,9 +387,13 @@ class ExchangeModel:
 
     def _job(self, changes: ExchangeChanges = AS_MEASURED) -> StepExchange:
         if self.work is None:
-            raise UnknownFactError("the profile holds neither gradients nor buckets; profile again with this Stash")
+            raise UnknownFactError(
+                "the profile holds neither gradients nor buckets; profile again with this Stash"
+            )
         if changes.sharding is not None and not self.work.is_ready_known:
-            raise UnknownFactError("a sharded model needs to know when gradients are ready; profile it unsharded")
+            raise UnknownFactError(
+                "a sharded model needs to know when gradients are ready; profile it unsharded"
+            )
         return self.work
 
     def _calibration(self, name: str, apart: bool) -> _Seen | None:
@@ -352,11 +410,16 @@ class ExchangeModel:
             return None
         backend, waited = self._base.backend, self._measured_wait(name, apart)
         whole = exchange_seconds(reach.whole, self.work, backend, AS_MEASURED)
-        hidden, hidden_within = np.maximum(0.0, whole - self._measured_wait(name, apart=False)), np.zeros_like(whole)
+        hidden, hidden_within = (
+            np.maximum(0.0, whole - self._measured_wait(name, apart=False)),
+            np.zeros_like(whole),
+        )
         inside = hidden_within
         if reach.within is not None:
             inside = exchange_seconds(reach.within, self.work, backend, AS_MEASURED)
-            hidden_within = np.maximum(0.0, inside - self._measured_wait("interconnect", apart=False))
+            hidden_within = np.maximum(
+                0.0, inside - self._measured_wait("interconnect", apart=False)
+            )
         modelled = self._model_stall(reach, backend, AS_MEASURED, hidden, hidden_within)
         sent = payload_seconds(reach.whole, self._job(), AS_MEASURED)
         return _Seen(waited, modelled, whole, inside, sent, hidden, hidden_within)
@@ -365,7 +428,9 @@ class ExchangeModel:
         """Measured: this stall and, unless ``apart``, those below it: all that a scope's exchange exposes."""
         upto = (name,) if apart else EXCHANGE_STALLS[: EXCHANGE_STALLS.index(name) + 1]
         drawn = [
-            self._draws.draw_mean(f"measured {each}", stall.time) for each in upto if (stall := self._stalls[each])
+            self._draws.draw_mean(f"measured {each}", stall.time)
+            for each in upto
+            if (stall := self._stalls[each])
         ]
         together: Array = np.sum(drawn, axis=0)
         return together
@@ -377,7 +442,11 @@ class ExchangeModel:
     def _is_unchanged(self, name: str, target: Target) -> bool:
         same_node = (target.devices, target.inside) == (self._base.devices, self._base.inside)
         same_network = (target.nodes, target.network) == (self._base.nodes, self._base.network)
-        return self._stalls[name] is not None and same_node and (name == "interconnect" or same_network)
+        return (
+            self._stalls[name] is not None
+            and same_node
+            and (name == "interconnect" or same_network)
+        )
 
     def _extrapolations(self, name: str, target: Target, changes: ExchangeChanges) -> Iterator[str]:
         """Sentences on how far the target is from what was measured."""
@@ -388,7 +457,9 @@ class ExchangeModel:
             yield f"the profile has no exchange {_PLACES[name]} to hold the prediction to"
         if self.work is not None and not self.work.is_ready_known:
             shows = (
-                "half to all of their exchange shows" if seen is None else "as much of their exchange hides as did"
+                "half to all of their exchange shows"
+                if seen is None
+                else "as much of their exchange hides as did"
             )
             yield f"the profile does not tell when gradients are ready: {shows}"
         before, after = _ranks(self._base, name), _ranks(target, name)

@@ -54,7 +54,9 @@ class StepExchange:
     @cached_property
     def moments(self) -> Array:
         """When each bucket is ready in each step that was looked at, ``[steps, buckets]`` in seconds."""
-        return _moments(self, self.buckets) if not self.buckets_ready else np.array(self.buckets_ready)
+        return (
+            _moments(self, self.buckets) if not self.buckets_ready else np.array(self.buckets_ready)
+        )
 
     @property
     def observed_steps(self) -> int:
@@ -77,11 +79,15 @@ def exchange_of(profile: Profile) -> StepExchange | None:
             for name, calls, size in others
             if _GATHERED in name or _SCATTERED in name
         )
-        rest = tuple(call for call in others if _GATHERED not in call[0] and _SCATTERED not in call[0])
+        rest = tuple(
+            call for call in others if _GATHERED not in call[0] and _SCATTERED not in call[0]
+        )
         return StepExchange(buckets=(), others=rest, gathered=gathered)
     sizes = tuple(gradient.bytes for gradient in work.gradients)
     ready = _rows_by_step([gradient.ready_steps for gradient in work.gradients])
-    seconds = [gradient.ready_seconds for gradient in work.gradients if gradient.ready_seconds is not None]
+    seconds = [
+        gradient.ready_seconds for gradient in work.gradients if gradient.ready_seconds is not None
+    ]
     if not ready and len(seconds) == len(work.gradients):  # older profiles hold one step
         ready = _rows_by_step([(each,) for each in seconds])
     as_laid_out = tuple(bucket.bytes for bucket in work.buckets) == work.bucket_bytes
@@ -97,7 +103,9 @@ def exchange_of(profile: Profile) -> StepExchange | None:
         buckets=buckets,
         gradients=sizes,
         gradients_ready=ready,
-        buckets_ready=_rows_by_step([bucket.ready_steps for bucket in work.buckets]) if ready and as_laid_out else (),
+        buckets_ready=_rows_by_step([bucket.ready_steps for bucket in work.buckets])
+        if ready and as_laid_out
+        else (),
         others=others,
         times=float(batches) if work.skips_exchanges is False else 1.0,
     )
@@ -116,7 +124,8 @@ def _rows_by_step(ready: Sequence[Sequence[float]]) -> Moments:
     if not ready or not ready[0] or len({len(steps) for steps in ready}) != 1:
         return ()
     return tuple(
-        tuple(np.maximum.accumulate(np.asarray(each, np.float64)).tolist()) for each in zip(*ready, strict=True)
+        tuple(np.maximum.accumulate(np.asarray(each, np.float64)).tolist())
+        for each in zip(*ready, strict=True)
     )
 
 
@@ -148,21 +157,29 @@ AS_MEASURED = ExchangeChanges()
 
 
 @lru_cache(maxsize=8)
-def bucket_times(fabric: Fabric, work: StepExchange, backend: Backend, changes: ExchangeChanges) -> Array:
+def bucket_times(
+    fabric: Fabric, work: StepExchange, backend: Backend, changes: ExchangeChanges
+) -> Array:
     """Seconds that each bucket's exchange takes by itself, ``[draws, buckets]``."""
     sizes = np.array(buckets_of(work, changes)) * changes.compress
     return collective_times.all_reduce(fabric, sizes, backend)
 
 
-def exchange_seconds(fabric: Fabric, work: StepExchange, backend: Backend, changes: ExchangeChanges) -> Array:
+def exchange_seconds(
+    fabric: Fabric, work: StepExchange, backend: Backend, changes: ExchangeChanges
+) -> Array:
     """T: seconds of a step's whole exchange, nothing else going on, ``[draws]``."""
     if changes.sharding is not None:
         together = timeline.collective_seconds(
             fabric, shards_of(work, changes), changes.sharding, backend, changes.passes
         )
     else:
-        together = bucket_times(fabric, work, backend, changes).sum(axis=1) * exchanges_per_step(work, changes)
-    everything: Array = together + _own_gathers(fabric, work) + other_collective_seconds(fabric, work, backend)
+        together = bucket_times(fabric, work, backend, changes).sum(axis=1) * exchanges_per_step(
+            work, changes
+        )
+    everything: Array = (
+        together + _own_gathers(fabric, work) + other_collective_seconds(fabric, work, backend)
+    )
     return everything
 
 
@@ -189,13 +206,17 @@ def exposed_seconds(
     each = bucket_times(fabric, work, backend, changes)
     if work.is_ready_known:
         moments = moments_of(work, changes) * changes.compute
-        every = [timeline.exposed_seconds(np.broadcast_to(row, each.shape), each) for row in moments]
+        every = [
+            timeline.exposed_seconds(np.broadcast_to(row, each.shape), each) for row in moments
+        ]
         weights = np.full((len(each), len(every)), 1 / len(every)) if looks is None else looks
         late = np.sum(np.array(every).T * weights, axis=1)
     else:
         never_hidden = each[:, -1] if each.shape[1] > 1 else np.zeros(len(each))
         late = np.maximum(each.sum(axis=1) + _own_gathers(fabric, work) - hidden, never_hidden)
-    waited: Array = late * exchanges_per_step(work, changes) + other_collective_seconds(fabric, work, backend)
+    waited: Array = late * exchanges_per_step(work, changes) + other_collective_seconds(
+        fabric, work, backend
+    )
     return waited
 
 
@@ -217,8 +238,12 @@ def payload_seconds(fabric: Fabric, work: StepExchange, changes: ExchangeChanges
     """Seconds of a step's gradients, or of what a model sharded by its job sends, over the narrowest link, nothing of
     it hidden, ``[draws]``."""
     halves = sum(calls * size for calls, size in work.gathered)
-    together: Array = collective_times.payload_seconds(fabric, sum(buckets_of(work, changes)) * changes.compress)
-    return together * exchanges_per_step(work, changes) + collective_times.payload_seconds(fabric, halves / 2)
+    together: Array = collective_times.payload_seconds(
+        fabric, sum(buckets_of(work, changes)) * changes.compress
+    )
+    return together * exchanges_per_step(work, changes) + collective_times.payload_seconds(
+        fabric, halves / 2
+    )
 
 
 def moments_of(work: StepExchange, changes: ExchangeChanges) -> Array:
@@ -227,7 +252,9 @@ def moments_of(work: StepExchange, changes: ExchangeChanges) -> Array:
 
 
 def _moments(work: StepExchange, buckets: Sequence[float]) -> Array:
-    return np.array([timeline.bucket_readiness(work.gradients, each, buckets) for each in work.gradients_ready])
+    return np.array(
+        [timeline.bucket_readiness(work.gradients, each, buckets) for each in work.gradients_ready]
+    )
 
 
 def shards_of(work: StepExchange, changes: ExchangeChanges) -> tuple[Shard, ...]:

@@ -143,10 +143,13 @@ def forecast(
     ordered = sorted(parts, key=lambda part: STALLS.index(part.name))
     names = tuple(part.name for part in ordered)
     if names[:1] != STALLS[:1] or len(set(names)) < len(names):
-        raise StashError(f"{source} has no breakdown: its stalls are {', '.join(names) or 'none'}; please report it")
+        raise StashError(
+            f"{source} has no breakdown: its stalls are {', '.join(names) or 'none'}; please report it"
+        )
     drawn = np.array([part.seconds for part in ordered])
     grounds = tuple(
-        Grounds(stall=part.name, origin=part.origin, facts=part.facts, beyond=part.beyond) for part in ordered
+        Grounds(stall=part.name, origin=part.origin, facts=part.facts, beyond=part.beyond)
+        for part in ordered
     )
     warnings = tuple(dict.fromkeys(sentence for part in grounds for sentence in part.beyond))
     known = [part.spread_known for part in ordered]
@@ -181,11 +184,17 @@ def forecast(
         stability=Stability(ok=not warnings, warnings=warnings),
         rates=Rates(),
         communication=Communication(),
-        seen=Seen(stalls=(BUBBLE,), waits=()) if BUBBLE in names else None,  # which no rung would have measured
+        seen=Seen(stalls=(BUBBLE,), waits=())
+        if BUBBLE in names
+        else None,  # which no rung would have measured
     )
-    return Forecast(target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed)
+    return Forecast(
+        target=target, breakdown=breakdown, grounds=grounds, draws=drawn.shape[1], seed=seed
+    )
 
 
 def _sample_counts(samples: float, ranks: int, rungs: Sequence[str]) -> SampleCounts:
     """Of a step of the whole job, alike on all ranks and under all rungs."""
-    return SampleCounts(per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks)
+    return SampleCounts(
+        per_rung=dict.fromkeys(rungs, samples), least=samples / ranks, most=samples / ranks
+    )

@@ -21,7 +21,11 @@ from stash.core.errors import UserError
 from stash.core.ladder import DATA_STALLS
 from stash.core.records.profile import Profile
 from stash.predict.changed_job import ChangedJob, change_job
-from stash.predict.changed_stalls import predict_data_stalls, predict_training_stalls, training_seconds
+from stash.predict.changed_stalls import (
+    predict_data_stalls,
+    predict_training_stalls,
+    training_seconds,
+)
 from stash.predict.changes import AS_IT_IS, Alteration
 from stash.predict.cluster import Target
 from stash.predict.cluster_sources import target_of_profile
@@ -59,14 +63,18 @@ def base_of(
     pipeline = loading_of(profile, breakdown, draws)
     target = target_of_profile(profile)
     exchange = ExchangeModel(profile, breakdown, target, draws)
-    base = Base(profile, breakdown, target, draws, done, exchange, pipeline, None, catalog, clusters)
+    base = Base(
+        profile, breakdown, target, draws, done, exchange, pipeline, None, catalog, clusters
+    )
     if pipeline is None:
         return base
     trains = training_seconds(predict_training_stalls(change_job(base)))
     return replace(base, held=calibrate_loading(pipeline, breakdown, draws, trains))
 
 
-def what_if(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> Forecast:
+def what_if(
+    base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None
+) -> Forecast:
     """The forecast of the profiled job with these changes; raises UserError if they cannot be made, or predicted.
 
     ``less`` takes seconds off stalls, by name: how a step is once something else made them smaller.
@@ -87,7 +95,9 @@ def forecast_of(base: Base, drawn: StallDraws) -> Forecast:
     )
 
 
-def stall_draws(base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None) -> StallDraws:
+def stall_draws(
+    base: Base, wanted: Alteration = AS_IT_IS, less: Mapping[str, float] | None = None
+) -> StallDraws:
     """What ``what_if`` makes its forecast of: for whoever computes on with every draw. Raises UserError likewise."""
     return job_stalls(change_job(base, wanted), less)
 
@@ -97,26 +107,45 @@ def job_stalls(job: ChangedJob, less: Mapping[str, float] | None = None) -> Stal
     base, target = job.base, job.target
     if job.unchanged and not less:
         parts = measured_stalls(base, [stall.name for stall in base.breakdown.stalls])
-        return StallDraws(target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step)
+        return StallDraws(
+            target, tuple(parts), base.breakdown.skipped, base.breakdown.samples_per_step
+        )
     if job.mesh is not None:
         drawn = mesh_stalls(base, target, job.mesh)
         return replace(drawn, parts=tuple(_subtract_seconds(drawn.parts, less)))
     outcome = add_bubble(job, predict_training_stalls(job))
     parts = _subtract_seconds(outcome.parts, less)
     trains = training_seconds(PredictedStalls(tuple(parts)))
-    data = predict_data_stalls(job, trains, moved=any(name not in DATA_STALLS for name in less or {}))
-    samples = None if job.passes is None else job.passes.samples * count_readers(base.profile, target.ranks)
+    data = predict_data_stalls(
+        job, trains, moved=any(name not in DATA_STALLS for name in less or {})
+    )
+    samples = (
+        None
+        if job.passes is None
+        else job.passes.samples * count_readers(base.profile, target.ranks)
+    )
     return StallDraws(
-        target, (*parts, *_subtract_seconds(data.parts, less)), (*outcome.missing, *data.missing), samples
+        target,
+        (*parts, *_subtract_seconds(data.parts, less)),
+        (*outcome.missing, *data.missing),
+        samples,
     )
 
 
-def _subtract_seconds(parts: Sequence[PredictedStall], less: Mapping[str, float] | None) -> list[PredictedStall]:
-    return [replace(part, seconds=part.seconds - less.get(part.name, 0.0)) for part in parts] if less else list(parts)
+def _subtract_seconds(
+    parts: Sequence[PredictedStall], less: Mapping[str, float] | None
+) -> list[PredictedStall]:
+    return (
+        [replace(part, seconds=part.seconds - less.get(part.name, 0.0)) for part in parts]
+        if less
+        else list(parts)
+    )
 
 
 def lost_stalls(base: Base, forecast: Forecast | StallDraws) -> tuple[Missing, ...]:
     """Stalls of the target that cannot be predicted, other than those which the profile itself could not tell."""
     never_known = {item.name for item in base.breakdown.skipped if item.possible}
     reasons = {item.why for item in base.breakdown.skipped}
-    return tuple(item for item in forecast.unknown if item.name not in never_known or item.why not in reasons)
+    return tuple(
+        item for item in forecast.unknown if item.name not in never_known or item.why not in reasons
+    )

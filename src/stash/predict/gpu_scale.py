@@ -88,13 +88,21 @@ class SheetRates(NamedTuple):
 def peak_flops(gpu: GpuFacts, precision: str) -> float | None:
     """FLOP/s that matrix products can have: tensor cores where the GPU and the precision have them."""
     if precision == "amp":
-        return gpu.tensor_fp16_flops_per_second or gpu.fp16_flops_per_second or gpu.fp32_flops_per_second
+        return (
+            gpu.tensor_fp16_flops_per_second
+            or gpu.fp16_flops_per_second
+            or gpu.fp32_flops_per_second
+        )
     return gpu.tensor_tf32_flops_per_second or gpu.fp32_flops_per_second
 
 
 def sheet_rates(gpu: GpuFacts, precision: str) -> SheetRates | None:
     """``None`` where the data sheet has a hole."""
-    memory, float32, products = gpu.memory_bytes_per_second, gpu.fp32_flops_per_second, peak_flops(gpu, precision)
+    memory, float32, products = (
+        gpu.memory_bytes_per_second,
+        gpu.fp32_flops_per_second,
+        peak_flops(gpu, precision),
+    )
     if not memory or not float32 or not products:
         return None
     return SheetRates(
@@ -151,14 +159,18 @@ class _Places(NamedTuple):
 
 def _equal_pairs(one: Sequence[object], other: Sequence[object]) -> Array:
     codes = {each: number for number, each in enumerate(dict.fromkeys([*one, *other]))}
-    equal: Array = np.equal.outer([codes[each] for each in one], [codes[each] for each in other]).astype(np.float64)
+    equal: Array = np.equal.outer(
+        [codes[each] for each in one], [codes[each] for each in other]
+    ).astype(np.float64)
     return equal
 
 
 def _covariance(one: _Places, other: _Places) -> Array:
     """Prior covariance of two lists of places, ``[one, other]``."""
     models, others = _equal_pairs(one.models, other.models), np.outer(one.other, other.other)
-    of_gpus = _equal_pairs(one.gpus, other.gpus) * others * (_GPU_SPREAD**2 + models * _CELL_SPREAD**2)
+    of_gpus = (
+        _equal_pairs(one.gpus, other.gpus) * others * (_GPU_SPREAD**2 + models * _CELL_SPREAD**2)
+    )
     of_vendors = np.outer(one.foreign, other.foreign) * _VENDOR_SPREAD**2
     covariance: Array = of_gpus + of_vendors + models * (one.slopes @ other.slopes.T)
     return covariance
@@ -181,17 +193,27 @@ class GpuScale:
             counted, strict = self._product_share(cell), cell.mix.strict
             share = _TYPICAL_SHARE if counted is None else counted
             spread = _MODEL_SPREAD if counted is None else _COUNTED_SPREAD
-            fast, slow = (math.exp(-PRODUCT_POWER * rate) for rate in (known.products, known.float32))
+            fast, slow = (
+                math.exp(-PRODUCT_POWER * rate) for rate in (known.products, known.float32)
+            )
             products = share * ((1 - strict) * fast + strict * slow)
-            rest = (1 - share) * math.exp(-MEMORY_POWER * known.memory - INSTRUCTION_POWER * known.instructions)
+            rest = (1 - share) * math.exp(
+                -MEMORY_POWER * known.memory - INSTRUCTION_POWER * known.instructions
+            )
             # What TF32 brings a model says little of what fp16 does.
             rate = (1 - strict) * known.products + strict * known.float32
-            slopes = (known.memory, known.instructions, *((rate, 0.0) if cell.precision == "amp" else (0.0, rate)))
+            slopes = (
+                known.memory,
+                known.instructions,
+                *((rate, 0.0) if cell.precision == "amp" else (0.0, rate)),
+            )
             scaled = (spread * slope for slope in slopes)
             found.append((-math.log(products + rest), rest / (products + rest), *scaled))
         columns = np.array(found).reshape(len(found), 6)
         names = [cell.model for cell in cells], [cell.gpu.model for cell in cells]
-        foreign = np.array([float((cell.gpu.architecture or "").startswith("CDNA")) for cell in cells])
+        foreign = np.array(
+            [float((cell.gpu.architecture or "").startswith("CDNA")) for cell in cells]
+        )
         return _Places(columns[:, 0], columns[:, 1], columns[:, 2:], *names, foreign)
 
     def _product_share(self, cell: GpuCell) -> float | None:
@@ -207,7 +229,9 @@ class GpuScale:
         series = [(row.key, row.precision, row.batch, row.series) for row in self.rows]
         whole = np.array([row.source.startswith(WHOLE_JOBS) for row in self.rows])
         noise = np.diag(np.where(whole, _WHOLE_JOB_SPREAD, _RUN_SPREAD) ** 2)
-        covariance = _covariance(self._seen, self._seen) + _FREE**2 * _equal_pairs(series, series) + noise
+        covariance = (
+            _covariance(self._seen, self._seen) + _FREE**2 * _equal_pairs(series, series) + noise
+        )
         inverse = np.asarray(np.linalg.inv(covariance), np.float64)
         left = np.log([row.per_second for row in self.rows]) - self._seen.prior
         return inverse, np.asarray(inverse @ left, np.float64)
@@ -224,14 +248,18 @@ class GpuScale:
         covariance += _RUN_SPREAD**2 * np.eye(len(cells))
         return np.asarray(places.prior + known @ weights, np.float64), covariance
 
-    def ratio(self, first: GpuCell, second: GpuCell, whole_jobs: bool = False) -> tuple[float, float]:
+    def ratio(
+        self, first: GpuCell, second: GpuCell, whole_jobs: bool = False
+    ) -> tuple[float, float]:
         """ln(seconds on the second / seconds on the first), and its standard deviation as two runs would show it.
 
         ``whole_jobs``: with whatever else limits such runs, input and host.
         """
         means, covariance = self.places([first, second])
         variance = covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1]
-        return float(means[0] - means[1]), math.sqrt(variance + 2 * whole_jobs * _WHOLE_JOB_SPREAD**2)
+        return float(means[0] - means[1]), math.sqrt(
+            variance + 2 * whole_jobs * _WHOLE_JOB_SPREAD**2
+        )
 
     def amp_ratio(self, cell: GpuCell) -> float:
         """ln(seconds with amp / seconds in fp32) of one model on one GPU, by its sheet."""
@@ -242,7 +270,9 @@ class GpuScale:
         """ln(rate) of each cell as a run would show it, ``[cells, draws]``: what two share is off alike in each, and
         a model that is unlike others is so on all GPUs (a multivariate Student's distribution)."""
         means, covariance = self.places(cells)
-        normals = np.array([draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))])
+        normals = np.array(
+            [draws.normals(f"scale of GPUs, {number}") for number in range(len(cells))]
+        )
         off = np.linalg.cholesky(covariance) @ normals * draws.tails("how unlike others a model is")
         return np.asarray(means[:, np.newaxis] + off, np.float64)
 
@@ -253,7 +283,9 @@ class GpuScale:
 
 def cell_of(row: Speed, facts: Mapping[str, GpuFacts]) -> GpuCell:
     """Where a published number stands."""
-    return GpuCell(row.key, facts[row.variant or row.gpu], row.precision, StepMix(strict=float(row.strict)))
+    return GpuCell(
+        row.key, facts[row.variant or row.gpu], row.precision, StepMix(strict=float(row.strict))
+    )
 
 
 @lru_cache(maxsize=1)

@@ -110,7 +110,9 @@ def dataset_bytes(profile: Profile) -> float | None:
     """Bytes of the whole data set on disk, as far as the profile tells."""
     work = profile.workload
     samples = work.loaders[0].samples if work.loaders else None
-    if work.dataset_bytes is None and samples and work.sample_disk_bytes:  # of several loaders, or an older profile
+    if (
+        work.dataset_bytes is None and samples and work.sample_disk_bytes
+    ):  # of several loaders, or an older profile
         return samples * work.sample_disk_bytes
     return work.dataset_bytes
 
@@ -133,7 +135,9 @@ def cores_worth(shared: bool, threads: float | None, busy: float, draws: Draws) 
     return core_capacity(threads, busy, 2 if shared else 1, gain) * np.ones(draws.count)
 
 
-def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples: float) -> Quantity | None:
+def _make_seconds(
+    profile: Profile, breakdown: Breakdown, workers: int, samples: float
+) -> Quantity | None:
     """Of one worker per sample: as the workers were timed, or waited for if there are none, or from P."""
     if not samples:
         return None
@@ -146,7 +150,11 @@ def _make_seconds(profile: Profile, breakdown: Breakdown, workers: int, samples:
         values = rank_values(profile, lambda block: block.wait_seconds)
         source = "what steps waited for the loader in the warm blocks"
     # Per step, of the rank with most in each round.
-    warm = [max(ranks.values()) for (_, rung), ranks in sorted(values.items()) if rung == "warm" and ranks]
+    warm = [
+        max(ranks.values())
+        for (_, rung), ranks in sorted(values.items())
+        if rung == "warm" and ranks
+    ]
     times = [value / samples for value in warm if value > 0]
     if times:
         return measured_quantity(median_interval(times), profile.created[:10], source)
@@ -164,7 +172,9 @@ def _core_seconds(
     Of the job's own processes; profiles of before these were counted tell only how busy the whole host was, and what
     others did there counts as the job's. ``None``: unknown how much of making a batch is waiting.
     """
-    replay = next((name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None)
+    replay = next(
+        (name for name in ("cluster", "node", "crowd", "solo") if name in breakdown.rungs), None
+    )
     if replay is None:
         return 0.0, None
     training = _median_step(profile, replay, lambda block: block.cpu_seconds)
@@ -172,7 +182,9 @@ def _core_seconds(
     threads = host.cores if host is not None else None
     # A step's time times the busy fraction of the host's cores, whoever kept them busy.
     busy, with_loading = (
-        _median_step(profile, rung, lambda block: None if block.cpu is None else block.cpu * block.seconds)
+        _median_step(
+            profile, rung, lambda block: None if block.cpu is None else block.cpu * block.seconds
+        )
         for rung in (replay, "warm")
     )
     if threads and busy is not None:
@@ -203,9 +215,13 @@ def _fit_work_to_steps(pipeline: Pipeline, work: Work, breakdown: Breakdown) -> 
     return held if queued <= warm else replace(held, variation=0.0)
 
 
-def _median_step(profile: Profile, rung: str, field: Callable[[Block], float | None]) -> float | None:
+def _median_step(
+    profile: Profile, rung: str, field: Callable[[Block], float | None]
+) -> float | None:
     """Of all blocks of a rung, by step."""
-    blocks = [(block, field(block)) for block in profile.blocks if block.rung == rung and block.steps]
+    blocks = [
+        (block, field(block)) for block in profile.blocks if block.rung == rung and block.steps
+    ]
     values = [value / block.steps for block, value in blocks if value is not None]
     return statistics.median(values) if values else None
 
@@ -228,25 +244,36 @@ def _variation(profile: Profile) -> float:
     return float(min(MAX_VARIATION, statistics.stdev(means) / statistics.mean(means) * many**0.5))
 
 
-def _storage_rate(profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work) -> Quantity | None:
+def _storage_rate(
+    profile: Profile, breakdown: Breakdown, pipeline: Pipeline, work: Work
+) -> Quantity | None:
     """Bytes per second that storage gave a node's loaders; ``None`` if it kept up: unknown what it could do."""
     size, fetch = profile.workload.sample_disk_bytes, breakdown.stall("fetch")
     if not size or fetch is None:
         return None
-    reading, source = _reading_in_steps(breakdown, pipeline, work), "steps under cold, which wait for it"
+    reading, source = (
+        _reading_in_steps(breakdown, pipeline, work),
+        "steps under cold, which wait for it",
+    )
     arm, middle = fetch.time.half_width, fetch.seconds
     if reading is None or reading <= 0:  # F is of a few batches, and steps are of many
         reading, source = (
             _reading_alone(breakdown, pipeline, count_readers(profile)),
             "the loaders' own rate F, files not in memory",
         )
-        per_sample = [rate.seconds / rate.samples for rate in profile.rates if rate.feed == "cold" and rate.samples]
+        per_sample = [
+            rate.seconds / rate.samples
+            for rate in profile.rates
+            if rate.feed == "cold" and rate.samples
+        ]
         interval = median_interval(per_sample) if per_sample and min(per_sample) > 0 else None
         arm, middle = (None, 0.0) if interval is None else (interval.half_width, interval.value)
     if reading is None or reading <= 0:
         return None
     value = size / reading
-    low, high = (None, None) if arm is None else (value / (1 + arm / middle), value * (1 + arm / middle))
+    low, high = (
+        (None, None) if arm is None else (value / (1 + arm / middle), value * (1 + arm / middle))
+    )
     as_of = profile.created[:10]
     return Quantity(value=value, low=low, high=high, origin="measured", as_of=as_of, source=source)
 
@@ -271,7 +298,9 @@ def _reading_in_steps(breakdown: Breakdown, pipeline: Pipeline, work: Work) -> f
     if pipeline.workers == 0:
         return fetch.seconds / samples / pipeline.ranks
     supplied = breakdown.step_seconds / samples
-    return min(pipeline.workers * supplied - float(np.mean(work.make_seconds)), supplied / pipeline.ranks)
+    return min(
+        pipeline.workers * supplied - float(np.mean(work.make_seconds)), supplied / pipeline.ranks
+    )
 
 
 def batch_times(profile: Profile) -> list[tuple[float, int]]:
@@ -313,7 +342,9 @@ class LoadingCorrection:
     fetch: StallCorrection | None
 
 
-def calibrate_loading(loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Array) -> LoadingCorrection:
+def calibrate_loading(
+    loading: Loading, breakdown: Breakdown, draws: Draws, trained_in: Array
+) -> LoadingCorrection:
     """The model held to the measured stalls, for the measured step without data stalls ``trained_in``."""
     samples = loading.pipeline.batches * loading.pipeline.samples
     prep, fetch = breakdown.stall("prep"), breakdown.stall("fetch")
@@ -322,7 +353,9 @@ def calibrate_loading(loading: Loading, breakdown: Breakdown, draws: Draws, trai
     held = _stall_correction(draws.draw_mean("measured prep", prep.time), making, samples)
     if fetch is None:
         return LoadingCorrection(held, None)
-    return LoadingCorrection(held, _stall_correction(draws.draw_mean("measured fetch", fetch.time), reading, samples))
+    return LoadingCorrection(
+        held, _stall_correction(draws.draw_mean("measured fetch", fetch.time), reading, samples)
+    )
 
 
 def _stall_correction(seen: Array, modelled: Array, samples: float) -> StallCorrection:
@@ -348,4 +381,6 @@ def predict_loading(
     samples = pipeline.batches * pipeline.samples
     making, reading = model_loading(pipeline, work, trained_in)
     prep = held.prep.correct(making, samples)
-    return prep, None if held.fetch is None else held.fetch.correct(reading, samples, pipeline.misses)
+    return prep, None if held.fetch is None else held.fetch.correct(
+        reading, samples, pipeline.misses
+    )

@@ -55,7 +55,9 @@ class Footprint:
         return needed_bytes <= memory_bytes * (1 - RESERVE)
 
 
-def constant_bytes(state: ModelState, buckets: bool, stage: Stage | None = None, ranks: int = 1) -> float:
+def constant_bytes(
+    state: ModelState, buckets: bool, stage: Stage | None = None, ranks: int = 1
+) -> float:
     """Bytes on one device that do not depend on the batch.
 
     Parameters P, as many gradients, as many again in DistributedDataParallel's ``buckets`` (unless gradients are
@@ -73,7 +75,9 @@ def constant_bytes(state: ModelState, buckets: bool, stage: Stage | None = None,
     return (2 * parameters + optimizer) / ranks + 3 * unit
 
 
-def footprint(peak_bytes: float, batch: float, constant: float, constant_there: float) -> Footprint | None:
+def footprint(
+    peak_bytes: float, batch: float, constant: float, constant_there: float
+) -> Footprint | None:
     """From one measured peak with ``constant`` bytes in it, of a job that holds ``constant_there`` instead.
 
     ``None`` if what is constant is more than that peak, and the line has no slope.
@@ -96,7 +100,9 @@ def holds_shards(base: Base, ranks: int, memory_bytes: float | None) -> bool:
     held, times = peak_bytes(base.profile), base.target.ranks / ranks
     if times <= 1 or base.target.device is None or not shards_itself(base.profile.workload):
         return True
-    return held is not None and memory_bytes is not None and Footprint.fits(times * held, memory_bytes)
+    return (
+        held is not None and memory_bytes is not None and Footprint.fits(times * held, memory_bytes)
+    )
 
 
 @dataclass(frozen=True)
@@ -114,17 +120,25 @@ def memory_fit(job: ChangedJob) -> Fit | None:
 
     What other meshes need is ``mesh``'s, which refuses those that do not fit.
     """
-    line = None if job.mesh is not None else job_footprint(job.base, job.exchange.sharding, job.target.ranks)
+    line = (
+        None
+        if job.mesh is not None
+        else job_footprint(job.base, job.exchange.sharding, job.target.ranks)
+    )
     if line is None or job.passes is None:
         return None
     needed = line.bytes_at(job.passes.batch)
     memory = job.target.device_memory_bytes
     if memory is None:
         return Fit(needed, None, None, None)
-    return Fit(needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value))
+    return Fit(
+        needed, memory.value, line.largest_batch(memory.value), line.fits(needed, memory.value)
+    )
 
 
-def job_footprint(base: Base, stage: Stage | None = None, ranks: int | None = None) -> Footprint | None:
+def job_footprint(
+    base: Base, stage: Stage | None = None, ranks: int | None = None
+) -> Footprint | None:
     """What a batch needs on one of so many ranks, by default as many as were profiled.
 
     ``None`` where the profile holds no peak, on CPUs, and of a job that shards its model itself.
@@ -133,7 +147,9 @@ def job_footprint(base: Base, stage: Stage | None = None, ranks: int | None = No
     work, peak = base.profile.workload, peak_bytes(base.profile)
     if peak is None or base.passes is None or work.parameter_bytes is None or shards_itself(work):
         return None
-    state = ModelState(work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0))
+    state = ModelState(
+        work.parameter_bytes, work.optimizer_bytes or 0, max(work.bucket_bytes, default=0)
+    )
     now = constant_bytes(state, buckets=base.target.ranks > 1 and not work.bucket_view)
     there = constant_bytes(
         state,

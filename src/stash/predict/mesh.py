@@ -15,7 +15,13 @@ from dataclasses import replace
 import numpy as np
 
 from stash.analysis.bubble import GroupWait, Seen
-from stash.analysis.pipeline_changes import divided_again, idle_changed, idle_of_stages, layers_of, stage_costs
+from stash.analysis.pipeline_changes import (
+    divided_again,
+    idle_changed,
+    idle_of_stages,
+    layers_of,
+    stage_costs,
+)
 from stash.analysis.pipeline_schedule import EVEN
 from stash.analysis.seen import BUCKETS, HANDED_ON, axis_of_data
 from stash.core.errors import UserError
@@ -46,36 +52,57 @@ def mesh_stalls(base: Base, target: Target, mesh: Mesh | str) -> StallDraws:
         raise UserError(f"--mesh {ALL} asks for every mesh, and a forecast is of one; name it")
     known, seen = division_of(base.profile), base.breakdown.seen
     if seen is None:
-        raise UserError(f"--mesh: what ranks wait in each group was not seen; {recording_hint(base.profile)}")
+        raise UserError(
+            f"--mesh: what ranks wait in each group was not seen; {recording_hint(base.profile)}"
+        )
     _refuse_mesh(base, known, mesh, seen)
-    if any(getattr(target, name) != getattr(base.target, name) for name in ("nodes", "devices", "device")):
-        raise UserError(f"--mesh: {target.name} is not {base.target.nodes} nodes of {base.target.devices} devices as "
-                        "profiled; it can only say more of their links")  # fmt: skip
+    if any(
+        getattr(target, name) != getattr(base.target, name)
+        for name in ("nodes", "devices", "device")
+    ):
+        raise UserError(
+            f"--mesh: {target.name} is not {base.target.nodes} nodes of {base.target.devices} devices as "
+            "profiled; it can only say more of their links"
+        )
     memory = _check_memory(base, target, known.mesh, mesh)
     unchanged = mesh == known.mesh
-    parts = {part.name: part for part in measured_stalls(base, [stall.name for stall in base.breakdown.stalls])}
+    parts = {
+        part.name: part
+        for part in measured_stalls(base, [stall.name for stall in base.breakdown.stalls])
+    }
     if not unchanged:
         error = np.exp(MESH_SPREAD * base.draws.normals("work cut otherwise"))
         error /= error.mean()
-        parts["compute"] = replace(parts["compute"], seconds=parts["compute"].seconds * error,
-                                   origin="scaled", beyond=(_SAME_WORK, *memory))  # fmt: skip
+        parts["compute"] = replace(
+            parts["compute"],
+            seconds=parts["compute"].seconds * error,
+            origin="scaled",
+            beyond=(_SAME_WORK, *memory),
+        )
         samples = known.mesh.replicas / mesh.replicas
         if "transfer" in parts:
-            parts["transfer"] = replace(parts["transfer"], seconds=parts["transfer"].seconds * samples,
-                                        origin="scaled")  # fmt: skip
+            parts["transfer"] = replace(
+                parts["transfer"], seconds=parts["transfer"].seconds * samples, origin="scaled"
+            )
         for name in DATA_STALLS:
             if name in parts:
-                parts[name] = replace(parts[name], origin="scaled", beyond=(f"{name} is taken over",))
+                parts[name] = replace(
+                    parts[name], origin="scaled", beyond=(f"{name} is taken over",)
+                )
         _put_bubble(base, parts, known.mesh, mesh, seen)
         if BUBBLE in parts:
             parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds * error)
     _put_exchange(base, parts, known, mesh, target, seen)
-    return StallDraws(target, tuple(parts.values()), base.breakdown.skipped, base.breakdown.samples_per_step)
+    return StallDraws(
+        target, tuple(parts.values()), base.breakdown.skipped, base.breakdown.samples_per_step
+    )
 
 
 def _refuse_mesh(base: Base, known: MeshDivision, mesh: Mesh, seen: Seen) -> None:
     if mesh.ranks != known.mesh.ranks:
-        raise UserError(f"--mesh {mesh} has {mesh.ranks} ranks, and {known.mesh.ranks} were profiled")
+        raise UserError(
+            f"--mesh {mesh} has {mesh.ranks} ranks, and {known.mesh.ranks} were profiled"
+        )
     new = [name for name in Mesh._fields if getattr(mesh, name) > 1 and name not in known.order]
     if new:
         raise UserError(
@@ -90,12 +117,16 @@ def _refuse_mesh(base: Base, known: MeshDivision, mesh: Mesh, seen: Seen) -> Non
             f"--mesh: when passes of the pipeline ran is not in the profile; {recording_hint(base.profile)}"
         )
     if schedule.name not in EVEN:
-        raise UserError(f"--mesh: in which order {schedule.name} works in other meshes is not known; it is of "
-                        f"{' and '.join(EVEN)}")  # fmt: skip
+        raise UserError(
+            f"--mesh: in which order {schedule.name} works in other meshes is not known; it is of "
+            f"{' and '.join(EVEN)}"
+        )
     count = schedule.microbatches * known.mesh.replicas / mesh.replicas
     if count != int(count):
-        raise UserError(f"--mesh {mesh}: {mesh.replicas} replicas would have {count:.3g} microbatches each, of as "
-                        "many samples as now; they must be whole")  # fmt: skip
+        raise UserError(
+            f"--mesh {mesh}: {mesh.replicas} replicas would have {count:.3g} microbatches each, of as "
+            "many samples as now; they must be whole"
+        )
     layers = sum(layers_of(base.profile.passes))
     if 0 < layers < mesh.pipeline:
         raise UserError(f"--mesh {mesh}: the model has {layers} layers, fewer than that has stages")
@@ -109,23 +140,33 @@ def _check_memory(base: Base, target: Target, now: Mesh, mesh: Mesh) -> tuple[st
     """
     work, peak, has = base.profile.workload, peak_bytes(base.profile), target.device_memory_bytes
     if peak is None or work.parameter_bytes is None or has is None:
-        return ("whether it fits into memory is not known: the profile holds no peak of a device's",)
+        return (
+            "whether it fits into memory is not known: the profile holds no peak of a device's",
+        )
     state = 2 * work.parameter_bytes + (work.optimizer_bytes or 0)
     state += 0 if work.bucket_view or not work.bucket_bytes else work.parameter_bytes
     held = (1.0, 1.0)
     if (schedule := work.pipeline) is not None:
         counts = (schedule.microbatches, schedule.microbatches * now.replicas / mesh.replicas)
-        stages = [min(count, each.pipeline) for count, each in zip(counts, (now, mesh), strict=True)]
+        stages = [
+            min(count, each.pipeline) for count, each in zip(counts, (now, mesh), strict=True)
+        ]
         held = counts if schedule.name == "ScheduleGPipe" else (stages[0], stages[1])
     whole = (now.tensor * now.pipeline) / (mesh.tensor * mesh.pipeline)
-    needed = state * whole * now.shard / mesh.shard + max(0.0, peak - state) * whole * held[1] / held[0]
+    needed = (
+        state * whole * now.shard / mesh.shard + max(0.0, peak - state) * whole * held[1] / held[0]
+    )
     if mesh != now and needed > has.value * (1 - RESERVE):
-        raise UserError(f"--mesh {mesh} needs about {format_bytes(needed)} of a device that has "
-                        f"{format_bytes(has.value)}")  # fmt: skip
+        raise UserError(
+            f"--mesh {mesh} needs about {format_bytes(needed)} of a device that has "
+            f"{format_bytes(has.value)}"
+        )
     return ()
 
 
-def _put_bubble(base: Base, parts: dict[str, PredictedStall], now: Mesh, mesh: Mesh, seen: Seen) -> None:
+def _put_bubble(
+    base: Base, parts: dict[str, PredictedStall], now: Mesh, mesh: Mesh, seen: Seen
+) -> None:
     """Put the bubble into ``parts``, or take it out of a mesh without pipeline."""
     found, schedule = seen.bubble, base.profile.workload.pipeline
     if found is None or schedule is None or BUBBLE not in parts:
@@ -144,7 +185,10 @@ def _put_bubble(base: Base, parts: dict[str, PredictedStall], now: Mesh, mesh: M
             )
         change = played
     elif len(layers) == len(stages) == now.pipeline and any(layers):
-        costs, times = stage_costs(stages, layers), now.replicas * now.tensor / (mesh.replicas * mesh.tensor)
+        costs, times = (
+            stage_costs(stages, layers),
+            now.replicas * now.tensor / (mesh.replicas * mesh.tensor),
+        )
         then = [times * each for each in divided_again(costs, sum(layers), mesh.pipeline)]
         change = idle_of_stages(then, schedule.name, count)
         change -= idle_of_stages(stages, schedule.name, schedule.microbatches)
@@ -152,12 +196,21 @@ def _put_bubble(base: Base, parts: dict[str, PredictedStall], now: Mesh, mesh: M
     else:  # of the textbook (``pipeline_schedule``), of as much work of a rank
         change = sum(stages) / now.pipeline * (mesh.pipeline - 1) / count - found.schedule
         beyond = "what stages that are not equally long add to the bubble is taken over"
-    parts[BUBBLE] = replace(parts[BUBBLE], seconds=parts[BUBBLE].seconds + change, origin="scaled",
-                            beyond=(beyond,) if beyond else ())  # fmt: skip
+    parts[BUBBLE] = replace(
+        parts[BUBBLE],
+        seconds=parts[BUBBLE].seconds + change,
+        origin="scaled",
+        beyond=(beyond,) if beyond else (),
+    )
 
 
 def _put_exchange(
-    base: Base, parts: dict[str, PredictedStall], known: MeshDivision, mesh: Mesh, target: Target, seen: Seen
+    base: Base,
+    parts: dict[str, PredictedStall],
+    known: MeshDivision,
+    mesh: Mesh,
+    target: Target,
+    seen: Seen,
 ) -> None:
     """Put what groups wait into ``parts``, by where they lie then."""
     error = np.exp(MODEL_SPREAD * base.draws.normals("error of the exchange model"))
@@ -165,11 +218,22 @@ def _put_exchange(
     added: dict[str, Array | float] = {"interconnect": 0.0, "network": 0.0}
     waits = [wait for wait in seen.waits if wait.kind not in HANDED_ON]
     late = [wait for wait in seen.waits if wait.kind in HANDED_ON]
-    if seen.bubble is not None and late:  # messages between stages, once; the rest of these waits is the bubble
+    if (
+        seen.bubble is not None and late
+    ):  # messages between stages, once; the rest of these waits is the bubble
         stall = "network" if any(wait.stall == "network" for wait in late) else "interconnect"
         took = seen.bubble.late
-        waits.append(late[0].model_copy(update={"name": "pipeline", "kind": "send", "stall": stall, "seconds": took,
-                                                "least": took}))  # fmt: skip
+        waits.append(
+            late[0].model_copy(
+                update={
+                    "name": "pipeline",
+                    "kind": "send",
+                    "stall": stall,
+                    "seconds": took,
+                    "least": took,
+                }
+            )
+        )
     for wait in waits:
         axis = _axis_of(base, known, wait)
         if axis is None:
@@ -181,14 +245,20 @@ def _put_exchange(
         if (times, place) != (1.0, wait.stall):
             added[wait.stall] -= wait.exchange
             before = known.group(known.mesh, axis, base.target.devices)
-            added[place] += _group_wait_seconds(base, before, wait, times, mesh != known.mesh) * error
+            added[place] += (
+                _group_wait_seconds(base, before, wait, times, mesh != known.mesh) * error
+            )
     for name, change in added.items():
         if not isinstance(change, float) or change:
             part = parts.get(name, PredictedStall(name, np.zeros(base.draws.count), "scaled"))
-            parts[name] = replace(part, seconds=part.seconds + change, origin="scaled", beyond=(_AS_LONG,))
+            parts[name] = replace(
+                part, seconds=part.seconds + change, origin="scaled", beyond=(_AS_LONG,)
+            )
 
 
-def _group_wait_seconds(base: Base, group: GroupPlace, wait: GroupWait, times: float, moved: bool) -> float:
+def _group_wait_seconds(
+    base: Base, group: GroupPlace, wait: GroupWait, times: float, moved: bool
+) -> float:
     """Seconds that the exchange is waited for where its bytes take so many ``times`` as long.
 
     What it takes beyond them, latencies and other groups on its link, stays; and so does what of it hides, or as a
@@ -207,7 +277,11 @@ def _payload_seconds(base: Base, group: GroupPlace, wait: GroupWait) -> float | 
     """Seconds that its bytes take over its links by themselves; None where these or their rate were not measured."""
     links = base.target.network if wait.stall == "network" else base.target.inside
     rate = None if links is None else links.bytes_per_second
-    sent = [use.bytes for use in base.profile.workload.groups if (use.name, use.kind) == (wait.name, wait.kind)]
+    sent = [
+        use.bytes
+        for use in base.profile.workload.groups
+        if (use.name, use.kind) == (wait.name, wait.kind)
+    ]
     if rate is None or rate.origin == "data sheet" or not sent:
         return None
     # gloo reduces all of it everywhere, and hands on a part
@@ -229,8 +303,10 @@ def _wait_factor(
     now, devices = known.mesh, base.target.devices
     before, after = known.group(now, axis, devices), known.group(mesh, axis, devices)
     if (before.nodes > 1) != (wait.stall == "network"):
-        raise UserError(f"--mesh: groups of the {axis} axis do not lie where the mesh ({now}) says, by rows of "
-                        f"neighbouring ranks on nodes of {devices}")  # fmt: skip
+        raise UserError(
+            f"--mesh: groups of the {axis} axis do not lie where the mesh ({now}) says, by rows of "
+            f"neighbouring ranks on nodes of {devices}"
+        )
     place = "network" if after.nodes > 1 else "interconnect"
     layers = now.pipeline / mesh.pipeline
     samples = now.replicas / mesh.replicas
@@ -270,7 +346,9 @@ def _link_speedup(
         rates = 1.0
         if was.network != target.network:
             if was.network is None or was.network.bytes_per_second is None:
-                raise UnknownFactError("how fast the profiled network is was not measured; run `stash probe` there")
+                raise UnknownFactError(
+                    "how fast the profiled network is was not measured; run `stash probe` there"
+                )
             rates = rate_between(target).value / rate_between(was).value
         return rates * after.together / before.together
     part = (after if place == "network" else before).together / was.devices

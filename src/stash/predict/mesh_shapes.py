@@ -45,7 +45,10 @@ class Mesh(NamedTuple):
         return self.data * self.shard
 
     def __str__(self) -> str:
-        return ",".join(f"{name}={size}" for name, size in self._asdict().items() if size > 1) or "data=1"
+        return (
+            ",".join(f"{name}={size}" for name, size in self._asdict().items() if size > 1)
+            or "data=1"
+        )
 
 
 def read_mesh(text: str) -> Mesh | str:
@@ -55,8 +58,15 @@ def read_mesh(text: str) -> Mesh | str:
     sizes: dict[str, int] = {}
     for part in text.split(","):
         name, _, size = (each.strip() for each in part.partition("="))
-        if name not in Mesh._fields or not size.isdecimal() or not 1 <= int(size) <= 2**20 or name in sizes:
-            raise UnitError(f"axes are {', '.join(Mesh._fields)}, each once, with whole numbers of ranks; {_EXAMPLE}")
+        if (
+            name not in Mesh._fields
+            or not size.isdecimal()
+            or not 1 <= int(size) <= 2**20
+            or name in sizes
+        ):
+            raise UnitError(
+                f"axes are {', '.join(Mesh._fields)}, each once, with whole numbers of ranks; {_EXAMPLE}"
+            )
         sizes[name] = int(size)
     return Mesh(**sizes)
 
@@ -75,8 +85,11 @@ class MeshDivision(NamedTuple):
         shape = tuple(MeshAxis(name=name, ranks=getattr(mesh, name)) for name in self.order)
         groups = groups_of(shape, axis, list(range(mesh.ranks)))
         spread = [sorted(rank // devices for rank in group) for group in groups]
-        return GroupPlace(len(groups[0]), max(len(set(nodes)) for nodes in spread),
-                     max(nodes.count(nodes[0]) for nodes in spread))  # fmt: skip
+        return GroupPlace(
+            len(groups[0]),
+            max(len(set(nodes)) for nodes in spread),
+            max(nodes.count(nodes[0]) for nodes in spread),
+        )
 
 
 class GroupPlace(NamedTuple):
@@ -99,16 +112,20 @@ def division_of(profile: Profile) -> MeshDivision:
     axes = {axis.name: _axis(profile, axis.name) for axis in several}
     if None in axes.values():
         other = next(name for name, found in axes.items() if found is None)
-        raise UserError(f"--mesh: what ranks share along the axis {other} is not known, so it cannot be moved; only "
-                        f"{', '.join(Mesh._fields)} can")  # fmt: skip
+        raise UserError(
+            f"--mesh: what ranks share along the axis {other} is not known, so it cannot be moved; only "
+            f"{', '.join(Mesh._fields)} can"
+        )
     order = tuple(str(name) for name in axes.values())
     if len(set(order)) < len(order):
         twice = next(name for name in order if order.count(name) > 1)
         raise UserError(f"--mesh: several axes of the job are {twice}: {', '.join(axes)}")
     mesh = Mesh(**{str(axes[axis.name]): axis.ranks for axis in several})
     if mesh.ranks != profile.world_size:
-        raise UserError(f"--mesh: the job's mesh ({mesh}) has {mesh.ranks} ranks, and {profile.world_size} were "
-                        "profiled: its groups do not match it")  # fmt: skip
+        raise UserError(
+            f"--mesh: the job's mesh ({mesh}) has {mesh.ranks} ranks, and {profile.world_size} were "
+            "profiled: its groups do not match it"
+        )
     return MeshDivision(mesh, order, {name: str(found) for name, found in axes.items()})
 
 
@@ -116,7 +133,11 @@ def _axis(profile: Profile, name: str) -> str | None:
     """Of an axis of data that gathers parameters the ranks hold shards."""
     found = next((axis for axis, names in _NAMES.items() if name.lower() in names), None)
     kinds = [use.kind for use in profile.workload.groups if use.name == name]
-    return "shard" if found == "data" and any(each in kind for kind in kinds for each in _DIVIDES) else found
+    return (
+        "shard"
+        if found == "data" and any(each in kind for kind in kinds for each in _DIVIDES)
+        else found
+    )
 
 
 def iter_meshes(known: MeshDivision) -> Iterator[Mesh]:

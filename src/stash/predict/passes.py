@@ -51,7 +51,9 @@ def recording_hint(profile: Profile) -> str:
 
 # Compute
 
-_TENSOR_CORES = frozenset({"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4"})
+_TENSOR_CORES = frozenset(
+    {"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell", "CDNA2", "CDNA3", "CDNA4"}
+)
 """Architectures that have them."""
 _WITHOUT_BFLOAT16 = frozenset({"Kepler", "Maxwell", "Pascal", "Volta", "Turing"})
 """Those that do not compute in it (CUDA C++ Programming Guide: compute capability 8.0 and more do)."""
@@ -96,11 +98,18 @@ def passes_of(
     samples = breakdown.samples_per_step
     if batch is None and samples is not None:
         batch = max(1, round(samples / count_readers(profile) / accumulated))
-    return None if batch is None else Passes(batch, accumulate or accumulated, _launch_share(profile, breakdown))
+    return (
+        None
+        if batch is None
+        else Passes(batch, accumulate or accumulated, _launch_share(profile, breakdown))
+    )
 
 
 def _launch_share(profile: Profile, breakdown: Breakdown) -> float | None:
-    compute, calls = breakdown.stall("compute"), sum(each.calls for each in profile.workload.operators)
+    compute, calls = (
+        breakdown.stall("compute"),
+        sum(each.calls for each in profile.workload.operators),
+    )
     if compute is None or compute.seconds <= 0 or not calls:
         return None
     return calls * LAUNCH_SECONDS / compute.seconds
@@ -117,9 +126,13 @@ def _compute_scale(
         ratio = after.batch / before.batch
         exponent, filled = _batch_exponent(base, larger=ratio > 1), ratio > 1
         factor = factor * ratio ** draws.draw("batch exponent", exponent)
-        facts.append(Used(about="growth with the batch, as a power", unit="count", quantity=exponent))
+        facts.append(
+            Used(about="growth with the batch, as a power", unit="count", quantity=exponent)
+        )
         if not 1 / _LARGE_CHANGE <= ratio <= _LARGE_CHANGE:
-            beyond.append(f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times")
+            beyond.append(
+                f"the batch changes {max(ratio, 1 / ratio):.3g} times; published speeds change 4 times"
+            )
     if target.device != measured.device:
         elsewhere = _other_gpu_scale(base, target, dtype, gpu, float(np.mean(factor)), filled)
         factor = factor * elsewhere.factor
@@ -128,7 +141,11 @@ def _compute_scale(
     elif waits and not target.has_same_machines(measured):
         quantity = waiting_device_ratio(Quantity(value=1.0, origin="given", source="the same GPU"))
         factor = factor * draws.draw("cores that launch kernels", quantity)
-        facts.append(Used(about="seconds on other cores per second on these", unit="count", quantity=quantity))
+        facts.append(
+            Used(
+                about="seconds on other cores per second on these", unit="count", quantity=quantity
+            )
+        )
     if target.device_share != measured.device_share:
         raise UserError(
             f"a device there is {target.device_share:.2g} of one {target.device}, and {measured.device_share:.2g} of "
@@ -138,7 +155,9 @@ def _compute_scale(
         quantity = _precision(base, target, dtype)
         quantity = waiting_device_ratio(quantity, SAME_CORES, filled) if waits else quantity
         factor = factor * draws.draw("mixed precision", quantity)
-        facts.append(Used(about=f"seconds with {dtype} per second now", unit="count", quantity=quantity))
+        facts.append(
+            Used(about=f"seconds with {dtype} per second now", unit="count", quantity=quantity)
+        )
     return ComputeScale(factor, tuple(facts), tuple(beyond))
 
 
@@ -154,15 +173,23 @@ def _other_gpu_scale(
     model, precision = model_key(work.name), training_precision(work)
     mix = mix_of(work, precision)
     if dtype != "fp32" and second.architecture in _WITHOUT_BFLOAT16 and is_bfloat16(work):
-        raise UserError(f"{second.name} does not compute in bfloat16, as the job does; profile it in float16")
-    quantity = time_ratio(first, second, model, None if before is None else before.batch, precision, mix)
+        raise UserError(
+            f"{second.name} does not compute in bfloat16, as the job does; profile it in float16"
+        )
+    quantity = time_ratio(
+        first, second, model, None if before is None else before.batch, precision, mix
+    )
     if quantity is None:
-        raise UserError(f"nothing is known of the speed of {second.name} beside {first.name}; profile there")
+        raise UserError(
+            f"nothing is known of the speed of {second.name} beside {first.name}; profile there"
+        )
     if base.breakdown.waits_for_host:
         quantity = waiting_device_ratio(quantity, filled=filled)
     else:
         launched = None if before is None else before.launched
-        if launched is not None:  # as many kernels, whatever the batch: of a longer pass a smaller part
+        if (
+            launched is not None
+        ):  # as many kernels, whatever the batch: of a longer pass a smaller part
             launched = min(1.0, launched) / longer
         quantity = no_faster_than_launches(quantity, launched)
     beyond = [
@@ -173,7 +200,9 @@ def _other_gpu_scale(
     if gpu is not None and gpu.lower() == second.model.lower() != second.name.lower():
         beyond.append(f"{second.model} is made in several variants: {second.name} is taken")
     rate = draw_gpu_rates(model, precision, mix, base.draws)
-    shared = rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
+    shared = (
+        rate[first.name] - rate[second.name] if {first.name, second.name} <= rate.keys() else None
+    )
     about = f"seconds on {second.model} per second on {first.model}"
     fact = Used(about=about, unit="count", quantity=quantity)
     off = base.draws.long_tailed(f"speed of {second.name}", shared)
@@ -236,7 +265,8 @@ class Base:
     @cached_property
     def _stalls(self) -> Mapping[str, Array]:
         drawn = {
-            each.name: self.draws.draw_mean(f"measured {each.name}", each.time) for each in self.breakdown.stalls
+            each.name: self.draws.draw_mean(f"measured {each.name}", each.time)
+            for each in self.breakdown.stalls
         }
         for seconds in drawn.values():
             seconds.setflags(write=False)
@@ -256,7 +286,11 @@ class Base:
         return {}
 
     def compute_scale(
-        self, target: Target, after: Passes | None, dtype: Dtype | None = None, gpu: str | None = None
+        self,
+        target: Target,
+        after: Passes | None,
+        dtype: Dtype | None = None,
+        gpu: str | None = None,
     ) -> ComputeScale:
         """Of one pass on the target over one as measured; raises UserError where nothing is known to tell it from.
 
@@ -285,9 +319,15 @@ def why_replicas_split(base: Base, nodes: int, devices: int) -> str | None:
     What ranks of a replica exchange was seen where they lay: within a node, or over nodes of as many devices.
     """
     share, was = round(1 / count_readers(base.profile, 1)), base.target.devices
-    if devices % share == 0 if was % share == 0 else devices == was and nodes * devices % share == 0:
+    if (
+        devices % share == 0
+        if was % share == 0
+        else devices == was and nodes * devices % share == 0
+    ):
         return None
-    there = f"nodes of {devices}" if devices != was else f"{format_count(nodes, 'node')} of {devices}"
+    there = (
+        f"nodes of {devices}" if devices != was else f"{format_count(nodes, 'node')} of {devices}"
+    )
     return (
         f"{share} ranks share a replica of the model, on nodes of {format_count(was, 'device')}; what they would "
         f"exchange "

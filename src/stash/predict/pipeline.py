@@ -66,7 +66,12 @@ def _slow_downs(workers: int, prefetch: int, ranks: int, variation: float) -> Ar
 
 
 def step_with_loader(
-    trained_in: Array, supplied_in: Array, workers: int, prefetch: int, ranks: int = 1, variation: float = 0.0
+    trained_in: Array,
+    supplied_in: Array,
+    workers: int,
+    prefetch: int,
+    ranks: int = 1,
+    variation: float = 0.0,
 ) -> Array:
     """Seconds of a step that trains for ``trained_in`` on batches that the workers could supply every
     ``supplied_in``.
@@ -76,7 +81,10 @@ def step_with_loader(
     nothing overlaps: t + s. Against the recursion it stands on, interpolation errs by 1 % at most; the recursion
     against PyTorch's own loader is in ``docs/how-we-know.md``.
     """
-    trained_in, supplied_in = np.asarray(trained_in, np.float64), np.asarray(supplied_in, np.float64)
+    trained_in, supplied_in = (
+        np.asarray(trained_in, np.float64),
+        np.asarray(supplied_in, np.float64),
+    )
     if workers == 0:
         return trained_in + supplied_in
     longer = np.maximum(trained_in, supplied_in)
@@ -215,7 +223,9 @@ def supply_seconds(pipeline: Pipeline, work: Work) -> Array:
         supplied = np.maximum((made_in + read) / max(1, pipeline.workers), pipeline.ranks * read)
     if pipeline.cores is None:
         return supplied
-    return np.maximum(supplied, pipeline.ranks * pipeline.samples * work.core_seconds / pipeline.cores)
+    return np.maximum(
+        supplied, pipeline.ranks * pipeline.samples * work.core_seconds / pipeline.cores
+    )
 
 
 def step_seconds(pipeline: Pipeline, work: Work, trained_in: Array) -> Array:
@@ -248,8 +258,12 @@ validate nothing."""
 
 def widen_work(work: Work, draws: Draws) -> Work:
     """The same work, of a pipeline with other workers or cores than those on which it was measured."""
-    error = np.exp(SUPPLY_SPREAD * draws.normals("error of the supply model") - SUPPLY_SPREAD**2 / 2)
-    return replace(work, make_seconds=work.make_seconds * error, core_seconds=work.core_seconds * error)
+    error = np.exp(
+        SUPPLY_SPREAD * draws.normals("error of the supply model") - SUPPLY_SPREAD**2 / 2
+    )
+    return replace(
+        work, make_seconds=work.make_seconds * error, core_seconds=work.core_seconds * error
+    )
 
 
 SMT_GAIN = (0.16, 0.30)
@@ -296,5 +310,9 @@ def _sustained_rate(storage: Storage) -> tuple[Quantity | None, tuple[str, ...]]
         return base, ()
     at_first = format_rate(burst.value)
     if base is None:
-        return burst, (f"storage does {at_first} in bursts, which is taken; what it sustains is not published",)
-    return base, (f"storage does {at_first} at first; what it sustains, {format_rate(base.value)}, is taken",)
+        return burst, (
+            f"storage does {at_first} in bursts, which is taken; what it sustains is not published",
+        )
+    return base, (
+        f"storage does {at_first} at first; what it sustains, {format_rate(base.value)}, is taken",
+    )

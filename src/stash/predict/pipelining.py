@@ -43,15 +43,26 @@ def add_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
     if job.split is not None:
         layers, seconds = layers_of(rows), seen.bubble.stage_seconds
         if not layers:
-            raise UserError("--split: how many layers each stage holds is not in the profile, or they are in no list")
+            raise UserError(
+                "--split: how many layers each stage holds is not in the profile, or they are in no list"
+            )
         costs = stage_costs(seconds, layers)
-        counts = balance_layers(costs, layers) if job.split == BALANCED else tuple(map(int, job.split.split(",")))
+        counts = (
+            balance_layers(costs, layers)
+            if job.split == BALANCED
+            else tuple(map(int, job.split.split(",")))
+        )
         if len(counts) != len(layers) or sum(counts) != sum(layers):
             held = ",".join(map(str, layers))
-            raise UserError(f"--split {job.split}: the stages hold {held}; give {len(layers)} numbers that add up "
-                            f"to {sum(layers)}")  # fmt: skip
+            raise UserError(
+                f"--split {job.split}: the stages hold {held}; give {len(layers)} numbers that add up "
+                f"to {sum(layers)}"
+            )
         if counts != layers:
-            times = {stage: costs[stage].seconds_for(own) / seconds[stage] for stage, own in enumerate(counts)}
+            times = {
+                stage: costs[stage].seconds_for(own) / seconds[stage]
+                for stage, own in enumerate(counts)
+            }
             beyond.append(
                 f"stages hold {','.join(map(str, counts))} layers instead of {','.join(map(str, layers))}: layers "
                 "are taken to be alike, and what the first and the last stage take beyond theirs to stay there"
@@ -69,7 +80,12 @@ def add_bubble(job: ChangedJob, outcome: PredictedStalls) -> PredictedStalls:
     if not change:
         return outcome
     parts = tuple(
-        replace(part, seconds=part.seconds + change * job.compute.factor, origin="scaled", beyond=tuple(beyond))
+        replace(
+            part,
+            seconds=part.seconds + change * job.compute.factor,
+            origin="scaled",
+            beyond=tuple(beyond),
+        )
         if part.name == BUBBLE
         else part
         for part in outcome.parts

@@ -60,17 +60,27 @@ class JobLoss(Record):
     why: str = ""
 
 
-def shares_of(hosts: Sequence[Host], found: Sequence[FigureStanding], work: Workload, on_gpu: bool) -> Shares:
+def shares_of(
+    hosts: Sequence[Host], found: Sequence[FigureStanding], work: Workload, on_gpu: bool
+) -> Shares:
     """Of the slowest device, link and node, for this job."""
-    types = {operator.dtype.removeprefix("torch.") for operator in work.operators if operator.flops} or {"float32"}
+    types = {
+        operator.dtype.removeprefix("torch.") for operator in work.operators if operator.flops
+    } or {"float32"}
     if "float32" in types and work.float32_products not in (None, "highest"):
         types.add("tf32")
-    device = [each for each in found if bool(each.member) == on_gpu and not each.group.endswith(", 1 core")]
+    device = [
+        each
+        for each in found
+        if bool(each.member) == on_gpu and not each.group.endswith(", 1 core")
+    ]
     every = [each for each in device if each.group.startswith("gemm")]
     gemms = [each for each in every if each.group.split()[1] in types] or every
     triads = [each for each in device if each.group.startswith("triad")]
     left = min((_cores_left(host) for host in hosts), default=1.0)
-    crossing = [each for each in found if each.part == "exchanges" and "ranks on 1," not in each.group]
+    crossing = [
+        each for each in found if each.part == "exchanges" and "ranks on 1," not in each.group
+    ]
     streams = [each for each in found if each.part == "streams"]
     is_crowded = not on_gpu and any(map(is_disturbed, hosts))
     products, memory = _slowest(gemms) if gemms or on_gpu else left, _slowest(triads)
@@ -83,10 +93,14 @@ def shares_of(hosts: Sequence[Host], found: Sequence[FigureStanding], work: Work
     return Shares(
         products=products,
         memory=memory,
-        inside=_slowest([each for each in found if each.part == "exchanges" and each not in crossing]),
+        inside=_slowest(
+            [each for each in found if each.part == "exchanges" and each not in crossing]
+        ),
         network=_slowest(crossing or streams),
         cores=left * _slowest(loading),
-        balance=max(each.usual for each in gemms) / triads[0].usual if gemms and triads else _BALANCE,
+        balance=max(each.usual for each in gemms) / triads[0].usual
+        if gemms and triads
+        else _BALANCE,
     )
 
 
@@ -102,9 +116,13 @@ def _unthrottled(host: Host, types: Collection[str]) -> float | None:
     threads wait, at work, for one that was stopped. A probe's seconds hold too few of a quota's periods to tell it
     by the clock.
     """
-    if host.links is None or not any((state.throttled or 0.0) > THROTTLED for state in host.links.states):
+    if host.links is None or not any(
+        (state.throttled or 0.0) > THROTTLED for state in host.links.states
+    ):
         return None
-    gemms = [each for each in host.links.figures if each.device == "cpu" and each.name.startswith("gemm")]
+    gemms = [
+        each for each in host.links.figures if each.device == "cpu" and each.name.startswith("gemm")
+    ]
     every = [each for each in gemms if not each.name.endswith(", 1 core")]
     whole = spent = 0.0
     for figure in [each for each in every if each.name.split()[1] in types] or every:
@@ -202,11 +220,15 @@ def _shrink_target(target: Target, shares: Shares) -> Target:
         links: NodeLinks | Network | None = getattr(target, name)
         if times != 1.0:
             if links is None or links.bytes_per_second is None:
-                raise UserError(f"the profile does not tell the rate of the {name} links, so their loss is unknown")
+                raise UserError(
+                    f"the profile does not tell the rate of the {name} links, so their loss is unknown"
+                )
             scaled = links.bytes_per_second.scale(times, source="stash probe")
             update[name] = links.model_copy(update={"bytes_per_second": scaled})
     if shares.cores != 1.0:
         if target.cores is None:
-            raise UserError("the profile does not tell how many cores it had, so what fewer cost is unknown")
+            raise UserError(
+                "the profile does not tell how many cores it had, so what fewer cost is unknown"
+            )
         update["cores"] = target.cores.scale(shares.cores, source="stash probe")
     return target.model_copy(update=update)

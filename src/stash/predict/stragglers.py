@@ -71,8 +71,12 @@ def resample_steps(steps: Array, draws: Draws) -> Array:
     then what is drawn scatters more than it should, and never less.
     """
     kept = np.asarray(steps, np.float64)[:: max(1, len(steps) // _MAX_STEPS)]
-    starts = np.random.default_rng(draws.seed).integers(len(kept), size=(draws.count, -(-len(kept) // _STRETCH)))
-    places = (starts[:, :, None] + np.arange(_STRETCH)).reshape(draws.count, -1)[:, : len(kept)] % len(kept)
+    starts = np.random.default_rng(draws.seed).integers(
+        len(kept), size=(draws.count, -(-len(kept) // _STRETCH))
+    )
+    places = (starts[:, :, None] + np.arange(_STRETCH)).reshape(draws.count, -1)[
+        :, : len(kept)
+    ] % len(kept)
     again: Array = np.sort(kept[places], axis=1)
     return again
 
@@ -86,10 +90,14 @@ def single_steps(profile: Profile) -> Array:
     blocks = [block for block in profile.blocks if block.rung == "crowd" and block.steps > 0]
     if all(rank.device == "cpu" for rank in profile.ranks):
         deviations = [
-            np.asarray(block.step_seconds) - np.mean(block.step_seconds) for block in blocks if block.step_seconds
+            np.asarray(block.step_seconds) - np.mean(block.step_seconds)
+            for block in blocks
+            if block.step_seconds
         ]
         # A block's mean is one of its own steps' too: the spread around it is too small by that.
-        widened = [steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in deviations if len(steps) > 1]
+        widened = [
+            steps * np.sqrt(len(steps) / (len(steps) - 1)) for steps in deviations if len(steps) > 1
+        ]
         return np.concatenate(widened) if widened else np.empty(0)
     of_rank: dict[int, list[Block]] = defaultdict(list)
     for block in blocks:
@@ -123,8 +131,12 @@ class MoreRanks:
         """None at all where too few single steps were measured to tell."""
         if before == after or not self.is_known:
             return np.zeros(self._draws.count)
-        tail = self._draws.uniforms("tail of single steps")  # between which tails the unseen one lies is unknown
-        return largest_of(self._resampled_steps, after, tail) - largest_of(self._resampled_steps, before, tail)
+        tail = self._draws.uniforms(
+            "tail of single steps"
+        )  # between which tails the unseen one lies is unknown
+        return largest_of(self._resampled_steps, after, tail) - largest_of(
+            self._resampled_steps, before, tail
+        )
 
     @cached_property
     def _resampled_steps(self) -> Array:
@@ -135,5 +147,7 @@ class MoreRanks:
         MLPerf Training 5.1 loses 4 to 14 % in each from 8 to 576 GPUs."""
         doublings = np.log2(after / before) if 1 < before < after else 0.0
         times = np.sqrt(doublings * max(1.0, doublings / 2))
-        off: Array = GROWN_SPREAD * times * self._draws.normals("step of more ranks") * self._step_seconds
+        off: Array = (
+            GROWN_SPREAD * times * self._draws.normals("step of more ranks") * self._step_seconds
+        )
         return off

@@ -56,7 +56,9 @@ class Sufficiency:
     @property
     def baseline(self) -> float:
         """DS-Analyzer's prediction in samples per second: min(F, P, G)."""
-        return min(rate for rate in (self.device_rate, self.prep_rate, self.fetch_rate) if rate is not None)
+        return min(
+            rate for rate in (self.device_rate, self.prep_rate, self.fetch_rate) if rate is not None
+        )
 
     @property
     def lacks_cores(self) -> bool:
@@ -74,7 +76,9 @@ class Sufficiency:
         return max(1, math.ceil(round(self.made_seconds / self.cores_seconds, 6)))
 
 
-def assess_sufficiency(job: ChangedJob, less: Mapping[str, float] | None = None) -> Sufficiency | None:
+def assess_sufficiency(
+    job: ChangedJob, less: Mapping[str, float] | None = None
+) -> Sufficiency | None:
     """DS-Analyzer's questions for the job as it is changed; ``None`` where its pipeline is unknown.
 
     ``less`` is that of ``what_if``.
@@ -83,8 +87,12 @@ def assess_sufficiency(job: ChangedJob, less: Mapping[str, float] | None = None)
     if loading is None or job.mesh is not None:
         return None
     drawn, pipeline = job_stalls(job, less), _pipeline_alone(job)
-    trains = math.fsum(float(part.seconds.mean()) for part in drawn.parts if part.name not in DATA_STALLS)
-    found = compute_sufficiency(pipeline, loading, trains, count_readers(job.base.profile, job.target.ranks))
+    trains = math.fsum(
+        float(part.seconds.mean()) for part in drawn.parts if part.name not in DATA_STALLS
+    )
+    found = compute_sufficiency(
+        pipeline, loading, trains, count_readers(job.base.profile, job.target.ranks)
+    )
     if pipeline.cores is None or found.workers is None or found.workers == pipeline.workers:
         return found
     # of so many workers, as few threads do not keep all cores busy
@@ -103,10 +111,16 @@ def _cores_seconds(pipeline: Pipeline, work: Work) -> float | None:
     if pipeline.cores is None:
         return None
     made = pipeline.batches * pipeline.samples * work.core_seconds
-    return float(np.mean(pipeline.ranks * (pipeline.training * work.train_core_seconds + made) / pipeline.cores))
+    return float(
+        np.mean(
+            pipeline.ranks * (pipeline.training * work.train_core_seconds + made) / pipeline.cores
+        )
+    )
 
 
-def compute_sufficiency(pipeline: Pipeline, loading: Loading, trained_in: float, everyone: float) -> Sufficiency:
+def compute_sufficiency(
+    pipeline: Pipeline, loading: Loading, trained_in: float, everyone: float
+) -> Sufficiency:
     """The answers for a step of ``trained_in`` seconds in which ``everyone`` reads; by means, without intervals."""
     work, ranks = loading.work, pipeline.ranks
     samples = pipeline.batches * pipeline.samples
@@ -126,7 +140,9 @@ def compute_sufficiency(pipeline: Pipeline, loading: Loading, trained_in: float,
         fetch_rate = everyone / alone
         shares = np.linspace(0, 1, _SHARES)
         missing = pipeline.replace_cache(shares[:, None], pipeline.store).misses.mean(axis=1)
-        supplied = np.maximum((make + read * missing) / max(1, pipeline.workers), ranks * read * missing)
+        supplied = np.maximum(
+            (make + read * missing) / max(1, pipeline.workers), ranks * read * missing
+        )
         enough = shares[supplied <= slower * ENOUGH]
         cached = float(enough[0]) if len(enough) else None
     return Sufficiency(

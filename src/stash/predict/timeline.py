@@ -41,7 +41,9 @@ def exposed_seconds(ready: Array, exchange: Array) -> Array:
     return late
 
 
-def bucket_sizes(gradients: Sequence[int], cap: float, first: float = FIRST_BUCKET) -> tuple[int, ...]:
+def bucket_sizes(
+    gradients: Sequence[int], cap: float, first: float = FIRST_BUCKET
+) -> tuple[int, ...]:
     """Bytes of each bucket, for gradients in the order in which they become ready.
 
     A bucket takes gradients until it holds ``cap`` bytes or more, the first one until ``first``, as the reducer does
@@ -56,7 +58,9 @@ def bucket_sizes(gradients: Sequence[int], cap: float, first: float = FIRST_BUCK
     return (*found, held) if held else tuple(found)
 
 
-def bucket_readiness(gradients: Sequence[int], ready: Sequence[float], buckets: Sequence[float]) -> Array:
+def bucket_readiness(
+    gradients: Sequence[int], ready: Sequence[float], buckets: Sequence[float]
+) -> Array:
     """When each bucket is ready: with the last gradient in it, ``[buckets]``, the last with the last gradient of all.
 
     Gradients and ``ready`` (seconds) are in the order of readiness, and buckets take them in that order.
@@ -103,7 +107,9 @@ def exposed_sharded(
     free = np.zeros(len(reduced))
     for moment, seconds in zip(ready, reduced.T, strict=True):
         free = np.maximum(free, moment) + seconds
-    late: Array = (free - ready[-1]) * (1 if stage == 1 else passes) + _gather_update_seconds(fabric, shards)
+    late: Array = (free - ready[-1]) * (1 if stage == 1 else passes) + _gather_update_seconds(
+        fabric, shards
+    )
     return late
 
 
@@ -112,18 +118,28 @@ def collective_seconds(
 ) -> Array:
     """Seconds of all of a step's collectives by themselves, ``[draws]``."""
     if stage == 3:
-        gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard in shards])).sum(axis=1)
-        travels: Array = passes * (2 * gathers + _gradient_seconds(fabric, shards, stage, backend).sum(axis=1))
+        gathers = half_exchange(fabric, np.array([shard.parameter_bytes for shard in shards])).sum(
+            axis=1
+        )
+        travels: Array = passes * (
+            2 * gathers + _gradient_seconds(fabric, shards, stage, backend).sum(axis=1)
+        )
         return travels
     reduced = _gradient_seconds(fabric, shards, stage, backend).sum(axis=1)
-    everything: Array = reduced * (1 if stage == 1 else passes) + _gather_update_seconds(fabric, shards)
+    everything: Array = reduced * (1 if stage == 1 else passes) + _gather_update_seconds(
+        fabric, shards
+    )
     return everything
 
 
-def _gradient_seconds(fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend) -> Array:
+def _gradient_seconds(
+    fabric: Fabric, shards: tuple[Shard, ...], stage: Stage, backend: Backend
+) -> Array:
     """Seconds that each layer's gradients take, the last layer's first, ``[draws, layers]``."""
     gradients = np.array([shard.gradient_bytes for shard in reversed(shards)])
-    return all_reduce(fabric, gradients, backend) if stage == 1 else half_exchange(fabric, gradients)
+    return (
+        all_reduce(fabric, gradients, backend) if stage == 1 else half_exchange(fabric, gradients)
+    )
 
 
 def _gather_update_seconds(fabric: Fabric, shards: tuple[Shard, ...]) -> Array:

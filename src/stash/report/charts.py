@@ -16,7 +16,15 @@ from stash.analysis.usage import DataBlock, Resource, Use
 from stash.core.formatting import plus_minus, split_spread
 from stash.core.ladder import STALLS, stall_names
 from stash.core.records.profile import Profile
-from stash.core.units import BYTES, Scale, format_bits, format_bytes, format_count, format_seconds, scale_for
+from stash.core.units import (
+    BYTES,
+    Scale,
+    format_bits,
+    format_bytes,
+    format_count,
+    format_seconds,
+    scale_for,
+)
 from stash.report.profile_page import UNKNOWN, table_rows, unknown_stalls
 from stash.ui.charts.builders import (
     CURVES,
@@ -55,13 +63,17 @@ def ladder_chart(breakdown: Breakdown) -> Chart:
         rows.append(LaneRow(row.name, _end(row), (piece,), low, high))
         reached += stall.seconds
     piece = BarPiece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
-    rows.append(LaneRow(total.name, f"{total.time} {total.interval}".strip(), (piece,), step.low, step.high))
+    rows.append(
+        LaneRow(total.name, f"{total.time} {total.interval}".strip(), (piece,), step.low, step.high)
+    )
     how = (
         "Each bar begins where the one before ends, so together they are the step. Thin lines are 95% intervals; a "
         "faint bar is within the noise."
     )
     across = lanes_ruler(rows, f"{scale.unit} of a step", scale.size)
-    return lane_chart("ladder", "The step, stall by stall", rows, across, _ladder_table(breakdown, scale), how)
+    return lane_chart(
+        "ladder", "The step, stall by stall", rows, across, _ladder_table(breakdown, scale), how
+    )
 
 
 def _end(row: Row) -> str:
@@ -76,11 +88,15 @@ def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:
 
     found: dict[str, tuple[str, ...]] = {
         stall.name: (
-            stall.name, f"{written.times[stall.name]:,.{scale.decimals}f}", number(stall.low), number(stall.high),
-            written.share(stall.name), "within noise" if stall.within_noise else "",
+            stall.name,
+            f"{written.times[stall.name]:,.{scale.decimals}f}",
+            number(stall.low),
+            number(stall.high),
+            written.share(stall.name),
+            "within noise" if stall.within_noise else "",
         )
         for stall in breakdown.stalls
-    }  # fmt: skip
+    }
     for why, names in unknown_stalls(breakdown.skipped).items():
         found[names[0]] = (", ".join(names), UNKNOWN, "", "", "", why)
     total = ("step", scale.number(step.value), number(step.low), number(step.high), "100.0%", "")
@@ -106,19 +122,31 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
 
     def cell(run: Breakdown, name: str) -> str:
         stall = run.stall(name)
-        return UNKNOWN if stall is None else f"{scale.number(stall.seconds)} {plus_minus(stall.time, scale)}"
+        return (
+            UNKNOWN
+            if stall is None
+            else f"{scale.number(stall.seconds)} {plus_minus(stall.time, scale)}"
+        )
 
     table = tuple(
-        (name, scale.number(run.step_seconds), plus_minus(run.step, scale), *(cell(run, each) for each in present))
+        (
+            name,
+            scale.number(run.step_seconds),
+            plus_minus(run.step, scale),
+            *(cell(run, each) for each in present),
+        )
         for name, run in runs
     )
     head = (f"step, {scale.unit}", "95%", *present)
     return lane_chart(
-        "runs", "The runs, side by side", rows, lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
+        "runs",
+        "The runs, side by side",
+        rows,
+        lanes_ruler(rows, f"{scale.unit} of a step", scale.size),
         Grid("Steps and stalls of the runs", head, table, frozenset({0}), first="run"),
         how="One step of each run, made of its stalls; thin lines are the 95% intervals of the steps.",
         keys=[Legend(name, name) for name in present],
-    )  # fmt: skip
+    )
 
 
 # How a profile was measured: every block of every round, and the ranks side by side.
@@ -132,7 +160,9 @@ _MAX_LANES = 32
 def rounds_chart(course: Course, rungs: Sequence[str]) -> Chart:
     """A dot for what a step took under each rung in each round, hollow where the round was dropped."""
     series = dict(zip(rungs, stall_names(rungs), strict=True))
-    counting = [time for time in course.times if time.round not in course.incomplete] or list(course.times)
+    counting = [time for time in course.times if time.round not in course.incomplete] or list(
+        course.times
+    )
     ends = [end for time in counting for end in (time.fastest_seconds, time.slowest_seconds)]
     scale = time_scale(make_ruler(ends, "", zero=False).shown.high)
     y = make_ruler(ends, f"{scale.unit} of a step", scale.size, zero=False)
@@ -149,23 +179,35 @@ def rounds_chart(course: Course, rungs: Sequence[str]) -> Chart:
     head = ("rung", f"step, {scale.unit}", "fastest rank", "slowest rank", "ranks", "dropped")
     rows = tuple(
         (
-            str(t.round + 1), t.rung, scale.number(t.step_seconds), scale.number(t.fastest_seconds),
-            scale.number(t.slowest_seconds), str(t.ranks), _mark_incomplete(t.round, course),
+            str(t.round + 1),
+            t.rung,
+            scale.number(t.step_seconds),
+            scale.number(t.fastest_seconds),
+            scale.number(t.slowest_seconds),
+            str(t.ranks),
+            _mark_incomplete(t.round, course),
         )
         for t in course.times
-    )  # fmt: skip
+    )
     return plane_chart(
-        "rounds", "Round after round", curves, rounds_ruler([time.round + 1 for time in course.times]), y,
+        "rounds",
+        "Round after round",
+        curves,
+        rounds_ruler([time.round + 1 for time in course.times]),
+        y,
         Grid("Every block", head, rows, frozenset({1, 6}), first="round"),
         how=f"{text} Hollow dots are of dropped rounds." if course.incomplete else text,
         caption=_course_in_words(course, beyond),
         keys=[Legend(series[name], name) for name in rungs],
-    )  # fmt: skip
+    )
 
 
 def _block(time: RoundTime, course: Course) -> PlotPoint:
     low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
-    gone, took = _mark_incomplete(time.round, course), time_scale(time.step_seconds).text(time.step_seconds)
+    gone, took = (
+        _mark_incomplete(time.round, course),
+        time_scale(time.step_seconds).text(time.step_seconds),
+    )
     tip = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
     return PlotPoint(time.round + 1, time.step_seconds, tip, low, high, hollow=bool(gone))
 
@@ -179,7 +221,9 @@ def rounds_ruler(numbers: Sequence[int]) -> Ruler:
     first, last = min(numbers), max(numbers)
     shown = Extent(first - 0.5, last + 0.5)
     ticks = range(first, last + 1, max(1, round((last - first) / 12)))
-    return Ruler(shown, Axis("round", tuple(Tick(shown.locate(number), str(number)) for number in ticks)))
+    return Ruler(
+        shown, Axis("round", tuple(Tick(shown.locate(number), str(number)) for number in ticks))
+    )
 
 
 def _course_in_words(course: Course, beyond: Sequence[RoundTime]) -> str:
@@ -209,34 +253,55 @@ def ranks_chart(breakdown: Breakdown, times: Sequence[RankTime], profile: Profil
     series = dict(zip(breakdown.rungs, stall_names(breakdown.rungs), strict=True))
     scale = time_scale(breakdown.step_seconds)
     ordered = sorted(profile.ranks, key=lambda rank: rank.rank)
-    names = {each.rank: f"rank {each.rank}{f', node {each.node}' if profile.nodes > 1 else ''}" for each in ordered}
+    names = {
+        each.rank: f"rank {each.rank}{f', node {each.node}' if profile.nodes > 1 else ''}"
+        for each in ordered
+    }
     many = len(names) > _MAX_LANES
     lanes: dict[str, list[Value]] = {name: [] for name in (shared if many else names.values())}
     for each in (time for time in times if time.rung in shared):
         time, name = each.time, names[each.rank]
         tip = f"{name}, {each.rung}: {scale.number(time.value)} {scale.unit}"
         low, high = (None, None) if many else (time.low, time.high)
-        lanes[each.rung if many else name].append(Value(time.value, series[each.rung], tip, low, high))
+        lanes[each.rung if many else name].append(
+            Value(time.value, series[each.rung], tip, low, high)
+        )
     rows = [LaneRow(name, values=tuple(values)) for name, values in lanes.items()]
     slow = breakdown.slow_rank
     across = lanes_ruler(rows, f"{scale.unit} of a step", scale.size, zero=False)
     return lane_chart(
-        "ranks", title, rows, across, _ranks_table(times, names, shared, scale),
+        "ranks",
+        title,
+        rows,
+        across,
+        _ranks_table(times, names, shared, scale),
         how="What a step takes each rank by its own clock: means over rounds, with 95% intervals.",
-        caption="No rank stands out from the others." if slow is None else f"Rank {slow.rank} is "
-                                                                           f"{slower_text(slow)}.",
+        caption="No rank stands out from the others."
+        if slow is None
+        else f"Rank {slow.rank} is {slower_text(slow)}.",
         keys=[Legend(series[name], name) for name in shared],
-    )  # fmt: skip
+    )
 
 
-def _ranks_table(found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale) -> Grid:
+def _ranks_table(
+    found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale
+) -> Grid:
     by = {(time.rank, time.rung): time.time for time in found}
     rows = tuple(
-        (name, *(f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}" if (rank, each) in by
-                 else UNKNOWN for each in shared))
+        (
+            name,
+            *(
+                f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}"
+                if (rank, each) in by
+                else UNKNOWN
+                for each in shared
+            ),
+        )
         for rank, name in names.items()
-    )  # fmt: skip
-    return Grid(f"Steps of each rank, {scale.unit}", tuple(shared), rows, frozenset({0}), first="rank")
+    )
+    return Grid(
+        f"Steps of each rank, {scale.unit}", tuple(shared), rows, frozenset({0}), first="rank"
+    )
 
 
 # The data pipeline: where data blocks read from.
@@ -249,7 +314,12 @@ def residency_grid(blocks: Sequence[DataBlock]) -> Grid | Blank:
         return Blank("residency", title, "no rung that reads data was run")
     if all(block.resident is None for block in blocks):
         return Blank("residency", title, "no block recorded how much of its files was in memory")
-    head = ("in memory before", "fetched from storage, a sample", "files opened, a sample", "step waited")
+    head = (
+        "in memory before",
+        "fetched from storage, a sample",
+        "files opened, a sample",
+        "step waited",
+    )
     rows = []
     for rung in dict.fromkeys(block.rung for block in blocks):
         own = [block for block in blocks if block.rung == rung]
@@ -291,7 +361,9 @@ def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
     """A row for each rung: busy shares of cores and GPUs, bytes sent and read; a node's means over rounds."""
     present = [each for each in _RESOURCES if any(use.resource == each for use in uses)]
     if not present:
-        return Blank("busy", "How busy the machines were", "no block recorded how busy its host was")
+        return Blank(
+            "busy", "How busy the machines were", "no block recorded how busy its host was"
+        )
     by = {(use.rung, use.resource): use for use in uses}
     scales = {
         each: scale_for(max(use.amount for use in uses if use.resource == each), BYTES)
@@ -300,9 +372,13 @@ def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
         for each in present
     }
     head = tuple(
-        f"{_RESOURCES[each]}, {scales[each].unit}{'/s' if each in ('network', 'disk') else ''}" for each in present
+        f"{_RESOURCES[each]}, {scales[each].unit}{'/s' if each in ('network', 'disk') else ''}"
+        for each in present
     )
-    rows = tuple((rung, *(_use_cell(by.get((rung, each)), scales[each]) for each in present)) for rung in rungs)
+    rows = tuple(
+        (rung, *(_use_cell(by.get((rung, each)), scales[each]) for each in present))
+        for rung in rungs
+    )
     missing = [name for each, name in _RESOURCES.items() if each not in present]
     below = "A node's means over rounds, and the least and the most of a round; the network's loopback is included."
     below += f" Unknown: {', '.join(missing)}." if missing else ""
@@ -335,7 +411,12 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
             tip = f"{name}: {format_bytes(size.bytes)} at {format_bits(bus.value / 8)}"
             points.append(PlotPoint(size.bytes, bus.value, tip, low, high))
             rows.append(
-                (name, format_bytes(size.bytes), *split_spread(size.seconds, "seconds"), format_bits(bus.value / 8))
+                (
+                    name,
+                    format_bytes(size.bytes),
+                    *split_spread(size.seconds, "seconds"),
+                    format_bits(bus.value / 8),
+                )
             )
         curves.append(PlotCurve(series, tuple(points), line=True))
         keys.append(Legend(series, name))
@@ -347,7 +428,13 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
         curves,
         worded_ruler([point.x for point in every], "message", format_bytes, by_powers=True),
         worded_ruler(upright, "bus bandwidth", lambda bits: format_bits(bits / 8), by_powers=True),
-        Grid(title, ("message", "time", "95%", "bus bandwidth"), tuple(rows), frozenset({0}), first="exchange"),
+        Grid(
+            title,
+            ("message", "time", "95%", "bus bandwidth"),
+            tuple(rows),
+            frozenset({0}),
+            first="exchange",
+        ),
         how="Bus bandwidth as nccl-tests defines it: payload / time × 2(p−1)/p for p ranks, with 95% intervals.",
         keys=keys,
     )

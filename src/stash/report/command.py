@@ -14,7 +14,16 @@ from stash.core.output_files import answer_file, write_output
 from stash.core.printable import print_written, printable_line, strict_json
 from stash.report.output import print_output
 from stash.store.storing import find_run, require_profile, store_option
-from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option, public_flag
+from stash.ui.options import (
+    Options,
+    argument,
+    check_one_format,
+    flag,
+    json_flag,
+    markdown_flag,
+    option,
+    public_flag,
+)
 
 if TYPE_CHECKING:
     from stash.analysis.comparison import DifferingFact
@@ -31,7 +40,7 @@ class CompareOptions(Options):
         "Profiles; the first is compared with each other one. "
         "With `vs`, all before it are compared with all after it.",
         many=True,
-    )  # fmt: skip
+    )
     force: bool = flag("Compare even different workloads and steps of different size.")
     json: bool = json_flag("Print JSON, one document per pair; docs/format.md documents its keys.")
     markdown: bool = markdown_flag()
@@ -50,7 +59,12 @@ def compare(options: CompareOptions) -> None:
       stash compare monday.stash.json today.stash.json
       stash compare before-*.stash.json vs after-*.stash.json
     """
-    from stash.analysis.comparison import comparable_sides, find_changed_facts, incomparable, network_stall
+    from stash.analysis.comparison import (
+        comparable_sides,
+        find_changed_facts,
+        incomparable,
+        network_stall,
+    )
     from stash.analysis.comparison import compare as compared
     from stash.core.records.host import Probe
     from stash.core.trace_records import Trace
@@ -71,7 +85,9 @@ def compare(options: CompareOptions) -> None:
         _compare_traces(pairs, traces, options)
         return
     runs = {word: require_profile(word, run) for word, run in found_runs.items()}
-    loaded = [([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs]
+    loaded = [
+        ([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs
+    ]
     different = [incomparable(*sides) for sides in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
     if refused is not None and not options.force:
@@ -81,7 +97,13 @@ def compare(options: CompareOptions) -> None:
         first, second = ({name: runs[name] for name in side} for side in pair)
         comparison = compared(*comparable_sides(first, second, anyway=options.force))
         names = (profiles[0][0].workload.name, *pair)
-        contents = (comparison, names, find_changed_facts(*profiles), facts, network_stall(*profiles))
+        contents = (
+            comparison,
+            names,
+            find_changed_facts(*profiles),
+            facts,
+            network_stall(*profiles),
+        )
         if options.json:
             documents.append(document(*contents))
         else:
@@ -91,7 +113,9 @@ def compare(options: CompareOptions) -> None:
         print(strict_json(documents))
 
 
-def _compare_traces(pairs: Sequence[tuple[Side, Side]], runs: Mapping[str, Any], options: CompareOptions) -> None:
+def _compare_traces(
+    pairs: Sequence[tuple[Side, Side]], runs: Mapping[str, Any], options: CompareOptions
+) -> None:
     from stash.analysis.traced_sides import compare_traces, differing_traces
     from stash.report.comparison_page import document, page
 
@@ -110,14 +134,18 @@ def _compare_traces(pairs: Sequence[tuple[Side, Side]], runs: Mapping[str, Any],
 Side = tuple[str, ...]
 
 
-def _compare_probes(pairs: Sequence[tuple[Side, Side]], probes: Mapping[str, Probe], options: CompareOptions) -> None:
+def _compare_probes(
+    pairs: Sequence[tuple[Side, Side]], probes: Mapping[str, Probe], options: CompareOptions
+) -> None:
     """Every figure that both probes of a pair have; raises UserError where a side has several."""
     from stash.report.probe_page import compared_document, compared_page
 
     documents = []
     for before, after in pairs:
         if len(before) + len(after) > 2:
-            raise UserError("probes are compared two by two; with --store, `stash probe` holds one against many")
+            raise UserError(
+                "probes are compared two by two; with --store, `stash probe` holds one against many"
+            )
         sides = (before[0], probes[before[0]]), (after[0], probes[after[0]])
         documents.append(compared_document(*sides))
         if not options.json:
@@ -134,7 +162,9 @@ def parse_sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
     else:
         pairs = [((words[0],), (name,)) for name in words[1:]]
     if not pairs or not all(before and after for before, after in pairs):
-        raise UserError("stash compare needs two profiles, like `stash compare monday.stash.json today.stash.json`")
+        raise UserError(
+            "stash compare needs two profiles, like `stash compare monday.stash.json today.stash.json`"
+        )
     for before, after in pairs:
         words_of_both = (*before, *after)
         _refuse_itself(words_of_both, [str(Path(name).resolve()) for name in words_of_both])
@@ -143,19 +173,26 @@ def parse_sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
 
 def _refuse_itself(names: Side, places: Sequence[str]) -> None:
     """Raise UserError if one place has two of the names: by their paths before they are read, by their ids after."""
-    twice = next((name for name, place in zip(names, places, strict=True) if places.count(place) > 1), None)
+    twice = next(
+        (name for name, place in zip(names, places, strict=True) if places.count(place) > 1), None
+    )
     if twice is not None:
-        raise UserError(f"{twice} is on both sides: a profile does not differ from itself", code="same_run")
+        raise UserError(
+            f"{twice} is on both sides: a profile does not differ from itself", code="same_run"
+        )
 
 
 def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
     differences = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-    return (
-        f"{pair[0][0]} and {pair[1][0]} are different jobs, in {differences}; compare them all the same with --force"
-    )
+    return f"{pair[0][0]} and {pair[1][0]} are different jobs, in {differences}; compare them all the same with --force"
 
 
-TOOLS = {"mlflow": "MLflow", "wandb": "Weights & Biases", "tensorboard": "TensorBoard", "openmetrics": "OpenMetrics"}
+TOOLS = {
+    "mlflow": "MLflow",
+    "wandb": "Weights & Biases",
+    "tensorboard": "TensorBoard",
+    "openmetrics": "OpenMetrics",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +200,15 @@ class ExportOptions(Options):
     """One call of ``stash export``."""
 
     runs: tuple[str, ...] = argument("RUN...", "Profiles: files, or ids of the store.", many=True)
-    to: str = option("TOOL", f"Export to {', '.join(TOOLS)}.", parsers.one_of(list(TOOLS)), default=...)
+    to: str = option(
+        "TOOL", f"Export to {', '.join(TOOLS)}.", parsers.one_of(list(TOOLS)), default=...
+    )
     output: Path | None = option(
-        "PATH", "Write to TensorBoard's folder or OpenMetrics' file (default: print).", Path, "-o", "--output"
+        "PATH",
+        "Write to TensorBoard's folder or OpenMetrics' file (default: print).",
+        Path,
+        "-o",
+        "--output",
     )
     project: str = option("NAME", "Use this MLflow experiment or W&B project.", default="stash")
     url: str | None = option("URL", "Use this MLflow or W&B server (default: as set up).")
@@ -176,7 +219,9 @@ class ExportOptions(Options):
     def check(self) -> None:
         to, output, url = self.to, self.output, self.url
         if to == "tensorboard" and output is None:
-            raise UserError("--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows")
+            raise UserError(
+                "--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows"
+            )
         if to in ("mlflow", "wandb") and output is not None:
             raise UserError(
                 f"--output {output}: {TOOLS[to]} has a place of its own; say which with --url and --project"
@@ -200,7 +245,9 @@ def export(options: ExportOptions) -> None:
     from stash.report.exports import make_export, openmetrics, probe_families
 
     to, output = options.to, options.output
-    places = {run.place: (word, run) for word in options.runs for run in (find_run(word, options.store),)}
+    places = {
+        run.place: (word, run) for word in options.runs for run in (find_run(word, options.store),)
+    }
     probes = [run.artefact for _, run in places.values() if isinstance(run.artefact, Probe)]
     if probes and to != "openmetrics":
         raise UserError(f"--to {to} takes profiles; a probe goes to openmetrics only")
@@ -210,7 +257,10 @@ def export(options: ExportOptions) -> None:
         if not isinstance(run.artefact, Probe)
     }
     target = answer_file(output, places) if to == "openmetrics" and output is not None else None
-    each = (make_export(redact_artefact(profile) if options.redact else profile) for profile in profiles.values())
+    each = (
+        make_export(redact_artefact(profile) if options.redact else profile)
+        for profile in profiles.values()
+    )
     runs = list({run.id: run for run in each}.values())
     families = probe_families(probes, load_catalog()) if probes else []
     if target is not None:
@@ -230,7 +280,9 @@ def export(options: ExportOptions) -> None:
     print(printable_line(done))
 
 
-def _handed_over(runs: Sequence[ExportedRun], to: str, output: Path | None, project: str, url: str | None) -> str:
+def _handed_over(
+    runs: Sequence[ExportedRun], to: str, output: Path | None, project: str, url: str | None
+) -> str:
     """What was done, as a sentence."""
     from stash.report import exports
 

@@ -75,7 +75,11 @@ def chapters(
     causes = tuple((fact.name, f"{fact.before} → {fact.after}") for fact in changed)
     return (
         Chapter(name, title, grids=(_changes(comparison),), points=tuple(points), brief=True),
-        *((Chapter(f"{name}-causes", "What else differs", facts=causes, brief=True),) if causes else ()),
+        *(
+            (Chapter(f"{name}-causes", "What else differs", facts=causes, brief=True),)
+            if causes
+            else ()
+        ),
     )
 
 
@@ -83,9 +87,15 @@ def verdict(comparison: RunComparison) -> str:
     """What happened to the step, and which stalls did what they can be seen to have done."""
     step, scale = comparison.step, _scale(comparison)
     what = "the time per sample" if comparison.per_sample else "the step"
-    stalls = [line for line in comparison.lines if line.name not in (STEP, RATE) and line.verdict in (SLOWER, FASTER)]
+    stalls = [
+        line
+        for line in comparison.lines
+        if line.name not in (STEP, RATE) and line.verdict in (SLOWER, FASTER)
+    ]
     stalls.sort(key=lambda line: -abs(line.change.value))
-    parts = join_names([f"{line.name} {_format_signed(line.change, scale)} {scale.unit}" for line in stalls])
+    parts = join_names(
+        [f"{line.name} {_format_signed(line.change, scale)} {scale.unit}" for line in stalls]
+    )
     amount = f"{_format_signed(step.change, scale)} {scale.unit}, {step.change.value / step.before.value:+.1%}"
     if step.verdict in (SLOWER, FASTER):
         return f"{step.verdict.capitalize()}: {what} changed by {amount}{f'; {parts}' if parts else ''}."
@@ -110,7 +120,9 @@ def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> 
         if names:
             found.append(f"Only the side {side} has {join_names(names)}: not compared.")
     if comparison.unlike:
-        found.append(f"Not compared: {join_names(comparison.unlike)}, which on one side contains another stall.")
+        found.append(
+            f"Not compared: {join_names(comparison.unlike)}, which on one side contains another stall."
+        )
     return found
 
 
@@ -119,7 +131,9 @@ def _changes(comparison: RunComparison) -> Grid:
     scale = _scale(comparison)
     head = ("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", "")
     rows = tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines)
-    return Grid("", head, rows, frozenset({0, 2, 4, 7}), first="what", ranks=(0, 0, 2, 0, 3, 0, 1, 0))
+    return Grid(
+        "", head, rows, frozenset({0, 2, 4, 7}), first="what", ranks=(0, 0, 2, 0, 3, 0, 1, 0)
+    )
 
 
 def _row(line: Difference, scale: Scale, step: float) -> tuple[str, ...]:
@@ -127,12 +141,14 @@ def _row(line: Difference, scale: Scale, step: float) -> tuple[str, ...]:
         scale = scale_for(line.before.value, _RATES, 3)
     return (
         line.name,
-        scale.number(line.before.value), plus_minus(line.before, scale),
-        scale.number(line.after.value), plus_minus(line.after, scale),
+        scale.number(line.before.value),
+        plus_minus(line.before, scale),
+        scale.number(line.after.value),
+        plus_minus(line.after, scale),
         _format_signed(line.change, scale),
         "" if line.name == RATE else f"{line.change.value / step:+.1%}",
         line.verdict,
-    )  # fmt: skip
+    )
 
 
 # The documents that ``stash compare --json`` and ``stash check --json`` print: contracts, see docs/format.md.
@@ -159,8 +175,11 @@ def document(
         "per": "sample" if comparison.per_sample else "step",
         "lines": [
             {
-                "name": line.name, "before": _ends(line.before), "after": _ends(line.after),
-                "change": _ends(line.change), "verdict": line.verdict,
+                "name": line.name,
+                "before": _ends(line.before),
+                "after": _ends(line.after),
+                "change": _ends(line.change),
+                "verdict": line.verdict,
             }
             for line in comparison.lines
         ],
@@ -170,12 +189,16 @@ def document(
         "changed": [fact.model_dump() for fact in changed],
         "different": [fact.model_dump() for fact in different],
         "network_stall": None if network is None else _ends(network),
-    }  # fmt: skip
+    }
 
 
 def decisions(found: Sequence[Decision], verdict: str) -> dict[str, Any]:
     """Write one check as JSON: every limit, and the verdict over all."""
-    return {"schema": SCHEMA, "verdict": verdict, "limits": [decision.model_dump() for decision in found]}
+    return {
+        "schema": SCHEMA,
+        "verdict": verdict,
+        "limits": [decision.model_dump() for decision in found],
+    }
 
 
 def decisions_page(found: Sequence[Decision], verdict: str, workload: str) -> Page:
@@ -187,4 +210,6 @@ def decisions_page(found: Sequence[Decision], verdict: str, workload: str) -> Pa
 
 def _ends(interval: Interval) -> dict[str, float | None]:
     ends = {"value": interval.value, "low": interval.low, "high": interval.high}
-    return {name: None if end is None else float(f"{end:.{_DIGITS}g}") for name, end in ends.items()}
+    return {
+        name: None if end is None else float(f"{end:.{_DIGITS}g}") for name, end in ends.items()
+    }

@@ -26,7 +26,13 @@ from stash.core.printable import printable_line
 from stash.core.records.host import Probe
 from stash.core.records.profile import Profile
 from stash.report.openmetrics import MetricFamily, format_exposition
-from stash.report.tracker_runs import MlflowRun, TensorBoardRun, TrackedFigures, WandbRun, mlflow_experiment
+from stash.report.tracker_runs import (
+    MlflowRun,
+    TensorBoardRun,
+    TrackedFigures,
+    WandbRun,
+    mlflow_experiment,
+)
 from stash.store.storage import digest_of
 
 _MAX_FACT = 250
@@ -90,7 +96,9 @@ def _fact(text: str) -> str:
 
 def _name(name: str) -> str:
     """A fact's name in letters that every tool takes."""
-    return "".join(each if each.isascii() and (each.isalnum() or each in "-./") else "_" for each in name)[:_MAX_FACT]
+    return "".join(
+        each if each.isascii() and (each.isalnum() or each in "-./") else "_" for each in name
+    )[:_MAX_FACT]
 
 
 # MLflow's runs: facts as parameters, figures as metrics, rounds as their history, the profile itself as an artifact.
@@ -108,7 +116,11 @@ def log_to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None 
         mlflow.set_tracking_uri(url)
     client = mlflow.MlflowClient()
     number = mlflow_experiment(client, experiment)
-    new = [run for run in runs if not client.search_runs([number], f"tags.`{_ID}` = '{run.id}'", max_results=1)]
+    new = [
+        run
+        for run in runs
+        if not client.search_runs([number], f"tags.`{_ID}` = '{run.id}'", max_results=1)
+    ]
     for run in new:
         _log(MlflowRun(client, experiment, run.title), run)
     return len(new)
@@ -126,7 +138,9 @@ def _log(made: MlflowRun, run: ExportedRun) -> None:
         made.client.log_artifact(made.id, str(file))
     tags = {"mlflow.note.content": run.verdict, "stash.created": run.created, _ID: run.id}
     # Last: it is whole.
-    made.client.log_batch(made.id, tags=[entities.RunTag(name, value) for name, value in tags.items()])
+    made.client.log_batch(
+        made.id, tags=[entities.RunTag(name, value) for name, value in tags.items()]
+    )
     made.end()
 
 
@@ -164,7 +178,9 @@ def write_tensorboard(runs: Sequence[ExportedRun], folder: Path) -> None:
             old.unlink()
         made = TensorBoardRun(place, _seconds(run.created))
         made.log([(0, _prefix_names(run.figures))])
-        text = "\n".join([run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())])
+        text = "\n".join(
+            [run.verdict, "", *(f"- {name}: {value}" for name, value in run.facts.items())]
+        )
         made.add(0, texts.text_pb("stash/verdict", text).value)
         made.end()
 
@@ -215,7 +231,11 @@ def probe_families(probes: Sequence[Probe], catalog: Catalog) -> list[MetricFami
     ]
     return [
         MetricFamily("stash_probe_rate", "Measured rate of a part or a link, in its unit", rates),
-        *([MetricFamily("stash_probe_finding", "A finding of a probe", findings)] if findings else []),
+        *(
+            [MetricFamily("stash_probe_finding", "A finding of a probe", findings)]
+            if findings
+            else []
+        ),
         MetricFamily("stash_probe_verdict", "What to do with the machines of a probe", verdicts),
     ]
 
@@ -226,7 +246,9 @@ def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()
     samples: dict[str, list[tuple[dict[str, str], float]]] = {family: [] for family in _MEANING}
     for run in runs:
         own = {"run": run.id, "workload": run.workload}
-        facts = {f"fact_{_label(name)}": value for name, value in run.facts.items() if name != _ARGUMENTS}
+        facts = {
+            f"fact_{_label(name)}": value for name, value in run.facts.items() if name != _ARGUMENTS
+        }
         about.append(({**own, "created": run.created, **facts}, 1))
         for name, value in run.figures.items():
             group, _, rest = name.rpartition("/")
@@ -235,8 +257,14 @@ def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()
                 samples[f"{group}_{kind}"].append(({**own, "stall": stall}, value))
             else:
                 samples[name].append((own, value))
-    families = [MetricFamily(f"stash_{name}", _MEANING[name], found) for name, found in samples.items() if found]
-    info = [MetricFamily("stash_run_info", "What was profiled, and on what", about)] if about else []
+    families = [
+        MetricFamily(f"stash_{name}", _MEANING[name], found)
+        for name, found in samples.items()
+        if found
+    ]
+    info = (
+        [MetricFamily("stash_run_info", "What was profiled, and on what", about)] if about else []
+    )
     return format_exposition([*info, *families, *probes])
 
 

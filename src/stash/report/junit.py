@@ -24,20 +24,30 @@ def render_junit(decisions: Sequence[Decision], workload: str) -> str:
         "skipped": _count(decisions, CANNOT_TELL),
     }
     root = ElementTree.Element("testsuites", {"name": _SUITE, **counts})
-    suite = ElementTree.SubElement(root, "testsuite", {"name": f"{_SUITE} of {_fit(workload)}", **counts})
+    suite = ElementTree.SubElement(
+        root, "testsuite", {"name": f"{_SUITE} of {_fit(workload)}", **counts}
+    )
     for decision in decisions:
         case = ElementTree.SubElement(
-            suite, "testcase", {"classname": f"{_SUITE}.{_fit(workload)}", "name": _fit(decision.limit), "time": "0"}
+            suite,
+            "testcase",
+            {"classname": f"{_SUITE}.{_fit(workload)}", "name": _fit(decision.limit), "time": "0"},
         )
         sentence = _fit(decision.sentence)
         if decision.verdict == FAILS:
-            ElementTree.SubElement(case, "failure", {"message": sentence, "type": FAILS}).text = sentence
+            ElementTree.SubElement(
+                case, "failure", {"message": sentence, "type": FAILS}
+            ).text = sentence
         elif decision.verdict == CANNOT_TELL:
             ElementTree.SubElement(case, "skipped", {"message": f"{CANNOT_TELL}: {sentence}"})
         else:
             ElementTree.SubElement(case, "system-out").text = sentence
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )
 
 
 def _count(decisions: Sequence[Decision], verdict: str) -> str:

@@ -16,10 +16,20 @@ from stash.core.records.profile import Profile
 from stash.core.units import format_bytes, format_count, format_pace, format_seconds
 
 _WORDS = {
-    "dp": "data", "ddp": "data", "dp_replicate": "replicas", "replicate": "replicas", "dp_shard": "shards",
-    "fsdp": "shards", "shard": "shards", "pp": "pipeline", "tp": "tensor", "cp": "context", "sp": "sequence",
-    "ep": "experts", "expert": "experts",
-}  # fmt: skip
+    "dp": "data",
+    "ddp": "data",
+    "dp_replicate": "replicas",
+    "replicate": "replicas",
+    "dp_shard": "shards",
+    "fsdp": "shards",
+    "shard": "shards",
+    "pp": "pipeline",
+    "tp": "tensor",
+    "cp": "context",
+    "sp": "sequence",
+    "ep": "experts",
+    "expert": "experts",
+}
 """What axes are usually called, in words; others keep their names."""
 
 
@@ -42,7 +52,10 @@ def model_facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str]
         ("embeddings", _embeddings(breakdown, profile)),
         ("host ahead", _host_ahead(breakdown)),
         ("tokens", _tokens(found)),
-        ("FLOPs", "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else ""),
+        (
+            "FLOPs",
+            "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else "",
+        ),
     ]
     return tuple((label, text) for label, text in lines if text)
 
@@ -53,17 +66,25 @@ def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
     bubble = breakdown.seen.bubble if breakdown.seen else None
     return {
         "mesh": [axis.model_dump() for axis in profile.workload.mesh],
-        "pipeline": None if schedule is None else {
-            **schedule.model_dump(exclude={"orders"}), "idle_share": round_digits(idle_share(schedule)),
+        "pipeline": None
+        if schedule is None
+        else {
+            **schedule.model_dump(exclude={"orders"}),
+            "idle_share": round_digits(idle_share(schedule)),
         },
         "groups": [axis.model_dump() for axis in profile.workload.groups],
         "embeddings": [table.model_dump() for table in profile.workload.embeddings],
-        "waits": [all_significant(each.model_dump()) for each in breakdown.seen.waits] if breakdown.seen else [],
+        "waits": [all_significant(each.model_dump()) for each in breakdown.seen.waits]
+        if breakdown.seen
+        else [],
         "experts": [all_significant(each.model_dump()) for each in expert_loads(profile)],
-        "phases": {name: round_digits(took) for name, took in phase_seconds(profile, breakdown.rungs[-1]).items()},
+        "phases": {
+            name: round_digits(took)
+            for name, took in phase_seconds(profile, breakdown.rungs[-1]).items()
+        },
         "bubble": all_significant(bubble.model_dump()) if bubble else None,
         **all_significant(vars(found)),
-    }  # fmt: skip
+    }
 
 
 def round_digits(value: float | None, digits: int = 4) -> float | None:
@@ -72,7 +93,10 @@ def round_digits(value: float | None, digits: int = 4) -> float | None:
 
 
 def all_significant(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: round_digits(value) if isinstance(value, float) else value for name, value in facts.items()}
+    return {
+        name: round_digits(value) if isinstance(value, float) else value
+        for name, value in facts.items()
+    }
 
 
 def _word(axis: MeshAxis) -> str:
@@ -84,7 +108,9 @@ def _places(profile: Profile) -> str:
     where = {True: ", across nodes", False: ", inside nodes", None: ""}
     several = len(profile.hosts) > 1
     axes = [axis for axis in profile.workload.mesh if axis.ranks > 1]
-    text = "; ".join(f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes)
+    text = "; ".join(
+        f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes
+    )
     if not axes or math.prod(axis.ranks for axis in axes) == profile.world_size:
         return text
     return f"{text}: that does not make {profile.world_size} ranks, so each wait is taken for one of all of them"
@@ -97,11 +123,19 @@ def _pipeline(schedule: PipelineSchedule | None) -> str:
     idle = idle_share(schedule)
     if idle is None:
         return f"{text}: in which order its ranks work is unknown, and so what they must idle"
-    text += f": ranks idle {idle:.1%} of its passes if stages take equally long and messages no time"
-    twice = None if schedule.orders and schedule.stages != schedule.ranks else idle_share(
-        schedule.model_copy(update={"microbatches": 2 * schedule.microbatches})
-    )  # fmt: skip
-    return text if twice is None else f"{text}, {twice:.1%} with {2 * schedule.microbatches} microbatches"
+    text += (
+        f": ranks idle {idle:.1%} of its passes if stages take equally long and messages no time"
+    )
+    twice = (
+        None
+        if schedule.orders and schedule.stages != schedule.ranks
+        else idle_share(schedule.model_copy(update={"microbatches": 2 * schedule.microbatches}))
+    )
+    return (
+        text
+        if twice is None
+        else f"{text}, {twice:.1%} with {2 * schedule.microbatches} microbatches"
+    )
 
 
 def bubble_parts(breakdown: Breakdown) -> str:
@@ -121,7 +155,11 @@ def bubble_parts(breakdown: Breakdown) -> str:
 def _no_bubble(breakdown: Breakdown, profile: Profile) -> str:
     """Why a pipeline has none."""
     seen = breakdown.seen
-    if profile.workload.pipeline is None or seen is None or all(each.kind not in HANDED_ON for each in seen.waits):
+    if (
+        profile.workload.pipeline is None
+        or seen is None
+        or all(each.kind not in HANDED_ON for each in seen.waits)
+    ):
         return ""
     return (
         "unknown: no round has the same passes, step after step, of every stage (ragged microbatches, a stage that "
@@ -138,9 +176,13 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
         facts = used.get((wait.name, wait.kind))
         size = f", {format_bytes(facts.bytes)} in {facts.calls:g} calls" if facts else ""
         hidden = "" if wait.hidden is None else f", {wait.hidden:.0%} hidden"
-        slower = f", {format_seconds(wait.slower)} of it for a slower rank" if wait.slower > 0 else ""
+        slower = (
+            f", {format_seconds(wait.slower)} of it for a slower rank" if wait.slower > 0 else ""
+        )
         apart = (
-            f", {format_seconds(wait.exchange)} in all for its exchange, which ends apart" if wait.apart > 0 else ""
+            f", {format_seconds(wait.exchange)} in all for its exchange, which ends apart"
+            if wait.apart > 0
+            else ""
         )
         yield (
             f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
@@ -185,7 +227,11 @@ def _embeddings(breakdown: Breakdown, profile: Profile) -> str:
         f"{format_bytes(sum(table.gradient_bytes for table in tables))}"
     )
     seconds = [table.forward_seconds for table in tables if table.forward_seconds is not None]
-    share = f"; looking up takes {sum(seconds) / breakdown.step_seconds:.1%} of the step" if seconds else ""
+    share = (
+        f"; looking up takes {sum(seconds) / breakdown.step_seconds:.1%} of the step"
+        if seconds
+        else ""
+    )
     return text + share
 
 
@@ -200,8 +246,12 @@ def _host_ahead(breakdown: Breakdown) -> str:
     lead = breakdown.host_lead
     if lead is None:
         return ""
-    what = f"at most {format_seconds(lead.seconds)} of a step of {format_seconds(lead.step_seconds)}"
-    return f"{what}: the device waits for the host to submit its kernels" if lead.too_short else what
+    what = (
+        f"at most {format_seconds(lead.seconds)} of a step of {format_seconds(lead.step_seconds)}"
+    )
+    return (
+        f"{what}: the device waits for the host to submit its kernels" if lead.too_short else what
+    )
 
 
 def _flops(found: ModelFlops) -> Iterator[str]:

@@ -30,7 +30,9 @@ def format_exposition(families: Iterable[MetricFamily], openmetrics: bool = True
         lines.append(f"# HELP {head} {meaning}.")
         for labels, value in samples:
             shown = ",".join(f"{label}={_quote_text(text)}" for label, text in labels.items())
-            lines.append(f"{name}{suffix}{{{shown}}} {value!r}" if shown else f"{name}{suffix} {value!r}")
+            lines.append(
+                f"{name}{suffix}{{{shown}}} {value!r}" if shown else f"{name}{suffix} {value!r}"
+            )
     return "\n".join([*lines, *(["# EOF"] if openmetrics else [])]) + "\n"
 
 

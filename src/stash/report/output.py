@@ -58,7 +58,9 @@ def show_then_save(
                 saved = None if target is None else _save_artefact(artefact, target, new)
             if saved is not None:
                 print(end="" if json else "\n")
-                print_written(saved, json, f"; show it again with `stash show {shlex.quote(str(saved))}`")
+                print_written(
+                    saved, json, f"; show it again with `stash show {shlex.quote(str(saved))}`"
+                )
         finally:
             keep_copy(artefact, copies, saved)
 
@@ -89,7 +91,9 @@ def _saved_elsewhere(artefact: Profile | Probe, name: str) -> Path | None:
     return None
 
 
-def print_profile(profile: Profile, json: bool = False, source: Path | None = None, explain: bool = False) -> None:
+def print_profile(
+    profile: Profile, json: bool = False, source: Path | None = None, explain: bool = False
+) -> None:
     """Print a profile's breakdown, as a report or as the JSON of the contract; ``source`` is the file it is from.
 
     With ``explain`` the report ends with what its words mean.
@@ -164,7 +168,9 @@ def judged_probe(
         work, on_gpu = base.profile.workload, base.target.device is not None
         lost = losses(base, shares_of(found.hosts, reading.standings, work, on_gpu))
     host = found.hosts[0]
-    return reading, judge_rental(found, reading, lost, known.newest_on_demand(against or host.instance))
+    return reading, judge_rental(
+        found, reading, lost, known.newest_on_demand(against or host.instance)
+    )
 
 
 def print_output(shown: Page | dict[str, Any], markdown: bool = False) -> None:

@@ -10,7 +10,13 @@ from dataclasses import dataclass, replace
 
 from stash.advice.verdict import Advice
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.comparison import comparable_sides, compare, find_changed_facts, incomparable, network_stall
+from stash.analysis.comparison import (
+    comparable_sides,
+    compare,
+    find_changed_facts,
+    incomparable,
+    network_stall,
+)
 from stash.analysis.disturbance import remove_disturbance
 from stash.analysis.findings.probe_reading import Reading
 from stash.analysis.step_times import make_course, ranks_side_by_side, step_matrix
@@ -27,9 +33,7 @@ from stash.report.run_page import epoch_bar, epoch_title
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
 
-_NOT_PROBED = (
-    "the machines were not probed: `stash probe` measures their links, and `stash report --probe FILE` adds them"
-)
+_NOT_PROBED = "the machines were not probed: `stash probe` measures their links, and `stash report --probe FILE` adds them"
 
 
 @dataclass(frozen=True)
@@ -41,7 +45,9 @@ class ReadRun:
     breakdown: Breakdown
 
 
-def page_of_profile(run: ReadRun, advice: Advice, source: str, reading: Reading | None = None) -> Page:
+def page_of_profile(
+    run: ReadRun, advice: Advice, source: str, reading: Reading | None = None
+) -> Page:
     """The report of one profile out of the file ``source``; with the ``reading`` of its hosts' links if any."""
     profile, breakdown = run.profile, run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
@@ -138,7 +144,9 @@ def _chart_chapters(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     read = charts.residency_grid(data_blocks(profile, kept))
     busy = charts.usage_table(list_usage(profile, kept), breakdown.rungs)
     return [
-        Chapter("step", "Where the step goes", label="Step", charts=(charts.ladder_chart(breakdown),)),
+        Chapter(
+            "step", "Where the step goes", label="Step", charts=(charts.ladder_chart(breakdown),)
+        ),
         Chapter(
             "rounds",
             "How steady it was",
@@ -151,7 +159,10 @@ def _chart_chapters(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
             "The data pipeline",
             label="Data",
             charts=(read,) if isinstance(read, Blank) else (),
-            grids=(*_loaders(profile.workload.loaders), *(() if isinstance(read, Blank) else (read,))),
+            grids=(
+                *_loaders(profile.workload.loaders),
+                *(() if isinstance(read, Blank) else (read,)),
+            ),
             facts=tuple(_data_facts(profile, breakdown)),
         ),
         Chapter("usage", "How busy the machines were", label="Usage", charts=(busy,))
@@ -164,20 +175,29 @@ def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
     work = profile.workload
     if work.parameters is not None:
         size = f", {format_bytes(work.parameter_bytes)}" if work.parameter_bytes is not None else ""
-        yield "parameters", f"{work.parameters:,}{size}{f', {work.precision}' if work.precision else ''}"
+        yield (
+            "parameters",
+            f"{work.parameters:,}{size}{f', {work.precision}' if work.precision else ''}",
+        )
     if work.bucket_bytes:
         yield "buckets", join_names([format_bytes(size) for size in work.bucket_bytes], most=8)
     if work.exchange_hook is not None:
         yield "communication hook", work.exchange_hook or "none of the job's own"
     if work.collectives_per_step:
         counts = sorted(work.collectives_per_step.items())
-        yield "the script's own", join_names([f"{count:g} {name}" for name, count in counts]) + " a step"
+        yield (
+            "the script's own",
+            join_names([f"{count:g} {name}" for name, count in counts]) + " a step",
+        )
 
 
 def _data_facts(profile: Profile, breakdown: Breakdown) -> Iterator[tuple[str, str]]:
     work, waits = profile.workload, breakdown.waits
     unrecorded = f"{UNKNOWN}: not recorded"
-    for name, size in (("a sample on disk", work.sample_disk_bytes), ("a sample as delivered", work.sample_bytes)):
+    for name, size in (
+        ("a sample on disk", work.sample_disk_bytes),
+        ("a sample as delivered", work.sample_bytes),
+    ):
         yield name, format_bytes(size) if size is not None else unrecorded
     if work.dataset_bytes is not None:
         yield "the data set on disk", f"at most {format_bytes(work.dataset_bytes)}"
@@ -198,10 +218,20 @@ def _loaders(loaders: tuple[Loader, ...]) -> tuple[Grid, ...]:
         ("pinned memory", lambda loader: _format_value(loader.pin_memory)),
         ("samples in the data set", lambda loader: _format_value(loader.samples)),
         ("batches a step", lambda loader: str(loader.batches_per_step)),
-        ("first batch after", lambda loader: UNKNOWN if loader.startup_seconds is None
-                                             else format_seconds(loader.startup_seconds)),
-    )  # fmt: skip
-    names = ("loader",) if len(loaders) == 1 else tuple(f"loader {n}" for n in range(1, len(loaders) + 1))
+        (
+            "first batch after",
+            lambda loader: (
+                UNKNOWN
+                if loader.startup_seconds is None
+                else format_seconds(loader.startup_seconds)
+            ),
+        ),
+    )
+    names = (
+        ("loader",)
+        if len(loaders) == 1
+        else tuple(f"loader {n}" for n in range(1, len(loaders) + 1))
+    )
     rows = tuple((label, *map(tell, loaders)) for label, tell in settings)
     return (Grid("", names, rows, frozenset(range(1 + len(names)))),)
 
@@ -225,7 +255,9 @@ def page_of_probe(probe: Probe, reading: Reading, source: str) -> Page:
     """The report of one probe, saved as ``source``: the brief one with charts of the links."""
     brief = probe_page.page(probe, reading, source)
     hosts, *others = brief.chapters
-    drawn = Chapter("links", "The links", label="Links", charts=(charts.all_reduce(reading.exchanges),))
+    drawn = Chapter(
+        "links", "The links", label="Links", charts=(charts.all_reduce(reading.exchanges),)
+    )
     return replace(brief, source=source, chapters=(hosts, drawn, *others))
 
 
@@ -263,9 +295,13 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chap
         return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
     sides = [first.profile], [run.profile]
     try:
-        comparison = compare(*comparable_sides({first.name: first.profile}, {run.name: run.profile}))
+        comparison = compare(
+            *comparable_sides({first.name: first.profile}, {run.name: run.profile})
+        )
     except UserError as error:
-        return f"not compared: {error}.", (Chapter(name, title, charts=(Blank(name, "What changed", str(error)),)),)
+        return f"not compared: {error}.", (
+            Chapter(name, title, charts=(Blank(name, "What changed", str(error)),)),
+        )
     sentence = comparison_page.verdict(comparison)
     changes, *causes = comparison_page.chapters(
         comparison, name, title, find_changed_facts(*sides), network_stall(*sides)

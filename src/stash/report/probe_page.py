@@ -12,7 +12,14 @@ from stash.analysis.findings.machine import Finding
 from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
 from stash.analysis.findings.standings import differ
-from stash.core.formatting import bits_parts, format_dollars, format_fact, format_quantity, join_names, split_spread
+from stash.core.formatting import (
+    bits_parts,
+    format_dollars,
+    format_fact,
+    format_quantity,
+    join_names,
+    split_spread,
+)
 from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
@@ -24,7 +31,9 @@ _MAX_FINE = 8
 _MAX_COLUMNS = 6
 
 
-def page(probe: Probe, reading: Reading, saved: str | None = None, verdict: RentalVerdict | None = None) -> Page:
+def page(
+    probe: Probe, reading: Reading, saved: str | None = None, verdict: RentalVerdict | None = None
+) -> Page:
     """What was found, the machines, and their links; ``saved`` is the file it is in, if any.
 
     With a ``verdict`` what to do with the machines comes first, and what it rests on.
@@ -33,24 +42,46 @@ def page(probe: Probe, reading: Reading, saved: str | None = None, verdict: Rent
     findings = findings_of(reading, several)
     price: tuple[str, ...] = ()
     if verdict is not None and verdict.dollars_per_hour is not None:
-        price = (f"{verdict.instance}, {format_dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",)
+        price = (
+            f"{verdict.instance}, {format_dollars(verdict.dollars_per_hour)} an hour ({verdict.price_source})",
+        )
     count = f"{format_count(len(findings), 'finding')}." if findings else "No findings."
     return Page(
         title=join_names(list(dict.fromkeys(host.hostname for host in probe.hosts)), most=4),
-        subtitle=(format_count(len(probe.hosts), "machine"), "links measured by stash probe", *price),
+        subtitle=(
+            format_count(len(probe.hosts), "machine"),
+            "links measured by stash probe",
+            *price,
+        ),
         verdict=(count,) if verdict is None else (verdict.text, count),
         next_steps=tuple(_next_steps(probe, reading, saved)),
         warnings=findings,
         chapters=(
             *_rental(verdict),
-            Chapter("hosts", "The machines", label="Machines", grids=(machines_grid(probe.hosts),), brief=True),
-            Chapter("tables", "Every link, against the catalog", label="Tables", brief=True,
-                    grids=link_grids(probe.hosts, reading)),
-            Chapter("unknown", "What is not known, and notes", label="Notes", brief=True,
-                    facts=notes(probe, reading)),
+            Chapter(
+                "hosts",
+                "The machines",
+                label="Machines",
+                grids=(machines_grid(probe.hosts),),
+                brief=True,
+            ),
+            Chapter(
+                "tables",
+                "Every link, against the catalog",
+                label="Tables",
+                brief=True,
+                grids=link_grids(probe.hosts, reading),
+            ),
+            Chapter(
+                "unknown",
+                "What is not known, and notes",
+                label="Notes",
+                brief=True,
+                facts=notes(probe, reading),
+            ),
         ),
         made=f"{probe.created.replace('T', ' ')[:16]} UTC, Stash {probe.stash_version}",
-    )  # fmt: skip
+    )
 
 
 def _rental(verdict: RentalVerdict | None) -> tuple[Chapter, ...]:
@@ -60,7 +91,9 @@ def _rental(verdict: RentalVerdict | None) -> tuple[Chapter, ...]:
     costs = [
         (
             each.part,
-            f"unknown: {each.why}" if each.seconds is None else f"{format_quantity(each.seconds, 'seconds')} a step",
+            f"unknown: {each.why}"
+            if each.seconds is None
+            else f"{format_quantity(each.seconds, 'seconds')} a step",
         )
         for each in verdict.losses
     ]
@@ -84,7 +117,9 @@ def findings_of(reading: Reading, several: bool) -> tuple[str, ...]:
 def link_grids(hosts: Sequence[Host], reading: Reading) -> tuple[Grid, ...]:
     """Links, exchanges, what the catalog says of the same machines, and machines like these."""
     several = len(hosts) > 1
-    grids = [grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)]
+    grids = [
+        grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)
+    ]
     grids += [_curve(curves, several) for curves in _group_alike(reading.exchanges)]
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
     return (*grids, *_likenesses(reading.nearest, several))
@@ -102,7 +137,9 @@ def machines_grid(hosts: Sequence[Host]) -> Grid:
     left_out = sum(len(names) for names in list(alike.values())[_MAX_COLUMNS:])
     below = f"{left_out} more machines differ from these in some of it." if left_out else ""
     head = tuple(join_names(names, most=4) for names in list(alike.values())[:_MAX_COLUMNS])
-    rows = tuple((label, *(column.get(label, "none stated") for column in columns)) for label in labels)
+    rows = tuple(
+        (label, *(column.get(label, "none stated") for column in columns)) for label in labels
+    )
     return Grid("", head, rows, frozenset(range(1 + len(columns))), below, upright=True)
 
 
@@ -110,7 +147,11 @@ def _facts(host: Host) -> Iterator[tuple[str, str]]:
     """What a host is, as labelled lines."""
     kind = " ".join(part for part in (host.cloud, host.instance) if part) or UNKNOWN
     source = f" (from {host.instance_source})" if host.instance and host.instance_source else ""
-    numa = f", {host.numa_nodes} NUMA nodes" if host.numa_nodes is not None and host.numa_nodes > 1 else ""
+    numa = (
+        f", {host.numa_nodes} NUMA nodes"
+        if host.numa_nodes is not None and host.numa_nodes > 1
+        else ""
+    )
     cores = f"{UNKNOWN} number of cores" if host.cores is None else f"{host.cores} cores"
     yield "type", f"{kind}{source}"
     yield "CPU", f"{host.cpu or 'model unknown'}, {cores}{numa}"
@@ -132,7 +173,9 @@ def _limits(limits: Limits | None) -> str:
     known = [
         "" if limits.cpus is None else f"{limits.cpus:g} CPUs",
         "" if limits.memory_bytes is None else f"{format_bytes(limits.memory_bytes)} of memory",
-        "" if limits.read_bytes_per_second is None else f"reads at {format_rate(limits.read_bytes_per_second)}",
+        ""
+        if limits.read_bytes_per_second is None
+        else f"reads at {format_rate(limits.read_bytes_per_second)}",
     ]
     return ", ".join(part for part in known if part)
 
@@ -145,11 +188,18 @@ def _gpus(gpus: Sequence[Gpu]) -> str:
         memory = UNKNOWN if gpu.memory_bytes is None else format_bytes(gpu.memory_bytes)
         link = f", PCIe {gpu.pcie}" if gpu.pcie else ""
         most = f" (of {gpu.pcie_max})" if gpu.pcie_max and gpu.pcie_max != gpu.pcie else ""
-        text = f"{gpu.name}, {memory} each{link}{most}" if gpu.fault is None else f"{gpu.name}, does not answer"
+        text = (
+            f"{gpu.name}, {memory} each{link}{most}"
+            if gpu.fault is None
+            else f"{gpu.name}, does not answer"
+        )
         kinds.setdefault(text, []).append(gpu.index)
     drivers = {gpu.driver for gpu in gpus if gpu.driver}
     return "; ".join(
-        [*(f"{len(indices)} × {text}" for text, indices in kinds.items()), *(f"driver {d}" for d in sorted(drivers))]
+        [
+            *(f"{len(indices)} × {text}" for text, indices in kinds.items()),
+            *(f"driver {d}" for d in sorted(drivers)),
+        ]
     )
 
 
@@ -181,7 +231,11 @@ def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]
     """One table for all links of one host, each group of links on a line."""
     rows = link_rows([link for link in reading.links if link.node == node])
     title = f"links of node {node}, {host.hostname}" if several else "links"
-    return [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link", prose=True)] if rows else []
+    return (
+        [Grid(title, ("rate", "95 %", ""), rows, frozenset({0, 2, 3}), first="link", prose=True)]
+        if rows
+        else []
+    )
 
 
 def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
@@ -195,7 +249,9 @@ def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
 def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:
     slowest = min(members, key=lambda link: link.rate.value)
     network = slowest.part == "streams"
-    value, spread = bits_parts(slowest.rate) if network else split_spread(slowest.rate, slowest.unit)
+    value, spread = (
+        bits_parts(slowest.rate) if network else split_spread(slowest.rate, slowest.unit)
+    )
     if len(members) == 1:
         return name, value, spread, slowest.member
     fastest = max(members, key=lambda link: link.rate.value)
@@ -242,11 +298,21 @@ def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
         old, new = (Interval(**each[side]) for side in ("before", "after"))
         shown = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"
         name = f"{each['group']}, {each['member']}" if each["member"] else each["group"]
-        rows.append((name, *split_spread(old, each["unit"]), *split_spread(new, each["unit"]), shown))
+        rows.append(
+            (name, *split_spread(old, each["unit"]), *split_spread(new, each["unit"]), shown)
+        )
         changed += [f"{name} {shown}"] if each["differs"] else []
-    grid = Grid("", ("before", "95 %", "after", "95 %", "change"), tuple(rows), frozenset({0}), first="figure")
+    grid = Grid(
+        "",
+        ("before", "95 %", "after", "95 %", "change"),
+        tuple(rows),
+        frozenset({0}),
+        first="figure",
+    )
     verdict = f"{join_names(changed)}." if changed else "No figure differs beyond its noise."
-    return Page(title=f"{before[0]} and {after[0]}", verdict=(verdict,), grids=(grid,) if rows else ())
+    return Page(
+        title=f"{before[0]} and {after[0]}", verdict=(verdict,), grids=(grid,) if rows else ()
+    )
 
 
 def _curve(curves: Sequence[Curve], several: bool) -> Grid:
@@ -270,14 +336,18 @@ def _fit(curve: Curve) -> str:
     fit = curve.fit
     if fit is None:
         return "No latency and bandwidth can be fitted: too few sizes, or time does not grow with size."
-    misses = f"misses by up to {fit.worst_relative_residual:.1%}, at {format_bytes(fit.worst_bytes)}"
+    misses = (
+        f"misses by up to {fit.worst_relative_residual:.1%}, at {format_bytes(fit.worst_bytes)}"
+    )
     if not fit.is_alpha_beta:
         return (
             f"One latency and one bandwidth do not describe this curve: their best fit {misses}. Use the table; the "
             "library changes its protocol between sizes, or something disturbed it."
         )
     alpha = format_quantity(_error_interval(fit.alpha_seconds, fit.alpha_error), "seconds")
-    beta = format_quantity(_error_interval(fit.bytes_per_second, fit.bytes_per_second_error), "bytes/s")
+    beta = format_quantity(
+        _error_interval(fit.bytes_per_second, fit.bytes_per_second_error), "bytes/s"
+    )
     return f"As a ring: latency {alpha} per hop, bandwidth {beta} per link (standard errors); it {misses}."
 
 
@@ -289,15 +359,29 @@ def _comparison(comparison: Comparison, several: bool) -> Grid:
     gpus = f"GPUs: {comparison.gpus_measured or UNKNOWN} here, {comparison.gpus_catalog or UNKNOWN} in the catalog."
     source = f"Catalog of {comparison.as_of}: {comparison.source}."
     below = " ".join(part for part in (gpus, source, comparison.notes) if part)
-    title = f"{comparison.hostname} against {comparison.instance}" if several else f"against {comparison.instance}"
+    title = (
+        f"{comparison.hostname} against {comparison.instance}"
+        if several
+        else f"against {comparison.instance}"
+    )
     rows = tuple(map(_comparison_row, comparison.rows))
-    return Grid(title, ("measured", "catalog", "ratio", ""), rows, frozenset({0, 4}), below, "what", prose=True)
+    return Grid(
+        title,
+        ("measured", "catalog", "ratio", ""),
+        rows,
+        frozenset({0, 4}),
+        below,
+        "what",
+        prose=True,
+    )
 
 
 def _comparison_row(row: Compared) -> tuple[str, ...]:
     found = fact = UNKNOWN
     if row.measured is not None:
-        value, spread = bits_parts(row.measured) if row.network else split_spread(row.measured, row.unit)
+        value, spread = (
+            bits_parts(row.measured) if row.network else split_spread(row.measured, row.unit)
+        )
         counted = row.measured.low == row.measured.high and row.measured.low is not None
         found = value if counted else f"{value} {spread}"
     if row.catalog is not None:
@@ -315,13 +399,17 @@ def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
     grids = []
     for alike, hosts in tables.items():
         title = f"{join_names(list(dict.fromkeys(hosts)))} most like" if several else "most like"
-        grids.append(Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True))
+        grids.append(
+            Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True)
+        )
     return grids
 
 
 def _nearness(near: Near) -> str:
     missing = f"not compared: {', '.join(near.not_compared)}" if near.not_compared else ""
-    return "; ".join(part for part in (*near.differs, "" if near.differs else "the same shape", missing) if part)
+    return "; ".join(
+        part for part in (*near.differs, "" if near.differs else "the same shape", missing) if part
+    )
 
 
 def _sentence(finding: Finding, several: bool) -> str:
@@ -338,7 +426,9 @@ def _next_steps(probe: Probe, reading: Reading, saved: str | None) -> list[str]:
             "Name the machine's type with --instance, or hold it to one with --expect, to compare its links."
         )
     if saved is not None and any(host.links is not None for host in probe.hosts):
-        steps.append(f"`stash profile --probe {saved} train.py` keeps these links with the profile.")
+        steps.append(
+            f"`stash profile --probe {saved} train.py` keeps these links with the profile."
+        )
     return steps
 
 
@@ -354,7 +444,12 @@ def notes(probe: Probe, reading: Reading) -> tuple[tuple[str, str], ...]:
         found.append(("unknown", "no link was measured"))
     found += [("note", text) for text in (*probe.notes, *reading.notes)]
     when = probe.created.replace("T", " ")[:16]
-    found.append(("probed", f"{when} UTC, in {format_seconds(probe.elapsed_seconds)}, Stash {probe.stash_version}"))
+    found.append(
+        (
+            "probed",
+            f"{when} UTC, in {format_seconds(probe.elapsed_seconds)}, Stash {probe.stash_version}",
+        )
+    )
     return tuple(found)
 
 
@@ -364,7 +459,9 @@ def notes(probe: Probe, reading: Reading) -> tuple[tuple[str, str], ...]:
 SCHEMA = 1
 
 
-def document(probe: Probe, reading: Reading, verdict: RentalVerdict | None = None) -> dict[str, Any]:
+def document(
+    probe: Probe, reading: Reading, verdict: RentalVerdict | None = None
+) -> dict[str, Any]:
     """Keys in the order of the contract; ratios of a comparison are derived here, because they are not stored."""
     derived = reading.model_dump(mode="json")
     for comparison, record in zip(derived["comparisons"], reading.comparisons, strict=True):

@@ -59,7 +59,10 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
             "next_steps": list(advice.next_steps),
             "kind": advice.kind,
             "stalls": list(advice.stalls),
-            "open": [{"name": stall.name, "high": _round_known(stall.high, decimals)} for stall in advice.open],
+            "open": [
+                {"name": stall.name, "high": _round_known(stall.high, decimals)}
+                for stall in advice.open
+            ],
             "budget_seconds": advice.budget_seconds,
         },
         **_extra_fields(breakdown, profile.left_files),
@@ -76,7 +79,9 @@ def _extra_fields(breakdown: Breakdown, left_files: Sequence[str]) -> dict[str, 
         "rungs": list(breakdown.rungs),
         "rates": all_significant(breakdown.rates.model_dump()),
         "communication": all_significant(breakdown.communication.model_dump()),
-        "slow_rank": all_significant(breakdown.slow_rank.model_dump()) if breakdown.slow_rank else None,
+        "slow_rank": all_significant(breakdown.slow_rank.model_dump())
+        if breakdown.slow_rank
+        else None,
         "surfacing": [all_significant(item.model_dump()) for item in breakdown.surfacing],
         "startup_seconds": round_digits(breakdown.startup_seconds),
         "notes": list(breakdown.notes),
@@ -86,7 +91,9 @@ def _extra_fields(breakdown: Breakdown, left_files: Sequence[str]) -> dict[str, 
         "waits": all_significant(breakdown.waits.model_dump()),
         "disturbed": _disturbance_fields(breakdown),
         "as_typed": _first_steps_fields(breakdown),
-        "host_lead": all_significant(breakdown.host_lead.model_dump()) if breakdown.host_lead else None,
+        "host_lead": all_significant(breakdown.host_lead.model_dump())
+        if breakdown.host_lead
+        else None,
     }
 
 
@@ -96,7 +103,12 @@ def _first_steps_fields(breakdown: Breakdown) -> dict[str, Any] | None:
     if found is None:
         return None
     step = round_digits(found.first.step.value, SECONDS_DIGITS)
-    return {"step_seconds": step, "steps": found.first.steps, "share": round(found.share, 4), "cause": found.cause}
+    return {
+        "step_seconds": step,
+        "steps": found.first.steps,
+        "share": round(found.share, 4),
+        "cause": found.cause,
+    }
 
 
 def _disturbance_fields(breakdown: Breakdown) -> dict[str, Any] | None:
@@ -223,7 +235,9 @@ def _options(profile: Profile) -> Iterator[str]:
     if any(skipped.why == NOT_ASKED for skipped in profile.skipped):
         yield f"--rungs {','.join(settings.rungs)}"
     if _is_python(profile.workload.command) and profile.world_size:
-        started = settings.started or profile.world_size // profile.nodes  # older profiles do not tell
+        started = (
+            settings.started or profile.world_size // profile.nodes
+        )  # older profiles do not tell
         if started > 1 or profile.nodes > 1:
             yield f"--nproc-per-node {started}"
         if profile.nodes > 1:

@@ -35,9 +35,19 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
     model = model_facts.model_facts(breakdown, profile)
     facts = (*_facts(breakdown, advice), *model, ("measured", how_measured(breakdown, profile)))
-    further = Chapter("further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True)
-    figures = Chapter("figures", "Further figures", facts=_further_figures(breakdown), brief=explain, folded=True)
-    parts = Chapter("parts", "What each ± is made of", facts=_parts(breakdown.stalls), brief=explain, folded=True)
+    further = Chapter(
+        "further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True
+    )
+    figures = Chapter(
+        "figures", "Further figures", facts=_further_figures(breakdown), brief=explain, folded=True
+    )
+    parts = Chapter(
+        "parts",
+        "What each ± is made of",
+        facts=_parts(breakdown.stalls),
+        brief=explain,
+        folded=True,
+    )
     return Page(
         title=profile.workload.name,
         subtitle=_subtitle(breakdown, profile),
@@ -51,17 +61,26 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         chapters=(
             Chapter("details", "Details", facts=facts, brief=True),
             *(chapter for chapter in (further, figures, parts) if chapter.points or chapter.facts),
-            Chapter("words", "Words", brief=explain, folded=True,
-                    facts=explain_words(_table_names(breakdown), [label for label, _ in (*facts, *figures.facts)])),
+            Chapter(
+                "words",
+                "Words",
+                brief=explain,
+                folded=True,
+                facts=explain_words(
+                    _table_names(breakdown), [label for label, _ in (*facts, *figures.facts)]
+                ),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _table_names(breakdown: Breakdown) -> list[str]:
     unknown = [missing.name for missing in breakdown.skipped if missing.is_unknown]
     stalls = [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
     between = (
-        () if breakdown.run is None else (*(row.name for row in breakdown.run.rows if row.is_between_steps), "epoch")
+        ()
+        if breakdown.run is None
+        else (*(row.name for row in breakdown.run.rows if row.is_between_steps), "epoch")
     )
     return [*stalls, *between]
 
@@ -82,7 +101,9 @@ def table_rows(
     ``strong`` are the stalls that may dominate. Of what was ``skipped`` only what is unknown has a row.
     """
     written = make_figures(stalls)
-    rows = {names[0]: Row(", ".join(names), why=why) for why, names in unknown_stalls(skipped).items()}
+    rows = {
+        names[0]: Row(", ".join(names), why=why) for why, names in unknown_stalls(skipped).items()
+    }
     for stall in stalls:
         rows[stall.name] = Row(
             name=stall.name,
@@ -104,7 +125,11 @@ def _left_files(names: Sequence[str]) -> tuple[str, ...]:
         return ()
     shown = names[:_MOST_REMOVED]
     remove = "rm -r" if any(name.endswith("/") for name in shown) else "rm"
-    more = f" (and {len(names) - len(shown)} more: `left_files` of --json)" if len(shown) < len(names) else ""
+    more = (
+        f" (and {len(names) - len(shown)} more: `left_files` of --json)"
+        if len(shown) < len(names)
+        else ""
+    )
     what = "files and folders" if remove == "rm -r" else "files"
     files = "something that was" if len(names) == 1 else f"{len(names)} {what} that were"
     words = " ".join(shlex.quote(f"./{name}" if name.startswith("-") else name) for name in shown)
@@ -126,16 +151,29 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
     """The stalls that this job cannot have, and those that are certainly too short to matter; may be empty."""
     absent = [missing.name for missing in breakdown.skipped if not missing.possible]
     short = [missing for missing in breakdown.skipped if missing.possible and missing.small]
-    found = [f"does not apply to {_shape(absent, breakdown, profile)}: {', '.join(absent)}"] if absent else []
+    found = (
+        [f"does not apply to {_shape(absent, breakdown, profile)}: {', '.join(absent)}"]
+        if absent
+        else []
+    )
     if short:
         share = max(missing.share_at_most or 0.0 for missing in short)
         names = join_names([missing.name for missing in short])
-        found.append(f"no data loader was seen: {names} are at most {share:.1%} of a step, as part of compute")
-    own = [row for row in (() if breakdown.run is None else breakdown.run.rows) if row.name in IN_COMPUTE]
+        found.append(
+            f"no data loader was seen: {names} are at most {share:.1%} of a step, as part of compute"
+        )
+    own = [
+        row
+        for row in (() if breakdown.run is None else breakdown.run.rows)
+        if row.name in IN_COMPUTE
+    ]
     inside = [row for row in own if row.seconds >= WORTH_SAYING * breakdown.step_seconds]
     if inside:
         names = join_names([f"{format_seconds(row.seconds)} of {row.name}" for row in inside])
-        is_one_rank = any(row.rank is not None for row in inside) and breakdown.stall("contention") is not None
+        is_one_rank = (
+            any(row.rank is not None for row in inside)
+            and breakdown.stall("contention") is not None
+        )
         where = "compute and contention contain" if is_one_rank else "compute contains"
         found.append(f"{where} {names}, which the table below tells apart")
     return "; ".join(found)
@@ -175,7 +213,9 @@ def _batch(samples: SampleCounts | None) -> str:
         return f"batch {UNKNOWN}"
     if samples.least == samples.most:
         return f"batch {samples.most:g} per device"
-    least, most = (f"{size:,.0f}" if size >= 100 else f"{size:.3g}" for size in (samples.least, samples.most))
+    least, most = (
+        f"{size:,.0f}" if size >= 100 else f"{size:.3g}" for size in (samples.least, samples.most)
+    )
     return f"batch {least} to {most} per device"
 
 
@@ -198,7 +238,10 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
         ("gradients", _exchange(breakdown)),
         ("slowest", f"rank {slow.rank} is {slower_text(slow)}" if slow is not None else ""),
         *(
-            ("hidden", f"without the {item.removed} stall, a {item.appears} stall of {format_seconds(item.seconds)}")
+            (
+                "hidden",
+                f"without the {item.removed} stall, a {item.appears} stall of {format_seconds(item.seconds)}",
+            )
             for item in breakdown.surfacing
             if item.removed != advice.stall
         ),
@@ -211,7 +254,10 @@ def _further_figures(breakdown: Breakdown) -> tuple[tuple[str, str], ...]:
     """What few ask for: other definitions, and what is no part of a step."""
     startup = breakdown.startup_seconds
     facts = (
-        ("loader", f"{format_seconds(startup)} until the first batch" if startup is not None else ""),
+        (
+            "loader",
+            f"{format_seconds(startup)} until the first batch" if startup is not None else "",
+        ),
         ("paper's %", _paper(breakdown.paper)),
         ("by waits", _waits_sentence(breakdown)),
     )
@@ -243,7 +289,9 @@ def _rates(rates: Rates) -> str:
 
 def _waits(waits: Waits) -> str:
     named = (("files in memory", waits.warm), ("files on disk", waits.cold))
-    texts = [f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None]
+    texts = [
+        f"{format_seconds(wait)} a step with {where}" for where, wait in named if wait is not None
+    ]
     return f"for the loader {join_names(texts)}" if texts else ""
 
 
@@ -273,7 +321,9 @@ def _paper(paper: Paper) -> str:
         ("prep", paper.prep_pct, "warm"),
         ("fetch", paper.fetch_pct, "cold"),
     )
-    shares = [f"{name} {value:.1f}% of {whole}" for name, value, whole in named if value is not None]
+    shares = [
+        f"{name} {value:.1f}% of {whole}" for name, value, whole in named if value is not None
+    ]
     return f"percentages as the Stash paper defines them: {', '.join(shares)}" if shares else ""
 
 
@@ -282,9 +332,7 @@ def _waits_sentence(breakdown: Breakdown) -> str:
         return ""
     names = [stall.name for stall in breakdown.stalls if stall.name in DATA_STALLS]
     is_are = "is" if len(names) == 1 else "are"
-    return (
-        f"{join_names(names)} {is_are} what steps waited for the loader, which works in the training process itself"
-    )
+    return f"{join_names(names)} {is_are} what steps waited for the loader, which works in the training process itself"
 
 
 def _parts(stalls: Sequence[Stall]) -> tuple[tuple[str, str], ...]:
@@ -295,7 +343,12 @@ def _parts(stalls: Sequence[Stall]) -> tuple[tuple[str, str], ...]:
             continue
         known = {name: half for name, half in stall.parts.model_dump().items() if half is not None}
         unknown = ", method unknown" if stall.parts.method is None else ""
-        found.append((stall.name, ", ".join(f"{n} ± {format_seconds(half)}" for n, half in known.items()) + unknown))
+        found.append(
+            (
+                stall.name,
+                ", ".join(f"{n} ± {format_seconds(half)}" for n, half in known.items()) + unknown,
+            )
+        )
         used |= {name: PARTS[name] for name in known}
     return (*found, *((name, meaning) for name, meaning in used.items()))
 

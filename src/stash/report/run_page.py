@@ -28,8 +28,18 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     if run is None:
         return ()
     scale = time_scale(run.step_seconds)
-    rows = [_row(row, scale) for row in run.rows if row.name in _ALWAYS or (row.share or 0.0) >= _WORTH_SAYING]
-    total = (f"{'epoch' if _has_more_than_steps(run) else 'step'}", scale.text(run.step_seconds), "", "100.0%", "")
+    rows = [
+        _row(row, scale)
+        for row in run.rows
+        if row.name in _ALWAYS or (row.share or 0.0) >= _WORTH_SAYING
+    ]
+    total = (
+        f"{'epoch' if _has_more_than_steps(run) else 'step'}",
+        scale.text(run.step_seconds),
+        "",
+        "100.0%",
+        "",
+    )
     below = " ".join((f"Start-up, once: {format_seconds(run.startup_seconds)}.", *run.unseen))
     head = ("a step", "95%", "share", "each time")
     account = Grid(
@@ -42,7 +52,11 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         ranks=(0, 1, 4, 2, 3),
         total=True,
     )
-    shares = [(place, _share_of(run, place)) for place in run.places if place.row in (*RUN_ROWS, INPUT, COLLECTIVE)]
+    shares = [
+        (place, _share_of(run, place))
+        for place in run.places
+        if place.row in (*RUN_ROWS, INPUT, COLLECTIVE)
+    ]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]
     lines = tuple((place.where, _place_time(place), place.row, _line(place)) for place in places)
@@ -51,7 +65,11 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
 
 
 def epoch_title(run: RunAccount) -> str:
-    return "An epoch" if run.epoch_steps is None else f"An epoch of {steps_in_words(run.epoch_steps)} steps"
+    return (
+        "An epoch"
+        if run.epoch_steps is None
+        else f"An epoch of {steps_in_words(run.epoch_steps)} steps"
+    )
 
 
 def _has_more_than_steps(run: RunAccount) -> bool:
@@ -64,7 +82,13 @@ def _row(row: RunRow, scale: Scale) -> tuple[str, ...]:
     often = "" if row.each is None else each_time(row)
     alone = "" if row.rank is None else f"rank {row.rank}"
     remark = ", ".join(part for part in (often, alone) if part)
-    return row.name, scale.text(row.seconds), plus_minus(row.time, scale), f"{row.share or 0.0:.1%}", remark
+    return (
+        row.name,
+        scale.text(row.seconds),
+        plus_minus(row.time, scale),
+        f"{row.share or 0.0:.1%}",
+        remark,
+    )
 
 
 def _share_of(run: RunAccount, place: SlowLine) -> float:
@@ -79,7 +103,9 @@ def _line(place: SlowLine) -> str:
 
 def _place_time(place: SlowLine) -> str:
     return (
-        f"{format_seconds(place.seconds)} a step" if place.each is None else f"{format_seconds(place.each)} each time"
+        f"{format_seconds(place.seconds)} a step"
+        if place.each is None
+        else f"{format_seconds(place.each)} each time"
     )
 
 

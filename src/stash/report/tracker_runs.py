@@ -42,7 +42,10 @@ class TensorBoardRun:
 
     def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
         for step, figures in rows:
-            self.add(step, [self._summaries.Summary.Value(tag=k, simple_value=v) for k, v in figures.items()])
+            self.add(
+                step,
+                [self._summaries.Summary.Value(tag=k, simple_value=v) for k, v in figures.items()],
+            )
         self._writer.flush()
 
     def add(self, step: int, values: Sequence[Any]) -> None:
@@ -58,10 +61,18 @@ class WandbRun:
     With ``WANDB_MODE=offline`` nothing is sent: ``wandb sync`` does that later.
     """
 
-    def __init__(self, project: str, id: str, name: str, axis: str = "", url: str | None = None, **more: Any) -> None:
+    def __init__(
+        self, project: str, id: str, name: str, axis: str = "", url: str | None = None, **more: Any
+    ) -> None:
         wandb: Any = import_module("wandb")
-        settings = wandb.Settings(console="off", silent=True, **({} if url is None else {"base_url": url}))
-        again = {"reinit": "create_new"} if axis else {"resume": "allow" if settings.mode != "offline" else None}
+        settings = wandb.Settings(
+            console="off", silent=True, **({} if url is None else {"base_url": url})
+        )
+        again = (
+            {"reinit": "create_new"}
+            if axis
+            else {"resume": "allow" if settings.mode != "offline" else None}
+        )
         self.run = wandb.init(project=project, id=id, name=name, settings=settings, **again, **more)
         self._axis = axis
         if axis:
@@ -80,7 +91,9 @@ class WandbRun:
 class MlflowRun:
     """A run of an experiment, made when it is needed first: its server may not answer yet."""
 
-    def __init__(self, client: Any, experiment: str, name: str, tags: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, client: Any, experiment: str, name: str, tags: Mapping[str, str] | None = None
+    ) -> None:
         self.client, self._experiment, self._name, self._tags = client, experiment, name, tags
         self._made: Any = None
 
@@ -95,7 +108,11 @@ class MlflowRun:
     def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
         metric: Any = import_module("mlflow.entities").Metric
         moment = int(time.time() * 1000)
-        metrics = (metric(name, value, moment, step) for step, figures in rows for name, value in figures.items())
+        metrics = (
+            metric(name, value, moment, step)
+            for step, figures in rows
+            for name, value in figures.items()
+        )
         while part := [*islice(metrics, _MOST_METRICS)]:
             self.client.log_batch(self.id, metrics=part)
 

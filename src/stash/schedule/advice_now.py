@@ -76,9 +76,12 @@ class ManagerRequest:
 
 
 def advise_now(
-    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, name: str,
+    jobs: Sequence[QueuedJob],
+    cluster: LabCluster,
+    matrix: RateMatrix,
+    name: str,
     excluded: tuple[tuple[str, str], ...] = (),
-) -> ScheduleAdvice:  # fmt: skip
+) -> ScheduleAdvice:
     """What the policy would run now, all jobs taken as there."""
     now = max(job.submit for job in jobs)
     demand = demand_of(jobs, cluster, matrix, now)
@@ -96,7 +99,11 @@ def advise_now(
         if place is not None:
             free.allocate(place)
             places[at] = place
-    priced = [] if found.type_prices is None else zip(cluster.types, found.type_prices.tolist(), strict=True)
+    priced = (
+        []
+        if found.type_prices is None
+        else zip(cluster.types, found.type_prices.tolist(), strict=True)
+    )
     prices = {kind: price for kind, price in priced if price > _PRICED}
     answers = []
     for at, job in enumerate(here):
@@ -105,7 +112,9 @@ def advise_now(
             share = float(found.x[at].max() if kind is None else found.x[at, kind])
         nodes = tuple(cluster.nodes[node].name for node, _ in places.get(at, ()))
         why = _why(at, kind, demand, found, cluster, prices, policy)
-        answers.append(JobAdvice(job, "" if kind is None else cluster.types[kind], nodes, share, why))
+        answers.append(
+            JobAdvice(job, "" if kind is None else cluster.types[kind], nodes, share, why)
+        )
     ordered = sorted(answers, key=lambda each: (not each.gpu, each.gpu))
     return ScheduleAdvice(name, cluster, tuple(ordered), found.objective, prices, excluded)
 
@@ -121,9 +130,14 @@ def _choose_types(policy: JobPolicy, demand: JobDemand, found: ShareAllocation) 
 
 
 def _why(
-    at: int, kind: int | None, demand: JobDemand, found: ShareAllocation, cluster: LabCluster,
-    prices: Mapping[str, float], policy: JobPolicy,
-) -> str:  # fmt: skip
+    at: int,
+    kind: int | None,
+    demand: JobDemand,
+    found: ShareAllocation,
+    cluster: LabCluster,
+    prices: Mapping[str, float],
+    policy: JobPolicy,
+) -> str:
     rates, best = demand.rates[at], demand.best[at]
     if kind is not None:
         speed = f"{rates[kind] / best:.0%} of its best rate"
@@ -147,7 +161,9 @@ _MAX_LINES = 10
 """Changes that are shown without ``--all``."""
 
 
-def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = (), everything: bool = False) -> Page:
+def advice_page(
+    found: ScheduleAdvice, asked: Sequence[ManagerRequest] = (), everything: bool = False
+) -> Page:
     """Changes with their reasons, and the requests; with ``everything`` all of both, and jobs that stay."""
     changes = [each for each in found.jobs if each.change not in ("stays", "waits")]
     shown = found.jobs if everything else changes[:_MAX_LINES]
@@ -165,26 +181,52 @@ def advice_page(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = (), eve
     hidden = len(found.jobs) - len(shown)
     kept = len(found.jobs) - len(changes)
     below = (
-        f"{format_count(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --all" if hidden else ""
+        f"{format_count(len(changes) - len(shown), 'change')} more, and {kept} stay or wait: --all"
+        if hidden
+        else ""
     )
     policy = POLICIES[found.policy]
-    reached = "" if math.isnan(found.objective) else f" The objective is {found.objective:.4g} {policy.objective}."
+    reached = (
+        ""
+        if math.isnan(found.objective)
+        else f" The objective is {found.objective:.4g} {policy.objective}."
+    )
     gain = policy.gain or policy.objective
-    prices = tuple((f"one more {kind}", f"{price:.4g} {gain}") for kind, price in found.type_prices.items())
+    prices = tuple(
+        (f"one more {kind}", f"{price:.4g} {gain}") for kind, price in found.type_prices.items()
+    )
     requests = [" ".join(words) for each in asked for words in each.commands]
     notes = [each.note for each in asked if each.note]
     chapters = [Chapter("prices", "What holds it down", facts=prices, brief=True)] if prices else []
     if requests or notes:
         most = 0 if everything else _MAX_LINES
-        chapters.append(Chapter("requests", "Requests to Slurm", points=(*requests, *notes), brief=True, most=most))
+        chapters.append(
+            Chapter(
+                "requests", "Requests to Slurm", points=(*requests, *notes), brief=True, most=most
+            )
+        )
     return Page(
         title=f"What to run now, by {found.policy}",
-        verdict=(f"{format_count(len(changes), 'change')} for {format_count(len(found.jobs), 'job')}.{reached}",),
-        grids=(Grid("", ("type", "node", "share", "change", "why"), rows, frozenset({0, 1, 2, 4, 5}), first="job",
-                    ranks=(0, 1, 4, 5, 2, 3), prose=True, below=below),) if rows else (),
+        verdict=(
+            f"{format_count(len(changes), 'change')} for {format_count(len(found.jobs), 'job')}.{reached}",
+        ),
+        grids=(
+            Grid(
+                "",
+                ("type", "node", "share", "change", "why"),
+                rows,
+                frozenset({0, 1, 2, 4, 5}),
+                first="job",
+                ranks=(0, 1, 4, 5, 2, 3),
+                prose=True,
+                below=below,
+            ),
+        )
+        if rows
+        else (),
         warnings=tuple(f"{name} was left out: {why}." for name, why in found.excluded[:5]),
         chapters=tuple(chapters),
-    )  # fmt: skip
+    )
 
 
 def advice_document(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ()) -> dict[str, Any]:
@@ -195,11 +237,18 @@ def advice_document(found: ScheduleAdvice, asked: Sequence[ManagerRequest] = ())
         "objective": None if math.isnan(found.objective) else found.objective,
         "type_prices": dict(found.type_prices),
         "jobs": [
-            {"job": each.job.name, "now": each.job.on or None, "gpu": each.gpu or None, "nodes": list(each.nodes),
-             "share": None if math.isnan(each.share) else each.share, "change": each.change, "why": each.why}
+            {
+                "job": each.job.name,
+                "now": each.job.on or None,
+                "gpu": each.gpu or None,
+                "nodes": list(each.nodes),
+                "share": None if math.isnan(each.share) else each.share,
+                "change": each.change,
+                "why": each.why,
+            }
             for each in found.jobs
         ],
         "requests": [" ".join(words) for each in asked for words in each.commands],
         "notes": [each.note for each in asked if each.note],
         "excluded": [{"job": name, "why": why} for name, why in found.excluded],
-    }  # fmt: skip
+    }

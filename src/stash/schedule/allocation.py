@@ -95,26 +95,68 @@ class JobPolicy:
         return fifo(demand, seed) if self.seeded else self.rule(demand)
 
 
-_LEVEL, _T, _RHO = "times its equal share for the worst-off job", "seconds until all are finished", "worst ρ"
+_LEVEL, _T, _RHO = (
+    "times its equal share for the worst-off job",
+    "seconds until all are finished",
+    "worst ρ",
+)
 _SOONER, _FAIRER = "seconds less until all are finished", "less of the worst ρ"
 POLICIES: Mapping[str, JobPolicy] = {
     each.name: each
     for each in (
-        JobPolicy("max-min", shares.max_min, "equal progress, measured in each job's equal share", objective=_LEVEL),
-        JobPolicy("makespan", shares.makespan, "all finished as early as possible", by_work=True, objective=_T,
-                  gain=_SOONER),
-        JobPolicy("ftf", shares.finish_time_fairness, "the worst finish time against a share of one's own least",
-                  by_work=True, objective=_RHO, gain=_FAIRER),
-        JobPolicy("cost", shares.cheapest, "most work per dollar, deadlines kept", by_work=True,
-                  objective="seconds of work, each on its fastest type, per dollar an hour",
-                  gain="seconds of work a second"),
-        JobPolicy("fifo", fifo, "first come first served, blind, no preemption, no backfill", by_work=True,
-                  preempts=False, fills=False, seeded=True, backfills=False),
-        JobPolicy("fifo-aware", fifo_aware, "first come first served, each on the fastest free type",
-                  by_work=True, fills=False, backfills=False),
-        JobPolicy("srtf", shortest_remaining, "shortest remaining time first", fills=False, by_work=True),
+        JobPolicy(
+            "max-min",
+            shares.max_min,
+            "equal progress, measured in each job's equal share",
+            objective=_LEVEL,
+        ),
+        JobPolicy(
+            "makespan",
+            shares.makespan,
+            "all finished as early as possible",
+            by_work=True,
+            objective=_T,
+            gain=_SOONER,
+        ),
+        JobPolicy(
+            "ftf",
+            shares.finish_time_fairness,
+            "the worst finish time against a share of one's own least",
+            by_work=True,
+            objective=_RHO,
+            gain=_FAIRER,
+        ),
+        JobPolicy(
+            "cost",
+            shares.cheapest,
+            "most work per dollar, deadlines kept",
+            by_work=True,
+            objective="seconds of work, each on its fastest type, per dollar an hour",
+            gain="seconds of work a second",
+        ),
+        JobPolicy(
+            "fifo",
+            fifo,
+            "first come first served, blind, no preemption, no backfill",
+            by_work=True,
+            preempts=False,
+            fills=False,
+            seeded=True,
+            backfills=False,
+        ),
+        JobPolicy(
+            "fifo-aware",
+            fifo_aware,
+            "first come first served, each on the fastest free type",
+            by_work=True,
+            fills=False,
+            backfills=False,
+        ),
+        JobPolicy(
+            "srtf", shortest_remaining, "shortest remaining time first", fills=False, by_work=True
+        ),
     )
-}  # fmt: skip
+}
 
 
 def max_min() -> JobPolicy:
@@ -133,7 +175,9 @@ def priorities(x: Floats, received: Floats, round_seconds: float) -> Floats:
 def order_turns(priority: Floats, allowed: NDArray[np.bool_], tie: Floats) -> WholeNumbers:
     """Entries j·T + t, highest priority first, ties by ``tie``; those not ``allowed`` left out."""
     entries = np.flatnonzero(allowed)
-    return np.asarray(entries[np.lexsort((-tie.take(entries), -priority.take(entries)))], dtype=np.int64)
+    return np.asarray(
+        entries[np.lexsort((-tie.take(entries), -priority.take(entries)))], dtype=np.int64
+    )
 
 
 def choose_types(order: WholeNumbers, gpus: WholeNumbers, counts: Sequence[int]) -> dict[int, int]:

@@ -61,7 +61,9 @@ class ThroughputsOptions(_ClusterOptions):
     """One call of ``stash schedule throughputs``."""
 
     profiles: tuple[str, ...] = argument("PROFILES", "Profiles, or folders of them.", many=True)
-    output: Path | None = option("FILE", "Write the matrix to this file (default: print it).", Path, "--output", "-o")
+    output: Path | None = option(
+        "FILE", "Write the matrix to this file (default: print it).", Path, "--output", "-o"
+    )
     store: str | None = store_option()
 
 
@@ -73,7 +75,9 @@ def throughputs(options: ThroughputsOptions) -> None:
     """
     target = None if options.output is None else output_file(options.output, "matrix", ".csv")
     cluster = read_cluster(options.cluster)
-    profiles = [(find_profile(word, options.store)[0], word) for word in _profile_files(options.profiles)]
+    profiles = [
+        (find_profile(word, options.store)[0], word) for word in _profile_files(options.profiles)
+    ]
     found = rates_of(profiles, cluster)
     if target is not None:
         write_output(target, matrix_text(found.matrix))
@@ -103,7 +107,9 @@ class TraceImportOptions(Options):
     trace: Path = argument("TRACE", "The output of `sacct -P`.", Path)
     throughputs: Path = option("FILE", _THROUGHPUTS, Path, default=...)
     duration_on: str | None = option("TYPE", "Name the GPU of the trace's times, if missing.")
-    output: Path | None = option("FILE", "Write the jobs to this file (default: print them).", Path, "--output", "-o")
+    output: Path | None = option(
+        "FILE", "Write the jobs to this file (default: print them).", Path, "--output", "-o"
+    )
 
 
 def import_trace(options: TraceImportOptions) -> None:
@@ -112,7 +118,9 @@ def import_trace(options: TraceImportOptions) -> None:
     Examples:
       stash schedule import slurm.txt --throughputs matrix.csv --duration-on V100 -o jobs.csv
     """
-    target = None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
+    target = (
+        None if options.output is None else output_file(options.output, options.trace.stem, ".csv")
+    )
     matrix = read_matrix(options.throughputs)
     found = read_trace(options.trace, matrix, options.duration_on)
     text = jobs_text(found.jobs)
@@ -150,7 +158,10 @@ class ScheduleSimulateOptions(_QueueOptions):
     """One call of ``stash schedule simulate``."""
 
     policy: tuple[str, ...] = option(
-        "NAME,…", "Compare these policies of docs/schedule.md.", _policies, default="fifo,srtf,max-min"
+        "NAME,…",
+        "Compare these policies of docs/schedule.md.",
+        _policies,
+        default="fifo,srtf,max-min",
     )
     seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
     output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
@@ -162,7 +173,9 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     Examples:
       stash schedule simulate jobs.csv --cluster cluster.yaml --policy fifo,srtf
     """
-    target = None if options.output is None else output_file(options.output, "", options.output.suffix)
+    target = (
+        None if options.output is None else output_file(options.output, "", options.output.suffix)
+    )
     cluster, matrix, read = options.read()
     policies = [POLICIES[name] for name in options.policy]
     found = compare_policies(read, cluster, matrix, policies, options.seed)
@@ -178,8 +191,12 @@ def simulate(options: ScheduleSimulateOptions) -> None:
 class QueueAdviceOptions(_QueueOptions):
     """One call of ``stash schedule advise``."""
 
-    policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
-    engine: Literal["slurm"] | None = option("slurm", "Print requests to Slurm.", parsers.one_of(("slurm",)))
+    policy: tuple[str, ...] = option(
+        "NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min"
+    )
+    engine: Literal["slurm"] | None = option(
+        "slurm", "Print requests to Slurm.", parsers.one_of(("slurm",))
+    )
     all: bool = flag("Show every job, not only changes.")
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
@@ -193,7 +210,9 @@ class QueueAdviceOptions(_QueueOptions):
 
 def _refuse_draws(policy: str) -> None:
     if POLICIES[policy].seeded:
-        raise UserError(f"--policy {policy} draws types, and one draw is no answer; take {policy}-aware here")
+        raise UserError(
+            f"--policy {policy} draws types, and one draw is no answer; take {policy}-aware here"
+        )
 
 
 def advise(options: QueueAdviceOptions) -> None:
@@ -212,7 +231,9 @@ def advise(options: QueueAdviceOptions) -> None:
         jobs = held.jobs
     found = advise_now(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else make_requests(found, held)
-    print_answer(advice_document(found, asked) if options.json else advice_page(found, asked, options.all))
+    print_answer(
+        advice_document(found, asked) if options.json else advice_page(found, asked, options.all)
+    )
     if options.apply:
         for line in apply_requests(asked):
             note(line)
@@ -222,11 +243,21 @@ def advise(options: QueueAdviceOptions) -> None:
 class EconomicsOptions(_QueueOptions):
     """One call of ``stash schedule economics``."""
 
-    policy: tuple[str, ...] = option("NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min")
-    cloud: str = option("NAME", "Users could rent this instance type, like p3.2xlarge.", default=...)
-    cloud_gpu: str | None = option("TYPE", "Name its GPU in the matrix (default: the catalog's name).")
-    defect_at: float = option("TIMES", "Users leave after waiting this many runtimes.", _times, default="15x")
-    waiting: float = option("PRICE", "An hour of waiting costs its user this.", parsers.price, default="$5/h")
+    policy: tuple[str, ...] = option(
+        "NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min"
+    )
+    cloud: str = option(
+        "NAME", "Users could rent this instance type, like p3.2xlarge.", default=...
+    )
+    cloud_gpu: str | None = option(
+        "TYPE", "Name its GPU in the matrix (default: the catalog's name)."
+    )
+    defect_at: float = option(
+        "TIMES", "Users leave after waiting this many runtimes.", _times, default="15x"
+    )
+    waiting: float = option(
+        "PRICE", "An hour of waiting costs its user this.", parsers.price, default="$5/h"
+    )
 
     def check(self) -> None:
         if len(self.policy) != 1:
@@ -245,10 +276,15 @@ def economics(options: EconomicsOptions) -> None:
         raise UserError(
             f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"
         )
-    policy, rules = options.policy[0], LeavingRules(_cloud(options, matrix), options.waiting, options.defect_at)
+    policy, rules = (
+        options.policy[0],
+        LeavingRules(_cloud(options, matrix), options.waiting, options.defect_at),
+    )
     queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[policy])
     found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
-    print_answer(economics_document(policy, found) if options.json else economics_page(cluster.name, found))
+    print_answer(
+        economics_document(policy, found) if options.json else economics_page(cluster.name, found)
+    )
 
 
 def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
@@ -259,9 +295,13 @@ def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
     if not instance.gpu_count or not instance.gpu_model:
         raise UserError(f"--cloud {options.cloud} has no GPU; `stash catalog` lists those that do")
     if not offers:
-        raise UserError(f"--cloud {options.cloud}: the catalog has no price; `stash catalog refresh` may bring one")
+        raise UserError(
+            f"--cloud {options.cloud}: the catalog has no price; `stash catalog refresh` may bring one"
+        )
     kinds = dict.fromkeys(kind for _, _, kind, _ in matrix.rates)
-    gpu = options.cloud_gpu or next((kind for kind in kinds if kind.lower() == instance.gpu_model.lower()), None)
+    gpu = options.cloud_gpu or next(
+        (kind for kind in kinds if kind.lower() == instance.gpu_model.lower()), None
+    )
     if gpu not in kinds:
         raise UserError(
             f"--cloud {options.cloud} has {instance.gpu_model}, of which the throughputs say nothing; they have "

@@ -44,7 +44,11 @@ class PolicyComparison:
 
 
 def compare_policies(
-    read: JobsFile, cluster: LabCluster, matrix: RateMatrix, policies: Sequence[JobPolicy], seed: int
+    read: JobsFile,
+    cluster: LabCluster,
+    matrix: RateMatrix,
+    policies: Sequence[JobPolicy],
+    seed: int,
 ) -> PolicyComparison:
     """Every policy on the same jobs, ``DRAWN`` times if it draws; raises UserError for jobs that it cannot take."""
     found, spread = {}, {}

@@ -93,10 +93,14 @@ class Economics:
 
     @property
     def staying(self) -> tuple[str, ...]:
-        return tuple(bill.user for bill in self.steps[-1].bills) if not self.steps[-1].leaving else ()
+        return (
+            tuple(bill.user for bill in self.steps[-1].bills) if not self.steps[-1].leaving else ()
+        )
 
 
-def cloud_seconds(job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice) -> tuple[float, int] | None:
+def cloud_seconds(
+    job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice
+) -> tuple[float, int] | None:
     """How long a job runs there, and on how many instances; ``None`` where no rate is known."""
     machines = math.ceil(job.gpus / cloud.gpus)
     find = matrix.packed_rate if machines == 1 else matrix.rate
@@ -106,7 +110,9 @@ def cloud_seconds(job: QueuedJob, matrix: RateMatrix, cloud: CloudPrice) -> tupl
     return (job.steps - job.done) / known.value, machines
 
 
-def cloud_bills(jobs: Sequence[QueuedJob], matrix: RateMatrix, cloud: CloudPrice) -> dict[str, float | None]:
+def cloud_bills(
+    jobs: Sequence[QueuedJob], matrix: RateMatrix, cloud: CloudPrice
+) -> dict[str, float | None]:
     """Dollars per user with every job started when it is submitted, billed by the second."""
     bills: dict[str, float | None] = {}
     for job in jobs:
@@ -116,7 +122,9 @@ def cloud_bills(jobs: Sequence[QueuedJob], matrix: RateMatrix, cloud: CloudPrice
             bills[job.user] = None
             continue
         seconds, machines = found
-        bills[job.user] = None if before is None else before + seconds / HOUR * machines * cloud.dollars_per_hour
+        bills[job.user] = (
+            None if before is None else before + seconds / HOUR * machines * cloud.dollars_per_hour
+        )
     return bills
 
 
@@ -178,5 +186,9 @@ def _step(
             why = "the cloud costs less"
         elif wait > rules.defect_at * run:
             why = f"waits are {wait / run:.1f} times runtimes"
-        bills.append(UserBill(user, int(own.sum()), float(held[own].sum()), waiting, cost, cloud, not why, why))
+        bills.append(
+            UserBill(
+                user, int(own.sum()), float(held[own].sum()), waiting, cost, cloud, not why, why
+            )
+        )
     return DefectionStep(price, float(held.sum()) / gpu_hours, tuple(bills))

@@ -44,7 +44,9 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
         if not name:
             raise line.mistake("job", "a job needs a name")
         if name in seen:
-            raise line.mistake("job", f"{name} is also in line {seen[name]}; give each job its own name")
+            raise line.mistake(
+                "job", f"{name} is also in line {seen[name]}; give each job its own name"
+            )
         seen[name] = line.number
         found = _job(line, name, cluster, matrix)
         if isinstance(found, str):
@@ -57,16 +59,24 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
     first, last = min(job.submit for job in jobs), max(job.submit for job in jobs)
     if last - first > LATEST_SECONDS:
         late = next(job.name for job in jobs if job.submit == last)
-        raise UserError(f"{path}:{seen[late]}: submit: it is more than ten years after the first submission")
+        raise UserError(
+            f"{path}:{seen[late]}: submit: it is more than ten years after the first submission"
+        )
     shifted = [
-        replace(job, submit=job.submit - first, deadline=None if job.deadline is None else job.deadline - first)
+        replace(
+            job,
+            submit=job.submit - first,
+            deadline=None if job.deadline is None else job.deadline - first,
+        )
         for job in jobs
     ]
     return JobsFile(tuple(shifted), tuple(excluded))
 
 
 def _lines(path: Path) -> list[TableLine]:
-    like = "like job,user,submit,gpus,model,steps, and `stash schedule import` makes one from traces"
+    like = (
+        "like job,user,submit,gpus,model,steps, and `stash schedule import` makes one from traces"
+    )
     lines = read_table(path, "the jobs", ("job", "gpus"), like)
     if not lines:
         raise UserError(f"{path} has no job below its first line; {DESCRIBED}")
@@ -87,21 +97,30 @@ def _job(line: TableLine, name: str, cluster: LabCluster, matrix: RateMatrix) ->
     if size > largest:
         return f"it asks for {size} GPUs at once, and no type of {cluster.name} has more than {largest}"
     job = QueuedJob(
-        name=name, model=model, gpus=size, steps=0.0, submit=line.time_of("submit") or 0.0,
+        name=name,
+        model=model,
+        gpus=size,
+        steps=0.0,
+        submit=line.time_of("submit") or 0.0,
         user=line.text("user") or EVERYONE,
         weight=line.number_of("weight", 0, above=True) or 1.0,
-        deadline=line.time_of("deadline"), done=line.number_of("done") or 0.0,
+        deadline=line.time_of("deadline"),
+        done=line.number_of("done") or 0.0,
         on=line.text("on"),
-    )  # fmt: skip
+    )
     if job.on and job.on not in cluster.types:
-        raise line.mistake("on", f"{job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}")
+        raise line.mistake(
+            "on", f"{job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}"
+        )
     if job.deadline is not None and job.deadline <= job.submit:
         raise line.mistake("deadline", "it is not after the job's submission")
     steps = line.number_of("steps", 0, above=True)
     if steps is None:
         raise line.mistake("steps", "nothing says how much work it is")
     if steps <= job.done:
-        raise line.mistake("done", f"{job.done:g} steps are done of {steps:g}: there is nothing left")
+        raise line.mistake(
+            "done", f"{job.done:g} steps are done of {steps:g}: there is nothing left"
+        )
     fastest = max((_rate(matrix, cluster, job, kind) for kind in cluster.types), default=0.0)
     if fastest <= 0:
         return f"nothing says how fast {model} on {size} GPUs is on {', '.join(cluster.types)}"
@@ -122,5 +141,7 @@ def jobs_text(jobs: Sequence[QueuedJob]) -> str:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["job", "user", "submit", "gpus", "model", "steps"])
     for job in jobs:
-        writer.writerow([job.name, job.user, f"{job.submit:.12g}", job.gpus, job.model, f"{job.steps:.12g}"])
+        writer.writerow(
+            [job.name, job.user, f"{job.submit:.12g}", job.gpus, job.model, f"{job.steps:.12g}"]
+        )
     return out.getvalue()

@@ -64,21 +64,30 @@ def cluster_of(file: UserFile[ClusterFile]) -> LabCluster:
     for number, entry in enumerate(file.content.nodes):
         if entry.price is not None and entry.purchase is not None:
             raise file.mistake(
-                ("nodes", number, "purchase"), "a machine has a price an hour, or was bought; not both"
+                ("nodes", number, "purchase"),
+                "a machine has a price an hour, or was bought; not both",
             )
         if entry.purchase is not None and entry.years is None:
             raise file.mistake(("nodes", number, "purchase"), "over how many years? give years: 5")
         if entry.power is not None and file.content.power_price is None:
             raise file.mistake(
-                ("nodes", number, "power"), "what does it cost? give power_price: $0.15/kWh above nodes"
+                ("nodes", number, "power"),
+                "what does it cost? give power_price: $0.15/kWh above nodes",
             )
         stem = entry.name or f"{entry.gpu.lower()}-{number + 1}"
-        names = [stem] if entry.count == 1 else [f"{stem}-{each + 1}" for each in range(entry.count)]
-        nodes += [ClusterNode(name, entry.gpu, entry.gpus, entry.cores, entry.network) for name in names]
+        names = (
+            [stem] if entry.count == 1 else [f"{stem}-{each + 1}" for each in range(entry.count)]
+        )
+        nodes += [
+            ClusterNode(name, entry.gpu, entry.gpus, entry.cores, entry.network) for name in names
+        ]
     names = [node.name for node in nodes]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise file.mistake(("nodes",), f"two machines are called {twice}; give each line of nodes a name of its own")
+        raise file.mistake(
+            ("nodes",),
+            f"two machines are called {twice}; give each line of nodes a name of its own",
+        )
     return LabCluster(tuple(nodes), _costs(file.content), file.content.name)
 
 
@@ -91,7 +100,9 @@ def _costs(content: ClusterFile) -> Costs:
         if entry.price is None and entry.purchase is None:
             known = False
             continue
-        owned = Ownership(entry.purchase or 0.0, entry.years or 1.0, 1.0, entry.power, content.power_price)
+        owned = Ownership(
+            entry.purchase or 0.0, entry.years or 1.0, 1.0, entry.power, content.power_price
+        )
         hourly = (entry.price or 0.0) + owned.dollars_per_hour
         dollars[entry.gpu] = dollars.get(entry.gpu, 0.0) + entry.count * hourly
         gpus[entry.gpu] = gpus.get(entry.gpu, 0) + entry.count * entry.gpus

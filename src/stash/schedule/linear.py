@@ -62,7 +62,9 @@ def merge_jobs(demand: JobDemand, *columns: Floats | WholeNumbers) -> Groups:
     """Groups of jobs that have the same rates, GPUs and ``columns``, by their bytes."""
     rows = np.ascontiguousarray(np.column_stack((demand.rates, demand.gpus, *columns)), float)
     keys = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
-    _, first, member, count = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
+    _, first, member, count = np.unique(
+        keys, return_index=True, return_inverse=True, return_counts=True
+    )
     return Groups(first, member, count.astype(float))
 
 
@@ -89,7 +91,9 @@ class ShareProgram:
         self.shape = self.rates.shape
         size, types = self.shape
         gpus = demand.gpus[groups.first] * groups.count
-        left = vstack([kron(eye_array(size), np.ones((1, types))), kron(gpus[None, :], eye_array(types))])
+        left = vstack(
+            [kron(eye_array(size), np.ones((1, types))), kron(gpus[None, :], eye_array(types))]
+        )
         right = np.concatenate([np.ones(size), demand.counts])
         tau = -right[:, None] if scaled else np.zeros((len(right), 1))
         self._left = hstack([left, tau], format="csr")
@@ -106,9 +110,12 @@ class ShareProgram:
         return hstack([left, coo_array(extra[:, None])], format="csr")
 
     def solve(
-        self, objective: Floats, rows: csr_array | Floats | None = None, least: Floats | None = None,
+        self,
+        objective: Floats,
+        rows: csr_array | Floats | None = None,
+        least: Floats | None = None,
         most: float | None = None,
-    ) -> Solution:  # fmt: skip
+    ) -> Solution:
         """With these ``rows`` at ``least`` so much, and the further variable at ``most`` so much.
 
         Raises Infeasible, and StashError for what HiGHS cannot solve.
@@ -119,9 +126,16 @@ class ShareProgram:
             right = np.concatenate([right, -least])
         with _silence():
             found = linprog(
-                -objective, A_ub=left, b_ub=right, bounds=[*self._bounds, (0.0, most)], method="highs",
-                options={"primal_feasibility_tolerance": _TOLERANCE, "dual_feasibility_tolerance": _TOLERANCE},
-            )  # fmt: skip
+                -objective,
+                A_ub=left,
+                b_ub=right,
+                bounds=[*self._bounds, (0.0, most)],
+                method="highs",
+                options={
+                    "primal_feasibility_tolerance": _TOLERANCE,
+                    "dual_feasibility_tolerance": _TOLERANCE,
+                },
+            )
         if found.status == _INFEASIBLE:
             raise Infeasible
         if found.x is None:

@@ -45,7 +45,9 @@ class RateMatrix:
 
     def packed_rate(self, model: str, gpus: int, kind: str, few: int) -> StepRate | None:
         """On the ``few`` nodes that hold the gang; ``None`` where it is unknown."""
-        return self.rates.get((model, gpus, kind, few)) or self.rates.get((model, gpus, kind, PACKED))
+        return self.rates.get((model, gpus, kind, few)) or self.rates.get(
+            (model, gpus, kind, PACKED)
+        )
 
     def rate(self, model: str, gpus: int, kind: str, nodes: int) -> StepRate | None:
         """``None`` where it is unknown; of a number of nodes without a row, what any spreading does."""
@@ -60,8 +62,12 @@ class RateTable:
     def __init__(self, jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix) -> None:
         kinds = list(dict.fromkeys((job.model, job.gpus) for job in jobs))
         place = {kind: number for number, kind in enumerate(kinds)}
-        self.kind: WholeNumbers = np.array([place[job.model, job.gpus] for job in jobs], dtype=np.int64)
-        self.fewest = [[cluster.fewest_nodes(gpu, gpus) for gpu in cluster.types] for _, gpus in kinds]
+        self.kind: WholeNumbers = np.array(
+            [place[job.model, job.gpus] for job in jobs], dtype=np.int64
+        )
+        self.fewest = [
+            [cluster.fewest_nodes(gpu, gpus) for gpu in cluster.types] for _, gpus in kinds
+        ]
         self._rates: list[list[dict[int, float]]] = []
         """By kind and type: rates by nodes, from the fewest on; empty where it does not fit."""
         for (model, gpus), row in zip(kinds, self.fewest, strict=True):
@@ -74,7 +80,10 @@ class RateTable:
                     if known is not None:
                         rates[nodes] = known.value
                 self._rates[-1].append(rates)
-        pairs = [list(zip(self._rates[number], row, strict=True)) for number, row in enumerate(self.fewest)]
+        pairs = [
+            list(zip(self._rates[number], row, strict=True))
+            for number, row in enumerate(self.fewest)
+        ]
         packed_rates = np.array([[rates.get(few, 0.0) for rates, few in row] for row in pairs])
         self.packed: Floats = packed_rates[self.kind]
         self.restart: Floats = np.array([matrix.restart.get(job.model, RESTART) for job in jobs])
@@ -86,11 +95,19 @@ class RateTable:
         return rates.get(max(nodes, self.fewest[number][kind]))
 
 
-def demand_of(jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, now: float = 0.0) -> JobDemand:
+def demand_of(
+    jobs: Sequence[QueuedJob], cluster: LabCluster, matrix: RateMatrix, now: float = 0.0
+) -> JobDemand:
     """The jobs that are there at ``now`` as a policy sees them, each with what it has done; others are left out."""
     table = RateTable(jobs, cluster, matrix)
-    there = np.array([number for number, job in enumerate(jobs) if job.submit <= now and table.packed[number].any()],
-                     dtype=np.int64)  # fmt: skip
+    there = np.array(
+        [
+            number
+            for number, job in enumerate(jobs)
+            if job.submit <= now and table.packed[number].any()
+        ],
+        dtype=np.int64,
+    )
     here = [jobs[number] for number in there]
     kinds = {kind: number for number, kind in enumerate(cluster.types)}
     rates = table.packed[there]

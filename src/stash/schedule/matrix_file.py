@@ -28,7 +28,9 @@ def read_matrix(path: Path) -> RateMatrix:
     for line in read_table(path, "the throughputs", _NEEDED, ",".join(_NEEDED)):
         key, rate = _rate(line)
         if key in rates:
-            raise line.mistake("model", f"{key[0]} on {key[1]} {key[2]}, {line.text('placement')}, is given twice")
+            raise line.mistake(
+                "model", f"{key[0]} on {key[1]} {key[2]}, {line.text('placement')}, is given twice"
+            )
         rates[key] = rate
         if (seconds := line.number_of("restart")) is not None:
             restart[key[0]] = seconds
@@ -47,19 +49,31 @@ def _rate(line: TableLine) -> tuple[RateKey, StepRate]:
             "it is missing; leave the line out where it is unknown, 0 says that it does not run there",
         )
     placement = line.text("placement")
-    nodes = _PLACEMENTS.get(placement, int(placement) if placement.isdecimal() and placement != "0" else None)
+    nodes = _PLACEMENTS.get(
+        placement, int(placement) if placement.isdecimal() and placement != "0" else None
+    )
     if nodes is None:
-        raise line.mistake("placement", f"{shorten_text(placement, 30)!r} is not packed, spread or a number of nodes")
+        raise line.mistake(
+            "placement",
+            f"{shorten_text(placement, 30)!r} is not packed, spread or a number of nodes",
+        )
     origin = line.text("origin") or "given"
     if origin not in get_args(RateOrigin):
-        raise line.mistake("origin", f"{shorten_text(origin, 30)!r} is not one of {', '.join(get_args(RateOrigin))}")
+        raise line.mistake(
+            "origin",
+            f"{shorten_text(origin, 30)!r} is not one of {', '.join(get_args(RateOrigin))}",
+        )
     low, high = line.number_of("low"), line.number_of("high")
     if low is not None and high is not None and not low <= value <= high:
-        raise line.mistake("steps_per_second", f"{value:g} is not between low and high, {low:g} and {high:g}")
+        raise line.mistake(
+            "steps_per_second", f"{value:g} is not between low and high, {low:g} and {high:g}"
+        )
     for column in ("model", "gpu"):
         if not line.text(column):
             raise line.mistake(column, "it is missing")
-    return (line.text("model"), gpus, line.text("gpu"), nodes), StepRate(value, low, high, cast(RateOrigin, origin))
+    return (line.text("model"), gpus, line.text("gpu"), nodes), StepRate(
+        value, low, high, cast(RateOrigin, origin)
+    )
 
 
 def matrix_text(matrix: RateMatrix) -> str:

@@ -62,7 +62,9 @@ def figures(course: ScheduleCourse, cluster: LabCluster, matrix: RateMatrix) -> 
     jct = course.finish - course.submit
     rho = finish_time_ratios(course, cluster, matrix)
     gpu_seconds = float(cluster.gpus) * course.end
-    deadlines = np.array([math.inf if job.deadline is None else job.deadline for job in course.jobs])
+    deadlines = np.array(
+        [math.inf if job.deadline is None else job.deadline for job in course.jobs]
+    )
     dollars = None
     if all(kind in cluster.costs.by_type for kind in cluster.types):
         dollars = float((course.served @ cluster.cost_per_gpu()).sum() / HOUR / len(course.jobs))
@@ -121,7 +123,9 @@ def finish_time_ratios(course: ScheduleCourse, cluster: LabCluster, matrix: Rate
     gpus = np.array([job.gpus for job in course.jobs])
     share = cluster.counts[None, :] / (np.maximum(mean_jobs, 1.0)[:, None] * gpus[:, None])
     share = share / np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-    alone = np.array([job.steps - job.done for job in course.jobs]) / (table.packed * share).sum(axis=1)
+    alone = np.array([job.steps - job.done for job in course.jobs]) / (table.packed * share).sum(
+        axis=1
+    )
     return np.asarray(jct / alone, dtype=float)
 
 

@@ -27,7 +27,8 @@ def page(found: PolicyComparison) -> Page:
     low, high = found.restart
     restart = f"restart {low:.0f} s" if low == high else f"restart {low:.0f} to {high:.0f} s"
     gpus = " + ".join(
-        f"{count} {kind}" for kind, count in zip(found.cluster.types, found.cluster.counts, strict=True)
+        f"{count} {kind}"
+        for kind, count in zip(found.cluster.types, found.cluster.counts, strict=True)
     )
     how = f"rounds of {ROUND / 60:g} min | {restart} | spreading priced from the matrix"
     below = (
@@ -38,8 +39,9 @@ def page(found: PolicyComparison) -> Page:
         drawn = ", ".join(found.spread)
         below += f" {drawn} draws: means of {DRAWN} runs, ± their standard deviation."
     rows = tuple(_row(one, found.spread.get(name)) for name, one in found.figures.items())
-    table = Grid("", _HEAD, rows, frozenset({0}), below, first="policy",
-                 ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9))  # fmt: skip
+    table = Grid(
+        "", _HEAD, rows, frozenset({0}), below, first="policy", ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9)
+    )
     texts = tuple((name, policy.text) for name, policy in found.policies.items())
     return Page(
         title=f"{format_count(found.jobs, 'job')} on {found.cluster.gpus} GPUs ({gpus})",
@@ -47,9 +49,11 @@ def page(found: PolicyComparison) -> Page:
         verdict=(_verdict(found),),
         grids=(table, _hours_grid(found)),
         warnings=tuple(_warnings(found)),
-        chapters=(Chapter("bounds", "Bounds", points=tuple(_bounds(found)), brief=True),
-                  Chapter("policies", "Policies", facts=texts)),
-    )  # fmt: skip
+        chapters=(
+            Chapter("bounds", "Bounds", points=tuple(_bounds(found)), brief=True),
+            Chapter("policies", "Policies", facts=texts),
+        ),
+    )
 
 
 def _hours(seconds: float) -> str:
@@ -76,11 +80,20 @@ def _hours_grid(found: PolicyComparison) -> Grid:
     rows = []
     for one in found.figures.values():
         parts = [one.productive, *(one.lost[cause] for cause in CAUSES), one.gpu_seconds]
-        rows.append((one.policy, _hours(one.makespan_seconds), *(f"{part / HOUR:,.1f}" for part in parts)))
+        rows.append(
+            (one.policy, _hours(one.makespan_seconds), *(f"{part / HOUR:,.1f}" for part in parts))
+        )
     head = ("makespan", "productive", *CAUSES, "all")
     below = "GPU-hours until the last job ends; the makespan in hours."
-    return Grid("Where GPU time went", head, tuple(rows), frozenset({0}), below, first="policy",
-                ranks=(0, 1, 2, 3, 4, 5, 6, 7))  # fmt: skip
+    return Grid(
+        "Where GPU time went",
+        head,
+        tuple(rows),
+        frozenset({0}),
+        below,
+        first="policy",
+        ranks=(0, 1, 2, 3, 4, 5, 6, 7),
+    )
 
 
 def _verdict(found: PolicyComparison) -> str:
@@ -97,7 +110,9 @@ def _verdict(found: PolicyComparison) -> str:
 
 
 def _bounds(found: PolicyComparison) -> list[str]:
-    points = [f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."]
+    points = [
+        f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."
+    ]
     for name, one in found.figures.items():
         text = found.policies[name].objective
         if text and not math.isnan(one.objective):
@@ -131,7 +146,9 @@ def _warnings(found: PolicyComparison) -> list[str]:
         lines.append(f"{len(found.excluded) - _SHOWN_OUT} more jobs were left out.")
     unplaced = sum(one.unplaced for one in found.figures.values())
     if unplaced:
-        lines.append(f"{format_count(unplaced, 'time')} a gang found no place at a known rate and waited.")
+        lines.append(
+            f"{format_count(unplaced, 'time')} a gang found no place at a known rate and waited."
+        )
     return lines
 
 
@@ -141,7 +158,10 @@ def document(found: PolicyComparison) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "jobs": found.jobs,
-        "gpus": {kind: int(count) for kind, count in zip(found.cluster.types, found.cluster.counts, strict=True)},
+        "gpus": {
+            kind: int(count)
+            for kind, count in zip(found.cluster.types, found.cluster.counts, strict=True)
+        },
         "round_seconds": ROUND,
         "seed": found.seed,
         "bounds": {"makespan_seconds": bound.makespan_seconds, "load": bound.load},
@@ -166,21 +186,39 @@ def _placement(nodes: int) -> str:
 
 def matrix_page(found: FoundRates, cluster: LabCluster) -> Page:
     """The matrix, and its empty cells."""
-    rows = [(_cell(key), _placement(key[3]), f"{rate.value:.4g}", _range_text(rate.low, rate.high), rate.origin)
-            for key, rate in found.matrix.rates.items()]  # fmt: skip
+    rows = [
+        (
+            _cell(key),
+            _placement(key[3]),
+            f"{rate.value:.4g}",
+            _range_text(rate.low, rate.high),
+            rate.origin,
+        )
+        for key, rate in found.matrix.rates.items()
+    ]
     points = tuple(f"{_cell(key)}, {_placement(key[3])}: {why}." for key, why in found.unknown)
     restart = tuple(
-        (model, f"{seconds:.0f} s to stop and start again") for model, seconds in found.matrix.restart.items()
+        (model, f"{seconds:.0f} s to stop and start again")
+        for model, seconds in found.matrix.restart.items()
     )
     measured = sum(rate.origin == "measured" for rate in found.matrix.rates.values())
     return Page(
         title=f"Steps per second on {cluster.name}",
         verdict=(f"{measured} of {len(rows)} cells are measured; the others are forecasts.",),
-        grids=(Grid("", ("placement", "steps/s", "95 %", "known by"), tuple(rows), frozenset({0, 1, 3, 4}),
-                    first="job"),),
-        chapters=(*((Chapter("unknown", "Not known", points=points, brief=True),) if points else ()),
-                  *((Chapter("restarts", "Restarts", facts=restart, brief=True),) if restart else ())),
-    )  # fmt: skip
+        grids=(
+            Grid(
+                "",
+                ("placement", "steps/s", "95 %", "known by"),
+                tuple(rows),
+                frozenset({0, 1, 3, 4}),
+                first="job",
+            ),
+        ),
+        chapters=(
+            *((Chapter("unknown", "Not known", points=points, brief=True),) if points else ()),
+            *((Chapter("restarts", "Restarts", facts=restart, brief=True),) if restart else ()),
+        ),
+    )
 
 
 def _cell(key: RateKey) -> str:
@@ -208,6 +246,9 @@ def matrix_document(found: FoundRates) -> dict[str, Any]:
             }
             for (model, gpus, kind, nodes), rate in found.matrix.rates.items()
         ],
-        "unknown": [{"job": _cell(key), "placement": _placement(key[3]), "why": why} for key, why in found.unknown],
+        "unknown": [
+            {"job": _cell(key), "placement": _placement(key[3]), "why": why}
+            for key, why in found.unknown
+        ],
         "restart_seconds": dict(found.matrix.restart),
     }

@@ -54,7 +54,8 @@ def economics_page(cluster: str, found: Economics) -> Page:
         verdict=(_verdict(found),),
         grids=(first, path),
         warnings=tuple(
-            f"The cloud's bill is unknown: nothing says how fast {name} is there." for name in found.unknown[:5]
+            f"The cloud's bill is unknown: nothing says how fast {name} is there."
+            for name in found.unknown[:5]
         ),
     )
 
@@ -62,7 +63,14 @@ def economics_page(cluster: str, found: Economics) -> Page:
 def _user(bill: UserBill) -> tuple[str, ...]:
     cloud = "unknown" if bill.cloud is None else format_dollars(bill.cloud)
     decides = "stays" if bill.stays else f"leaves: {bill.why}"
-    return bill.user, f"{bill.gpu_hours:,.1f}", f"{bill.waiting_hours:,.1f}", format_dollars(bill.own), cloud, decides
+    return (
+        bill.user,
+        f"{bill.gpu_hours:,.1f}",
+        f"{bill.waiting_hours:,.1f}",
+        format_dollars(bill.own),
+        cloud,
+        decides,
+    )
 
 
 def _verdict(found: Economics) -> str:
@@ -100,7 +108,11 @@ def economics_document(policy: str, found: Economics) -> dict[str, Any]:
         "left": list(found.left),
         "staying": list(found.staying),
         "steps": [
-            {"price": step.price, "utilisation": step.utilisation, "users": [vars(bill) for bill in step.bills]}
+            {
+                "price": step.price,
+                "utilisation": step.utilisation,
+                "users": [vars(bill) for bill in step.bills],
+            }
             for step in found.steps
         ],
         "unknown": list(found.unknown),

@@ -81,7 +81,9 @@ def _cell(base: Base, cluster: LabCluster, kind: str, nodes: int, gpus: int) -> 
     missing = missing_stalls(base, forecast)
     if missing:
         return f"its {missing[0].name} stall is unknown: {missing[0].why}"
-    return _invert_step(forecast.breakdown.step, "data sheet" if forecast.origin == "data sheet" else "forecast")
+    return _invert_step(
+        forecast.breakdown.step, "data sheet" if forecast.origin == "data sheet" else "forecast"
+    )
 
 
 def _is_profiled_there(base: Base, kind: str) -> bool:
@@ -111,5 +113,9 @@ def _restart(base: Base) -> float | None:
     if profile.seconds_before_blocks is None:
         return None
     state = (profile.workload.parameter_bytes or 0) + (profile.workload.optimizer_bytes or 0)
-    rate = None if storage is None or storage.bytes_per_second is None else storage.bytes_per_second.value
+    rate = (
+        None
+        if storage is None or storage.bytes_per_second is None
+        else storage.bytes_per_second.value
+    )
     return profile.seconds_before_blocks + (2 * state / rate if rate else 0.0)

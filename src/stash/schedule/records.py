@@ -80,7 +80,9 @@ class LabCluster:
     @cached_property
     def counts(self) -> WholeNumbers:
         """GPUs of each type."""
-        return np.array([sum(node.gpus for node in self.nodes if node.gpu == kind) for kind in self.types])
+        return np.array(
+            [sum(node.gpus for node in self.nodes if node.gpu == kind) for kind in self.types]
+        )
 
     @property
     def gpus(self) -> int:

@@ -91,7 +91,9 @@ class _Levels:
             z = solved.extra
             held[rising[:low]] = self.ceiling[rising[:low]]
             rest = rising[low:]
-            stuck = rest[(solved.row_prices[rest] > _PRICED) | (self.ceiling[rest] <= z * (1 + 1e-9))]
+            stuck = rest[
+                (solved.row_prices[rest] > _PRICED) | (self.ceiling[rest] <= z * (1 + 1e-9))
+            ]
             held[stuck] = z
             if not len(stuck) or len(stuck) == len(rest):
                 return solved
@@ -120,7 +122,9 @@ def makespan(demand: JobDemand) -> ShareAllocation:
     The objective is T in seconds, exactly; Gavel's code bisects it to 5 %.
     """
     seconds = demand.left / demand.best
-    unit = max(float((demand.gpus * seconds).sum() / demand.counts.sum()), float(seconds.max()), 1e-9)
+    unit = max(
+        float((demand.gpus * seconds).sum() / demand.counts.sum()), float(seconds.max()), 1e-9
+    )
     groups = merge_jobs(demand, seconds)
     solved = _highest_level(demand, groups, seconds / unit)
     x = np.minimum(solved.x[groups.member], 1.0)
@@ -150,8 +154,13 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
     def needs(rho: float) -> Floats:
         return work / np.maximum(rho * isolated - elapsed, 1e-300)
 
-    high, best = float(((elapsed + alone) / isolated).max()), isolated_shares(demand) * (demand.rates > 0)
-    low = rho = float(((elapsed + work) / isolated).max())  # nobody is faster than on its fastest type
+    high, best = (
+        float(((elapsed + alone) / isolated).max()),
+        isolated_shares(demand) * (demand.rates > 0),
+    )
+    low = rho = float(
+        ((elapsed + work) / isolated).max()
+    )  # nobody is faster than on its fastest type
     while True:
         solved, before = _highest_level(demand, groups, needs(rho)), (low, high)
         x = solved.x[groups.member]
@@ -176,7 +185,9 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
 
 def _require_costs(demand: JobDemand) -> None:
     if np.isnan(demand.costs).any():
-        raise UserError("policies by cost need a price for each GPU type; the cluster's file has those of some only")
+        raise UserError(
+            "policies by cost need a price for each GPU type; the cluster's file has those of some only"
+        )
 
 
 def cheapest(demand: JobDemand) -> ShareAllocation:
@@ -206,7 +217,9 @@ def relaxation(demand: JobDemand) -> float:
     """The least factor by which the time to all deadlines has to be stretched so that shares keep them; 1 if none."""
     with np.errstate(divide="ignore"):
         needs = np.where(
-            np.isfinite(demand.deadline) & (demand.deadline > 0), demand.left / demand.best / demand.deadline, 0.0
+            np.isfinite(demand.deadline) & (demand.deadline > 0),
+            demand.left / demand.best / demand.deadline,
+            0.0,
         )
     if not (needs > 0).any():
         return 1.0

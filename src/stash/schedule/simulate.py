@@ -93,13 +93,25 @@ class ScheduleRun:
         self.place: list[GangPlace] = [()] * count
         self.rate, self.began, self.since = np.zeros(count), np.zeros(count), np.zeros(count)
         """Of the running: steps per second, when it got its GPUs, and from when on it makes steps."""
-        self.ends, self.finish, self.held = np.full(count, np.inf), np.full(count, np.nan), np.zeros(count)
+        self.ends, self.finish, self.held = (
+            np.full(count, np.inf),
+            np.full(count, np.nan),
+            np.zeros(count),
+        )
         """When the running will have ended, if nothing stops them; and when each has."""
         self.started = np.array([job.done > 0 for job in jobs])
         self.served, self.restarts = np.zeros((count, types)), np.zeros(count, dtype=np.int64)
-        self.x, self.received, self.counted = np.zeros((count, types)), np.zeros((count, types)), np.zeros(count)
+        self.x, self.received, self.counted = (
+            np.zeros((count, types)),
+            np.zeros((count, types)),
+            np.zeros(count),
+        )
         """Shares, time received since they were computed, and until when that is counted."""
-        self.isolated, self.isolated_left, self.isolated_rate = np.zeros(count), self.left.copy(), np.ones(count)
+        self.isolated, self.isolated_left, self.isolated_rate = (
+            np.zeros(count),
+            self.left.copy(),
+            np.ones(count),
+        )
         self.productive = np.zeros(types)
         self.lost = {cause: np.zeros(types) for cause in CAUSES}
         self.free = FreeGpus(cluster)
@@ -167,14 +179,18 @@ class ScheduleRun:
     def left_now(self, jobs: WholeNumbers) -> Floats:
         running = self.kind[jobs] >= 0
         done = np.maximum(self.now - self.since[jobs], 0.0) * self.rate[jobs]
-        return np.asarray(np.maximum(self.left[jobs] - np.where(running, done, 0.0), 1e-9), dtype=float)
+        return np.asarray(
+            np.maximum(self.left[jobs] - np.where(running, done, 0.0), 1e-9), dtype=float
+        )
 
     # Shares
 
     def demand(self, jobs: WholeNumbers) -> JobDemand:
         left, fair = self.left_now(jobs), self.policy.name == "ftf"
         if fair:
-            self.isolated[jobs] += np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
+            self.isolated[jobs] += (
+                np.maximum(self.isolated_left[jobs] - left, 0.0) / self.isolated_rate[jobs]
+            )
             self.isolated_left[jobs] = left
         here = [self.jobs[job] for job in jobs]
         found = JobDemand(
@@ -186,7 +202,9 @@ class ScheduleRun:
             counts=self.cluster.counts,
             isolated=self.isolated[jobs],
             running=self.kind[jobs],
-            deadline=np.array([np.inf if job.deadline is None else job.deadline - self.now for job in here]),
+            deadline=np.array(
+                [np.inf if job.deadline is None else job.deadline - self.now for job in here]
+            ),
             costs=self.cluster.cost_per_gpu(),
             ids=jobs,
             model=self.table.kind[jobs],
@@ -213,7 +231,9 @@ class ScheduleRun:
         jobs = np.fromiter(self.active, dtype=np.int64, count=len(self.active))
         if not len(jobs):
             return
-        if self.policy.preempts or self.allocated_at < 0:  # else what runs goes on, and there is nothing to decide
+        if (
+            self.policy.preempts or self.allocated_at < 0
+        ):  # else what runs goes on, and there is nothing to decide
             self.update_shares(jobs, self.round_seconds, self.changed or self.policy.by_work)
             order = self.turns(jobs)
             self.change_jobs(jobs, self.choice(jobs, order))
@@ -234,7 +254,9 @@ class ScheduleRun:
     def turns(self, jobs: WholeNumbers) -> WholeNumbers:
         """Jobs on types, as entries j·T + t, in the order in which they are to run."""
         runs = self.packed[jobs] > 0
-        priority = np.where(runs, priorities(self.x[jobs], self.received[jobs], self.round_seconds), 0.0)
+        priority = np.where(
+            runs, priorities(self.x[jobs], self.received[jobs], self.round_seconds), 0.0
+        )
         allowed = runs if self.policy.fills else runs & (self.x[jobs] > 0)
         return order_turns(priority, allowed, self.packed[jobs] / self.best[jobs, None])
 
@@ -248,7 +270,9 @@ class ScheduleRun:
         for job in jobs[self.kind[jobs] >= 0].tolist():
             if types.get(job) != self.kind[job]:
                 self.stop(job)
-        for job in sorted((job for job in types if job in self.waiting), key=lambda each: -self.gpus[each]):
+        for job in sorted(
+            (job for job in types if job in self.waiting), key=lambda each: -self.gpus[each]
+        ):
             self.settle_in(job, types[job])
 
     def settle_in(self, job: int, kind: int) -> None:
@@ -269,7 +293,10 @@ class ScheduleRun:
             better = self.free.find(kind, int(self.gpus[job]))
             if better is None or len(better) >= len(place):
                 continue
-            rate, left = self.table.spread(job, kind, len(better)), float(self.left_now(np.array([job]))[0])
+            rate, left = (
+                self.table.spread(job, kind, len(better)),
+                float(self.left_now(np.array([job]))[0]),
+            )
             if rate and left / rate + float(self.table.restart[job]) < left / self.rate[job]:
                 self.stop(job)
                 self.start(job, kind, better, rate)
@@ -300,7 +327,9 @@ class ScheduleRun:
         free = self.free.left
         for job in self.waiting_order():
             possible = [
-                kind for kind, rate in enumerate(self.packed[job]) if rate > 0 and free[kind] >= self.gpus[job]
+                kind
+                for kind, rate in enumerate(self.packed[job])
+                if rate > 0 and free[kind] >= self.gpus[job]
             ]
             if possible:
                 if self.policy.seeded:
@@ -330,23 +359,36 @@ class ScheduleRun:
         """From event to event: arrivals, finishes, rounds."""
         self.play()
         return ScheduleCourse(
-            policy=self.policy.name, jobs=self.jobs, submit=self.submit, finish=self.finish, served=self.served,
-            held=self.held, restarts=self.restarts, productive=self.productive, lost=self.lost, end=self.now,
-            objective=math.nan if self.objective is None else self.objective, unplaced=self.unplaced,
-        )  # fmt: skip
+            policy=self.policy.name,
+            jobs=self.jobs,
+            submit=self.submit,
+            finish=self.finish,
+            served=self.served,
+            held=self.held,
+            restarts=self.restarts,
+            productive=self.productive,
+            lost=self.lost,
+            end=self.now,
+            objective=math.nan if self.objective is None else self.objective,
+            unplaced=self.unplaced,
+        )
 
     def play(self) -> None:
         next_round = 0.0
         while self.active or self.arrivals:
             if not self.active:  # an empty cluster decides as soon as a job comes
                 next_round = self.arrival_time()
-            self.advance(max(min(float(self.ends.min()), self.arrival_time(), next_round), self.now))
+            self.advance(
+                max(min(float(self.ends.min()), self.arrival_time(), next_round), self.now)
+            )
             while self.ends.min() <= self.now:
                 self.leave(int(self.ends.argmin()))
             self.arrive()
             if self.now >= next_round:
                 self.decide()
-                next_round = (math.floor(self.now / self.round_seconds + 1e-9) + 1) * self.round_seconds
+                next_round = (
+                    math.floor(self.now / self.round_seconds + 1e-9) + 1
+                ) * self.round_seconds
             else:
                 self.fill()
 

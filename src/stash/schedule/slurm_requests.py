@@ -59,7 +59,9 @@ def run_slurm(words: Sequence[str]) -> str:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_SECONDS, check=False)
     except FileNotFoundError:
-        raise UserError(f"--engine slurm: there is no {words[0]} here; run it where Slurm's commands are") from None
+        raise UserError(
+            f"--engine slurm: there is no {words[0]} here; run it where Slurm's commands are"
+        ) from None
     except subprocess.TimeoutExpired:
         raise UserError(
             f"--engine slurm: {words[0]} does not answer within {_SECONDS:.0f} s; is slurmctld up?"
@@ -76,7 +78,9 @@ def parse_queue(text: str) -> tuple[SlurmJob, ...]:
     for line in text.splitlines():
         fields: dict[str, str] = {}
         for name, value in _FIELD.findall(line):
-            fields.setdefault(name, value)  # a job's own words, as its comment, come later and may look like fields
+            fields.setdefault(
+                name, value
+            )  # a job's own words, as its comment, come later and may look like fields
         if "JobId" in fields:
             found.append(
                 SlurmJob(
@@ -100,14 +104,19 @@ def _known_word(text: str | None) -> str:
     return "" if text in (None, "(null)") else str(text)
 
 
-def match_queue(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run_slurm) -> SlurmQueue:
+def match_queue(
+    jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgram = run_slurm
+) -> SlurmQueue:
     """The jobs of the file that Slurm has, by their numbers.
 
     A job that holds nodes is on their type, by the cluster's names of nodes. Raises UserError if Slurm cannot be
     reached, or has none of them.
     """
-    there = [each for each in parse_queue(runs(("scontrol", "--oneliner", "show", "job")))
-             if each.state in ("PENDING", "RUNNING", "CONFIGURING", "SUSPENDED")]  # fmt: skip
+    there = [
+        each
+        for each in parse_queue(runs(("scontrol", "--oneliner", "show", "job")))
+        if each.state in ("PENDING", "RUNNING", "CONFIGURING", "SUSPENDED")
+    ]
     numbers = {each.number: each for each in there}
     kinds = {node.name: node.gpu for node in cluster.nodes}
     found, of_name = [], {}
@@ -121,10 +130,15 @@ def match_queue(jobs: Sequence[QueuedJob], cluster: LabCluster, runs: RunsProgra
             on = next((kinds[name] for name in node_names(slurm.nodes) if name in kinds), "")
         found.append(replace(job, on=on))
     if not found:
-        raise UserError("--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers")
+        raise UserError(
+            "--engine slurm: no job in the file is in Slurm's queue; the column job holds job numbers"
+        )
     others = [each for each in there if each.state != "PENDING" and each not in of_name.values()]
     return SlurmQueue(
-        tuple(found), of_name, _free_cluster(cluster, others, any(each.gpus for each in there)), cluster.types
+        tuple(found),
+        of_name,
+        _free_cluster(cluster, others, any(each.gpus for each in there)),
+        cluster.types,
     )
 
 
@@ -138,7 +152,9 @@ def _free_cluster(cluster: LabCluster, others: Sequence[SlurmJob], counted: bool
     nodes = (replace(node, gpus=node.gpus - taken[node.name]) for node in cluster.nodes)
     left = tuple(node for node in nodes if node.gpus > 0)
     if not left:
-        raise UserError(f"--engine slurm: jobs that are not in the file hold all GPUs of {cluster.name}")
+        raise UserError(
+            f"--engine slurm: jobs that are not in the file hold all GPUs of {cluster.name}"
+        )
     return replace(cluster, nodes=left)
 
 
@@ -159,7 +175,13 @@ def make_requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerReque
             note = "it was submitted with --no-requeue"
         else:
             wish = [f"features={features}"] if features != slurm.features else []
-            update = ("scontrol", "update", f"jobid={slurm.number}", *wish, f"nice={NICE_STEP * place}")
+            update = (
+                "scontrol",
+                "update",
+                f"jobid={slurm.number}",
+                *wish,
+                f"nice={NICE_STEP * place}",
+            )
             requeue = (("scontrol", "requeue", slurm.number),) if holds else ()
             asked.append(ManagerRequest(name, (*requeue, update)))
             continue
@@ -168,9 +190,11 @@ def make_requests(found: ScheduleAdvice, held: SlurmQueue) -> tuple[ManagerReque
 
 
 def apply_requests(
-    asked: Sequence[ManagerRequest], runs: RunsProgram = run_slurm, clock: Callable[[], float] = time.monotonic,
+    asked: Sequence[ManagerRequest],
+    runs: RunsProgram = run_slurm,
+    clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[str]:  # fmt: skip
+) -> Iterator[str]:
     """Have Slurm do it, and say each thing once it is done. A requeued job takes a moment until it can be changed."""
     for each in asked:
         requeued = False

@@ -40,13 +40,17 @@ class TableLine:
         except ValueError:
             raise self.mistake(column, f"{shorten_text(text, 40)!r} is no number") from None
         if not math.isfinite(value) or value < least or (above and value <= least):
-            raise self.mistake(column, f"{text} must be {'above' if above else 'at least'} {least:g}")
+            raise self.mistake(
+                column, f"{text} must be {'above' if above else 'at least'} {least:g}"
+            )
         return value
 
     def gpus(self) -> int:
         found = self.number_of("gpus", 1)
         if found is None or found != int(found):
-            raise self.mistake("gpus", f"{self.text('gpus') or 'nothing'} is no whole number of GPUs")
+            raise self.mistake(
+                "gpus", f"{self.text('gpus') or 'nothing'} is no whole number of GPUs"
+            )
         return int(found)
 
     def time_of(self, column: str) -> float | None:
@@ -74,4 +78,8 @@ def read_table(path: Path, what: str, needed: Sequence[str], like: str) -> list[
             hint = f" ({alike[0]} is another)" if alike else ""
             raise UserError(f"{path} has no column {name}{hint}; its first line is {like}")
     cells = ((number, [cell.strip() for cell in row]) for number, row in rows[1:])
-    return [TableLine(path, number, dict(zip(head, row, strict=False))) for number, row in cells if any(row)]
+    return [
+        TableLine(path, number, dict(zip(head, row, strict=False)))
+        for number, row in cells
+        if any(row)
+    ]

@@ -51,10 +51,14 @@ def read_trace(path: Path, matrix: RateMatrix, duration_on: str | None = None) -
     lines = csv.DictReader(io.StringIO(text_of(path, "the trace", _SEE, _MAX_BYTES)), delimiter="|")
     missing = [name for name in _NEEDED if name not in (lines.fieldnames or ())]
     if missing:
-        raise UserError(f"{path} has no column {missing[0]}; its first line needs {', '.join(_NEEDED)}; {_SEE}")
+        raise UserError(
+            f"{path} has no column {missing[0]}; its first line needs {', '.join(_NEEDED)}; {_SEE}"
+        )
     draw, left_out, jobs = np.random.default_rng(_SEED), Counter[str](), list[QueuedJob]()
-    rows = [(number, {name: str(value or "").strip() for name, value in row.items()})
-            for number, row in enumerate(lines, 2)]  # fmt: skip
+    rows = [
+        (number, {name: str(value or "").strip() for name, value in row.items()})
+        for number, row in enumerate(lines, 2)
+    ]
     for number, row in sorted(rows, key=lambda each: each[1]["Submit"]):
         if "." in row["JobID"]:
             continue
@@ -69,7 +73,11 @@ def read_trace(path: Path, matrix: RateMatrix, duration_on: str | None = None) -
 
 
 def _job(
-    row: Mapping[str, str], where: str, matrix: RateMatrix, duration_on: str | None, draw: np.random.Generator
+    row: Mapping[str, str],
+    where: str,
+    matrix: RateMatrix,
+    duration_on: str | None,
+    draw: np.random.Generator,
 ) -> QueuedJob:
     tres = _TRES.findall(row["AllocTRES"])
     typed = [(kind, int(count)) for kind, count in tres if kind]
@@ -80,7 +88,9 @@ def _job(
     if submit is None or not seconds:
         raise _Skipped("missing times")
     on = typed[0][0] if typed else duration_on
-    kind = None if on is None else {gpu.lower(): gpu for _, _, gpu, _ in matrix.rates}.get(on.lower())
+    kind = (
+        None if on is None else {gpu.lower(): gpu for _, _, gpu, _ in matrix.rates}.get(on.lower())
+    )
     if on is not None and kind is None:
         raise _Skipped(f"on {on}, which is no type of the matrix")
     rates = {
@@ -89,9 +99,13 @@ def _job(
         if (size, gpu, nodes) == (gpus, kind, PACKED) and rate.value > 0
     }
     if not rates:
-        raise _Skipped(f"with {gpus} GPUs, of which the matrix has no model on {kind or 'any type'}")
+        raise _Skipped(
+            f"with {gpus} GPUs, of which the matrix has no model on {kind or 'any type'}"
+        )
     model = [*rates][int(draw.integers(len(rates)))]
-    return QueuedJob(row["JobID"], model, gpus, seconds * rates[model], submit, row["User"] or EVERYONE)
+    return QueuedJob(
+        row["JobID"], model, gpus, seconds * rates[model], submit, row["User"] or EVERYONE
+    )
 
 
 def _parse_elapsed(row: Mapping[str, str], where: str) -> float:

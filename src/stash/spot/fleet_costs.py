@@ -140,7 +140,10 @@ def chance_in_time(wish: FleetWish, seconds: float) -> float | None:
     """P(start + T ≤ Tobj) where ln T is normal; ``None`` if the error of T is unstated."""
     if wish.deviation is None:
         return None
-    training, left = seconds - wish.pool.start_seconds, wish.deadline_seconds - wish.pool.start_seconds
+    training, left = (
+        seconds - wish.pool.start_seconds,
+        wish.deadline_seconds - wish.pool.start_seconds,
+    )
     if left <= 0:
         return 0.0
     if wish.deviation == 0:
@@ -153,7 +156,9 @@ def cost_fleet(wish: FleetWish, counts: Array) -> CostedFleet:
     found = weigh(wish, counts[None, :].astype(float))
     seconds = float(found.seconds[0])
     return CostedFleet(
-        workers={kind.name: int(n) for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0},
+        workers={
+            kind.name: int(n) for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0
+        },
         updates=float(found.updates[0]),
         updates_per_second=float(found.progress.updates_per_second[0]),
         mean_batch=float(found.progress.mean_batch[0]),
@@ -162,7 +167,9 @@ def cost_fleet(wish: FleetWish, counts: Array) -> CostedFleet:
         dollars=float(found.dollars[0]),
         p_deadline=chance_in_time(wish, seconds),
         on_demand=tuple(
-            kind.name for kind, n in zip(wish.pool.types, counts, strict=True) if n > 0 and kind.is_on_demand
+            kind.name
+            for kind, n in zip(wish.pool.types, counts, strict=True)
+            if n > 0 and kind.is_on_demand
         ),
     )
 
@@ -173,12 +180,18 @@ def cost_fleet(wish: FleetWish, counts: Array) -> CostedFleet:
 def make_on_demand(kind: WorkerType) -> WorkerType | None:
     """The type on demand; ``None`` where its price there is unknown."""
     price = kind.dollars_on_demand
-    return None if price is None else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
+    return (
+        None
+        if price is None
+        else kind.model_copy(update={"dollars_per_hour": price, "market": "on-demand"})
+    )
 
 
 def rent_on_demand(pool: FleetPool, names: Collection[str]) -> FleetPool:
     """The pool with these of its types on demand, where what they cost there is known."""
-    types = tuple(make_on_demand(kind) or kind if kind.name in names else kind for kind in pool.types)
+    types = tuple(
+        make_on_demand(kind) or kind if kind.name in names else kind for kind in pool.types
+    )
     return pool.model_copy(update={"types": types})
 
 

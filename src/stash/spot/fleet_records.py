@@ -126,7 +126,11 @@ class ParameterServers(Record):
     @property
     def is_too_small(self) -> bool:
         """Whether one is known not to hold what it has to."""
-        return self.memory_bytes is not None and self.needs_bytes is not None and self.memory_bytes < self.needs_bytes
+        return (
+            self.memory_bytes is not None
+            and self.needs_bytes is not None
+            and self.memory_bytes < self.needs_bytes
+        )
 
 
 class SizeFactor(Record):
@@ -267,7 +271,9 @@ class SingleWorker(Record):
     @model_validator(mode="after")
     def _takes_time(self) -> SingleWorker:
         if not 0 < self.seconds.value < 1e12:
-            raise ValueError(f"seconds: an iteration of {self.type} cannot take {self.seconds.value:g} s")
+            raise ValueError(
+                f"seconds: an iteration of {self.type} cannot take {self.seconds.value:g} s"
+            )
         return self
 
 
@@ -308,7 +314,9 @@ class FleetModel(Record):
     def _servers_are_part_of_it(self) -> FleetModel:
         for each in self.lone:
             if each.seconds.value <= self.queue.server_seconds:
-                raise ValueError(f"queue.server_seconds: more than an iteration of {each.type} takes")
+                raise ValueError(
+                    f"queue.server_seconds: more than an iteration of {each.type} takes"
+                )
         return self
 
 

@@ -83,7 +83,10 @@ def learn(
         )
     until = clock() + wish.budget_seconds
     fleets = list_fleets(wish.workers, wish.batches)
-    costs = {batch: _try_update(bench, batch, partial(_update_seconds, bench, batch)) for batch in wish.batches}
+    costs = {
+        batch: _try_update(bench, batch, partial(_update_seconds, bench, batch))
+        for batch in wish.batches
+    }
     updates = wish.updates or _affordable(costs, fleets, until - clock())
     found, left_out, ended = _replay_fleets(bench, fleets, updates, say, lambda: clock() < until)
     server = Server(job, torch.device("cpu"))
@@ -137,23 +140,36 @@ def _replay_fleets(
     found: list[LossReplay] = []
     left_out: list[str] = []
     for number, fleet in enumerate(fleets):
-        called = f"{format_count(len(fleet), 'worker')} of {format_count(fleet[0].samples, 'sample')}"
+        called = (
+            f"{format_count(len(fleet), 'worker')} of {format_count(fleet[0].samples, 'sample')}"
+        )
         seed = bench.job.seed + 1 + number
         run = partial(
-            replay, bench.job, bench.data, fleet, updates, seed, bench.device, lambda update, loss: has_time()
+            replay,
+            bench.job,
+            bench.data,
+            fleet,
+            updates,
+            seed,
+            bench.device,
+            lambda update, loss: has_time(),
         )
         try:
             say(f"replay {number + 1} of {len(fleets)}: {called}, {updates:,} updates")
             one = _try_update(bench, fleet[0].samples, run)
         except DivergedError as end:
-            left_out.append(f"{called}: the loss is no number any more after {format_count(end.updates, 'update')}")
+            left_out.append(
+                f"{called}: the loss is no number any more after {format_count(end.updates, 'update')}"
+            )
             continue
         except KeyboardInterrupt:
             return found, left_out, "interrupted"
         if one is None:
             return found, left_out, "budget"
         if one.losses[-1] >= one.losses[0]:
-            left_out.append(f"{called}: the loss went from {one.losses[0]:.4g} to {one.losses[-1]:.4g}")
+            left_out.append(
+                f"{called}: the loss went from {one.losses[0]:.4g} to {one.losses[-1]:.4g}"
+            )
             continue
         found.append(one)
     return found, left_out, "done"
@@ -166,9 +182,7 @@ def _fit_replays(found: Sequence[LossReplay], left_out: Sequence[str], ended: En
     except UserError as error:
         why = f"{ended} after {format_count(len(found), 'replay')}: " if ended != "done" else ""
         if left_out:
-            why = (
-                f"{format_count(len(left_out), 'fleet')} did not learn ({left_out[0]}); try a smaller learning rate: "
-            )
+            why = f"{format_count(len(left_out), 'fleet')} did not learn ({left_out[0]}); try a smaller learning rate: "
         raise UserError(f"{why}{error}") from error
 
 
@@ -189,7 +203,10 @@ def _explain_failure(name: str, what: str, do: Callable[[], T]) -> T:
 
 def _update_seconds(bench: _Bench, batch: int) -> float:
     """Of a gradient and its update, on this machine."""
-    server, order = Server(bench.job, bench.device), iter(SampleOrder(bench.samples, bench.job.seed))
+    server, order = (
+        Server(bench.job, bench.device),
+        iter(SampleOrder(bench.samples, bench.job.seed)),
+    )
     server.apply(server.gradient(bench.data, order, batch))
     began = time.perf_counter()
     for _ in range(_TIMED):

@@ -76,7 +76,9 @@ def plan(
             f"--confidence {confidence:g}: how wrong the forecast or the curve is, is not known (leave one out with "
             "more replays: stash spot learn --fleet-sizes 1,2,4,8), so nor is a probability; plan without it"
         )
-    wishes = [FleetWish(apply_timed_model(pool, fleet), loss, deadline, confidence) for pool in pools]
+    wishes = [
+        FleetWish(apply_timed_model(pool, fleet), loss, deadline, confidence) for pool in pools
+    ]
     return provision(_choose_server(wishes))
 
 
@@ -134,9 +136,11 @@ def plan_with_revocations(plan: FleetPlan, rates: Mapping[str, RevocationRate]) 
         best = first
     else:
         least = _mean(best)
-        others = [each for each in good if not _is_same_fleet(each, best) and not _is_same_fleet(each, plan)][
-            : _RUNNERS_UP - 1
-        ]
+        others = [
+            each
+            for each in good
+            if not _is_same_fleet(each, best) and not _is_same_fleet(each, plan)
+        ][: _RUNNERS_UP - 1]
         update = {
             "optimal": cut_short is None,
             "gap": 0.0 if cut_short is None else max(0.0, 1 - cut_short / least),
@@ -156,7 +160,9 @@ def _mean(found: FleetPlan) -> float:
     return found.risk.dollars.value
 
 
-def _try_candidates(plan: FleetPlan, rates: Mapping[str, RevocationRate]) -> tuple[list[FleetPlan], float | None]:
+def _try_candidates(
+    plan: FleetPlan, rates: Mapping[str, RevocationRate]
+) -> tuple[list[FleetPlan], float | None]:
     """Fleets with their risk, and the least bound of those that there was no time for, if any."""
     tried: list[FleetPlan] = []
     least, began = math.inf, time.process_time()
@@ -185,20 +191,29 @@ def _candidates(plan: FleetPlan) -> Iterator[tuple[float, FleetPlan]]:
         if each.name == "on-demand" and each.feasible and each.fleet is not None:
             fixed = rent_on_demand(plan.pool, each.fleet.workers)
             yield 0.0, plan.model_copy(update={"pool": fixed, "chosen": each.fleet})
-    names = [kind.name for kind in plan.pool.types if not kind.is_on_demand and make_on_demand(kind) is not None]
+    names = [
+        kind.name
+        for kind in plan.pool.types
+        if not kind.is_on_demand and make_on_demand(kind) is not None
+    ]
     sizes = range(len(names) + 1) if len(names) <= _MAX_TYPES else (0, len(names))
     weighed = all_fleets(FleetWish.read_plan(plan))
     found: list[tuple[float, int, FleetPlan]] = []
     for chosen in (chosen for size in sizes for chosen in combinations(names, size)):
         other = plan.model_copy(update={"pool": rent_on_demand(plan.pool, chosen)})
-        hourly = weighed.counts @ FleetWish.read_plan(other).prices + FleetWish.read_plan(other).server_price
+        hourly = (
+            weighed.counts @ FleetWish.read_plan(other).prices
+            + FleetWish.read_plan(other).server_price
+        )
         used = [number for number, kind in enumerate(plan.pool.types) if kind.name in chosen]
         fits = weighed.feasible & (weighed.counts[:, used] > 0).all(axis=1)
         bounds = np.where(fits, mean_dollars(plan, hourly, weighed.seconds), np.inf)
         best = np.argsort(bounds, kind="stable")[: _MAX + 1]
         found += [(float(bounds[at]), int(at), other) for at in best if np.isfinite(bounds[at])]
     for bound, at, other in sorted(found, key=lambda each: each[:2]):
-        candidate = other.model_copy(update={"chosen": cost_fleet(FleetWish.read_plan(other), weighed.counts[at])})
+        candidate = other.model_copy(
+            update={"chosen": cost_fleet(FleetWish.read_plan(other), weighed.counts[at])}
+        )
         if not _is_same_fleet(plan, candidate):
             yield bound, candidate
 

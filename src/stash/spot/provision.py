@@ -81,7 +81,9 @@ def _cheapest(fleets: WeighedFleets) -> Array | None:
 
 def _demand_baseline(wish: FleetWish) -> Baseline:
     text = "the cheapest fleet of on-demand machines"
-    kinds = [make_on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types]
+    kinds = [
+        make_on_demand(kind) or kind.model_copy(update={"quota": 0}) for kind in wish.pool.types
+    ]
     if not any(kind.quota for kind in kinds):
         why = "no on-demand price is known; add on_demand_dollars_per_hour to the pool's types"
         return Baseline(name="on-demand", text=text, fleet=None, why=why)

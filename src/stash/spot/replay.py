@@ -61,7 +61,9 @@ class Server:
 
     def gradient(self, data: Data, order: Iterator[int], samples: int) -> WorkerGradient:
         """Compute the gradient of the parameters as they are now, on the next samples."""
-        loss = self._job.loss(self.model, batch_of(self._job, data, islice(order, samples), self._device))
+        loss = self._job.loss(
+            self.model, batch_of(self._job, data, islice(order, samples), self._device)
+        )
         found = torch.autograd.grad(loss, self.parameters, allow_unused=True)
         return WorkerGradient(list(found), float(loss.detach()), samples, self.updates)
 
@@ -69,11 +71,15 @@ class Server:
     def optimizer_bytes(self) -> int:
         """Bytes of its optimizer's state, which most optimizers make in their first update."""
         kept = (value for state in self._optimizer.state.values() for value in state.values())
-        return sum(each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor))
+        return sum(
+            each.numel() * each.element_size() for each in kept if isinstance(each, torch.Tensor)
+        )
 
     def zero_gradient(self) -> WorkerGradient:
         """A gradient that is 0."""
-        return WorkerGradient([torch.zeros_like(each) for each in self.parameters], 0.0, 0, self.updates)
+        return WorkerGradient(
+            [torch.zeros_like(each) for each in self.parameters], 0.0, 0, self.updates
+        )
 
     def apply(self, gradient: WorkerGradient) -> None:
         for parameter, its_gradient in zip(self.parameters, gradient.of, strict=True):
@@ -121,7 +127,9 @@ def replay(
                 break
         computing[worker] = server.gradient(data, order, workers[worker].samples)
     seconds = np.array([[each.seconds for each in workers]])
-    pace = asynchronous(np.ones_like(seconds), seconds, np.array([float(each.samples) for each in workers]))
+    pace = asynchronous(
+        np.ones_like(seconds), seconds, np.array([float(each.samples) for each in workers])
+    )
     return LossReplay(
         workers=workers,
         seed=seed,

@@ -48,7 +48,9 @@ class RevocationRate:
 def rate_of_band(band: InterruptionBand) -> RevocationRate:
     """The upper end of a band."""
     if band.low == band.high:
-        return RevocationRate(band.high / HOUR, f"stated: {_share_of_month(band.high)}; taken as memoryless")
+        return RevocationRate(
+            band.high / HOUR, f"stated: {_share_of_month(band.high)}; taken as memoryless"
+        )
     ends = f"{_share_of_month(band.low)} to {_share_of_month(band.high)}"
     return RevocationRate(band.high / HOUR, f"stated: {ends}; taken as memoryless at the upper end")
 
@@ -72,11 +74,20 @@ def add_risk(plan: FleetPlan, rates: Mapping[str, RevocationRate], runs: int = R
     workers, on_market = plan.chosen.workers, revocable_types(plan.pool, plan.chosen.workers)
     missing = next((name for name in on_market if name not in rates), None)
     if missing is not None:
-        raise UserError(f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month")
-    found = _draw_runs(plan, [rates[name].per_second if name in on_market else 0.0 for name in workers], runs)
+        raise UserError(
+            f"how often {missing} is revoked is unknown; give --interruptions {missing}=10%/month"
+        )
+    found = _draw_runs(
+        plan, [rates[name].per_second if name in on_market else 0.0 for name in workers], runs
+    )
     prices = {kind.name: kind.dollars_per_hour for kind in plan.pool.types}
-    hourly = sum(count * prices[name] for name, count in workers.items()) + FleetWish.read_plan(plan).server_price
-    dollars = mean_interval((np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR).tolist())
+    hourly = (
+        sum(count * prices[name] for name, count in workers.items())
+        + FleetWish.read_plan(plan).server_price
+    )
+    dollars = mean_interval(
+        (np.minimum(found.seconds, plan.deadline_seconds) * hourly / HOUR).tolist()
+    )
     p_deadline = float(np.isfinite(found.seconds).mean())
     fixed = _dollars_on_demand(plan)
     lives = tuple(
@@ -171,7 +182,9 @@ def _advice(plan: FleetPlan, p_deadline: float, dollars: float, fixed: float | N
     """Whether to take spot, or why not."""
     assert plan.chosen is not None
     likely = chance_text(plan, p_deadline)
-    rest = "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
+    rest = (
+        "no fleet on demand is known to do it" if fixed is None else f"on-demand costs ${fixed:.2f}"
+    )
     if not revocable_types(plan.pool, plan.chosen.workers):
         return (
             f"refuse spot: on-demand costs ${dollars:.2f}, and no fleet with spot machines is in time often enough "
@@ -213,7 +226,9 @@ def part_speeds(wish: FleetWish, workers: Sequence[tuple[int, int]]) -> FleetSpe
     found = all_fleets(part)
     training = found.updates / found.progress.updates_per_second
     rates = np.where(np.isfinite(found.seconds), 1 / training, 0.0)
-    return FleetSpeeds(whole, np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole]))
+    return FleetSpeeds(
+        whole, np.concatenate([[0.0], rates]).reshape([count + 1 for count in whole])
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,12 +245,16 @@ def _draw_runs(plan: FleetPlan, rates: Sequence[float], runs: int) -> FleetRuns:
     """``runs`` of the plan's fleet, or as many as there is room for, where revocations are many."""
     assert plan.chosen is not None
     names, workers = [kind.name for kind in plan.pool.types], plan.chosen.workers
-    fleet = part_speeds(FleetWish.read_plan(plan), [(names.index(name), count) for name, count in workers.items()])
+    fleet = part_speeds(
+        FleetWish.read_plan(plan), [(names.index(name), count) for name, count in workers.items()]
+    )
     marks = sum(2 + 2 * plan.deadline_seconds * rate for rate in np.repeat(rates, fleet.whole))
     works = work_factors(plan, max(min(runs, int(_MAX_MARKS / marks)), 2))
     generator = np.random.default_rng(SEED)
     works = generator.permutation(works)
-    return revoked_runs(fleet, rates, plan.pool.start_seconds, works, plan.deadline_seconds, generator)
+    return revoked_runs(
+        fleet, rates, plan.pool.start_seconds, works, plan.deadline_seconds, generator
+    )
 
 
 def revoked_runs(
@@ -261,8 +280,14 @@ def revoked_runs(
                 changes += [change] * count
     when = np.concatenate(moments, axis=1)
     order = np.argsort(when, axis=1)
-    when, kind, step = np.take_along_axis(when, order, axis=1), np.array(types)[order], np.array(changes)[order]
-    counts = [np.cumsum(np.where(kind == each, step, 0), axis=1) for each in range(len(fleet.whole))]
+    when, kind, step = (
+        np.take_along_axis(when, order, axis=1),
+        np.array(types)[order],
+        np.array(changes)[order],
+    )
+    counts = [
+        np.cumsum(np.where(kind == each, step, 0), axis=1) for each in range(len(fleet.whole))
+    ]
     # Of marks at one moment the joins may come first; clipped, such a sum lasts no time.
     there = tuple(np.clip(each, 0, most) for each, most in zip(counts, fleet.whole, strict=True))
     speed = fleet.table[there]

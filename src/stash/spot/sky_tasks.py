@@ -22,7 +22,16 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from stash.api import AUTOSTOP, OLD_PRICE_DAYS, Catalog, Instance, price_age, sky_place, sky_resources, sky_task_yaml
+from stash.api import (
+    AUTOSTOP,
+    OLD_PRICE_DAYS,
+    Catalog,
+    Instance,
+    price_age,
+    sky_place,
+    sky_resources,
+    sky_task_yaml,
+)
 from stash.core.errors import UserError
 from stash.core.membership import TOKEN
 from stash.core.units import format_count, format_seconds
@@ -66,7 +75,9 @@ class RentedPlace:
     """A bucket; ``None``: the servers' own disk."""
 
 
-def rented_place(plan: FleetPlan, infra: str, checkpoints: str | None, catalog: Catalog) -> RentedPlace:
+def rented_place(
+    plan: FleetPlan, infra: str, checkpoints: str | None, catalog: Catalog
+) -> RentedPlace:
     """Raises UserError for an ``infra`` or a bucket that SkyPilot would not take."""
     if checkpoints is not None and not _BUCKET.fullmatch(checkpoints):
         raise UserError(
@@ -97,7 +108,9 @@ def check_prices(plan: FleetPlan, today: date) -> None:
     """Raise UserError where the plan rents nothing, or its prices are old or unknown."""
     again = "put today's prices into the pool (with as_of) and run `stash spot plan` again"
     if plan.chosen is None:
-        raise UserError("the plan holds no fleet: nothing in its pool was feasible; plan again with a looser wish")
+        raise UserError(
+            "the plan holds no fleet: nothing in its pool was feasible; plan again with a looser wish"
+        )
     since = price_age(plan.pool.as_of, today)
     if since is None or since.is_old:
         raise UserError(
@@ -108,7 +121,9 @@ def check_prices(plan: FleetPlan, today: date) -> None:
     if not plan.pool.server.dollars_per_hour:
         unknown.append("the server")
     if unknown:
-        raise UserError(f"the price of {unknown[0]} is not known (dollars_per_hour of the plan's pool is 0); {again}")
+        raise UserError(
+            f"the price of {unknown[0]} is not known (dollars_per_hour of the plan's pool is 0); {again}"
+        )
 
 
 def job_in(work: Path, job: str) -> str:
@@ -165,7 +180,10 @@ def rent_script(
     tasks = {"server": _server_task(plan, place, job, common)}
     for kind in _planned_types(plan):
         tasks[kind.name] = _worker_task(place, kind, common)
-    files = [f"cat > {name}-{what}.yaml <<'TASK'\n{sky_task_yaml(task)}TASK" for what, task in tasks.items()]
+    files = [
+        f"cat > {name}-{what}.yaml <<'TASK'\n{sky_task_yaml(task)}TASK"
+        for what, task in tasks.items()
+    ]
     secrets = " ".join(_SECRETS)
     launch, limit = "--yes --detach-run", []
     if max_dollars is not None:
@@ -186,12 +204,19 @@ def rent_script(
         text="",
         follow=f"ssh {name} tail -n +1 -F {HERE}/events.jsonl",
         fetch=f"scp -r {name}:{HERE} .",
-        end=(*(f"sky jobs cancel --yes --name {worker}" for worker in workers), f"sky down --yes {name}"),
+        end=(
+            *(f"sky jobs cancel --yes --name {worker}" for worker in workers),
+            f"sky down --yes {name}",
+        ),
     )
     lines = [
         f"# {name}: {_price(plan)}",
         "# Run it in the job's folder."
-        + ("" if limit else " Nothing here limits what it costs (--max-dollars does): end it as the last lines say."),
+        + (
+            ""
+            if limit
+            else " Nothing here limits what it costs (--max-dollars does): end it as the last lines say."
+        ),
         "set -e",
         *limit,
         *files,
@@ -218,7 +243,9 @@ def _hourly_dollars(plan: FleetPlan) -> float:
 def _price(plan: FleetPlan) -> str:
     chosen, server = plan.chosen, plan.pool.server
     assert chosen is not None
-    machines = f"{format_count(server.count, 'server')}, {format_count(len(_workers(plan)), 'worker')}"
+    machines = (
+        f"{format_count(server.count, 'server')}, {format_count(len(_workers(plan)), 'worker')}"
+    )
     return (
         f"{machines}, ${_hourly_dollars(plan):.2f} an hour by prices of {plan.pool.as_of} and a tenth; planned: "
         f"{format_seconds(chosen.seconds)}, ${chosen.dollars:.2f}. SkyPilot's jobs controller comes on top."
@@ -277,7 +304,9 @@ def _common(work: Path, limited: bool) -> dict[str, Any]:
     }
 
 
-def _server_task(plan: FleetPlan, place: RentedPlace, job: str, common: Mapping[str, Any]) -> dict[str, Any]:
+def _server_task(
+    plan: FleetPlan, place: RentedPlace, job: str, common: Mapping[str, Any]
+) -> dict[str, Any]:
     """The servers, and the head of the training on the first one."""
     server = plan.pool.server
     if server.instance is not None and place.region is not None:
@@ -294,9 +323,21 @@ def _server_task(plan: FleetPlan, place: RentedPlace, job: str, common: Mapping[
         "autostop": AUTOSTOP,
     }
     mounts = {}
-    if place.checkpoints is not None:  # MOUNT: a file is in the bucket when it is closed (MOUNT_CACHED uploads later)
-        mounts = {"file_mounts": {f"~/{_MOUNTED}": {"source": _bucket(place.checkpoints)[0], "mode": "MOUNT"}}}
-    return {"num_nodes": server.count, "resources": rented, **common, **mounts, "run": _server_run(plan, place, job)}
+    if (
+        place.checkpoints is not None
+    ):  # MOUNT: a file is in the bucket when it is closed (MOUNT_CACHED uploads later)
+        mounts = {
+            "file_mounts": {
+                f"~/{_MOUNTED}": {"source": _bucket(place.checkpoints)[0], "mode": "MOUNT"}
+            }
+        }
+    return {
+        "num_nodes": server.count,
+        "resources": rented,
+        **common,
+        **mounts,
+        "run": _server_run(plan, place, job),
+    }
 
 
 def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,7 +347,11 @@ def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]
         rented = sky_resources(known, place.cloud, place.region, spot=not kind.is_on_demand)
     else:
         named = "accelerators" if place.region is None else "instance_type"
-        rented = {**sky_place(place.cloud, place.region), named: kind.name, "use_spot": not kind.is_on_demand}
+        rented = {
+            **sky_place(place.cloud, place.region),
+            named: kind.name,
+            "use_spot": not kind.is_on_demand,
+        }
     start = _ray_start('--address="$STASH_HEAD":' + str(_PORT), '{"\'"$STASH_WORKER"\'": 1}')
     return {
         "resources": {**rented, "max_hourly_cost": _dollars_at_most(kind.dollars_per_hour)},
@@ -318,7 +363,9 @@ def _worker_task(place: RentedPlace, kind: WorkerType, common: Mapping[str, Any]
 
 def _ray_start(address: str, resources_text: str, *words: str) -> str:
     """``ray start``, with words that a shell still reads."""
-    return " ".join(["ray start", address, *words, f"--resources '{resources_text}'", *_QUIET, "--block"])
+    return " ".join(
+        ["ray start", address, *words, f"--resources '{resources_text}'", *_QUIET, "--block"]
+    )
 
 
 def _server_run(plan: FleetPlan, place: RentedPlace, job: str) -> str:
@@ -333,7 +380,12 @@ def _server_run(plan: FleetPlan, place: RentedPlace, job: str) -> str:
         "checkpoints": f"HOME_FOLDER/{folder}/checkpoints",
         "servers": [f"server{number}" for number in range(1, count + 1)],
         "workers": [
-            {"name": f"worker{number}", "type": kind.name, "samples": int(kind.samples), "gpus": kind.gpus}
+            {
+                "name": f"worker{number}",
+                "type": kind.name,
+                "samples": int(kind.samples),
+                "gpus": kind.gpus,
+            }
             for number, kind in enumerate(_workers(plan), start=1)
         ],
         "loss": plan.loss,

@@ -34,7 +34,9 @@ DESCRIBED = "it is described in docs/how-to/spot.md"
 FLEET_MODELS = DocumentFile(documents.FLEET_MODEL, FleetModel, FLEET_SCHEMA)
 FLEET_PLANS = DocumentFile(documents.FLEET_PLAN, FleetPlan, FLEET_SCHEMA)
 CURVES = DocumentFile(documents.CURVE, LearnedCurve, CURVE_SCHEMA, ("replays",))
-SPOT_LOGS = DocumentFile(documents.SPOT_LOG, SpotLog, SPOT_LOG_SCHEMA, ("stretches", "takeovers", "events"))
+SPOT_LOGS = DocumentFile(
+    documents.SPOT_LOG, SpotLog, SPOT_LOG_SCHEMA, ("stretches", "takeovers", "events")
+)
 
 read_model, read_plan = FLEET_MODELS.load, FLEET_PLANS.load
 save_curve, load_curve = CURVES.save, CURVES.load
@@ -87,7 +89,10 @@ def read_pool(path: Path, curve: LearnedCurve | None = None) -> FleetPool:
     if curve is not None and isinstance(data, dict):
         if "loss" in data:
             raise document.mistake(("loss",), "--curve says that; leave one of them out")
-        data["loss"], data["learned"] = curve.fitted.curve.model_dump(), curve.learned_range.model_dump()
+        data["loss"], data["learned"] = (
+            curve.fitted.curve.model_dump(),
+            curve.learned_range.model_dump(),
+        )
         data.setdefault("exchange_bytes", float(curve.parameter_bytes))
         if isinstance(data.get("server"), dict):
             data["server"].setdefault("apply_seconds", curve.apply_seconds)
@@ -120,8 +125,15 @@ def workers_of(text: str, what: str, joined: str) -> dict[str, int]:
     found: dict[str, int] = {}
     for part in text.split(joined):
         name, equals, count = (piece.strip() for piece in part.partition("="))
-        if not name or not equals or not (count.isascii() and count.isdigit()) or not 0 < int(count[:9]) <= 10_000:
-            raise UserError(f"{what} {text!r} cannot be read at {part.strip()!r}; write it like {example}")
+        if (
+            not name
+            or not equals
+            or not (count.isascii() and count.isdigit())
+            or not 0 < int(count[:9]) <= 10_000
+        ):
+            raise UserError(
+                f"{what} {text!r} cannot be read at {part.strip()!r}; write it like {example}"
+            )
         if name in found:
             raise UserError(f"{what} {text!r} names {name} twice; write it like {example}")
         found[name] = int(count)

@@ -30,7 +30,9 @@ app = App(no_args_is_help=True)
 
 
 def _store_argument() -> Any:
-    return argument("STORE", "A store: a folder or URL (default $STASH_STORE or this folder).", default=None)
+    return argument(
+        "STORE", "A store: a folder or URL (default $STASH_STORE or this folder).", default=None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,13 +107,19 @@ class QueryOptions(Options):
     """One call of ``stash query``."""
 
     sql: str | None = argument(
-        "SQL", "One SELECT in DuckDB's SQL (default: list the tables and their columns).", default=None
+        "SQL",
+        "One SELECT in DuckDB's SQL (default: list the tables and their columns).",
+        default=None,
     )
     store: str | None = store_option()
     format: str | None = option(
-        "FORMAT", f"Write {', '.join(FORMATS)} (default: by --output's ending).", parsers.one_of(FORMATS)
+        "FORMAT",
+        f"Write {', '.join(FORMATS)} (default: by --output's ending).",
+        parsers.one_of(FORMATS),
     )
-    output: Path | None = option("FILE", "Write the answer to this file (default: print it).", Path, "-o", "--output")
+    output: Path | None = option(
+        "FILE", "Write the answer to this file (default: print it).", Path, "-o", "--output"
+    )
     quiet: bool = quiet_flag()
 
 
@@ -269,7 +277,11 @@ def _print(rows: list[TableRow], there: int, unreadable: int, url: str) -> None:
     from stash.ui.terminal import list_width
 
     if not there:
-        print(printable_line(f"{url} has no artefacts; `stash profile --store {url} train.py` puts one there"))
+        print(
+            printable_line(
+                f"{url} has no artefacts; `stash profile --store {url} train.py` puts one there"
+            )
+        )
     if not rows:
         return
     fitted = artefact_listing(rows, list_width())

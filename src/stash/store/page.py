@@ -36,7 +36,10 @@ def artefact_listing(rows: Sequence[TableRow], width: int | None = None) -> List
         ("most", 1, _main_finding),
     ]
     first, *heads = (head for head, _, _ in columns)
-    cells = tuple((printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:])) for row in each)
+    cells = tuple(
+        (printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:]))
+        for row in each
+    )
     ranks, texts = tuple(rank for _, rank, _ in columns), frozenset({0, 1, 2, 4, 7})
     return make_listing(Grid("", tuple(heads), cells, texts, first=first, ranks=ranks), width)
 

@@ -45,7 +45,9 @@ def run_query(
     """
     library = require_package("duckdb", "this")
     _check_one_select(library, sql)
-    tables = [table for table in TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)] or list(TABLES)
+    tables = [table for table in TABLES if re.search(rf"\b{table}\b", sql, re.IGNORECASE)] or list(
+        TABLES
+    )
     with make_workplace() as temporary:
         statements = write_tables(store, tables, temporary, progress)
         with library.connect(":memory:", config=duckdb_settings(temporary)) as connection:
@@ -54,7 +56,8 @@ def run_query(
             with _errors_as_sentences(library, tables):
                 running = connection.execute(sql)
             yield QueryAnswer(
-                [str(column[0]) for column in running.description or ()], _rows(library, running, tables)
+                [str(column[0]) for column in running.description or ()],
+                _rows(library, running, tables),
             )
 
 
@@ -71,9 +74,13 @@ def _errors_as_sentences(library: Any, tables: Sequence[str] = ()) -> Iterator[N
         yield
     except (library.Error, UnicodeError) as error:
         sentence = " ".join(str(error).split("\n\n", maxsplit=1)[0].split())
-        columns = [f"{table} has {', '.join(column.name for column in TABLES[table])}" for table in tables]
+        columns = [
+            f"{table} has {', '.join(column.name for column in TABLES[table])}" for table in tables
+        ]
         listed = columns if len(columns) < len(TABLES) else [f"the tables are {', '.join(TABLES)}"]
-        raise UserError(". ".join([printable_line(sentence.rstrip("."), _MAX_QUOTED), *listed])) from None
+        raise UserError(
+            ". ".join([printable_line(sentence.rstrip("."), _MAX_QUOTED), *listed])
+        ) from None
     except RuntimeError as error:
         if "interrupted" not in str(error):
             raise
@@ -85,7 +92,9 @@ def _check_one_select(library: Any, sql: str) -> None:
     with _errors_as_sentences(library):
         statements = library.extract_statements(sql)
     if len(statements) != 1 or statements[0].type != library.StatementType.SELECT:
-        raise UserError(f"stash query reads: type one SELECT on {', '.join(TABLES)}, like {EXAMPLE!r}")
+        raise UserError(
+            f"stash query reads: type one SELECT on {', '.join(TABLES)}, like {EXAMPLE!r}"
+        )
 
 
 def _lock(temporary: Path) -> Iterator[str]:

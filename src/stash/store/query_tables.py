@@ -23,7 +23,9 @@ def make_workplace() -> Iterator[Path]:
     try:
         folder = TemporaryDirectory(prefix="stash-store-")
     except OSError as error:
-        raise StoreError(f"no folder for temporary files: {one_line(error)}; name one with TMPDIR") from None
+        raise StoreError(
+            f"no folder for temporary files: {one_line(error)}; name one with TMPDIR"
+        ) from None
     with folder as name:
         yield Path(name)
 
@@ -68,7 +70,9 @@ def write_tables(
                 files[BLOCKS].add(blocks)
         return [file.close() for file in files.values()]
     except OSError as error:
-        raise StoreError(f"cannot read {store.url} by way of {temporary}: {error.strerror or error}") from None
+        raise StoreError(
+            f"cannot read {store.url} by way of {temporary}: {error.strerror or error}"
+        ) from None
 
 
 class _TableFile:
@@ -90,6 +94,10 @@ class _TableFile:
     def close(self) -> str:
         """The statement that makes a view of what was written."""
         self._lines.close()
-        columns = ", ".join(f"{quote(column.name)}: {quote(column.kind)}" for column in TABLES[self._table])
+        columns = ", ".join(
+            f"{quote(column.name)}: {quote(column.kind)}" for column in TABLES[self._table]
+        )
         options = f"columns={{{columns}}}, format='newline_delimited', maximum_object_size={self._longest}"
-        return f"CREATE VIEW {self._table} AS SELECT * FROM read_json({quote(self._path)}, {options})"
+        return (
+            f"CREATE VIEW {self._table} AS SELECT * FROM read_json({quote(self._path)}, {options})"
+        )

@@ -103,7 +103,9 @@ def _profile_rows(profile: Profile) -> dict[str, list[Values]]:
     return {
         "artefacts": [head],
         "profiles": [facts],
-        "stalls": [_pick_columns("stalls", each) for each in (*breakdown.stalls, *breakdown.skipped)],
+        "stalls": [
+            _pick_columns("stalls", each) for each in (*breakdown.stalls, *breakdown.skipped)
+        ],
         "ranks": [_pick_columns("ranks", rank) for rank in profile.ranks],
         **_host_rows(profile.hosts, reading),
     }
@@ -123,11 +125,19 @@ def _probe_rows(probe: Probe) -> dict[str, list[Values]]:
 
 def _fix_rows(fix: Fix) -> dict[str, list[Values]]:
     head = {
-        "kind": "fix", "name": fix.workload, "ranks": fix.ranks, "nodes": 1, "step_seconds": fix.step_seconds,
+        "kind": "fix",
+        "name": fix.workload,
+        "ranks": fix.ranks,
+        "nodes": 1,
+        "step_seconds": fix.step_seconds,
         "findings": len(fix.kept),
-    }  # fmt: skip
+    }
     changes: list[Values] = [
-        {**_pick_columns("fixes", each, fix), "workload": fix.workload, **_spread("saves", each.saves)}
+        {
+            **_pick_columns("fixes", each, fix),
+            "workload": fix.workload,
+            **_spread("saves", each.saves),
+        }
         for each in fix.tried
     ]
     return {"artefacts": [head], "fixes": changes}
@@ -136,16 +146,24 @@ def _fix_rows(fix: Fix) -> dict[str, list[Values]]:
 def _trace_rows(trace: Trace) -> dict[str, list[Values]]:
     largest = trace.largest_stall
     head = {
-        "kind": "trace", "name": trace.workload, "ranks": trace.world_size, "nodes": trace.nodes,
-        "step_seconds": trace.step_seconds, "stall": None if largest is None else largest.name,
+        "kind": "trace",
+        "name": trace.workload,
+        "ranks": trace.world_size,
+        "nodes": trace.nodes,
+        "step_seconds": trace.step_seconds,
+        "stall": None if largest is None else largest.name,
         "stall_pct": None if largest is None else 100 * largest.share,
-    }  # fmt: skip
+    }
     unknown = [{"name": name, "why": why} for name, why in trace.unknown.items()]
     known = [
-        {"name": part.name, **_spread("seconds", part.time), "share": part.share,
-         "within_noise": part.time.within_noise}
+        {
+            "name": part.name,
+            **_spread("seconds", part.time),
+            "share": part.share,
+            "within_noise": part.time.within_noise,
+        }
         for part in trace.traced
-    ]  # fmt: skip
+    ]
     return {"artefacts": [head], "stalls": [*known, *unknown]}
 
 
@@ -184,16 +202,25 @@ def _links(reading: Reading) -> Iterator[Values]:
     for curve in reading.exchanges:
         for size in curve.sizes:
             yield {
-                "hostname": curve.hostname, "part": "exchanges", "member": f"{size.bytes} bytes", "unit": "bytes/s",
+                "hostname": curve.hostname,
+                "part": "exchanges",
+                "member": f"{size.bytes} bytes",
+                "unit": "bytes/s",
                 "link": f"{curve.backend}, {curve.ranks} ranks on {curve.nodes} nodes",
                 **_spread("rate", size.bus_bytes_per_second),
-            }  # fmt: skip
+            }
 
 
 def _finding(finding: Finding) -> Values:
-    fact, row = finding.fact, {**_pick_columns("findings", finding), **_spread("measured", finding.measured)}
+    fact, row = (
+        finding.fact,
+        {**_pick_columns("findings", finding), **_spread("measured", finding.measured)},
+    )
     if fact is not None:
-        row |= {"expected": fact.value, "source": ", ".join(filter(None, [fact.source, fact.as_of]))}
+        row |= {
+            "expected": fact.value,
+            "source": ", ".join(filter(None, [fact.source, fact.as_of])),
+        }
     return row
 
 

@@ -47,11 +47,18 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         ),
         *_columns("BIGINT", ranks="of the job", nodes="machines"),
         *_columns("VARCHAR", machine="instance type, else GPUs, else processor"),
-        *_columns("DOUBLE", step_seconds="one step of the whole job", samples_per_second="of the whole job"),
+        *_columns(
+            "DOUBLE",
+            step_seconds="one step of the whole job",
+            samples_per_second="of the whole job",
+        ),
         *_columns("VARCHAR", stall="what dominates; NULL where unknown"),
         *_columns("DOUBLE", stall_pct="its share of the step"),
         *_columns("VARCHAR", stash_version="the Stash that measured"),
-        *_columns("BIGINT", findings="of the machine's links, if they were probed; of a fix, changes that are kept"),
+        *_columns(
+            "BIGINT",
+            findings="of the machine's links, if they were probed; of a fix, changes that are kept",
+        ),
     ),
     "profiles": (
         _ID,
@@ -63,9 +70,16 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
             git_commit="of the script's repository",
         ),
         *_columns("BOOLEAN", git_dirty="whether that had changes besides"),
-        *_columns("BIGINT", world_size="ranks", nodes="machines", batch="samples per device and step"),
+        *_columns(
+            "BIGINT", world_size="ranks", nodes="machines", batch="samples per device and step"
+        ),
         *_columns("VARCHAR", precision="data type of the parameters"),
-        *_columns("BIGINT", parameters="how many", parameter_bytes="their size", workers="of the first loader"),
+        *_columns(
+            "BIGINT",
+            parameters="how many",
+            parameter_bytes="their size",
+            workers="of the first loader",
+        ),
         *_columns(
             "VARCHAR",
             device="of rank 0, `cpu` or `cuda`",
@@ -74,7 +88,12 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
             gpu="of the first machine",
         ),
         *_columns("BIGINT", gpus="of all machines"),
-        *_columns("VARCHAR", cpu="of the first machine", torch="version", stash_version="the Stash that measured"),
+        *_columns(
+            "VARCHAR",
+            cpu="of the first machine",
+            torch="version",
+            stash_version="the Stash that measured",
+        ),
         *_columns("BIGINT", rounds="complete", rounds_dropped="incomplete"),
         *_columns("VARCHAR", ended="why measuring ended"),
         *_columns(
@@ -86,8 +105,13 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
             samples_per_second="of the whole job",
         ),
         *_columns("VARCHAR", verdict="its kind, as in `stash show --json`", stall="what dominates"),
-        *_columns("DOUBLE", **{f"{name}_pct": f"the {name} stall's share of the step" for name in STALLS}),
-        *_columns("DOUBLE", **{f"paper_{name}_pct": f"{name} as the paper defines it" for name in _OF_THE_PAPER}),
+        *_columns(
+            "DOUBLE", **{f"{name}_pct": f"the {name} stall's share of the step" for name in STALLS}
+        ),
+        *_columns(
+            "DOUBLE",
+            **{f"paper_{name}_pct": f"{name} as the paper defines it" for name in _OF_THE_PAPER},
+        ),
         *_columns("BOOLEAN", stable="whether there is no warning about the measurement"),
     ),
     "stalls": (
@@ -106,12 +130,25 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
     "blocks": (
         _ID,
         *_columns("BIGINT", round="its number"),
-        *_columns("VARCHAR", rung="`resident`, `solo`, `crowd`, `node`, `cluster`, `warm` or `cold`"),
+        *_columns(
+            "VARCHAR", rung="`resident`, `solo`, `crowd`, `node`, `cluster`, `warm` or `cold`"
+        ),
         *_columns("BIGINT", rank="whose block", steps="measured"),
-        *_columns("DOUBLE", seconds="of those steps", interrupted_seconds="inside it, but not training"),
+        *_columns(
+            "DOUBLE", seconds="of those steps", interrupted_seconds="inside it, but not training"
+        ),
         *_columns("BIGINT", samples="trained on"),
-        *_columns("DOUBLE", wait_seconds="waited for the loader", resident="fraction in the page cache before"),
-        *_columns("BIGINT", files="opened", file_bytes="their sizes", storage_bytes="really fetched from storage"),
+        *_columns(
+            "DOUBLE",
+            wait_seconds="waited for the loader",
+            resident="fraction in the page cache before",
+        ),
+        *_columns(
+            "BIGINT",
+            files="opened",
+            file_bytes="their sizes",
+            storage_bytes="really fetched from storage",
+        ),
         *_columns(
             "DOUBLE",
             fetch_seconds="workers spent making batches",
@@ -121,9 +158,16 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         ),
         *_columns("BIGINT", network_bytes="sent by the host", disk_bytes="read by the host"),
         *_columns("DOUBLE", started="since the first block"),
-        *_columns("BIGINT", launch="which of them", read_bytes="by system calls", held_bytes="dropped before it"),
         *_columns(
-            "DOUBLE", cpu_seconds="processor time of the rank's own process", fetch_cpu_seconds="of making batches"
+            "BIGINT",
+            launch="which of them",
+            read_bytes="by system calls",
+            held_bytes="dropped before it",
+        ),
+        *_columns(
+            "DOUBLE",
+            cpu_seconds="processor time of the rank's own process",
+            fetch_cpu_seconds="of making batches",
         ),
     ),
     "ranks": (
@@ -140,7 +184,11 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
         *_columns("VARCHAR", kernel="version", gpu="the first one's name"),
         *_columns("BIGINT", gpus="how many"),
         *_columns(
-            "VARCHAR", disk="under the data", virtualization="hypervisor", cloud="as named", instance="its type there"
+            "VARCHAR",
+            disk="under the data",
+            virtualization="hypervisor",
+            cloud="as named",
+            instance="its type there",
         ),
         *_columns("DOUBLE", steal_fraction="of processor time, taken by other tenants"),
         *_columns("BOOLEAN", probed="whether its links were measured"),
@@ -156,13 +204,26 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
             member="which one of its like",
             unit="of the rate",
         ),
-        *_columns("DOUBLE", rate="measured", low="lower end of the 95 % interval", high="upper end"),
+        *_columns(
+            "DOUBLE", rate="measured", low="lower end of the 95 % interval", high="upper end"
+        ),
     ),
     "findings": (
         _ID,
-        *_columns("VARCHAR", hostname="NULL if about several", name="which kind, see probe.md", text="in words"),
+        *_columns(
+            "VARCHAR",
+            hostname="NULL if about several",
+            name="which kind, see probe.md",
+            text="in words",
+        ),
         *_columns("VARCHAR", unit="of `measured`"),
-        *_columns("DOUBLE", measured="the value", low="lower end", high="upper end", expected="of the catalog"),
+        *_columns(
+            "DOUBLE",
+            measured="the value",
+            low="lower end",
+            high="upper end",
+            expected="of the catalog",
+        ),
         *_columns("VARCHAR", source="of what is expected, with its date"),
     ),
     "fixes": (
@@ -183,9 +244,12 @@ TABLES: dict[str, tuple[TableColumn, ...]] = {
             low="lower end of its interval",
             high="upper end",
         ),
-        *_columns("VARCHAR", written="`patch`, `command`, `setting` or `explained`; empty if it is not kept"),
+        *_columns(
+            "VARCHAR",
+            written="`patch`, `command`, `setting` or `explained`; empty if it is not kept",
+        ),
     ),
-}  # fmt: skip
+}
 
 DERIVED = tuple(name for name in TABLES if name != "blocks")
 """What a digest holds; blocks are read from the artefacts, whose bulk they are."""
@@ -197,7 +261,10 @@ def fits(table: str, row: Any) -> bool:
     return (
         isinstance(row, list)
         and len(row) == len(columns)
-        and all(value is None or _FITS[column.kind](value) for column, value in zip(columns, row, strict=True))
+        and all(
+            value is None or _FITS[column.kind](value)
+            for column, value in zip(columns, row, strict=True)
+        )
     )
 
 

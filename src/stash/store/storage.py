@@ -32,12 +32,18 @@ def open_storage(url: str) -> ArtefactStorage:
         raise UserError("a store is a folder or a URL, like ~/runs or s3://bucket/runs")
     fsspec = require_package("fsspec", "a store")
     if "://" not in url and "::" not in url:
-        return ArtefactStorage(fsspec.filesystem("file"), str(Path(url).expanduser().absolute()), url)
+        return ArtefactStorage(
+            fsspec.filesystem("file"), str(Path(url).expanduser().absolute()), url
+        )
     protocol = url.split("://", maxsplit=1)[0]
     try:
         system, root = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        how = f"type `pip install {_PACKAGES[protocol]}`" if protocol in _PACKAGES else one_line(error)
+        how = (
+            f"type `pip install {_PACKAGES[protocol]}`"
+            if protocol in _PACKAGES
+            else one_line(error)
+        )
         raise UserError(f"{url} needs a package that is not installed: {how}") from None
     except Exception as error:  # each protocol's package has errors of its own
         raise UserError(f"{url} is no store that can be reached: {one_line(error)}") from None
@@ -64,7 +70,9 @@ class ArtefactStorage:
                 raise UserError(f"there is no store {self.url}, or nothing in it yet") from None
         if [each["name"] for each in found if each.get("type") == "file"] == [self.root]:
             raise UserError(f"{self.url} is a file; a store is a folder or a URL")
-        return [str(each["name"]).rsplit("/", 1)[-1] for each in found if each.get("type") == "file"]
+        return [
+            str(each["name"]).rsplit("/", 1)[-1] for each in found if each.get("type") == "file"
+        ]
 
     def modified_seconds(self, name: str) -> float:
         """When a file was written last, in seconds since 1970; 0 where that is unknown."""
@@ -107,7 +115,9 @@ class ArtefactStorage:
         except FileExistsError:
             if not Path(self.root).is_dir():
                 raise UserError(f"{self.url} is no folder; a store is a folder or a URL") from None
-            raise StoreError(f"cannot write the store {self.url}: {path.parent} is no folder") from None
+            raise StoreError(
+                f"cannot write the store {self.url}: {path.parent} is no folder"
+            ) from None
         try:
             write_whole(path, content, new=new, lasting=new)
         except FileExistsError:
@@ -134,7 +144,9 @@ class ArtefactStorage:
     def place(self, name: str) -> str:
         """Where a file is, in one way of writing it."""
         path = self._path(name)
-        return str(Path(path).resolve()) if self._is_local else str(self.system.unstrip_protocol(path))
+        return (
+            str(Path(path).resolve()) if self._is_local else str(self.system.unstrip_protocol(path))
+        )
 
     @property
     def _protocols(self) -> tuple[str, ...]:
@@ -241,7 +253,9 @@ def match_name(word: str, names: Sequence[str], where: str) -> str:
     if word in names:
         return word
     whole = [name for name in names if id_of(name) == word or name_stem(name) == word]
-    begins = whole or [name for name in names if word and (id_of(name).startswith(word) or name.startswith(word))]
+    begins = whole or [
+        name for name in names if word and (id_of(name).startswith(word) or name.startswith(word))
+    ]
     if len(begins) == 1:
         return begins[0]
     shown = printable_line(word, 200)

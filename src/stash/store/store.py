@@ -32,8 +32,14 @@ def path_of(name: str) -> str:
 
 def encode_digest(name: str, rows: TableRows) -> bytes:
     """The file of a digest."""
-    document = {"version": VERSION, "file": name, **{table: rows.get(table, []) for table in DERIVED}}
-    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode("utf-8", "backslashreplace")
+    document = {
+        "version": VERSION,
+        "file": name,
+        **{table: rows.get(table, []) for table in DERIVED},
+    }
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode(
+        "utf-8", "backslashreplace"
+    )
 
 
 def rows_of(name: str, content: bytes | None) -> TableRows | None:
@@ -46,9 +52,15 @@ def rows_of(name: str, content: bytes | None) -> TableRows | None:
         return None
     for table in DERIVED:
         rows = found.get(table)
-        if not isinstance(rows, list) or not all(fits(table, row) and row[0] == id_of(name) for row in rows):
+        if not isinstance(rows, list) or not all(
+            fits(table, row) and row[0] == id_of(name) for row in rows
+        ):
             return None
-    return {table: found[table] for table in DERIVED} if [row[1] for row in found[HEAD]] == [name] else None
+    return (
+        {table: found[table] for table in DERIVED}
+        if [row[1] for row in found[HEAD]] == [name]
+        else None
+    )
 
 
 # An artefact is put first and its digest after it: should the second fail, nothing is lost.
@@ -216,6 +228,8 @@ def _what_is_wrong(store: Store, name: str) -> str:
     if known is not None and storage.digest_of(content) != known.id:
         return "its content is not what its name says: it was changed after it was put here"
     suffix = artefacts.suffix_of(found)
-    if not name.endswith(suffix) or (known is not None and name != storage.name_of(content, found.created, suffix)):
+    if not name.endswith(suffix) or (
+        known is not None and name != storage.name_of(content, found.created, suffix)
+    ):
         return "its name is not the one that a store gives to what is in it"
     return ""

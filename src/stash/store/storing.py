@@ -73,7 +73,9 @@ def keep_copy(artefact: Artefact, store: Store | None, saved: Path | None) -> No
         if saved is not None:
             note += f". `stash store add {shlex.quote(str(saved))} --store {shlex.quote(store.url)}` tries again"
     else:
-        shown = "" if os.environ.get(ENVIRONMENT) == store.url else f" --store {shlex.quote(store.url)}"
+        shown = (
+            "" if os.environ.get(ENVIRONMENT) == store.url else f" --store {shlex.quote(store.url)}"
+        )
         note = f"A copy is in {store.url}; `stash show {id_of(name)[:SHOWN]}{shown}` shows it."
     print(printable_line(mask_text(note)), file=sys.stderr)
 
@@ -106,7 +108,11 @@ def make_progress(what: str, quiet: bool) -> Callable[[int, int], None]:
     """Says on stderr how far it is, where that takes long enough to be asked, and nothing if ``quiet``."""
 
     def report(done: int, of: int) -> None:
-        if not quiet and of >= _WORTH_SAYING and (done == of or done % max(_WORTH_SAYING, of // 10) == 0):
+        if (
+            not quiet
+            and of >= _WORTH_SAYING
+            and (done == of or done % max(_WORTH_SAYING, of // 10) == 0)
+        ):
             print(f"{what} {done:,} of {of:,}", file=sys.stderr, flush=True)
 
     return report

@@ -101,7 +101,9 @@ def open_leases(events: Iterable[StudyEvent]) -> tuple[OpenLease, ...]:
     leases: dict[str, OpenLease] = {}
     for event in events:
         if event.what == "opened":
-            leases[event.lease] = OpenLease(event.lease, event.at, event.dollars_per_hour, event.rented_from)
+            leases[event.lease] = OpenLease(
+                event.lease, event.at, event.dollars_per_hour, event.rented_from
+            )
         elif event.what == "released":
             leases.pop(event.lease, None)
         elif event.lease in leases:
@@ -133,7 +135,11 @@ class Leases:
         now, name, renter = self.programs.now(), submission.lease, submission.rented_from
         if name not in self.opened:
             event = StudyEvent(
-                at=now, what="opened", lease=name, dollars_per_hour=dollars_per_hour, rented_from=renter
+                at=now,
+                what="opened",
+                lease=name,
+                dollars_per_hour=dollars_per_hour,
+                rented_from=renter,
             )
             append_event(self.journal, event)
             self.opened[name] = OpenLease(name, now, dollars_per_hour, renter)
@@ -157,8 +163,12 @@ class Leases:
             self.left.append(why)
             return
         dollars = None if lease.dollars_per_hour is None else lease.cost(now)
-        with suppress(OSError):  # then the next controller releases it once more, which does no harm
-            event = StudyEvent(at=now, what="released", lease=name, seconds=lease.seconds(now), dollars=dollars)
+        with suppress(
+            OSError
+        ):  # then the next controller releases it once more, which does no harm
+            event = StudyEvent(
+                at=now, what="released", lease=name, seconds=lease.seconds(now), dollars=dollars
+            )
             append_event(self.journal, event)
 
     def release_all(self) -> None:

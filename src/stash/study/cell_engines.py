@@ -36,7 +36,16 @@ def describe(cell: Cell, folder: StudyFolder) -> Submission:
 def _profile(cell: Cell, output: Path | str, stash: ProgramWords = _OURS) -> ProgramWords:
     """``stash profile`` with the study's settings, up to the job."""
     how = cell.settings
-    words = [*stash, "profile", "-o", str(output), "--noise", f"{how.noise:g}", "--budget", f"{how.budget:g}"]
+    words = [
+        *stash,
+        "profile",
+        "-o",
+        str(output),
+        "--noise",
+        f"{how.noise:g}",
+        "--budget",
+        f"{how.budget:g}",
+    ]
     words += ["--start-timeout", f"{how.patience:g}"]
     if tuple(how.rungs) != NAMES:
         words += ["--rungs", ",".join(how.rungs)]
@@ -61,13 +70,17 @@ def _head(cell: Cell) -> str:
 def _shell_submission(cell: Cell, folder: StudyFolder, lines: str) -> Submission:
     """A script that runs in a process of its own."""
     script = f"#!/bin/sh\n{_head(cell)}\n{lines}\n"
-    return Submission({"cell.sh": script}, ("sh", str(folder.cell(cell.id).path / "cell.sh")), cell.id)
+    return Submission(
+        {"cell.sh": script}, ("sh", str(folder.cell(cell.id).path / "cell.sh")), cell.id
+    )
 
 
 def _local_submission(cell: Cell, folder: StudyFolder) -> Submission:
     """``stash profile`` on this machine."""
     return _shell_submission(
-        cell, folder, f"exec {shlex.join(_profile(cell, folder.cell(cell.id).profile))} {_job(cell)}"
+        cell,
+        folder,
+        f"exec {shlex.join(_profile(cell, folder.cell(cell.id).profile))} {_job(cell)}",
     )
 
 
@@ -81,12 +94,32 @@ def _emulated_submission(cell: Cell, folder: StudyFolder) -> Submission:
     assert bed is not None
     assert cell.zoo is not None
     made = (cell.zoo, batch, bed.gpu, bed.precision, f"{bed.samples_per_second:.6g}")
-    model = folder.models / f"{'-'.join((*made, __version__))}.yaml".replace(" ", "-").replace("/", "-")
+    model = folder.models / f"{'-'.join((*made, __version__))}.yaml".replace(" ", "-").replace(
+        "/", "-"
+    )
     make = (sys.executable, "-m", "stash.study.emulated_model", str(model), *made)
-    testbed: ProgramWords = (*_OURS, "lab", "testbed", "run", "--nodes", str(cell.nodes), "--devices", str(bed.ranks))
-    testbed += () if bed.shaping_limit is None else ("--loopback", f"{math.floor(bed.shaping_limit)}B/s")
+    testbed: ProgramWords = (
+        *_OURS,
+        "lab",
+        "testbed",
+        "run",
+        "--nodes",
+        str(cell.nodes),
+        "--devices",
+        str(bed.ranks),
+    )
+    testbed += (
+        () if bed.shaping_limit is None else ("--loopback", f"{math.floor(bed.shaping_limit)}B/s")
+    )
     testbed += () if bed.network is None else ("--network", f"{bed.network:.0f}B/s")
-    job: ProgramWords = ("-m", "stash.lab.testbed.train_emulated", "--model", str(model), "--batch", batch)
+    job: ProgramWords = (
+        "-m",
+        "stash.lab.testbed.train_emulated",
+        "--model",
+        str(model),
+        "--batch",
+        batch,
+    )
     job += ("--size-scale", f"{bed.scale:.6g}", "--time-scale", f"{bed.time_scale:.6g}")
     job += ("--bucket-mb", f"{BUCKET_BYTES / 2**20 * bed.scale:.6g}")
     run = (*testbed, "--", *_profile(cell, folder.cell(cell.id).profile), *job)
@@ -123,7 +156,9 @@ def _slurm_submission(cell: Cell, folder: StudyFolder) -> Submission:
     asked = [f"#SBATCH --{option}={value}" for option, value in options.items()]
     asked += ["#SBATCH --requeue", *(f"#SBATCH {option}" for option in target.options)]
     stash = ("stash",) if target.setup else _OURS
-    line = f"srun --kill-on-bad-exit=1 {shlex.join(_profile(cell, own.profile, stash))} {_job(cell)}"
+    line = (
+        f"srun --kill-on-bad-exit=1 {shlex.join(_profile(cell, own.profile, stash))} {_job(cell)}"
+    )
     setup = [target.setup.rstrip()] if target.setup else []
     again = f'[ "${{SLURM_RESTART_COUNT:-0}}" = 0 ] || echo {shlex.quote(_AGAIN)}'
     script = "\n".join(["#!/bin/bash", _head(cell), *asked, again, *setup, line, ""])
@@ -153,10 +188,21 @@ def _sky_submission(cell: Cell, folder: StudyFolder) -> Submission:
     assert isinstance(target, SkyTarget)
     # The name says whose it is, and no other study has it; clouds take letters, digits and dashes.
     plain = plain_name(cell.place.name, 20)
-    whose = hashlib.sha256(f"{folder.path}\0{cell.place.name}\0{cell.nodes}".encode()).hexdigest()[:6]
+    whose = hashlib.sha256(f"{folder.path}\0{cell.place.name}\0{cell.nodes}".encode()).hexdigest()[
+        :6
+    ]
     cluster, remote = f"stash-{plain}-{cell.nodes}-{whose}", f"stash-{cell.id}.stash.json"
     minutes = str(AUTOSTOP["idle_minutes"])
-    launch = ("sky", "launch", "--yes", "--cluster", cluster, "--idle-minutes-to-autostop", minutes, "--down")
+    launch = (
+        "sky",
+        "launch",
+        "--yes",
+        "--cluster",
+        cluster,
+        "--idle-minutes-to-autostop",
+        minutes,
+        "--down",
+    )
     return Submission(
         files={"task.yaml": _task(cell, target, folder, remote)},
         command=(*launch, str(own.path / "task.yaml")),

@@ -19,7 +19,14 @@ from stash.api import WORKLOADS, find_workload
 from stash.core.errors import UserError
 from stash.study.emulating import EmulatedCell, emulate_cell
 from stash.study.places import StudyPlace
-from stash.study.study_file import EmulatedTarget, Selection, SkyTarget, SlurmTarget, StudyFile, StudySettings
+from stash.study.study_file import (
+    EmulatedTarget,
+    Selection,
+    SkyTarget,
+    SlurmTarget,
+    StudyFile,
+    StudySettings,
+)
 
 MAX_CELLS = 10_000
 _ID = 12
@@ -110,7 +117,9 @@ def make_cells(file: StudyFile, places: Sequence[StudyPlace], version: str) -> t
         cell = _cell(file, names, version, *combination)
         made.setdefault(cell.id, cell)
         if len(made) > MAX_CELLS:
-            raise UserError(f"{file.path}: it has more than {MAX_CELLS:,} cells; leave some out with `exclude:`")
+            raise UserError(
+                f"{file.path}: it has more than {MAX_CELLS:,} cells; leave some out with `exclude:`"
+            )
     if not made:
         raise UserError(f"{file.path}: `exclude:` leaves no cell to measure")
     return tuple(made.values())
@@ -139,14 +148,18 @@ Combination = tuple[int, int | None, StudyPlace, int, int]
 """Number of the workload, batch, place, nodes, repeat."""
 
 
-def _combinations(file: StudyFile, names: Sequence[str], places: Sequence[StudyPlace]) -> Iterator[Combination]:
+def _combinations(
+    file: StudyFile, names: Sequence[str], places: Sequence[StudyPlace]
+) -> Iterator[Combination]:
     study = file.study
     repeats = range(study.repeats)
     for number, name in enumerate(names):
         for place in places:
             for nodes in place.target.nodes or study.nodes:
                 for batch in _batches(file, number):
-                    if not any(_is_selected(each, name, batch, place, nodes) for each in study.exclude):
+                    if not any(
+                        _is_selected(each, name, batch, place, nodes) for each in study.exclude
+                    ):
                         yield from ((number, batch, place, nodes, repeat) for repeat in repeats)
 
 
@@ -160,7 +173,9 @@ def _batches(file: StudyFile, number: int) -> tuple[int | None, ...]:
     return (file.study.batches or (None,)) if takes else (None,)
 
 
-def _is_selected(chosen: Selection, workload: str, batch: int | None, place: StudyPlace, nodes: int) -> bool:
+def _is_selected(
+    chosen: Selection, workload: str, batch: int | None, place: StudyPlace, nodes: int
+) -> bool:
     wanted = (
         (chosen.workload, workload),
         (chosen.batch, batch),
@@ -191,10 +206,24 @@ def _cell(
         "how": settings.model_dump(mode="json"),
         "batch": batch,
         "repeat": repeat,
-        "emulated": None if bed is None else dataclasses.astuple(dataclasses.replace(bed, facts=())),
+        "emulated": None
+        if bed is None
+        else dataclasses.astuple(dataclasses.replace(bed, facts=())),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return Cell(digest[:_ID], names[number], given.zoo, words, batch, place, nodes, repeat, data, settings, bed)
+    return Cell(
+        digest[:_ID],
+        names[number],
+        given.zoo,
+        words,
+        batch,
+        place,
+        nodes,
+        repeat,
+        data,
+        settings,
+        bed,
+    )
 
 
 def _fill_command(file: StudyFile, number: int, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -222,7 +251,9 @@ def _make_emulated(
         why = f"an emulated instance trains workloads of the zoo alone; `exclude:` {name} there"
         raise file.mistake(where, why)
     try:
-        return emulate_cell(place, place.target, nodes, WORKLOADS[zoo], batch or WORKLOADS[zoo].batch)
+        return emulate_cell(
+            place, place.target, nodes, WORKLOADS[zoo], batch or WORKLOADS[zoo].batch
+        )
     except UserError as error:
         raise file.mistake(where, str(error)) from None
 

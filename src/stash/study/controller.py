@@ -78,7 +78,9 @@ class StudyController:
     ) -> RunOutcome:
         """Run what is to run, in order; KeyboardInterrupt is raised on once all has ended and is released."""
         self._pending = [cell for cell in cells if standings[cell.id].state == "to run"]
-        self._places = {cell.place.name: True for cell in cells if standings[cell.id].state == "done"}
+        self._places = {
+            cell.place.name: True for cell in cells if standings[cell.id].state == "done"
+        }
         try:
             self._take_on(cells, open_leases)
             while True:
@@ -118,18 +120,26 @@ class StudyController:
                 continue
             if lease.cell:
                 self.programs.kill(self.folder.cell(lease.cell))
-            if cell is not None or not any(self._submission(each).lease == lease.name for each in self._pending):
+            if cell is not None or not any(
+                self._submission(each).lease == lease.name for each in self._pending
+            ):
                 self.leases.release(lease.name)
 
     def _finish(self, running: _Running) -> None:
         """Take what a cell has left; until that is done it counts as running, should somebody interrupt."""
         cell, submission = running.cell, running.submission
         code = exit_code(self._folder(cell))
-        unfetched = fetch_profile(self.programs, submission.fetch) if code == 0 and submission.fetch else None
+        unfetched = (
+            fetch_profile(self.programs, submission.fetch)
+            if code == 0 and submission.fetch
+            else None
+        )
         found = judge(self._folder(cell), submission.lost, code)
         if unfetched is not None and found.ending == "failed":
             found = CellJudgement("failed", f"its profile could not be fetched: {unfetched}")
-        with postpone_requests():  # from here on it is done whole, or what was measured would be measured again
+        with (
+            postpone_requests()
+        ):  # from here on it is done whole, or what was measured would be measured again
             self._running.pop(cell.lane, None)
             self._record(running, found)
         # What is left of a lost cell may still be at work on what was rented for it.
@@ -163,14 +173,18 @@ class StudyController:
         cost = "" if dollars is None else f", ${dollars:.2f}"
         why = f": {found.why}" if found.why else ""
         left = len(self._running) + len(self._pending)
-        self.say(f"{cell.title}: {found.ending} after {seconds:.0f} s{cost}{why}{note} ({left} left)")
+        self.say(
+            f"{cell.title}: {found.ending} after {seconds:.0f} s{cost}{why}{note} ({left} left)"
+        )
 
     def _draw_consequences(self, cell: Cell, found: CellJudgement) -> None:
         if found.ending == "done":
             self._places[cell.place.name] = True
         elif found.ending == "out of memory":
             if cell.batch is not None:
-                self._too_large[cell.group_key] = min(cell.batch, self._too_large.get(cell.group_key, cell.batch))
+                self._too_large[cell.group_key] = min(
+                    cell.batch, self._too_large.get(cell.group_key, cell.batch)
+                )
         elif found.ending == "lost":
             if self._tries.get(cell.id, 0) < _TRIES:
                 self._pending.insert(0, cell)
@@ -193,7 +207,9 @@ class StudyController:
             place, lease = cell.place.name, self._submission(cell).lease
             if cell.lane in self._running:
                 continue
-            if place not in self._places and any(each.cell.place.name == place for each in self._running.values()):
+            if place not in self._places and any(
+                each.cell.place.name == place for each in self._running.values()
+            ):
                 continue  # it has yet to be seen if anything works there
             why = self._reason_to_skip(cell) or self._reason_to_save(cell, lease)
             self._pending.remove(cell)
@@ -208,9 +224,7 @@ class StudyController:
         """Why this cell need not be tried, by what was seen of others in this run."""
         least = self._too_large.get(cell.group_key)
         if least is not None and cell.batch is not None and cell.batch >= least:
-            return (
-                f"{cell.workload} on {cell.column_name}: batches from {least} on were not tried, it ran out of memory"
-            )
+            return f"{cell.workload} on {cell.column_name}: batches from {least} on were not tried, it ran out of memory"
         if not self._places.get(cell.place.name, True):
             return f"{cell.place.name}: nothing more was tried after its first cell failed"
         return None
@@ -230,30 +244,49 @@ class StudyController:
         running = _Running(cell, submission, self.programs.now())
         program = submission.command[0]
         if not self.programs.has(program):
-            self._record(running, CellJudgement("failed", f"there is no program {program!r} on PATH"))
+            self._record(
+                running, CellJudgement("failed", f"there is no program {program!r} on PATH")
+            )
             return
         self._tries[cell.id] = self._tries.get(cell.id, 0) + 1
         try:
-            for stale in (folder.profile, folder.status, folder.process):  # before the journal has a new try
+            for stale in (
+                folder.profile,
+                folder.status,
+                folder.process,
+            ):  # before the journal has a new try
                 stale.unlink(missing_ok=True)
             submission.write_files(folder)
             self.leases.open_lease(submission, cell.dollars_per_hour)
-            self._running[cell.lane] = running  # before it does: who interrupts ends whatever has begun
-            self._write(StudyEvent(at=running.began, what="started", lease=submission.lease, cell=cell.id))
+            self._running[cell.lane] = (
+                running  # before it does: who interrupts ends whatever has begun
+            )
+            self._write(
+                StudyEvent(at=running.began, what="started", lease=submission.lease, cell=cell.id)
+            )
             self.programs.start(submission.command, self.folder.work, folder)
             self.say(f"{cell.title}: started")
         except OSError as error:
             self._running.pop(cell.lane, None)
-            self._record(running, CellJudgement("failed", f"it could not be started: {error.strerror or error}"))
+            self._record(
+                running,
+                CellJudgement("failed", f"it could not be started: {error.strerror or error}"),
+            )
             self.leases.release(submission.lease)
 
     def _end_all(self, why: str, only_paid: bool = False) -> None:
         """End what runs, in order if it can, and write down that it is to be run again."""
-        ending = [each for each in self._running.values() if not only_paid or each.cell.dollars_per_hour is not None]
+        ending = [
+            each
+            for each in self._running.values()
+            if not only_paid or each.cell.dollars_per_hour is not None
+        ]
         for each in ending:
             self.programs.interrupt(self._folder(each.cell))
         deadline = self.programs.now() + _GRACE
-        while self.programs.now() < deadline and any(self.programs.alive(self._folder(each.cell)) for each in ending):
+        while self.programs.now() < deadline and any(
+            self.programs.alive(self._folder(each.cell)) for each in ending
+        ):
             self.programs.sleep(_TICK)
         for each in ending:
             with suppress(OSError):

@@ -12,7 +12,9 @@ from stash.api import VALUE_BYTES, Emulation, emulation_yaml, gpu_variants, load
 from stash.core.files import write_whole
 
 
-def make_model(workload: str, batch: int, gpu: str, precision: str, samples_per_second: float) -> Emulation:
+def make_model(
+    workload: str, batch: int, gpu: str, precision: str, samples_per_second: float
+) -> Emulation:
     """The workload's layers by their operations and bytes on that GPU, all times scaled to that speed."""
     from stash.api import emulate_workload
 

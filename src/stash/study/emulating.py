@@ -103,21 +103,29 @@ def emulate_cell(
     """The testbed for a cell; raises UserError for a fact that is not known, naming the field that gives it."""
     instance = place.instance
     if instance is None or not place.gpus:
-        raise UserError(f"{target.instance} has no GPU that the catalog knows, so nothing can stand for it")
+        raise UserError(
+            f"{target.instance} has no GPU that the catalog knows, so nothing can stand for it"
+        )
     if instance.gpu_share < 1:
         part = f"{instance.gpu_share:.2g} of one {instance.gpu_model}"
-        raise UserError(f"{target.instance} has {part}, and no speed of a slice of a GPU was published")
+        raise UserError(
+            f"{target.instance} has {part}, and no speed of a slice of a GPU was published"
+        )
     devices = target.devices or instance.devices
     ranks = min(target.ranks or devices, devices)
     if devices > 1 and ranks == 1:
-        raise UserError(f"one rank cannot stand for the {devices} devices of {instance.name}; `ranks:` is at least 2")
+        raise UserError(
+            f"one rank cannot stand for the {devices} devices of {instance.name}; `ranks:` is at least 2"
+        )
     inside, network, facts = _links(instance, target, nodes, devices, ranks)
     speed, source = _published_speed(model, batch, place, target.precision) or _roofline_speed(
         model, batch, place, target.precision
     )
     # A ring all-reduce lasts as long as whichever link takes longer.
     size = model.gradient_bytes
-    step = batch / speed + max(2 * (ranks - 1) * size / inside, ring(nodes * ranks) * size / network)
+    step = batch / speed + max(
+        2 * (ranks - 1) * size / inside, ring(nodes * ranks) * size / network
+    )
     time = (STEP_SECONDS + BUCKET_SECONDS * size / BUCKET_BYTES) / step
     scale = _scale(inside, network, time)
     found = EmulatedCell(
@@ -134,7 +142,9 @@ def emulate_cell(
     )
     if found.interconnect is None or found.shaping_limit is not None:
         return found
-    left = f"{nodes} × {instance.name}: links inside a node are as fast as this machine's, not shaped"
+    left = (
+        f"{nodes} × {instance.name}: links inside a node are as fast as this machine's, not shaped"
+    )
     return replace(found, facts=(*found.facts, left))
 
 
@@ -162,43 +172,66 @@ def _links(
         known = known if target.gpus is None else ring_bandwidth(instance, target.gpus, devices)
         bus, whose = _rate(instance, "interconnect", target.interconnect, known)
         inside = devices * bus * (ranks - 1) / (devices - 1)
-        facts.append(f"{instance.name}: {format_rate(bus)} of bus bandwidth inside a node ({whose})")
+        facts.append(
+            f"{instance.name}: {format_rate(bus)} of bus bandwidth inside a node ({whose})"
+        )
     if nodes > 1:
         line = sheet.network.bytes_per_second if sheet.network is not None else None
         rate, whose = _rate(instance, "network", target.network, line)
         network = rate * ring(nodes * ranks) / ring(nodes * devices)
         facts.append(f"{instance.name}: {format_rate(rate)} between nodes ({whose})")
     if ranks < devices:
-        facts.append(f"{instance.name}: {ranks} ranks stand for {devices} devices, and wait as long as all would")
+        facts.append(
+            f"{instance.name}: {ranks} ranks stand for {devices} devices, and wait as long as all would"
+        )
     return inside, network, facts
 
 
-def _rate(instance: Instance, field: str, given: float | None, known: Quantity | None) -> tuple[float, str]:
+def _rate(
+    instance: Instance, field: str, given: float | None, known: Quantity | None
+) -> tuple[float, str]:
     """Bytes per second of a link, and whose word that is; raises UserError where it is unknown."""
     if given is None and known is None:
         raise UserError(f"what the {field} of {instance.name} carries is unknown; give `{field}:`")
-    return (known.value, known.source) if given is None and known is not None else (given or 0.0, "given")
+    return (
+        (known.value, known.source)
+        if given is None and known is not None
+        else (given or 0.0, "given")
+    )
 
 
-def _published_speed(model: WorkloadSpec, batch: int, place: StudyPlace, precision: str) -> tuple[float, str] | None:
+def _published_speed(
+    model: WorkloadSpec, batch: int, place: StudyPlace, precision: str
+) -> tuple[float, str] | None:
     """Samples per second of one GPU at the nearest published batch, and the sentence that says so."""
     gpu, key = place.gpus[0].model, model_key(model.name)
     wanted = (key, gpu, _AS_PUBLISHED[precision])
     known = [
         (each.batch, each)
         for each in published_speeds()
-        if (each.key, each.gpu, each.precision) == wanted and each.batch is not None and key not in _OTHER_INPUT
+        if (each.key, each.gpu, each.precision) == wanted
+        and each.batch is not None
+        and key not in _OTHER_INPUT
     ]
     if not known:
         return None
     nearest = min((own for own, _ in known), key=lambda own: (abs(log(own / batch)), own))
     alike = [speed for own, speed in known if own == nearest]
-    value, sources = median(speed.per_second for speed in alike), dict.fromkeys(speed.source for speed in alike)
-    of = f" at batch {nearest}" if nearest == batch else f" at batch {nearest}, the nearest published"
+    value, sources = (
+        median(speed.per_second for speed in alike),
+        dict.fromkeys(speed.source for speed in alike),
+    )
+    of = (
+        f" at batch {nearest}"
+        if nearest == batch
+        else f" at batch {nearest}, the nearest published"
+    )
     return value, f"{model.name} on {gpu}: {value:.4g} samples/s{of} ({'; '.join(sources)})"
 
 
-def _roofline_speed(model: WorkloadSpec, batch: int, place: StudyPlace, precision: str) -> tuple[float, str]:
+def _roofline_speed(
+    model: WorkloadSpec, batch: int, place: StudyPlace, precision: str
+) -> tuple[float, str]:
     """A roofline of the whole step (Williams, Waterman, Patterson 2009), of which half is reached."""
     rates = peak_rates(place.gpus, precision)
     moved = batch * model.moved_bytes + model.gradient_bytes

@@ -14,7 +14,9 @@ from stash.ui.charts.builders import BarPiece, LaneRow, lane_chart, make_ruler
 from stash.ui.charts.chart import Chart, Grid, Legend
 
 UNKNOWN = "–"
-_SPENT = "Of a million samples, with files in the page cache → from storage where both were measured."
+_SPENT = (
+    "Of a million samples, with files in the page cache → from storage where both were measured."
+)
 _FIGURES = {
     "interconnect": (
         "Interconnect stall",
@@ -28,8 +30,14 @@ _FIGURES = {
         "Network stall, against one machine with as many of the same GPUs",
         "(T several machines − T one) / T one; 400% is five times slower.",
     ),
-    "prep": ("Prep stall", "What real data from the page cache add to the step: (T warm − T replayed) / T warm."),
-    "fetch": ("Fetch stall", "What reading them from storage adds to it: (T cold − T warm) / T cold."),
+    "prep": (
+        "Prep stall",
+        "What real data from the page cache add to the step: (T warm − T replayed) / T warm.",
+    ),
+    "fetch": (
+        "Fetch stall",
+        "What reading them from storage adds to it: (T cold − T warm) / T cold.",
+    ),
     "time": ("Time", _SPENT),
     "cost": ("Cost", _SPENT),
 }
@@ -40,20 +48,29 @@ def make_matrix(reading: StudyReading, found: Sequence[StudyResult], name: str) 
     """A row a workload at a batch, a column a place, in each cell the figure's text; where none has any, why."""
     (title, how), singles = _FIGURES[name], find_twins(found)
     known = {
-        (each.cell.row_name, each.cell.column_name): text for each in found if (text := _text(each, name, singles))
+        (each.cell.row_name, each.cell.column_name): text
+        for each in found
+        if (text := _text(each, name, singles))
     }
     if not known:
-        reasons = dict.fromkeys(each.why_unknown[name] for each in found if name in each.why_unknown)
+        reasons = dict.fromkeys(
+            each.why_unknown[name] for each in found if name in each.why_unknown
+        )
         return f"{title}: {'; '.join(reasons) or 'no cell that is done has it'}."
     cells = sorted(reading.cells, key=lambda cell: cell.size_order)
     done = {(each.cell.row_name, each.cell.column_name): UNKNOWN for each in found}
     texts = (
-        {(cell.row_name, cell.column_name): missing_word(reading.standings[cell.id].state) for cell in cells}
+        {
+            (cell.row_name, cell.column_name): missing_word(reading.standings[cell.id].state)
+            for cell in cells
+        }
         | done
         | known
     )
     shown = {column for (_, column), text in texts.items() if text != UNKNOWN}
-    columns = tuple(dict.fromkeys(cell.column_name for cell in reading.cells if cell.column_name in shown))
+    columns = tuple(
+        dict.fromkeys(cell.column_name for cell in reading.cells if cell.column_name in shown)
+    )
     rows = dict.fromkeys(cell.row_name for cell in cells)
     lines = tuple((row, *(texts.get((row, column), ".") for column in columns)) for row in rows)
     return Grid(title, columns, lines, frozenset({0}), f"{how} {_SIGNS}", first="workload")
@@ -71,7 +88,9 @@ def _text(result: StudyResult, name: str, singles: Mapping[str, NetworkTwin]) ->
         return None if twin is None else f"{twin.share:.0%} of {twin.one.cell.column_name}"
     if name not in result.paper:
         return None
-    held = ("contention", "interconnect") if name == "interconnect" else (name,)  # stalls in the paper's difference
+    held = (
+        ("contention", "interconnect") if name == "interconnect" else (name,)
+    )  # stalls in the paper's difference
     return f"{result.paper[name]:.0f}% {format_seconds(sum(result.seconds.get(each, 0.0) for each in held))}"
 
 
@@ -85,7 +104,9 @@ def draw_stalls(found: Sequence[StudyResult]) -> tuple[Chart, ...]:
             f"Stalls of {workload}",
             [f"{each.cell.column_name} {each.cell.batch or ''}".strip() for each in own],
         )
-        rows = tuple((name, *write_shares(each, present)) for name, each in zip(names, own, strict=True))
+        rows = tuple(
+            (name, *write_shares(each, present)) for name, each in zip(names, own, strict=True)
+        )
         charts.append(
             lane_chart(
                 f"stalls-{len(charts) + 1}",
@@ -101,7 +122,9 @@ def draw_stalls(found: Sequence[StudyResult]) -> tuple[Chart, ...]:
 
 def write_shares(result: StudyResult, present: Sequence[str]) -> tuple[str, ...]:
     """Each stall's share of the step, in words."""
-    return tuple(f"{result.shares[stall]:.1%}" if stall in result.shares else UNKNOWN for stall in present)
+    return tuple(
+        f"{result.shares[stall]:.1%}" if stall in result.shares else UNKNOWN for stall in present
+    )
 
 
 def _row(name: str, result: StudyResult) -> LaneRow:
@@ -109,6 +132,10 @@ def _row(name: str, result: StudyResult) -> LaneRow:
     pieces, reached = [], 0.0
     for stall, share in result.shares.items():
         if share > 0:
-            pieces.append(BarPiece(reached, reached + share, stall, f"{name}: {stall} {share:.1%} of the step"))
+            pieces.append(
+                BarPiece(
+                    reached, reached + share, stall, f"{name}: {stall} {share:.1%} of the step"
+                )
+            )
             reached += share
     return LaneRow(name, format_seconds(result.step.value), tuple(pieces))

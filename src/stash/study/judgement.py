@@ -19,7 +19,10 @@ _ERROR = re.compile(r"^\s*(?:(?:[\w.]+\.)?\w*(?:Error|Exception|Unavailable)\b|.
 _OURS = re.compile(r"(?:\(.{1,100}?\) )?error: (.+)")
 """Of Stash itself, also behind what SkyPilot puts before a job's lines; what started it then says that it failed."""
 _HINTS = (
-    (re.compile(r"(?i)no cloud access|not enabled|no enabled cloud|credential"), "`sky check` says what is missing"),
+    (
+        re.compile(r"(?i)no cloud access|not enabled|no enabled cloud|credential"),
+        "`sky check` says what is missing",
+    ),
     (re.compile(r"(?i)quota|limit ?exceeded"), "ask the cloud for more, or name another region"),
     (re.compile(r"(?i)invalid partition"), "`sinfo` lists the partitions"),
     (re.compile(r"DUE TO TIME LIMIT"), "`time:` gives the job more"),
@@ -51,7 +54,9 @@ def judge(cell: CellFolder, lost: str, code: int | None) -> CellJudgement:
     if _MEMORY.search(error):
         return CellJudgement("out of memory", error)
     hint = next((f"; {text}" for pattern, text in _HINTS if pattern.search(error)), "")
-    return CellJudgement("failed", f"{error or f'it ended with exit code {code} and no word'}{hint}")
+    return CellJudgement(
+        "failed", f"{error or f'it ended with exit code {code} and no word'}{hint}"
+    )
 
 
 def _unreadable(profile: Path) -> str | None:

@@ -26,7 +26,10 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
     rows: dict[str, dict[str, list[Cell]]] = {}
     for cell in sorted(reading.cells, key=lambda cell: cell.size_order):
         rows.setdefault(cell.row_name, {}).setdefault(cell.column_name, []).append(cell)
-    body = tuple((row, *(_state(reading, of.get(column, [])) for column in columns)) for row, of in rows.items())
+    body = tuple(
+        (row, *(_state(reading, of.get(column, [])) for column in columns))
+        for row, of in rows.items()
+    )
     failures = tuple(
         f"{cell.title}: {reading.standings[cell.id].why}"
         for cell in reading.cells
@@ -37,7 +40,11 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
         title=f"{reading.name}: {format_count(len(reading.cells), 'cell')}",
         verdict=(_summary(reading, spent),),
         grids=(Grid("", columns, body, frozenset(range(len(columns) + 1))),),
-        chapters=tuple(Chapter(name, title, points=points, brief=True) for name, title, points in lists if points),
+        chapters=tuple(
+            Chapter(name, title, points=points, brief=True)
+            for name, title, points in lists
+            if points
+        ),
         footer=f"Profiles go to {results}." if results else "",
     )
 
@@ -46,7 +53,9 @@ def _summary(reading: StudyReading, spent: float) -> str:
     takes, already = reading.remaining_estimate, f"; ${spent:,.2f} spent until now" if spent else ""
     if not takes.cells:
         return f"{states_text(reading)}{already}."
-    money = "costs nothing by time" if takes.dollars is None else f"costs about ${takes.dollars:,.2f}"
+    money = (
+        "costs nothing by time" if takes.dollars is None else f"costs about ${takes.dollars:,.2f}"
+    )
     return f"{states_text(reading)}; what is left takes about {format_span(takes.seconds)} and {money}{already}."
 
 
@@ -79,7 +88,9 @@ def _assumptions(reading: StudyReading) -> tuple[str, ...]:
     for cell in reading.ahead:
         place = cell.place
         if cell.dollars_per_hour is not None:
-            lines[f"{place.name}: ${place.dollars_per_hour:.4g} an hour of a node, {place.price_source}."] = None
+            lines[
+                f"{place.name}: ${place.dollars_per_hour:.4g} an hour of a node, {place.price_source}."
+            ] = None
         if cell.emulated is not None:
             lines.update(dict.fromkeys(cell.emulated.facts))
     return tuple(lines)
@@ -88,4 +99,6 @@ def _assumptions(reading: StudyReading) -> tuple[str, ...]:
 def script(reading: StudyReading, described: Mapping[str, str]) -> str:
     """What will be run for each cell ahead, as it will be written and typed; ``described`` by cell's id."""
     steps = enumerate(reading.ahead, 1)
-    return "".join(f"\n# --- {number}: {cell.title}\n{described[cell.id]}\n" for number, cell in steps)
+    return "".join(
+        f"\n# --- {number}: {cell.title}\n{described[cell.id]}\n" for number, cell in steps
+    )

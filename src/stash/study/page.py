@@ -40,7 +40,9 @@ def page(
     ``files``: where profiles lie, seen from the page, by cell's id; those that lie elsewhere are left out.
     """
     emulated = any(cell.emulated is not None for cell in reading.cells)
-    facts = dict.fromkeys(fact for cell in reading.cells if cell.emulated is not None for fact in cell.emulated.facts)
+    facts = dict.fromkeys(
+        fact for cell in reading.cells if cell.emulated is not None for fact in cell.emulated.facts
+    )
     stalls = draw_stalls(found)
     if emulated:  # the title says so, since a picture travels without its page
         stalls = tuple(replace(each, title=f"{each.title} (emulated)") for each in stalls)
@@ -51,13 +53,21 @@ def page(
         unknown = tuple(each for each in read if isinstance(each, str))
         chapters.append(Chapter(name, title, label=label, grids=grids, points=unknown))
     failures = tuple(
-        f"{cell.title}: {standing.why}" for cell in reading.cells if (standing := reading.standings[cell.id]).why
+        f"{cell.title}: {standing.why}"
+        for cell in reading.cells
+        if (standing := reading.standings[cell.id]).why
     )
     where, table = f"Profiles are in {results}.", whole_table(reading, found, files or {})
     chapters += [
         Chapter("models", "What models exchange", label="Models", grids=line_grids(found)),
         Chapter("table", "Everything measured", label="Table", text=where, grids=(table,)),
-        Chapter("failures", "What was not measured, and why", label="Failures", points=failures, folded=True),
+        Chapter(
+            "failures",
+            "What was not measured, and why",
+            label="Failures",
+            points=failures,
+            folded=True,
+        ),
         Chapter("facts", "What it rests on", points=tuple(facts), folded=True),
     ]
     how = ("places are emulated on this machine",) if emulated else ()
@@ -82,7 +92,9 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
         places = Counter(each.cell.column_name for each in best.values())
         named = [f"{place} for {count}" for place, count in places.most_common(_MAX_NAMED)]
         if named:
-            sentences.append(f"{word}: {join_names(named)} of {format_count(len(best), 'workload')}.")
+            sentences.append(
+                f"{word}: {join_names(named)} of {format_count(len(best), 'workload')}."
+            )
     shares = {name: [each for each in found if name in each.shares] for name in STALLS[1:]}
     means = {name: fmean(each.shares[name] for each in own) for name, own in shares.items() if own}
     longest = max(means, key=lambda name: means[name], default="")
@@ -95,11 +107,24 @@ def _verdict(found: Sequence[StudyResult]) -> list[str]:
     return sentences
 
 
-def whole_table(reading: StudyReading, found: Sequence[StudyResult], files: Mapping[str, str]) -> Grid:
+def whole_table(
+    reading: StudyReading, found: Sequence[StudyResult], files: Mapping[str, str]
+) -> Grid:
     """Every combination of the study, with a link to each profile; ``files``: where profiles are, by cell's id."""
     present = [stall for stall in STALLS if any(stall in each.shares for each in found)]
-    head = ("workload", "batch", "place", "nodes", "state", "profile", "devices", "step", "samples/s",
-            *present, "$/million samples")  # fmt: skip
+    head = (
+        "workload",
+        "batch",
+        "place",
+        "nodes",
+        "state",
+        "profile",
+        "devices",
+        "step",
+        "samples/s",
+        *present,
+        "$/million samples",
+    )
     results = {(each.cell.row_name, each.cell.column_name): each for each in found}
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     links = {}

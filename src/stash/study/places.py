@@ -60,7 +60,8 @@ def _place(file: StudyFile, number: int, target: StudyTarget, catalog: Catalog) 
         offers = [
             offer
             for offer in catalog.offers_of(instance)
-            if offer.kind == kind and (region is None or (offer.region or "").lower() == region.lower())
+            if offer.kind == kind
+            and (region is None or (offer.region or "").lower() == region.lower())
         ]
         if offers:
             offer = offers[0]

@@ -51,7 +51,9 @@ class Regression(NamedTuple):
         """Median of the relative errors of these; ``None`` if no model could be left out."""
         pairs = zip(self.unseen, models, strict=True)
         errors = [
-            abs(predicted / seen.seconds - 1) for predicted, seen in pairs if predicted is not None and seen.seconds
+            abs(predicted / seen.seconds - 1)
+            for predicted, seen in pairs
+            if predicted is not None and seen.seconds
         ]
         return median(errors) if errors else None
 
@@ -62,11 +64,18 @@ def regress(models: Sequence[ModelStall]) -> Regression | None:
     The stall of model i is Σ c_k · x_ik; coefficients get Student's interval with n − k degrees of freedom.
     """
     design = np.array([(1.0, model.layers, model.gradient_bytes / _MEGABYTE) for model in models])
-    stalls, names = np.array([model.seconds for model in models]), np.array([model.name for model in models])
+    stalls, names = (
+        np.array([model.seconds for model in models]),
+        np.array([model.name for model in models]),
+    )
     coefficients = _solve(design, stalls)
     if coefficients is None:
         return None
-    residuals, spread, freedom = stalls - design @ coefficients, stalls - stalls.mean(), len(models) - TERMS
+    residuals, spread, freedom = (
+        stalls - design @ coefficients,
+        stalls - stalls.mean(),
+        len(models) - TERMS,
+    )
     # Further measurements of the same model are left out with it.
     others = [_solve(design[names != name], stalls[names != name]) for name in names]
     arms: list[float | None] = [None] * TERMS
@@ -75,11 +84,18 @@ def regress(models: Sequence[ModelStall]) -> Regression | None:
         arms = (np.sqrt(variances) * student_quantile(freedom, 0.975)).tolist()
     return Regression(
         tuple(
-            Interval(value=value, low=None if arm is None else value - arm, high=None if arm is None else value + arm)
+            Interval(
+                value=value,
+                low=None if arm is None else value - arm,
+                high=None if arm is None else value + arm,
+            )
             for value, arm in zip(coefficients.tolist(), arms, strict=True)
         ),
         1 - float(residuals @ residuals) / float(spread @ spread) if spread.any() else None,
-        tuple(None if line is None else float(row @ line) for row, line in zip(design, others, strict=True)),
+        tuple(
+            None if line is None else float(row @ line)
+            for row, line in zip(design, others, strict=True)
+        ),
     )
 
 
@@ -101,9 +117,14 @@ def line_grids(found: Sequence[StudyResult]) -> tuple[Grid, ...]:
     for (place, batch), models in groups.items():
         line = regress(models) if len({model.name for model in models}) > TERMS else None
         if line is not None:
-            shares = ("–" if each is None else f"{each:.0%}" for each in (line.explained, line.error(models)))
+            shares = (
+                "–" if each is None else f"{each:.0%}"
+                for each in (line.explained, line.error(models))
+            )
             terms = (format_quantity(term, "seconds") for term in line.terms)
-            rows.append((place, "–" if batch is None else str(batch), str(len(models)), *terms, *shares))
+            rows.append(
+                (place, "–" if batch is None else str(batch), str(len(models)), *terms, *shares)
+            )
     head = ("batch", "models", "always", "per layer", "per MB", "explained", "off, unseen")
     title = "The paper's line: the stall as a sum of what layers and gradients cost"
     below = "Off, unseen: by how much the line through all other models misses one, in the middle."

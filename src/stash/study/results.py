@@ -118,14 +118,22 @@ def make_results(
     )
 
 
-def _result(cells: Sequence[Cell], found: Sequence[Breakdown], exchange: ModelExchange | None) -> StudyResult:
+def _result(
+    cells: Sequence[Cell], found: Sequence[Breakdown], exchange: ModelExchange | None
+) -> StudyResult:
     place, bed = cells[0].place, cells[0].emulated
     time, devices = (1.0, 1.0) if bed is None else (bed.time_scale, bed.devices / bed.ranks)
     price = place.dollars_per_hour
     stalls = {name: [each.stall(name) for each in found] for name in STALLS}
-    known = {name: [stall for stall in of if stall is not None] for name, of in stalls.items() if None not in of}
+    known = {
+        name: [stall for stall in of if stall is not None]
+        for name, of in stalls.items()
+        if None not in of
+    }
     speed = _known_mean(each.samples_per_second for each in found)
-    paper = {name: _known_mean(getattr(each.paper, f"{name}_pct") for each in found) for name in PAPER}
+    paper = {
+        name: _known_mean(getattr(each.paper, f"{name}_pct") for each in found) for name in PAPER
+    }
     return StudyResult(
         cells=tuple(cells),
         step=_mean([each.step for each in found]).scale(1 / time),
@@ -135,7 +143,9 @@ def _result(cells: Sequence[Cell], found: Sequence[Breakdown], exchange: ModelEx
         paper={name: mean for name, mean in paper.items() if mean is not None},
         dollars_per_hour=None if price is None else price * cells[0].nodes,
         devices=round(found[0].world_size * devices),
-        exchange=exchange if cells[0].layers is None else ModelExchange(cells[0].layers, cells[0].size),
+        exchange=exchange
+        if cells[0].layers is None
+        else ModelExchange(cells[0].layers, cells[0].size),
     )
 
 
@@ -177,7 +187,9 @@ def find_twins(found: Sequence[StudyResult]) -> dict[str, NetworkTwin]:
     return {
         many.cell.id: NetworkTwin(many, singles[_same_devices(many)])
         for many in found
-        if many.cell.nodes > 1 and _same_devices(many)[0] is not None and _same_devices(many) in singles
+        if many.cell.nodes > 1
+        and _same_devices(many)[0] is not None
+        and _same_devices(many) in singles
     }
 
 

@@ -36,7 +36,9 @@ class CellStanding:
     """How it ended last; ``None`` if it never did."""
 
 
-def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool = False) -> dict[str, CellStanding]:
+def standings(
+    cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool = False
+) -> dict[str, CellStanding]:
     """Find each cell's standing by its id; with ``retry``, what failed or ran out of memory is to run once more."""
     ended = {event.cell: event for event in events if event.what == "ended"}
     found: dict[str, CellStanding] = {}
@@ -51,12 +53,19 @@ def standings(cells: Sequence[Cell], events: Iterable[StudyEvent], retry: bool =
             too_large[cell.group_key] = min(cell.batch, too_large.get(cell.group_key, cell.batch))
     for cell in cells:
         least = too_large.get(cell.group_key)
-        if found[cell.id].state == "to run" and least is not None and cell.batch is not None and cell.batch >= least:
+        if (
+            found[cell.id].state == "to run"
+            and least is not None
+            and cell.batch is not None
+            and cell.batch >= least
+        ):
             found[cell.id] = CellStanding("larger", f"batch {least} ran out of memory there")
     return found
 
 
-def estimate_cells(cells: Sequence[Cell], standings: Mapping[str, CellStanding]) -> dict[str, float]:
+def estimate_cells(
+    cells: Sequence[Cell], standings: Mapping[str, CellStanding]
+) -> dict[str, float]:
     """Estimate how long each cell takes, by its id."""
     known: dict[str, list[float]] = {}
     for cell in cells:
@@ -64,7 +73,9 @@ def estimate_cells(cells: Sequence[Cell], standings: Mapping[str, CellStanding])
         if last is not None and last.ending == "done" and last.seconds is not None:
             known.setdefault(cell.column_name, []).append(last.seconds)
     return {
-        cell.id: median(known[cell.column_name]) if cell.column_name in known else CELL_START + cell.settings.budget
+        cell.id: median(known[cell.column_name])
+        if cell.column_name in known
+        else CELL_START + cell.settings.budget
         for cell in cells
     }
 
@@ -105,9 +116,10 @@ def order_cells(cells: Sequence[Cell]) -> tuple[Cell, ...]:
     positions = {cell.place.name: number for number, cell in reversed(list(enumerate(cells)))}
 
     def place(cell: Cell) -> tuple[float, int]:
-        return cell.place.dollars_per_hour if cell.is_rented and cell.place.dollars_per_hour else 0.0, positions[
-            cell.place.name
-        ]
+        return (
+            cell.place.dollars_per_hour if cell.is_rented and cell.place.dollars_per_hour else 0.0,
+            positions[cell.place.name],
+        )
 
     grid = sorted(cells, key=lambda cell: (cell.repeat, *place(cell), cell.nodes, *cell.size_order))
     first: dict[str, Cell] = {}

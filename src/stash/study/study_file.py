@@ -41,15 +41,21 @@ def _make_list(given: Any) -> Any:
 
 
 StudyName = Annotated[str, AfterValidator(_plain), Field(min_length=1, max_length=60)]
-CommandWord = Annotated[str, BeforeValidator(lambda given: f"{given}" if isinstance(given, (int, float)) else given)]
+CommandWord = Annotated[
+    str, BeforeValidator(lambda given: f"{given}" if isinstance(given, (int, float)) else given)
+]
 """Of a command; ``0.1`` may stand without quotes."""
 StudySeconds = Annotated[float, quantity(parse_seconds), Field(gt=0, le=1e7)]
 LinkRate = Annotated[float | None, quantity(units.validate_rate)]
 DollarsPerHour = Annotated[float | None, quantity(units.validate_price)]
 Batch = Annotated[int, Field(ge=1, le=10**9)]
 Nodes = Annotated[int, Field(ge=1, le=MAX_NODES)]
-Batches = Annotated[tuple[Batch, ...], BeforeValidator(_make_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
-NodeCounts = Annotated[tuple[Nodes, ...], BeforeValidator(_make_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)]
+Batches = Annotated[
+    tuple[Batch, ...], BeforeValidator(_make_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)
+]
+NodeCounts = Annotated[
+    tuple[Nodes, ...], BeforeValidator(_make_list), Field(min_length=1, max_length=_MAX_IN_A_LIST)
+]
 Names = Annotated[tuple[str, ...], BeforeValidator(_make_list), Field(max_length=_MAX_IN_A_LIST)]
 JobWords = Annotated[tuple[CommandWord, ...], Field(max_length=_MAX_IN_A_LIST)]
 
@@ -77,9 +83,13 @@ class StudyWorkload(StudyField):
     @model_validator(mode="after")
     def _one_of_both(self) -> StudyWorkload:
         if (self.zoo is None) == (not self.command):
-            raise ValueError("give either `zoo:` with a workload's name or `command:` with the job's words")
+            raise ValueError(
+                "give either `zoo:` with a workload's name or `command:` with the job's words"
+            )
         if self.batches and self.command and not any("{batch}" in word for word in self.command):
-            raise ValueError("`batches:` changes nothing, since no word of `command:` holds {batch}")
+            raise ValueError(
+                "`batches:` changes nothing, since no word of `command:` holds {batch}"
+            )
         return self
 
 
@@ -151,7 +161,9 @@ class EmulatedTarget(_Target):
     precision: Literal["fp32", "fp16"] = "fp32"
     interconnect: LinkRate = None
     """Bus bandwidth of an all-reduce inside a node; else the catalog's."""
-    gpus: Annotated[tuple[Annotated[int, Field(ge=0)], ...] | None, Field(min_length=2, max_length=16)] = None
+    gpus: Annotated[
+        tuple[Annotated[int, Field(ge=0)], ...] | None, Field(min_length=2, max_length=16)
+    ] = None
     """Which GPUs of the mesh of NVLinks a node has, by their numbers: links inside it are what rings these form."""
     network: LinkRate = None
     """What collectives reach between nodes; else the catalog's."""
@@ -161,11 +173,15 @@ class EmulatedTarget(_Target):
     @model_validator(mode="after")
     def _one_word_on_links(self) -> EmulatedTarget:
         if self.gpus is not None and self.interconnect is not None:
-            raise ValueError("give either `gpus:`, by which links inside a node follow, or `interconnect:`")
+            raise ValueError(
+                "give either `gpus:`, by which links inside a node follow, or `interconnect:`"
+            )
         return self
 
 
-StudyTarget = Annotated[LocalTarget | SlurmTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")]
+StudyTarget = Annotated[
+    LocalTarget | SlurmTarget | SkyTarget | EmulatedTarget, Field(discriminator="engine")
+]
 
 
 def _rungs(given: Any) -> Any:

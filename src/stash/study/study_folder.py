@@ -65,7 +65,9 @@ def read_events(path: Path) -> tuple[StudyEvent, ...]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        raise UserError(f"cannot read the study's journal {path}: {error.strerror or error}") from error
+        raise UserError(
+            f"cannot read the study's journal {path}: {error.strerror or error}"
+        ) from error
     events = []
     for line in whole_lines(content):
         with suppress(ValidationError):  # of no Stash: its writer has done it again or not at all
@@ -143,7 +145,9 @@ class StudyFolder:
             raise UserError(f"cannot make the folder {self.path}: {error.strerror}") from error
         try:
             if lock_file(descriptor) is False:
-                raise UserError(f"{self.path} is being run by another `stash characterize`; wait for it, or end it")
+                raise UserError(
+                    f"{self.path} is being run by another `stash characterize`; wait for it, or end it"
+                )
             yield
         finally:
             os.close(descriptor)

@@ -53,7 +53,9 @@ def run_study(options: CharacterizeOptions) -> None:
                 "with --max-dollars DOLLARS"
             )
     if options.dry_run or not options.quiet:
-        print_answer(overview.page(reading, spent_dollars(events), file.study.results or str(folder.results)))
+        print_answer(
+            overview.page(reading, spent_dollars(events), file.study.results or str(folder.results))
+        )
     if options.dry_run:
         texts = {cell.id: describe(cell, folder).describe() for cell in reading.ahead}
         print(printable(mask_text(overview.script(reading, texts))), end="")
@@ -77,9 +79,13 @@ def _run_cells(
     def keep(cell: Cell) -> str:
         return store.put(read_up_to(folder.cell(cell.id).profile, MAX_BYTES), cell.title)
 
-    events = study_folder.read_events(folder.journal)  # again: only this process writes it from now on
+    events = study_folder.read_events(
+        folder.journal
+    )  # again: only this process writes it from now on
     reading = read_standings(file.name, every, events, options.retry)
-    for cell in reading.cells:  # what the store did not take when it was measured: the same bytes have the same name
+    for cell in (
+        reading.cells
+    ):  # what the store did not take when it was measured: the same bytes have the same name
         last = reading.standings[cell.id].last
         if last is not None and last.ending == "done" and not last.artefact:
             with suppress(OSError, StoreError):
@@ -106,10 +112,15 @@ def page(study: Path, into: Path = Path()) -> Page:
     for cell, profile in _profiles(reading, folder):
         path = folder.cell(cell.id).profile
         with suppress(StashError):  # nothing is known of it: shown as not measured
-            breakdowns[cell.id], exchanges[cell.id] = attribute(profile, str(path)), read_exchange(profile)
+            breakdowns[cell.id], exchanges[cell.id] = (
+                attribute(profile, str(path)),
+                read_exchange(profile),
+            )
             files[cell.id] = quote(Path(os.path.relpath(path, into.resolve())).as_posix())
     where = file.study.results or str(folder.results)
-    return page_of_study(reading, make_results(reading.cells, breakdowns, exchanges), study.name, where, files)
+    return page_of_study(
+        reading, make_results(reading.cells, breakdowns, exchanges), study.name, where, files
+    )
 
 
 def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell, Profile]]:
@@ -141,8 +152,13 @@ def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
     if outcome.left:
         raise StashError("\n".join(outcome.left))
     if not counts.get("done"):
-        raise StashError("no cell was measured; the sentences above say why, and --retry tries failed ones again")
-    notes = {"failed": "failed; --retry runs them again", "to run": "are left; the same command goes on"}
+        raise StashError(
+            "no cell was measured; the sentences above say why, and --retry tries failed ones again"
+        )
+    notes = {
+        "failed": "failed; --retry runs them again",
+        "to run": "are left; the same command goes on",
+    }
     for state, note in notes.items():
         if state in counts:
             print(f"{counts[state]} {note}.", file=sys.stderr)

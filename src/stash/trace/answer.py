@@ -52,7 +52,8 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
     traced = tuple(
         _part(job, part, step.value, paths)
         for part in TRACE_PARTS
-        if part not in unknown and (_is_there(job, part) or any(path.get(part) for path in paths.values()))
+        if part not in unknown
+        and (_is_there(job, part) or any(path.get(part) for path in paths.values()))
     )
     return Trace(
         stash_version=__version__,
@@ -77,7 +78,9 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
 
 def _step_interval(job: JobTimes, nanoseconds: Callable[[int, int], float]) -> Interval:
     """Seconds, mean over ranks, of each step that counts."""
-    return mean_interval([fmean(nanoseconds(rank, number) for rank in job.ranks) / NANO for number in job.steps])
+    return mean_interval(
+        [fmean(nanoseconds(rank, number) for rank in job.ranks) / NANO for number in job.steps]
+    )
 
 
 def _is_there(job: JobTimes, part: str) -> bool:
@@ -89,11 +92,19 @@ def _is_there(job: JobTimes, part: str) -> bool:
     )
 
 
-def _part(job: JobTimes, part: str, step: float, paths: Mapping[int, Mapping[str, int]]) -> TracePart:
+def _part(
+    job: JobTimes, part: str, step: float, paths: Mapping[int, Mapping[str, int]]
+) -> TracePart:
     time = _step_interval(job, lambda rank, number: job.parts[rank][number][part])
-    whole = _step_interval(job, lambda rank, number: job.whole[rank][number].get(part, 0)) if part in _HIDES else None
+    whole = (
+        _step_interval(job, lambda rank, number: job.whole[rank][number].get(part, 0))
+        if part in _HIDES
+        else None
+    )
     places = [
-        place_of(job.ranks[rank], moments) for rank, moments in job.idle.get(part, {}).items() if length(moments)
+        place_of(job.ranks[rank], moments)
+        for rank, moments in job.idle.get(part, {}).items()
+        if length(moments)
     ]
     return TracePart(
         name=part,
@@ -122,9 +133,15 @@ def _rank(job: JobTimes, rank: int, last: float, nodes: Mapping[int, int]) -> Tr
 
 
 def _steps(job: JobTimes) -> tuple[TracedStep, ...]:
-    found = [TracedStep(number=number, seconds=None, why_left_out=why) for number, why in job.left_out.items()]
+    found = [
+        TracedStep(number=number, seconds=None, why_left_out=why)
+        for number, why in job.left_out.items()
+    ]
     for number in job.steps:
-        parts = {part: fmean(job.parts[rank][number][part] for rank in job.ranks) / NANO for part in TRACE_PARTS}
+        parts = {
+            part: fmean(job.parts[rank][number][part] for rank in job.ranks) / NANO
+            for part in TRACE_PARTS
+        }
         found.append(TracedStep(number=number, seconds=sum(parts.values()), parts=parts))
     return tuple(sorted(found, key=lambda each: each.number))
 
@@ -161,24 +178,33 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
                 each_step=len(meetings) / len(job.steps),
                 bytes=size,
                 seconds=seconds,
-                wait_seconds=fmean(length(each.wait(rank)) for each in meetings for rank in each.spans) / NANO,
+                wait_seconds=fmean(
+                    length(each.wait(rank)) for each in meetings for rank in each.spans
+                )
+                / NANO,
                 bus_bytes_per_second=bus / seconds if bus and seconds > 0 else None,
             )
         )
-    return sorted(found, key=lambda each: -each.each_step * (each.seconds + each.wait_seconds))[:_MANY]
+    return sorted(found, key=lambda each: -each.each_step * (each.seconds + each.wait_seconds))[
+        :_MANY
+    ]
 
 
 # What if
 
 
-def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart], world: int) -> list[Supposition]:
+def _suppositions(
+    job: JobTimes, step: float, traced: Sequence[TracePart], world: int
+) -> list[Supposition]:
     found = []
     if job.meetings:
         saved = {rank: fmean(steps.values()) / NANO for rank, steps in job.saved.items()}
         rank = max(saved, key=lambda each: saved[each])
         if saved[rank] > _WORTH * step:
             text = f"rank {rank} arrives no later than the next one"
-            found.append(Supposition(name=f"rank {rank} in time", text=text, step_seconds=step - saved[rank]))
+            found.append(
+                Supposition(name=f"rank {rank} in time", text=text, step_seconds=step - saved[rank])
+            )
         alike = _step_of_ranks_alike(job)
         text = "computing takes its mean, and exchange its median, of all ranks and steps"
         has_stages = any(meeting.is_point_to_point for meeting in job.meetings)
@@ -187,7 +213,9 @@ def _suppositions(job: JobTimes, step: float, traced: Sequence[TracePart], world
         found.append(Supposition(name="ranks alike", text=text, step_seconds=alike))
     for part in traced:
         if part.name != "compute" and part.share > _WORTH:
-            found.append(Supposition(name=f"no {part.name}", text="", step_seconds=step - part.seconds))
+            found.append(
+                Supposition(name=f"no {part.name}", text="", step_seconds=step - part.seconds)
+            )
     return found
 
 
@@ -220,11 +248,17 @@ def _like_exchange(job: JobTimes, step: float) -> dict[str, float]:
 def _time_by_label(times: RankTimes) -> NDArray[np.float64]:
     device = times.trace.spans[DEVICE]
     weights = (device.stop - device.start).astype(np.float64)
-    return np.bincount(device.label, weights=weights, minlength=len(times.trace.names)).astype(np.float64)
+    return np.bincount(device.label, weights=weights, minlength=len(times.trace.names)).astype(
+        np.float64
+    )
 
 
 def _warnings(job: JobTimes, world: int) -> list[str]:
-    found = [f"{times.trace.file}: {sentence}" for times in job.ranks.values() for sentence in times.trace.damage]
+    found = [
+        f"{times.trace.file}: {sentence}"
+        for times in job.ranks.values()
+        for sentence in times.trace.damage
+    ]
     if any(GRAPH in times.trace.names for times in job.ranks.values()):
         found.append(
             "CUDA graphs were recorded whole, and count as compute, whatever is in them; record with "
@@ -232,7 +266,9 @@ def _warnings(job: JobTimes, world: int) -> list[str]:
         )
     missing = world - len(job.ranks)
     if missing > 0:
-        first = list(islice((str(rank) for rank in count() if rank not in job.ranks), min(missing, _MANY)))
+        first = list(
+            islice((str(rank) for rank in count() if rank not in job.ranks), min(missing, _MANY))
+        )
         names = ", ".join(first) + (" …" if missing > _MANY else "")
         found.append(
             f"The traces of {format_count(missing, 'rank')} of {world} are missing ({names}): waiting for these "

@@ -14,14 +14,24 @@ from stash.core.imports import require_package
 from stash.core.output_files import output_file
 from stash.core.printable import print_written, printable_line
 from stash.report.output import print_output
-from stash.ui.options import Options, argument, check_one_format, flag, json_flag, markdown_flag, option
+from stash.ui.options import (
+    Options,
+    argument,
+    check_one_format,
+    flag,
+    json_flag,
+    markdown_flag,
+    option,
+)
 
 if TYPE_CHECKING:
     from stash.core.trace_records import Trace
     from stash.trace.spans import RankTrace
 
 _ENDINGS = (".json", ".json.gz", ".zip", ".gz", ".sqlite")
-_OURS = tuple(kind.suffix for kind in KINDS if kind is not TRACE)  # whose ending traces of PyTorch have, too
+_OURS = tuple(
+    kind.suffix for kind in KINDS if kind is not TRACE
+)  # whose ending traces of PyTorch have, too
 _MOST = 4096
 """Files of a folder."""
 
@@ -40,9 +50,15 @@ class TraceOptions(Options):
         "REGEX", "Count kernels whose names match as communication; repeatable.", many=True
     )
     against: str | None = option("FILE", "Hold the traces against this profile of the same job.")
-    instance: str | None = option("NAME", "Say in dollars what would be saved on machines of this type.")
-    flight_recorder: bool = flag("Read dumps of PyTorch's flight recorder, one a rank, instead of traces.")
-    nccl_inspector: bool = flag("Read dumps of NCCL's Inspector instead; --against may be a probe then.")
+    instance: str | None = option(
+        "NAME", "Say in dollars what would be saved on machines of this type."
+    )
+    flight_recorder: bool = flag(
+        "Read dumps of PyTorch's flight recorder, one a rank, instead of traces."
+    )
+    nccl_inspector: bool = flag(
+        "Read dumps of NCCL's Inspector instead; --against may be a probe then."
+    )
     output: Path | None = option("FILE", "Save the answer as *.trace.json.", Path, "-o", "--output")
     json: bool = json_flag()
     markdown: bool = markdown_flag()
@@ -50,7 +66,11 @@ class TraceOptions(Options):
     def check(self) -> None:
         check_one_format(self)
         if self.flight_recorder or self.nccl_inspector:
-            what, also = ("--flight-recorder", "nccl_inspector") if self.flight_recorder else ("--nccl-inspector", "")
+            what, also = (
+                ("--flight-recorder", "nccl_inspector")
+                if self.flight_recorder
+                else ("--nccl-inspector", "")
+            )
             against = "against" if self.flight_recorder else ""
             names = ("whole", "comm_kernel", against, "instance", also, "output")
             if given := self.list_given(*filter(None, names)):
@@ -95,7 +115,9 @@ def _held_against(found: Trace, profile: str) -> Trace:
     from stash.trace.cross_check import cross_check
 
     breakdown = attribute(profile_of(profile)[0], profile)
-    return found.model_copy(update={"against": Path(profile).name, "checks": cross_check(found, breakdown)})
+    return found.model_copy(
+        update={"against": Path(profile).name, "checks": cross_check(found, breakdown)}
+    )
 
 
 def _priced(found: Trace, instance: str) -> Trace:
@@ -109,7 +131,9 @@ def _priced(found: Trace, instance: str) -> Trace:
     suppositions = tuple(
         each.model_copy(
             update={
-                "saved_dollars_per_day": 24 * price.dollars_per_hour * (1 - each.step_seconds / found.step_seconds)
+                "saved_dollars_per_day": 24
+                * price.dollars_per_hour
+                * (1 - each.step_seconds / found.step_seconds)
             }
         )
         for each in found.suppositions
@@ -141,7 +165,8 @@ def _flight(options: TraceOptions) -> None:
         dumps[rank] = dump
     found = flight.account_dumps(dumps)
     print_output(
-        flight.document(found) if options.json else flight.page(found, _title(options.files)), options.markdown
+        flight.document(found) if options.json else flight.page(found, _title(options.files)),
+        options.markdown,
     )
 
 
@@ -157,14 +182,25 @@ def _inspected(options: TraceOptions) -> None:
             f"--against {options.against}: with --nccl-inspector name a probe, as `stash probe -o` saves it"
         )
     hosts = () if probe is None else probe.hosts
-    curves = [make_curve(each, host.hostname) for host in hosts if host.links for each in host.links.exchanges]
+    curves = [
+        make_curve(each, host.hostname)
+        for host in hosts
+        if host.links
+        for each in host.links.exchanges
+    ]
     found = inspector.read_dumps([path for path, _ in _paths(options.files, any_name=True)], curves)
-    shown = inspector.document(found) if options.json else inspector.page(found, _title(options.files))
+    shown = (
+        inspector.document(found) if options.json else inspector.page(found, _title(options.files))
+    )
     print_output(shown, options.markdown)
 
 
 def _title(words: Sequence[str]) -> str:
-    name = Path(words[0]).name if len(words) == 1 else join_names([Path(word).name for word in words], 3)
+    name = (
+        Path(words[0]).name
+        if len(words) == 1
+        else join_names([Path(word).name for word in words], 3)
+    )
     return printable_line(name or words[0], 100)
 
 
@@ -218,13 +254,17 @@ def _paths(words: Sequence[str], any_name: bool = False) -> Iterator[tuple[Path,
     for word in words:
         path = Path(word)
         if not path.exists():
-            raise UserError(f"there is no file {word}; name traces, or a folder of them, like `stash trace traces/`")
+            raise UserError(
+                f"there is no file {word}; name traces, or a folder of them, like `stash trace traces/`"
+            )
         if not path.is_dir():
             yield path, True
             continue
         there = sorted(each for each in path.rglob("*") if each.is_file())[:_MOST]
         chosen = [
-            each for each in there if any_name or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
+            each
+            for each in there
+            if any_name or (each.name.endswith(_ENDINGS) and not each.name.endswith(_OURS))
         ]
         if not chosen:
             names = join_names([each.name for each in there], 5) or "nothing"

@@ -52,7 +52,10 @@ def critical_paths(job: JobTimes) -> dict[int, dict[str, int]]:
 
     Empty where a rank's trace has no device, or no call that waits for it: what launches waited for is unknown then.
     """
-    if not all(is_named(times.trace, times.trace.spans[CALL], _BLOCKS).any() for times in job.ranks.values()):
+    if not all(
+        is_named(times.trace, times.trace.spans[CALL], _BLOCKS).any()
+        for times in job.ranks.values()
+    ):
         return {}
     waits = {rank: _rank_waits(rank, job) for rank in job.ranks}
     return {number: _path(waits, job, number) for number in job.steps}
@@ -75,7 +78,9 @@ def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
         times=times,
         before=np.where(is_other, other, in_time),
         by_stop=by_stop,
-        meetings={meeting.spans[rank]: meeting for meeting in job.meetings if rank in meeting.spans},
+        meetings={
+            meeting.spans[rank]: meeting for meeting in job.meetings if rank in meeting.spans
+        },
         places={(device.start.item(place), device.stop.item(place)): place for place in exchanges},
         windows={step.number: step for step in times.steps},
     )
@@ -86,7 +91,9 @@ def _stops(device: TraceSpans, places: NDArray[np.int32]) -> Nanoseconds:
     return np.where(places == _NONE, -1, device.stop[places])
 
 
-def _last_ended(device: TraceSpans, by_stop: NDArray[np.int32], moments: Nanoseconds) -> NDArray[np.int32]:
+def _last_ended(
+    device: TraceSpans, by_stop: NDArray[np.int32], moments: Nanoseconds
+) -> NDArray[np.int32]:
     """Which span was the last to end by each moment."""
     at = np.searchsorted(device.stop[by_stop], moments, side="right") - 1
     return np.where(at < 0, np.int32(_NONE), by_stop[at])
@@ -115,7 +122,11 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
         device, begin = own.times.trace.spans[DEVICE], own.windows[number].start
         if place == _NONE or device.stop.item(place) <= begin:
             break
-        start, stop, kind = device.start.item(place), device.stop.item(place), CLASSES[own.times.kinds.item(place)]
+        start, stop, kind = (
+            device.start.item(place),
+            device.stop.item(place),
+            CLASSES[own.times.kinds.item(place)],
+        )
         idle[rank].append(window(stop, moment))
         meeting = own.meetings.get((start, stop)) if kind == EXCHANGE else None
         if meeting is None or meeting.last == rank:
@@ -130,7 +141,10 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
     idle[rank].append(window(own.windows[number].start, moment))
     for one, intervals in idle.items():
         spent.update(
-            {part: length(found) for part, found in idle_parts(waits[one].times, join_sets(intervals)).items()}
+            {
+                part: length(found)
+                for part, found in idle_parts(waits[one].times, join_sets(intervals)).items()
+            }
         )
     return {"transfer" if part == COPY else part: time for part, time in spent.items()}
 

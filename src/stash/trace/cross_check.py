@@ -75,7 +75,9 @@ def _total(times: Sequence[Interval]) -> Interval:
     )
 
 
-def _check(name: str, traced: Interval, ladder: Interval, step: float, steps_alike: bool) -> CrossCheck:
+def _check(
+    name: str, traced: Interval, ladder: Interval, step: float, steps_alike: bool
+) -> CrossCheck:
     difference = subtract_runs(traced, ladder)
     alike = abs(difference.value) < _AGREE * step
     text = "they agree" if alike else _explain_difference(name, difference, steps_alike)
@@ -94,4 +96,8 @@ def _explain_difference(name: str, difference: Interval, steps_alike: bool) -> s
         return f"{side}: the cost of profiling, or another set-up; settle this first"
     if not steps_alike:
         return f"{side}; the steps differ"
-    return f"{side}: {_REASONS[name, difference.value > 0]}" if (name, difference.value > 0) in _REASONS else side
+    return (
+        f"{side}: {_REASONS[name, difference.value > 0]}"
+        if (name, difference.value > 0) in _REASONS
+        else side
+    )

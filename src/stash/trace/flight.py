@@ -99,11 +99,22 @@ def read_dump(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror or error}") from None
     if len(content) > MAX_BYTES:
-        raise UserError(f"{path} is larger than {MAX_BYTES >> 20} MB, and no dump of a flight recorder")
+        raise UserError(
+            f"{path} is larger than {MAX_BYTES >> 20} MB, and no dump of a flight recorder"
+        )
     try:
         found = _unpickle_data(content) if content.startswith(b"\x80") else parse_json(content)
-    except (ValueError, RecursionError, MemoryError, EOFError, IndexError, KeyError, TypeError, AttributeError,
-            pickle.UnpicklingError) as error:  # fmt: skip
+    except (
+        ValueError,
+        RecursionError,
+        MemoryError,
+        EOFError,
+        IndexError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        pickle.UnpicklingError,
+    ) as error:
         raise UserError(
             f"{path} is no dump of a flight recorder, or damaged: {printable_line(str(error), 200)}"
         ) from None
@@ -114,7 +125,9 @@ def read_dump(path: Path) -> dict[str, Any]:
 
 def _unpickle_data(content: bytes) -> Any:
     for opcode, argument, _ in pickletools.genops(content):
-        is_far = opcode.name.endswith("PUT") and int(argument or 0) > len(content)  # its table would be that long
+        is_far = opcode.name.endswith("PUT") and int(argument or 0) > len(
+            content
+        )  # its table would be that long
         if is_far or _HARMLESS.fullmatch(opcode.name) is None:
             raise pickle.UnpicklingError(f"it holds {opcode.name}, which is more than data")
     return _Data(io.BytesIO(content)).load()
@@ -133,17 +146,29 @@ def rank_of(path: Path, dump: Mapping[str, Any]) -> int:
 
 def account_dumps(dumps: Mapping[int, Mapping[str, Any]]) -> FlightAccount:
     """What the dumps of these ranks say together."""
-    groups: dict[str, dict[int, dict[int, JoinedCall]]] = defaultdict(lambda: {rank: {} for rank in sorted(dumps)})
+    groups: dict[str, dict[int, dict[int, JoinedCall]]] = defaultdict(
+        lambda: {rank: {} for rank in sorted(dumps)}
+    )
     members: dict[str, set[int]] = defaultdict(set)
     for rank, dump in dumps.items():
         config = dump.get("pg_config")
         for entry in dump["entries"]:
-            if isinstance(entry, dict) and (found := _parse_call(entry)) is not None and not entry.get("is_p2p"):
+            if (
+                isinstance(entry, dict)
+                and (found := _parse_call(entry)) is not None
+                and not entry.get("is_p2p")
+            ):
                 group = entry.get("process_group") or [""]
-                name = printable_line(str(group[0] if isinstance(group, (list, tuple)) and group else group), 40)
+                name = printable_line(
+                    str(group[0] if isinstance(group, (list, tuple)) and group else group), 40
+                )
                 groups[name][rank][found.sequence] = found
                 members[name] |= {rank, *_members(config, name)}
-    findings = [each for name, ranks in groups.items() for each in _find_problems(name, ranks, members[name])]
+    findings = [
+        each
+        for name, ranks in groups.items()
+        for each in _find_problems(name, ranks, members[name])
+    ]
     return FlightAccount(
         ranks=tuple(sorted(dumps)),
         findings=tuple(sorted(findings, key=lambda each: each.when)),
@@ -174,7 +199,9 @@ def _parse_call(entry: Mapping[str, Any]) -> JoinedCall | None:
         sizes=printable_line(re.sub(r"[()']", "", f"{sizes} {dtypes}"), 100),
         created=number("time_created_ns"),
         seconds=took / 1e3 if isinstance(took, (int, float)) and 0 < took < 1e9 else None,
-        is_done=entry.get("state") == "completed" or entry.get("retired") is True or not name.startswith("nccl"),
+        is_done=entry.get("state") == "completed"
+        or entry.get("retired") is True
+        or not name.startswith("nccl"),
         bytes=_size(sizes, dtypes),
         place=_place(entry.get("frames")),
     )
@@ -197,7 +224,11 @@ def _place(frames: Any) -> str:
     """The innermost frame that is neither PyTorch's nor Stash's."""
     for frame in frames if isinstance(frames, list) else ():
         file = str(frame.get("filename", "")) if isinstance(frame, dict) else ""
-        if file and not file.startswith("<") and not any(part in file for part in ("/torch/", "/stash/measure/")):
+        if (
+            file
+            and not file.startswith("<")
+            and not any(part in file for part in ("/torch/", "/stash/measure/"))
+        ):
             return printable_line(f" at {Path(file).name}:{frame.get('line', '?')}", 80)
     return ""
 
@@ -210,13 +241,17 @@ def _find_problems(
     first = max((min(found) for found in there.values() if found), default=1)
     kinds_seen = set[str]()
     group = f" in group {name}" if name not in ("", "0", "default_pg") else ""
-    for sequence in sorted({number for found in there.values() for number in found if number >= first}):
+    for sequence in sorted(
+        {number for found in there.values() for number in found if number >= first}
+    ):
         having = {rank: found[sequence] for rank, found in there.items() if sequence in found}
         for finding in _problems_of(sequence, having, sorted(set(there) - set(having)), group):
             if finding.kind not in kinds_seen:
                 kinds_seen.add(finding.kind)
                 yield finding
-        if "order" in kinds_seen or "missing" in kinds_seen:  # what follows is no longer the same collective
+        if (
+            "order" in kinds_seen or "missing" in kinds_seen
+        ):  # what follows is no longer the same collective
             return
 
 
@@ -228,15 +263,21 @@ def _problems_of(
     what = f"collective {sequence}{group} ({one.op} of {one.sizes}{one.place})"
     if missing:
         waiting = _ranks(list(having))
-        yield FlightFinding("missing", f"{_ranks(missing)} never joined {what}; {waiting} waited there", when)
+        yield FlightFinding(
+            "missing", f"{_ranks(missing)} never joined {what}; {waiting} waited there", when
+        )
     ops, sizes = _group_ranks(having, "op"), _group_ranks(having, "sizes")
     if len(ops) > 1:
         yield FlightFinding(
-            "order", f"ranks run different collectives as number {sequence}{group}: {_ranks_by_text(ops)}", when
+            "order",
+            f"ranks run different collectives as number {sequence}{group}: {_ranks_by_text(ops)}",
+            when,
         )
     elif len(sizes) > 1 and not any(word in one.op for word in _UNEVEN):
         yield FlightFinding(
-            "size", f"ranks put different sizes into {one.op} {sequence}{group}: {_ranks_by_text(sizes)}", when
+            "size",
+            f"ranks put different sizes into {one.op} {sequence}{group}: {_ranks_by_text(sizes)}",
+            when,
         )
     elif not missing and not any(each.is_done for each in having.values()):
         text = f"all ranks joined {what}, and none was done with it when it wrote its dump: look at the network"
@@ -263,12 +304,17 @@ def _lateness(groups: Any) -> dict[int, float]:
     delays: dict[int, list[float]] = defaultdict(list)
     for ranks in groups:
         for sequence in (
-            set.intersection(*(set(found) for found in ranks.values() if found)) if any(ranks.values()) else ()
+            set.intersection(*(set(found) for found in ranks.values() if found))
+            if any(ranks.values())
+            else ()
         ):
             created = {rank: found[sequence].created for rank, found in ranks.items() if found}
             for rank, moment in created.items():
                 delays[rank].append((moment - min(created.values())) / 1e9)
-    return {rank: fmean(sorted(found)[: max(1, len(found) - 1)]) for rank, found in sorted(delays.items())}
+    return {
+        rank: fmean(sorted(found)[: max(1, len(found) - 1)])
+        for rank, found in sorted(delays.items())
+    }
 
 
 def _speeds(
@@ -294,11 +340,20 @@ def _speeds(
 
 def sentences(found: FlightAccount) -> Iterator[str]:
     """The first thing that is wrong, and who comes late."""
-    first = found.findings[0].text if found.findings else "all ranks ran the same collectives, and joined all of them"
+    first = (
+        found.findings[0].text
+        if found.findings
+        else "all ranks ran the same collectives, and joined all of them"
+    )
     yield f"{first[:1].upper()}{first[1:]}."
     late = max(found.late, key=lambda rank: found.late[rank], default=None)
     others = [seconds for rank, seconds in found.late.items() if rank != late]
-    if late is not None and others and found.late[late] > _LATE * max(others) and found.late[late] > 1e-3:
+    if (
+        late is not None
+        and others
+        and found.late[late] > _LATE * max(others)
+        and found.late[late] > 1e-3
+    ):
         seconds = scale_for(found.late[late], SECONDS).text(found.late[late])
         yield f"Rank {late} comes {seconds} later than the first, if their clocks agree."
 
@@ -306,7 +361,13 @@ def sentences(found: FlightAccount) -> Iterator[str]:
 def page(found: FlightAccount, title: str) -> Page:
     """The account of dumps as a page."""
     rows = tuple(
-        (op, str(count), format_bytes(size), scale_for(seconds, SECONDS).text(seconds), format_rate(rate))
+        (
+            op,
+            str(count),
+            format_bytes(size),
+            scale_for(seconds, SECONDS).text(seconds),
+            format_rate(rate),
+        )
         for op, count, size, seconds, rate in found.speeds
     )
     chapters = []

@@ -114,23 +114,34 @@ def read_dumps(paths: Iterable[Path], curves: Sequence[Curve] = ()) -> Inspector
             if header is None or one.coll_exec_time_us <= 0:
                 lost += 1
                 continue
-            name = header.id if header.comm_name in ("", "unknown") else f"{header.comm_name} {header.id}"
+            name = (
+                header.id
+                if header.comm_name in ("", "unknown")
+                else f"{header.comm_name} {header.id}"
+            )
             use = CommunicatorUse(
-                printable_line(name, 60), printable_line(one.coll, 40), header.n_ranks, header.nnodes,
+                printable_line(name, 60),
+                printable_line(one.coll, 40),
+                header.n_ranks,
+                header.nnodes,
                 one.coll_msg_size_bytes,
-            )  # fmt: skip
+            )
             took = one.coll_exec_time_us / 1e6, one.coll_busbw_gbs * 1e9
             fastest[use, one.coll_sn] = min(took, fastest.get((use, one.coll_sn), took))
     times: dict[CommunicatorUse, list[tuple[float, float]]] = defaultdict(list)
     for (use, _), took in fastest.items():
         times[use].append(took)
     if not times:
-        raise UserError("no collective is in these files; NCCL's Inspector writes them with NCCL_INSPECTOR_ENABLE=1")
+        raise UserError(
+            "no collective is in these files; NCCL's Inspector writes them with NCCL_INSPECTOR_ENABLE=1"
+        )
     speeds = [
         CommunicatorSpeed(use, len(found), *(median(column) for column in zip(*found, strict=True)))
         for use, found in times.items()
     ]
-    return InspectorAccount(tuple(sorted(speeds, key=lambda each: -each.count * each.seconds)), lost, tuple(curves))
+    return InspectorAccount(
+        tuple(sorted(speeds, key=lambda each: -each.count * each.seconds)), lost, tuple(curves)
+    )
 
 
 def _lines(path: Path) -> Iterator[bytes]:
@@ -149,7 +160,8 @@ def _probed(account: InspectorAccount, use: CommunicatorUse) -> float | None:
     sizes = [
         size
         for curve in account.curves
-        if use.collective.lower() == "allreduce" and (curve.ranks, curve.nodes) == (use.ranks, use.nodes)
+        if use.collective.lower() == "allreduce"
+        and (curve.ranks, curve.nodes) == (use.ranks, use.nodes)
         for size in curve.sizes
         if 1 / _NEAR <= size.bytes / use.bytes <= _NEAR
     ]
@@ -175,21 +187,42 @@ def page(account: InspectorAccount, title: str) -> Page:
         count = sum(each.count for each in speeds)
         rows.append(
             (
-                use.collective, str(use.ranks), str(use.nodes or ""), format_bytes(use.bytes), str(len(speeds)),
-                str(count), scale_for(seconds, SECONDS).text(seconds), format_rate(usual),
+                use.collective,
+                str(use.ranks),
+                str(use.nodes or ""),
+                format_bytes(use.bytes),
+                str(len(speeds)),
+                str(count),
+                scale_for(seconds, SECONDS).text(seconds),
+                format_rate(usual),
                 *([] if not account.curves else ["" if probed is None else format_rate(probed)]),
             )
-        )  # fmt: skip
-    head = ("ranks", "nodes", "size", "groups", "count", "time", "bus", *(["by the probe"] if account.curves else []))
+        )
+    head = (
+        "ranks",
+        "nodes",
+        "size",
+        "groups",
+        "count",
+        "time",
+        "bus",
+        *(["by the probe"] if account.curves else []),
+    )
     grid = Grid("", head, tuple(rows), frozenset({0}), first="collective")
     verdict = f"{slow[0]}." if slow else "No communicator is slower than those like it."
     names = {each.use.communicator for each in account.speeds}
     return Page(
         title=f"{title} | NCCL Inspector | {format_count(len(names), 'group')}",
         verdict=(verdict,),
-        warnings=(f"{format_count(account.lost, 'line')} could not be read.",) if account.lost else (),
+        warnings=(f"{format_count(account.lost, 'line')} could not be read.",)
+        if account.lost
+        else (),
         chapters=(
-            *((Chapter("slow", "Slow, too", points=tuple(slow[1:]), brief=True, most=5),) if len(slow) > 1 else ()),
+            *(
+                (Chapter("slow", "Slow, too", points=tuple(slow[1:]), brief=True, most=5),)
+                if len(slow) > 1
+                else ()
+            ),
             Chapter("speed", "Speed", grids=(grid,), brief=True),
         ),
     )

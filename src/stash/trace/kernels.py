@@ -81,4 +81,6 @@ def _compile_pattern(pattern: str) -> re.Pattern[str]:
     try:
         return re.compile(pattern)
     except re.error as error:
-        raise UserError(f"--comm-kernel {pattern[:100]}: it is no regular expression: {error}") from None
+        raise UserError(
+            f"--comm-kernel {pattern[:100]}: it is no regular expression: {error}"
+        ) from None

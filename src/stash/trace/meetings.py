@@ -95,15 +95,21 @@ def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
     meetings, unmatched = _meetings(ranks)
     waits = _waits(ranks, meetings)
     left_out = _left_out(ranks)
-    numbers = sorted({step.number for times in ranks.values() for step in times.steps} - set(left_out))
+    numbers = sorted(
+        {step.number for times in ranks.values() for step in times.steps} - set(left_out)
+    )
     windows = {rank: {step.number: step for step in times.steps} for rank, times in ranks.items()}
-    placed = {rank: _PLACED if len(times.trace.spans[FRAME]) else () for rank, times in ranks.items()}
+    placed = {
+        rank: _PLACED if len(times.trace.spans[FRAME]) else () for rank, times in ranks.items()
+    }
     parts: dict[int, dict[int, dict[str, int]]] = {rank: {} for rank in ranks}
     sets: dict[int, dict[int, dict[str, Nanoseconds]]] = {rank: {} for rank in ranks}
     for rank, number in product(ranks, numbers):
         found = parts_of(ranks[rank], windows[rank][number], waits[rank])
         parts[rank][number] = {name: length(each) for name, each in found.items()}
-        sets[rank][number] = {name: found[name] for name in (*_WAITING, *placed[rank])}  # others may be large
+        sets[rank][number] = {
+            name: found[name] for name in (*_WAITING, *placed[rank])
+        }  # others may be large
     if len(ranks) > 1 and (apart := _began_apart(parts, numbers)):
         left_out[numbers[0]] = apart
         numbers = numbers[1:]
@@ -111,19 +117,35 @@ def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
         raise UserError(
             f"no step is whole on all ranks: {next(iter(left_out.values()), 'there is none')}; try --whole"
         )
-    whole = {rank: {n: _whole_seconds(ranks[rank], windows[rank][n], waits[rank]) for n in numbers} for rank in ranks}
+    whole = {
+        rank: {n: _whole_seconds(ranks[rank], windows[rank][n], waits[rank]) for n in numbers}
+        for rank in ranks
+    }
     idle = {
-        name: {rank: join_sets(sets[rank][number][name] for number in numbers) for rank in ranks if placed[rank]}
+        name: {
+            rank: join_sets(sets[rank][number][name] for number in numbers)
+            for rank in ranks
+            if placed[rank]
+        }
         for name in _PLACED
     }
     lateness, saved = _lateness(ranks, meetings, sets, numbers)
-    return JobTimes(ranks, meetings, unmatched, tuple(numbers), left_out, parts, whole, lateness, saved, idle)
+    return JobTimes(
+        ranks, meetings, unmatched, tuple(numbers), left_out, parts, whole, lateness, saved, idle
+    )
 
 
-def _whole_seconds(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]) -> dict[str, int]:
+def _whole_seconds(
+    times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]
+) -> dict[str, int]:
     inside = window(step.start, step.stop)
     exchange = subtract_set(times.sets[EXCHANGE], join_sets(waits.values()))
-    covered = {"compute": times.sets[COMPUTE], "exchange": exchange, "transfer": times.sets["copy"], **waits}
+    covered = {
+        "compute": times.sets[COMPUTE],
+        "exchange": exchange,
+        "transfer": times.sets["copy"],
+        **waits,
+    }
     return {name: length(common(inside, found)) for name, found in covered.items()}
 
 
@@ -136,12 +158,16 @@ def _left_out(ranks: Mapping[int, RankTimes]) -> dict[int, str]:
         for number in numbers:
             if number not in own:
                 found[number] = f"rank {rank} has no step {number}"
-            elif why := own[number].why_incomplete or ("it is empty" if not own[number].nanoseconds else ""):
+            elif why := own[number].why_incomplete or (
+                "it is empty" if not own[number].nanoseconds else ""
+            ):
                 found[number] = f"rank {rank}: {why}"
     return found
 
 
-def _began_apart(parts: Mapping[int, Mapping[int, Mapping[str, int]]], numbers: Sequence[int]) -> str:
+def _began_apart(
+    parts: Mapping[int, Mapping[int, Mapping[str, int]]], numbers: Sequence[int]
+) -> str:
     """Why the first step is left out, if profilers that were started one after the other are in it."""
     if len(numbers) < 3:
         return ""
@@ -159,7 +185,9 @@ def _began_apart(parts: Mapping[int, Mapping[int, Mapping[str, int]]], numbers: 
 def _meetings(ranks: Mapping[int, RankTimes]) -> tuple[tuple[Meeting, ...], tuple[str, ...]]:
     """Collectives that are the same, and why others could not be matched."""
     joined_by: dict[Hashable, dict[int, int]] = defaultdict(dict)
-    by_order: dict[tuple[Hashable, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
+    by_order: dict[tuple[Hashable, int], dict[int, list[int]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for rank, times in ranks.items():
         for index, step in enumerate(times.collective_steps):
             key, sequence = _identity(rank, times, index)
@@ -180,11 +208,14 @@ def _meetings(ranks: Mapping[int, RankTimes]) -> tuple[tuple[Meeting, ...], tupl
     meetings = [_meeting(ranks, found) for found in joined_by.values() if len(found) > 1]
     alone = sum(len(found) == 1 for found in joined_by.values())
     notes = [
-        f"in {count} steps {problem}, so that who waited there is unknown" for problem, count in problems.items()
+        f"in {count} steps {problem}, so that who waited there is unknown"
+        for problem, count in problems.items()
     ]
     if alone and len(ranks) > 1:
         notes.append(f"{alone} collectives are in the trace of one rank alone")
-    return tuple(sorted(meetings, key=lambda each: (each.step, min(each.spans.items())[1]))), tuple(notes)
+    return tuple(sorted(meetings, key=lambda each: (each.step, min(each.spans.items())[1]))), tuple(
+        notes
+    )
 
 
 def _identity(rank: int, times: RankTimes, index: int) -> tuple[Hashable, int | None]:
@@ -215,10 +246,18 @@ def _meeting(ranks: Mapping[int, RankTimes], found: Mapping[int, int]) -> Meetin
     times, index = ranks[first], found[first]
     facts = times.trace.facts.get(int(times.collectives.label[index]))
     members = tuple(
-        sorted(ranks if facts is None else facts.ranks or times.trace.groups.get(facts.group, tuple(found)))
+        sorted(
+            ranks
+            if facts is None
+            else facts.ranks or times.trace.groups.get(facts.group, tuple(found))
+        )
     )
     world = times.trace.world
-    size = (facts.size if facts is not None else None) or (world if facts is None else len(members)) or len(ranks)
+    size = (
+        (facts.size if facts is not None else None)
+        or (world if facts is None else len(members))
+        or len(ranks)
+    )
     return Meeting(
         op=_op(times, index),
         group="" if facts is None else facts.group,
@@ -236,13 +275,19 @@ def _meeting(ranks: Mapping[int, RankTimes], found: Mapping[int, int]) -> Meetin
 # Waiting
 
 
-def _waits(ranks: Mapping[int, RankTimes], meetings: Sequence[Meeting]) -> dict[int, dict[str, Nanoseconds]]:
+def _waits(
+    ranks: Mapping[int, RankTimes], meetings: Sequence[Meeting]
+) -> dict[int, dict[str, Nanoseconds]]:
     """When each rank waited for others, less when anything was transferred meanwhile."""
-    found: dict[int, dict[str, list[Nanoseconds]]] = {rank: {"contention": [], "bubble": []} for rank in ranks}
+    found: dict[int, dict[str, list[Nanoseconds]]] = {
+        rank: {"contention": [], "bubble": []} for rank in ranks
+    }
     moved: dict[int, list[Nanoseconds]] = {rank: [] for rank in ranks}
     for meeting in meetings:
         for rank, (_, stop) in meeting.spans.items():
-            found[rank]["bubble" if meeting.is_point_to_point else "contention"].append(meeting.wait(rank))
+            found[rank]["bubble" if meeting.is_point_to_point else "contention"].append(
+                meeting.wait(rank)
+            )
             moved[rank].append(window(stop - meeting.transfer, stop))
     waits = {}
     for rank, kinds in found.items():
@@ -263,7 +308,8 @@ def _lateness(
     lateness = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
     saved = {rank: dict.fromkeys(numbers, 0) for rank in ranks}
     exposed = {
-        rank: join_sets(found[name] for found in steps.values() for name in _WAITING) for rank, steps in sets.items()
+        rank: join_sets(found[name] for found in steps.values() for name in _WAITING)
+        for rank, steps in sets.items()
     }
     reached = dict.fromkeys(ranks, np.iinfo(np.int64).min)
     for meeting in meetings:
@@ -275,7 +321,9 @@ def _lateness(
                 continue
             end = stop - meeting.transfer
             mine = common(meeting.wait(rank), exposed[rank])
-            waited.append(length(subtract_set(mine, window(int(np.iinfo(np.int64).min), reached[rank]))))
+            waited.append(
+                length(subtract_set(mine, window(int(np.iinfo(np.int64).min), reached[rank])))
+            )
             reached[rank] = max(reached[rank], end)
             lateness[meeting.last][meeting.step] += waited[-1]
         saved[meeting.last][meeting.step] += min(waited, default=0)

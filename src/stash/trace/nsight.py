@@ -73,7 +73,9 @@ class _Report:
 
     def __init__(self) -> None:
         self.labels: dict[tuple[str, _Key], int] = {}
-        self.parts: dict[int, list[Nanoseconds]] = {kind: [] for kind in (DEVICE, CALL, NOTE, FRAME)}
+        self.parts: dict[int, list[Nanoseconds]] = {
+            kind: [] for kind in (DEVICE, CALL, NOTE, FRAME)
+        }
         self.damage: list[str] = []
         self.names: dict[int, str] = {}
         self.node = ""
@@ -81,7 +83,14 @@ class _Report:
     def take(self, table: _Table, rows: list[_Row]) -> None:
         """Add rows of a table."""
         labelled = [
-            (start, stop, self.labels.setdefault((table.mark, key), len(self.labels)), track, link, process)
+            (
+                start,
+                stop,
+                self.labels.setdefault((table.mark, key), len(self.labels)),
+                track,
+                link,
+                process,
+            )
             for start, stop, key, track, link, process in rows
         ]
         self.parts[table.kind].append(np.array(labelled, dtype=np.int64))
@@ -102,13 +111,17 @@ def is_report(path: Path) -> bool:
 def read_report(path: Path) -> list[RankTrace]:
     """The traces of all processes that used a device, in the order of their devices; raises UserError, OSError."""
     report = _Report()
-    with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)) as database:
+    with closing(
+        sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1", uri=True)
+    ) as database:
         database.text_factory = lambda content: content.decode("utf-8", "replace")
         try:
             tables = _tables(database)
         except _BROKEN as error:
             why = printable_line(str(error), 100)
-            raise UserError(f"{path} is a database that cannot be read: {why}; export the report again") from None
+            raise UserError(
+                f"{path} is a database that cannot be read: {why}; export the report again"
+            ) from None
         for table in _TABLES:
             _read_table(database, table, tables.get(table.name, set()), report)
         _read_names(database, tables, report)
@@ -127,17 +140,22 @@ def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
     query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
     wanted = {*(table.name for table in _TABLES), "StringIds", "TARGET_INFO_SYSTEM_ENV"}
     names = [name for (name,) in database.execute(query) if name in wanted]
-    return {name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')} for name in names}
+    return {
+        name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')} for name in names
+    }
 
 
-def _read_table(database: sqlite3.Connection, table: _Table, columns: set[str], report: _Report) -> None:
+def _read_table(
+    database: sqlite3.Connection, table: _Table, columns: set[str], report: _Report
+) -> None:
     """Add a table's rows, as far as they can be read."""
     if not {"start", "end"} <= columns:
         return
     label = f"coalesce({', '.join([*_texts(table.labels, columns), '0', '0'])})"
     whole = f"typeof(start) = 'integer' AND typeof(end) = 'integer' AND start BETWEEN 0 AND end AND end < {_LATEST}"
     link, pid, tid, device, stream = (
-        _number(name, columns) for name in (table.link, "globalPid", "globalTid", "deviceId", "streamId")
+        _number(name, columns)
+        for name in (table.link, "globalPid", "globalTid", "deviceId", "streamId")
     )
     of_device = table.kind == DEVICE
     track = f"(({device} & 65535) << 20) + ({stream} & 1048575)" if of_device else tid
@@ -145,7 +163,9 @@ def _read_table(database: sqlite3.Connection, table: _Table, columns: set[str], 
     columns_read = f"start, end, {label}, {track}, {link}, {process}"
     rows: list[_Row] = []
     try:
-        for row in database.execute(f'SELECT {columns_read} FROM "{table.name}" WHERE {whole} AND {table.only}'):
+        for row in database.execute(
+            f'SELECT {columns_read} FROM "{table.name}" WHERE {whole} AND {table.only}'
+        ):
             rows.append(row)
             if len(rows) == _ROWS:
                 report.take(table, rows)
@@ -155,7 +175,9 @@ def _read_table(database: sqlite3.Connection, table: _Table, columns: set[str], 
         if count:
             report.damage.append(f"{count} rows of {table.name} have no times")
     except _BROKEN as error:
-        report.damage.append(f"a part of {table.name} cannot be read: {printable_line(str(error), 100)}")
+        report.damage.append(
+            f"a part of {table.name} cannot be read: {printable_line(str(error), 100)}"
+        )
     if rows:
         report.take(table, rows)
 
@@ -171,15 +193,21 @@ def _texts(names: tuple[str, ...], columns: set[str]) -> list[str]:
 
 def _number(name: str, columns: set[str]) -> str:
     """SQL of a whole number, -1 where there is none."""
-    return f"CASE typeof({name}) WHEN 'integer' THEN {name} ELSE -1 END" if name in columns else "-1"
+    return (
+        f"CASE typeof({name}) WHEN 'integer' THEN {name} ELSE -1 END" if name in columns else "-1"
+    )
 
 
-def _read_names(database: sqlite3.Connection, columns: dict[str, set[str]], report: _Report) -> None:
+def _read_names(
+    database: sqlite3.Connection, columns: dict[str, set[str]], report: _Report
+) -> None:
     """Add the names that rows refer to, and the machine's."""
     wanted = {key for _, key in report.labels if isinstance(key, int)}
     try:
         if {"id", "value"} <= columns.get("StringIds", set()):
-            for number, name in database.execute(f"SELECT id, substr(value, 1, {LONGEST_NAME}) FROM StringIds"):
+            for number, name in database.execute(
+                f"SELECT id, substr(value, 1, {LONGEST_NAME}) FROM StringIds"
+            ):
                 if number in wanted:
                     report.names[number] = str(name)
         if {"name", "value"} <= columns.get("TARGET_INFO_SYSTEM_ENV", set()):
@@ -191,9 +219,15 @@ def _read_names(database: sqlite3.Connection, columns: dict[str, set[str]], repo
 
 def _traces(path: Path, report: _Report) -> list[RankTrace]:
     """One of each process that used a device, in order of their devices."""
-    rows = {kind: np.concatenate([*parts, np.empty((0, 6), np.int64)]) for kind, parts in report.parts.items()}
+    rows = {
+        kind: np.concatenate([*parts, np.empty((0, 6), np.int64)])
+        for kind, parts in report.parts.items()
+    }
     device = rows[DEVICE]
-    first = {int(process): int(device[device[:, 5] == process, 3].min()) for process in np.unique(device[:, 5])}
+    first = {
+        int(process): int(device[device[:, 5] == process, 3].min())
+        for process in np.unique(device[:, 5])
+    }
     if len(first) > 1:
         first.pop(_UNKNOWN, None)
     named = rank_in_name(path.name) if len(first) == 1 else None

@@ -7,7 +7,15 @@ from typing import Any
 
 from stash.core.formatting import format_dollars, format_quantity, plus_minus
 from stash.core.trace_records import Trace
-from stash.core.units import SECONDS, Scale, format_bytes, format_count, format_rate, round_to_sum, scale_for
+from stash.core.units import (
+    SECONDS,
+    Scale,
+    format_bytes,
+    format_count,
+    format_rate,
+    round_to_sum,
+    scale_for,
+)
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page, Row
 
@@ -25,7 +33,8 @@ def page(trace: Trace, source: str = "") -> Page:
     where = "" if trace.nodes is None else f" on {format_count(trace.nodes, 'node')}"
     what = [
         f"{format_count(len(trace.ranks), 'rank')}{where}",
-        format_count(len(trace.steps), "step") + (f", {left_out} of them left out" if left_out else ""),
+        format_count(len(trace.steps), "step")
+        + (f", {left_out} of them left out" if left_out else ""),
         *([trace.backend] if trace.backend else []),
     ]
     return Page(
@@ -65,7 +74,11 @@ def sentences(trace: Trace) -> Iterator[str]:
             f"{at}{hidden}{share}."
         )
     late = max(trace.ranks, key=lambda rank: rank.late_seconds or 0.0)
-    if late.late_seconds and late.late_seconds > _SMALL * trace.step_seconds and late.last_share is not None:
+    if (
+        late.late_seconds
+        and late.late_seconds > _SMALL * trace.step_seconds
+        and late.last_share is not None
+    ):
         scale = scale_for(late.late_seconds, SECONDS, 3)
         by = f"; it spends more than the others on {late.late_by}" if late.late_by else ""
         yield (
@@ -95,7 +108,12 @@ def _rows(trace: Trace, scale: Scale) -> list[Row]:
 
 def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
     has_path = any(part.path_seconds is not None for part in trace.traced)
-    head = (f"whole time, {scale.unit}", "in the step", "hidden", *(["on the path"] if has_path else []))
+    head = (
+        f"whole time, {scale.unit}",
+        "in the step",
+        "hidden",
+        *(["on the path"] if has_path else []),
+    )
     rows = tuple(
         (
             part.name,
@@ -109,9 +127,7 @@ def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
     )
     if rows:
         title = "Hidden behind compute" + (", and on the critical path" if has_path else "")
-        below = (
-            "The path: what the end of the step waited for, from rank to rank. Only less of it makes steps shorter."
-        )
+        below = "The path: what the end of the step waited for, from rank to rank. Only less of it makes steps shorter."
         yield Grid(title, head, rows, frozenset({0}), first="part", below=below if has_path else "")
     placed = tuple((part.name, part.place) for part in trace.traced if part.place)
     if placed:
@@ -120,20 +136,30 @@ def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
 
 def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
     if len(trace.ranks) > 1:
-        yield Chapter("ranks", "Ranks", grids=(_ranks(trace, scale),), brief=len(trace.ranks) <= _MANY_RANKS)
+        yield Chapter(
+            "ranks", "Ranks", grids=(_ranks(trace, scale),), brief=len(trace.ranks) <= _MANY_RANKS
+        )
     if trace.collectives:
         yield Chapter("collectives", "Collectives", grids=(_collectives(trace),), brief=True)
     if trace.checks:
-        yield Chapter("against", f"Against {trace.against}", grids=(_checks(trace, scale),), brief=True)
+        yield Chapter(
+            "against", f"Against {trace.against}", grids=(_checks(trace, scale),), brief=True
+        )
     if trace.suppositions:
-        yield Chapter("what-if", "What a step would take", grids=(_suppositions(trace, scale),), brief=True)
-    points = [f"step {step.number}: {step.why_left_out}" for step in trace.steps if step.why_left_out]
+        yield Chapter(
+            "what-if", "What a step would take", grids=(_suppositions(trace, scale),), brief=True
+        )
+    points = [
+        f"step {step.number}: {step.why_left_out}" for step in trace.steps if step.why_left_out
+    ]
     if points:
         yield Chapter("left-out", "Steps left out", points=tuple(points), brief=True, most=4)
     if trace.like_exchange:
         named = tuple((f"{share:.1%}", name) for name, share in trace.like_exchange.items())
         text = "These count as compute. If they communicate, say so: --comm-kernel REGEX."
-        yield Chapter("sounding", "Kernels that sound like communication", text=text, facts=named, brief=True)
+        yield Chapter(
+            "sounding", "Kernels that sound like communication", text=text, facts=named, brief=True
+        )
 
 
 def _suppositions(trace: Trace, scale: Scale) -> Grid:
@@ -143,7 +169,11 @@ def _suppositions(trace: Trace, scale: Scale) -> Grid:
             each.name,
             scale.number(each.step_seconds),
             f"{each.step_seconds / trace.step_seconds - 1:+.1%}",
-            *([] if each.saved_dollars_per_day is None else [format_dollars(each.saved_dollars_per_day)]),
+            *(
+                []
+                if each.saved_dollars_per_day is None
+                else [format_dollars(each.saved_dollars_per_day)]
+            ),
             each.text,
         )
         for each in trace.suppositions
@@ -185,20 +215,30 @@ def _checks(trace: Trace, scale: Scale) -> Grid:
         )
         for each in trace.checks
     )
-    return Grid("", ("traces", f"ladder, {scale.unit}", ""), rows, frozenset({0, 3}), first="stall", prose=True)
+    return Grid(
+        "",
+        ("traces", f"ladder, {scale.unit}", ""),
+        rows,
+        frozenset({0, 3}),
+        first="stall",
+        prose=True,
+    )
 
 
 def _collectives(trace: Trace) -> Grid:
     rows = tuple(
         (
-            each.op, str(each.ranks), each.where, f"{each.each_step:.4g}",
+            each.op,
+            str(each.ranks),
+            each.where,
+            f"{each.each_step:.4g}",
             "" if each.bytes is None else format_bytes(each.bytes),
             scale_for(each.seconds, SECONDS).text(each.seconds),
             scale_for(each.wait_seconds, SECONDS).text(each.wait_seconds),
             "" if each.bus_bytes_per_second is None else format_rate(each.bus_bytes_per_second),
         )
         for each in trace.collectives
-    )  # fmt: skip
+    )
     head = ("ranks", "where", "a step", "size", "transfer", "waiting", "bus")
     return Grid("", head, rows, frozenset({0, 2}), first="collective")
 
@@ -221,13 +261,22 @@ def document(trace: Trace) -> dict[str, Any]:
         "step_high": trace.step.high,
         "stalls": [
             {
-                "name": part.name, "seconds": part.seconds, "low": part.time.low, "high": part.time.high,
-                "share": part.share, "within_noise": part.time.within_noise, "whole_seconds": part.whole_seconds,
-                "hidden": part.hidden_share, "path_seconds": part.path_seconds, "place": part.place,
+                "name": part.name,
+                "seconds": part.seconds,
+                "low": part.time.low,
+                "high": part.time.high,
+                "share": part.share,
+                "within_noise": part.time.within_noise,
+                "whole_seconds": part.whole_seconds,
+                "hidden": part.hidden_share,
+                "path_seconds": part.path_seconds,
+                "place": part.place,
             }
             for part in trace.traced
         ],
         "skipped": [{"name": name, "why": why} for name, why in trace.unknown.items()],
         "stability": {"ok": not trace.warnings, "warnings": list(trace.warnings)},
-        **{name: value for name, value in whole.items() if name not in ("trace_schema", "warnings")},
-    }  # fmt: skip
+        **{
+            name: value for name, value in whole.items() if name not in ("trace_schema", "warnings")
+        },
+    }

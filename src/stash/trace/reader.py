@@ -53,11 +53,25 @@ LONGEST_NAME, _HEAD = 300, 200
 _LATEST = 4e15
 """Microseconds: what no clock says."""
 KINDS = {
-    "kernel": DEVICE, "gpu_memcpy": DEVICE, "gpu_memset": DEVICE, "memcpy": DEVICE, "memset": DEVICE,
-    "mtia_ccp_events": DEVICE, "xpu_kernel": DEVICE, "privateuse1_kernel": DEVICE,
-    "cuda_runtime": CALL, "cuda_driver": CALL, "runtime": CALL, "hip_runtime": CALL, "mtia_runtime": CALL,
-    "xpu_runtime": CALL, "user_annotation": NOTE, "python_function": FRAME, "cpu_op": OP, "operator": OP,
-}  # fmt: skip
+    "kernel": DEVICE,
+    "gpu_memcpy": DEVICE,
+    "gpu_memset": DEVICE,
+    "memcpy": DEVICE,
+    "memset": DEVICE,
+    "mtia_ccp_events": DEVICE,
+    "xpu_kernel": DEVICE,
+    "privateuse1_kernel": DEVICE,
+    "cuda_runtime": CALL,
+    "cuda_driver": CALL,
+    "runtime": CALL,
+    "hip_runtime": CALL,
+    "mtia_runtime": CALL,
+    "xpu_runtime": CALL,
+    "user_annotation": NOTE,
+    "python_function": FRAME,
+    "cpu_op": OP,
+    "operator": OP,
+}
 _COPIES = ("gpu_memcpy", "gpu_memset", "memcpy", "memset")
 CALLED = "c10d::"
 """What names of operations begin with that start a collective."""
@@ -119,7 +133,9 @@ class _Gathered:
     def __init__(self) -> None:
         self.labels: dict[tuple[str, CollectiveFacts | None], int] = {}
         self.tracks: dict[tuple[_Loose, _Loose], int] = {}
-        self.parts: dict[int, list[Nanoseconds]] = {kind: [] for kind in (DEVICE, CALL, NOTE, FRAME)}
+        self.parts: dict[int, list[Nanoseconds]] = {
+            kind: [] for kind in (DEVICE, CALL, NOTE, FRAME)
+        }
         self.ops: dict[int, Nanoseconds] = {}
         self.opened: dict[tuple[_Loose, _Loose], list[_Event]] = defaultdict(list)
         self.lost, self.lost_at = 0, 0
@@ -136,20 +152,26 @@ class _Gathered:
         """Add a piece's events, which begin at that byte."""
         self.seen += sum(event.ph != "" for event in events)
         whole = [event for event in self._pair_events(events) if event.cat.lower() in KINDS]
-        begun, lasted = (_microseconds([getattr(event, name) for event in whole]) for name in ("ts", "dur"))
+        begun, lasted = (
+            _microseconds([getattr(event, name) for event in whole]) for name in ("ts", "dur")
+        )
         good = np.isfinite(begun) & (lasted >= 0)
         self.lose(int((~good).sum()), at)
         if self.base is None and good.any():
             self.base = float(np.floor(begun[good][0]))
         described = [self._row_of(event) for event in whole]
         rows = np.zeros((len(whole), 6), dtype=np.int64)
-        rows[:, 2:] = np.fromiter(chain.from_iterable(described), np.int64, 4 * len(described)).reshape(-1, 4)
+        rows[:, 2:] = np.fromiter(
+            chain.from_iterable(described), np.int64, 4 * len(described)
+        ).reshape(-1, 4)
         rows[good, 0] = np.rint((begun[good] - (self.base or 0.0)) * 1000)
         rows[good, 1] = rows[good, 0] + np.rint(lasted[good] * 1000).astype(np.int64)
         rows = rows[good]
         for kind, parts in self.parts.items():
             parts.append(rows[rows[:, 5] == kind, :5])
-            while len(parts) > 1 and len(parts[-2]) <= 2 * len(parts[-1]):  # large ones are given back when freed
+            while len(parts) > 1 and len(parts[-2]) <= 2 * len(
+                parts[-1]
+            ):  # large ones are given back when freed
                 parts[-2:] = [np.concatenate(parts[-2:])]
         ops = rows[rows[:, 5] == OP]
         for track in np.unique(ops[:, 3]):
@@ -165,7 +187,12 @@ class _Gathered:
         facts = None if args is None or args.op is None or kind == CALL else _facts_of(args)
         label = self.labels.setdefault((name[:LONGEST_NAME], facts), len(self.labels))
         track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
-        return label, track, -1 if args is None or args.correlation is None else args.correlation, kind
+        return (
+            label,
+            track,
+            -1 if args is None or args.correlation is None else args.correlation,
+            kind,
+        )
 
     def _pair_events(self, events: Sequence[_Event]) -> Iterator[_Event]:
         """TraceSpans that are one event, and those of which the second event came."""
@@ -224,7 +251,11 @@ def _ranks(value: Any) -> tuple[int, ...]:
     """Of a list, or of a text of one, which long groups have cut short."""
     if isinstance(value, str) and "..." not in value:
         value = [int(number) for number in re.findall(r"\d{1,9}", value)]
-    return tuple(value) if isinstance(value, list) and all(isinstance(each, int) for each in value) else ()
+    return (
+        tuple(value)
+        if isinstance(value, list) and all(isinstance(each, int) for each in value)
+        else ()
+    )
 
 
 # From bytes to events
@@ -252,7 +283,9 @@ def _inflate_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
             try:
                 found = inflate.decompress(piece, _PIECE)
             except zlib.error:
-                raise _DamageError(f"its compressed data is damaged near byte {packed - len(piece)}") from None
+                raise _DamageError(
+                    f"its compressed data is damaged near byte {packed - len(piece)}"
+                ) from None
             unpacked += len(found)
             _check_ratio(packed, unpacked, path)
             yield found
@@ -269,7 +302,9 @@ def _unzip_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
         with zipfile.ZipFile(file) as archive:
             names = [name for name in archive.namelist() if name.lower().endswith(".json")]
             if len(names) != 1:
-                raise UserError(f"{path} holds {len(names)} JSON files, not one trace; unpack it into a folder")
+                raise UserError(
+                    f"{path} holds {len(names)} JSON files, not one trace; unpack it into a folder"
+                )
             packed, unpacked = archive.getinfo(names[0]).compress_size, 0
             with archive.open(names[0]) as member:
                 while piece := member.read(_PIECE):
@@ -282,7 +317,9 @@ def _unzip_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
 
 def _check_ratio(packed: int, unpacked: int, path: Path) -> None:
     if unpacked > _SMALL and unpacked > _RATIO * packed:
-        raise UserError(f"{path} unpacks to more than {_RATIO} times its size, as no trace does; it is not read")
+        raise UserError(
+            f"{path} unpacks to more than {_RATIO} times its size, as no trace does; it is not read"
+        )
 
 
 def _first_event(text: bytes) -> int | None:
@@ -470,7 +507,10 @@ def _groups(config: Any) -> dict[str, tuple[int, ...]]:
 
 
 _OTHERS = (
-    (rb'^\s*\{\s*"(?:\w+_schema|schema_version)"', "a file that Stash wrote: `stash show` shows it"),
+    (
+        rb'^\s*\{\s*"(?:\w+_schema|schema_version)"',
+        "a file that Stash wrote: `stash show` shows it",
+    ),
     (rb'"schema"\s*:\s*"[^"]*(?:chakra|1\.\d)', "an execution trace, which has no times"),
     (rb'"(?:device_traces|segments)"\s*:', "a snapshot of memory"),
     (rb'"(?:nccl_version|pg_status)"\s*:', "a flight recorder's dump: add --flight-recorder"),
@@ -478,9 +518,16 @@ _OTHERS = (
 
 
 _ENDINGS = {
-    (".nsys-rep", ".qdrep"): "a report of Nsight Systems; export it with `nsys export --type=sqlite`",
+    (
+        ".nsys-rep",
+        ".qdrep",
+    ): "a report of Nsight Systems; export it with `nsys export --type=sqlite`",
     (".pb",): "an XPlane of JAX or TensorFlow; export it as trace.json.gz from its trace viewer",
-    (".db", ".csv", ".rocpd"): "no trace; of rocprof, write one with `rocprofv3 --output-format pftrace json`",
+    (
+        ".db",
+        ".csv",
+        ".rocpd",
+    ): "no trace; of rocprof, write one with `rocprofv3 --output-format pftrace json`",
 }
 
 

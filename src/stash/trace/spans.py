@@ -22,9 +22,24 @@ DEVICE, CALL, NOTE, FRAME, OP = range(5)
 
 
 ITEM_BYTES = {
-    "float": 4, "float32": 4, "int": 4, "half": 2, "float16": 2, "bfloat16": 2, "double": 8, "float64": 8, "long": 8,
-    "int64": 8, "byte": 1, "char": 1, "bool": 1, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1,
-}  # fmt: skip
+    "float": 4,
+    "float32": 4,
+    "int": 4,
+    "half": 2,
+    "float16": 2,
+    "bfloat16": 2,
+    "double": 8,
+    "float64": 8,
+    "long": 8,
+    "int64": 8,
+    "byte": 1,
+    "char": 1,
+    "bool": 1,
+    "int8": 1,
+    "uint8": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+}
 """By PyTorch's names of types, in lower case."""
 
 
@@ -59,7 +74,12 @@ class TraceSpans:
         return len(self.start)
 
     def select(self, which: NDArray[np.bool_] | Nanoseconds) -> TraceSpans:
-        return TraceSpans(*(column[which] for column in (self.start, self.stop, self.label, self.track, self.link)))
+        return TraceSpans(
+            *(
+                column[which]
+                for column in (self.start, self.stop, self.label, self.track, self.link)
+            )
+        )
 
     def intervals(self, which: NDArray[np.bool_] | None = None) -> Nanoseconds:
         """The union of all spans, or of those chosen."""

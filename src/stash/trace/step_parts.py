@@ -41,8 +41,12 @@ _STEPS = (
 )
 """Names of a step's annotation, with its number; the first of them that a trace has."""
 _OPTIMIZER = re.compile(r"^Optimizer\.step#")
-_INPUT = re.compile(r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)")
-_EXCHANGE_NOTE = re.compile(r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE)
+_INPUT = re.compile(
+    r"enumerate\(DataLoader\)|DataLoader.*__next__|(?i:data_?loading|load_?batch|next_?batch)"
+)
+_EXCHANGE_NOTE = re.compile(
+    r"(nccl|gloo|mpi|ucc|xccl|hccl|c10d|deep_ep|symm_mem|nvshmem)(:|::|_)", re.IGNORECASE
+)
 _CALLED = re.compile("^" + CALLED)
 LAUNCH = re.compile(r"launch(?!host)", re.IGNORECASE)
 _PAUSE = 1_000_000
@@ -105,7 +109,9 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
         ran = trace.spans[CALL].intervals()
         moments = launched[exchanges]
     else:
-        collectives = _since_called(trace, notes.select((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label]))
+        collectives = _since_called(
+            trace, notes.select((np.array([*classes, COMPUTE]) == EXCHANGE)[notes.label])
+        )
         threads = set(trace.ops) - set(collectives.track.tolist()) or set(trace.ops)
         ran = trace.ops.get(thread, NONE)
         computing = subtract_set(join_sets(trace.ops[track] for track in threads), inputs)
@@ -133,7 +139,9 @@ def _training_thread(trace: RankTrace) -> int:
     notes, calls = _step_notes(trace), trace.spans[CALL]
     if len(notes):
         return int(notes.track[0])
-    tracks, counts = np.unique(calls.track if len(calls) else trace.spans[NOTE].track, return_counts=True)
+    tracks, counts = np.unique(
+        calls.track if len(calls) else trace.spans[NOTE].track, return_counts=True
+    )
     return int(tracks[counts.argmax()]) if len(tracks) else -1
 
 
@@ -174,7 +182,9 @@ def _launch_times(trace: RankTrace) -> Nanoseconds:
     return np.where(links[at] == device.link, calls.start[order[at]], -1)
 
 
-def _device_classes(trace: RankTrace, classes: Sequence[str], launched: Nanoseconds) -> NDArray[np.int8]:
+def _device_classes(
+    trace: RankTrace, classes: Sequence[str], launched: Nanoseconds
+) -> NDArray[np.int8]:
     """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
     device, notes = trace.spans[DEVICE], trace.spans[NOTE]
     kinds = np.array([CLASSES.index(each) for each in classes], dtype=np.int8)[device.label]
@@ -196,7 +206,9 @@ def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
         return [_everything(trace)]
     steps = _step_notes(trace)
     found: list[StepWindow] = []
-    for start, stop, label in zip(steps.start.tolist(), steps.stop.tolist(), steps.label.tolist(), strict=True):
+    for start, stop, label in zip(
+        steps.start.tolist(), steps.stop.tolist(), steps.label.tolist(), strict=True
+    ):
         number = re.search(r"\d+$", trace.names[label])
         found.append(StepWindow(int(number[0]) if number else len(found), start, stop))
     if found:
@@ -213,7 +225,9 @@ def _distinct(found: Sequence[StepWindow]) -> list[StepWindow]:
     """Each number once, without overlaps."""
     kept: list[StepWindow] = []
     for step in sorted(found, key=lambda each: each.start):
-        if all(step.number != each.number for each in kept) and (not kept or step.start >= kept[-1].stop - _PAUSE):
+        if all(step.number != each.number for each in kept) and (
+            not kept or step.start >= kept[-1].stop - _PAUSE
+        ):
             kept.append(step)
     return kept
 
@@ -222,7 +236,11 @@ def _everything(trace: RankTrace) -> StepWindow:
     """All of a trace as one step: of a device, from its first work to its last."""
     host = join_sets([trace.spans[NOTE].intervals(), *trace.ops.values()])
     covered = trace.spans[DEVICE].intervals() if trace.has_device else host
-    return StepWindow(0, int(covered[0, 0]), int(covered[-1, 1])) if len(covered) else StepWindow(0, 0, 0)
+    return (
+        StepWindow(0, int(covered[0, 0]), int(covered[-1, 1]))
+        if len(covered)
+        else StepWindow(0, 0, 0)
+    )
 
 
 def _step_at(host: Sequence[StepWindow], moments: Nanoseconds) -> list[int]:
@@ -245,7 +263,9 @@ def _device_steps(
     is_launch = is_named(trace, calls, LAUNCH) & (calls.link >= 0)
     launches = calls.start[is_launch]
     lost = ~np.isin(calls.link[is_launch], device.link)
-    reached = int(device.stop[(launched >= 0) & (launched < host[0].start)].max(initial=host[0].start))
+    reached = int(
+        device.stop[(launched >= 0) & (launched < host[0].start)].max(initial=host[0].start)
+    )
     found = []
     for step in host:
         own = (launched >= step.start) & (launched < step.stop)
@@ -256,7 +276,9 @@ def _device_steps(
             why = "it launched nothing on the device"
         elif missing > _LOST_LAUNCHES * int(inside.sum()):
             why = f"{missing} of its {int(inside.sum())} launches have no kernel in the trace"
-        stop = max(reached, int(device.stop[own].max(initial=step.start if own.any() else step.stop)))
+        stop = max(
+            reached, int(device.stop[own].max(initial=step.start if own.any() else step.stop))
+        )
         found.append(StepWindow(step.number, reached, stop, why))
         reached = stop
     return tuple(found)
@@ -265,7 +287,9 @@ def _device_steps(
 # Attribution
 
 
-def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]) -> dict[str, Nanoseconds]:
+def parts_of(
+    times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds]
+) -> dict[str, Nanoseconds]:
     """The interval set of each part of a step; none overlaps another, and together they cover it.
 
     ``waits`` are the parts of collectives that waited, by the part that they are: what is left of them is exchange.
@@ -274,7 +298,12 @@ def parts_of(times: RankTimes, step: StepWindow, waits: Mapping[str, Nanoseconds
     waiting = join_sets(waits.values())
     exchange = subtract_set(times.sets[EXCHANGE], waiting)
     inputs = times.sets["input"]
-    order = [("compute", times.sets[COMPUTE]), ("exchange", exchange), *waits.items(), ("transfer", times.sets[COPY])]
+    order = [
+        ("compute", times.sets[COMPUTE]),
+        ("exchange", exchange),
+        *waits.items(),
+        ("transfer", times.sets[COPY]),
+    ]
     order = order if times.trace.has_device else [("input", inputs), *order]
     found = dict.fromkeys(PARTS, NONE)
     for name, covered in order:
@@ -288,11 +317,17 @@ def idle_parts(times: RankTimes, idle: Nanoseconds) -> dict[str, Nanoseconds]:
     """Of time without work of the device: input, the script's own lines, as nothing runs for long, and other."""
     inputs = times.sets["input"]
     ends = idle.ravel()[[0, -1]] + (-_PAUSE, _PAUSE) if len(idle) else (0, 0)
-    around = window(max(times.steps[0].start, int(ends[0])), min(times.steps[-1].stop, int(ends[1])))
+    around = window(
+        max(times.steps[0].start, int(ends[0])), min(times.steps[-1].stop, int(ends[1]))
+    )
     gaps = subtract_set(subtract_set(around, times.thread), inputs)
     long = gaps[gaps[:, 1] - gaps[:, 0] >= _PAUSE]
     rest = subtract_set(idle, inputs)
-    return {"input": common(idle, inputs), "loop": common(rest, long), "host": subtract_set(rest, long)}
+    return {
+        "input": common(idle, inputs),
+        "loop": common(rest, long),
+        "host": subtract_set(rest, long),
+    }
 
 
 def place_of(times: RankTimes, moments: Nanoseconds) -> str:
@@ -308,4 +343,6 @@ def place_of(times: RankTimes, moments: Nanoseconds) -> str:
             spent[inner] = spent.get(inner, 0) + stop - start
     if not spent:
         return ""
-    return re.sub(r"\((\d+)\): (.*)", r":\1 \2", times.trace.names[max(spent, key=lambda label: spent[label])])
+    return re.sub(
+        r"\((\d+)\): (.*)", r":\1 \2", times.trace.names[max(spent, key=lambda label: spent[label])]
+    )

@@ -59,13 +59,19 @@ _LAUNCHERS = re.compile(
 
 def is_launcher(word: str) -> bool:
     """Whether the first word is a program that starts the job, and no script of that name is here."""
-    return _LAUNCHERS.fullmatch(Path(word).name) is not None and not (Path(word).is_file() and "/" not in word)
+    return _LAUNCHERS.fullmatch(Path(word).name) is not None and not (
+        Path(word).is_file() and "/" not in word
+    )
 
 
 def value_takers(parameters: Iterable[Any]) -> dict[str, bool]:
     """``takes_value`` of a command's parameters, as typer has parsed them from its function."""
     options = [p for p in parameters if p.param_type_name == "option"]
-    return {name: not p.is_flag and not p.count for p in options for name in (*p.opts, *p.secondary_opts)}
+    return {
+        name: not p.is_flag and not p.count
+        for p in options
+        for name in (*p.opts, *p.secondary_opts)
+    }
 
 
 def note_strays(found: Split, known: Iterable[str], name: str) -> None:
@@ -80,7 +86,9 @@ def note_strays(found: Split, known: Iterable[str], name: str) -> None:
     names = find_strays(job, known)
     if names:
         start = found.words[0] if found is job else f"{found.words[0]} …"
-        stand, go, are = ("stands", "it goes", "it is") if len(names) == 1 else ("stand", "they go", "they are")
+        stand, go, are = (
+            ("stands", "it goes", "it is") if len(names) == 1 else ("stand", "they go", "they are")
+        )
         note(
             f"{' and '.join(f'`{each}`' for each in names)} {stand} after {job.words[0]}, so {go} to the {job.kind}; "
             f"if {are} meant for Stash, type `stash {name} {' … '.join(names)} … {start}`"
@@ -100,7 +108,10 @@ def find_strays(found: Split, known: Iterable[str]) -> list[str]:
     """Find those options, each once."""
     ours, words = set(known) - {"-h", "--help"}, found.words[1:]
     given = [word.partition("=") for word in words]
-    values = [value if equals else after for (_, equals, value), after in zip(given, [*words, ""][1:], strict=True)]
+    values = [
+        value if equals else after
+        for (_, equals, value), after in zip(given, [*words, ""][1:], strict=True)
+    ]
     named = {name: value for (name, _, _), value in zip(given, values, strict=True) if name in ours}
     text = _source(found) if named else None
     return [
@@ -150,7 +161,9 @@ class ProfileCommand(OneCommand):
             note_strays(ctx.obj, takes_value, str(ctx.info_name))
         return super().parse_args(ctx, list(ctx.obj.own))
 
-    def _refuse_options_of_the_job(self, found: Split, takes_value: Mapping[str, bool], name: str) -> None:
+    def _refuse_options_of_the_job(
+        self, found: Split, takes_value: Mapping[str, bool], name: str
+    ) -> None:
         """Raise UserError for an option before the job that this command does not have: where it belongs."""
         for word in found.own:
             option = word.partition("=")[0]
@@ -191,7 +204,9 @@ def readers_may_leave() -> Iterator[None]:
         # In the C locale bytes of names that are no text go out as they came in; all else that fails is escaped.
         as_it_is = (stream.encoding, stream.errors) == ("utf-8", "surrogateescape")
         errors = stream.errors if as_it_is else "backslashreplace"
-        patient = io.TextIOWrapper(io.BufferedWriter(file), stream.encoding, errors, line_buffering=True)
+        patient = io.TextIOWrapper(
+            io.BufferedWriter(file), stream.encoding, errors, line_buffering=True
+        )
         setattr(sys, name, patient)
     try:
         yield

@@ -75,7 +75,9 @@ class OneCommand(_PlainHelp, TyperCommand):
         named = {name for name, one in declarations(model).items() if one.kind != "argument"}
         return frozenset(named.difference(model.common)) if model.common else frozenset()
 
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
         declared = declarations(getattr(self.callback, "model", Options))
         if any(one.project for one in declared.values()) and not extra.get("resilient_parsing"):
             from stash.ui.project import read_defaults
@@ -94,7 +96,9 @@ class OneCommand(_PlainHelp, TyperCommand):
         wants_json = "--json" in args and any(each.name == "json" for each in self.params)
         try:
             return super().parse_args(ctx, args)
-        except Exception as error:  # click's own, whose class some versions of typer keep to themselves
+        except (
+            Exception
+        ) as error:  # click's own, whose class some versions of typer keep to themselves
             error.as_json = wants_json  # type: ignore[attr-defined]
             raise
 
@@ -110,7 +114,9 @@ class App(typer.Typer):
     """A ``typer.Typer`` of these two, whose functions may take a model of options, and the context after it."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**{"cls": CommandGroup, "add_completion": False, "rich_markup_mode": None, **settings})
+        super().__init__(
+            **{"cls": CommandGroup, "add_completion": False, "rich_markup_mode": None, **settings}
+        )
 
     def command(self, name: str | None = None, **settings: Any) -> Callable[..., Any]:
         def register_command(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,14 +143,22 @@ def bind_options(function: Callable[..., Any]) -> Callable[..., Any]:
     declared = declarations(model)
 
     def run(context: typer.Context, **texts: Any) -> Any:
-        given = {name: value for name, value in texts.items() if value is not None and name in declared}
+        given = {
+            name: value for name, value in texts.items() if value is not None and name in declared
+        }
         options = model(**given)
-        object.__setattr__(options, "from_project", frozenset(filter(partial(_is_of_project, context), given)))
+        object.__setattr__(
+            options, "from_project", frozenset(filter(partial(_is_of_project, context), given))
+        )
         return function(options, context) if takes_context else function(options)
 
     run.__signature__ = inspect.Signature(list(_parameters(model)))  # type: ignore[attr-defined]
     run.model = model  # type: ignore[attr-defined]
-    run.__name__, run.__doc__, run.__module__ = function.__name__, function.__doc__, function.__module__
+    run.__name__, run.__doc__, run.__module__ = (
+        function.__name__,
+        function.__doc__,
+        function.__module__,
+    )
     return run
 
 
@@ -168,7 +182,10 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
         yield _parameter(name, one, one.names or (one.name(name),))
     if model.common:
         yield inspect.Parameter(
-            "help_all", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Annotated[bool, HELP_ALL]
+            "help_all",
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False,
+            annotation=Annotated[bool, HELP_ALL],
         )
 
 
@@ -272,7 +289,8 @@ class LazyGroup(CommandGroup):
         """Within the block the commands are no more than their names and what the list says of them."""
         loaded = self.commands
         self.commands = {
-            name: TyperCommand(name, help=each.help, rich_help_panel=each.panel) for name, each in self.table.items()
+            name: TyperCommand(name, help=each.help, rich_help_panel=each.panel)
+            for name, each in self.table.items()
         }
         try:
             yield

@@ -14,7 +14,9 @@ from stash.core.printable import printable, printable_line
 
 Attribute = str | float | None
 _NAME = re.compile(r"[a-z][a-zA-Z0-9]*")
-_IS_CODE = frozenset(("script", "style", "iframe", "object", "embed", "base", "meta", "form", "foreignObject"))
+_IS_CODE = frozenset(
+    ("script", "style", "iframe", "object", "embed", "base", "meta", "form", "foreignObject")
+)
 """Elements that act: the page's template has what it needs of them, and a drawing has ``style_sheet``."""
 _TYPED = re.compile("`([^`]+)`")
 
@@ -28,7 +30,9 @@ def element(name: str, *inside: str, **attributes: Attribute) -> Markup:
     if not _NAME.fullmatch(name) or name in _IS_CODE:
         raise ValueError(f"no element {name!r} is built from what was read")
     opened = name + "".join(
-        _attribute(key, value) for key, value in attributes.items() if value is not None and value != ""
+        _attribute(key, value)
+        for key, value in attributes.items()
+        if value is not None and value != ""
     )
     if not inside:
         return Markup("<" + opened + "/>")
@@ -50,13 +54,21 @@ def style_sheet(rules: str) -> Markup:
 def prose_markup(text: str) -> Markup:
     """A sentence in which what stands between backticks is code."""
     parts = _TYPED.split(printable_line(text))
-    return Markup("").join(element("code", part) if at % 2 else part for at, part in enumerate(parts))
+    return Markup("").join(
+        element("code", part) if at % 2 else part for at, part in enumerate(parts)
+    )
 
 
 def local_address(address: str) -> str:
     """``address`` as a place within this page (``#row``) or as a file near it, also where it looks like a scheme."""
     plain = address.lstrip("/\\ ")
-    return address if address.startswith("#") else f"./{plain}" if ":" in plain or plain != address else address
+    return (
+        address
+        if address.startswith("#")
+        else f"./{plain}"
+        if ":" in plain or plain != address
+        else address
+    )
 
 
 def short_number(number: float) -> str:

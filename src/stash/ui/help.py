@@ -33,7 +33,11 @@ def help_text(command: Any, context: Any, everything: bool = False) -> str:
     ]
     if hidden:
         what = "commands" if hasattr(command, "commands") else "options"
-        blocks.append(_wrap_text(f"`{context.command_path} --help-all` shows {len(hidden)} more {what}.", width))
+        blocks.append(
+            _wrap_text(
+                f"`{context.command_path} --help-all` shows {len(hidden)} more {what}.", width
+            )
+        )
     if examples:
         blocks.append("\n".join([_EXAMPLES, *(_example(line, width) for line in examples)]))
     return "\n\n".join(filter(None, blocks))
@@ -42,17 +46,31 @@ def help_text(command: Any, context: Any, everything: bool = False) -> str:
 def read_docstring(text: str) -> tuple[str, list[str], list[str]]:
     """(the summary, the paragraphs after it, the examples)."""
     summary, *rest = inspect.cleandoc(text).split("\n\n")
-    examples = [line.strip() for each in rest if each.startswith(_EXAMPLES) for line in each.splitlines()[1:]]
-    return " ".join(summary.split()), [each for each in rest if not each.startswith(_EXAMPLES)], examples
+    examples = [
+        line.strip()
+        for each in rest
+        if each.startswith(_EXAMPLES)
+        for line in each.splitlines()[1:]
+    ]
+    return (
+        " ".join(summary.split()),
+        [each for each in rest if not each.startswith(_EXAMPLES)],
+        examples,
+    )
 
 
 def usage_pieces(parameters: Iterable[Any]) -> list[str]:
     """``[OPTIONS]`` and the arguments by the words that they were declared with."""
     arguments = [each for each in parameters if each.param_type_name == "argument"]
-    return ["[OPTIONS]", *(each.metavar if each.required else f"[{each.metavar}]" for each in arguments)]
+    return [
+        "[OPTIONS]",
+        *(each.metavar if each.required else f"[{each.metavar}]" for each in arguments),
+    ]
 
 
-def _tables(command: Any, context: Any, without: Collection[str]) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+def _tables(
+    command: Any, context: Any, without: Collection[str]
+) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Arguments, options by panel, commands by panel: a title, and rows of a term and its text."""
     shown = [
         each
@@ -66,9 +84,14 @@ def _tables(command: Any, context: Any, without: Collection[str]) -> Iterator[tu
         [None, *(each.rich_help_panel for each in options if hasattr(each, "rich_help_panel"))]
     ):
         rows = [each for each in options if getattr(each, "rich_help_panel", None) == panel]
-        yield panel or "Options", [(_spell_option(each), _help_text(each, context)) for each in rows]
+        yield (
+            panel or "Options",
+            [(_spell_option(each), _help_text(each, context)) for each in rows],
+        )
     commands = [
-        command.get_command(context, name) for name in getattr(command, "commands", ()) if name not in without
+        command.get_command(context, name)
+        for name in getattr(command, "commands", ())
+        if name not in without
     ]
     for title in dict.fromkeys(each.rich_help_panel or "Commands" for each in commands):
         rows = [each for each in commands if (each.rich_help_panel or "Commands") == title]
@@ -101,7 +124,9 @@ def _section(title: str, rows: Sequence[tuple[str, str]], width: int) -> str:
         if len(first) > column:
             lines.append(first)
             first = " " * column
-        lines.append(textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * column))
+        lines.append(
+            textwrap.fill(text, width, initial_indent=first, subsequent_indent=" " * column)
+        )
     return "\n".join(lines)
 
 
@@ -116,10 +141,14 @@ def _paragraph(text: str, width: int) -> str:
 
 
 def _wrap_text(text: str, width: int, indent: str = "") -> str:
-    return textwrap.fill(" ".join(text.split()), width, subsequent_indent=indent, break_on_hyphens=False)
+    return textwrap.fill(
+        " ".join(text.split()), width, subsequent_indent=indent, break_on_hyphens=False
+    )
 
 
 def _example(line: str, width: int) -> str:
     """A command to copy, continued on the next line where it does not fit."""
     parts = textwrap.wrap(line, width - 6, break_long_words=False, break_on_hyphens=False)
-    return " \\\n".join(f"{'  ' if number == 0 else '      '}{part}" for number, part in enumerate(parts))
+    return " \\\n".join(
+        f"{'  ' if number == 0 else '      '}{part}" for number, part in enumerate(parts)
+    )

@@ -25,26 +25,43 @@ from stash.ui.page import Page
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _NIGHT = {
-    "ink": "#e6e9ee", "quiet": "#9aa5b1", "lines": "#333b45", "page": "#14181d", "card": "#1b2027",
-    "accent": "#7db8f2", "warn": "#f0b45a",
-}  # fmt: skip
+    "ink": "#e6e9ee",
+    "quiet": "#9aa5b1",
+    "lines": "#333b45",
+    "page": "#14181d",
+    "card": "#1b2027",
+    "accent": "#7db8f2",
+    "warn": "#f0b45a",
+}
 
 
 def render(page: Page) -> str:
     """The whole document."""
     style, script = _style(), (_TEMPLATES / "report.js").read_text(encoding="utf-8")
-    return _environment().get_template("report.html").render(
-        page=page, version=__version__,
-        style=Markup(style), style_hash=_hash(style), script=Markup(script), script_hash=_hash(script),
-    )  # fmt: skip
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            page=page,
+            version=__version__,
+            style=Markup(style),
+            style_hash=_hash(style),
+            script=Markup(script),
+            script_hash=_hash(script),
+        )
+    )
 
 
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, finalize=_fit,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_fit,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     made.filters["svg"] = draw_svg
     made.filters["strip"] = lambda rows: draw_strip(
         [(row.series or row.name, row.fraction) for row in rows if row.fraction > 0]
@@ -58,12 +75,16 @@ def _environment() -> Environment:
 
 def _links(parts: Sequence[GridLink]) -> Markup:
     """The parts of a cell, each with its link if it has one."""
-    return Markup(" ").join(element("a", part.text, href=part.to) if part.to else part.text for part in parts)
+    return Markup(" ").join(
+        element("a", part.text, href=part.to) if part.to else part.text for part in parts
+    )
 
 
 def _fit(value: Any) -> Any:
     """What a template writes, made printable; it is escaped after that."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else printable_line(value)
+    return (
+        value if isinstance(value, Markup) or not isinstance(value, str) else printable_line(value)
+    )
 
 
 def _style() -> str:

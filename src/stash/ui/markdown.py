@@ -58,7 +58,10 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield from ("", small_text(escape_line(page.below_rows))) if page.below_rows else ()
     elif page.bar:
         yield ""
-        yield " · ".join(f"{_square(row)} {escape_line(f'{row.name} {row.time} ({row.share})')}" for row in page.bar)
+        yield " · ".join(
+            f"{_square(row)} {escape_line(f'{row.name} {row.time} ({row.share})')}"
+            for row in page.bar
+        )
     for grid in page.grids:
         yield from _grid(grid)
     yield from _bullet_lines("What to do next", page.next_steps, "1.")
@@ -68,7 +71,9 @@ def _page(page: Page, level: int) -> Iterator[str]:
         if not chapter.folded:
             yield from _chapter(chapter, tables)
     if page.again:
-        yield from _fold("Measure it again", ["```bash", printable_line(page.again).replace("```", "'''"), "```"])
+        yield from _fold(
+            "Measure it again", ["```bash", printable_line(page.again).replace("```", "'''"), "```"]
+        )
     for part in page.parts:
         yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
     if page.footer:
@@ -76,7 +81,9 @@ def _page(page: Page, level: int) -> Iterator[str]:
         yield small_text(escape_line(page.footer))
     if page.made:
         yield ""
-        yield small_text(f"{escape_line(page.source)}, measured {escape_line(page.made)}; ± are 95% intervals")
+        yield small_text(
+            f"{escape_line(page.source)}, measured {escape_line(page.made)}; ± are 95% intervals"
+        )
 
 
 def _bar(rows: Sequence[Row]) -> str:
@@ -131,7 +138,9 @@ def _chapter(chapter: Chapter, tables: Collection[tuple[tuple[str, ...], ...]]) 
     lines += _bullet_lines(title, chapter.points, "-")
     if chapter.facts:
         lines += ["", "| | |", "|---|---|"]
-        lines += [f"| {escape_line(label)} | {escape_line(text)} |" for label, text in chapter.facts]
+        lines += [
+            f"| {escape_line(label)} | {escape_line(text)} |" for label, text in chapter.facts
+        ]
     for grid in chapter.grids:
         lines += _grid(grid)
     if lines:
@@ -156,7 +165,11 @@ def _grid(grid: Grid) -> Iterator[str]:
     heads = (grid.first, *grid.head)
     yield f"| {' | '.join(map(escape_line, heads))} |"
     yield (
-        "|" + "|".join("---" if not column or column in grid.texts else "---:" for column in range(len(heads))) + "|"
+        "|"
+        + "|".join(
+            "---" if not column or column in grid.texts else "---:" for column in range(len(heads))
+        )
+        + "|"
     )
     for row in grid.rows[:_MAX_ROWS]:
         yield f"| {' | '.join(map(escape_line, row))} |"
@@ -185,13 +198,17 @@ def small_text(text: str) -> str:
 
 def open_fold(title: str) -> str:
     """What begins a part that is folded away under ``title``; ``END_OF_FOLD`` ends it."""
-    return "".join(("<details>", element("summary", Markup(_escape_links(str(escape(printable_line(title))))))))
+    return "".join(
+        ("<details>", element("summary", Markup(_escape_links(str(escape(printable_line(title)))))))
+    )
 
 
 def escape_line(text: str) -> str:
     """One line of text that stands there as it is, but for what is between backticks, which stays code."""
     parts = _TYPED.split(printable_line(text))
-    return "".join(_code(part) if at % 2 else _escape_links(_plain(part)) for at, part in enumerate(parts))
+    return "".join(
+        _code(part) if at % 2 else _escape_links(_plain(part)) for at, part in enumerate(parts)
+    )
 
 
 def _plain(text: str) -> str:
@@ -207,4 +224,8 @@ def _code(typed: str) -> str:
 
 def _escape_links(text: str) -> str:
     """Without mentions, references and links, which GitHub makes of plain words."""
-    return re.sub(r"[@#](?=\w)", r"\g<0><!-- -->", text).replace("://", ":<!-- -->//").replace("www.", "www<!-- -->.")
+    return (
+        re.sub(r"[@#](?=\w)", r"\g<0><!-- -->", text)
+        .replace("://", ":<!-- -->//")
+        .replace("www.", "www<!-- -->.")
+    )

@@ -61,7 +61,9 @@ def option(
     project: Callable[[str], object] | None = None,
 ) -> Any:
     """An option that takes a value, ``None`` (of ``many``: no values) unless given; ``default=...``: it must be."""
-    return _declare_field(Option(metavar, help, read, names, panel, many, default=default, project=project))
+    return _declare_field(
+        Option(metavar, help, read, names, panel, many, default=default, project=project)
+    )
 
 
 def flag(help: str, *names: str, panel: str | None = None) -> Any:
@@ -70,7 +72,12 @@ def flag(help: str, *names: str, panel: str | None = None) -> Any:
 
 
 def argument(
-    metavar: str, help: str, read: Callable[[str], Any] = _text, *, many: bool = False, default: Any = ...
+    metavar: str,
+    help: str,
+    read: Callable[[str], Any] = _text,
+    *,
+    many: bool = False,
+    default: Any = ...,
 ) -> Any:
     """A word of the command line that has no name of its own; it must be given unless there is a ``default``."""
     return _declare_field(Option(metavar, help, read, many=many, kind="argument", default=default))
@@ -86,7 +93,9 @@ def quiet_flag() -> Any:
     return flag("Print the result without progress and notes.", "-q", "--quiet")
 
 
-def json_flag(help: str = "Print JSON; docs/format.md documents its keys.", panel: str | None = None) -> Any:
+def json_flag(
+    help: str = "Print JSON; docs/format.md documents its keys.", panel: str | None = None
+) -> Any:
     """``--json``."""
     return flag(help, panel=panel)
 
@@ -99,7 +108,9 @@ def markdown_flag() -> Any:
 def _declare_field(one: Option) -> Any:
     if one.default is ...:
         return field(metadata={_KEY: one})
-    return field(default=() if one.many and one.default is None else one.default, metadata={_KEY: one})
+    return field(
+        default=() if one.many and one.default is None else one.default, metadata={_KEY: one}
+    )
 
 
 def check_one_format(options: Options) -> None:
@@ -125,7 +136,11 @@ class Options:
             if value != declared.default and (isinstance(value, str) or declared.many):
                 typed[name] = tuple(value) if declared.many else value
             many = declared.many
-            read = tuple(_read(declared, name, each) for each in value) if many else _read(declared, name, value)
+            read = (
+                tuple(_read(declared, name, each) for each in value)
+                if many
+                else _read(declared, name, value)
+            )
             object.__setattr__(self, name, read)
         object.__setattr__(self, "typed", typed)
         self.check()
@@ -139,7 +154,8 @@ class Options:
         return [
             known[name].name(name)
             for name in names
-            if name not in self.from_project and getattr(self, name) not in (None, (), known[name].default)
+            if name not in self.from_project
+            and getattr(self, name) not in (None, (), known[name].default)
         ]
 
 
@@ -161,7 +177,9 @@ def declarations(model: type) -> dict[str, Option]:
     """Find how each field of a model is given: none of what is no model."""
     if model not in _KNOWN:
         declared = fields(model) if is_dataclass(model) else ()
-        _KNOWN[model] = {each.name: each.metadata[_KEY] for each in declared if _KEY in each.metadata}
+        _KNOWN[model] = {
+            each.name: each.metadata[_KEY] for each in declared if _KEY in each.metadata
+        }
     return _KNOWN[model]
 
 

@@ -88,4 +88,9 @@ class Page:
     @property
     def charts(self) -> tuple[Chart, ...]:
         """All charts of this page that can be drawn, without those of its parts."""
-        return tuple(chart for chapter in self.chapters for chart in chapter.charts if isinstance(chart, Chart))
+        return tuple(
+            chart
+            for chapter in self.chapters
+            for chart in chapter.charts
+            if isinstance(chart, Chart)
+        )

@@ -54,7 +54,9 @@ def find_table(folder: Path) -> tuple[Path, Mapping[str, Any]] | None:
     return None
 
 
-def read_defaults(command: str, declared: Mapping[str, Option], folder: Path) -> ProjectDefaults | None:
+def read_defaults(
+    command: str, declared: Mapping[str, Option], folder: Path
+) -> ProjectDefaults | None:
     """What the project sets for ``command``; raises UserError that names the file, the key, and what to write."""
     found = find_table(folder)
     if found is None:
@@ -66,7 +68,11 @@ def read_defaults(command: str, declared: Mapping[str, Option], folder: Path) ->
     _check_names(file, f"tool.stash.{command}", section, keys)
     where = f"{file}: [tool.stash.{command}]"
     return ProjectDefaults(
-        file, {keys[key]: _typed(f"{where} {key}", declared[keys[key]], value) for key, value in section.items()}
+        file,
+        {
+            keys[key]: _typed(f"{where} {key}", declared[keys[key]], value)
+            for key, value in section.items()
+        },
     )
 
 

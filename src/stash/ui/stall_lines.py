@@ -67,7 +67,9 @@ def legend(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
     """What each colour or letter of the bar is, where no table says it."""
     lines = [Text(" " * INDENT)]
     for row in rows:
-        key = Text(_letter(row) if plain else "■", style=style_of(row)).append(f" {row.name} ", style="default")
+        key = Text(_letter(row) if plain else "■", style=style_of(row)).append(
+            f" {row.name} ", style="default"
+        )
         key.append(row.time, style="bold default").append(f" {row.share}", style="dim default")
         if len(lines[-1].plain) > INDENT and len(lines[-1].plain) + len(key.plain) + 3 > width:
             lines.append(Text(" " * INDENT))
@@ -100,17 +102,28 @@ def stall_lines(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
     lines = []
     for row in stalls:
         if row.why is not None:
-            why = textwrap.wrap(f"unknown: {row.why}", max(MIN_PARAGRAPH, width - left)) or ["unknown"]
+            why = textwrap.wrap(f"unknown: {row.why}", max(MIN_PARAGRAPH, width - left)) or [
+                "unknown"
+            ]
             head = " " * (INDENT + 2) + row.name.ljust(names + 2)
-            lines += [Text((" " * left if at else head) + each, style="dim") for at, each in enumerate(why)]
+            lines += [
+                Text((" " * left if at else head) + each, style="dim")
+                for at, each in enumerate(why)
+            ]
             continue
-        line = Text(" " * INDENT).append((_letter(row) if plain else "■") + " ", style=style_of(row))
+        line = Text(" " * INDENT).append(
+            (_letter(row) if plain else "■") + " ", style=style_of(row)
+        )
         line.append(row.name.ljust(names + 2), style="bold" if row.strong else "")
         line.append(row.time.rjust(times), style="" if row.within_noise else "bold")
         line.append(" " + row.interval.ljust(intervals) + GAP, style="dim")
         lines.append(line.append(row.share.rjust(6) + GAP).append_text(_row_end(row, bar, plain)))
-    total = Text(" " * (INDENT + 2) + step.name.ljust(names + 2)).append(step.time.rjust(times), style="bold")
-    total.append(" " + step.interval.ljust(intervals) + GAP, style="dim").append(step.share.rjust(6))
+    total = Text(" " * (INDENT + 2) + step.name.ljust(names + 2)).append(
+        step.time.rjust(times), style="bold"
+    )
+    total.append(" " + step.interval.ljust(intervals) + GAP, style="dim").append(
+        step.share.rjust(6)
+    )
     rule = Text(" " * (INDENT + 2) + "─" * (len(total.plain) - INDENT - 2), style="dim")
     return [*lines, rule, total]
 
@@ -122,4 +135,6 @@ def _row_end(row: Row, bar: int, plain: bool) -> Text:
     if plain:
         return Text(_letter(row) * round(length))
     whole = math.floor(length)
-    return Text("█" * whole + _EIGHTHS[math.floor((length - whole) * 8)].strip(), style=style_of(row))
+    return Text(
+        "█" * whole + _EIGHTHS[math.floor((length - whole) * 8)].strip(), style=style_of(row)
+    )

@@ -24,7 +24,15 @@ from rich.text import Text
 from stash.core.printable import has_colours, printable_line
 from stash.ui.charts.chart import Blank, Grid
 from stash.ui.page import Chapter, Page
-from stash.ui.stall_lines import GAP, INDENT, MIN_PARAGRAPH, legend, stack_bar, stall_lines, style_of
+from stash.ui.stall_lines import (
+    GAP,
+    INDENT,
+    MIN_PARAGRAPH,
+    legend,
+    stack_bar,
+    stall_lines,
+    style_of,
+)
 
 NARROWEST, WIDEST = 60, 120
 """Columns: what is asked for beyond them is not."""
@@ -36,11 +44,23 @@ _JUDGING = {
     **dict.fromkeys(("lost", "too large", "no difference shown", "."), "dim"),
 }
 """Styles of words that judge the row they stand in."""
-_ASCII = str.maketrans({
-    "±": "+/-", "·": "|", "×": "x", "µ": "u", "−": "-", "–": "-", "…": "...", "─": "-", "→": "->",
-    "ρ": "rho", "π": "pi", "α": "alpha",
-    "\N{NO-BREAK SPACE}": " ",
-})  # fmt: skip
+_ASCII = str.maketrans(
+    {
+        "±": "+/-",
+        "·": "|",
+        "×": "x",
+        "µ": "u",
+        "−": "-",
+        "–": "-",
+        "…": "...",
+        "─": "-",
+        "→": "->",
+        "ρ": "rho",
+        "π": "pi",
+        "α": "alpha",
+        "\N{NO-BREAK SPACE}": " ",
+    }
+)
 _QUANTITY = re.compile(r"(\d) (µs|us|ms|s|min|[kMGT]?B(?:/s)?|[kMGT]?bit/s)\b")
 """A number and its unit, which a line must not part."""
 _MIN_BESIDE, _MAX_LINES_BESIDE = 24, 3
@@ -63,7 +83,10 @@ def list_console(width: int | None = None) -> Console:
     """Standard output, for lines that belong to no page; coloured as pages are."""
     coloured = has_colours(sys.stdout.isatty(), os.environ)
     return Console(
-        force_terminal=coloured or None, highlight=False, width=width, color_system="auto" if coloured else None
+        force_terminal=coloured or None,
+        highlight=False,
+        width=width,
+        color_system="auto" if coloured else None,
     )
 
 
@@ -97,11 +120,20 @@ def _strip_page(page: Page) -> Page:
     shown = []
     for chapter in page.chapters:
         if chapter.brief:
-            unknown = [f"{each.title}: unknown, because {each.why}." for each in chapter.charts
-                       if isinstance(each, Blank)]  # fmt: skip
+            unknown = [
+                f"{each.title}: unknown, because {each.why}."
+                for each in chapter.charts
+                if isinstance(each, Blank)
+            ]
             tables = [each.table for each in chapter.charts if not isinstance(each, Blank)]
-            shown.append(replace(chapter, charts=(), grids=(*tables, *chapter.grids),
-                                 points=(*unknown, *chapter.points)))  # fmt: skip
+            shown.append(
+                replace(
+                    chapter,
+                    charts=(),
+                    grids=(*tables, *chapter.grids),
+                    points=(*unknown, *chapter.points),
+                )
+            )
     return replace(page, chapters=tuple(shown), parts=(), numbers=())
 
 
@@ -131,7 +163,9 @@ def each_text(change: Callable[[str], str], item: Any) -> Any:
     if isinstance(item, tuple):
         return tuple(each_text(change, part) for part in item)
     if is_dataclass(item) and not isinstance(item, type):
-        changed = {field.name: each_text(change, getattr(item, field.name)) for field in fields(item)}
+        changed = {
+            field.name: each_text(change, getattr(item, field.name)) for field in fields(item)
+        }
         return replace(item, **changed)
     return item
 
@@ -142,7 +176,13 @@ def plain_text(text: str) -> str:
 
 
 def paragraph(
-    text: str, width: int, lead: str = "", lead_style: str = "", *, bold: bool = False, dim: bool = False
+    text: str,
+    width: int,
+    lead: str = "",
+    lead_style: str = "",
+    *,
+    bold: bool = False,
+    dim: bool = False,
 ) -> list[Text]:
     """``text`` wrapped with a hanging indent under ``lead``."""
     style = "bold" if bold else "dim" if dim else ""
@@ -164,17 +204,30 @@ def _blocks(page: Page, width: int, plain: bool) -> Iterator[list[Text]]:
     yield _head(page, width)
     tone = next((style_of(row) for row in page.rows if row.strong), "")
     tone = tone if sum(row.strong for row in page.rows) == 1 else ""
-    yield [line for sentence in page.verdict for line in paragraph(sentence, width, "", tone, bold=True)]
+    yield [
+        line
+        for sentence in page.verdict
+        for line in paragraph(sentence, width, "", tone, bold=True)
+    ]
     if page.bar:
-        yield [*stack_bar(page.bar, width, plain), *([] if page.rows else legend(page.bar, width, plain))]
+        yield [
+            *stack_bar(page.bar, width, plain),
+            *([] if page.rows else legend(page.bar, width, plain)),
+        ]
     if page.rows:
         below = paragraph(page.below_rows, width, "  ", dim=True) if page.below_rows else []
         yield [*stall_lines(page.rows, width, plain), *below]
     for grid in page.grids:
         yield _grid(grid, width)
-    yield [line for sentence in page.warnings for line in paragraph(sentence, width, "! ", _WARNING)]
+    yield [
+        line for sentence in page.warnings for line in paragraph(sentence, width, "! ", _WARNING)
+    ]
     steps = enumerate(page.next_steps, 1)
-    yield [line for number, step in steps for line in paragraph(step, width, f"{number}. ", tone or "bold")]
+    yield [
+        line
+        for number, step in steps
+        for line in paragraph(step, width, f"{number}. ", tone or "bold")
+    ]
     for chapter in page.chapters:
         yield from _chapter(chapter, width)
     yield paragraph(page.footer, width, dim=True) if page.footer else []
@@ -199,9 +252,12 @@ def _chapter(chapter: Chapter, width: int) -> Iterator[list[Text]]:
     shown = chapter.points[: chapter.most or None]
     lines += [line for point in shown for line in paragraph(point, width, "- ", "dim")]
     if len(shown) < len(chapter.points):
-        lines += paragraph(f"and {len(chapter.points) - len(shown)} more in the HTML report", width, "  ", dim=True)
+        lines += paragraph(
+            f"and {len(chapter.points) - len(shown)} more in the HTML report", width, "  ", dim=True
+        )
     tables = [
-        _grid(replace(each, title="" if each.title == chapter.title else each.title), width) for each in chapter.grids
+        _grid(replace(each, title="" if each.title == chapter.title else each.title), width)
+        for each in chapter.grids
     ]
     if len(lines) == 1 and tables:
         tables[0] = [*lines, *tables[0]]
@@ -213,7 +269,9 @@ def _chapter(chapter: Chapter, width: int) -> Iterator[list[Text]]:
 def label_lines(pairs: Sequence[tuple[str, str]], width: int) -> list[Text]:
     """Texts under each other, with their labels in a column of their own."""
     column = max((len(label) for label, _ in pairs), default=0) + 2
-    return [line for label, text in pairs for line in paragraph(text, width, label.ljust(column), "dim")]
+    return [
+        line for label, text in pairs for line in paragraph(text, width, label.ljust(column), "dim")
+    ]
 
 
 # Tables.
@@ -287,10 +345,17 @@ def _split_grid(grid: Grid, width: int) -> list[Text]:
     for part in parts:
         of_part = [0, *part]
         lines += [Text()] if lines and any(heads[at] for at in of_part) else []
-        lines += _lines(grid, [heads[at] for at in of_part], [columns[at] for at in of_part],
-                        [sizes[at] for at in of_part], INDENT)  # fmt: skip
+        lines += _lines(
+            grid,
+            [heads[at] for at in of_part],
+            [columns[at] for at in of_part],
+            [sizes[at] for at in of_part],
+            INDENT,
+        )
     if left_out:
-        lines += paragraph(f"A wider terminal has also: {', '.join(dict.fromkeys(left_out))}.", width, dim=True)
+        lines += paragraph(
+            f"A wider terminal has also: {', '.join(dict.fromkeys(left_out))}.", width, dim=True
+        )
     return lines
 
 
@@ -306,16 +371,24 @@ def _wrap_last_column(grid: Grid, width: int) -> list[Text]:
     heads, columns, left_out = _fit_columns(rest, width - INDENT)
     dropped = [at for at in range(1, last) if grid.head[at - 1] in left_out]
     prose = [
-        "; ".join(filter(None, (row[last], *(f"{grid.head[at - 1]}: {row[at]}" for at in dropped if row[at]))))
+        "; ".join(
+            filter(
+                None, (row[last], *(f"{grid.head[at - 1]}: {row[at]}" for at in dropped if row[at]))
+            )
+        )
         for row in grid.rows
     ]
     sizes = _column_widths((heads, *_cells(rest, columns)))
     most = max(_LEAST_OF_FIRST, width - INDENT - sum(sizes[1:]) - len(GAP) * (len(sizes) - 1))
     firsts = [
-        [row[0]] if cell_len(row[0]) <= most else textwrap.wrap(row[0], most, break_on_hyphens=False) or [""]
+        [row[0]]
+        if cell_len(row[0]) <= most
+        else textwrap.wrap(row[0], most, break_on_hyphens=False) or [""]
         for row in rest.rows
     ]
-    rest = replace(rest, rows=tuple((first[0], *row[1:]) for first, row in zip(firsts, rest.rows, strict=True)))
+    rest = replace(
+        rest, rows=tuple((first[0], *row[1:]) for first, row in zip(firsts, rest.rows, strict=True))
+    )
     sizes = _column_widths((heads, *_cells(rest, columns)))
     left = INDENT + sum(sizes) + len(GAP) * len(sizes)
     room = width - left
@@ -324,7 +397,11 @@ def _wrap_last_column(grid: Grid, width: int) -> list[Text]:
     mostly = 2 * sum(fits) > len(fits)
     under = INDENT + sizes[0] + len(GAP) if sizes[0] <= 3 * INDENT else 3 * INDENT
     head, *rows = _lines(rest, heads, columns, sizes, INDENT)
-    lines = [Text(head.plain + " " * (left - head.cell_len) + grid.head[-1], style="dim") if mostly else head]
+    lines = [
+        Text(head.plain + " " * (left - head.cell_len) + grid.head[-1], style="dim")
+        if mostly
+        else head
+    ]
     for row, first, text, fit in zip(rows, firsts, prose, fits, strict=True):
         if grid.total and row is rows[-1]:
             lines.append(_rule_line(sizes))
@@ -368,7 +445,9 @@ def _column_widths(rows: Iterable[Sequence[str]]) -> list[int]:
     return [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
 
 
-def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequence[int], indent: int) -> list[Text]:
+def _lines(
+    grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequence[int], indent: int
+) -> list[Text]:
     """The head and the rows; texts to the left, numbers to the right."""
     lines = []
     for number, cells in enumerate((heads, *_cells(grid, columns))):
@@ -377,7 +456,9 @@ def _lines(grid: Grid, heads: Sequence[str], columns: Sequence[int], sizes: Sequ
             left = at in grid.texts or (not at and not grid.texts)
             style = "dim" if not number else _JUDGING.get(text, "")
             pad = " " * (size - cell_len(text))
-            line.append(GAP if place else "").append(text + pad if left else pad + text, style=style)
+            line.append(GAP if place else "").append(
+                text + pad if left else pad + text, style=style
+            )
         line.rstrip()
         lines.append(line)
     if grid.total and not grid.prose:

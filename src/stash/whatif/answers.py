@@ -24,11 +24,30 @@ WORTH = 0.05
 WORTH_OF_DEVICES = 0.5
 """The same of twice the devices, which would double the speed if nothing were lost."""
 _DOUBLINGS = 12
-_MAX = {"nodes": MAX_NODES, "gpus": 16, "cpus": 1024, "workers": 128, "cache": 1.0, "batch": 65_536,
-         "accumulate": 1024, "compress": 1024.0}  # fmt: skip
+_MAX = {
+    "nodes": MAX_NODES,
+    "gpus": 16,
+    "cpus": 1024,
+    "workers": 128,
+    "cache": 1.0,
+    "batch": 65_536,
+    "accumulate": 1024,
+    "compress": 1024.0,
+}
 _LEAST = {"compress": 1.0}
-_SCALABLE = ("network", "nodes", "gpus", "cpus", "workers", "cache", "disk", "memory", "batch", "compress",
-             "accumulate")  # fmt: skip
+_SCALABLE = (
+    "network",
+    "nodes",
+    "gpus",
+    "cpus",
+    "workers",
+    "cache",
+    "disk",
+    "memory",
+    "batch",
+    "compress",
+    "accumulate",
+)
 
 
 @dataclass(frozen=True)
@@ -63,11 +82,15 @@ def diminishing(base: Base, wanted: Alteration) -> tuple[Diminishing, ...]:
     return tuple(found)
 
 
-def _stopping_value(base: Base, wanted: Alteration, name: str, value: float, worth: float) -> float | None:
+def _stopping_value(
+    base: Base, wanted: Alteration, name: str, value: float, worth: float
+) -> float | None:
     whole = isinstance(getattr(wanted, name), int)
     least, most = 1.0 if whole else _LEAST.get(name, 0.0), float(_MAX.get(name, float("inf")))
     values = [value * 2.0**power for power in range(-_DOUBLINGS // 2, _DOUBLINGS // 2)]
-    speed = lru_cache(lambda amount: _samples_per_second(base, wanted, name, int(amount) if whole else amount))
+    speed = lru_cache(
+        lambda amount: _samples_per_second(base, wanted, name, int(amount) if whole else amount)
+    )
     for each in sorted({float(round(each)) if whole else each for each in values}):
         if least <= each <= most / 2:
             now, doubled = speed(each), speed(2 * each)
@@ -97,7 +120,11 @@ def effects_on_training(base: Base, wanted: Alteration, forecast: Forecast) -> I
         )
     if wanted.compress is not None and wanted.compress > 1:
         yield "gradients lose digits on the way, so compare the loss before relying on it"
-    if wanted.sharding in ("zero2", "zero3") and wanted.accumulate is not None and wanted.accumulate > 1:
+    if (
+        wanted.sharding in ("zero2", "zero3")
+        and wanted.accumulate is not None
+        and wanted.accumulate > 1
+    ):
         yield "a sharded model exchanges gradients after every pass, so accumulation saves no exchange"
     if wanted.dtype == "amp":
         yield "passes compute in 16 bits, so compare the loss, and scale it if gradients underflow"
@@ -140,7 +167,9 @@ _FACTS = (
     _Fact(
         "ready_steps",
         "how unevenly gradients become ready, and so how sure a forecast of their exchange is",
-        lambda profile: any(len(gradient.ready_steps) > 1 for gradient in profile.workload.gradients),
+        lambda profile: any(
+            len(gradient.ready_steps) > 1 for gradient in profile.workload.gradients
+        ),
         lambda profile: profile.world_size > 1,
     ),
     _Fact(
@@ -161,7 +190,9 @@ _FACTS = (
 def open_questions(profile: Profile) -> tuple[OpenQuestion, ...]:
     """What this profile cannot tell; empty of one that has every fact that its job has."""
     return tuple(
-        OpenQuestion(fact.question, fact.name, _why_open(profile, fact.name), profile_command(profile))
+        OpenQuestion(
+            fact.question, fact.name, _why_open(profile, fact.name), profile_command(profile)
+        )
         for fact in _FACTS
         if fact.concerns(profile) and not fact.recorded(profile)
     )

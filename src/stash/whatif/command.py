@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 
 def print_answer(
-    run: str, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool, store: str | None
+    run: str,
+    wanted: Alteration,
+    over: tuple[str, ...],
+    output: Path | None,
+    json: bool,
+    store: str | None,
 ) -> None:
     """Print the step of a profile's job as ``wanted``, or its curve ``over`` ranges; raises UserError."""
     from stash.predict.mesh_shapes import ALL
@@ -62,7 +67,9 @@ def _print_forecast(base: Base, wanted: Alteration, json: bool) -> None:
     print_output(document(answer) if json else page(answer))
 
 
-def _print_sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool) -> None:
+def _print_sweep(
+    base: Base, wanted: Alteration, over: tuple[str, ...], output: Path | None, json: bool
+) -> None:
     from stash.core.output_files import output_file, write_output
     from stash.core.printable import print_written
     from stash.predict.mesh_shapes import ALL
@@ -78,12 +85,16 @@ def _print_sweep(base: Base, wanted: Alteration, over: tuple[str, ...], output: 
         if not json:
             known = [point for point in points if point.forecast is not None]
             points = (*known[:_BEST], *points[len(known) :])
-        found: tuple[SweptOption, ...] = (SweptOption("mesh", tuple(point.texts[0] for point in points)),)
+        found: tuple[SweptOption, ...] = (
+            SweptOption("mesh", tuple(point.texts[0] for point in points)),
+        )
         typed = {option: text for option, text in typed.items() if option != "mesh"}
     else:
         found = axes(over)
         points = sweep(base, wanted, found)
-    shown = page(show_sweep(name, typed, found, points, measured.samples_per_second, measured.step_seconds))
+    shown = page(
+        show_sweep(name, typed, found, points, measured.samples_per_second, measured.step_seconds)
+    )
     if target is not None:
         write_output(target, file_of(shown, target.suffix.lower()))
     print_output(sweep_document(name, typed, found, points) if json else shown)

@@ -34,7 +34,9 @@ UNKNOWN = "unknown"
 
 def page(answer: WhatIf) -> Page:
     """The answer, every stall as it was and as it would be, the facts that this rests on, and what limits it next."""
-    scale = scale_for(max(answer.measured.step_seconds, answer.forecast.breakdown.step_seconds), SECONDS, 4)
+    scale = scale_for(
+        max(answer.measured.step_seconds, answer.forecast.breakdown.step_seconds), SECONDS, 4
+    )
     typed = join_names([f"{name} {text}" for name, text in answer.typed.items()], most=20)
     target = answer.forecast.target
     return Page(
@@ -42,7 +44,9 @@ def page(answer: WhatIf) -> Page:
         subtitle=(f"what if {typed}" if typed else "as it was measured",),
         verdict=(_verdict(answer, scale),),
         grids=(_forecast(answer, scale),),
-        chapters=(Chapter("why", "Why, and what comes next", facts=tuple(_facts(answer)), brief=True),),
+        chapters=(
+            Chapter("why", "Why, and what comes next", facts=tuple(_facts(answer)), brief=True),
+        ),
         warnings=(*answer.forecast.extrapolations, *_other_epoch_parts(answer.measured)),
         footer=f"{target.nodes} × {target.devices} ranks, machines {target.name}; 95 % intervals from "
         f"{answer.forecast.draws} draws of every uncertain fact",
@@ -57,14 +61,19 @@ def _other_epoch_parts(measured: Breakdown) -> tuple[str, ...]:
         return ()
     share = sum(row.share or 0.0 for row in found)
     names, takes = join_names([row.name for row in found]), "takes" if len(found) == 1 else "take"
-    return (f"This is of steps. Beside them, {names} {takes} {share:.0%} of an epoch, which no answer here changes.",)
+    return (
+        f"This is of steps. Beside them, {names} {takes} {share:.0%} of an epoch, which no answer here changes.",
+    )
 
 
 def _verdict(answer: WhatIf, scale: Scale) -> str:
     before, after = answer.measured.step, answer.forecast.breakdown.step
     if answer.lost:
         names = join_names([item.name for item in answer.lost])
-        known, now = f"{_number(after, scale)} {scale.unit}", f"{_number(before, scale)} {scale.unit}"
+        known, now = (
+            f"{_number(after, scale)} {scale.unit}",
+            f"{_number(before, scale)} {scale.unit}",
+        )
         return (
             f"The step is unknown: {names} cannot be predicted. The rest of it would take {known}; the whole "
             f"takes {now} now."
@@ -79,11 +88,17 @@ def _verdict(answer: WhatIf, scale: Scale) -> str:
     )
     was, would = answer.measured.samples_per_second, answer.forecast.breakdown.samples_per_second
     if was and would:
-        times = f"{would / was:.2f} times as fast" if not 0.995 < would / was < 1.005 else "as fast as now"
+        times = (
+            f"{would / was:.2f} times as fast"
+            if not 0.995 < would / was < 1.005
+            else "as fast as now"
+        )
         text += f": {format_pace(would)} samples/s instead of {format_pace(was)}, {times}"
     profiled, asked = answer.devices
     if profiled != asked and "gpus" not in answer.typed:
-        text += f"; that is with {format_count(asked, 'device')} a node, and {profiled} were profiled"
+        text += (
+            f"; that is with {format_count(asked, 'device')} a node, and {profiled} were profiled"
+        )
     return f"{text}."
 
 
@@ -101,7 +116,15 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
                 origin = UNKNOWN
             if after is not None and after.time.low is None and name in parts:
                 origin = "; ".join(filter(None, (origin, _why_no_interval(parts[name]))))
-            rows.append(_row(name, before.time if before else None, after.time if after else None, origin, scale))
+            rows.append(
+                _row(
+                    name,
+                    before.time if before else None,
+                    after.time if after else None,
+                    origin,
+                    scale,
+                )
+            )
     origin = "at least" if answer.lost else ""
     if answer.forecast.breakdown.step.low is None:
         origin = "; ".join(filter(None, (origin, "no interval, as one above has none")))
@@ -113,12 +136,17 @@ def _forecast(answer: WhatIf, scale: Scale) -> Grid:
 def _why_no_interval(part: Grounds) -> str | None:
     """Why a stall's forecast has no interval, and what gives it one."""
     return why_no_interval(
-        (fact.about, fact.quantity.origin, fact.quantity.has_spread, fact.quantity.source) for fact in part.facts
+        (fact.about, fact.quantity.origin, fact.quantity.has_spread, fact.quantity.source)
+        for fact in part.facts
     )
 
 
-def _row(name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale) -> tuple[str, ...]:
-    change = "" if before is None or after is None else _format_signed(after.value - before.value, scale)
+def _row(
+    name: str, before: Interval | None, after: Interval | None, origin: str, scale: Scale
+) -> tuple[str, ...]:
+    change = (
+        "" if before is None or after is None else _format_signed(after.value - before.value, scale)
+    )
     return name, _number(before, scale), _number(after, scale), change, origin
 
 
@@ -137,7 +165,9 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
         yield item.name, f"unknown: {item.why}"
     over = answer.forecast.target.transport_name
     if over is not None:
-        others = "" if over != "sockets" else "; `--transport efa` or `infiniband` where they have it"
+        others = (
+            "" if over != "sockets" else "; `--transport efa` or `infiniband` where they have it"
+        )
         yield "transport", f"between nodes over {over}{others}"
     yield "next", _next(answer)
     for stop in answer.enough:
@@ -145,7 +175,10 @@ def _facts(answer: WhatIf) -> Iterator[tuple[str, str]]:
     yield from _data(answer)
     if answer.epochs:
         first, *later = map(format_seconds, answer.epochs)
-        yield "epochs", f"the first takes {first}, then {', '.join(later)}: nodes keep in memory what they have read"
+        yield (
+            "epochs",
+            f"the first takes {first}, then {', '.join(later)}: nodes keep in memory what they have read",
+        )
     yield from _memory(answer)
     for sentence in answer.training:
         yield "training", sentence
@@ -159,7 +192,11 @@ def _reason_rows(answer: WhatIf) -> Iterator[tuple[str, str]]:
         if part.origin == "measured":
             continue
         known = [fact for fact in part.facts if not fact.about.startswith("latency")]
-        new = [fact for fact in known if fact.about not in seen and not fact.about.endswith("as it was")]
+        new = [
+            fact
+            for fact in known
+            if fact.about not in seen and not fact.about.endswith("as it was")
+        ]
         seen |= {fact.about for fact in new}
         if new:
             yield part.stall, "; ".join(map(fact_text, new))
@@ -178,7 +215,11 @@ def _next(answer: WhatIf) -> str:
 
 def _stopping_text(stop: Diminishing) -> str:
     devices = "with twice as many, speed grows by less than half of what it could"
-    pays = devices if stop.option in ("nodes", "gpus") else f"twice as much brings less than {stop.gain:.0%}"
+    pays = (
+        devices
+        if stop.option in ("nodes", "gpus")
+        else f"twice as much brings less than {stop.gain:.0%}"
+    )
     return f"from {stop.option} {_option(stop.option, stop.value)} on, {pays}"
 
 
@@ -201,7 +242,10 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
         return
     fetch = "" if found.fetch_rate is None else f", fetch {format_pace(found.fetch_rate)}"
     rates = f"devices {format_pace(found.device_rate)}, prep {format_pace(found.prep_rate)}{fetch} samples/s"
-    yield "data", f"{rates}; the least of them, {format_pace(found.baseline)}, is what DS-Analyzer would predict"
+    yield (
+        "data",
+        f"{rates}; the least of them, {format_pace(found.baseline)}, is what DS-Analyzer would predict",
+    )
     masks = "more workers than one would start"
     if found.workers is not None:
         masks = f"{format_count(found.workers, 'worker')} a device"
@@ -210,13 +254,17 @@ def _data(answer: WhatIf) -> Iterator[tuple[str, str]]:
     parts = [f"{masks}{cores} {makes} samples as fast as devices train"]
     prep = answer.forecast.breakdown.stall("prep")
     enough = found.workers is not None and 0 < found.workers <= found.workers_now
-    if prep is not None and prep.share >= SMALL_SHARE and enough:  # so that prep is no waiting for samples
+    if (
+        prep is not None and prep.share >= SMALL_SHARE and enough
+    ):  # so that prep is no waiting for samples
         parts.append(
             f"it has {found.workers_now}, so the {format_seconds(prep.seconds)} of prep are what loading slows "
             "training by: cheaper samples take that away, and more workers do not"
         )
     if found.disk_bytes_per_second is not None:
-        parts.append(f"a disk faster than {format_rate(found.disk_bytes_per_second)} for each node does not help")
+        parts.append(
+            f"a disk faster than {format_rate(found.disk_bytes_per_second)} for each node does not help"
+        )
         cached = "no part" if found.cached is None else f"{found.cached:.0%}"
         parts.append(
             "storage keeps up with nothing in memory"
@@ -266,15 +314,24 @@ def document(answer: WhatIf) -> dict[str, Any]:
         "target": forecast.target.model_dump(mode="json"),
         "measured": {
             **_pace(answer.measured),
-            "stalls": [{"name": stall.name, "seconds": _ends(stall.time)} for stall in answer.measured.stalls],
+            "stalls": [
+                {"name": stall.name, "seconds": _ends(stall.time)}
+                for stall in answer.measured.stalls
+            ],
         },
-        "forecast": {**_forecast_document(forecast), "unknown": [item.model_dump() for item in answer.lost]},
+        "forecast": {
+            **_forecast_document(forecast),
+            "unknown": [item.model_dump() for item in answer.lost],
+        },
         "next": answer.next.name,
         "enough": [
-            {"option": stop.option, "value": _short(stop.value), "gain": stop.gain} for stop in answer.enough
+            {"option": stop.option, "value": _short(stop.value), "gain": stop.gain}
+            for stop in answer.enough
         ],
         "data": None if answer.data is None else _data_document(answer),
-        "memory": None if answer.fit is None else {
+        "memory": None
+        if answer.fit is None
+        else {
             "needed_bytes": round(answer.fit.needed_bytes),
             "memory_bytes": answer.fit.memory_bytes,
             "largest_batch": answer.fit.largest_batch,
@@ -283,7 +340,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
         "epoch_seconds": list(answer.epochs),
         "training": list(answer.training),
         "unanswered": [{**item._asdict()} for item in answer.unanswered],
-    }  # fmt: skip
+    }
 
 
 def sweep_document(
@@ -297,7 +354,9 @@ def sweep_document(
         "over": [document_name(axis.option) for axis in over],
         "points": [
             {
-                "values": dict(zip((document_name(axis.option) for axis in over), point.texts, strict=True)),
+                "values": dict(
+                    zip((document_name(axis.option) for axis in over), point.texts, strict=True)
+                ),
                 "forecast": None if point.forecast is None else _forecast_document(point.forecast),
                 "why": point.why,
             }
@@ -365,8 +424,14 @@ def _used_fact(fact: Used) -> dict[str, Any]:
 
 
 def _ends(interval: Interval) -> dict[str, float | None]:
-    return {"value": _short(interval.value), "low": _short(interval.low), "high": _short(interval.high)}
+    return {
+        "value": _short(interval.value),
+        "low": _short(interval.low),
+        "high": _short(interval.high),
+    }
 
 
 def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.{_DIGITS}g}") if abs(value) >= _NOTHING else 0.0
+    return (
+        None if value is None else float(f"{value:.{_DIGITS}g}") if abs(value) >= _NOTHING else 0.0
+    )

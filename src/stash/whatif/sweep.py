@@ -51,7 +51,9 @@ def axes(asked: Sequence[str]) -> tuple[SweptOption, ...]:
         raise UserError(f"--sweep {found[0].option} is given twice; sweep two different options")
     count = math.prod(len(axis.texts) for axis in found)
     if count > MAX_POINTS:
-        raise UserError(f"that sweep has {count:,} points; up to {MAX_POINTS} can be looked at: give shorter ranges")
+        raise UserError(
+            f"that sweep has {count:,} points; up to {MAX_POINTS} can be looked at: give shorter ranges"
+        )
     return found
 
 
@@ -78,7 +80,9 @@ def meshes(base: Base, wanted: Alteration) -> tuple[Point, ...]:
         point = _point(base, (str(mesh),), wanted.replace_facts(mesh=mesh))
         why = (point.why or "").removeprefix(f"--mesh {mesh}").lstrip(": ")
         points.append(replace(point, why=why or None))
-    points.sort(key=lambda point: point.forecast.breakdown.step_seconds if point.forecast else math.inf)
+    points.sort(
+        key=lambda point: point.forecast.breakdown.step_seconds if point.forecast else math.inf
+    )
     if points[0].forecast is None:
         raise UserError(points[0].why or "no mesh can be predicted")
     return tuple(points)
@@ -122,7 +126,9 @@ def _axis(text: str) -> SweptOption:
 def _range_values(field: str, text: str, first: str, last: str) -> tuple[str, ...]:
     low, high = parse(field, first), parse(field, last)
     if isinstance(low, str) or isinstance(high, str):
-        raise UserError(f"--sweep {text}: names have no range; list them with commas, like gpu=V100,A100-SXM4-80GB")
+        raise UserError(
+            f"--sweep {text}: names have no range; list them with commas, like gpu=V100,A100-SXM4-80GB"
+        )
     assert isinstance(low, (int, float)), "what is no name is a number"
     assert isinstance(high, (int, float)), "as above"
     if low > high:
@@ -130,8 +136,13 @@ def _range_values(field: str, text: str, first: str, last: str) -> tuple[str, ..
     multiples = [isinstance(end, Times) for end in (low, high)]
     if any(multiples):
         if not all(multiples):
-            raise UserError(f"--sweep {text}: one end is a rate, the other a multiple of it; write both alike")
-        return tuple(f"{value:.4f}".rstrip("0").rstrip(".") + "x" for value in _space_values(float(low), float(high)))
+            raise UserError(
+                f"--sweep {text}: one end is a rate, the other a multiple of it; write both alike"
+            )
+        return tuple(
+            f"{value:.4f}".rstrip("0").rstrip(".") + "x"
+            for value in _space_values(float(low), float(high))
+        )
     if isinstance(low, int) and isinstance(high, int):
         return tuple(str(value) for value in _whole_values(low, high))
     return tuple(_write_value(field, value) for value in _space_values(float(low), float(high)))

@@ -12,7 +12,15 @@ from stash.core.formatting import join_names, plus_minus
 from stash.core.intervals import Interval
 from stash.core.units import SECONDS, Scale, scale_for
 from stash.predict.forecast import Forecast
-from stash.ui.charts.builders import CURVES, PlotCurve, PlotPoint, Ruler, level, make_ruler, plane_chart
+from stash.ui.charts.builders import (
+    CURVES,
+    PlotCurve,
+    PlotPoint,
+    Ruler,
+    level,
+    make_ruler,
+    plane_chart,
+)
 from stash.ui.charts.chart import Axis, Chart, Extent, Grid, Legend, Tick
 from stash.ui.page import Chapter, Page
 from stash.whatif.answers import next_bottleneck
@@ -39,16 +47,22 @@ class ShownSweep(NamedTuple):
     def question(self) -> str:
         """``"over nodes and network, with batch 32"``."""
         fixed = join_names([f"{name} {text}" for name, text in self.typed.items()], most=20)
-        return f"over {' and '.join(each.option for each in self.over)}" + (f", with {fixed}" if fixed else "")
+        return f"over {' and '.join(each.option for each in self.over)}" + (
+            f", with {fixed}" if fixed else ""
+        )
 
     def shown_interval(self, forecast: Forecast) -> Interval:
         """The quantity that is shown of a forecast."""
         step, samples = forecast.breakdown.step, forecast.breakdown.samples_per_step or 1.0
         if not self.rated:
             return step
-        low, high = (None if not end or end <= 0 else samples / end for end in (step.high, step.low))
+        low, high = (
+            None if not end or end <= 0 else samples / end for end in (step.high, step.low)
+        )
         known = low is not None and high is not None
-        return Interval(value=samples / step.value, low=low if known else None, high=high if known else None)
+        return Interval(
+            value=samples / step.value, low=low if known else None, high=high if known else None
+        )
 
     def text(self, forecast: Forecast) -> str:
         """Write it with its interval, in the unit of ``scale``."""
@@ -66,11 +80,17 @@ def show_sweep(
 ) -> ShownSweep:
     """The sweep in its units."""
     known = [point.forecast.breakdown for point in points if point.forecast is not None]
-    rated = bool(known) and measured_rate is not None and all(each.samples_per_second for each in known)
+    rated = (
+        bool(known) and measured_rate is not None and all(each.samples_per_second for each in known)
+    )
     steps = scale_for(max((each.step_seconds for each in known), default=1.0), SECONDS, 4)
-    rates = scale_for(max((each.samples_per_second or 0.0 for each in known), default=1.0), _RATE, 3)
+    rates = scale_for(
+        max((each.samples_per_second or 0.0 for each in known), default=1.0), _RATE, 3
+    )
     measured = measured_rate if rated and measured_rate else measured_step
-    return ShownSweep(workload, typed, over, points, measured, rated, rates if rated else steps, steps)
+    return ShownSweep(
+        workload, typed, over, points, measured, rated, rates if rated else steps, steps
+    )
 
 
 def page(found: ShownSweep) -> Page:
@@ -84,7 +104,11 @@ def page(found: ShownSweep) -> Page:
         warnings=tuple(dict.fromkeys([*_extrapolations(found.points), *_unknown(found.points)])),
         chapters=(
             Chapter("sweep", "The forecasts", charts=(chart,), brief=not several),
-            *((Chapter("both", both, grids=(_two_option_grid(found),), brief=True),) if several else ()),
+            *(
+                (Chapter("both", both, grids=(_two_option_grid(found),), brief=True),)
+                if several
+                else ()
+            ),
         ),
     )
 
@@ -123,7 +147,9 @@ def _two_option_grid(found: ShownSweep) -> Grid:
 def _chart(found: ShownSweep) -> Chart:
     """What was measured is a line across."""
     x, places = _option_axis(found.over[0])
-    known = [found.shown_interval(point.forecast) for point in found.points if point.forecast is not None]
+    known = [
+        found.shown_interval(point.forecast) for point in found.points if point.forecast is not None
+    ]
     unit = found.scale.unit
     y = make_ruler(
         [found.measured, *(end for each in known for end in (each.value, each.low, each.high))],
@@ -138,11 +164,15 @@ def _chart(found: ShownSweep) -> Chart:
     for number, (name, points) in enumerate(by_name.items()):
         series = CURVES[number % len(CURVES)]
         at = tuple(
-            _place(found, name, point, point.forecast, places) for point in points if point.forecast is not None
+            _place(found, name, point, point.forecast, places)
+            for point in points
+            if point.forecast is not None
         )
         curves.append(PlotCurve(series, at, line=True, ribbon=True))
         keys += [Legend(series, name)] if name else []
-    most = max((end for each in known for end in (each.value, each.high) if end is not None), default=0.0)
+    most = max(
+        (end for each in known for end in (each.value, each.high) if end is not None), default=0.0
+    )
     return plane_chart(
         "sweep",
         f"{found.workload} {found.question}",
@@ -155,11 +185,18 @@ def _chart(found: ShownSweep) -> Chart:
     )
 
 
-def _place(found: ShownSweep, name: str, point: Point, forecast: Forecast, places: dict[str, float]) -> PlotPoint:
+def _place(
+    found: ShownSweep, name: str, point: Point, forecast: Forecast, places: dict[str, float]
+) -> PlotPoint:
     drawn, most = found.shown_interval(forecast), next_bottleneck(forecast)
     tip = f"{name} {point.texts[0]}: {found.text(forecast)}, limited by {most.name} {most.share:.0%}".strip()
     return PlotPoint(
-        places[point.texts[0]], drawn.value, tip, drawn.low, drawn.high, hollow=bool(forecast.extrapolations)
+        places[point.texts[0]],
+        drawn.value,
+        tip,
+        drawn.low,
+        drawn.high,
+        hollow=bool(forecast.extrapolations),
     )
 
 
@@ -168,7 +205,9 @@ def _option_axis(option: SweptOption) -> tuple[Ruler, dict[str, float]]:
     shown = Extent(-0.5, len(option.texts) - 0.5)
     at = [shown.locate(number) for number in range(len(option.texts))]
     ticks = tuple(map(Tick, at, option.texts))
-    return Ruler(Extent(0.0, 1.0), Axis(option.option, ticks)), dict(zip(option.texts, at, strict=True))
+    return Ruler(Extent(0.0, 1.0), Axis(option.option, ticks)), dict(
+        zip(option.texts, at, strict=True)
+    )
 
 
 def _table(found: ShownSweep, most: float) -> Grid:
@@ -181,7 +220,9 @@ def _table(found: ShownSweep, most: float) -> Grid:
             continue
         limit = next_bottleneck(point.forecast)
         step = found.steps.number(point.forecast.breakdown.step_seconds)
-        rows.append((*point.texts, found.text(point.forecast), step, f"{limit.name} {limit.share:.0%}"))
+        rows.append(
+            (*point.texts, found.text(point.forecast), step, f"{limit.name} {limit.share:.0%}")
+        )
     head = (*others, found.scale.unit, f"step, {found.steps.unit}", "limited by")
     return Grid(
         title="",

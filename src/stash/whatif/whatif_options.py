@@ -40,12 +40,17 @@ class WhatIfOptions(Alteration):
     sweep: tuple[str, ...] = option(
         "A=1..64",
         "Sweep a range (nodes=1..64) or a list (gpu=V100,T4); repeatable once.",
-        panel=_SHOWN, many=True,
-    )  # fmt: skip
-    output: Path | None = option(
-        "FILE", "Draw the sweep to this file: .png, .svg, .pdf or .html.", Path, "--output", "-o",
         panel=_SHOWN,
-    )  # fmt: skip
+        many=True,
+    )
+    output: Path | None = option(
+        "FILE",
+        "Draw the sweep to this file: .png, .svg, .pdf or .html.",
+        Path,
+        "--output",
+        "-o",
+        panel=_SHOWN,
+    )
     json: bool = json_flag("Print JSON; docs/format.md documents its keys.", _SHOWN)
     store: str | None = store_option()
 
@@ -53,16 +58,22 @@ class WhatIfOptions(Alteration):
         super().check()
         if len(self.runs) != 1:
             given = (
-                "no profile is given" if not self.runs else f"{self.runs[1]}: a step is predicted from one profile"
+                "no profile is given"
+                if not self.runs
+                else f"{self.runs[1]}: a step is predicted from one profile"
             )
             raise UserError(f"{given}; type `stash whatif RUN --nodes 8`")
-        if not self.sweep and not self.list_given(*(each.name for each in fields(Alteration) if each.metadata)):
+        if not self.sweep and not self.list_given(
+            *(each.name for each in fields(Alteration) if each.metadata)
+        ):
             raise UserError(
                 "nothing is changed, so there is nothing to predict; say what, like --nodes 8, --gpu A100-SXM4-80GB, "
                 "--network 100gbit, --workers 8, --batch 64 or --dtype amp"
             )
         if self.mesh == ALL and self.sweep:
-            raise UserError("--mesh all and --sweep are both lists of forecasts; leave one of them out")
+            raise UserError(
+                "--mesh all and --sweep are both lists of forecasts; leave one of them out"
+            )
         if self.output is not None and not self.sweep and self.mesh != ALL:
             raise UserError("--output draws a curve; say over what, like --sweep nodes=1..64")
 
@@ -84,4 +95,11 @@ def whatif(options: WhatIfOptions) -> None:
     """
     from stash.whatif.command import print_answer
 
-    print_answer(options.runs[0], options.alteration, options.sweep, options.output, options.json, options.store)
+    print_answer(
+        options.runs[0],
+        options.alteration,
+        options.sweep,
+        options.output,
+        options.json,
+        options.store,
+    )

@@ -11,7 +11,9 @@ accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
 model = network()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 scheduler = torch.optim.lr_scheduler.LinearLR(optimizer)
-model, optimizer, train, scheduler = accelerator.prepare(model, optimizer, loader(f"{data}/train"), scheduler)
+model, optimizer, train, scheduler = accelerator.prepare(
+    model, optimizer, loader(f"{data}/train"), scheduler
+)
 for _ in range(500):
     for images, labels in train:
         with accelerator.accumulate(model):

@@ -8,8 +8,12 @@ from torch import nn
 
 STEPS, COUNT = 64, 8
 environments = [gymnasium.make("CartPole-v1") for _ in range(COUNT)]
-seen = torch.stack([torch.tensor(each.reset(seed=number)[0]) for number, each in enumerate(environments)])
-policy = nn.Sequential(nn.Linear(4, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 2))
+seen = torch.stack(
+    [torch.tensor(each.reset(seed=number)[0]) for number, each in enumerate(environments)]
+)
+policy = nn.Sequential(
+    nn.Linear(4, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 2)
+)
 optimizer = torch.optim.Adam(policy.parameters(), lr=3e-4)
 threads = ThreadPoolExecutor(COUNT)
 

@@ -10,5 +10,7 @@ data, out = sys.argv[1], sys.argv[2]
 loaders = ImageDataLoaders.from_folder(
     data, train="train", valid="val", item_tfms=Resize(SIDE), bs=BATCH, num_workers=1, device="cpu"
 )
-learner = Learner(loaders, network(), loss_func=nn.CrossEntropyLoss(), metrics=accuracy, model_dir=out)
+learner = Learner(
+    loaders, network(), loss_func=nn.CrossEntropyLoss(), metrics=accuracy, model_dir=out
+)
 learner.fit(500, 1e-3, cbs=SaveModelCallback(every_epoch=False))

@@ -12,7 +12,9 @@ buffers = dict(model.named_buffers())
 
 
 def loss(parameters: dict, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(functional_call(model, (parameters, buffers), (images,)), labels)
+    return torch.nn.functional.cross_entropy(
+        functional_call(model, (parameters, buffers), (images,)), labels
+    )
 
 
 model.eval()

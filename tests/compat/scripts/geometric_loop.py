@@ -10,13 +10,21 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 
 def graph() -> Data:
     """A random graph with 32 nodes."""
-    return Data(x=torch.randn(32, 64), edge_index=torch.randint(0, 32, (2, 128)), y=torch.randint(0, 2, (1,)))
+    return Data(
+        x=torch.randn(32, 64),
+        edge_index=torch.randint(0, 32, (2, 128)),
+        y=torch.randint(0, 2, (1,)),
+    )
 
 
 class Net(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.second, self.last = GCNConv(64, 256), GCNConv(256, 256), torch.nn.Linear(256, 2)
+        self.first, self.second, self.last = (
+            GCNConv(64, 256),
+            GCNConv(256, 256),
+            torch.nn.Linear(256, 2),
+        )
 
     def forward(self, batch: Data) -> torch.Tensor:
         x = self.first(batch.x, batch.edge_index).relu()

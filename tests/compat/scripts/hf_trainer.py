@@ -2,7 +2,13 @@
 
 import sys
 
-from transformers import EarlyStoppingCallback, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+from transformers import (
+    EarlyStoppingCallback,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Trainer,
+    TrainingArguments,
+)
 from words import Tokens, sizes
 
 arguments = TrainingArguments(

@@ -15,6 +15,8 @@ trainer = create_supervised_trainer(model, optimizer, torch.nn.CrossEntropyLoss(
 evaluator = create_supervised_evaluator(model, metrics={"accuracy": Accuracy()})
 checks = loader(f"{data}/val", shuffle=False)
 trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda engine: evaluator.run(checks))
-saver = Checkpoint({"model": model}, DiskSaver(out, create_dir=True, require_empty=False), n_saved=1)
+saver = Checkpoint(
+    {"model": model}, DiskSaver(out, create_dir=True, require_empty=False), n_saved=1
+)
 trainer.add_event_handler(Events.EPOCH_COMPLETED, saver)
 trainer.run(loader(f"{data}/train"), max_epochs=500)

@@ -32,7 +32,11 @@ trainer = lightning.Trainer(
     max_epochs=500,
     default_root_dir=out,
     logger=CSVLogger(out),
-    callbacks=[ModelCheckpoint(monitor="val_loss"), EarlyStopping("val_loss", patience=400), LearningRateMonitor()],
+    callbacks=[
+        ModelCheckpoint(monitor="val_loss"),
+        EarlyStopping("val_loss", patience=400),
+        LearningRateMonitor(),
+    ],
     enable_progress_bar=False,
 )
 trainer.fit(Classifier(), loader(f"{data}/train"), loader(f"{data}/val", shuffle=False))

@@ -32,7 +32,9 @@ save_config(config, checkpoint)
 tokenizer = Tokenizer(BPE({letter: number for number, letter in enumerate(letters)}, []))
 tokenizer.pre_tokenizer = ByteLevel()
 tokenizer.save(str(checkpoint / "tokenizer.json"))
-(checkpoint / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPTNeoX", "eos_token": END}))
+(checkpoint / "tokenizer_config.json").write_text(
+    json.dumps({"tokenizer_class": "GPTNeoX", "eos_token": END})
+)
 (out / "instructions.json").write_text(
     json.dumps([{"instruction": sentence(), "output": sentence()} for _ in range(256)])
 )
@@ -41,6 +43,8 @@ setup(
     out / "finetuned",
     precision="32-true",
     data=JSON(out / "instructions.json", val_split_fraction=0.1, num_workers=1),
-    train=TrainArgs(global_batch_size=8, micro_batch_size=4, lr_warmup_steps=5, epochs=50, save_interval=None),
+    train=TrainArgs(
+        global_batch_size=8, micro_batch_size=4, lr_warmup_steps=5, epochs=50, save_interval=None
+    ),
     eval=EvalArgs(interval=1000, max_iters=2, max_new_tokens=8, final_validation=False),
 )

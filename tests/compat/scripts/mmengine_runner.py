@@ -19,7 +19,11 @@ class Classifier(BaseModel):
 
     def forward(self, images: torch.Tensor, labels: torch.Tensor, mode: str) -> Any:
         found = self.net(images)
-        return {"loss": torch.nn.functional.cross_entropy(found, labels)} if mode == "loss" else (found, labels)
+        return (
+            {"loss": torch.nn.functional.cross_entropy(found, labels)}
+            if mode == "loss"
+            else (found, labels)
+        )
 
 
 class Accuracy(BaseMetric):

@@ -23,7 +23,9 @@ class Pictures(StreamingDataset):
         return picture.float() / 255, sample["label"]
 
 
-loader = DataLoader(Pictures(local=str(out), shuffle=True, batch_size=BATCH), batch_size=BATCH, num_workers=1)
+loader = DataLoader(
+    Pictures(local=str(out), shuffle=True, batch_size=BATCH), batch_size=BATCH, num_workers=1
+)
 model = network()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(500):

@@ -10,15 +10,23 @@ SIDE, BATCH = 64, 16
 def network() -> nn.Module:
     """Some 15 ms a picture batch on a CPU core."""
     return nn.Sequential(
-        nn.Conv2d(3, 32, 3, 2, 1), nn.BatchNorm2d(32), nn.ReLU(),
-        nn.Conv2d(32, 64, 3, 1, 1), nn.BatchNorm2d(64), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 2),
-    )  # fmt: skip
+        nn.Conv2d(3, 32, 3, 2, 1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 3, 1, 1),
+        nn.BatchNorm2d(64),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(1024, 2),
+    )
 
 
 def pictures(folder: str) -> datasets.ImageFolder:
     """One class a folder."""
-    return datasets.ImageFolder(folder, transforms.Compose([transforms.Resize((SIDE, SIDE)), transforms.ToTensor()]))
+    return datasets.ImageFolder(
+        folder, transforms.Compose([transforms.Resize((SIDE, SIDE)), transforms.ToTensor()])
+    )
 
 
 def loader(folder: str, shuffle: bool = True) -> DataLoader:

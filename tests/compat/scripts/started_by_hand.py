@@ -31,7 +31,9 @@ if "RANK" in os.environ:
 else:
     own = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29643", "WORLD_SIZE": "2"}
     started = [
-        subprocess.Popen([sys.executable, __file__, sys.argv[1]], env={**os.environ, **own, "RANK": str(rank)})
+        subprocess.Popen(
+            [sys.executable, __file__, sys.argv[1]], env={**os.environ, **own, "RANK": str(rank)}
+        )
         for rank in range(2)
     ]
     sys.exit(max(process.wait() for process in started))

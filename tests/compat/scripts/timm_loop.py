@@ -13,7 +13,13 @@ from timm.utils import AverageMeter, CheckpointSaver
 data, out, epochs = sys.argv[1], sys.argv[2], 200
 Path(out).mkdir(parents=True, exist_ok=True)
 model = timm.create_model("test_resnet", num_classes=2)
-size = {"input_size": (3, 64, 64), "batch_size": 16, "use_prefetcher": False, "num_workers": 1, "device": "cpu"}
+size = {
+    "input_size": (3, 64, 64),
+    "batch_size": 16,
+    "use_prefetcher": False,
+    "num_workers": 1,
+    "device": "cpu",
+}
 train = create_loader(create_dataset("", data, split="train"), is_training=True, **size)
 check = create_loader(create_dataset("", data, split="val"), is_training=False, **size)
 optimizer = create_optimizer_v2(model, opt="adamw", lr=1e-3)

@@ -10,7 +10,10 @@ from torchdata.nodes import Batcher, Loader, ParallelMapper, Prefetcher, Sampler
 dataset = pictures(f"{sys.argv[1]}/train")
 indices = Batcher(SamplerWrapper(RandomSampler(dataset)), BATCH)
 batches = ParallelMapper(
-    indices, lambda chosen: default_collate([dataset[each] for each in chosen]), num_workers=1, method="thread"
+    indices,
+    lambda chosen: default_collate([dataset[each] for each in chosen]),
+    num_workers=1,
+    method="thread",
 )
 loader = Loader(Prefetcher(batches, prefetch_factor=2))
 model = network()

@@ -7,7 +7,9 @@ from pictures import BATCH, network, pictures
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 data, out = sys.argv[1], sys.argv[2]
-loader = StatefulDataLoader(pictures(f"{data}/train"), batch_size=BATCH, shuffle=True, num_workers=1)
+loader = StatefulDataLoader(
+    pictures(f"{data}/train"), batch_size=BATCH, shuffle=True, num_workers=1
+)
 model = network()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 for _ in range(500):

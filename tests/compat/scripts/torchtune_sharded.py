@@ -19,8 +19,12 @@ def collate(rows):
 
 torch.manual_seed(0)
 dist.init_process_group("gloo")
-model = llama3(VOCABULARY, num_layers=2, num_heads=4, num_kv_heads=2, embed_dim=128, max_seq_len=128)
-shard_model(model, [partial(get_shard_conditions, names_to_match=["tok_embeddings"])], cpu_offload=False)
+model = llama3(
+    VOCABULARY, num_layers=2, num_heads=4, num_kv_heads=2, embed_dim=128, max_seq_len=128
+)
+shard_model(
+    model, [partial(get_shard_conditions, names_to_match=["tok_embeddings"])], cpu_offload=False
+)
 loss_of = CEWithChunkedOutputLoss()
 model.set_num_output_chunks(loss_of.num_output_chunks)
 optimizer = torch.optim.AdamW(model.parameters())

@@ -58,7 +58,9 @@ def _replay_loaders(module):
     original = module.DataLoader.__iter__
 
     def first_again(self):
-        sys.modules["torch"].set_flush_denormal(True)  # a batch learned by heart has tiny gradients, which are slow
+        sys.modules["torch"].set_flush_denormal(
+            True
+        )  # a batch learned by heart has tiny gradients, which are slow
         batches = original(self)
         first = next(batches)
         del batches  # its workers end
@@ -91,7 +93,9 @@ _REPLAYS = {"torch.utils.data.dataloader": _replay_loaders} if "COMPAT_REPLAY" i
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name == "torchvision":  # whose compiled half does not fit the CPU's torch, in plain runs neither
+        if (
+            name == "torchvision"
+        ):  # whose compiled half does not fit the CPU's torch, in plain runs neither
             from stash.core.imports import prepare_torchvision
 
             prepare_torchvision()

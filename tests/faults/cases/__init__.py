@@ -7,9 +7,22 @@ from importlib import import_module
 from tests.faults.case import Case
 
 KINDS = (
-    "signals", "endings", "scripts", "environments", "disks", "inputs", "networks", "concurrency", "clocks",
-    "mcp", "action", "watch", "fix", "run", "parsers",
-)  # fmt: skip
+    "signals",
+    "endings",
+    "scripts",
+    "environments",
+    "disks",
+    "inputs",
+    "networks",
+    "concurrency",
+    "clocks",
+    "mcp",
+    "action",
+    "watch",
+    "fix",
+    "run",
+    "parsers",
+)
 """Modules of this package."""
 
 

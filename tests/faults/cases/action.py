@@ -14,7 +14,10 @@ from runs import Outcome
 from tests.faults.case import Case, Expected, Room
 
 ROOT = Path(__file__).parents[3]
-FAST, SLOW = (str(ROOT / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json") for rate in (1600, 100))
+FAST, SLOW = (
+    str(ROOT / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json")
+    for rate in (1600, 100)
+)
 WRITES = ("stash-*.md", "stash-*.txt", "stash.xml", "theirs.stash.json")
 
 
@@ -26,17 +29,34 @@ def prepared(room: Room) -> None:
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m stash "$@"\n')
     program.chmod(0o755)
     document = json.loads(Path(FAST).read_text())
-    document["hosts"][0]["hostname"] = "x ~~~ ``` </details> @org/all ![x](https://attacker.invalid/b.png)"
+    document["hosts"][0]["hostname"] = (
+        "x ~~~ ``` </details> @org/all ![x](https://attacker.invalid/b.png)"
+    )
     (room.work / "theirs.stash.json").write_text(json.dumps(document))
 
 
 def step(profile: str, baseline: str = "", limits: str = "") -> Callable[[Room], tuple[str, ...]]:
     def program(room: Room) -> tuple[str, ...]:
         given = (f"PROFILE={profile}", f"BASELINE={baseline}", f"LIMITS={limits}")
-        files = (f"GITHUB_OUTPUT={room.outside / 'output'}", f"GITHUB_STEP_SUMMARY={room.outside / 'summary.md'}")
-        path = f"PATH={room.outside}:{Path(shutil.which('bash') or '/bin/bash').parent}:/usr/bin:/bin"
-        return ("env", path, *given, *files, "bash", "--noprofile", "--norc", "-eo", "pipefail",
-                str(room.outside / "step.sh"))  # fmt: skip
+        files = (
+            f"GITHUB_OUTPUT={room.outside / 'output'}",
+            f"GITHUB_STEP_SUMMARY={room.outside / 'summary.md'}",
+        )
+        path = (
+            f"PATH={room.outside}:{Path(shutil.which('bash') or '/bin/bash').parent}:/usr/bin:/bin"
+        )
+        return (
+            "env",
+            path,
+            *given,
+            *files,
+            "bash",
+            "--noprofile",
+            "--norc",
+            "-eo",
+            "pipefail",
+            str(room.outside / "step.sh"),
+        )
 
     return program
 
@@ -44,26 +64,44 @@ def step(profile: str, baseline: str = "", limits: str = "") -> Callable[[Room],
 def closes_nothing(outcome: Outcome, room: Room) -> str | None:
     from markdown_it import MarkdownIt
 
-    shown = MarkdownIt("commonmark", {"html": True}).render((room.outside / "summary.md").read_text())
+    shown = MarkdownIt("commonmark", {"html": True}).render(
+        (room.outside / "summary.md").read_text()
+    )
     return "the summary loads a picture" if "<img" in shown else None
 
 
 def case(name: str, words: Callable[[Room], tuple[str, ...]], code: int, *says: str) -> Case:
     return Case(
-        "action", name, prepare=prepared, program=words, check=None if code else closes_nothing,
+        "action",
+        name,
+        prepare=prepared,
+        program=words,
+        check=None if code else closes_nothing,
         expected=Expected((code,), says, writes=WRITES),
-    )  # fmt: skip
+    )
 
 
 CASES = [
     case("its defaults", step(FAST), 0),
     case("a profile whose texts act", step("theirs.stash.json", SLOW), 0, "Stash check: passes"),
-    case("a slower baseline that is not there", step(FAST, limits="--slower 5%"), 2, "needs a baseline"),
     case(
-        "commands in the limits", step(FAST, limits="--max step=9s $(touch hacked) `touch hacked`; touch hacked"), 2
+        "a slower baseline that is not there",
+        step(FAST, limits="--slower 5%"),
+        2,
+        "needs a baseline",
+    ),
+    case(
+        "commands in the limits",
+        step(FAST, limits="--max step=9s $(touch hacked) `touch hacked`; touch hacked"),
+        2,
     ),
     case("commands in the profile's name", step("$(touch hacked).stash.json"), 2),
     case("a pattern for a name", step("*.json"), 2, r"no file \*\.json"),
-    case("an option that writes elsewhere", step(FAST, limits="--junit=hacked"), 2, "the input limits has --junit"),
+    case(
+        "an option that writes elsewhere",
+        step(FAST, limits="--junit=hacked"),
+        2,
+        "the input limits has --junit",
+    ),
     case("a quote that never ends", step(FAST, limits="'--max"), 2, "ends within quotes"),
 ]

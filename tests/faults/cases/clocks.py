@@ -54,13 +54,16 @@ def sane(outcome: Outcome, room: Room) -> str | None:
 def _case(whose: str, what: str, when: str) -> Case:
     path = os.pathsep.join(filter(None, [str(SITE), os.environ.get("PYTHONPATH")]))
     return Case(
-        "clocks", f"{whose} clock {what} {when}", ("train.py", "--step-seconds", "0.02"), OFTEN,
+        "clocks",
+        f"{whose} clock {what} {when}",
+        ("train.py", "--step-seconds", "0.02"),
+        OFTEN,
         {"PYTHONPATH": path, "FAULTS_JUMP": "jump", "FAULTS_JUMP_OF": WHOSE[whose]},
         act=jumping(JUMPS[what], when == WHEN[1]),
         check=sane,
         expected=Expected((0,), never=("no rank of", "disturbed by"), rounds=2, writes=("jump",)),
         pace="fast" if (whose, what) == ("the job's", "stands still") else "slow",
-    )  # fmt: skip
+    )
 
 
 CASES = [_case(whose, what, when) for whose in WHOSE for what in JUMPS for when in WHEN]

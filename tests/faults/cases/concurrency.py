@@ -53,17 +53,36 @@ def beside(run: Started, room: Room) -> None:
     temporary.mkdir()
     run.wait_for("round 1 done")
     other = str(room.outside / "other.stash.json")
-    words = [sys.executable, "-m", "stash", "profile", "--budget", "2", "--noise", "50", "-o", other, "train.py"]
+    words = [
+        sys.executable,
+        "-m",
+        "stash",
+        "profile",
+        "--budget",
+        "2",
+        "--noise",
+        "50",
+        "-o",
+        other,
+        "train.py",
+    ]
     subprocess.run(
-        words, cwd=room.work, env={**os.environ, "TMPDIR": str(temporary)}, check=True, capture_output=True
+        words,
+        cwd=room.work,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        check=True,
+        capture_output=True,
     )
     run.popen.send_signal(signal.SIGINT)
 
 
 def both_say_so(outcome: Outcome, room: Room) -> str | None:
     other = stash.load(room.outside / "other.stash.json")
-    mute = [name for name, profile in (("first", outcome.profile), ("other", other))
-            if profile is None or not any("another profile" in note for note in profile.notes)]  # fmt: skip
+    mute = [
+        name
+        for name, profile in (("first", outcome.profile), ("other", other))
+        if profile is None or not any("another profile" in note for note in profile.notes)
+    ]
     return f"the {mute[0]} does not mention the other" if mute else None
 
 
@@ -80,7 +99,11 @@ def of_another_user(room: Room) -> None:
 
 
 def untouched(outcome: Outcome, room: Room) -> str | None:
-    return None if (room.temporary / "stash-of-root" / "owner").exists() else "removed what another user's run left"
+    return (
+        None
+        if (room.temporary / "stash-of-root" / "owner").exists()
+        else "removed what another user's run left"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -91,7 +114,12 @@ def users_python() -> tuple[str, ...]:
     path = os.pathsep.join([str(Path(stash.__file__).parents[1]), sysconfig.get_path("purelib")])
     for python in (sys.executable, SYSTEM_PYTHON):
         words = (*AS_USER, "env", f"PYTHONPATH={path}", python)
-        if subprocess.run([*words, "-c", "import torch"], capture_output=True, check=False, cwd="/").returncode == 0:
+        if (
+            subprocess.run(
+                [*words, "-c", "import torch"], capture_output=True, check=False, cwd="/"
+            ).returncode
+            == 0
+        ):
             return words
     return ()
 
@@ -111,8 +139,13 @@ def limited(option: str, *before: str) -> Callable[[Room], tuple[str, ...]]:
 
 def in_group(room: Room) -> tuple[str, ...]:
     """In a memory control group of its own, which the shell that starts it enters."""
-    return ("sh", "-c", f'echo $$ > {_group(room)}/cgroup.procs && exec "$@"', "sh",
-            *usual(room, job=("fails.py", "--how", "exhaust", "--when", "step")))  # fmt: skip
+    return (
+        "sh",
+        "-c",
+        f'echo $$ > {_group(room)}/cgroup.procs && exec "$@"',
+        "sh",
+        *usual(room, job=("fails.py", "--how", "exhaust", "--when", "step")),
+    )
 
 
 def _group(room: Room) -> Path:
@@ -169,20 +202,27 @@ def other_environment(room: Room) -> None:
     packages = library / "site-packages"
     packages.mkdir()
     for path in Path(sysconfig.get_path("purelib")).iterdir():
-        if path.suffix != ".pth" and not path.name.startswith(("__", "stash", "typer", "pydantic", "psutil")):
+        if path.suffix != ".pth" and not path.name.startswith(
+            ("__", "stash", "typer", "pydantic", "psutil")
+        ):
             (packages / path.name).symlink_to(path)
 
 
 def in_other_environment(*arguments: str) -> Callable[[Room], tuple[str, ...]]:
     def program(room: Room) -> tuple[str, ...]:
-        return usual(room, job=("--", str(room.outside / "env" / "bin" / "python"), *arguments, "in_env.py"))
+        return usual(
+            room, job=("--", str(room.outside / "env" / "bin" / "python"), *arguments, "in_env.py")
+        )
 
     return program
 
 
 RUNS = Expected(rounds=1)
 RUNS_OR_SAYS = Expected(
-    (0, 1, 2), never=(r"Traceback \(most recent call last\)(?:.*\n)*.*/stash/",), rounds=0, leaves=LOG
+    (0, 1, 2),
+    never=(r"Traceback \(most recent call last\)(?:.*\n)*.*/stash/",),
+    rounds=0,
+    leaves=LOG,
 )
 """Where a limit may be too tight, or not."""
 AT_LIMITS = {
@@ -202,12 +242,23 @@ CUSTOMISED = {
 
 CASES = [
     Case(
-        "concurrency", "two profiles at once", options=("--budget", "300", "--noise", "0.05"), act=beside,
-        check=both_say_so, expected=Expected((130,), ("another profile",), rounds=1), pace="fast",
+        "concurrency",
+        "two profiles at once",
+        options=("--budget", "300", "--noise", "0.05"),
+        act=beside,
+        check=both_say_so,
+        expected=Expected((130,), ("another profile",), rounds=1),
+        pace="fast",
     ),
     Case(
-        "concurrency", "two users with one temporary folder", prepare=of_another_user, program=as_user(),
-        variables={"HOME": "/nonexistent"}, check=untouched, needs=has_users, pace="fast",
+        "concurrency",
+        "two users with one temporary folder",
+        prepare=of_another_user,
+        program=as_user(),
+        variables={"HOME": "/nonexistent"},
+        check=untouched,
+        needs=has_users,
+        pace="fast",
         expected=Expected(rounds=1, leaves=("stash-of-root",)),
     ),
     *(
@@ -215,36 +266,76 @@ CASES = [
         for name, words in AT_LIMITS.items()
     ),
     *(
-        Case("concurrency", f"with {count} processes of a user", prepare=of_another_user, needs=has_users,
-             program=as_user("prlimit", f"--nproc={count}"), expected=replace(RUNS_OR_SAYS, leaves=LOG))
+        Case(
+            "concurrency",
+            f"with {count} processes of a user",
+            prepare=of_another_user,
+            needs=has_users,
+            program=as_user("prlimit", f"--nproc={count}"),
+            expected=replace(RUNS_OR_SAYS, leaves=LOG),
+        )
         for count in (12, 40)
     ),
     Case(
-        "concurrency", "a memory control group of 1 GB", prepare=make_group, program=in_group, check=remove_group,
+        "concurrency",
+        "a memory control group of 1 GB",
+        prepare=make_group,
+        program=in_group,
+        check=remove_group,
         needs=has_groups,
-        expected=Expected((1,), (r"ended by SIGKILL \(killed, or out of memory\)|ran out of memory",), leaves=LOG),
+        expected=Expected(
+            (1,), (r"ended by SIGKILL \(killed, or out of memory\)|ran out of memory",), leaves=LOG
+        ),
     ),
-    Case("concurrency", "no HOME", program=started_by("env", "-u", "HOME"), expected=RUNS, pace="fast"),
-    Case("concurrency", "a HOME that is not there", variables={"HOME": "/nonexistent"}, expected=RUNS),
+    Case(
+        "concurrency",
+        "no HOME",
+        program=started_by("env", "-u", "HOME"),
+        expected=RUNS,
+        pace="fast",
+    ),
+    Case(
+        "concurrency", "a HOME that is not there", variables={"HOME": "/nonexistent"}, expected=RUNS
+    ),
     *(
-        Case("concurrency", f"a {name} that {what}", prepare=customised(name, text), variables=own_path(),
-             expected=expected)
+        Case(
+            "concurrency",
+            f"a {name} that {what}",
+            prepare=customised(name, text),
+            variables=own_path(),
+            expected=expected,
+        )
         for name in ("sitecustomize", "usercustomize")
         for what, (text, expected) in CUSTOMISED.items()
     ),
     Case(
-        "concurrency", "an environment like conda's, without Stash", prepare=other_environment,
-        program=in_other_environment(), expected=RUNS, pace="fast",
+        "concurrency",
+        "an environment like conda's, without Stash",
+        prepare=other_environment,
+        program=in_other_environment(),
+        expected=RUNS,
+        pace="fast",
     ),
     *(
-        Case("concurrency", f"the same, with a {name} that raises", prepare=both(other_environment, customised(
-            name, "raise RuntimeError('of the user')")), variables={**own_path(), "PYTHONUSERBASE": "own"},
-            program=in_other_environment(), expected=RUNS)
+        Case(
+            "concurrency",
+            f"the same, with a {name} that raises",
+            prepare=both(other_environment, customised(name, "raise RuntimeError('of the user')")),
+            variables={**own_path(), "PYTHONUSERBASE": "own"},
+            program=in_other_environment(),
+            expected=RUNS,
+        )
         for name in ("sitecustomize", "usercustomize")
     ),
     Case(
-        "concurrency", "a launcher in the system's Python", job=("--", "sh", "foreign.sh"),
-        variables={"SYSTEM_PYTHON": SYSTEM_PYTHON, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
-        expected=RUNS, needs=Path(SYSTEM_PYTHON).exists,
+        "concurrency",
+        "a launcher in the system's Python",
+        job=("--", "sh", "foreign.sh"),
+        variables={
+            "SYSTEM_PYTHON": SYSTEM_PYTHON,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        },
+        expected=RUNS,
+        needs=Path(SYSTEM_PYTHON).exists,
     ),
-]  # fmt: skip
+]

@@ -21,8 +21,12 @@ PRECIOUS = "somebody else's"
 
 def profiles_in(folder: Path) -> list[str]:
     """Names of the profiles there that can be read and have blocks."""
-    files = [path for path in folder.glob("*.stash.json") if path.is_file() and not path.is_symlink()]
-    return sorted(path.name for path in files if path.read_text() != PRECIOUS and stash.load(path).blocks)
+    files = [
+        path for path in folder.glob("*.stash.json") if path.is_file() and not path.is_symlink()
+    ]
+    return sorted(
+        path.name for path in files if path.read_text() != PRECIOUS and stash.load(path).blocks
+    )
 
 
 def has(*names: str) -> Callable[[Outcome, Room], str | None]:
@@ -30,19 +34,37 @@ def has(*names: str) -> Callable[[Outcome, Room], str | None]:
 
     def check(outcome: Outcome, room: Room) -> str | None:
         found = profiles_in(room.work)
-        return None if found == sorted(names) else f"the working folder has {found}, not {sorted(names)}"
+        return (
+            None
+            if found == sorted(names)
+            else f"the working folder has {found}, not {sorted(names)}"
+        )
 
     return check
 
 
 def runs_folder() -> Iterator[Case]:
     for what, name in {"remove-run": "of the run", "remove-launch": "of the launch"}.items():
-        yield Case("disks", f"a job removes the folder {name}", ("hostile.py", what), LONG,
-                   expected=Expected((1,), ("the folder of the run, .*, was removed while hostile.py ran",), rounds=1,
-                                     leaves=("stash-*",)),
-                   pace="fast" if what == "remove-run" else "slow")  # fmt: skip
-    yield Case("disks", "a job empties the temporary folder", ("hostile.py", "remove-temporary"), LONG,
-               expected=Expected((1,), ("was removed while hostile.py ran",), rounds=1))  # fmt: skip
+        yield Case(
+            "disks",
+            f"a job removes the folder {name}",
+            ("hostile.py", what),
+            LONG,
+            expected=Expected(
+                (1,),
+                ("the folder of the run, .*, was removed while hostile.py ran",),
+                rounds=1,
+                leaves=("stash-*",),
+            ),
+            pace="fast" if what == "remove-run" else "slow",
+        )
+    yield Case(
+        "disks",
+        "a job empties the temporary folder",
+        ("hostile.py", "remove-temporary"),
+        LONG,
+        expected=Expected((1,), ("was removed while hostile.py ran",), rounds=1),
+    )
 
 
 def measured_is_in(folder: Callable[[Room], Path]) -> Callable[[Outcome, Room], str | None]:
@@ -52,7 +74,9 @@ def measured_is_in(folder: Callable[[Room], Path]) -> Callable[[Outcome, Room], 
         names = profiles_in(folder(room))
         if len(names) != 1:
             return f"{folder(room)} has the profiles {names}"
-        return None if str(folder(room) / names[0]) in outcome.stderr else f"{names[0]} is not named"
+        return (
+            None if str(folder(room) / names[0]) in outcome.stderr else f"{names[0]} is not named"
+        )
 
     return check
 
@@ -70,27 +94,48 @@ def with_output(*options: str) -> Callable[[Room], tuple[str, ...]]:
 
 SHORT = (*PROFILE[:4], "--budget", "6", "--noise", "0.05")
 ON_SMALL_DISK = (
-    "unshare", "--mount", "bash", "-c", 'mount -t tmpfs -o size=64k none {out} && exec "$@"', "bash", *SHORT
-)  # fmt: skip
+    "unshare",
+    "--mount",
+    "bash",
+    "-c",
+    'mount -t tmpfs -o size=64k none {out} && exec "$@"',
+    "bash",
+    *SHORT,
+)
 
 
 def places() -> Iterator[Case]:
     kept = ("What was measured is in ",)
     lost = {"remove-output": "is removed", "close-output": "becomes read-only"}
     for what, happens in lost.items():
-        yield Case("disks", f"the folder of -o {happens} while it measures", needs=is_root,
-                   program=with_output(*SHORT, "-o", "{out}/run.stash.json", "hostile.py", what, "{out}"),
-                   check=measured_is_in(lambda room: room.work),
-                   expected=Expected((2,), (*kept, "cannot write"), rounds=0))  # fmt: skip
-    yield Case("disks", "the disk of -o fills up while it measures", needs=is_root,
-               program=with_output(*ON_SMALL_DISK, "-o", "{out}/run.stash.json", "hostile.py", "fill", "{out}/big"),
-               check=measured_is_in(lambda room: room.work),
-               expected=Expected((2,), (*kept, "no space left"), rounds=0))  # fmt: skip
-    yield Case("disks", "the working folder becomes read-only while it measures", needs=is_root,
-               program=with_output(*SHORT, "hostile.py", "close-output", "{work}"),
-               check=measured_is_in(lambda room: room.temporary),
-               expected=Expected((2,), (*kept, "no permission"), writes=("hostile.stash.json",),
-                                 leaves=("*.stash.json",)))  # fmt: skip
+        yield Case(
+            "disks",
+            f"the folder of -o {happens} while it measures",
+            needs=is_root,
+            program=with_output(*SHORT, "-o", "{out}/run.stash.json", "hostile.py", what, "{out}"),
+            check=measured_is_in(lambda room: room.work),
+            expected=Expected((2,), (*kept, "cannot write"), rounds=0),
+        )
+    yield Case(
+        "disks",
+        "the disk of -o fills up while it measures",
+        needs=is_root,
+        program=with_output(
+            *ON_SMALL_DISK, "-o", "{out}/run.stash.json", "hostile.py", "fill", "{out}/big"
+        ),
+        check=measured_is_in(lambda room: room.work),
+        expected=Expected((2,), (*kept, "no space left"), rounds=0),
+    )
+    yield Case(
+        "disks",
+        "the working folder becomes read-only while it measures",
+        needs=is_root,
+        program=with_output(*SHORT, "hostile.py", "close-output", "{work}"),
+        check=measured_is_in(lambda room: room.temporary),
+        expected=Expected(
+            (2,), (*kept, "no permission"), writes=("hostile.stash.json",), leaves=("*.stash.json",)
+        ),
+    )
 
 
 def default_name(*words: str, at_once: int = 1) -> Callable[[Room], tuple[str, ...]]:
@@ -127,25 +172,60 @@ def precious(then: Callable[[Outcome, Room], str | None]) -> Callable[[Outcome, 
 
 def names() -> Iterator[Case]:
     writes = ("slow*.stash.json", "hostile*.stash.json")
-    yield Case("disks", "three profiles at once under default names", program=default_name("slow.py", at_once=3),
-               check=has("slow.stash.json", "slow-2.stash.json", "slow-3.stash.json"),
-               expected=Expected(writes=writes, seconds=120), pace="fast")  # fmt: skip
-    yield Case("disks", "a name that is taken while it measures",
-               program=default_name("hostile.py", "take-name", "hostile.stash.json"),
-               check=lambda outcome, room: None
-               if (room.work / "hostile.stash.json").read_text() == PRECIOUS and "hostile-2" in outcome.stdout
-               else "the name was taken from somebody",
-               expected=Expected(writes=writes))  # fmt: skip
-    yield Case("disks", "a link that is planted under the default name", prepare=planted("slow.stash.json"),
-               program=default_name("slow.py"), check=precious(has("slow-2.stash.json")),
-               expected=Expected(writes=writes))  # fmt: skip
-    yield Case("disks", "a link that is planted while it measures",
-               program=default_name("hostile.py", "plant-link", "hostile.stash.json", "{outside}/precious"),
-               check=precious(has("hostile-2.stash.json")), expected=Expected(writes=writes))  # fmt: skip
-    yield Case("disks", "-o names a link to somebody's file", ("slow.py",), prepare=planted("run.stash.json"),
-               check=precious(has("run.stash.json")), expected=Expected(rounds=1))  # fmt: skip
-    for what, words in {"/dev/full": "is not a regular file", "no/such/run.json": "there is no folder"}.items():
-        yield paced(Case("disks", f"-o {what}", ("slow.py",), ("-o", what), expected=Expected((2,), (words,))))
+    yield Case(
+        "disks",
+        "three profiles at once under default names",
+        program=default_name("slow.py", at_once=3),
+        check=has("slow.stash.json", "slow-2.stash.json", "slow-3.stash.json"),
+        expected=Expected(writes=writes, seconds=120),
+        pace="fast",
+    )
+    yield Case(
+        "disks",
+        "a name that is taken while it measures",
+        program=default_name("hostile.py", "take-name", "hostile.stash.json"),
+        check=lambda outcome, room: (
+            None
+            if (room.work / "hostile.stash.json").read_text() == PRECIOUS
+            and "hostile-2" in outcome.stdout
+            else "the name was taken from somebody"
+        ),
+        expected=Expected(writes=writes),
+    )
+    yield Case(
+        "disks",
+        "a link that is planted under the default name",
+        prepare=planted("slow.stash.json"),
+        program=default_name("slow.py"),
+        check=precious(has("slow-2.stash.json")),
+        expected=Expected(writes=writes),
+    )
+    yield Case(
+        "disks",
+        "a link that is planted while it measures",
+        program=default_name(
+            "hostile.py", "plant-link", "hostile.stash.json", "{outside}/precious"
+        ),
+        check=precious(has("hostile-2.stash.json")),
+        expected=Expected(writes=writes),
+    )
+    yield Case(
+        "disks",
+        "-o names a link to somebody's file",
+        ("slow.py",),
+        prepare=planted("run.stash.json"),
+        check=precious(has("run.stash.json")),
+        expected=Expected(rounds=1),
+    )
+    for what, words in {
+        "/dev/full": "is not a regular file",
+        "no/such/run.json": "there is no folder",
+    }.items():
+        yield paced(
+            Case(
+                "disks", f"-o {what}", ("slow.py",), ("-o", what), expected=Expected((2,), (words,))
+            )
+        )
 
 
 CASES = [*runs_folder(), *places(), *names()]

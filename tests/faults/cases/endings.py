@@ -51,30 +51,72 @@ def ends(
     """However it ends: that is no success, and what was measured is kept."""
     writes, leaves = ("now", "samples.bin"), ("stash-*",)
     return Case(
-        "endings", name, ("ending.py", *words), (*FOREVER, *options), act=act, pace=pace,
+        "endings",
+        name,
+        ("ending.py", *words),
+        (*FOREVER, *options),
+        act=act,
+        pace=pace,
         expected=Expected((1,), says, rounds=rounds, writes=writes, leaves=leaves, seconds=90),
-    )  # fmt: skip
+    )
 
 
 ALONE = ("--nproc-per-node", "1")
 BY_THEMSELVES = [
-    ends("all ranks exit with 3", ("exit",), r"rank 0 of ending.py ended with exit code 3 after \d+"),
-    ends("rank 1 alone exits with 3", ("exit", "--rank", "1"), "rank 1 of ending.py ended with exit code 3"),
-    ends("a script exits with words", ("exits-with-words",), "fatal: no licence", "exit code 1", pace="fast"),
-    ends("one process exits with words", ("exits-with-words",), "fatal: no licence", "exit code 1", options=ALONE),
-    ends("one process raises SystemExit", ("raises-exit",), "ending.py ended with exit code 3", options=ALONE),
-    ends("ranks exit, destroying their group", ("exit", "--cleans-up"), "rank 0 of ending.py ended with exit code 3"),
+    ends(
+        "all ranks exit with 3", ("exit",), r"rank 0 of ending.py ended with exit code 3 after \d+"
+    ),
+    ends(
+        "rank 1 alone exits with 3",
+        ("exit", "--rank", "1"),
+        "rank 1 of ending.py ended with exit code 3",
+    ),
+    ends(
+        "a script exits with words",
+        ("exits-with-words",),
+        "fatal: no licence",
+        "exit code 1",
+        pace="fast",
+    ),
+    ends(
+        "one process exits with words",
+        ("exits-with-words",),
+        "fatal: no licence",
+        "exit code 1",
+        options=ALONE,
+    ),
+    ends(
+        "one process raises SystemExit",
+        ("raises-exit",),
+        "ending.py ended with exit code 3",
+        options=ALONE,
+    ),
+    ends(
+        "ranks exit, destroying their group",
+        ("exit", "--cleans-up"),
+        "rank 0 of ending.py ended with exit code 3",
+    ),
     ends("ranks fail, destroying their group", ("fails", "--cleans-up"), "ValueError: loss is nan"),
     ends("ranks fail", ("fails",), "ValueError: loss is nan"),
     ends("rank 1 alone fails", ("fails", "--rank", "1"), "ValueError: loss is nan"),
     ends("rank 1 leaves at once", ("leaves-at-once", "--rank", "1"), "exit code 3|without a word"),
     ends("rank 1 aborts", ("aborts", "--rank", "1"), "SIGABRT|without a word"),
-    ends("ranks exit while they warm up", ("exit",), "exit code 3", act=now_in_warm_up, rounds=None),
-    ends("the data are deleted", ("never", "--workers", "1"), "No such file|FileNotFoundError",
-         act=data(lambda room: (room.work / "samples.bin").unlink())),
-    ends("the data are cut short", ("never", "--workers", "1"), "Error",
-         act=data(lambda room: (room.work / "samples.bin").write_bytes(b""))),
-]  # fmt: skip
+    ends(
+        "ranks exit while they warm up", ("exit",), "exit code 3", act=now_in_warm_up, rounds=None
+    ),
+    ends(
+        "the data are deleted",
+        ("never", "--workers", "1"),
+        "No such file|FileNotFoundError",
+        act=data(lambda room: (room.work / "samples.bin").unlink()),
+    ),
+    ends(
+        "the data are cut short",
+        ("never", "--workers", "1"),
+        "Error",
+        act=data(lambda room: (room.work / "samples.bin").write_bytes(b"")),
+    ),
+]
 
 
 def runs(*lines: str) -> Callable[[Room], None]:
@@ -89,21 +131,37 @@ def runs(*lines: str) -> Callable[[Room], None]:
 def follows(name: str, *lines: str, pace: Pace = "slow") -> Case:
     """A script's last lines must never run: the folder gets no new file."""
     return Case(
-        "endings", name, ("--", "bash", "run.sh"), SHORT, prepare=runs(*lines), pace=pace,
+        "endings",
+        name,
+        ("--", "bash", "run.sh"),
+        SHORT,
+        prepare=runs(*lines),
+        pace=pace,
         expected=Expected(rounds=1, seconds=180),
-    )  # fmt: skip
+    )
 
 
-PARENT = f"import subprocess; subprocess.run('{TORCHRUN} train.py', shell=True); open('uploaded', 'w')"
+PARENT = (
+    f"import subprocess; subprocess.run('{TORCHRUN} train.py', shell=True); open('uploaded', 'w')"
+)
 WHAT_FOLLOWS = [
     follows("train.py && upload", f"{TORCHRUN} train.py && touch uploaded", pace="fast"),
-    follows("train.py || repair; upload, in a shell that traps SIGTERM",
-            "trap 'touch trapped' TERM", f"{TORCHRUN} train.py || touch repaired", "touch uploaded"),
+    follows(
+        "train.py || repair; upload, in a shell that traps SIGTERM",
+        "trap 'touch trapped' TERM",
+        f"{TORCHRUN} train.py || touch repaired",
+        "touch uploaded",
+    ),
     follows("one process, and then upload", f"{sys.executable} train.py; touch uploaded"),
-    follows("a short training, and then upload", f"{TORCHRUN} train.py --steps 300 && touch uploaded"),
-    follows("a Python program that uploads after its child", f"{sys.executable} -c \"{PARENT}\""),
-    follows("a training that cannot be asked to end", f"{TORCHRUN} ending.py never --deaf; touch uploaded"),
-]  # fmt: skip
+    follows(
+        "a short training, and then upload", f"{TORCHRUN} train.py --steps 300 && touch uploaded"
+    ),
+    follows("a Python program that uploads after its child", f'{sys.executable} -c "{PARENT}"'),
+    follows(
+        "a training that cannot be asked to end",
+        f"{TORCHRUN} ending.py never --deaf; touch uploaded",
+    ),
+]
 
 
 def none_escaped(seconds: float) -> Callable[[Outcome, Room], str | None]:
@@ -138,8 +196,14 @@ def killed(whom: str) -> Callable[[Started, Room], None]:
     def act(run: Started, room: Room) -> None:
         measuring(run, room)
         launcher = psutil.Process(run.popen.pid)
-        (supervisor,) = [each for each in launcher.children() if "supervisor.py" in " ".join(each.cmdline())]
-        for process in {"launcher": [launcher], "supervisor": [supervisor], "both": [supervisor, launcher]}[whom]:
+        (supervisor,) = [
+            each for each in launcher.children() if "supervisor.py" in " ".join(each.cmdline())
+        ]
+        for process in {
+            "launcher": [launcher],
+            "supervisor": [supervisor],
+            "both": [supervisor, launcher],
+        }[whom]:
             process.send_signal(signal.SIGKILL)
 
     return act
@@ -154,35 +218,64 @@ def a_killed_run(room: Room) -> None:
 
 LEFT = [
     Case(
-        "endings", "a helper that cleans its environment, at the job's end", ("--", "bash", "run.sh"), SHORT,
-        prepare=runs(helper(86399.25), f"{TORCHRUN} train.py"), check=none_escaped(86399.25),
+        "endings",
+        "a helper that cleans its environment, at the job's end",
+        ("--", "bash", "run.sh"),
+        SHORT,
+        prepare=runs(helper(86399.25), f"{TORCHRUN} train.py"),
+        check=none_escaped(86399.25),
         expected=Expected(rounds=1, seconds=180),
     ),
     Case(
-        "endings", "a helper that cleans its environment, when the launcher is killed", ("--", "bash", "run.sh"),
-        FOREVER, prepare=runs(helper(86399.75), f"{TORCHRUN} train.py"), check=none_escaped(86399.75),
-        act=killed("launcher"), expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",)), pace="fast",
+        "endings",
+        "a helper that cleans its environment, when the launcher is killed",
+        ("--", "bash", "run.sh"),
+        FOREVER,
+        prepare=runs(helper(86399.75), f"{TORCHRUN} train.py"),
+        check=none_escaped(86399.75),
+        act=killed("launcher"),
+        expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",)),
+        pace="fast",
     ),
     Case(
-        "endings", "the supervisor of a launch is killed", ("train.py",), FOREVER, act=killed("supervisor"),
+        "endings",
+        "the supervisor of a launch is killed",
+        ("train.py",),
+        FOREVER,
+        act=killed("supervisor"),
         expected=Expected((1,), ("SIGKILL",), rounds=KEPT, leaves=("stash-*",)),
     ),
     Case(
-        "endings", "launcher and supervisor are killed at once", ("train.py", "--workers", "1"), FOREVER,
-        act=killed("both"), expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",), seconds=20),
+        "endings",
+        "launcher and supervisor are killed at once",
+        ("train.py", "--workers", "1"),
+        FOREVER,
+        act=killed("both"),
+        expected=Expected((-9,), rounds=KEPT, leaves=("stash-*",), seconds=20),
     ),
     Case(
-        "endings", "shared memory that a job made and did not remove", ("ending.py", "never", "--shared"), SHORT,
+        "endings",
+        "shared memory that a job made and did not remove",
+        ("ending.py", "never", "--shared"),
+        SHORT,
         expected=Expected(rounds=1, seconds=180),
     ),
     Case(
-        "endings", "what a killed run had left is swept, which is said", ("train.py",), SHORT, prepare=a_killed_run,
+        "endings",
+        "what a killed run had left is swept, which is said",
+        ("train.py",),
+        SHORT,
+        prepare=a_killed_run,
         expected=Expected(says=("removed what a killed run",), rounds=1, seconds=180),
     ),
     Case(
-        "endings", "a job that cannot be asked to end, interrupted", ("ending.py", "never", "--deaf"), FOREVER,
-        act=interrupt, expected=Expected((130,), ("interrupted",), rounds=KEPT, seconds=60),
+        "endings",
+        "a job that cannot be asked to end, interrupted",
+        ("ending.py", "never", "--deaf"),
+        FOREVER,
+        act=interrupt,
+        expected=Expected((130,), ("interrupted",), rounds=KEPT, seconds=60),
     ),
-]  # fmt: skip
+]
 
 CASES = [*BY_THEMSELVES, *WHAT_FOLLOWS, *LEFT]

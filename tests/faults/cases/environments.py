@@ -59,31 +59,60 @@ def says_command(word: str) -> Callable[[Outcome, Room], str | None]:
 SOURCES = {
     "latin-1, and says so": (b"# -*- coding: latin-1 -*-\nNAME = 'caf\xe9'\n", Expected(rounds=1)),
     "UTF-8 with a mark": (b"\xef\xbb\xbf", Expected(rounds=1)),
-    "latin-1, and does not say so": (b"NAME = 'caf\xe9'\n", Expected((2,), ("python cannot run it",))),
+    "latin-1, and does not say so": (
+        b"NAME = 'caf\xe9'\n",
+        Expected((2,), ("python cannot run it",)),
+    ),
     "no encoding there is": (b"# coding: klingon\n", Expected((2,), ("python cannot run it",))),
 }
 
 
 def sources() -> Iterator[Case]:
     for name, (before, expected) in SOURCES.items():
-        yield Case("environments", f"a script in {name}", ("coded.py",), prepare=copied("coded.py", before),
-                   expected=expected)  # fmt: skip
-    for name, variables in {"LC_ALL=C": {"LC_ALL": "C"}, "LC_ALL=C without UTF-8 mode": ASCII}.items():
-        yield Case("environments", f"a script and a folder with accents under {name}", ("é/entraîne.py", "--", "ñ"),
-                   variables=variables, prepare=copied("é/entraîne.py"), check=says_command("…"),
-                   expected=Expected(rounds=1))  # fmt: skip
-    yield Case("environments", "an argument with a byte that is no UTF-8", ("slow.py", "--", BAD_BYTE),
-               check=says_command("…"), expected=Expected(rounds=1), pace="fast")  # fmt: skip
-    yield Case("environments", "an argument with a byte that is no UTF-8, printed in ASCII",
-               ("slow.py", "--", BAD_BYTE, "ñ"), variables={"PYTHONIOENCODING": "ascii"},
-               check=says_command("…"), expected=Expected(rounds=1))  # fmt: skip
+        yield Case(
+            "environments",
+            f"a script in {name}",
+            ("coded.py",),
+            prepare=copied("coded.py", before),
+            expected=expected,
+        )
+    for name, variables in {
+        "LC_ALL=C": {"LC_ALL": "C"},
+        "LC_ALL=C without UTF-8 mode": ASCII,
+    }.items():
+        yield Case(
+            "environments",
+            f"a script and a folder with accents under {name}",
+            ("é/entraîne.py", "--", "ñ"),
+            variables=variables,
+            prepare=copied("é/entraîne.py"),
+            check=says_command("…"),
+            expected=Expected(rounds=1),
+        )
+    yield Case(
+        "environments",
+        "an argument with a byte that is no UTF-8",
+        ("slow.py", "--", BAD_BYTE),
+        check=says_command("…"),
+        expected=Expected(rounds=1),
+        pace="fast",
+    )
+    yield Case(
+        "environments",
+        "an argument with a byte that is no UTF-8, printed in ASCII",
+        ("slow.py", "--", BAD_BYTE, "ñ"),
+        variables={"PYTHONIOENCODING": "ascii"},
+        check=says_command("…"),
+        expected=Expected(rounds=1),
+    )
 
 
 VARIABLES = {
     "RANK alone": ({"RANK": "3"}, Expected(rounds=1)),
     "RANK and WORLD_SIZE": ({"RANK": "1", "WORLD_SIZE": "2"}, Expected(rounds=1)),
     "a RANK that is no number": (
-        {"RANK": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}, Expected(rounds=1)
+        {"RANK": "x", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"},
+        Expected(rounds=1),
     ),
     "an empty LOCAL_RANK": ({"LOCAL_RANK": ""}, Expected(rounds=1)),
     "SLURM_STEP_ID alone": ({"SLURM_STEP_ID": "0"}, Expected(rounds=1)),
@@ -91,15 +120,27 @@ VARIABLES = {
     "PYTHONSAFEPATH": ({"PYTHONSAFEPATH": "1"}, Expected(rounds=1)),
     "PYTHONOPTIMIZE": ({"PYTHONOPTIMIZE": "2"}, Expected(rounds=1)),
     "PYTHONDEVMODE": ({"PYTHONDEVMODE": "1"}, Expected(rounds=1)),
-}  # fmt: skip
+}
 
 
 def variables() -> Iterator[Case]:
     for name, (setting, expected) in VARIABLES.items():
-        yield Case("environments", f"{name} is set", ("slow.py",), variables=setting, expected=expected)
-    yield Case("environments", "a rank whose launcher is gone", ("train.py",), ("--start-timeout", "10"),
-               variables={"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29791"},
-               expected=Expected((1,), ("unset both", "took no training step"), leaves=("stash-*",)))  # fmt: skip
+        yield Case(
+            "environments", f"{name} is set", ("slow.py",), variables=setting, expected=expected
+        )
+    yield Case(
+        "environments",
+        "a rank whose launcher is gone",
+        ("train.py",),
+        ("--start-timeout", "10"),
+        variables={
+            "RANK": "1",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29791",
+        },
+        expected=Expected((1,), ("unset both", "took no training step"), leaves=("stash-*",)),
+    )
 
 
 SHUT_OUT = Expected((2,), ("keeps Stash's agent out",), leaves=("stash-*",))
@@ -113,22 +154,45 @@ COMMANDS = {
 PROGRAMS = {
     "the run bit and no first line for it": ("", Expected((2,), ("type `stash profile ",))),
     "the run bit and Python in its first line": (f"#!{PYTHON}\n", Expected(rounds=1)),
-    "a first line that names what is not there": ("#!/nowhere/python\n", Expected((2,), ("is not there",))),
+    "a first line that names what is not there": (
+        "#!/nowhere/python\n",
+        Expected((2,), ("is not there",)),
+    ),
 }
 
 
 def commands() -> Iterator[Case]:
     for name, (words, expected) in COMMANDS.items():
-        yield Case("environments", f"the command is {name}", ("--", *words), expected=expected,
-                   pace="fast" if "inside" in name else "slow")  # fmt: skip
+        yield Case(
+            "environments",
+            f"the command is {name}",
+            ("--", *words),
+            expected=expected,
+            pace="fast" if "inside" in name else "slow",
+        )
     for name, (line, expected) in PROGRAMS.items():
-        yield Case("environments", f"the command is a script with {name}", ("--", "./run.py"),
-                   prepare=executable(line), expected=expected)  # fmt: skip
+        yield Case(
+            "environments",
+            f"the command is a script with {name}",
+            ("--", "./run.py"),
+            prepare=executable(line),
+            expected=expected,
+        )
     for value in ("nan", "-1", "0"):
-        yield Case("environments", f"--budget {value}", ("slow.py",), ("--budget", value),
-                   expected=Expected((2,), (f"--budget {value}: it must be a number",)))  # fmt: skip
-    yield Case("environments", "--noise nan", ("slow.py",), ("--noise", "nan"),
-               expected=Expected((2,), ("--noise nan: it must be more than 0",)))  # fmt: skip
+        yield Case(
+            "environments",
+            f"--budget {value}",
+            ("slow.py",),
+            ("--budget", value),
+            expected=Expected((2,), (f"--budget {value}: it must be a number",)),
+        )
+    yield Case(
+        "environments",
+        "--noise nan",
+        ("slow.py",),
+        ("--noise", "nan"),
+        expected=Expected((2,), ("--noise nan: it must be more than 0",)),
+    )
 
 
 def spent_at_most(seconds: float) -> Callable[[Outcome, Room], str | None]:
@@ -146,19 +210,40 @@ def spent_at_most(seconds: float) -> Callable[[Outcome, Room], str | None]:
 
 def slow_jobs() -> Iterator[Case]:
     expected = ("a round takes about",)
-    yield Case("environments", "steps of 4 s and a budget of 5 s", ("slow.py", "--step", "4"), ("--budget", "5"),
-               check=spent_at_most(7 * 4), expected=Expected(says=expected, rounds=1, seconds=120))  # fmt: skip
-    yield Case("environments", "batches of 4 s and a budget of 5 s", ("slow.py", "--batch", "4"), ("--budget", "5"),
-               check=spent_at_most(9 * 4), expected=Expected(says=expected, rounds=1, seconds=120))  # fmt: skip
-    yield Case("environments", "batches of 4 s by two workers and a budget of 5 s",
-               ("slow.py", "--batch", "4", "--workers", "2"), ("--budget", "5"),
-               check=spent_at_most(16 * 4), expected=Expected(says=expected, rounds=1, seconds=150))  # fmt: skip
+    yield Case(
+        "environments",
+        "steps of 4 s and a budget of 5 s",
+        ("slow.py", "--step", "4"),
+        ("--budget", "5"),
+        check=spent_at_most(7 * 4),
+        expected=Expected(says=expected, rounds=1, seconds=120),
+    )
+    yield Case(
+        "environments",
+        "batches of 4 s and a budget of 5 s",
+        ("slow.py", "--batch", "4"),
+        ("--budget", "5"),
+        check=spent_at_most(9 * 4),
+        expected=Expected(says=expected, rounds=1, seconds=120),
+    )
+    yield Case(
+        "environments",
+        "batches of 4 s by two workers and a budget of 5 s",
+        ("slow.py", "--batch", "4", "--workers", "2"),
+        ("--budget", "5"),
+        check=spent_at_most(16 * 4),
+        expected=Expected(says=expected, rounds=1, seconds=150),
+    )
     for context in ("spawn", "forkserver"):
         for persistent in ((), ("--persistent",)):
             kept = "workers that persist" if persistent else "workers for an epoch"
-            yield Case("environments", f"a loader that starts {kept} by {context}",
-                       ("slow.py", "--workers", "2", "--context", context, *persistent), ("--budget", "4"),
-                       expected=Expected(rounds=1, seconds=120))  # fmt: skip
+            yield Case(
+                "environments",
+                f"a loader that starts {kept} by {context}",
+                ("slow.py", "--workers", "2", "--context", context, *persistent),
+                ("--budget", "4"),
+                expected=Expected(rounds=1, seconds=120),
+            )
 
 
 def in_closed_folder(*words: str) -> Callable[[Room], tuple[str, ...]]:
@@ -201,20 +286,39 @@ NO_FOLDER = (
 
 
 def places() -> Iterator[Case]:
-    yield Case("environments", "a read-only working folder", prepare=closed, program=in_closed_folder("slow.py"),
-               needs=is_root, expected=Expected((2,), ("is not writable; choose another with -o",)))  # fmt: skip
+    yield Case(
+        "environments",
+        "a read-only working folder",
+        prepare=closed,
+        program=in_closed_folder("slow.py"),
+        needs=is_root,
+        expected=Expected((2,), ("is not writable; choose another with -o",)),
+    )
     for name in ("slow.py", "train.py"):
-        yield Case("environments", f"a read-only working folder with -o elsewhere ({name})", prepare=closed,
-                   program=in_closed_folder("-o", "{out}", name), needs=is_root, check=saved_outside)  # fmt: skip
+        yield Case(
+            "environments",
+            f"a read-only working folder with -o elsewhere ({name})",
+            prepare=closed,
+            program=in_closed_folder("-o", "{out}", name),
+            needs=is_root,
+            check=saved_outside,
+        )
     named = ("could not use shared memory", "/dev/shm")
     for name, setup in {"is read-only": READ_ONLY, "is missing": NO_FOLDER}.items():
-        yield Case("environments", f"/dev/shm {name}", program=shared_memory(setup), needs=is_root,
-                   expected=Expected((1,), named, leaves=("stash-*",)))  # fmt: skip
+        yield Case(
+            "environments",
+            f"/dev/shm {name}",
+            program=shared_memory(setup),
+            needs=is_root,
+            expected=Expected((1,), named, leaves=("stash-*",)),
+        )
 
 
 def paced(case: Case) -> Case:
     """What is refused is over at once."""
-    return replace(case, pace="fast") if case.pace == "slow" and case.expected.codes == (2,) else case
+    return (
+        replace(case, pace="fast") if case.pace == "slow" and case.expected.codes == (2,) else case
+    )
 
 
 CASES = [paced(case) for case in (*sources(), *variables(), *commands(), *slow_jobs(), *places())]

@@ -43,22 +43,48 @@ def killed_and_put_back(run: Started, room: Room) -> None:
 
 def cases() -> Iterator[Case]:
     start = starting(*FIX, SCRIPT)
-    for phase, wait in {"while it profiles": wait_until_saved, "while it searches": searching}.items():
+    for phase, wait in {
+        "while it profiles": wait_until_saved,
+        "while it searches": searching,
+    }.items():
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-            yield Case("fix", f"{number.name} {phase}", prepare=with_checkpoint, program=start,
-                       act=hit_by(number, wait), check=checkpoint_is_back,
-                       pace="fast" if number is signal.SIGINT else "slow",
-                       expected=Expected((130,), ("interrupted",), seconds=10.0, writes=WRITES))  # fmt: skip
-    yield Case("fix", "SIGKILL while it searches, then `stash restore`", prepare=with_checkpoint, program=start,
-               act=killed_and_put_back, check=checkpoint_is_back,
-               expected=Expected((-signal.SIGKILL,), leaves=("stash-*",)))  # fmt: skip
+            yield Case(
+                "fix",
+                f"{number.name} {phase}",
+                prepare=with_checkpoint,
+                program=start,
+                act=hit_by(number, wait),
+                check=checkpoint_is_back,
+                pace="fast" if number is signal.SIGINT else "slow",
+                expected=Expected((130,), ("interrupted",), seconds=10.0, writes=WRITES),
+            )
+    yield Case(
+        "fix",
+        "SIGKILL while it searches, then `stash restore`",
+        prepare=with_checkpoint,
+        program=start,
+        act=killed_and_put_back,
+        check=checkpoint_is_back,
+        expected=Expected((-signal.SIGKILL,), leaves=("stash-*",)),
+    )
     for name, words in {"another search": FIX, "a profile": ("profile",)}.items():
-        yield Case("fix", f"{name} in its folder", prepare=with_checkpoint, program=start,
-                   act=second_refused(*words), check=checkpoint_is_back,
-                   expected=Expected((130,), writes=WRITES))  # fmt: skip
-    yield Case("fix", "a folder that is read-only", prepare=in_closed_folder, needs=is_root,
-               program=starting(*FIX, SCRIPT, before=(*NOT_OMNIPOTENT, *STASH)),
-               expected=Expected((2,), ("is not writable",)))  # fmt: skip
+        yield Case(
+            "fix",
+            f"{name} in its folder",
+            prepare=with_checkpoint,
+            program=start,
+            act=second_refused(*words),
+            check=checkpoint_is_back,
+            expected=Expected((130,), writes=WRITES),
+        )
+    yield Case(
+        "fix",
+        "a folder that is read-only",
+        prepare=in_closed_folder,
+        needs=is_root,
+        program=starting(*FIX, SCRIPT, before=(*NOT_OMNIPOTENT, *STASH)),
+        expected=Expected((2,), ("is not writable",)),
+    )
 
 
 CASES = list(cases())

@@ -20,7 +20,13 @@ def _short(outcome: Outcome, room: Room) -> str | None:
     return f"{output} characters were printed" if output > 60_000 else None
 
 
-WORDS = ("--api-key", SECRET, f"--token={SECRET}", f"https://me:{SECRET}@host/data", f"HF_TOKEN={SECRET}")
+WORDS = (
+    "--api-key",
+    SECRET,
+    f"--token={SECRET}",
+    f"https://me:{SECRET}@host/data",
+    f"HF_TOKEN={SECRET}",
+)
 
 
 def _kept_secret(outcome: Outcome, room: Room) -> str | None:
@@ -53,23 +59,43 @@ def _with_strange_name(room: Room) -> None:
 
 CASES = [
     Case(
-        KIND, "secrets among the words of a job", ("wordy.py", *WORDS), check=_kept_secret, pace="quick",
+        KIND,
+        "secrets among the words of a job",
+        ("wordy.py", *WORDS),
+        check=_kept_secret,
+        pace="quick",
         expected=Expected((0,), (), ("Traceback",), rounds=1),
     ),
     Case(
-        KIND, "secrets among the words of a dry run", ("wordy.py", *WORDS), ("--dry-run",), check=_kept_secret,
-        expected=Expected((0,), (r"--api-key '?\*\*\*'?",)), pace="quick",
+        KIND,
+        "secrets among the words of a dry run",
+        ("wordy.py", *WORDS),
+        ("--dry-run",),
+        check=_kept_secret,
+        expected=Expected((0,), (r"--api-key '?\*\*\*'?",)),
+        pace="quick",
     ),
     Case(
-        KIND, "an exception of 3 MB that acts on terminals", ("wordy.py", "--fails"), check=_log_is_private,
-        expected=Expected((1,), ("ValueError", "characters left out", "the end"), (ACTING,), leaves=("stash-*",)),
+        KIND,
+        "an exception of 3 MB that acts on terminals",
+        ("wordy.py", "--fails"),
+        check=_log_is_private,
+        expected=Expected(
+            (1,), ("ValueError", "characters left out", "the end"), (ACTING,), leaves=("stash-*",)
+        ),
     ),
     Case(
-        KIND, "a job that prints 200,000 lines and fails", ("wordy.py", "--prints"), check=_log_is_private,
+        KIND,
+        "a job that prints 200,000 lines and fails",
+        ("wordy.py", "--prints"),
+        check=_log_is_private,
         expected=Expected((1,), ("exit code 3",), (ACTING,), leaves=("stash-*",)),
     ),
     Case(
-        KIND, "a script whose name acts on terminals", (STRANGE,), prepare=_with_strange_name,
+        KIND,
+        "a script whose name acts on terminals",
+        (STRANGE,),
+        prepare=_with_strange_name,
         expected=Expected((0,), (r"\\x1b\]0;owned",), (ACTING, "Traceback"), rounds=1),
     ),
-]  # fmt: skip
+]

@@ -25,10 +25,13 @@ def reading(name: str) -> Callable[[Room], tuple[str, ...]]:
 
 CASES = [
     Case(
-        "parsers", f"{bomb.__name__.replace('_', ' ')} as {name}", prepare=planted(name, bomb), program=reading(name),
+        "parsers",
+        f"{bomb.__name__.replace('_', ' ')} as {name}",
+        prepare=planted(name, bomb),
+        program=reading(name),
         expected=Expected((2,), ("^error: |\\nerror: ",), ("Traceback",), seconds=20.0),
     )
     for name in KINDS
     for bomb in BOMBS
     if (name, bomb.__name__) not in HARMLESS
-]  # fmt: skip
+]

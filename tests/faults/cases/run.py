@@ -71,11 +71,18 @@ def run_script_with(room: Room) -> tuple[str, ...]:
     return (*run_with(room)[:-1], SCRIPT)
 
 
-ENDS = {signal.SIGINT: 130, signal.SIGTERM: -signal.SIGTERM, signal.SIGQUIT: -signal.SIGQUIT, signal.SIGKILL: -9}
+ENDS = {
+    signal.SIGINT: 130,
+    signal.SIGTERM: -signal.SIGTERM,
+    signal.SIGQUIT: -signal.SIGQUIT,
+    signal.SIGKILL: -9,
+}
 FOREIGN = {"LD_PRELOAD": "/tmp/x.so", "PYTHONPATH": "/tmp", "OMP_NUM_THREADS": "1;id"}
 CASES = [
     *(
-        refused(f"a record that sets {name}", record_that_sets(name, value), name, "nothing was started")
+        refused(
+            f"a record that sets {name}", record_that_sets(name, value), name, "nothing was started"
+        )
         for name, value in FOREIGN.items()
     ),
     refused("a record of 200,000 brackets", deep_record, "nested too deep|not a"),

@@ -52,7 +52,9 @@ def starting(*words: str, before: tuple[str, ...] = STASH) -> Callable[[Room], t
 
 
 def wait_until_saved(run: Started, room: Room) -> None:
-    run.wait_until(lambda: (room.work / CHECKPOINT).read_text() != USERS, what="its job's checkpoint")
+    run.wait_until(
+        lambda: (room.work / CHECKPOINT).read_text() != USERS, what="its job's checkpoint"
+    )
 
 
 def hit_by(
@@ -84,9 +86,17 @@ def stash_in(room: Room, *words: str) -> subprocess.CompletedProcess[str]:
     """Another command there, to its end."""
     variables = {**os.environ, "TMPDIR": str(room.temporary), "XDG_STATE_HOME": str(room.state)}
     return subprocess.run(
-        (*STASH, *words), cwd=room.work, env=variables, check=False, capture_output=True, text=True, timeout=120
+        (*STASH, *words),
+        cwd=room.work,
+        env=variables,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
 
 
 def checkpoint_is_back(outcome: Outcome, room: Room) -> str | None:
-    return None if (room.work / CHECKPOINT).read_text() == USERS else "the user's checkpoint is gone"
+    return (
+        None if (room.work / CHECKPOINT).read_text() == USERS else "the user's checkpoint is gone"
+    )

@@ -57,7 +57,11 @@ def rounds_done(room: Room) -> int:
     return sum(journal.read_text().count('{"kind": "round"') for journal in journals)
 
 
-PHASES = {"while it is loaded": loading, "while it starts": starting, "while ranks import": importing}
+PHASES = {
+    "while it is loaded": loading,
+    "while it starts": starting,
+    "while ranks import": importing,
+}
 PHASES |= {"while it warms up": warming_up, "while it measures": measuring}
 
 
@@ -78,10 +82,17 @@ def loader_worker(run: Started) -> psutil.Process:
     return next(each for each in trainer.children() if each.cmdline() == trainer.cmdline())
 
 
-OF_THE_JOB = {"torchrun": torchrun, "rank 0": rank(0), "rank 1": rank(1), "a loader's worker": loader_worker}
+OF_THE_JOB = {
+    "torchrun": torchrun,
+    "rank 0": rank(0),
+    "rank 1": rank(1),
+    "a loader's worker": loader_worker,
+}
 
 
-def sent(number: signal.Signals, wait: Waiting, whom: Callable[[Started], psutil.Process]) -> Waiting:
+def sent(
+    number: signal.Signals, wait: Waiting, whom: Callable[[Started], psutil.Process]
+) -> Waiting:
     """Send it once; SIGTSTP is followed by SIGCONT."""
 
     def act(run: Started, room: Room) -> None:
@@ -133,10 +144,14 @@ def of_launcher(number: signal.Signals, phase: str) -> Case:
         expected = Expected((130,), ("interrupted",), ("Traceback",), rounds=rounds, seconds=30)
     fast = PHASES[phase] is measuring or number is signal.SIGKILL
     return Case(
-        "signals", f"{number.name} to the launcher {phase}", WORKERS, options,
-        act=sent(number, PHASES[phase], launcher), expected=expected,
+        "signals",
+        f"{number.name} to the launcher {phase}",
+        WORKERS,
+        options,
+        act=sent(number, PHASES[phase], launcher),
+        expected=expected,
         pace="fast" if fast else "slow",
-    )  # fmt: skip
+    )
 
 
 def of_job(number: signal.Signals, phase: str, name: str) -> Case:
@@ -145,29 +160,48 @@ def of_job(number: signal.Signals, phase: str, name: str) -> Case:
         expected, options = Expected((0,), rounds=1, seconds=120), SHORT
     else:
         rounds = KEPT if PHASES[phase] is measuring else None
-        expected, options = Expected((1,), ("error: ",), rounds=rounds, leaves=("stash-*",), seconds=60), FOREVER
+        expected, options = (
+            Expected((1,), ("error: ",), rounds=rounds, leaves=("stash-*",), seconds=60),
+            FOREVER,
+        )
     return Case(
-        "signals", f"{number.name} to {name} {phase}", WORKERS, options,
-        act=sent(number, PHASES[phase], OF_THE_JOB[name]), expected=expected,
-    )  # fmt: skip
+        "signals",
+        f"{number.name} to {name} {phase}",
+        WORKERS,
+        options,
+        act=sent(number, PHASES[phase], OF_THE_JOB[name]),
+        expected=expected,
+    )
 
 
 def while_saving() -> Iterator[Case]:
     for number in (*REQUESTS, signal.SIGKILL):
         dies = number is signal.SIGKILL
         yield Case(
-            "signals", f"{number.name} to the launcher once its ranks are gone", WORKERS, SHORT,
+            "signals",
+            f"{number.name} to the launcher once its ranks are gone",
+            WORKERS,
+            SHORT,
             act=once_the_ranks_are_gone(number),
-            expected=Expected((0, 130, -9) if dies else (0, 130), never=("Traceback",), rounds=1,
-                              writes=(".run.stash.json.*.tmp",) if dies else (),
-                              leaves=("stash-*",) if dies else ()),
-        )  # fmt: skip
+            expected=Expected(
+                (0, 130, -9) if dies else (0, 130),
+                never=("Traceback",),
+                rounds=1,
+                writes=(".run.stash.json.*.tmp",) if dies else (),
+                leaves=("stash-*",) if dies else (),
+            ),
+        )
     for number in REQUESTS:
         yield Case(
-            "signals", f"{number.name} to the launcher again and again from the last round on", WORKERS, SHORT,
+            "signals",
+            f"{number.name} to the launcher again and again from the last round on",
+            WORKERS,
+            SHORT,
             act=again_and_again_from_the_stop_on(number),
-            expected=Expected((0, 130, -number), never=("Traceback",), rounds=1),  # Python itself ends at the last
-        )  # fmt: skip
+            expected=Expected(
+                (0, 130, -number), never=("Traceback",), rounds=1
+            ),  # Python itself ends at the last
+        )
 
 
 def of_probe(number: signal.Signals) -> Case:
@@ -178,20 +212,41 @@ def of_probe(number: signal.Signals) -> Case:
 
     dies = number is signal.SIGKILL
     return Case(
-        "signals", f"{number.name} to a probe that reads files",
-        program=lambda room: (sys.executable, "-m", "stash", "probe", "--budget", "60", "-o", "run.host.json"),
+        "signals",
+        f"{number.name} to a probe that reads files",
+        program=lambda room: (
+            sys.executable,
+            "-m",
+            "stash",
+            "probe",
+            "--budget",
+            "60",
+            "-o",
+            "run.host.json",
+        ),
         act=sent(number, begun, launcher),
-        expected=Expected((-9,) if dies else (130,), () if dies else ("interrupted",), ("Traceback",),
-                          leaves=("stash-*",) if dies else (), seconds=30),
-    )  # fmt: skip
+        expected=Expected(
+            (-9,) if dies else (130,),
+            () if dies else ("interrupted",),
+            ("Traceback",),
+            leaves=("stash-*",) if dies else (),
+            seconds=30,
+        ),
+    )
 
 
 CASES = [
     *(of_launcher(number, phase) for phase in PHASES for number in (*REQUESTS, signal.SIGKILL)),
     *(of_launcher(signal.SIGTSTP, phase) for phase in ("while ranks import", "while it measures")),
     *while_saving(),
-    *(of_job(number, "while it measures", name)
-      for name in OF_THE_JOB for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGTSTP)),
+    *(
+        of_job(number, "while it measures", name)
+        for name in OF_THE_JOB
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL, signal.SIGTSTP)
+    ),
     *(of_job(signal.SIGKILL, "while ranks import", name) for name in ("torchrun", "rank 1")),
-    *(of_probe(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)),
-]  # fmt: skip
+    *(
+        of_probe(number)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)
+    ),
+]

@@ -56,7 +56,9 @@ def record_is_moved_away(run: Started, room: Room) -> None:
 def on_full_disk(room: Room) -> tuple[str, ...]:
     disk = room.outside / "out"
     disk.mkdir()
-    fill = f'mount -t tmpfs -o size=4k none {disk} && head -c 4096 /dev/zero > {disk}/big && exec "$@"'
+    fill = (
+        f'mount -t tmpfs -o size=4k none {disk} && head -c 4096 /dev/zero > {disk}/big && exec "$@"'
+    )
     words = (*STASH, "watch", "-o", str(disk / "run.watch.jsonl"), SCRIPT)
     return ("unshare", "--mount", "bash", "-c", fill, "bash", *words)
 
@@ -64,26 +66,72 @@ def on_full_disk(room: Room) -> tuple[str, ...]:
 def cases() -> Iterator[Case]:
     start = starting(*WATCH, SCRIPT)
     for number, codes in CODES.items():
-        yield Case("watch", f"{number.name} to the watcher alone", prepare=with_checkpoint, program=start,
-                   act=hit_by(number), expected=Expected(codes, seconds=5.0, writes=WRITES),
-                   pace="fast")  # fmt: skip
-    yield Case("watch", "SIGKILL to the watcher alone", prepare=with_checkpoint, program=start,
-               act=outlived_by_its_job,
-               expected=Expected((-signal.SIGKILL,), ("unwatched",), writes=WRITES))  # fmt: skip
-    yield Case("watch", "a second one for its record", prepare=with_checkpoint, program=start,
-               act=second_refused(*WATCH), expected=Expected(CODES[signal.SIGINT], writes=WRITES))  # fmt: skip
-    yield Case("watch", "a second one for its record, which was moved away", prepare=with_checkpoint, program=start,
-               act=record_is_moved_away, expected=Expected(CODES[signal.SIGINT], writes=WRITES))  # fmt: skip
-    yield Case("watch", "a profile in its folder", prepare=with_checkpoint, program=start,
-               act=second_refused("profile"), expected=Expected(CODES[signal.SIGINT], writes=WRITES),
-               pace="fast")  # fmt: skip
-    yield Case("watch", "a pipe as a request", prepare=with_checkpoint, program=start, act=pipe_as_request,
-               expected=Expected(writes=(*WRITES, REQUEST)))  # fmt: skip
-    yield Case("watch", "a folder that is read-only", prepare=in_closed_folder, needs=is_root,
-               program=starting(*WATCH, SCRIPT, before=(*NOT_OMNIPOTENT, *STASH)),
-               expected=Expected((2,), ("cannot write run.watch.jsonl|is not writable",)))  # fmt: skip
-    yield Case("watch", "a record on a full disk", prepare=with_checkpoint, needs=is_root, program=on_full_disk,
-               expected=Expected((0,), ("No space left on device",), writes=(CHECKPOINT,)))  # fmt: skip
+        yield Case(
+            "watch",
+            f"{number.name} to the watcher alone",
+            prepare=with_checkpoint,
+            program=start,
+            act=hit_by(number),
+            expected=Expected(codes, seconds=5.0, writes=WRITES),
+            pace="fast",
+        )
+    yield Case(
+        "watch",
+        "SIGKILL to the watcher alone",
+        prepare=with_checkpoint,
+        program=start,
+        act=outlived_by_its_job,
+        expected=Expected((-signal.SIGKILL,), ("unwatched",), writes=WRITES),
+    )
+    yield Case(
+        "watch",
+        "a second one for its record",
+        prepare=with_checkpoint,
+        program=start,
+        act=second_refused(*WATCH),
+        expected=Expected(CODES[signal.SIGINT], writes=WRITES),
+    )
+    yield Case(
+        "watch",
+        "a second one for its record, which was moved away",
+        prepare=with_checkpoint,
+        program=start,
+        act=record_is_moved_away,
+        expected=Expected(CODES[signal.SIGINT], writes=WRITES),
+    )
+    yield Case(
+        "watch",
+        "a profile in its folder",
+        prepare=with_checkpoint,
+        program=start,
+        act=second_refused("profile"),
+        expected=Expected(CODES[signal.SIGINT], writes=WRITES),
+        pace="fast",
+    )
+    yield Case(
+        "watch",
+        "a pipe as a request",
+        prepare=with_checkpoint,
+        program=start,
+        act=pipe_as_request,
+        expected=Expected(writes=(*WRITES, REQUEST)),
+    )
+    yield Case(
+        "watch",
+        "a folder that is read-only",
+        prepare=in_closed_folder,
+        needs=is_root,
+        program=starting(*WATCH, SCRIPT, before=(*NOT_OMNIPOTENT, *STASH)),
+        expected=Expected((2,), ("cannot write run.watch.jsonl|is not writable",)),
+    )
+    yield Case(
+        "watch",
+        "a record on a full disk",
+        prepare=with_checkpoint,
+        needs=is_root,
+        program=on_full_disk,
+        expected=Expected((0,), ("No space left on device",), writes=(CHECKPOINT,)),
+    )
 
 
 CASES = list(cases())

@@ -22,7 +22,9 @@ def main() -> int:
     parser.add_argument("--mutations", type=int, default=10_000, metavar="N", help="of each format")
     parser.add_argument("--format", default="", help="formats whose name contains this")
     parser.add_argument("--only", type=int, metavar="N", help="the one of this number")
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="where to put files that failed")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FOLDER", help="where to put files that failed"
+    )
     options = parser.parse_args()
     numbers = range(options.mutations) if options.only is None else [options.only]
     print("| format | mutations | failed | seconds |\n| --- | --- | --- | --- |")
@@ -35,7 +37,10 @@ def main() -> int:
 def _played(form: Format, numbers: range | list[int], keep: Path | None) -> int:
     began = time.monotonic()
     problems = play(form, numbers, keep)
-    print(f"| {form.name} | {len(numbers)} | {len(problems)} | {time.monotonic() - began:.0f} |", flush=True)
+    print(
+        f"| {form.name} | {len(numbers)} | {len(problems)} | {time.monotonic() - began:.0f} |",
+        flush=True,
+    )
     for number, problem in problems:
         print(f"{form.name} {number}: {problem}", file=sys.stderr)
     return len(problems)

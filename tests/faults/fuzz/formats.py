@@ -113,7 +113,10 @@ def _offered(known: Catalog, most: int = 2) -> list[str]:
     offers = known.query(OfferFilter(kinds=KINDS))
     with console.capture() as capture:
         console.print(listing(offers[:most], date(2026, 11, 22)).text)
-    sheets = [terminal.render(sheet(known, f"{item.cloud}/{item.name}")) for item in known.instances[:most]]
+    sheets = [
+        terminal.render(sheet(known, f"{item.cloud}/{item.name}"))
+        for item in known.instances[:most]
+    ]
     return [capture.get(), *sheets]
 
 
@@ -127,7 +130,9 @@ def _own(path: Path) -> list[str]:
 def _snapshot(path: Path) -> list[str]:
     found = snapshot.load_snapshot(path)
     assert found is not None
-    return [text for part in found.parts for text in _offered(Catalog((), part.instances, part.prices))]
+    return [
+        text for part in found.parts for text in _offered(Catalog((), part.instances, part.prices))
+    ]
 
 
 def _price_list(read: Callable[..., object]) -> Reader:
@@ -154,15 +159,23 @@ def _manifest(path: Path) -> list[str]:
 
 def _orders(path: Path) -> list[str]:
     found = orders.load_orders(path)
-    return [] if found is None else [printable(f"orders: {found.files.journal} {found.rungs} {found.budget + 1:g}")]
+    return (
+        []
+        if found is None
+        else [printable(f"orders: {found.files.journal} {found.rungs} {found.budget + 1:g}")]
+    )
 
 
 def _journal(path: Path) -> list[str]:
     gathered = GatheredRun()
     for message in new_messages(Tail(path)):
         gathered.add_message(message)
-    settings = Settings(precision=0.02, budget_seconds=1, rungs=gathered.rungs, isolated=False, why="")
-    made = gathered.profile(settings, Workload(command=("train.py",), name="train.py"), "budget", 1.0)
+    settings = Settings(
+        precision=0.02, budget_seconds=1, rungs=gathered.rungs, isolated=False, why=""
+    )
+    made = gathered.profile(
+        settings, Workload(command=("train.py",), name="train.py"), "budget", 1.0
+    )
     saved = path.with_name("journal.stash.json")
     artefact.save(made, saved)
     return _shown(saved)
@@ -186,7 +199,10 @@ def _compared(path: Path) -> list[str]:
             incomparable(*sides),
             network_stall(*sides),
         )
-        texts += [strict_json(comparison_page.document(*compared)), terminal.render(comparison_page.page(*compared))]
+        texts += [
+            strict_json(comparison_page.document(*compared)),
+            terminal.render(comparison_page.page(*compared)),
+        ]
     decisions = [
         judge_limit(parse_limit("--max", "step=250ms"), [runs["changed"]]),
         not_slower(parse_slower("5%"), [runs["whole"]], [runs["changed"]]),
@@ -206,7 +222,9 @@ def _stored(path: Path) -> list[str]:
     there = [path.name]
     rows = [*opened.rows(there)]
     texts = [strict_json([*rows, *opened.blocks(there)])]
-    texts += [printable(str(each)) for each in (*verify_store(opened)[1], *opened.unreadable.values())]
+    texts += [
+        printable(str(each)) for each in (*verify_store(opened)[1], *opened.unreadable.values())
+    ]
     lines = [each["artefacts"][0] for each in rows]
     console = Console(width=120, color_system=None)
     with console.capture() as capture:

@@ -46,7 +46,11 @@ def problem_with(read: Reader, path: Path) -> str | None:
 
 
 def _wrong(text: str) -> str | None:
-    if any(ord(character) < 32 and character != "\n" for character in text) or "\u202e" in text or "\x9b" in text:
+    if (
+        any(ord(character) < 32 and character != "\n" for character in text)
+        or "\u202e" in text
+        or "\x9b" in text
+    ):
         return f"prints what acts on a terminal: {text[:100]!r}"
     if text.startswith(("{", "[")):
         try:

@@ -22,25 +22,108 @@ ACTS = "x\x1b]0;owned\x07\x1b[2J\x00\x9b2J\u202e\u2066\x7fy"
 _DEEP, _LONG = "@deep@", "@long@"
 """Places in written JSON for what Python's writer refuses: very many brackets, an integer of very many digits."""
 NUMBERS = (
-    0, 1, -1, 2, 7, 2**31, 2**63, -(2**63), 10**30, 1e308, -1e308, 1e-308, 5e-324, 1e-13, 1e18, 1e12, 0.0, -0.0, 0.5,
-    float("inf"), float("-inf"), float("nan"),
-)  # fmt: skip
+    0,
+    1,
+    -1,
+    2,
+    7,
+    2**31,
+    2**63,
+    -(2**63),
+    10**30,
+    1e308,
+    -1e308,
+    1e-308,
+    5e-324,
+    1e-13,
+    1e18,
+    1e12,
+    0.0,
+    -0.0,
+    0.5,
+    float("inf"),
+    float("-inf"),
+    float("nan"),
+)
 TEXTS = (
-    "", " ", ACTS, "\n\n", "x" * 5000, "\ud800", "../../etc/passwd", "nan", "-1", "cuda:0",
-    "cuda:99999999999999999999", "cuda:²", "cpu", "solo", "cold", "9" * 5000, "2026-13-45", "{}",
-    "[red]x[/red]", "%s%n", "gen9 x16", "漢字",
-)  # fmt: skip
-OTHERS = (None, True, False, [], {}, [[]], [None], {"": None}, {"times": [10**9], "values": [0]}, _DEEP, _LONG)
+    "",
+    " ",
+    ACTS,
+    "\n\n",
+    "x" * 5000,
+    "\ud800",
+    "../../etc/passwd",
+    "nan",
+    "-1",
+    "cuda:0",
+    "cuda:99999999999999999999",
+    "cuda:²",
+    "cpu",
+    "solo",
+    "cold",
+    "9" * 5000,
+    "2026-13-45",
+    "{}",
+    "[red]x[/red]",
+    "%s%n",
+    "gen9 x16",
+    "漢字",
+)
+OTHERS = (
+    None,
+    True,
+    False,
+    [],
+    {},
+    [[]],
+    [None],
+    {"": None},
+    {"times": [10**9], "values": [0]},
+    _DEEP,
+    _LONG,
+)
 BYTES = (
-    b"\x00", b"\xff", b"\xfe\xff", b"\x1b[2J", b"{", b"[" * 1000, b'"', b"\n", b",", b"\xed\xa0\x80", b"1e999", b"-",
-)  # fmt: skip
+    b"\x00",
+    b"\xff",
+    b"\xfe\xff",
+    b"\x1b[2J",
+    b"{",
+    b"[" * 1000,
+    b'"',
+    b"\n",
+    b",",
+    b"\xed\xa0\x80",
+    b"1e999",
+    b"-",
+)
 LINES = (
-    "a: &a [1, 2]", "b: [*a, *a]", "<<: *a", "x: &x {y: *x}", "? {a: b} : c", "k: !!python/object:os.system x",
-    "t: !!timestamp x", "i: !!int 0x", "n: .inf", "f: .nan", "d: 2026-13-45", "s: 1:1:1:1:1:1:1:1",
+    "a: &a [1, 2]",
+    "b: [*a, *a]",
+    "<<: *a",
+    "x: &x {y: *x}",
+    "? {a: b} : c",
+    "k: !!python/object:os.system x",
+    "t: !!timestamp x",
+    "i: !!int 0x",
+    "n: .inf",
+    "f: .nan",
+    "d: 2026-13-45",
+    "s: 1:1:1:1:1:1:1:1",
     "l: " + "9" * 5000,
-    "q: " + "[" * 500, "- - - - -", "\tname: x", "name: " + json.dumps(ACTS), "---", "...", "%YAML 9.9", "!!binary x",
-    ",".join("x" * 40), '"', "a,b\x00,c", ",,,,,,,,,,,,,,,,,,,,", "nan,inf,-inf,1e999",
-)  # fmt: skip
+    "q: " + "[" * 500,
+    "- - - - -",
+    "\tname: x",
+    "name: " + json.dumps(ACTS),
+    "---",
+    "...",
+    "%YAML 9.9",
+    "!!binary x",
+    ",".join("x" * 40),
+    '"',
+    "a,b\x00,c",
+    ",,,,,,,,,,,,,,,,,,,,",
+    "nan,inf,-inf,1e999",
+)
 
 
 def mutated(content: bytes, chance: random.Random) -> bytes:
@@ -49,7 +132,9 @@ def mutated(content: bytes, chance: random.Random) -> bytes:
     if tree is not None and chance.random() < 0.85:
         content = _written(_of_values(tree, chance))
     elif chance.random() < 0.8:
-        content = _of_lines(content.decode("utf-8", "replace"), chance).encode("utf-8", "surrogatepass")
+        content = _of_lines(content.decode("utf-8", "replace"), chance).encode(
+            "utf-8", "surrogatepass"
+        )
     if chance.random() < 0.15:
         content = _of_bytes(content, chance)
     return content
@@ -64,7 +149,9 @@ def _tree(content: bytes) -> Tree | None:
 
 def _written(tree: Tree) -> bytes:
     text = json.dumps(tree)
-    text = text.replace(json.dumps(_DEEP), "[" * 3000 + "]" * 3000).replace(json.dumps(_LONG), "9" * 5000)
+    text = text.replace(json.dumps(_DEEP), "[" * 3000 + "]" * 3000).replace(
+        json.dumps(_LONG), "9" * 5000
+    )
     return text.encode()
 
 
@@ -86,7 +173,13 @@ def _places(tree: Tree) -> Iterator[Place]:
     waiting = [tree]
     while waiting:
         holder = waiting.pop()
-        keys = list(holder) if isinstance(holder, dict) else range(len(holder)) if isinstance(holder, list) else ()
+        keys = (
+            list(holder)
+            if isinstance(holder, dict)
+            else range(len(holder))
+            if isinstance(holder, list)
+            else ()
+        )
         for key in keys:
             yield holder, key
             waiting.append(holder[key])
@@ -102,11 +195,15 @@ def _like_it(holder: Container, key: Any, chance: random.Random) -> None:
     if isinstance(value, bool) or value is None:
         holder[key] = chance.choice((None, True, False))
     elif isinstance(value, int):
-        holder[key] = chance.choice((0, 1, value + 1, value - 1, -value, value * 1000, 2**40, 2**62))
+        holder[key] = chance.choice(
+            (0, 1, value + 1, value - 1, -value, value * 1000, 2**40, 2**62)
+        )
     elif isinstance(value, float):
         holder[key] = value * chance.choice((0.0, -1.0, 1e-9, 0.5, 2.0, 1e3, 1e9, 1e15))
     elif isinstance(value, str):
-        holder[key] = chance.choice((value + ACTS, value.upper(), value[::-1], value * 50, chance.choice(TEXTS)))
+        holder[key] = chance.choice(
+            (value + ACTS, value.upper(), value[::-1], value * 50, chance.choice(TEXTS))
+        )
     else:
         _replace(holder, key, chance)
 
@@ -136,8 +233,16 @@ def _empty(holder: Container, key: Any, chance: random.Random) -> None:
 
 
 _CHANGES: tuple[Callable[[Container, Any, random.Random], None], ...] = (
-    _replace, _replace, _like_it, _like_it, _like_it, _remove, _repeat, _swap, _empty,
-)  # fmt: skip
+    _replace,
+    _replace,
+    _like_it,
+    _like_it,
+    _like_it,
+    _remove,
+    _repeat,
+    _swap,
+    _empty,
+)
 
 
 def _of_lines(text: str, chance: random.Random) -> str:

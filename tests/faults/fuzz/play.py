@@ -24,7 +24,9 @@ def play(form: Format, numbers: Iterable[int], keep: Path | None = None) -> list
     problems, corpus = [], form.corpus
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         path = Path(folder) / form.file
-        for whole in corpus:  # also so that what is read once per process is read outside of the limits
+        for (
+            whole
+        ) in corpus:  # also so that what is read once per process is read outside of the limits
             path.write_bytes(whole)
             form.read(path)
         for number in numbers:

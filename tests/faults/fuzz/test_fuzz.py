@@ -110,7 +110,9 @@ def test_a_store_of_changed_files_is_listed_asked_and_verified(
             for number in range(20):
                 name = f"{number}-{form.file}"
                 (tmp_path / name).write_bytes(content(form, form.corpus, number))
-    counts = " union all ".join(f"select '{table}', count(*), max(id) from {table}" for table in TABLES)
+    counts = " union all ".join(
+        f"select '{table}', count(*), max(id) from {table}" for table in TABLES
+    )
     folder = str(tmp_path)
     commands = (("list", folder, "--limit", "1000"), 0), (("query", counts, "--store", folder), 0)
     for words, code in (*commands, (("store", "verify", folder), 1)):

@@ -10,7 +10,9 @@ from mcp.client.stdio import stdio_client
 
 
 async def ask(tool, arguments):
-    server = StdioServerParameters(command=sys.executable, args=["-m", "stash", "mcp"], env=dict(os.environ))
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "stash", "mcp"], env=dict(os.environ)
+    )
     async with Client(stdio_client(server)) as client:
         return await client.call_tool(tool, arguments)
 

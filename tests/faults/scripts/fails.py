@@ -12,7 +12,9 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--how", required=True)
 parser.add_argument("--when", choices=["import", "setup", "step", "later", "worker"], required=True)
 parser.add_argument("--rank", type=int, default=0)
-parser.add_argument("--chatter", choices=["", "hint", "bar"], default="", help="what is printed first")
+parser.add_argument(
+    "--chatter", choices=["", "hint", "bar"], default="", help="what is printed first"
+)
 args = parser.parse_args()
 RANK = int(os.environ.get("RANK", "0"))
 
@@ -49,7 +51,9 @@ def fail():
     if args.chatter == "hint":
         print("hint: out of memory? use a smaller batch; port 29500 already in use? choose another")
     if args.chatter == "bar":
-        print("\r".join(f"epoch {n} port 1 timed out 3 loss 0.1" for n in range(100_000)), flush=True)
+        print(
+            "\r".join(f"epoch {n} port 1 timed out 3 loss 0.1" for n in range(100_000)), flush=True
+        )
     if args.how == "raise":
         raise RuntimeError("the data ended at sample 7")
     if args.how in ("exit", "fatal"):
@@ -102,7 +106,9 @@ while True:
         optimizer.step()
         time.sleep(0.01)
         taken += 1
-        due = (args.when == "step" and taken == 5) or (args.when == "later" and Path("now").exists())
+        due = (args.when == "step" and taken == 5) or (
+            args.when == "later" and Path("now").exists()
+        )
         if due and args.rank == RANK and not failed:
             failed = True
             fail()

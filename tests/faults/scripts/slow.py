@@ -8,7 +8,9 @@ from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--step", type=float, default=0.02, help="seconds of a step besides its batch")
-parser.add_argument("--batch", type=float, default=0.0, help="seconds in which one worker makes a batch")
+parser.add_argument(
+    "--batch", type=float, default=0.0, help="seconds in which one worker makes a batch"
+)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--context", choices=["fork", "spawn", "forkserver"])
 parser.add_argument("--persistent", action="store_true")

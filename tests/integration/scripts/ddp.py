@@ -8,7 +8,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 
-def begin(model: nn.Module | None = None, **options: object) -> tuple[nn.Module, torch.optim.Optimizer]:
+def begin(
+    model: nn.Module | None = None, **options: object
+) -> tuple[nn.Module, torch.optim.Optimizer]:
     """Join the process group; the replicated model (with DDP's ``options``) and its optimizer."""
     dist.init_process_group("gloo")
     replica = DistributedDataParallel(model or network(), **options)
@@ -20,7 +22,9 @@ def share(dataset: Dataset, batch: int = 16, **options: object) -> DataLoader:
     return DataLoader(dataset, batch, sampler=DistributedSampler(dataset), **options)
 
 
-def step(model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor) -> Tensor:
+def step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, pictures: Tensor, labels: Tensor
+) -> Tensor:
     """One ordinary training step; its loss."""
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(model(pictures), labels)

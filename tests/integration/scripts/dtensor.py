@@ -10,7 +10,9 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.utils.data import DataLoader
 
 parser = argparse.ArgumentParser()
-parser.add_argument("data", nargs="?", help="without it, batches are made up, other ones on each rank")
+parser.add_argument(
+    "data", nargs="?", help="without it, batches are made up, other ones on each rank"
+)
 args = parser.parse_args()
 
 dist.init_process_group("gloo")

@@ -10,7 +10,9 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--how", choices=("no_grad", "inference", "gradients", "within", "update_bn"), default="no_grad")
+parser.add_argument(
+    "--how", choices=("no_grad", "inference", "gradients", "within", "update_bn"), default="no_grad"
+)
 parser.add_argument("--seconds", type=float, default=0.03)
 options = parser.parse_args()
 

@@ -14,7 +14,9 @@ from stash.lab.testbed.accelerator import go_first
 parser = argparse.ArgumentParser()
 parser.add_argument("--share", type=float, default=0.75)
 parser.add_argument("--tokens", type=int, default=64)
-parser.add_argument("--seconds", type=float, default=0.0005, help="a token; twice that in the backward pass")
+parser.add_argument(
+    "--seconds", type=float, default=0.0005, help="a token; twice that in the backward pass"
+)
 args = parser.parse_args()
 
 

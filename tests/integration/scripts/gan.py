@@ -13,13 +13,19 @@ from torch.utils.data import DataLoader
 PIXELS = 3 * SIDE * SIDE
 
 dist.init_process_group("gloo")
-generator = DistributedDataParallel(nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, PIXELS)))
-critic = DistributedDataParallel(nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, 1)))
+generator = DistributedDataParallel(
+    nn.Sequential(nn.Linear(16, 128), nn.ReLU(), nn.Linear(128, PIXELS))
+)
+critic = DistributedDataParallel(
+    nn.Sequential(nn.Linear(PIXELS, 128), nn.ReLU(), nn.Linear(128, 1))
+)
 of_generator = torch.optim.Adam(generator.parameters())
 of_critic = torch.optim.Adam(critic.parameters())
 
 for _ in range(1000):
-    for number, (pictures, _) in enumerate(DataLoader(ArrayFolder(sys.argv[1]), 16, shuffle=True, num_workers=1)):
+    for number, (pictures, _) in enumerate(
+        DataLoader(ArrayFolder(sys.argv[1]), 16, shuffle=True, num_workers=1)
+    ):
         fake = generator(torch.randn(len(pictures), 16))
         of_critic.zero_grad()
         both = critic(torch.cat([pictures.flatten(1), fake.detach()]))

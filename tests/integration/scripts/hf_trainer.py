@@ -20,7 +20,11 @@ class Sentences(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         tokens = torch.from_numpy(np.load(self.files[index]).reshape(-1)[:32].astype(np.int64))
-        return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), "labels": tokens[0] % 2}
+        return {
+            "input_ids": tokens,
+            "attention_mask": torch.ones_like(tokens),
+            "labels": tokens[0] % 2,
+        }
 
 
 parser = argparse.ArgumentParser()
@@ -29,7 +33,13 @@ parser.add_argument("--output_dir", required=True)
 parser.add_argument("--accumulate", type=int, default=1)
 args = parser.parse_args()
 
-config = BertConfig(vocab_size=256, hidden_size=64, num_hidden_layers=2, num_attention_heads=2, intermediate_size=128)
+config = BertConfig(
+    vocab_size=256,
+    hidden_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=2,
+    intermediate_size=128,
+)
 trainer = Trainer(
     model=BertForSequenceClassification(config),
     args=TrainingArguments(

@@ -22,7 +22,11 @@ class Classifier(lightning.LightningModule):
 
     def validation_step(self, batch: list[Tensor], index: int) -> None:
         pictures, labels = batch
-        self.log("val_loss", torch.nn.functional.cross_entropy(self.model(pictures), labels), sync_dist=True)
+        self.log(
+            "val_loss",
+            torch.nn.functional.cross_entropy(self.model(pictures), labels),
+            sync_dist=True,
+        )
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.SGD(self.parameters(), lr=0.01)

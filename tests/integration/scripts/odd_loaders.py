@@ -57,7 +57,9 @@ rank, world = dist.get_rank(), dist.get_world_size()
 folder = sys.argv[1]
 dataset = Named(folder)
 labelled = DataLoader(dataset, batch_sampler=RandomGroups(len(dataset), 12, rank))
-unlabelled = DataLoader(Stream(folder, rank, world), 16, num_workers=2, persistent_workers=True, drop_last=True)
+unlabelled = DataLoader(
+    Stream(folder, rank, world), 16, num_workers=2, persistent_workers=True, drop_last=True
+)
 
 for _ in range(1000):
     for batch, more in zip(labelled, unlabelled, strict=False):

@@ -20,7 +20,11 @@ dist.init_process_group("gloo")
 dataset = ArrayFolder(args.data, args.samples)
 sampler = DistributedSampler(dataset)
 loader = DataLoader(
-    dataset, args.batch, sampler=sampler, num_workers=args.workers, persistent_workers=args.persistent
+    dataset,
+    args.batch,
+    sampler=sampler,
+    num_workers=args.workers,
+    persistent_workers=args.persistent,
 )
 model = DistributedDataParallel(network())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

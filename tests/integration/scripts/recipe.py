@@ -15,7 +15,9 @@ EPOCHS = 12
 model, optimizer = begin(network(norm=True, width=8), broadcast_buffers=True)
 loader = share(ArrayFolder(sys.argv[1], 8), 4)
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**40)
-scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=EPOCHS, steps_per_epoch=len(loader))
+scheduler = torch.optim.lr_scheduler.OneCycleLR(
+    optimizer, 0.1, epochs=EPOCHS, steps_per_epoch=len(loader)
+)
 
 for _ in range(EPOCHS):
     for pictures, labels in loader:

@@ -22,7 +22,9 @@ def network() -> torch.nn.Sequential:
 
 def train(model: torch.nn.Module, parameters: list[torch.nn.Parameter], epochs: int) -> None:
     optimizer = torch.optim.Adam(parameters)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)  # which keeps an optimizer alive until it is collected
+    scheduler = torch.optim.lr_scheduler.StepLR(
+        optimizer, 1
+    )  # which keeps an optimizer alive until it is collected
     for _ in range(epochs):
         for inputs, labels in loader:
             optimizer.zero_grad()

@@ -10,7 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-os.environ["OMP_WAIT_POLICY"] = "passive"  # threads that wait for one without a core would count as what a step takes
+os.environ["OMP_WAIT_POLICY"] = (
+    "passive"  # threads that wait for one without a core would count as what a step takes
+)
 import torch
 from torch.multiprocessing import spawn
 

@@ -16,10 +16,17 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--schedule", default="Schedule1F1B")
 parser.add_argument("--microbatches", type=int, default=8)
 parser.add_argument("--slow", type=int, help="stage that takes twice as long")
-parser.add_argument("--seconds", type=float, default=0.01, help="of a forward pass; a backward pass takes twice that")
+parser.add_argument(
+    "--seconds",
+    type=float,
+    default=0.01,
+    help="of a forward pass; a backward pass takes twice that",
+)
 parser.add_argument("--width", type=int, default=8)
 parser.add_argument("--layers", help="of each stage, like 6,2: each of them takes --seconds")
-parser.add_argument("--steps", type=int, help="train so many, print the mean of all but the first two, and end")
+parser.add_argument(
+    "--steps", type=int, help="train so many, print the mean of all but the first two, and end"
+)
 args = parser.parse_args()
 
 
@@ -60,7 +67,10 @@ rank, world = dist.get_rank(), dist.get_world_size()
 kind = getattr(schedules, args.schedule)
 several = issubclass(kind, schedules.PipelineScheduleMulti)
 count = 2 * world if several else world
-stages = [PipelineStage(stage_of(number), number, count, torch.device("cpu")) for number in range(rank, count, world)]
+stages = [
+    PipelineStage(stage_of(number), number, count, torch.device("cpu"))
+    for number in range(rank, count, world)
+]
 loss = torch.nn.functional.mse_loss
 schedule = kind(stages if several else stages[0], n_microbatches=args.microbatches, loss_fn=loss)
 optimizer = torch.optim.SGD([p for stage in stages for p in stage.submod.parameters()], lr=0.01)

@@ -26,7 +26,9 @@ class Slow(torch.utils.data.Dataset):
 
 def batches() -> Iterator[list[torch.Tensor]]:
     while True:
-        for batch in DataLoader(Slow(), batch_size=16) if dist.get_rank() == 0 else iter(lambda: None, 0):
+        for batch in (
+            DataLoader(Slow(), batch_size=16) if dist.get_rank() == 0 else iter(lambda: None, 0)
+        ):
             box = [batch]
             dist.broadcast_object_list(box, src=0)
             goes_on = torch.full((1,), float(dist.get_rank() == 0))

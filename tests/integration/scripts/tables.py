@@ -16,18 +16,25 @@ parser.add_argument("--dimension", type=int, default=64)
 parser.add_argument("--batch", type=int, default=512)
 parser.add_argument("--pooling", type=int, default=20, help="lookups of a sample in each table")
 parser.add_argument(
-    "--hot", type=float, default=0.25, help="share of them that is row 0; the others are all different"
+    "--hot",
+    type=float,
+    default=0.25,
+    help="share of them that is row 0; the others are all different",
 )
 parser.add_argument("--layers", type=int, default=4)
 parser.add_argument("--width", type=int, default=512)
-parser.add_argument("--steps", type=int, help="train so many, print means of all but the first ten, and end")
+parser.add_argument(
+    "--steps", type=int, help="train so many, print means of all but the first ten, and end"
+)
 args = parser.parse_args()
 
 torch.set_num_threads(1)
 torch.manual_seed(0)
 count = args.batch * args.pooling
 hot = round(args.hot * count)
-tables = nn.ModuleList(nn.EmbeddingBag(rows, args.dimension, mode="sum", sparse=True) for rows in args.rows)
+tables = nn.ModuleList(
+    nn.EmbeddingBag(rows, args.dimension, mode="sum", sparse=True) for rows in args.rows
+)
 widths = [args.dimension * len(tables), *[args.width] * args.layers]
 parts = [part for pair in itertools.pairwise(widths) for part in (nn.Linear(*pair), nn.ReLU())]
 model = nn.Sequential(*parts, nn.Linear(widths[-1], 1))
@@ -37,7 +44,9 @@ optimizer = torch.optim.SGD([*tables.parameters(), *model.parameters()], lr=1e-4
 def indices(rows: int) -> torch.Tensor:
     """Row 0 as often as it is hot, and as many others as there are, in turns."""
     others = 1 + torch.randperm(rows - 1).repeat(1 + count // (rows - 1))[: count - hot]
-    return torch.cat([torch.zeros(hot, dtype=torch.long), others])[torch.randperm(count)].view(args.batch, -1)
+    return torch.cat([torch.zeros(hot, dtype=torch.long), others])[torch.randperm(count)].view(
+        args.batch, -1
+    )
 
 
 batches = [[indices(rows) for rows in args.rows] for _ in range(8)]
@@ -54,5 +63,8 @@ for step in range(args.steps or 100_000):
 if args.steps:
     steps = len(began) - 11
     print(
-        "a step takes", (began[-1] - began[10]) / steps, "looking up takes", (looked_up[-2] - looked_up[10]) / steps
+        "a step takes",
+        (began[-1] - began[10]) / steps,
+        "looking up takes",
+        (looked_up[-2] - looked_up[10]) / steps,
     )

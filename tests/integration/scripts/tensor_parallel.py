@@ -32,7 +32,9 @@ def exchange(tensor: torch.Tensor, group: dist.ProcessGroup, seconds: float) -> 
 
 
 dataset = ArrayFolder(sys.argv[1])
-loader = DataLoader(dataset, 4, sampler=DistributedSampler(dataset, num_replicas=world // 2, rank=rank // 2))
+loader = DataLoader(
+    dataset, 4, sampler=DistributedSampler(dataset, num_replicas=world // 2, rank=rank // 2)
+)
 weight = torch.nn.Parameter(torch.zeros(GRADIENTS))
 optimizer = torch.optim.SGD([weight], lr=0.01)
 for _ in range(1000):

@@ -60,7 +60,9 @@ def accuracy(most: int) -> float:
             if number == most:
                 break
             time.sleep(0.05)
-            counts += torch.tensor([(model(pictures).argmax(1) == labels).sum().item(), len(labels)])
+            counts += torch.tensor(
+                [(model(pictures).argmax(1) == labels).sum().item(), len(labels)]
+            )
     dist.all_reduce(counts)
     model.train()
     return (counts[0] / counts[1]).item()

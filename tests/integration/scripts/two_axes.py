@@ -11,10 +11,21 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from stash.lab.testbed.accelerator import go_first
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--activations", type=int, default=4000, help="bytes of each of the tensor groups' two exchanges")
-parser.add_argument("--gradients", type=int, default=4000, help="bytes of the data groups' exchange")
-parser.add_argument("--seconds", type=float, default=0.2, help="of work, once before and once beside an exchange")
-parser.add_argument("--apart", action="store_true", help="tensor groups are of ranks that are no neighbours")
+parser.add_argument(
+    "--activations",
+    type=int,
+    default=4000,
+    help="bytes of each of the tensor groups' two exchanges",
+)
+parser.add_argument(
+    "--gradients", type=int, default=4000, help="bytes of the data groups' exchange"
+)
+parser.add_argument(
+    "--seconds", type=float, default=0.2, help="of work, once before and once beside an exchange"
+)
+parser.add_argument(
+    "--apart", action="store_true", help="tensor groups are of ranks that are no neighbours"
+)
 args = parser.parse_args()
 
 go_first()

@@ -16,9 +16,14 @@ parser.add_argument("--stage", type=int, choices=[1, 2, 3], required=True)
 parser.add_argument("--deepspeed", action="store_true", help="its ZeRO and not PyTorch's")
 parser.add_argument("--width", type=int, default=256)
 parser.add_argument(
-    "--seconds", type=float, default=0.02, help="of a layer's forward pass; backward takes twice that"
+    "--seconds",
+    type=float,
+    default=0.02,
+    help="of a layer's forward pass; backward takes twice that",
 )
-parser.add_argument("--steps", type=int, help="train so many, print the mean of all but the first two, and end")
+parser.add_argument(
+    "--steps", type=int, help="train so many, print the mean of all but the first two, and end"
+)
 args = parser.parse_args()
 
 
@@ -45,8 +50,14 @@ def of_deepspeed(model: nn.Module, inputs: torch.Tensor):
     deepspeed.init_distributed(dist_backend="gloo")
     sharding = {"stage": args.stage, "stage3_param_persistence_threshold": 0}
     adam = {"type": "Adam", "params": {"lr": 1e-3, "torch_adam": True}}
-    config = {"train_micro_batch_size_per_gpu": len(inputs), "zero_optimization": sharding, "optimizer": adam}
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    config = {
+        "train_micro_batch_size_per_gpu": len(inputs),
+        "zero_optimization": sharding,
+        "optimizer": adam,
+    }
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=config
+    )
 
     def step() -> None:
         engine.backward(engine(inputs).square().mean())

@@ -25,9 +25,13 @@ if os.environ.get("WEIGHTS") and "torch.distributed.run" not in " ".join(sys.ori
         counted["steps"] += 1
         if counted["steps"] == int(os.environ["STEPS"]):
             parameters = [each for group in optimizer.param_groups for each in group["params"]]
-            local = [getattr(each, "_local_tensor", each).detach().contiguous() for each in parameters]
+            local = [
+                getattr(each, "_local_tensor", each).detach().contiguous() for each in parameters
+            ]
             digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in local)).hexdigest()
-            with open(os.path.join(os.environ["WEIGHTS"], os.environ.get("RANK", "0")), "w") as file:
+            with open(
+                os.path.join(os.environ["WEIGHTS"], os.environ.get("RANK", "0")), "w"
+            ) as file:
                 file.write(digest)
             os._exit(0)
 

@@ -26,7 +26,10 @@ def some_profile(seed: int) -> Profile:
     lowest, highest = sorted(rng.choice(len(RUNGS) + 1, 2, replace=False).tolist())
     rungs = RUNGS[lowest:highest]
     means = 0.1 + np.cumsum(rng.choice([0.0, 0.001, 0.004, 0.02, 0.1], len(rungs)))
-    times = {name: (mean * rng.lognormal(0, noise, rounds)).tolist() for name, mean in zip(rungs, means, strict=True)}
+    times = {
+        name: (mean * rng.lognormal(0, noise, rounds)).tolist()
+        for name, mean in zip(rungs, means, strict=True)
+    }
     seen = "warm" in times or "cold" in times or rng.random() < 0.5
     return build(times, workload=None if seen else {"loaders": ()})
 
@@ -44,19 +47,25 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
     advice = advice_for(profile)
     words = " ".join((advice.text, *advice.next_steps))
     stalls = [stall for stall in breakdown.stalls if stall.name != "compute"]
-    small = all(stall.high is not None and stall.high <= 0.1 * breakdown.step_seconds for stall in stalls)
+    small = all(
+        stall.high is not None and stall.high <= 0.1 * breakdown.step_seconds for stall in stalls
+    )
     unknown = [missing for missing in breakdown.skipped if missing.possible]
     if not small or unknown or breakdown.rounds == 1:
         assert "no obstacle" not in words
     if advice.stall == "compute":
         compute = breakdown.stall("compute")
-        assert small or all(stall.high <= 0.2 * min(compute.low, breakdown.step_seconds) for stall in stalls)
+        assert small or all(
+            stall.high <= 0.2 * min(compute.low, breakdown.step_seconds) for stall in stalls
+        )
         assert not any(missing.contained_in == "compute" for missing in unknown)
     named = [stall for stall in stalls if stall.name in advice.stalls]
     assert all(stall.low >= 0.03 * breakdown.step_seconds for stall in named)
     for other in (stall for stall in stalls if named and stall not in named):
         largest = max(named, key=lambda stall: stall.seconds)
-        assert other.high <= max(largest.high, 0.1 * breakdown.step_seconds)  # a minor one is no rival
+        assert other.high <= max(
+            largest.high, 0.1 * breakdown.step_seconds
+        )  # a minor one is no rival
     if breakdown.rounds == 1:
         assert advice.stalls == ()
         assert "saves" not in words
@@ -67,11 +76,17 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
 @settings(max_examples=300, deadline=None)
 def test_compute_dominates_only_where_no_stall_can_come_near_it(shares):
     contention, interconnect = (share for share, _ in shares)
-    breakdown = attribute(build(flat(solo=0.1, crowd=0.1 + contention, node=0.1 + contention + interconnect)))
+    breakdown = attribute(
+        build(flat(solo=0.1, crowd=0.1 + contention, node=0.1 + contention + interconnect))
+    )
     arms = {"contention": shares[0][1], "interconnect": shares[1][1], "compute": 0.0}
     stalls = tuple(
         stall.model_copy(
-            update={"time": Interval(value=stall.seconds, low=stall.seconds - arm, high=stall.seconds + arm)}
+            update={
+                "time": Interval(
+                    value=stall.seconds, low=stall.seconds - arm, high=stall.seconds + arm
+                )
+            }
         )
         for stall in breakdown.stalls
         for arm in (arms[stall.name] * breakdown.step_seconds,)
@@ -91,7 +106,9 @@ def test_as_narrow_as_is_decisive_every_open_stall_is_decided(profile):
     for stall in may_claim(breakdown).open:
         arm = decisive_width(stall, breakdown.step_seconds) * (1 - 1e-9)
         assert 0 < arm <= stall.width
-        narrow = stall.time.model_copy(update={"low": stall.seconds - arm, "high": stall.seconds + arm})
+        narrow = stall.time.model_copy(
+            update={"low": stall.seconds - arm, "high": stall.seconds + arm}
+        )
         decided = stall.model_copy(update={"time": narrow})
         stalls = tuple(decided if each == stall else each for each in breakdown.stalls)
         assert decided not in may_claim(breakdown.model_copy(update={"stalls": stalls})).open

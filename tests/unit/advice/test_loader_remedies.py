@@ -17,7 +17,11 @@ RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 4)
 
 
 def remedies(loader: Loader, ranks: int = 1, **of_workers) -> dict[str, str]:
-    rows = (WorkerTimes(feed="warm", rank=0, round=0, batches=(20, 20), seconds=(1.0, 1.0), **of_workers),)
+    rows = (
+        WorkerTimes(
+            feed="warm", rank=0, round=0, batches=(20, 20), seconds=(1.0, 1.0), **of_workers
+        ),
+    )
     profile = build(TIMES, ranks=ranks, workload={"loaders": (loader,)}, workers=rows)
     return {remedy.name: remedy.text for remedy in prep_remedies(Case(attribute(profile), profile))}
 
@@ -27,7 +31,10 @@ def test_rare_slow_batches_are_handed_out_as_they_are_ready_where_pytorch_can():
     found = remedies(ordered, took=RARE)
     assert found["in-order"].startswith("Hand batches out as they are ready, with in_order=False")
     assert "one batch in 10 takes about 47.5 ms, 128 times the median" in found["in-order"]
-    for loader in (ordered.model_copy(update={"in_order": False}), ordered.model_copy(update={"in_order": None})):
+    for loader in (
+        ordered.model_copy(update={"in_order": False}),
+        ordered.model_copy(update={"in_order": None}),
+    ):
         assert "in-order" not in remedies(loader, took=RARE)
         assert "slow-samples" in remedies(loader, took=RARE)
     assert not {"in-order", "slow-samples"} & set(remedies(ordered, took=(0, 0, 0, 40)))
@@ -47,7 +54,10 @@ def test_many_tensors_are_packed_and_few_are_not():
 
 
 def test_a_stream_of_several_ranks_is_shared_out_before_samples_are_prepared():
-    assert "2 ranks that prepare everything" in remedies(Loader(kind="iterable", workers=2), ranks=2)["rank-shares"]
+    assert (
+        "2 ranks that prepare everything"
+        in remedies(Loader(kind="iterable", workers=2), ranks=2)["rank-shares"]
+    )
     assert "rank-shares" not in remedies(Loader(kind="iterable", workers=2), ranks=1)
     assert "rank-shares" not in remedies(Loader(kind="map", workers=2), ranks=2)
 
@@ -59,7 +69,9 @@ def test_samples_are_made_cheaper_where_the_script_makes_them():
 def test_batches_of_unequal_sizes_are_evened_out_where_no_rank_is_slow_by_itself():
     def found(spread: float | None) -> set[str]:
         loader = Loader(kind="map", workers=0, batch_spread=spread)
-        profile = build(flat(6, solo=0.02, crowd=0.03, node=0.031), ranks=2, workload={"loaders": (loader,)})
+        profile = build(
+            flat(6, solo=0.02, crowd=0.03, node=0.031), ranks=2, workload={"loaders": (loader,)}
+        )
         return {remedy.name for remedy in contention_remedies(Case(attribute(profile), profile))}
 
     assert "unequal-lengths" in found(0.4)
@@ -80,7 +92,9 @@ def test_a_large_file_whose_samples_lie_at_random_places_is_read_in_order_first(
 def test_batches_that_one_rank_sends_are_read_by_each_rank_itself():
     def found(**calls: float) -> str:
         profile = build(
-            TIMES, ranks=2, workload={"loaders": (Loader(kind="map", workers=0),), "collectives_per_step": calls}
+            TIMES,
+            ranks=2,
+            workload={"loaders": (Loader(kind="map", workers=0),), "collectives_per_step": calls},
         )
         return " ".join(remedy.text for remedy in prep_remedies(Case(attribute(profile), profile)))
 
@@ -94,7 +108,9 @@ def test_ranks_that_wait_for_the_longest_batch_are_told_so_and_none_is_blamed():
     profile = build(times, ranks=2, workload={"loaders": (loader,)})
     turns = {0: (0.001, 0.039), 1: (0.039, 0.001)}
     blocks = [
-        replace(block, step_seconds=turns[block.rank] * (block.steps // 2)) if block.rung == "crowd" else block
+        replace(block, step_seconds=turns[block.rank] * (block.steps // 2))
+        if block.rung == "crowd"
+        else block
         for block in profile.blocks
     ]
     found = advice_for(profile.model_copy(update={"blocks": tuple(blocks)}))

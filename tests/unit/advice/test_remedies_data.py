@@ -43,7 +43,10 @@ def test_prep_asks_for_cores_where_workers_have_none():
     )
     text = " ".join(advice_for(profile).next_steps)
     assert "Rent 5 cores per device instead of 3, for num_workers=4" in text
-    assert "Use num_workers=3 instead of 1, all that 3 cores per device allow; saves about 113 ms" in text
+    assert (
+        "Use num_workers=3 instead of 1, all that 3 cores per device allow; saves about 113 ms"
+        in text
+    )
 
 
 def _without_workers(core_seconds: float, made_seconds: float = 0.04):
@@ -64,17 +67,25 @@ def test_samples_that_sleep_need_workers_and_not_cores():
     # 40 ms behind 4 ms, with 5 % more: 11 workers; their 0.8 ms and the 4 of training fit onto two cores in 2.4 ms
     profile = _without_workers(0.0008)
     first, *others = advice_for(profile).next_steps
-    assert first.startswith("Use num_workers=11 instead of 0 (preparing a step takes 40.0 ms of one worker, training")
+    assert first.startswith(
+        "Use num_workers=11 instead of 0 (preparing a step takes 40.0 ms of one worker, training"
+    )
     assert others[0].startswith("Make samples cheaper")
     assert not any("cores per device" in step for step in (first, *others))
-    assert assess_sufficiency(change_job(base_of(profile))).workers == 11  # what `stash whatif` prints
+    assert (
+        assess_sufficiency(change_job(base_of(profile))).workers == 11
+    )  # what `stash whatif` prints
 
 
 def test_samples_that_burn_processor_time_get_the_workers_that_cores_can_run():
     # two cores need 22 ms for 40 ms of samples and 4 of training, which two workers fill: that saves 22 of the 40 ms
     first, *others = advice_for(_without_workers(0.04)).next_steps
-    assert first.startswith("Use num_workers=2 instead of 0, all that 2 cores per device allow; saves about 22.0 ms")
-    assert any("Rent 11 cores per device instead of 2, for num_workers=11" in step for step in others)
+    assert first.startswith(
+        "Use num_workers=2 instead of 0, all that 2 cores per device allow; saves about 22.0 ms"
+    )
+    assert any(
+        "Rent 11 cores per device instead of 2, for num_workers=11" in step for step in others
+    )
 
 
 def test_more_workers_than_cores_can_run_are_told_to_be_fewer():
@@ -93,9 +104,13 @@ def test_prep_with_workers_enough_asks_for_cores_of_their_own():
 
 def test_without_worker_times_the_loaders_rate_tells_the_workers():
     rates = tuple(Rate(feed="warm", rank=r, round=3, samples=80, seconds=2.0) for r in range(2))
-    profile = build(flat(**PREP), rates=rates, workload={"loaders": (Loader(kind="map", workers=1),)})
+    profile = build(
+        flat(**PREP), rates=rates, workload={"loaders": (Loader(kind="map", workers=1),)}
+    )
     advice = advice_for(profile)  # 16 samples at 80/s: 200 ms of one worker behind 100 ms
-    assert "the loaders prepare 80.0 samples/s, the devices could train 160.0 samples/s" in advice.text
+    assert (
+        "the loaders prepare 80.0 samples/s, the devices could train 160.0 samples/s" in advice.text
+    )
     assert "num_workers=3 instead of 1" in " ".join(advice.next_steps)
 
 
@@ -106,9 +121,15 @@ def test_without_workers_a_step_waits_for_all_the_work_and_workers_take_over_no_
         workload={"loaders": (Loader(kind="map", workers=0),)},
     )
     advice = advice_for(profile)  # 90.5 of 100 ms is waiting
-    assert "the loader has no workers (num_workers=0), so nothing is read or prepared while" in advice.text
+    assert (
+        "the loader has no workers (num_workers=0), so nothing is read or prepared while"
+        in advice.text
+    )
     text = " ".join(advice.next_steps)
-    assert "Use num_workers=1 instead of 0 (preparing a step takes 90.5 ms of one worker, training it 100 ms)" in text
+    assert (
+        "Use num_workers=1 instead of 0 (preparing a step takes 90.5 ms of one worker, training it 100 ms)"
+        in text
+    )
     assert "saves about 89.6 ms a step (45%)" in text
 
 
@@ -116,7 +137,9 @@ def _loading(kind: str, workers: int):
     """One core a rank, which preparing samples keeps busy all the 200 ms of a step."""
     return build(
         flat(**PREP),
-        block_extra={"warm": {"fetch_seconds": 1600.0}} if workers else {"warm": {"wait_seconds": 1.0}},
+        block_extra={"warm": {"fetch_seconds": 1600.0}}
+        if workers
+        else {"warm": {"wait_seconds": 1.0}},
         workload={"loaders": (Loader(kind=kind, workers=workers),)},
         host={"cores": 2},
     )
@@ -144,7 +167,10 @@ def test_a_loader_of_unknown_kind_gets_no_number_of_workers():
 def _fetch(samples: int):
     return build(
         flat(**FETCH),
-        workload={"loaders": (Loader(kind="map", workers=2, samples=samples),), "sample_disk_bytes": 1e5},
+        workload={
+            "loaders": (Loader(kind="map", workers=2, samples=samples),),
+            "sample_disk_bytes": 1e5,
+        },
         rates=tuple(Rate(feed="cold", rank=r, round=3, samples=80, seconds=2.0) for r in range(2)),
         host={"memory_bytes": 32 * 10**9},
     )
@@ -169,7 +195,9 @@ def test_what_the_jobs_own_group_may_use_is_what_there_is():
     limited = {"memory_bytes": 512 * 10**9, "limits": Limits(memory_bytes=32 * 10**9)}
     profile = _fetch(1_000_000)
     host = profile.hosts[0].model_copy(update=limited)
-    assert "Choose nodes with 143 GB of memory" in steps_for(profile.model_copy(update={"hosts": (host,)}))
+    assert "Choose nodes with 143 GB of memory" in steps_for(
+        profile.model_copy(update={"hosts": (host,)})
+    )
     job = _prep(0.36, 2, 64)
     host = job.hosts[0].model_copy(update={"limits": Limits(cpus=4.0)})
     assert Case(attribute(job), job.model_copy(update={"hosts": (host,)})).cores_per_rank == 2

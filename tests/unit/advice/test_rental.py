@@ -21,7 +21,9 @@ OFFER = KNOWN.newest_on_demand("p3.8xlarge")
 
 
 def judged(found, share: float | None = None, offer=OFFER):
-    seconds = None if share is None else Interval(value=0.4 * share, low=0.39 * share, high=0.41 * share)
+    seconds = (
+        None if share is None else Interval(value=0.4 * share, low=0.39 * share, high=0.41 * share)
+    )
     losses = None if share is None else [JobLoss(part="compute", seconds=seconds, share=share)]
     return judge_rental(found, read_probe(found, KNOWN), losses, offer)
 
@@ -43,7 +45,9 @@ QUIET = probe(host("a", links(states=(PartState(device="cpu", others_cores=0.1),
         (QUIET, None, "cannot tell", "three make a comparison"),
     ],
 )
-def test_the_verdict_follows_from_whose_fault_it_is_and_what_it_costs(found, share, answer: str, says: str):
+def test_the_verdict_follows_from_whose_fault_it_is_and_what_it_costs(
+    found, share, answer: str, says: str
+):
     verdict = judged(found, share)
     assert verdict.answer == answer
     assert says in verdict.text
@@ -53,18 +57,27 @@ def test_what_other_programs_take_is_never_the_machines_fault(tmp_path: Path):
     healthy = recorded_machine(RecordedGpu()).hosts[0]
     slow = recorded_machine(RecordedGpu(), slow=0.5).hosts[0]
     states = (*slow.links.states, PartState(device="cpu", others_cores=2.0))
-    both = probe(slow.model_copy(update={"links": slow.links.model_copy(update={"states": states})}))
+    both = probe(
+        slow.model_copy(update={"links": slow.links.model_copy(update={"states": states})})
+    )
     assert judged(both).answer == "probe again"
     assert any("gemm bfloat16" in text for text in judged(both).yours)
     assert judged(probe(healthy)).answer == "keep"
 
 
 @pytest.mark.parametrize(
-    ("known", "lost"), [({"compute": 0.3, "prep": 0.01, "all": 0.32}, 0.32), ({"compute": 0.3, "prep": 0.01}, 0.3)]
+    ("known", "lost"),
+    [({"compute": 0.3, "prep": 0.01, "all": 0.32}, 0.32), ({"compute": 0.3, "prep": 0.01}, 0.3)],
 )
-def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_known(known: dict, lost: float):
+def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_known(
+    known: dict, lost: float
+):
     losses = [
-        JobLoss(part=part, seconds=None if part not in known else Interval(value=known[part]), share=known.get(part))
+        JobLoss(
+            part=part,
+            seconds=None if part not in known else Interval(value=known[part]),
+            share=known.get(part),
+        )
         for part in ("compute", "exchange", "prep", "all")
     ]
     assert judge_rental(SLOW, read_probe(SLOW, KNOWN), losses, OFFER).lost_share == lost
@@ -73,7 +86,9 @@ def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_kno
 def test_a_verdict_for_agents_takes_2_kb_at_most(tmp_path: Path):
     for name, (found, _) in recorded_faults(tmp_path).items():
         assert len(json.dumps(judged(found, 0.1).brief)) <= 2048, name
-    many = probe(*[p3_8xlarge(hostname=f"a-machine-of-a-very-long-name-{number}") for number in range(9)])
+    many = probe(
+        *[p3_8xlarge(hostname=f"a-machine-of-a-very-long-name-{number}") for number in range(9)]
+    )
     text = json.dumps(judged(many, 0.1).brief)
     assert len(text) <= 2048
     assert json.loads(text)["dollars_per_hour"] == pytest.approx(9 * 12.24)

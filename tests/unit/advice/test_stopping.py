@@ -11,7 +11,14 @@ from breakdowns import CALM, advice_for
 from profile_builder import build, own_launches
 
 from stash.advice.claims import may_claim
-from stash.advice.stopping import Standing, budget_to_decide, is_decided, is_settled, make_standing, spent_seconds
+from stash.advice.stopping import (
+    Standing,
+    budget_to_decide,
+    is_decided,
+    is_settled,
+    make_standing,
+    spent_seconds,
+)
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Disturbance
@@ -23,9 +30,14 @@ from stash.core.records.profile import Profile
 def around(rounds: int, noise: float, seed: int = 1, **means: float) -> Profile:
     """Rounds of these means, and of that relative noise; how it ended is not asked."""
     rng = np.random.default_rng(seed)
-    times = {name: (mean * (1 + noise * rng.standard_normal(rounds))).tolist() for name, mean in means.items()}
+    times = {
+        name: (mean * (1 + noise * rng.standard_normal(rounds))).tolist()
+        for name, mean in means.items()
+    }
     profile = build(times)
-    return profile.model_copy(update={"settings": profile.settings.model_copy(update={"until_decided": True})})
+    return profile.model_copy(
+        update={"settings": profile.settings.model_copy(update={"until_decided": True})}
+    )
 
 
 QUIET = {"solo": 0.100, "crowd": 0.101, "node": 0.140, "warm": 0.200}
@@ -37,8 +49,12 @@ def test_it_ends_once_the_cause_is_certain_and_every_stall_known():
 
 
 def test_never_before_the_fifth_round_however_even_the_first_are():
-    assert [is_decided(attribute(around(rounds, 0.0, **QUIET))) for rounds in (1, 2, 3, 4, 5)] == [False] * 4 + [True]
-    assert is_decided(attribute(own_launches(sets=3)), precision=0.2)  # of sets three, of three rounds each
+    assert [is_decided(attribute(around(rounds, 0.0, **QUIET))) for rounds in (1, 2, 3, 4, 5)] == [
+        False
+    ] * 4 + [True]
+    assert is_decided(
+        attribute(own_launches(sets=3)), precision=0.2
+    )  # of sets three, of three rounds each
 
 
 def test_a_large_stall_is_known_to_a_tenth_of_itself_and_a_precision_asks_for_more():
@@ -57,7 +73,9 @@ def test_what_no_round_narrows_is_not_waited_for():
     assert is_decided(breakdown)
     advice = advice_for(around(6, 0.001, solo=0.0080, crowd=0.0080, node=0.0090))
     assert advice.budget_seconds is None
-    assert advice.next_steps[0].startswith("Profile again with a larger batch, if memory allows: however long")
+    assert advice.next_steps[0].startswith(
+        "Profile again with a larger batch, if memory allows: however long"
+    )
 
 
 def test_where_what_was_subtracted_is_in_doubt_the_busiest_program_is_named():
@@ -66,9 +84,14 @@ def test_where_what_was_subtracted_is_in_doubt_the_busiest_program_is_named():
     (stall,) = may_claim(breakdown).open
     parts = stall.parts.model_copy(update={"correction": 0.004})
     lost = Disturbance(
-        time=Interval(value=0.01), doubts={"node": 0.004}, programs=(OtherProgram(name="pip", cores=0.8),)
+        time=Interval(value=0.01),
+        doubts={"node": 0.004},
+        programs=(OtherProgram(name="pip", cores=0.8),),
     )
-    stalls = tuple(each.model_copy(update={"parts": parts}) if each is stall else each for each in breakdown.stalls)
+    stalls = tuple(
+        each.model_copy(update={"parts": parts}) if each is stall else each
+        for each in breakdown.stalls
+    )
     advice = verdict(breakdown.model_copy(update={"stalls": stalls, "disturbed": lost}), profile)
     assert advice.next_steps[0] == (
         "Profile again once pip has ended: what other work costs is subtracted, but it leaves interconnect known to "
@@ -95,7 +118,9 @@ def test_coverage_survives_stopping_as_soon_as_it_is_decided():
     for _ in range(trials):
         matrix = np.array([0.7, 1.0]) * (1 + 0.01 * rng.standard_normal((40, 2)))
         for count in range(5, 41):
-            breakdown = attribute(build(dict(zip(("solo", "crowd"), matrix[:count].T.tolist(), strict=True))))
+            breakdown = attribute(
+                build(dict(zip(("solo", "crowd"), matrix[:count].T.tolist(), strict=True)))
+            )
             if is_decided(breakdown):
                 break
         stall = breakdown.stall("contention")
@@ -127,18 +152,30 @@ def test_the_budget_that_is_asked_for_decides_where_the_machine_stays_as_it_is()
 
 def test_beyond_an_hour_it_is_the_machine_that_has_to_change():
     wild = around(4, 0.5, solo=0.1, crowd=0.104).model_copy(update={"elapsed_seconds": 3000.0})
-    slow = wild.model_copy(update={"settings": wild.settings.model_copy(update={"budget_seconds": 3000.0})})
+    slow = wild.model_copy(
+        update={"settings": wild.settings.model_copy(update={"budget_seconds": 3000.0})}
+    )
     assert budget(slow) is None
-    assert advice_for(slow).next_steps[0].startswith("Stop other work on the machine and profile again")
+    assert (
+        advice_for(slow)
+        .next_steps[0]
+        .startswith("Stop other work on the machine and profile again")
+    )
 
 
 def test_a_precision_that_was_missed_is_the_last_step_and_its_budget_the_only_one():
     profile = build(
-        {name: [v * f for f in (0.94, 1.05, 0.97, 1.04, 1.0)] for v, name in ((0.1, "solo"), (0.3, "crowd"))}
+        {
+            name: [v * f for f in (0.94, 1.05, 0.97, 1.04, 1.0)]
+            for v, name in ((0.1, "solo"), (0.3, "crowd"))
+        }
     )
     advice = advice_for(profile)
     assert advice.kind == "stall"
-    assert advice.next_steps[-1] == f"Profile again with --budget {advice.budget_seconds:g} for the ±2.0% asked for."
+    assert (
+        advice.next_steps[-1]
+        == f"Profile again with --budget {advice.budget_seconds:g} for the ±2.0% asked for."
+    )
 
 
 def test_a_round_longer_than_the_budget_costs_what_it_took():
@@ -157,14 +194,21 @@ def test_it_stands_where_its_least_known_stall_stands() -> None:
     found = make_standing(attribute(build({"solo": [0.1, 0.1, 0.1], "crowd": [0.2, 0.22, 0.18]})))
     assert (found.rounds, found.stall) == (3, "contention")
     assert found.reached == pytest.approx(4.303 * 0.02 / math.sqrt(3) / 0.2, rel=0.1)
-    assert found.wanted == pytest.approx(math.hypot(0.05, 0.0098), rel=0.01)  # a tenth of itself, and another launch
+    assert found.wanted == pytest.approx(
+        math.hypot(0.05, 0.0098), rel=0.01
+    )  # a tenth of itself, and another launch
 
 
 def test_what_is_known_already_ends_at_the_fifth_round() -> None:
     even = make_standing(attribute(build({"solo": [0.1] * 4, "crowd": [0.2] * 4})))
     assert (even.stall, even.rounds_needed) == (None, 5)
     assert even.seconds_left(16.0, 60.0) == 4.0  # one more round of four seconds
-    assert make_standing(attribute(build({"solo": [0.1] * 5, "crowd": [0.2] * 5}))).seconds_left(8.0, 60.0) == 0.0
+    assert (
+        make_standing(attribute(build({"solo": [0.1] * 5, "crowd": [0.2] * 5}))).seconds_left(
+            8.0, 60.0
+        )
+        == 0.0
+    )
 
 
 def test_the_budget_ends_what_would_take_longer() -> None:
@@ -183,7 +227,9 @@ def test_a_verdict_that_holds_ends_after_half_a_minute() -> None:
 
 
 def test_a_disturbed_round_does_not_undo_the_others() -> None:
-    found = make_standing(attribute(build({"solo": [0.1] * 19 + [0.13], "crowd": [0.2, 0.201] * 10})))
+    found = make_standing(
+        attribute(build({"solo": [0.1] * 19 + [0.13], "crowd": [0.2, 0.201] * 10}))
+    )
     assert (found.rounds, found.stall) == (20, None)
 
 

@@ -27,7 +27,9 @@ def job(*ledgers, times=STEP, ranks=1, loader=RESTARTED, work=None, **fields) ->
     return build(times, ranks=ranks, workload=workload, ledgers=ledgers, **fields)
 
 
-def at(row: str, line: int, text: str, seconds: float = 0.0, each: float | None = None) -> LedgerPlace:
+def at(
+    row: str, line: int, text: str, seconds: float = 0.0, each: float | None = None
+) -> LedgerPlace:
     return LedgerPlace(row=row, file="train.py", line=line, text=text, seconds=seconds, each=each)
 
 
@@ -70,7 +72,9 @@ def test_a_loader_that_is_made_again_for_each_epoch_is_to_be_made_once():
     place = at("epoch start", 40, "for x, y in loader:", each=1.07)
     found = advice(ledger(epoch_steps=20, now_and_then=STARTS, places=(place,)), loader=loader)
     assert "a new loader is made each time, which starts 2 workers (train.py:40)." in found.text
-    assert found.next_steps[0].startswith("Make the loader once, outside the loop over epochs (train.py:40), with")
+    assert found.next_steps[0].startswith(
+        "Make the loader once, outside the loop over epochs (train.py:40), with"
+    )
 
 
 def test_the_loop_leads_with_its_line():
@@ -105,7 +109,10 @@ def test_what_comes_now_and_then_leads(name, begins):
 
 def test_the_collector_leads():
     found = advice(ledger(now_and_then={"collector": dict.fromkeys(range(84, 100), 0.015)}))
-    assert found.text == "Python's garbage collector takes 15.0 ms of every 20.2 ms step (74% of an epoch)."
+    assert (
+        found.text
+        == "Python's garbage collector takes 15.0 ms of every 20.2 ms step (74% of an epoch)."
+    )
 
 
 def test_what_was_seen_once_leads_only_by_half_of_itself():
@@ -117,7 +124,10 @@ def test_what_was_seen_once_leads_only_by_half_of_itself():
         "20 steps, seen once (63% of an epoch): its loader's 2 workers are restarted each time."
     )
     assert found.next_steps[0].startswith("Against epoch start: keep the loader's workers")
-    assert advice(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 2.1}})).stall == "epoch start"
+    assert (
+        advice(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 2.1}})).stall
+        == "epoch start"
+    )
 
 
 def test_compute_is_what_is_left_without_the_loop_and_others_are_named_beside_it():
@@ -143,22 +153,34 @@ def test_a_stall_leads_and_epoch_starts_are_named_beside_it():
 
 
 def test_a_stall_is_named_with_the_line_that_waits_for_it():
-    places = (at("input", 38, "for x, y in loader:", 16 * 0.05), at("backward", 41, "loss.backward()", 16 * 0.01))
+    places = (
+        at("input", 38, "for x, y in loader:", 16 * 0.05),
+        at("backward", 41, "loss.backward()", 16 * 0.01),
+    )
     found = advice(ledger(places=places), times=flat(6, solo=0.020, warm=0.100))
     assert "ms step (80.0%) at train.py:38 `for x, y in loader:`" in found.text
     times = flat(6, solo=0.020, crowd=0.020, node=0.050, warm=0.0502)
-    assert "at train.py:41 `loss.backward()`" in advice(ledger(0, places=places), times=times, ranks=2).text
+    assert (
+        "at train.py:41 `loss.backward()`"
+        in advice(ledger(0, places=places), times=times, ranks=2).text
+    )
 
 
 def test_a_line_within_a_function_is_named_with_where_the_loop_called_it():
-    place = at("loop", 21, "order = scores.argsort()", 16 * 0.012).model_copy(update={"caller": "train.py:43"})
+    place = at("loop", 21, "order = scores.argsort()", 16 * 0.012).model_copy(
+        update={"caller": "train.py:43"}
+    )
     found = advice(ledger(a_step={"loop": 0.012}, places=(place,)))
-    assert "most of it at train.py:21 `order = scores.argsort()`, called at train.py:43." in found.text
+    assert (
+        "most of it at train.py:21 `order = scores.argsort()`, called at train.py:43." in found.text
+    )
 
 
 def test_two_rows_between_steps_that_may_both_be_the_largest_tie():
     starts, evaluations = {0: 1.0, 20: 1.0, 40: 1.3, 60: 1.15}, {20: 1.1, 40: 1.1, 60: 1.1}
-    found = advice(ledger(epoch_steps=20, now_and_then={"epoch start": starts, "evaluation": evaluations}))
+    found = advice(
+        ledger(epoch_steps=20, now_and_then={"epoch start": starts, "evaluation": evaluations})
+    )
     assert (found.kind, found.stalls) == ("run", ("epoch start", "evaluation"))
     assert found.text.endswith(
         "Evaluation takes 1.10 s after every 20 steps (41% of an epoch). Which is the largest is not known yet."
@@ -181,14 +203,21 @@ def test_a_stall_is_no_heading_where_rows_between_steps_are_larger_for_certain()
 
 def test_steps_that_vary_by_more_than_themselves_have_no_verdict_not_even_compute():
     times = {"solo": [0.001, 0.060, 0.002, 0.050], "warm": [0.001, 0.060, 0.002, 0.050]}
-    for found in (advice(times=times), advice(ledger(epoch_steps=20, now_and_then=STARTS), times=times)):
+    for found in (
+        advice(times=times),
+        advice(ledger(epoch_steps=20, now_and_then=STARTS), times=times),
+    ):
         assert (found.kind, found.stall) == ("cannot tell", None)
         assert found.text.startswith(
             "Cannot tell: steps vary too much. One takes 28.25 ms, and what it is made of is"
         )
         assert "Compute takes" not in found.text
-        assert any("Stop other work on the machine and profile again" in step for step in found.next_steps)
-    assert found.next_steps[0].startswith("Against epoch start: keep the loader's workers")  # of the second
+        assert any(
+            "Stop other work on the machine and profile again" in step for step in found.next_steps
+        )
+    assert found.next_steps[0].startswith(
+        "Against epoch start: keep the loader's workers"
+    )  # of the second
 
 
 # First steps that differ
@@ -196,7 +225,15 @@ def test_steps_that_vary_by_more_than_themselves_have_no_verdict_not_even_comput
 
 def with_first_steps(profile: Profile, seconds: float, **fields: float) -> Profile:
     steps = tuple(seconds + 0.0001 * (at % 3) for at in range(10))
-    typed = Block(round=0, rung=UNTOUCHED.name, rank=0, steps=10, seconds=sum(steps), step_seconds=steps, **fields)
+    typed = Block(
+        round=0,
+        rung=UNTOUCHED.name,
+        rank=0,
+        steps=10,
+        seconds=sum(steps),
+        step_seconds=steps,
+        **fields,
+    )
     return profile.model_copy(update={"blocks": (typed, *profile.blocks)})
 
 
@@ -226,24 +263,43 @@ def test_first_steps_that_differ_by_the_scripts_own_code_leave_the_verdict_too()
 def test_what_takes_more_than_the_whole_step_as_typed_leads_whatever_was_measured():
     found = advice_for(with_first_steps(job(ledger(epoch_steps=20, now_and_then=STARTS)), 0.040))
     assert found.stall == "epoch start"
-    assert advice_for(with_first_steps(job(ledger(epoch_steps=20, now_and_then=STARTS)), 0.060)).kind == "cannot tell"
+    assert (
+        advice_for(with_first_steps(job(ledger(epoch_steps=20, now_and_then=STARTS)), 0.060)).kind
+        == "cannot tell"
+    )
 
 
-@pytest.mark.parametrize(("waited", "stall"), [(0.040, "prep"), (0.030, None)], ids=["half-of-it", "less"])
-def test_first_steps_that_wait_for_data_half_of_the_time_leave_prep_however_the_rest_differs(waited, stall):
+@pytest.mark.parametrize(
+    ("waited", "stall"), [(0.040, "prep"), (0.030, None)], ids=["half-of-it", "less"]
+)
+def test_first_steps_that_wait_for_data_half_of_the_time_leave_prep_however_the_rest_differs(
+    waited, stall
+):
     profile = job(times=flat(6, solo=0.020, warm=0.100))
     typed = with_first_steps(profile, 0.070, wait_seconds=10 * waited)
     assert attribute(typed).is_other_job
     assert advice_for(typed).stall == stall
 
 
-@pytest.mark.parametrize(("waited", "stall"), [(0.012, "interconnect"), (0.006, None)], ids=["most-of-it", "less"])
-def test_first_steps_that_wait_for_collectives_as_measured_ones_do_leave_interconnect(waited, stall):
+@pytest.mark.parametrize(
+    ("waited", "stall"), [(0.012, "interconnect"), (0.006, None)], ids=["most-of-it", "less"]
+)
+def test_first_steps_that_wait_for_collectives_as_measured_ones_do_leave_interconnect(
+    waited, stall
+):
     profile = build(flat(6, solo=0.005, crowd=0.005, node=0.030, warm=0.0302), ranks=2)
     steps = tuple(0.020 + 0.0001 * (at % 3) for at in range(10))
     stages = {"exchange": 10 * waited / 3, "collective": 20 * waited / 3}
     typed = [
-        Block(0, UNTOUCHED.name, rank, steps=10, seconds=sum(steps), step_seconds=steps, stage_seconds=stages)
+        Block(
+            0,
+            UNTOUCHED.name,
+            rank,
+            steps=10,
+            seconds=sum(steps),
+            step_seconds=steps,
+            stage_seconds=stages,
+        )
         for rank in range(2)
     ]
     found = profile.model_copy(update={"blocks": (*typed, *profile.blocks)})
@@ -255,7 +311,10 @@ def test_a_stall_that_leads_by_more_than_first_steps_differ_leads_and_says_by_ho
     """Contention of 30 of 38 ms; as typed 33, so 5 ms more or less, and the others have 8 at most."""
     profile = build(flat(6, solo=0.001, crowd=0.031, node=0.038, warm=0.038), ranks=2)
     steps = tuple(0.033 + 0.0001 * (at % 3) for at in range(10))
-    typed = [Block(0, UNTOUCHED.name, rank, steps=10, seconds=sum(steps), step_seconds=steps) for rank in range(2)]
+    typed = [
+        Block(0, UNTOUCHED.name, rank, steps=10, seconds=sum(steps), step_seconds=steps)
+        for rank in range(2)
+    ]
     found = advice_for(profile.model_copy(update={"blocks": (*typed, *profile.blocks)}))
     assert found.stall == "contention"
     assert "as it was typed took 33.1 ms" in found.text
@@ -266,15 +325,21 @@ def test_a_stall_that_leads_by_more_than_first_steps_differ_leads_and_says_by_ho
 
 def test_workers_that_are_forked_are_not_told_to_fork():
     starts = ledger(epoch_steps=20, now_and_then=STARTS)
-    spawned, forked = (RESTARTED.model_copy(update={"start_method": each}) for each in ("spawn", "fork"))
+    spawned, forked = (
+        RESTARTED.model_copy(update={"start_method": each}) for each in ("spawn", "fork")
+    )
     assert "pickle" in remedies("epoch start", starts, loader=spawned)
     assert set(remedies("epoch start", starts, loader=forked)) == {"persistent"}
 
 
 def test_an_iterator_for_each_step_is_made_once():
-    found = remedies("epoch start", ledger(now_and_then={"epoch start": dict.fromkeys(range(20), 0.03)}))
+    found = remedies(
+        "epoch start", ledger(now_and_then={"epoch start": dict.fromkeys(range(20), 0.03)})
+    )
     assert found["one-iterator"].text.startswith("Keep one iterator, `batches = iter(loader)` once")
-    assert "one-iterator" not in remedies("epoch start", ledger(epoch_steps=20, now_and_then=STARTS))
+    assert "one-iterator" not in remedies(
+        "epoch start", ledger(epoch_steps=20, now_and_then=STARTS)
+    )
 
 
 def test_a_sampler_is_drawn_with_vectorised_code_at_its_line():
@@ -290,7 +355,9 @@ def test_a_sampler_is_drawn_with_vectorised_code_at_its_line():
 
 
 def test_half_as_many_evaluations_save_half():
-    found = remedies("evaluation", ledger(epoch_steps=20, now_and_then={"evaluation": {20: 2.0, 40: 2.0}}))
+    found = remedies(
+        "evaluation", ledger(epoch_steps=20, now_and_then={"evaluation": {20: 2.0, 40: 2.0}})
+    )
     assert found["evaluate-less"].saves == pytest.approx(0.05)
     assert found["evaluate-less"].text == "Evaluate half as often, every 40 steps"
     assert "persistent_workers=True" in found["evaluation-workers"].text
@@ -299,7 +366,9 @@ def test_half_as_many_evaluations_save_half():
 
 def test_a_checkpoint_beside_training_leaves_the_copy_of_its_state():
     work = {"parameter_bytes": 100_000_000, "optimizer_bytes": 200_000_000}
-    found = remedies("checkpoint", ledger(now_and_then={"checkpoint": {25: 2.0, 50: 2.0}}), work=work)
+    found = remedies(
+        "checkpoint", ledger(now_and_then={"checkpoint": {25: 2.0, 50: 2.0}}), work=work
+    )
     assert found["async-checkpoint"].saves == pytest.approx((2.0 - 0.3) / 25)
     assert found["save-less"].saves == pytest.approx(0.04)
     unknown = remedies("checkpoint", ledger(now_and_then={"checkpoint": {25: 2.0, 50: 2.0}}))
@@ -325,12 +394,17 @@ def test_what_a_line_says_is_done_less_often(text, name, words):
 
 
 def test_code_between_batch_and_model_belongs_into_the_loader():
-    place = at("loop", 16, "ids = tokenize(texts)", seconds=0.16).model_copy(update={"prepares": True})
+    place = at("loop", 16, "ids = tokenize(texts)", seconds=0.16).model_copy(
+        update={"prepares": True}
+    )
     measured = ledger(a_step={"loop": 0.010}, places=(place,))
     found = remedies("loop", measured)
     assert list(found) == ["prepare-ahead"]
     assert found["prepare-ahead"].saves is None
-    assert "train.py:16 `ids = tokenize(texts)` into the data set or its `collate_fn`" in found["prepare-ahead"].text
+    assert (
+        "train.py:16 `ids = tokenize(texts)` into the data set or its `collate_fn`"
+        in found["prepare-ahead"].text
+    )
     text = advice(ledger(a_step={"loop": 0.019}, places=(place,))).text
     assert text.startswith("The script's own code between batch and model takes 19.0 ms of every")
     without = remedies("loop", measured, work={"loaders": ()})
@@ -339,7 +413,8 @@ def test_code_between_batch_and_model_belongs_into_the_loader():
 
 def test_a_collector_that_is_frozen_saves_all_and_one_every_100_steps_the_most():
     found = remedies(
-        "collector", ledger(steps=100, timed_steps=100, now_and_then={"collector": {10: 0.1, 20: 0.1, 30: 0.1}})
+        "collector",
+        ledger(steps=100, timed_steps=100, now_and_then={"collector": {10: 0.1, 20: 0.1, 30: 0.1}}),
     )
     assert found["gc-freeze"].saves == pytest.approx(0.003)
     assert found["gc-every"].saves == pytest.approx(0.003 - 0.001)
@@ -369,7 +444,9 @@ def test_faster_devices_are_advised_where_these_are_shown_to_be_busy(busy, rent)
     extra = {} if busy is None else {"resident": {"gpu": busy}, "solo": {"gpu": busy}}
     times = flat(6, resident=0.0199, solo=0.020, warm=0.0202)
     profile = job(times=times, device="cuda", work={"precision": "bfloat16"}, block_extra=extra)
-    text = " ".join(remedy.text for remedy in REMEDIES["compute"](Case(attribute(profile), profile)))
+    text = " ".join(
+        remedy.text for remedy in REMEDIES["compute"](Case(attribute(profile), profile))
+    )
     assert ("Rent devices that compute faster: these are busy 97% of the time" in text) == rent
 
 
@@ -379,10 +456,19 @@ def test_collectives_that_the_script_calls_are_the_reason_of_the_exchange_and_se
     times = flat(6, solo=0.020, crowd=0.020, node=0.050, warm=0.0502)
     found = advice(ledger(0, places=places), ledger(1), times=times, ranks=2)
     assert (found.kind, found.stall) == ("stall", "interconnect")
-    assert "(59.8%) at train.py:43 `dist.barrier()`: most of it are collectives that the script calls" in found.text
-    assert found.next_steps[0].startswith("Send what train.py:43 `dist.barrier()` exchanges every 10 steps")
+    assert (
+        "(59.8%) at train.py:43 `dist.barrier()`: most of it are collectives that the script calls"
+        in found.text
+    )
+    assert found.next_steps[0].startswith(
+        "Send what train.py:43 `dist.barrier()` exchanges every 10 steps"
+    )
     assert "saves about 21.6 ms" in found.next_steps[0]
-    few = advice(ledger(0, places=(at("collective", 43, "dist.barrier()", 16 * 0.001),)), times=times, ranks=2)
+    few = advice(
+        ledger(0, places=(at("collective", 43, "dist.barrier()", 16 * 0.001),)),
+        times=times,
+        ranks=2,
+    )
     assert "barrier" not in f"{few.text} {few.next_steps}"
 
 
@@ -393,16 +479,26 @@ def test_a_thread_that_holds_the_interpreter_leads_and_goes_into_a_process_of_it
     assert found.text.startswith(
         "Waiting for Python's interpreter, which another thread of the script has, takes 15.0 ms"
     )
-    assert found.next_steps[0].startswith("Move what train.py:19 `while True:` computes to a process of its own")
+    assert found.next_steps[0].startswith(
+        "Move what train.py:19 `while True:` computes to a process of its own"
+    )
 
 
 def test_values_that_became_denormal_are_to_be_flushed():
     found = advice(ledger(), work={"vanished_values": 1200})
-    assert found.next_steps[0].startswith("Call `torch.set_flush_denormal(True)` first of all: 1,200 values")
+    assert found.next_steps[0].startswith(
+        "Call `torch.set_flush_denormal(True)` first of all: 1,200 values"
+    )
 
 
 TABLE = EmbeddingTable(
-    rows=100_000, dimension=32, lookups=256, distinct=250, hottest=0.01, sparse=False, gradient_bytes=12_800_000
+    rows=100_000,
+    dimension=32,
+    lookups=256,
+    distinct=250,
+    hottest=0.01,
+    sparse=False,
+    gradient_bytes=12_800_000,
 )
 
 
@@ -414,8 +510,20 @@ TABLE = EmbeddingTable(
         ({"precision": "float64"}, "float32"),
         ({"embeddings": (TABLE,), "parameter_bytes": 13_000_000}, "sparse"),
         ({"embeddings": (TABLE,), "parameter_bytes": 30_000_000}, None),
-        ({"embeddings": (TABLE.model_copy(update={"sparse": True}),), "parameter_bytes": 13_000_000}, None),
-        ({"embeddings": (TABLE.model_copy(update={"distinct": 20_000}),), "parameter_bytes": 13_000_000}, None),
+        (
+            {
+                "embeddings": (TABLE.model_copy(update={"sparse": True}),),
+                "parameter_bytes": 13_000_000,
+            },
+            None,
+        ),
+        (
+            {
+                "embeddings": (TABLE.model_copy(update={"distinct": 20_000}),),
+                "parameter_bytes": 13_000_000,
+            },
+            None,
+        ),
     ],
 )
 def test_what_makes_compute_long_for_certain_is_said_first(work, name):
@@ -455,8 +563,12 @@ def test_an_update_that_is_mostly_the_scripts_own_lines_is_no_optimizer_that_wal
 
 def test_a_collection_that_the_script_asks_for_is_to_be_left_out():
     places = (at("collector", 34, "gc.collect()", 0.2),)
-    found = advice(ledger(now_and_then={"collector": dict.fromkeys(range(84, 100), 0.015)}, places=places))
-    assert found.next_steps[0].startswith("Leave out train.py:34 `gc.collect()`, or call it every 100 steps")
+    found = advice(
+        ledger(now_and_then={"collector": dict.fromkeys(range(84, 100), 0.015)}, places=places)
+    )
+    assert found.next_steps[0].startswith(
+        "Leave out train.py:34 `gc.collect()`, or call it every 100 steps"
+    )
     assert "freeze" not in " ".join(found.next_steps)
 
 
@@ -464,6 +576,9 @@ def test_an_optimizer_that_walks_over_many_parameters_is_to_take_them_at_once():
     gradients = tuple(Gradient(name=str(number), bytes=4) for number in range(60))
     stages = {"solo": {"stage_seconds": {"optimizer": 10 * 0.006}}}
     many = advice(ledger(), block_extra=stages, work={"gradients": gradients})
-    assert "fused=True or foreach=True: it takes 30% of a step, for 60 parameters" in many.next_steps[0]
+    assert (
+        "fused=True or foreach=True: it takes 30% of a step, for 60 parameters"
+        in many.next_steps[0]
+    )
     few = advice(ledger(), block_extra=stages, work={"gradients": gradients[:9]})
     assert "foreach" not in " ".join(few.next_steps)

@@ -25,7 +25,9 @@ def profile(first: float, warm: float = 0.1, cold: float | None = None, **fields
         times["cold"] = [cold + 0.0001 * at for at in range(ROUNDS)]
     made = build(times, ranks=1)
     steps = tuple(first + 0.0002 * (at % 3) for at in range(10))
-    typed = Block(round=0, rung=UNTOUCHED.name, rank=0, steps=10, seconds=sum(steps), step_seconds=steps)
+    typed = Block(
+        round=0, rung=UNTOUCHED.name, rank=0, steps=10, seconds=sum(steps), step_seconds=steps
+    )
     return made.model_copy(update={"blocks": (replace(typed, **fields), *made.blocks)})
 
 
@@ -77,10 +79,15 @@ def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_sa
 def test_denormal_values_do_not_explain_what_was_waited_for_a_loader() -> None:
     made = profile(0.5, wait_seconds=10 * 0.4)
     workload = made.workload.model_copy(update={"vanished_values": 5000})
-    assert attribute(made.model_copy(update={"workload": workload})).as_typed.cause == "waiting for the loader"
+    assert (
+        attribute(made.model_copy(update={"workload": workload})).as_typed.cause
+        == "waiting for the loader"
+    )
 
 
-def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever_was_measured() -> None:
+def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever_was_measured() -> (
+    None
+):
     made = profile(0.5)
     workload = made.workload.model_copy(update={"vanished_values": 5000})
     made = made.model_copy(update={"workload": workload})

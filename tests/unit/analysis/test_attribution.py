@@ -19,7 +19,9 @@ from stash.core.ladder import STALLS
 
 def test_no_complete_round_is_an_error_that_says_what_is_missing():
     profile = drop_blocks(build(CALM, ended="interrupted"), lambda b: b.rung == "cold")
-    with pytest.raises(StashError, match=r"no complete round: nothing was measured under cold.*interrupted"):
+    with pytest.raises(
+        StashError, match=r"no complete round: nothing was measured under cold.*interrupted"
+    ):
         attribute(profile)
 
 
@@ -43,7 +45,10 @@ def test_each_stall_is_the_difference_of_neighbouring_rungs():
 
 @given(
     st.integers(1, 12),
-    st.lists(st.sampled_from(["resident", "solo", "crowd", "node", "cluster", "warm", "cold"]), min_size=1),
+    st.lists(
+        st.sampled_from(["resident", "solo", "crowd", "node", "cluster", "warm", "cold"]),
+        min_size=1,
+    ),
     st.integers(0, 2**31),
 )
 @settings(max_examples=60, deadline=None)
@@ -54,7 +59,9 @@ def test_stalls_sum_to_the_step_for_any_rungs_and_rounds(rounds, rungs, seed):
     assert sum(seconds(breakdown).values()) == pytest.approx(breakdown.step_seconds, abs=1e-7)
     assert sum(stall.share for stall in breakdown.stalls) == pytest.approx(1)
     assert (breakdown.rounds, breakdown.rounds_dropped) == (rounds, 0)
-    names = [stall.name for stall in breakdown.stalls] + [missing.name for missing in breakdown.skipped]
+    names = [stall.name for stall in breakdown.stalls] + [
+        missing.name for missing in breakdown.skipped
+    ]
     assert sorted(names) == sorted({*STALLS} - {"bubble"})
 
 
@@ -64,15 +71,23 @@ def test_a_round_that_lacks_blocks_is_counted_apart():
     assert (breakdown.rounds, breakdown.rounds_dropped) == (3, 1)
 
 
-SLOW_LEADER = {"solo": [0.050, 0.051, 0.049], "crowd": [0.050, 0.051, 0.049], "node": [0.052, 0.053, 0.051]}
+SLOW_LEADER = {
+    "solo": [0.050, 0.051, 0.049],
+    "crowd": [0.050, 0.051, 0.049],
+    "node": [0.052, 0.053, 0.051],
+}
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_what_only_the_leader_takes_is_waited_for_and_no_compute(ranks: int):
     # GIVEN ranks of 10 ms a step, of which rank 0 does 40 ms more, by itself as beside the others
-    breakdown = attribute(build(SLOW_LEADER, ranks=ranks, factors=dict.fromkeys(range(1, ranks), 0.2)))
+    breakdown = attribute(
+        build(SLOW_LEADER, ranks=ranks, factors=dict.fromkeys(range(1, ranks), 0.2))
+    )
     # THEN that is the others' wait for a slow rank, as it is where any other is slow
-    assert seconds(breakdown) == pytest.approx({"compute": 0.01, "contention": 0.04, "interconnect": 0.002})
+    assert seconds(breakdown) == pytest.approx(
+        {"compute": 0.01, "contention": 0.04, "interconnect": 0.002}
+    )
     assert breakdown.slow_rank.rank == 0
     assert breakdown.step_seconds == pytest.approx(0.052)
 
@@ -85,10 +100,14 @@ def test_a_leader_that_is_slow_only_beside_others_computes_as_it_does_by_itself(
 
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -0.5, 0.0])
-def test_a_time_that_is_no_positive_number_is_a_damaged_profile_whichever_rank_has_it(seconds, rank):
+def test_a_time_that_is_no_positive_number_is_a_damaged_profile_whichever_rank_has_it(
+    seconds, rank
+):
     profile = build(CALM)
     blocks = tuple(
-        replace(block, seconds=seconds) if (block.rung, block.round, block.rank) == ("node", 1, rank) else block
+        replace(block, seconds=seconds)
+        if (block.rung, block.round, block.rank) == ("node", 1, rank)
+        else block
         for block in profile.blocks
     )
     damaged = profile.model_copy(update={"blocks": blocks})

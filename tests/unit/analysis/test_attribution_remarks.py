@@ -26,13 +26,21 @@ def test_nodes_that_exchange_slower_by_themselves_are_no_worse_conditions():
 
 
 def _loaded(workers: int, rate: float, times: dict[str, float]) -> Profile:
-    rates = tuple(Rate(feed="warm", rank=r, round=3, samples=80, seconds=80 / rate) for r in range(2))
-    return build(flat(**times), rates=rates, workload={"loaders": (Loader(kind="map", workers=workers),)})
+    rates = tuple(
+        Rate(feed="warm", rank=r, round=3, samples=80, seconds=80 / rate) for r in range(2)
+    )
+    return build(
+        flat(**times), rates=rates, workload={"loaders": (Loader(kind="map", workers=workers),)}
+    )
 
 
 def test_loaders_that_are_faster_and_yet_a_prep_stall():
-    assert "without workers nothing is prepared while a step trains" in notes_of(_loaded(0, 500, PREP))
-    assert "side by side, loading and training slow each other down" in notes_of(_loaded(2, 500, PREP))
+    assert "without workers nothing is prepared while a step trains" in notes_of(
+        _loaded(0, 500, PREP)
+    )
+    assert "side by side, loading and training slow each other down" in notes_of(
+        _loaded(2, 500, PREP)
+    )
     assert "(1,000 samples/s) than the devices (160.0)" in notes_of(_loaded(2, 500, PREP))
     assert notes_of(_loaded(2, 40, PREP)) == ""  # slower loaders explain themselves
     assert notes_of(_loaded(2, 500, FETCH)) == ""

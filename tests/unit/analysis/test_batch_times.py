@@ -23,7 +23,9 @@ def test_a_batch_that_lies_ready_is_not_waited_for_where_order_does_not_matter()
     """Two workers, one batch asked of each: 8 s, then 1 s each. In order all behind the first wait."""
     times = [8.0, 1.0, 1.0, 1.0, 1.0, 1.0]
     # 8 for the first, then 1, 0.5, 0.5, … of what each worker has not yet made
-    assert _simulate_waits(times, 2, 1, train_seconds=1.0, in_order=True) == pytest.approx(8.0 / 6, abs=0.2)
+    assert _simulate_waits(times, 2, 1, train_seconds=1.0, in_order=True) == pytest.approx(
+        8.0 / 6, abs=0.2
+    )
     # 1 for each of the second worker's, whose next is asked for as one is taken: five of them before the 8 are over
     assert _simulate_waits(times, 2, 1, train_seconds=1.0, in_order=False) < 5.0 / 6
 

@@ -24,7 +24,9 @@ def changed(**fields: object) -> Breakdown:
 
 def with_time(name: str, **time: float | None) -> tuple[Stall, ...]:
     return tuple(
-        stall.model_copy(update={"time": stall.time.model_copy(update=time)}) if stall.name == name else stall
+        stall.model_copy(update={"time": stall.time.model_copy(update=time)})
+        if stall.name == name
+        else stall
         for stall in GOOD.stalls
     )
 
@@ -35,13 +37,25 @@ def with_time(name: str, **time: float | None) -> tuple[Stall, ...]:
         ({"step_seconds": 0.18}, r"its stalls add up to 0\.176 s and its step takes 0\.18 s"),
         ({"step_seconds": math.nan}, r"add up to 0\.176 s and its step takes nan s"),
         ({"stalls": with_time("prep", value=0.04)}, r"prep \(0\.04 s\) is not within its interval"),
-        ({"stalls": with_time("prep", low=0.031)}, r"prep \(0\.03 s\) is not within its interval, 0\.031 to"),
+        (
+            {"stalls": with_time("prep", low=0.031)},
+            r"prep \(0\.03 s\) is not within its interval, 0\.031 to",
+        ),
         ({"stalls": with_time("prep", low=None)}, r"is not within its interval, None to"),
         ({"stalls": with_time("fetch", value=math.nan)}, r"fetch \(nan s\)"),
-        ({"stalls": GOOD.stalls[::-1]}, r"its stalls \(fetch, prep, .*\) are not those of its rungs"),
-        ({"stalls": GOOD.stalls[:-1]}, r"are not those of its rungs \(solo, crowd, node, warm, cold\)"),
+        (
+            {"stalls": GOOD.stalls[::-1]},
+            r"its stalls \(fetch, prep, .*\) are not those of its rungs",
+        ),
+        (
+            {"stalls": GOOD.stalls[:-1]},
+            r"are not those of its rungs \(solo, crowd, node, warm, cold\)",
+        ),
         ({"rungs": GOOD.rungs[::-1]}, r"its rungs \(cold, .*\) are not in the ladder's order"),
-        ({"rungs": (), "stalls": (), "step_seconds": 0.0}, r"its stalls \(\) are not those of its rungs \(\)"),
+        (
+            {"rungs": (), "stalls": (), "step_seconds": 0.0},
+            r"its stalls \(\) are not those of its rungs \(\)",
+        ),
     ],
 )
 def test_one_that_contradicts_itself_is_refused_in_a_sentence_that_names_the_file(fields, says):
@@ -54,11 +68,15 @@ def test_one_that_contradicts_itself_is_refused_in_a_sentence_that_names_the_fil
 
 def _stalls(**seconds: float) -> tuple[Stall, ...]:
     step = sum(seconds.values())
-    return tuple(Stall(name=name, time=Interval(value=s), share=s / step) for name, s in seconds.items())
+    return tuple(
+        Stall(name=name, time=Interval(value=s), share=s / step) for name, s in seconds.items()
+    )
 
 
 # Rounded one by one these are 145.7, 25.5, 42.2 and 14.7, which are 228.1 of a step that is rounded to 228.2.
-WRITTEN = make_figures(_stalls(compute=0.14573, contention=0.02553, interconnect=0.042245, prep=0.01469))
+WRITTEN = make_figures(
+    _stalls(compute=0.14573, contention=0.02553, interconnect=0.042245, prep=0.01469)
+)
 
 
 def test_a_stall_is_written_alike_alone_added_up_and_as_a_gain():
@@ -91,5 +109,7 @@ def test_a_loader_that_copies_to_the_device_has_the_transfer_in_prep():
     times = {"solo": [0.1] * 3, "warm": [0.2] * 3}
     breakdown = attribute(build(times, device="cuda", workload=work, skipped={"resident": why}))
     assert unknown(breakdown)["transfer"] == f"{why}; contained in prep"
-    without = attribute(build({"solo": [0.1] * 3}, device="cuda", workload=work, skipped={"resident": why}))
+    without = attribute(
+        build({"solo": [0.1] * 3}, device="cuda", workload=work, skipped={"resident": why})
+    )
     assert unknown(without)["transfer"] == why  # nothing that was measured contains it

@@ -22,13 +22,17 @@ ORDERS = {"gpipe": gpipe, "1f1b": one_forward_one_backward}
 class Simulated:
     """``STEPS`` steps of ranks with a stage each, which takes ``slow[rank]`` times as long; messages ``late``."""
 
-    def __init__(self, kind: str, ranks: int, count: int, slow: dict[int, float], late: float = 0.0) -> None:
+    def __init__(
+        self, kind: str, ranks: int, count: int, slow: dict[int, float], late: float = 0.0
+    ) -> None:
         orders = [ORDERS[kind](rank, ranks, count) for rank in range(ranks)]
 
         def seconds(one: Pass) -> float:
             return (FORWARD if one[1] == "F" else BACKWARD) * slow.get(one[0], 1.0)
 
-        self.passes = [[f"{stage}{kind}{batch}" for stage, kind, batch in order] for order in orders]
+        self.passes = [
+            [f"{stage}{kind}{batch}" for stage, kind, batch in order] for order in orders
+        ]
         self.took = [[seconds(one) for one in order] for order in orders]
         waits = idle_seconds(orders, seconds, late, STEPS)
         self.step = waits[0] + sum(self.took[0])
@@ -36,7 +40,9 @@ class Simulated:
 
     def rows(self) -> tuple[StagePasses, ...]:
         return tuple(
-            StagePasses(rank=r, round=0, rung="node", passes=(*names, "rest"), seconds=(*took, 0.0) * STEPS)
+            StagePasses(
+                rank=r, round=0, rung="node", passes=(*names, "rest"), seconds=(*took, 0.0) * STEPS
+            )
             for r, (names, took) in enumerate(zip(self.passes, self.took, strict=True))
         )
 
@@ -46,7 +52,11 @@ class Holder:
 
     def __init__(self, passes: tuple[StagePasses, ...], stages: int | None = None) -> None:
         self.passes = passes
-        schedule = None if stages is None else PipelineSchedule(name="S", stages=stages, ranks=stages, microbatches=1)
+        schedule = (
+            None
+            if stages is None
+            else PipelineSchedule(name="S", stages=stages, ranks=stages, microbatches=1)
+        )
         self.workload = SimpleNamespace(pipeline=schedule)
 
 
@@ -80,10 +90,16 @@ def test_a_slow_stage_is_named_and_what_it_makes_others_idle() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    st.sampled_from(sorted(ORDERS)), st.integers(2, 8), st.integers(1, 32), st.floats(1, 3), st.floats(0, 0.02),
+    st.sampled_from(sorted(ORDERS)),
+    st.integers(2, 8),
+    st.integers(1, 32),
+    st.floats(1, 3),
+    st.floats(0, 0.02),
     st.integers(0, 7),
-)  # fmt: skip
-def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(kind, ranks, count, slow, late, which) -> None:
+)
+def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(
+    kind, ranks, count, slow, late, which
+) -> None:
     without = Simulated(kind, ranks, count, {which % ranks: slow})
     job = Simulated(kind, ranks, count, {which % ranks: slow}, late)
     found = bubble_of(job)
@@ -94,7 +110,13 @@ def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(kind, ranks, cou
 
 def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
     rows = [
-        StagePasses(rank=r, round=0, rung="node", passes=(f"{r // 2}F0", f"{r // 2}B0", "rest"), seconds=(1, 2, 0))
+        StagePasses(
+            rank=r,
+            round=0,
+            rung="node",
+            passes=(f"{r // 2}F0", f"{r // 2}B0", "rest"),
+            seconds=(1, 2, 0),
+        )
         for r in range(4)
     ]
     assert [[row.rank for row in found] for found in group_pipelines(rows)] == [[0, 2], [1, 3]]
@@ -103,5 +125,7 @@ def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
 
 
 def test_a_pipeline_whose_last_stage_was_not_seen_has_no_bubble_of_nothing() -> None:
-    first = StagePasses(rank=0, round=0, rung="node", passes=("0F0", "0B0", "rest"), seconds=(1, 2, 0))
+    first = StagePasses(
+        rank=0, round=0, rung="node", passes=("0F0", "0B0", "rest"), seconds=(1, 2, 0)
+    )
     assert estimate_bubble(Holder((first,), stages=2), "node", 1.0) is None  # type: ignore[arg-type]

@@ -30,7 +30,9 @@ def sides(before: Profile, after: Profile) -> RunComparison:
 
 
 def scaled(factor: float, **own: float) -> dict[str, list[float]]:
-    return {name: [own.get(name, factor) * value for value in values] for name, values in CALM.items()}
+    return {
+        name: [own.get(name, factor) * value for value in values] for name, values in CALM.items()
+    }
 
 
 def words(comparison: RunComparison) -> dict[str, str]:
@@ -67,14 +69,18 @@ def test_twice_the_batch_is_compared_by_the_time_of_a_sample() -> None:
     assert found.line("samples/s").change.value == pytest.approx(16 / 0.176 * (1 / 0.75 - 1))
     # THEN the interval is that of independent runs in that unit, on the slower side of neither
     arms = [run.step for run in (attribute(build(CALM)), attribute(build(scaled(1.5), batch=16)))]
-    expected = math.hypot(*(arm.half_width / size for arm, size in zip(arms, (16, 32), strict=True)))
+    expected = math.hypot(
+        *(arm.half_width / size for arm, size in zip(arms, (16, 32), strict=True))
+    )
     assert found.step.change.half_width == pytest.approx(expected, rel=0.3)
 
 
 def test_steps_of_unlike_size_whose_samples_nobody_counted_are_not_compared() -> None:
     with pytest.raises(UserError, match="does not say how many samples a step has"):
         compared(build(CALM, batch=None), build(CALM, batch=None, ranks=4))
-    sides_anyway = comparable_sides({"a": build(CALM, batch=None)}, {"b": build(CALM, batch=None, ranks=4)}, True)
+    sides_anyway = comparable_sides(
+        {"a": build(CALM, batch=None)}, {"b": build(CALM, batch=None, ranks=4)}, True
+    )
     assert not sides_anyway.per_sample
     assert not compared(build(CALM, batch=None), build(CALM, batch=None)).per_sample
 
@@ -109,7 +115,9 @@ def test_without_a_batch_size_there_is_no_rate_to_compare() -> None:
 def test_the_papers_network_stall_is_that_of_many_nodes_against_one() -> None:
     # GIVEN four ranks in 140 ms on one node, and in 210 ms on two
     one = build(CALM, ranks=4)
-    two = build({**CALM, "cluster": [0.210] * 3, "warm": [0.24] * 3, "cold": [0.25] * 3}, ranks=4, nodes=2)
+    two = build(
+        {**CALM, "cluster": [0.210] * 3, "warm": [0.24] * 3, "cold": [0.25] * 3}, ranks=4, nodes=2
+    )
     for found in (network_stall([one], [two]), network_stall([two], [one])):
         assert round(found.value, 6) == 0.5
         assert found.low < 0.5 < found.high
@@ -129,7 +137,10 @@ def by_name(facts: tuple[DifferingFact, ...]) -> dict[str, tuple[str, str]]:
 def test_another_batch_or_number_of_ranks_is_the_same_job_and_another_script_is_not() -> None:
     sides_of_batches = [build(CALM)], [build(CALM, ranks=4, batch=16)]
     assert incomparable(*sides_of_batches) == ()
-    assert by_name(find_changed_facts(*sides_of_batches)) == {"batch per device": ("8", "16"), "ranks": ("2", "4")}
+    assert by_name(find_changed_facts(*sides_of_batches)) == {
+        "batch per device": ("8", "16"),
+        "ranks": ("2", "4"),
+    }
     other = build(CALM, workload={"name": "other.py"})
     assert list(by_name(incomparable([build(CALM)], [other]))) == ["workload"]
 
@@ -143,9 +154,15 @@ def test_the_rung_that_several_nodes_add_is_no_other_job() -> None:
 def test_versions_and_machines_that_changed_are_told() -> None:
     before = build(CALM, software={"torch": "2.12.0", "numpy": "2.0"}, host={"kernel": "6.1"})
     after = build(CALM, software={"torch": "2.13.0", "numpy": "2.0"}, host={"kernel": "6.8"})
-    assert by_name(find_changed_facts([before], [after])) == {"kernel": ("6.1", "6.8"), "torch": ("2.12.0", "2.13.0")}
+    assert by_name(find_changed_facts([before], [after])) == {
+        "kernel": ("6.1", "6.8"),
+        "torch": ("2.12.0", "2.13.0"),
+    }
 
 
 def test_runs_of_a_side_that_do_not_agree_are_told_together() -> None:
     first, second = (build(CALM, software={"torch": version}) for version in ("2.12.0", "2.13.0"))
-    assert by_name(find_changed_facts([first], [first, second]))["torch"] == ("2.12.0", "2.12.0 or 2.13.0")
+    assert by_name(find_changed_facts([first], [first, second]))["torch"] == (
+        "2.12.0",
+        "2.12.0 or 2.13.0",
+    )

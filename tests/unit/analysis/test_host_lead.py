@@ -22,7 +22,12 @@ pytestmark = pytest.mark.usefixtures("home")
 def ahead(seconds: float | None) -> Profile:
     """A job of one V100, whose host is ahead of it by so much, and which no stall keeps."""
     job = gpu_job()
-    times = {"resident": [0.17] * 5, "solo": [0.1701] * 5, "warm": [0.1702] * 5, "cold": [0.1703] * 5}
+    times = {
+        "resident": [0.17] * 5,
+        "solo": [0.1701] * 5,
+        "warm": [0.1702] * 5,
+        "cold": [0.1703] * 5,
+    }
     busy = {"cpu_seconds": 1.7, "stage_seconds": {"between": 0.1, "forward": 1.6}}
     leads = {} if seconds is None else {"resident": {"host_leads": (seconds,) * STEPS, **busy}}
     profile = build(times, ranks=1, device="cuda", batch=64, block_extra=leads)
@@ -44,7 +49,9 @@ def test_a_step_of_many_passes_is_behind_by_one_of_them_at_most():
     job = ahead(0.02)
     (loader,) = job.workload.loaders
     accumulating = {
-        "workload": job.workload.model_copy(update={"loaders": (loader.model_copy(update={"batches_per_step": 8}),)})
+        "workload": job.workload.model_copy(
+            update={"loaders": (loader.model_copy(update={"batches_per_step": 8}),)}
+        )
     }
     assert not attribute(job.model_copy(update=accumulating)).waits_for_host
 

@@ -9,7 +9,9 @@ from readings import found
 
 def test_slow_pairs_are_named_with_what_pairs_of_the_type_reach():
     (text,) = found(p3_8xlarge())["uneven-pairs"]
-    assert text.startswith("2 of 6 pairs of GPUs copy much slower than the others (0-3 and 1-2): 0-3 reaches 9.8")
+    assert text.startswith(
+        "2 of 6 pairs of GPUs copy much slower than the others (0-3 and 1-2): 0-3 reaches 9.8"
+    )
     assert "fastest pair of p3.8xlarge: 50.0 GB/s (catalog of 2026-11-20: " in text
     assert "uneven-pairs" in found(p3_8xlarge(instance=None))
 
@@ -23,7 +25,9 @@ def test_gpus_behind_one_switch_share_an_uplink_and_the_driver_says_which():
 
 def test_copies_together_as_fast_as_alone_share_nothing():
     copies = [
-        copy("host", f"cuda:{i}", 12 * GB, together=both, seed=i + 9 * both) for i in range(4) for both in (0, 1)
+        copy("host", f"cuda:{i}", 12 * GB, together=both, seed=i + 9 * both)
+        for i in range(4)
+        for both in (0, 1)
     ]
     assert found(host(measured=links(copies=tuple(copies)), gpus=gpus(4))) == {}
 

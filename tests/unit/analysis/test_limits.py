@@ -9,7 +9,15 @@ from breakdowns import CALM
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, judge_limit, not_slower, parse_limit, parse_slower
+from stash.analysis.limits import (
+    CANNOT_TELL,
+    FAILS,
+    PASSES,
+    judge_limit,
+    not_slower,
+    parse_limit,
+    parse_slower,
+)
 from stash.core.errors import UserError
 
 RUN = attribute(build(CALM))
@@ -39,7 +47,9 @@ def test_a_limit_is_decided_by_the_whole_interval(option: str, text: str, verdic
 
 
 def test_a_baseline_is_kept_broken_or_neither() -> None:
-    slower = attribute(build({name: [1.2 * value for value in values] for name, values in CALM.items()}))
+    slower = attribute(
+        build({name: [1.2 * value for value in values] for name, values in CALM.items()})
+    )
     assert not_slower(parse_slower("5%"), [RUN], [RUN]).verdict == PASSES
     assert not_slower(parse_slower("5%"), [RUN], [slower]).verdict == FAILS
     assert not_slower(parse_slower("20%"), [RUN], [slower]).verdict == CANNOT_TELL

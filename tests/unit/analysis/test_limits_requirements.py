@@ -9,7 +9,9 @@ from profile_builder import build
 from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, check_requirement, parse_requirement
 from stash.core.errors import UserError
 
-RUN = build(CALM, workload={"precision": "float32", "git_commit": "0123456789abcdef", "git_dirty": True})
+RUN = build(
+    CALM, workload={"precision": "float32", "git_commit": "0123456789abcdef", "git_dirty": True}
+)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +40,9 @@ def test_a_fact_is_so_or_not_or_unknown(text: str, verdict: str) -> None:
 
 
 def test_one_profile_of_several_is_enough_to_fail() -> None:
-    decision = check_requirement(parse_requirement("batch=8"), {"a": RUN, "b": build(CALM, batch=16)})
+    decision = check_requirement(
+        parse_requirement("batch=8"), {"a": RUN, "b": build(CALM, batch=16)}
+    )
     assert (decision.verdict, decision.sentence) == (FAILS, "batch is 8 or 16; asked for is 8")
 
 

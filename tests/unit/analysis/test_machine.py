@@ -10,7 +10,9 @@ from stash.core.records.host import Limits, Nic
 
 def test_limits_steal_and_a_lost_gpu_are_said():
     broken = (*gpus(3), gpus(4)[3].model_copy(update={"fault": "GPU is lost"}))
-    named = found(host(gpus=broken, limits=Limits(cpus=2.0, memory_bytes=8 * 2**30), steal_fraction=0.07))
+    named = found(
+        host(gpus=broken, limits=Limits(cpus=2.0, memory_bytes=8 * 2**30), steal_fraction=0.07)
+    )
     assert named["lost-gpu"] == ["GPU 3 does not answer: the driver says 'GPU is lost'"]
     assert "allows 2 CPUs of the 8 cores" in named["cpu-limit"][0]
     assert "8.59 GB" in named["memory-limit"][0]
@@ -20,7 +22,8 @@ def test_limits_steal_and_a_lost_gpu_are_said():
 
 def test_a_machine_that_is_not_what_its_type_promises():
     named = found(
-        host(gpus=gpus(3, "Tesla T4", 15 * 2**30), cores=16, memory_bytes=120 * 2**30), against="p3.8xlarge"
+        host(gpus=gpus(3, "Tesla T4", 15 * 2**30), cores=16, memory_bytes=120 * 2**30),
+        against="p3.8xlarge",
     )
     assert set(named) == {"gpu-count", "vcpu-count", "gpu-model", "memory"}
     assert "3 GPUs work here, p3.8xlarge has 4 (catalog of 2026-11-20" in named["gpu-count"][0]

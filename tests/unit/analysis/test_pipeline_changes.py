@@ -31,10 +31,15 @@ def schedule(kind: str, ranks: int, count: int) -> PipelineSchedule:
 def test_layers_between_ends_take_a_stages_own_time_and_ends_keep_what_is_theirs() -> None:
     # layers of the stages between take 10 ms; the last has 20 ms of head besides its 4 layers
     assert stage_costs((0.04, 0.04, 0.06), (4, 4, 4)) == (
-        StageCost(0.0, 0.01), StageCost(0.0, 0.01), StageCost(pytest.approx(0.02), 0.01),
-    )  # fmt: skip
+        StageCost(0.0, 0.01),
+        StageCost(0.0, 0.01),
+        StageCost(pytest.approx(0.02), 0.01),
+    )
     # of two stages the faster one's layers tell what a layer takes
-    assert stage_costs((0.04, 0.08), (4, 4)) == (StageCost(0.0, 0.01), StageCost(pytest.approx(0.04), 0.01))
+    assert stage_costs((0.04, 0.08), (4, 4)) == (
+        StageCost(0.0, 0.01),
+        StageCost(pytest.approx(0.04), 0.01),
+    )
 
 
 def test_the_balanced_split_moves_layers_away_from_the_head() -> None:
@@ -46,17 +51,26 @@ def test_the_balanced_split_moves_layers_away_from_the_head() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.floats(0, 3), st.floats(0.1, 2), st.integers(1, 4)), min_size=1, max_size=4)
-)  # fmt: skip
+    st.lists(
+        st.tuples(st.floats(0, 3), st.floats(0.1, 2), st.integers(1, 4)), min_size=1, max_size=4
+    )
+)
 def test_no_split_is_faster_than_the_balanced_one(stages) -> None:
-    costs, layers = [StageCost(fixed, each) for fixed, each, _ in stages], [count for _, _, count in stages]
+    costs, layers = (
+        [StageCost(fixed, each) for fixed, each, _ in stages],
+        [count for _, _, count in stages],
+    )
     found, total = balance_layers(costs, layers), sum(layers)
     assert sum(found) == total
 
     def slowest(counts) -> float:
         return max(cost.seconds_for(count) for cost, count in zip(costs, counts, strict=True))
 
-    every = [each for each in itertools.product(range(1, total + 1), repeat=len(costs)) if sum(each) == total]
+    every = [
+        each
+        for each in itertools.product(range(1, total + 1), repeat=len(costs))
+        if sum(each) == total
+    ]
     assert slowest(found) == min(map(slowest, every))
 
 
@@ -64,14 +78,27 @@ def test_no_split_is_faster_than_the_balanced_one(stages) -> None:
 def test_orders_are_those_of_the_schedules(name: str) -> None:
     for ranks, count in itertools.product((1, 2, 5), (1, 3, 8)):
         for rank in range(ranks):
-            passes = [f"{stage}{kind}{batch}" for stage, kind, batch in ORDERS[name](rank, ranks, count)]
+            passes = [
+                f"{stage}{kind}{batch}" for stage, kind, batch in ORDERS[name](rank, ranks, count)
+            ]
             assert order_of(NAMES[name], rank, ranks, count).split() == passes
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(sorted(NAMES)), st.integers(2, 6), st.integers(1, 4), st.integers(1, 4), st.floats(1, 3))
-def test_microbatches_change_the_bubble_as_a_pipeline_cut_so_does(kind, ranks, count, more, slow) -> None:
-    before, after = Simulated(kind, ranks, count, {1: slow}), Simulated(kind, ranks, count * more, {1: slow})
+@given(
+    st.sampled_from(sorted(NAMES)),
+    st.integers(2, 6),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.floats(1, 3),
+)
+def test_microbatches_change_the_bubble_as_a_pipeline_cut_so_does(
+    kind, ranks, count, more, slow
+) -> None:
+    before, after = (
+        Simulated(kind, ranks, count, {1: slow}),
+        Simulated(kind, ranks, count * more, {1: slow}),
+    )
     found = idle_changed(before.rows(), schedule(kind, ranks, count), count * more)
     # the other simulation's passes have as many samples as before: of a step of as many, it waits 1 / more
     assert found == pytest.approx(after.waited / more - before.waited, abs=1e-9)
@@ -88,14 +115,18 @@ def test_a_stage_that_gives_layers_away_makes_the_others_idle_less() -> None:
 
 def test_of_other_schedules_only_the_measured_microbatches_can_be_played() -> None:
     rows = Simulated("1f1b", ranks=2, count=4, slow={}).rows()
-    theirs = PipelineSchedule(name="ScheduleInterleavedZeroBubble", stages=2, ranks=2, microbatches=4)
+    theirs = PipelineSchedule(
+        name="ScheduleInterleavedZeroBubble", stages=2, ranks=2, microbatches=4
+    )
     assert idle_changed(rows, theirs, microbatches=8) is None
     assert idle_changed(rows, theirs, microbatches=4) == 0.0
 
 
 @pytest.mark.parametrize("name", ["Schedule1F1B", "ScheduleGPipe"])
 @pytest.mark.parametrize("count", [1, 2, 4, 16])
-def test_stages_idle_until_the_first_microbatch_and_after_the_last_and_wait_for_the_slowest(name, count) -> None:
+def test_stages_idle_until_the_first_microbatch_and_after_the_last_and_wait_for_the_slowest(
+    name, count
+) -> None:
     for seconds in ((3.0, 3.0), (2.0, 5.0, 3.0), (1.0, 2.0, 2.0, 4.0)):
         # all stages once, and the slowest for every further microbatch; of few some of that goes side by side
         most = (sum(seconds) + (count - 1) * max(seconds)) / count - sum(seconds) / len(seconds)

@@ -11,8 +11,12 @@ from stash.analysis.pipeline_schedule import idle_share, parse_order, simulate_i
 from stash.core.records.parallel import PipelineSchedule
 
 
-def schedule(name: str, stages: int, ranks: int, microbatches: int, *orders: str) -> PipelineSchedule:
-    return PipelineSchedule(name=name, stages=stages, ranks=ranks, microbatches=microbatches, orders=orders)
+def schedule(
+    name: str, stages: int, ranks: int, microbatches: int, *orders: str
+) -> PipelineSchedule:
+    return PipelineSchedule(
+        name=name, stages=stages, ranks=ranks, microbatches=microbatches, orders=orders
+    )
 
 
 @pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
@@ -23,16 +27,22 @@ def test_even_schedules_have_the_formula_of_the_textbook(name: str) -> None:
 
 def test_two_ranks_with_one_microbatch_wait_for_each_other() -> None:
     # rank 0: F until 1, waits for rank 1's F and B until 4, B until 6; rank 1 is busy from 1 to 4: 6 of 12 are idle
-    assert simulate_idle_share([parse_order("0F0 0B0"), parse_order("1F0 1B0")]) == pytest.approx(0.5)
+    assert simulate_idle_share([parse_order("0F0 0B0"), parse_order("1F0 1B0")]) == pytest.approx(
+        0.5
+    )
 
 
 def test_halves_of_a_backward_pass_fill_what_would_be_idle() -> None:
     # rank 0: F 1, I from 3 to 4, W 5; rank 1: F from 1, I 3, W 4: 6 of 10 are busy
-    assert simulate_idle_share([parse_order("0F0 0I0 0W0"), parse_order("1F0 1I0 1W0")]) == pytest.approx(0.4)
+    assert simulate_idle_share(
+        [parse_order("0F0 0I0 0W0"), parse_order("1F0 1I0 1W0")]
+    ) == pytest.approx(0.4)
 
 
 def test_gpipe_played_is_what_its_formula_says() -> None:
-    rows = [" ".join([f"{s}F{m}" for m in range(6)] + [f"{s}B{m}" for m in range(6)]) for s in range(3)]
+    rows = [
+        " ".join([f"{s}F{m}" for m in range(6)] + [f"{s}B{m}" for m in range(6)]) for s in range(3)
+    ]
     assert simulate_idle_share([parse_order(row) for row in rows]) == pytest.approx(2 / 8)
 
 
@@ -56,13 +66,25 @@ def test_pytorchs_interleaved_schedule_has_megatrons_share(microbatches: int) ->
 
     def stage(index: int) -> SimpleNamespace:
         return SimpleNamespace(
-            stage_index=index, num_stages=8, group_size=4, group_rank=0, is_first=index == 0, is_last=False,
-            has_backward=True, stage_index_to_group_rank={}, submod=None, group=None, device="cpu",
-        )  # fmt: skip
+            stage_index=index,
+            num_stages=8,
+            group_size=4,
+            group_rank=0,
+            is_first=index == 0,
+            is_last=False,
+            has_backward=True,
+            stage_index_to_group_rank={},
+            submod=None,
+            group=None,
+            device="cpu",
+        )
 
-    made = schedules.ScheduleInterleaved1F1B([stage(0), stage(4)], microbatches, loss_fn=lambda found, wanted: found)
+    made = schedules.ScheduleInterleaved1F1B(
+        [stage(0), stage(4)], microbatches, loss_fn=lambda found, wanted: found
+    )
     rows = [
-        " ".join(str(each) for each in made.pipeline_order[rank] if each is not None) for rank in made.pipeline_order
+        " ".join(str(each) for each in made.pipeline_order[rank] if each is not None)
+        for rank in made.pipeline_order
     ]
     found = idle_share(schedule("ScheduleInterleaved1F1B", 8, 4, microbatches, *rows))
     assert found == pytest.approx(3 / (2 * microbatches + 3))

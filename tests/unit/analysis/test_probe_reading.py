@@ -17,7 +17,9 @@ def test_a_machine_without_links_limits_or_type_has_no_findings():
 
 
 def test_an_unknown_type_is_refused_with_the_nearest_names():
-    with pytest.raises(UserError, match=r"unknown instance 'p3\.9xlarge'; did you mean .*p3\.8xlarge"):
+    with pytest.raises(
+        UserError, match=r"unknown instance 'p3\.9xlarge'; did you mean .*p3\.8xlarge"
+    ):
         read_probe(probe(host()), CATALOG, "p3.9xlarge")
 
 
@@ -28,7 +30,9 @@ def test_a_type_that_the_catalog_does_not_know_is_a_note():
 
 
 def test_every_finding_has_its_measurement_and_dated_facts_their_source():
-    findings = read_probe(probe(p3_8xlarge(limits=Limits(cpus=4.0))), CATALOG, "p3.16xlarge").findings
+    findings = read_probe(
+        probe(p3_8xlarge(limits=Limits(cpus=4.0))), CATALOG, "p3.16xlarge"
+    ).findings
     assert {finding.name for finding in findings} >= {"cpu-limit", "uneven-pairs", "gpu-count"}
     for finding in findings:
         assert finding.measured is not None or finding.name in ("gpu-model", "lost-gpu", "no-rdma")

@@ -7,7 +7,14 @@ import pytest
 from probe_builder import GB, disk, host, links, ring
 from readings import found
 
-from stash.analysis.findings.rates import copy_rate, find_burst, make_curve, rate_of, read_rate, sustained_rate
+from stash.analysis.findings.rates import (
+    copy_rate,
+    find_burst,
+    make_curve,
+    rate_of,
+    read_rate,
+    sustained_rate,
+)
 from stash.core.records.host import Copy, Exchange, Timing
 
 
@@ -26,17 +33,23 @@ def test_a_disk_that_hands_out_bytes_in_portions_has_the_rate_of_the_whole_run()
     seconds = [0.2, 0.2, 0.3] * 3
     rates = [0.14e6 / one for one in seconds]
     assert read_rate(disk(*rates)).value == pytest.approx(0.14e6 * len(seconds) / sum(seconds))
-    assert read_rate(disk(*rates, cold=False)).value == pytest.approx(0.14e6 / 0.2)  # from memory: the usual one
+    assert read_rate(disk(*rates, cold=False)).value == pytest.approx(
+        0.14e6 / 0.2
+    )  # from memory: the usual one
 
 
 def test_bandwidths_are_those_of_nccl_tests():
-    exchange = Exchange(backend="nccl", nodes=1, ranks=4, timings=(Timing(bytes=1000, seconds=(0.5, 0.5)),))
+    exchange = Exchange(
+        backend="nccl", nodes=1, ranks=4, timings=(Timing(bytes=1000, seconds=(0.5, 0.5)),)
+    )
     size = make_curve(exchange, "h").sizes[0]
     assert size.algorithm_bytes_per_second.value == 2000
     assert size.bus_bytes_per_second.value == pytest.approx(2000 * 2 * 3 / 4)
 
 
-@pytest.mark.parametrize(("ranks", "alpha", "beta"), [(2, 20e-6, 1 * GB), (8, 5e-6, 100 * GB), (16, 1e-3, 0.1 * GB)])
+@pytest.mark.parametrize(
+    ("ranks", "alpha", "beta"), [(2, 20e-6, 1 * GB), (8, 5e-6, 100 * GB), (16, 1e-3, 0.1 * GB)]
+)
 def test_the_fit_finds_the_rings_latency_and_bandwidth_again(ranks, alpha, beta):
     fit = make_curve(ring(ranks, alpha, beta, noise=0.0), "h").fit
     assert fit.is_alpha_beta
@@ -52,7 +65,8 @@ def test_standard_errors_say_how_far_a_noisy_fit_is_off():
         clean = ring(4, 1e-5, GB, noise=0.0)
         factors = generator.normal(1.0, 0.05, len(clean.timings))
         noisy = tuple(
-            Timing(bytes=t.bytes, seconds=(t.seconds[0] * f,)) for t, f in zip(clean.timings, factors, strict=True)
+            Timing(bytes=t.bytes, seconds=(t.seconds[0] * f,))
+            for t, f in zip(clean.timings, factors, strict=True)
         )
         fit = make_curve(clean.model_copy(update={"timings": noisy}), "h").fit
         within += abs(fit.alpha_seconds - 1e-5) < 2 * fit.alpha_error
@@ -63,7 +77,10 @@ def test_standard_errors_say_how_far_a_noisy_fit_is_off():
 def test_a_curve_with_a_protocol_switch_is_not_called_alpha_beta():
     clean = ring(4, 1e-5, GB, noise=0.0)
     slow = tuple(
-        Timing(bytes=t.bytes, seconds=tuple(s * (5 if 10**4 < t.bytes < 10**6 else 1) for s in t.seconds))
+        Timing(
+            bytes=t.bytes,
+            seconds=tuple(s * (5 if 10**4 < t.bytes < 10**6 else 1) for s in t.seconds),
+        )
         for t in clean.timings
     )
     fit = make_curve(clean.model_copy(update={"timings": slow}), "h").fit

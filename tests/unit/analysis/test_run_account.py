@@ -33,7 +33,9 @@ def profile(*ledgers, times=STEP, ranks=1, loader=None, **fields) -> Profile:
 
 
 def test_compute_is_the_ladders_less_the_loop_and_the_collector():
-    run = account(ledger(timed_steps=16, a_step={"forward": 0.01, "loop": 0.006, "collector": 0.002}))
+    run = account(
+        ledger(timed_steps=16, a_step={"forward": 0.01, "loop": 0.006, "collector": 0.002})
+    )
     assert {row.name: round(row.seconds, 9) for row in run.rows} == {
         "compute": 0.012,
         "prep": 0.001,
@@ -63,7 +65,9 @@ def test_a_loop_longer_than_the_compute_that_contains_it_counts_no_more_than_tha
 def test_a_loop_that_other_work_stretched_loses_what_that_took_of_first_steps(wall, kept):
     """Of steps that lost half to others it lost half, too, and compute is the rest of what contains it."""
     stalls = {"compute": Interval(value=0.020), "prep": Interval(value=0.001)}
-    run = account_for_run(profile(ledger(a_step={"loop": wall})), stalls, 0.021, "solo", lost_share=0.5)
+    run = account_for_run(
+        profile(ledger(a_step={"loop": wall})), stalls, 0.021, "solo", lost_share=0.5
+    )
     assert run.row("loop").seconds == pytest.approx(kept)
     assert run.row("loop").most == pytest.approx(wall)
     assert run.row("compute").seconds == pytest.approx(0.020 - kept)
@@ -73,12 +77,18 @@ def test_a_loop_that_other_work_stretched_loses_what_that_took_of_first_steps(wa
 def test_an_epochs_start_seen_once_is_as_sure_as_the_first_one_confirms_it():
     def doubt(first, **loader):
         starts = {"epoch start": {0: first, 20: 1.0}}
-        return account(ledger(epoch_steps=20, now_and_then=starts), loader=loader).row("epoch start").doubt
+        return (
+            account(ledger(epoch_steps=20, now_and_then=starts), loader=loader)
+            .row("epoch start")
+            .doubt
+        )
 
     assert doubt(1.2) == pytest.approx(0.2 / 20)
     assert doubt(1.01) == pytest.approx(0.15 / 20)
     assert doubt(3.0) == pytest.approx(0.5 / 20)  # as of any that was seen once
-    assert doubt(1.2, persistent_workers=True) == pytest.approx(0.5 / 20)  # its first one starts workers
+    assert doubt(1.2, persistent_workers=True) == pytest.approx(
+        0.5 / 20
+    )  # its first one starts workers
 
 
 def test_epoch_starts_are_shared_out_over_the_epochs_steps():
@@ -90,7 +100,9 @@ def test_epoch_starts_are_shared_out_over_the_epochs_steps():
     assert row.seconds == pytest.approx(0.055)
     assert run.step_seconds == pytest.approx(0.021 + 0.055)
     assert row.share == pytest.approx(55 / 76)
-    assert row.time.half_width == pytest.approx(4.303 * 0.1 / 3**0.5 / 20, rel=1e-3)  # Student's, of three
+    assert row.time.half_width == pytest.approx(
+        4.303 * 0.1 / 3**0.5 / 20, rel=1e-3
+    )  # Student's, of three
     assert run.startup_seconds == 3.0
     assert run.unseen == ()
 
@@ -100,11 +112,16 @@ def test_one_epochs_start_has_no_interval_and_what_follows_an_epoch_is_unseen():
     row = run.row("epoch start")
     assert (row.seconds, row.time.low, row.times) == (0.002, None, 1)
     assert (row.least, row.most) == (0.001, 0.003)
-    assert run.unseen == ("No epoch's end was seen, of 500 steps, so what comes after an epoch is not in this.",)
+    assert run.unseen == (
+        "No epoch's end was seen, of 500 steps, so what comes after an epoch is not in this.",
+    )
 
 
 def test_a_loader_that_keeps_its_workers_starts_later_epochs_otherwise():
-    run = account(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 1.0}}), loader={"persistent_workers": True})
+    run = account(
+        ledger(epoch_steps=20, now_and_then={"epoch start": {0: 1.0}}),
+        loader={"persistent_workers": True},
+    )
     row = run.row("epoch start")
     assert row.time is None
     assert row.why == "only the first was seen (1.00 s), and its loader keeps its workers"
@@ -121,17 +138,23 @@ def test_without_a_length_of_the_epoch_there_is_a_formula_and_no_share():
 @pytest.mark.parametrize("name", ["evaluation", "checkpoint"])
 def test_what_comes_now_and_then_is_shared_out_over_the_steps_in_between(name):
     starts = {"epoch start": {0: 0.1, 20: 0.1}}
-    run = account(ledger(epoch_steps=20, now_and_then={**starts, name: {25: 0.5, 50: 0.5, 75: 0.5}}))
+    run = account(
+        ledger(epoch_steps=20, now_and_then={**starts, name: {25: 0.5, 50: 0.5, 75: 0.5}})
+    )
     assert (run.row(name).every, run.row(name).seconds) == (25, 0.02)
     once = account(ledger(epoch_steps=20, now_and_then={**starts, name: {20: 0.5}})).row(name)
     assert (once.every, once.seconds, once.times) == (20, 0.025, 1)
-    before_training = account(ledger(epoch_steps=20, now_and_then={**starts, name: {0: 0.5}})).row(name)
+    before_training = account(ledger(epoch_steps=20, now_and_then={**starts, name: {0: 0.5}})).row(
+        name
+    )
     assert before_training.time is None
 
 
 def test_several_at_the_same_step_are_one():
     run = account(ledger(epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}}))
-    both = ledger(epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}, "evaluation": {20: 0.5}})
+    both = ledger(
+        epoch_steps=20, now_and_then={"epoch start": {0: 0.1, 20: 0.1}, "evaluation": {20: 0.5}}
+    )
     evaluation = both.rows[-1]
     twice = evaluation.model_copy(update={"each": (0.5, 0.3), "at_steps": (20, 20), "times": 2})
     found = account(both.model_copy(update={"rows": (*both.rows[:-1], twice)}))
@@ -156,12 +179,14 @@ def test_of_ranks_the_slowest_is_exposed_and_named_and_the_ladder_holds_the_othe
 
 def test_what_a_slow_leader_does_between_steps_is_in_contention_once_compute_is_the_others():
     """Of 40 ms between steps of rank 0, 39 are contention, which has 39 then; compute holds the other rank's 1 ms."""
-    stalls = {name: Interval(value=value) for name, value in (("compute", 0.011), ("contention", 0.039))}
+    stalls = {
+        name: Interval(value=value) for name, value in (("compute", 0.011), ("contention", 0.039))
+    }
     ranks = (ledger(0, a_step={"loop": 0.040}), ledger(1, a_step={"loop": 0.001}))
     run = account_for_run(profile(*ranks, ranks=2), stalls, 0.050, "solo", leader_is_slow=True)
-    assert {name: run.row(name).seconds for name in ("compute", "contention", "loop")} == pytest.approx(
-        {"compute": 0.010, "contention": 0.0, "loop": 0.040}
-    )
+    assert {
+        name: run.row(name).seconds for name in ("compute", "contention", "loop")
+    } == pytest.approx({"compute": 0.010, "contention": 0.0, "loop": 0.040})
     assert run.row("loop").rank == 0
     assert not run.unseen[1:]
 
@@ -174,9 +199,13 @@ def test_places_are_those_of_the_slowest_rank_the_largest_first():
     run = account(
         ledger(0, a_step={"loop": 0.001}, places=(at(7, 0.016),)),
         ledger(1, a_step={"loop": 0.040}, places=(at(8, 0.16), at(9, 0.32))),
-        times=times, ranks=2,
-    )  # fmt: skip
-    assert [(place.where, place.seconds) for place in run.places] == [("train.py:9", 0.02), ("train.py:8", 0.01)]
+        times=times,
+        ranks=2,
+    )
+    assert [(place.where, place.seconds) for place in run.places] == [
+        ("train.py:9", 0.02),
+        ("train.py:8", 0.01),
+    ]
 
 
 def test_places_of_what_comes_now_and_then_are_of_one_occurrence():
@@ -187,7 +216,12 @@ def test_places_of_what_comes_now_and_then_are_of_one_occurrence():
 
     seen = {"epoch start": {0: 1.0, 20: 1.0}, "evaluation": {20: 0.5, 40: 0.5}}
     run = account(
-        ledger(steps=41, timed_steps=16, now_and_then=seen, places=(at("epoch start", 1.8), at("evaluation", 0.4)))
+        ledger(
+            steps=41,
+            timed_steps=16,
+            now_and_then=seen,
+            places=(at("epoch start", 1.8), at("evaluation", 0.4)),
+        )
     )
     assert {place.row: (place.each, place.seconds) for place in run.places} == {
         "epoch start": (0.9, 0.0),
@@ -199,14 +233,21 @@ def test_rows_as_typed_are_doubted_by_what_other_work_cost():
     def doubt(lost_share):
         stalls = {"compute": Interval(value=0.020), "prep": Interval(value=0.001)}
         typed = profile(ledger(timed_steps=16, a_step={"loop": 0.008}))
-        return account_for_run(typed, stalls, 0.021, "solo", lost_share=lost_share).row("loop").doubt
+        return (
+            account_for_run(typed, stalls, 0.021, "solo", lost_share=lost_share).row("loop").doubt
+        )
 
     assert doubt(0.0) == pytest.approx(0.001)
     assert doubt(0.5) == pytest.approx(0.004)  # the larger of both
 
 
 def test_what_is_unknown_is_said():
-    run = account(ledger(a_step={"forward": 0.015, "other": 0.005}, unplaced="py-spy may not look at this process"))
+    run = account(
+        ledger(
+            a_step={"forward": 0.015, "other": 0.005},
+            unplaced="py-spy may not look at this process",
+        )
+    )
     assert run.unseen == (
         "No loader was seen to begin an epoch: epoch starts are not in this.",
         "Lines of the script are unknown: py-spy may not look at this process.",
@@ -248,7 +289,13 @@ def test_whatever_ledgers_hold_the_rows_add_up_to_an_epoch(ledgers):
 
 def first_block(*steps: float, **fields) -> Block:
     return Block(
-        round=0, rung=UNTOUCHED.name, rank=0, steps=len(steps), seconds=sum(steps), step_seconds=steps, **fields
+        round=0,
+        rung=UNTOUCHED.name,
+        rank=0,
+        steps=len(steps),
+        seconds=sum(steps),
+        step_seconds=steps,
+        **fields,
     )
 
 
@@ -260,7 +307,9 @@ def test_a_loop_that_grows_is_as_long_as_in_measured_steps():
     """6 ms of the first steps, of which the stamps had 5; 10 of later ones: twice as much, so 12 ms of 20."""
     later = {"solo": {"stage_seconds": {"between": 10 * 0.010}}}
     found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
-    found = with_first_block(found, first_block(*[0.016] * 16, stage_seconds={"between": 16 * 0.005}))
+    found = with_first_block(
+        found, first_block(*[0.016] * 16, stage_seconds={"between": 16 * 0.005})
+    )
     run = attribute(found).run
     assert run.row("loop").seconds == pytest.approx(0.012)
     assert run.row("loop").grew == pytest.approx(2.0)
@@ -271,7 +320,9 @@ def test_a_loop_that_grows_is_as_long_as_in_measured_steps():
 def test_a_loop_that_blocks_lack_keeps_what_first_steps_had_and_compute_loses_what_blocks_have():
     later = {"solo": {"stage_seconds": {"between": 10 * 0.0025}}}
     found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
-    found = with_first_block(found, first_block(*[0.024] * 16, stage_seconds={"between": 16 * 0.005}))
+    found = with_first_block(
+        found, first_block(*[0.024] * 16, stage_seconds={"between": 16 * 0.005})
+    )
     run = attribute(found).run
     assert (run.row("loop").seconds, run.row("loop").grew) == (pytest.approx(0.006), None)
     assert run.row("compute").seconds == pytest.approx(0.017)
@@ -281,7 +332,9 @@ def test_a_loop_of_which_stamps_see_little_is_not_known_to_grow():
     """6 ms, of which 5 lie between backward and the update: what grows beside them tells nothing of them."""
     later = {"solo": {"stage_seconds": {"between": 10 * 0.002}}}
     found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
-    found = with_first_block(found, first_block(*[0.02] * 16, stage_seconds={"between": 16 * 0.001}))
+    found = with_first_block(
+        found, first_block(*[0.02] * 16, stage_seconds={"between": 16 * 0.001})
+    )
     assert attribute(found).run.row("loop").grew is None
 
 
@@ -297,5 +350,7 @@ def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start()
     plain = level_epoch_starts(found).blocks[0]
     assert plain.seconds == pytest.approx(0.2)
     assert plain.wait_seconds == pytest.approx(0.01)
-    other = found.model_copy(update={"ledgers": (ledger(steps=30, timed_steps=9, now_and_then=starts),)})
+    other = found.model_copy(
+        update={"ledgers": (ledger(steps=30, timed_steps=9, now_and_then=starts),)}
+    )
     assert level_epoch_starts(other).blocks == other.blocks  # of another launch

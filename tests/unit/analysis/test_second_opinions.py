@@ -25,12 +25,15 @@ RECORDINGS = Path(__file__).parents[3] / "bench/noise/data"
 
 def _loader_rates(feed: str, ranks: int, samples_per_second: float) -> tuple[Rate, ...]:
     return tuple(
-        Rate(feed=feed, rank=r, round=3, samples=100, seconds=100 / samples_per_second) for r in range(ranks)
+        Rate(feed=feed, rank=r, round=3, samples=100, seconds=100 / samples_per_second)
+        for r in range(ranks)
     )
 
 
 def test_rates_are_those_of_the_whole_job():
-    breakdown = attribute(build(CALM, rates=_loader_rates("warm", 2, 50) + _loader_rates("cold", 2, 45)))
+    breakdown = attribute(
+        build(CALM, rates=_loader_rates("warm", 2, 50) + _loader_rates("cold", 2, 45))
+    )
     assert breakdown.rates.device == pytest.approx(16 / 0.140)
     assert breakdown.rates.prep == pytest.approx(100)
     assert breakdown.rates.fetch == pytest.approx(90)
@@ -41,12 +44,18 @@ def test_a_rate_that_not_every_rank_measured_is_unknown():
 
 
 def test_communication_is_total_from_collectives_and_exposed_from_stalls():
-    runs = tuple(Collective(scope="node", ranks=2, bytes=40_000_000, seconds=s) for s in (0.05, 0.04, 0.09))
-    exchange = attribute(build(CALM, collectives=runs, workload={"bucket_bytes": (10, 20)})).communication
+    runs = tuple(
+        Collective(scope="node", ranks=2, bytes=40_000_000, seconds=s) for s in (0.05, 0.04, 0.09)
+    )
+    exchange = attribute(
+        build(CALM, collectives=runs, workload={"bucket_bytes": (10, 20)})
+    ).communication
     assert exchange.total_seconds == pytest.approx(0.05)  # the median
     assert exchange.exposed_seconds == pytest.approx(0.036)
     assert exchange.bytes == 30
-    assert exchange.wire_bytes_per_second == pytest.approx(40e6 / 0.05)  # 2(p-1)/p is 1 for two ranks
+    assert exchange.wire_bytes_per_second == pytest.approx(
+        40e6 / 0.05
+    )  # 2(p-1)/p is 1 for two ranks
 
 
 def test_a_prep_stall_hidden_behind_the_exchange_surfaces():
@@ -68,10 +77,21 @@ def test_slow_storage_surfaces_as_fetch():
 
 
 def test_the_exposed_part_has_an_interval_of_its_own():
-    times = {"solo": [0.1] * 3, "crowd": [0.1] * 3, "node": [0.11, 0.12, 0.13], "cluster": [0.15, 0.15, 0.15]}
+    times = {
+        "solo": [0.1] * 3,
+        "crowd": [0.1] * 3,
+        "node": [0.11, 0.12, 0.13],
+        "cluster": [0.15, 0.15, 0.15],
+    }
     exchange = attribute(build(times, ranks=4, nodes=2)).communication
     assert exchange.exposed_seconds == pytest.approx(0.05)
-    errors = (SECONDS["interconnect"], SECONDS["network"], SHARE * 0.02, SHARE * 0.03, launch_error(0.15))
+    errors = (
+        SECONDS["interconnect"],
+        SECONDS["network"],
+        SHARE * 0.02,
+        SHARE * 0.03,
+        launch_error(0.15),
+    )
     # the noise of node cancels, and the rest is no noise
     assert exchange.exposed_high - exchange.exposed_seconds == pytest.approx(math.hypot(*errors))
 
@@ -82,7 +102,9 @@ def test_beside_other_work_the_exposed_part_is_as_uncertain_as_the_stall():
     (stall,) = (each for each in breakdown.stalls if each.name == "interconnect")
     assert stall.parts.correction > 0.5 * stall.parts.noise  # else the recording shows nothing
     exchange = breakdown.communication
-    assert (exchange.exposed_low, exchange.exposed_high) == pytest.approx((stall.time.low, stall.time.high))
+    assert (exchange.exposed_low, exchange.exposed_high) == pytest.approx(
+        (stall.time.low, stall.time.high)
+    )
 
 
 def test_a_step_may_wait_longer_for_the_exchange_than_it_takes_alone():
@@ -94,7 +116,9 @@ def test_a_step_may_wait_longer_for_the_exchange_than_it_takes_alone():
 
 def test_no_more_is_hidden_than_there_is():
     runs = (Collective(scope="node", ranks=2, bytes=40_000_000, seconds=0.02),)
-    exchange = attribute(build({"solo": [0.1], "crowd": [0.11], "node": [0.1]}, collectives=runs)).communication
+    exchange = attribute(
+        build({"solo": [0.1], "crowd": [0.11], "node": [0.1]}, collectives=runs)
+    ).communication
     assert exchange.exposed_seconds == pytest.approx(-0.01)
     assert exchange.hidden_seconds == 0.02
 
@@ -154,7 +178,9 @@ def test_cores_that_a_job_may_not_use_are_not_idle_for_it():
         ({"fetch_cpu_seconds": None}, "is unknown"),
     ],
 )
-def test_without_evidence_a_difference_is_not_blamed_on_workers_and_there_is_no_verdict(changes, why):
+def test_without_evidence_a_difference_is_not_blamed_on_workers_and_there_is_no_verdict(
+    changes, why
+):
     profile = made(0.005, **{**WORKING, **changes})
     kind, text = explanation(profile)
     assert kind == "cannot tell"
@@ -167,7 +193,11 @@ def test_without_evidence_a_difference_is_not_blamed_on_workers_and_there_is_no_
 
 
 def test_a_stall_that_is_larger_than_either_estimate_of_another_still_dominates():
-    times = {**CALM, "node": [seconds + 0.3 for seconds in CALM["node"]], "warm": [s + 0.3 for s in CALM["warm"]]}
+    times = {
+        **CALM,
+        "node": [seconds + 0.3 for seconds in CALM["node"]],
+        "warm": [s + 0.3 for s in CALM["warm"]],
+    }
     extra = {"warm": {"wait_seconds": 0.01}}
     profile = build(times, block_extra=extra)
     kind, text = explanation(profile)
@@ -228,7 +258,9 @@ def test_an_accelerator_waits_for_its_loader_when_its_queue_runs_dry():
     # GIVEN a host that waits 80 ms for each batch, three quarters of which the device does not feel
     profile = alone((0.08,) * 3, device="cuda")
     stages = {"input": 10 * 0.02, "forward": 10 * 0.18}
-    felt = tuple(replace(b, stage_seconds=stages) if b.rung == "warm" else b for b in profile.blocks)
+    felt = tuple(
+        replace(b, stage_seconds=stages) if b.rung == "warm" else b for b in profile.blocks
+    )
     # THEN it is the rest that agrees with the difference of rungs
     assert attribute(profile.model_copy(update={"blocks": felt})).waits.warm == pytest.approx(0.02)
     assert attribute(profile).waits.warm == pytest.approx(0.08)
@@ -238,7 +270,10 @@ def test_a_note_says_which_estimator_was_used():
     def by_waits(profile: Profile) -> str:
         breakdown = attribute(profile)
         chapters = page(breakdown, verdict(breakdown, profile), profile).chapters
-        return next((dict(each.facts).get("by waits", "") for each in chapters if each.name == "figures"), "")
+        return next(
+            (dict(each.facts).get("by waits", "") for each in chapters if each.name == "figures"),
+            "",
+        )
 
     why = "prep is what steps waited for the loader, which works in the training process itself"
     assert why in by_waits(alone((0.08, 0.08, 0.08)))
@@ -259,7 +294,9 @@ def test_fetch_is_what_steps_waited_longer_with_files_on_disk():
         alone((0.08,) * 3, workers=1),  # which load while a step trains
         alone((0.08,) * 3, device="cuda"),  # which goes on meanwhile
         build({"solo": [0.18] * 3, "warm": [0.2] * 3}, ranks=1),  # waits are unknown
-        with_waits(build({"crowd": [0.1] * 3, "warm": [0.2] * 3}), "warm", (0.08,) * 3),  # other ranks wait, too
+        with_waits(
+            build({"crowd": [0.1] * 3, "warm": [0.2] * 3}), "warm", (0.08,) * 3
+        ),  # other ranks wait, too
     ],
 )
 def test_elsewhere_the_stall_is_the_difference_of_rungs(profile):
@@ -268,5 +305,7 @@ def test_elsewhere_the_stall_is_the_difference_of_rungs(profile):
 
 def test_without_a_complete_round_there_is_nothing_to_estimate_by():
     profile = alone((0.08,) * 3)
-    none = profile.model_copy(update={"blocks": tuple(b for b in profile.blocks if b.rung == "warm")})
+    none = profile.model_copy(
+        update={"blocks": tuple(b for b in profile.blocks if b.rung == "warm")}
+    )
     assert step_matrix(none).rounds == ()

@@ -15,7 +15,10 @@ from stash.analysis.seen import expert_loads, groups_of, phase_seconds, taken_ap
 from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
 from stash.report import model_facts
 
-MESH = (MeshAxis(name="dp", ranks=2, across_nodes=True), MeshAxis(name="tp", ranks=2, across_nodes=False))
+MESH = (
+    MeshAxis(name="dp", ranks=2, across_nodes=True),
+    MeshAxis(name="tp", ranks=2, across_nodes=False),
+)
 DIVIDED = dict.fromkeys(("solo", "crowd", "node"), "the model is divided among ranks")
 
 
@@ -27,9 +30,16 @@ def seconds(profile):
 
 def whole(waits, **workload):
     """Four ranks on two nodes whose step takes 100 ms; ``waits[rank]`` are seconds of a step."""
-    profile = build({"cluster": [0.1] * 3}, ranks=4, nodes=2, skipped=DIVIDED, workload={"mesh": MESH, **workload})
+    profile = build(
+        {"cluster": [0.1] * 3},
+        ranks=4,
+        nodes=2,
+        skipped=DIVIDED,
+        workload={"mesh": MESH, **workload},
+    )
     blocks = [
-        replace(b, group_waits={key: value * b.steps for key, value in waits[b.rank].items()}) for b in profile.blocks
+        replace(b, group_waits={key: value * b.steps for key, value in waits[b.rank].items()})
+        for b in profile.blocks
     ]
     return profile.model_copy(update={"blocks": tuple(blocks)})
 
@@ -44,47 +54,76 @@ def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_ra
     ]
     # tensor: 10 of ranks 0, 1 and 6 of 2, 3: 8; data: 20; slower ranks: (4 + 8) / 4, less than the slowest's 5 more
     assert seconds(whole(waits)) == {
-        "compute": 0.069, "contention": 0.003, "interconnect": 0.008, "network": 0.020,
-    }  # fmt: skip
+        "compute": 0.069,
+        "contention": 0.003,
+        "interconnect": 0.008,
+        "network": 0.020,
+    }
 
 
-def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange() -> None:
+def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange() -> (
+    None
+):
     # data groups share a link: ranks 0, 2 have theirs after 10 ms, 1, 3 after 16; in the tensor groups 0 and 2 wait
-    early, late = {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011}, {"dp/all_reduce": 0.016, "tp/all_reduce": 0.005}
+    early, late = (
+        {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011},
+        {"dp/all_reduce": 0.016, "tp/all_reduce": 0.005},
+    )
     apart = whole([early, late, early, late])
-    assert seconds(apart) == {"compute": 0.079, "contention": 0.0, "interconnect": 0.005, "network": 0.016}
+    assert seconds(apart) == {
+        "compute": 0.079,
+        "contention": 0.0,
+        "interconnect": 0.005,
+        "network": 0.016,
+    }
     by_name = {wait.name: wait for wait in attribute(apart).seen.waits}
     assert by_name["dp"].apart == pytest.approx(0.003)
-    assert "data all_reduce: 13.0 ms waited a step, 16.0 ms in all for its exchange, which ends apart" in str(
-        model_facts.model_facts(attribute(apart), apart)
+    assert (
+        "data all_reduce: 13.0 ms waited a step, 16.0 ms in all for its exchange, which ends apart"
+        in str(model_facts.model_facts(attribute(apart), apart))
     )
     # AND rank 1, which works 6 ms longer, is waited for by 3 in its data group, and by 0 and 2 afterwards
-    slow = [{"dp/all_reduce": 0.010 + 0.006 * (rank == 3), "tp/all_reduce": 0.011 - 0.006 * (rank % 2)}
-            for rank in range(4)]  # fmt: skip
+    slow = [
+        {"dp/all_reduce": 0.010 + 0.006 * (rank == 3), "tp/all_reduce": 0.011 - 0.006 * (rank % 2)}
+        for rank in range(4)
+    ]
     assert seconds(whole(slow)) == {
-        "compute": 0.0805, "contention": 0.0045, "interconnect": 0.005, "network": 0.010,
-    }  # fmt: skip
+        "compute": 0.0805,
+        "contention": 0.0045,
+        "interconnect": 0.005,
+        "network": 0.010,
+    }
 
 
 def test_what_hides_is_what_was_under_way_and_not_waited_for() -> None:
     profile = whole([{"tp/all_reduce": 0.010, "dp/all_gather": 0.020}] * 4)
-    assert [wait.hidden for wait in attribute(profile).seen.waits] == [None, None]  # of older profiles
+    assert [wait.hidden for wait in attribute(profile).seen.waits] == [
+        None,
+        None,
+    ]  # of older profiles
     for missing in (None, 3):
         blocks = [
-            replace(b, group_under_way={"tp/all_reduce": 0.025 * b.steps} if b.rank != missing else {})
+            replace(
+                b, group_under_way={"tp/all_reduce": 0.025 * b.steps} if b.rank != missing else {}
+            )
             for b in profile.blocks
         ]
         found = attribute(profile.model_copy(update={"blocks": tuple(blocks)}))
         hidden = {wait.name: wait.hidden for wait in found.seen.waits}
         assert hidden == {"dp": None, "tp": pytest.approx(0.6) if missing is None else None}
     # AND it is in the stall's line and in the table of groups
-    blocks = [replace(b, group_under_way={"tp/all_reduce": 0.025 * b.steps}) for b in profile.blocks]
+    blocks = [
+        replace(b, group_under_way={"tp/all_reduce": 0.025 * b.steps}) for b in profile.blocks
+    ]
     profile = profile.model_copy(update={"blocks": tuple(blocks)})
     case = Case(attribute(profile), profile)
     assert why_stall(case, "interconnect") == "most is all_reduce of the group tp, 60% hidden"
     assert why_stall(case, "network") == "most is all_gather of the group dp"
     assert ", 60% hidden" in str(model_facts.model_facts(case.breakdown, profile))
-    assert [each["hidden"] for each in model_facts.document(case.breakdown, profile)["waits"]] == [None, 0.6]
+    assert [each["hidden"] for each in model_facts.document(case.breakdown, profile)["waits"]] == [
+        None,
+        0.6,
+    ]
 
 
 def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait() -> None:
@@ -92,10 +131,15 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
     assert seconds(whole(waits)) == {"compute": 0.1}
     # two pipelines of two ranks, one microbatch, passes of 10 and 20 ms: each rank works 30 and idles 30 of 60 ms
     rows = tuple(
-        StagePasses(rank=r, round=0, rung="cluster", passes=(f"{r // 2}F0", f"{r // 2}B0", "rest"),
-                    seconds=(0.01, 0.02, 0.0) * 3)
+        StagePasses(
+            rank=r,
+            round=0,
+            rung="cluster",
+            passes=(f"{r // 2}F0", f"{r // 2}B0", "rest"),
+            seconds=(0.01, 0.02, 0.0) * 3,
+        )
         for r in range(4)
-    )  # fmt: skip
+    )
     schedule = PipelineSchedule(name="ScheduleGPipe", stages=2, ranks=2, microbatches=1)
     uses = (GroupUse(name="pipeline", kind="recv", ranks=2, across_nodes=True, calls=1, bytes=64),)
     profile = whole([{"pipeline/recv": 0.040}] * 4, pipeline=schedule, groups=uses)
@@ -105,19 +149,31 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
     assert found.bubble.late == pytest.approx(0.010)
     # AND where ranks of later rounds, whose passes are not recorded, work half as long again, and idle as much longer
     blocks = [
-        b if b.round == 0 else
-        replace(b, seconds=1.5 * b.seconds, step_seconds=tuple(1.5 * each for each in b.step_seconds),
-                group_waits={key: 1.5 * value for key, value in b.group_waits.items()})
+        b
+        if b.round == 0
+        else replace(
+            b,
+            seconds=1.5 * b.seconds,
+            step_seconds=tuple(1.5 * each for each in b.step_seconds),
+            group_waits={key: 1.5 * value for key, value in b.group_waits.items()},
+        )
         for b in profile.blocks
-    ]  # fmt: skip
+    ]
     longer = profile.model_copy(update={"blocks": tuple(blocks)})
-    assert seconds(longer) == {"compute": 0.080, "bubble": 0.040, "network": pytest.approx(0.040 / 3)}
+    assert seconds(longer) == {
+        "compute": 0.080,
+        "bubble": 0.040,
+        "network": pytest.approx(0.040 / 3),
+    }
 
 
 def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute() -> None:
     profile = whole([{"dp/all_gather": 0.020}] * 4)
     missing = {each.name: each for each in attribute(profile).skipped}
-    assert missing["interconnect"].why == "no group that was seen to exchange anything lies inside a node"
+    assert (
+        missing["interconnect"].why
+        == "no group that was seen to exchange anything lies inside a node"
+    )
     assert (missing["interconnect"].possible, missing["interconnect"].contained_in) == (False, None)
 
 
@@ -167,7 +223,10 @@ def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them() -> None:
 
 def test_phases_are_means_of_a_step() -> None:
     profile = whole([{}] * 4)
-    blocks = [replace(b, phase_seconds={"rollout": (0.06 + 0.01 * (b.rank % 2)) * b.steps}) for b in profile.blocks]
+    blocks = [
+        replace(b, phase_seconds={"rollout": (0.06 + 0.01 * (b.rank % 2)) * b.steps})
+        for b in profile.blocks
+    ]
     named = profile.model_copy(update={"blocks": tuple(blocks)})
     assert phase_seconds(named, "cluster") == {"rollout": pytest.approx(0.065)}
     facts = dict(model_facts.model_facts(attribute(named), named))

@@ -12,7 +12,10 @@ from stash.core.records.profile import Profile
 
 def _noisy(rounds: int, scale: float, seed: int = 1) -> dict[str, list[float]]:
     rng = np.random.default_rng(seed)
-    return {name: (values[0] * (1 + scale * rng.standard_normal(rounds))).tolist() for name, values in CALM.items()}
+    return {
+        name: (values[0] * (1 + scale * rng.standard_normal(rounds))).tolist()
+        for name, values in CALM.items()
+    }
 
 
 def warnings_of(profile: Profile) -> str:
@@ -40,7 +43,10 @@ def test_no_warning_names_a_budget():
 def test_warming_up_is_named_only_where_steps_fall_at_the_beginning():
     cold = np.array([1.09, 1.08, 1.06, 1.03, 1.02, 1.015, 1.01, 1.005, 1.0])
     quieter = np.array([1.3] * 6 + [1.0] * 5) + 0.001 * np.arange(11)[::-1]
-    for factors, why in ((cold, "it was still warming up at first"), (quieter, "the machine got quieter")):
+    for factors, why in (
+        (cold, "it was still warming up at first"),
+        (quieter, "the machine got quieter"),
+    ):
         times = {name: (values[0] * factors).tolist() for name, values in CALM.items()}
         assert f"faster from the first round to the last: {why}" in warnings_of(build(times))
 

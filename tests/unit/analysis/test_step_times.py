@@ -27,12 +27,16 @@ def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread: fl
     profile = build({"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.15] * 4})
     short_and_long = (0.06, 0.14) * (STEPS // 2)
     blocks = [
-        replace(block, step_seconds=short_and_long[:: 1 if block.rank else -1]) if block.rung == "crowd" else block
+        replace(block, step_seconds=short_and_long[:: 1 if block.rank else -1])
+        if block.rung == "crowd"
+        else block
         for block in profile.blocks
     ]
     loaders = (Loader(kind="map", workers=0, batch_spread=spread),)
     workload = profile.workload.model_copy(update={"loaders": loaders})
-    found = seconds(attribute(profile.model_copy(update={"blocks": tuple(blocks), "workload": workload})))
+    found = seconds(
+        attribute(profile.model_copy(update={"blocks": tuple(blocks), "workload": workload}))
+    )
     waits = 0.04 if spread == 0.4 else 0
     assert found["contention"] == pytest.approx(waits)
     assert found["interconnect"] == pytest.approx(0.05 - waits)
@@ -42,7 +46,11 @@ def test_rounds_of_one_set_of_launches_are_one_row():
     times = step_matrix(own_launches(sets=3))
     assert times.sets == ((0, 1, 2), (3, 4, 5), (6, 7, 8))
     assert times.rounds == tuple(range(9))
-    assert times.column_of("crowd").tolist() == [pytest.approx(0.21), pytest.approx(0.22), pytest.approx(0.23)]
+    assert times.column_of("crowd").tolist() == [
+        pytest.approx(0.21),
+        pytest.approx(0.22),
+        pytest.approx(0.23),
+    ]
 
 
 def test_a_course_has_every_block_and_says_which_rounds_count():
@@ -50,8 +58,9 @@ def test_a_course_has_every_block_and_says_which_rounds_count():
     profile = build({"solo": [*quiet, 0.1], "crowd": [*(2 * t for t in quiet[:-1]), 0.4]})
     found = make_course(profile)
     assert [(time.round, time.rung) for time in found.times] == [
-        *((number, rung) for number in range(7) for rung in ("solo", "crowd")), (7, "solo"),
-    ]  # fmt: skip
+        *((number, rung) for number in range(7) for rung in ("solo", "crowd")),
+        (7, "solo"),
+    ]
     assert found.incomplete == (7,)
     assert found.times[13].step_seconds == pytest.approx(0.4)
 
@@ -60,12 +69,16 @@ def test_rounds_that_share_a_launch_have_the_times_of_their_slowest_rank():
     found = make_course(own_launches(3))
     assert len({time.round for time in found.times}) == 9
     assert [t.step_seconds for t in found.times if t.rung == "crowd"] == [
-        pytest.approx(0.21 + 0.01 * (n // 3) + 0.0001 * (n % 3 - 1)) for n in range(9)]  # fmt: skip
+        pytest.approx(0.21 + 0.01 * (n // 3) + 0.0001 * (n % 3 - 1)) for n in range(9)
+    ]
 
 
 def test_a_node_counts_its_bytes_once_however_many_ranks_report_them():
     profile = build(
-        {"solo": [0.1] * 3, "crowd": [0.2] * 3}, ranks=4, nodes=2, block_extra={"crowd": {"network_bytes": 2_000_000}}
+        {"solo": [0.1] * 3, "crowd": [0.2] * 3},
+        ranks=4,
+        nodes=2,
+        block_extra={"crowd": {"network_bytes": 2_000_000}},
     )
     (network,) = list_usage(profile, step_matrix(profile))
     assert (network.rung, network.resource) == ("crowd", "network")
@@ -76,23 +89,41 @@ def test_data_blocks_are_told_by_the_rank_with_most_in_memory_and_by_bytes_a_sam
     profile = build(
         {"solo": [0.1] * 3, "warm": [0.2] * 3, "cold": [0.3] * 3},
         block_extra={
-            "cold": {"resident": 0.0, "storage_bytes": 600, "file_bytes": 500, "samples": 5, "wait_seconds": 1.0}
+            "cold": {
+                "resident": 0.0,
+                "storage_bytes": 600,
+                "file_bytes": 500,
+                "samples": 5,
+                "wait_seconds": 1.0,
+            }
         },
     )
     blocks = tuple(
-        replace(b, resident=0.25) if (b.rung, b.rank, b.round) == ("cold", 1, 2) else b for b in profile.blocks
+        replace(b, resident=0.25) if (b.rung, b.rank, b.round) == ("cold", 1, 2) else b
+        for b in profile.blocks
     )
     changed = profile.model_copy(update={"blocks": blocks})
     found = data_blocks(changed, step_matrix(changed))
-    assert [(block.rung, block.round) for block in found] == [(r, n) for r in ("warm", "cold") for n in range(3)]
+    assert [(block.rung, block.round) for block in found] == [
+        (r, n) for r in ("warm", "cold") for n in range(3)
+    ]
     assert found[0].resident is None
     last = found[-1]
-    assert (last.resident, last.fetched_bytes, last.file_bytes, last.wait_seconds) == (0.25, 120.0, 100.0, 0.1)
+    assert (last.resident, last.fetched_bytes, last.file_bytes, last.wait_seconds) == (
+        0.25,
+        120.0,
+        100.0,
+        0.1,
+    )
 
 
 def test_a_block_of_an_unnamed_rank_is_left_out_of_the_ranks():
     profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
-    strange = tuple(replace(block, rank=7) for block in profile.blocks if block.rung == "crowd" and block.rank == 1)
+    strange = tuple(
+        replace(block, rank=7)
+        for block in profile.blocks
+        if block.rung == "crowd" and block.rank == 1
+    )
     changed = profile.model_copy(update={"blocks": (*profile.blocks, *strange)})
     found = ranks_side_by_side(changed, step_matrix(changed))
     assert {time.rank for time in found} == {0, 1}
@@ -102,7 +133,8 @@ def counted(profile: Profile, count) -> Profile:
     """The same profile, whose blocks counted ``count(block)`` samples a step."""
     counts = [count(block) for block in profile.blocks]
     blocks = tuple(
-        replace(block, samples=each and each * STEPS) for block, each in zip(profile.blocks, counts, strict=True)
+        replace(block, samples=each and each * STEPS)
+        for block, each in zip(profile.blocks, counts, strict=True)
     )
     return profile.model_copy(update={"blocks": blocks})
 
@@ -131,10 +163,13 @@ def test_ranks_of_different_size_add_up():
 
 
 @pytest.mark.parametrize("steps", [(0, 16, 16, 16), (16, 16, 16, 0), (32, 16, 16, 0)])
-def test_a_batch_that_counts_for_the_step_before_or_after_a_block_is_no_smaller_step(steps: tuple[int, ...]):
+def test_a_batch_that_counts_for_the_step_before_or_after_a_block_is_no_smaller_step(
+    steps: tuple[int, ...],
+):
     profile = build(CALM)
     blocks = tuple(
-        replace(block, samples=sum(steps), steps=len(steps), step_samples=steps) for block in profile.blocks
+        replace(block, samples=sum(steps), steps=len(steps), step_samples=steps)
+        for block in profile.blocks
     )
     assert attribute(profile.model_copy(update={"blocks": blocks})).samples_per_step == 32
 
@@ -154,4 +189,7 @@ def test_steps_that_grow_are_warned_about_and_blamed_on_no_other_program():
 
 def test_rungs_of_different_steps_are_no_stall():
     profile = counted(build(CALM), lambda block: 32 if block.rung == "solo" else 16)
-    assert any("also from rung to rung, which is no stall" in each for each in attribute(profile).stability.warnings)
+    assert any(
+        "also from rung to rung, which is no stall" in each
+        for each in attribute(profile).stability.warnings
+    )

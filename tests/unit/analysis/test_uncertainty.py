@@ -16,7 +16,9 @@ def test_the_parts_add_in_quadrature_on_either_side():
     noise = Interval(value=0.03, low=0.027, high=0.034)
     stall = whole_stall("prep", noise, 0.1, correction=0.002)
     method, launch = math.hypot(SECONDS["prep"], SHARE * 0.03), NORMAL * LAUNCH_SPREAD * 0.1
-    assert stall.parts == Parts(noise=noise.half_width, method=method, launch=launch, correction=0.002)
+    assert stall.parts == Parts(
+        noise=noise.half_width, method=method, launch=launch, correction=0.002
+    )
     assert stall.low == pytest.approx(0.03 - math.hypot(0.003, method, launch, 0.002))
     assert stall.high == pytest.approx(0.03 + math.hypot(0.004, method, launch, 0.002))
 
@@ -35,9 +37,15 @@ def test_of_one_round_nothing_is_known_but_its_parts():
 def test_errors_of_the_size_that_is_assumed_are_held_as_often_as_is_said():
     rng, held = np.random.default_rng(5), []
     for _ in range(2000):
-        noise, method, launch = rng.standard_normal(3) * (0.002, 0.5 * SECONDS["network"], LAUNCH_SPREAD * 0.2)
+        noise, method, launch = rng.standard_normal(3) * (
+            0.002,
+            0.5 * SECONDS["network"],
+            LAUNCH_SPREAD * 0.2,
+        )
         value = 0.05 + noise + method + launch
-        stall = whole_stall("network", Interval(value=value, low=value - 0.00392, high=value + 0.00392), 0.2)
+        stall = whole_stall(
+            "network", Interval(value=value, low=value - 0.00392, high=value + 0.00392), 0.2
+        )
         held.append(stall.low <= 0.05 <= stall.high)
     assert 0.93 < np.mean(held) < 0.97
 

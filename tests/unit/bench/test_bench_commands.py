@@ -32,17 +32,42 @@ def test_make_has_twelve_targets_and_a_line_for_each() -> None:
     described = re.findall(r"^([a-z-]+):.*  ## \S", text, re.MULTILINE)
     assert sorted(described) == sorted(phony[1].split())
     assert len(described) <= 12
-    contract = {"demo", "test", "check", "truth", "spot-truth", "validate", "choices", "house", "faults", "gpu"}
+    contract = {
+        "demo",
+        "test",
+        "check",
+        "truth",
+        "spot-truth",
+        "validate",
+        "choices",
+        "house",
+        "faults",
+        "gpu",
+    }
     assert contract <= set(described)
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "SECURITY.md", ".ci/run", ".github/workflows/gate.yml", "docs"]
+    "page",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "SECURITY.md",
+        ".ci/run",
+        ".github/workflows/gate.yml",
+        "docs",
+    ],
 )
 def test_pages_name_targets_that_are_there(page: str) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(
+        re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     files = [ROOT / page] if (ROOT / page).is_file() else [*(ROOT / page).rglob("*.md")]
-    named = {name for file in files for name in re.findall(r"`make ([a-z-]+)", file.read_text(encoding="utf-8"))}
+    named = {
+        name
+        for file in files
+        for name in re.findall(r"`make ([a-z-]+)", file.read_text(encoding="utf-8"))
+    }
     typed = re.compile(r"^\W*(?:run: |nice )?make ([a-z-]+)(?:$|  | [>|]| *#)", re.MULTILINE)
     named |= {name for file in files for name in typed.findall(file.read_text(encoding="utf-8"))}
     assert named or page == "SECURITY.md"

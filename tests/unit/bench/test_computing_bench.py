@@ -16,6 +16,8 @@ ROWS = {"epoch start": 5.0, "loop": 1.0, "compute": 4.0, "input": 6.0}
 def test_a_row_is_what_the_job_is_faster_by_without_it(
     without_restarts: dict[str, float] | None, starts: float, waits: float
 ) -> None:
-    found = take_differences(ROWS, {"epoch start": 0.0, "loop": 1.0, "compute": 3.0, "input": 0.0}, without_restarts)
+    found = take_differences(
+        ROWS, {"epoch start": 0.0, "loop": 1.0, "compute": 3.0, "input": 0.0}, without_restarts
+    )
     assert found == {"epoch start": starts, "loop": 1.0, "compute": 3.0, "input": waits}
     assert sum(found.values()) == sum(ROWS.values())

@@ -65,7 +65,9 @@ def test_packing_lines_changes_no_size(tmp_path: Path) -> None:
     for name, text in {"wide": "x = [1, 2]\n", "tall": "# why\nx = [\n    1,\n    2,\n]\n"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(text)
-    wide, tall = (house.count_syntax(house.read_sources(tmp_path / name)) for name in ("wide", "tall"))
+    wide, tall = (
+        house.count_syntax(house.read_sources(tmp_path / name)) for name in ("wide", "tall")
+    )
     assert wide["lines"] < tall["lines"]
     assert {**wide, "lines": 0} == {**tall, "lines": 0}
 
@@ -89,7 +91,9 @@ def test_packages_counted_by_hand(tree: Path) -> None:
 
 def test_what_has_grown_is_named_and_what_shrank_is_not() -> None:
     kept = {"nodes": 100, "options": 3}
-    assert house.find_risen({"nodes": 101, "options": 2}, kept) == ["nodes of src: 101, and house.json has 100"]
+    assert house.find_risen({"nodes": 101, "options": 2}, kept) == [
+        "nodes of src: 101, and house.json has 100"
+    ]
     assert house.find_risen(kept, kept) == []
     assert house.find_risen({"classes": 1}, kept) == ["classes of src: 1, and house.json has 0"]
 

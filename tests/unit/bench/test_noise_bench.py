@@ -24,30 +24,60 @@ def profile(rounds: Sequence[Sequence[float]], slower: float = 0.0) -> Profile:
             for rank in range(1 if rung == "solo" else 2):
                 own = seconds + (slower if rung == "crowd" and rank else 0.0)
                 began = 4.0 * number + at
-                blocks.append(Block(round=number, rung=rung, rank=rank, steps=2, seconds=2 * own, started=began))
+                blocks.append(
+                    Block(
+                        round=number, rung=rung, rank=rank, steps=2, seconds=2 * own, started=began
+                    )
+                )
     return Profile(
-        stash_version="", created="", hosts=(), software={}, ended="budget", elapsed_seconds=60.0,
+        stash_version="",
+        created="",
+        hosts=(),
+        software={},
+        ended="budget",
+        elapsed_seconds=60.0,
         workload=Workload(command=(), name="job"),
         ranks=tuple(Rank(rank=r, node=0, local_rank=r, device="cpu") for r in range(2)),
-        settings=Settings(precision=0.02, budget_seconds=30, rungs=RUNGS, isolated=False, why="asked"),
+        settings=Settings(
+            precision=0.02, budget_seconds=30, rungs=RUNGS, isolated=False, why="asked"
+        ),
         blocks=tuple(blocks),
-    )  # fmt: skip
+    )
 
 
 def recording(name: str, **fields: object) -> Recording:
     values = {
-        "name": name, "job": "a job", "disturbance": "pip", "reference": False, "when": 0.0, "machine": "",
-        "budget": 30.0, "truth": None, "cause": None, "slow_rank": None, "others": (0.5, 1.0), "seconds": 40.0,
-    }  # fmt: skip
+        "name": name,
+        "job": "a job",
+        "disturbance": "pip",
+        "reference": False,
+        "when": 0.0,
+        "machine": "",
+        "budget": 30.0,
+        "truth": None,
+        "cause": None,
+        "slow_rank": None,
+        "others": (0.5, 1.0),
+        "seconds": 40.0,
+    }
     return Recording(**{**values, **fields})  # type: ignore[arg-type]
 
 
 def stall(name: str, seconds: float, half: float, share: float = 0.5) -> Stall:
-    return Stall(name=name, time=Interval(value=seconds, low=seconds - half, high=seconds + half), share=share)
+    return Stall(
+        name=name,
+        time=Interval(value=seconds, low=seconds - half, high=seconds + half),
+        share=share,
+    )
 
 
 TRUE = Truth(
-    {"compute": Known(0.06), "contention": Known(0.004), "prep": Known(0.03, 0.002), "fetch": Known(0.001)},
+    {
+        "compute": Known(0.06),
+        "contention": Known(0.004),
+        "prep": Known(0.03, 0.002),
+        "fetch": Known(0.001),
+    },
     ("prep",),
     frozenset({"prep", "contention"}),
 )
@@ -63,7 +93,9 @@ def test_what_references_say_is_differences_of_the_slower_rank() -> None:
         [profile([(0.06, 0.06, 0.07, 0.1), (0.07, 0.07, 0.08, 0.11)] * 3, slower=0.004)]
     )
     seconds = {name: known.seconds for name, known in found.stalls.items()}
-    assert seconds == pytest.approx({"compute": 0.065, "contention": 0.004, "interconnect": 0.006, "prep": 0.03})
+    assert seconds == pytest.approx(
+        {"compute": 0.065, "contention": 0.004, "interconnect": 0.006, "prep": 0.03}
+    )
     assert found.step == pytest.approx(0.105)
     assert found.cause == ("prep",)
     assert found.may == {"prep", "interconnect", "contention"}
@@ -111,7 +143,9 @@ def test_an_answer_agrees_that_names_all_causes_and_nothing_else() -> None:
 
 
 def test_what_other_work_costs_is_no_cause() -> None:
-    assert truths.rank_stalls([stall("disturbed", 0.05, 0.001), stall("prep", 0.03, 0.001)]) == ["prep"]
+    assert truths.rank_stalls([stall("disturbed", 0.05, 0.001), stall("prep", 0.03, 0.001)]) == [
+        "prep"
+    ]
 
 
 def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
@@ -120,7 +154,9 @@ def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
         whole, 30.0, lambda so_far, *_: len({block.round for block in so_far.blocks}) == 3
     )
     assert {block.round for block in kept.blocks} == {0, 1, 2}
-    assert seconds == pytest.approx(11.2)  # the third round's last block begins after 11 s and takes 0.2
+    assert seconds == pytest.approx(
+        11.2
+    )  # the third round's last block begins after 11 s and takes 0.2
     kept, seconds = play.stop_by_rule(whole, 8.0, lambda *_: False)
     assert {block.round for block in kept.blocks} == {0, 1}
     assert seconds is None

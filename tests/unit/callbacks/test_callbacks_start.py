@@ -81,14 +81,20 @@ def test_nothing_is_started_where_stash_listens_or_another_rank_does(
         monkeypatch.setenv("LOCAL_RANK", "1")
     else:
         world.folder.mkdir()
-        monkeypatch.setattr(orders, "current_orders", lambda: orders.Orders(str(world.folder), (), 0.0, watched=True))
+        monkeypatch.setattr(
+            orders,
+            "current_orders",
+            lambda: orders.Orders(str(world.folder), (), 0.0, watched=True),
+        )
     watch = WatchedTraining()
     watch.begin()
     watch.end()
     assert world.started == []
 
 
-def test_training_goes_on_if_the_watcher_fails(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_goes_on_if_the_watcher_fails(
+    world: World, capsys: pytest.CaptureFixture[str]
+) -> None:
     world.answers = False
     WatchedTraining().begin()
     assert world.entered == []
@@ -100,14 +106,19 @@ def test_a_process_that_asks_itself_needs_no_hook_in_its_environment(
 ) -> None:
     process = os.getpid()
     assert not attach.enter_job(process, world.folder, None)
-    monkeypatch.setenv("STASH_ATTACHABLE", str(process))  # the watcher's own: Linux shows the one of the start
+    monkeypatch.setenv(
+        "STASH_ATTACHABLE", str(process)
+    )  # the watcher's own: Linux shows the one of the start
     assert attach.enter_job(process, world.folder, None)
     assert watch_folder.attach_file(process).read_text() == str(world.folder / "orders.json")
 
 
 @pytest.mark.parametrize(
     ("framework", "base", "begins"),
-    [("transformers", "TrainerCallback", "on_train_begin"), ("lightning.pytorch", "Callback", "on_train_start")],
+    [
+        ("transformers", "TrainerCallback", "on_train_begin"),
+        ("lightning.pytorch", "Callback", "on_train_start"),
+    ],
 )
 def test_a_frameworks_callback_watches_while_it_trains(
     framework: str, base: str, begins: str, world: World, monkeypatch: pytest.MonkeyPatch

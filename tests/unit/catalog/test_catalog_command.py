@@ -24,9 +24,17 @@ def names(*arguments: str) -> list[str]:
 
 
 def test_the_command_of_the_documentation_finds_what_it_should() -> None:
-    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "AWS") == ["p3.16xlarge", "p3dn.24xlarge"]
-    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10") == []
-    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10", "--spot") == [
+    assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "AWS") == [
+        "p3.16xlarge",
+        "p3dn.24xlarge",
+    ]
+    assert (
+        names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10")
+        == []
+    )
+    assert names(
+        "--gpu", "V100", "--min-network", "25gbit", "--cloud", "aws", "--max-price", "10", "--spot"
+    ) == [
         "p3dn.24xlarge",
         "p3.16xlarge",
     ]
@@ -47,26 +55,44 @@ def test_everything_printed_fits_the_screen(arguments: list[str], columns: int) 
 def test_a_narrow_screen_loses_columns_and_never_part_of_a_name() -> None:
     words = ["--gpu", "V100", "--gpus", "4-", "--spot"]
     everything = CliRunner(env={"COLUMNS": None}).invoke(app, words, catch_exceptions=False).stdout
-    assert {"cloud", "vCPU", "GiB", "interconnect", "$/GPU", "age"} <= set(everything.splitlines()[0].split())
-    assert "Columns that did not fit" not in everything  # into a pipe: all of them, lines as long as they are
+    assert {"cloud", "vCPU", "GiB", "interconnect", "$/GPU", "age"} <= set(
+        everything.splitlines()[0].split()
+    )
+    assert (
+        "Columns that did not fit" not in everything
+    )  # into a pipe: all of them, lines as long as they are
     for columns in ("80", "30"):
-        narrow = CliRunner(env={"COLUMNS": columns}).invoke(app, words, catch_exceptions=False).stdout
+        narrow = (
+            CliRunner(env={"COLUMNS": columns}).invoke(app, words, catch_exceptions=False).stdout
+        )
         rows = [line for line in narrow.splitlines() if line.rstrip().endswith("*")]
         assert any("Standard_NC24rs_v3" in row for row in rows)
-        assert len(rows) == len([line for line in everything.splitlines() if line.rstrip().endswith("*")])
+        assert len(rows) == len(
+            [line for line in everything.splitlines() if line.rstrip().endswith("*")]
+        )
         assert "Columns that did not fit" in narrow
 
 
 def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
     old, fresh = (
-        Offer(Instance(cloud="aws", name=name, as_of="2026", source=""), "on-demand", 1.0, None, as_of, "", "")
+        Offer(
+            Instance(cloud="aws", name=name, as_of="2026", source=""),
+            "on-demand",
+            1.0,
+            None,
+            as_of,
+            "",
+            "",
+        )
         for name, as_of in (("old", "2026-07-20"), ("fresh", "2026-11-01"))
     )
     today = date(2026, 11, 20)
     head, *rows = listing((old, fresh), today).text.plain.splitlines()
     assert [row.rpartition("  ")[2].strip() for row in rows[:1]] == ["123 d *"]
     assert rows[1].rstrip().endswith("19 d")
-    assert {row[head.index("$/GPU") :].split()[0] for row in rows} == {"?"}  # how many GPUs it has is unknown
+    assert {row[head.index("$/GPU") :].split()[0] for row in rows} == {
+        "?"
+    }  # how many GPUs it has is unknown
     assert "older than 90 days" in explain_mark((old, fresh), today)
     assert explain_mark((fresh,), today) == ""
 
@@ -81,9 +107,12 @@ def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert document["offers"] == []
-    assert {"without": "--max-price", "offers": 2, "instance": "p3.16xlarge", "dollars_per_hour": 24.48} in (
-        document["nearest"]
-    )
+    assert {
+        "without": "--max-price",
+        "offers": 2,
+        "instance": "p3.16xlarge",
+        "dollars_per_hour": 24.48,
+    } in (document["nearest"])
 
 
 def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
@@ -98,7 +127,10 @@ def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
         (["--gpu", "V1000"], "unknown GPU 'V1000'; did you mean V100"),
         (["--gpu", " "], "unknown GPU"),
         (["--cloud", "awz"], "--cloud awz: no such cloud in the catalog; did you mean aws"),
-        (["--region", "us-east-9"], "--region us-east-9: no such region in the catalog; did you mean us-east-1"),
+        (
+            ["--region", "us-east-9"],
+            "--region us-east-9: no such region in the catalog; did you mean us-east-1",
+        ),
         (["--max-price", "10 EUR"], "not in US dollars"),
         (["--max-price", "€10"], "not in US dollars"),
         (["--max-price", "$2000/month"], "not per hour"),
@@ -107,7 +139,10 @@ def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
         (["--min-network", "25Gb/s"], "may mean bits or bytes"),
         (["--gpus", "many"], "--gpus many: write it like"),
         (["--gpus", "8-4"], "at least 8 and at most 4"),
-        (["--instances", "/nowhere.yaml"], "cannot read the instances file /nowhere.yaml: No such file"),
+        (
+            ["--instances", "/nowhere.yaml"],
+            "cannot read the instances file /nowhere.yaml: No such file",
+        ),
         (["show", "p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
         (["show", "A100"], "several variants"),
         (["--spot", "show", "p3.8xlarge"], "--spot belongs to `stash catalog` alone"),

@@ -41,8 +41,13 @@ def test_what_a_source_says_of_links_stays():
 
 def test_every_shipped_offer_of_several_gpus_has_links_that_can_be_forecast():
     machines = [each for each in merge(None, None).instances if (each.gpu_count or 0) > 1]
-    known = [each for each in machines if each.interconnect_bytes_per_second or each.pair_max_bytes_per_second
-             or each.pcie_bytes_per_second]  # fmt: skip
+    known = [
+        each
+        for each in machines
+        if each.interconnect_bytes_per_second
+        or each.pair_max_bytes_per_second
+        or each.pcie_bytes_per_second
+    ]
     assert {each.name for each in machines} - {each.name for each in known} == set()
 
 
@@ -51,7 +56,9 @@ def test_so_it_is_after_a_refresh(home: Path):
     line = "8x_H100-SXM,US-CA-1,21.5,128,1000.0,8,H100,80.0,False,,nvidia,,x86,{}\n"
     web = Web()
     web.pages[f"{refresh.GPUHUNT}/runpod/version"] = b"20261119-1"
-    web.pages[f"{refresh.GPUHUNT}/runpod/20261119-1/catalog.zip"] = zip_text(HUNT_HEAD + line, "runpod.csv")
+    web.pages[f"{refresh.GPUHUNT}/runpod/20261119-1/catalog.zip"] = zip_text(
+        HUNT_HEAD + line, "runpod.csv"
+    )
     refresh.refresh_snapshot(web)
     known = layers.load()
     offer = next(each for each in known.instances if each.cloud == "runpod" and each.gpu_count == 8)

@@ -12,18 +12,27 @@ from stash.core.errors import UserError
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def gpu(name: str, fp32: float | None = 10e12, memory: float | None = 500e9, **facts: float) -> GpuFacts:
+def gpu(
+    name: str, fp32: float | None = 10e12, memory: float | None = 500e9, **facts: float
+) -> GpuFacts:
     return GpuFacts(
-        name=name, model="X1", fp32_flops_per_second=fp32, memory_bytes_per_second=memory,
-        as_of="2020-01-01", source="somebody", **facts,
-    )  # fmt: skip
+        name=name,
+        model="X1",
+        fp32_flops_per_second=fp32,
+        memory_bytes_per_second=memory,
+        as_of="2020-01-01",
+        source="somebody",
+        **facts,
+    )
 
 
 def test_a_model_made_in_variants_is_its_fastest_and_says_so_with_date_and_source() -> None:
     slow, fast, big = gpu("X1-PCIe", 9e12), gpu("X1-SXM-16GB"), gpu("X1-SXM-32GB")
     found = peak_rates((slow, fast, big), "fp32")
     assert (found.flops_per_second, found.memory_bytes_per_second) == (10e12, 500e9)
-    assert found.about.startswith("X1-SXM-16GB, the fastest of its variants (others: X1-PCIe, X1-SXM-32GB)")
+    assert found.about.startswith(
+        "X1-SXM-16GB, the fastest of its variants (others: X1-PCIe, X1-SXM-32GB)"
+    )
     assert "2020-01-01" in found.about
     assert "somebody" in found.about
 
@@ -44,7 +53,9 @@ def test_a_rate_the_catalog_does_not_know_is_refused_not_guessed(lacking: GpuFac
 def test_a_gpu_is_found_by_model_or_variant_and_a_wrong_name_brings_the_nearest() -> None:
     everything = catalog.load()
     assert len(find_variants("v100", everything)) > 1
-    assert [found.name for found in find_variants("V100-SXM2-16GB", everything)] == ["V100-SXM2-16GB"]
+    assert [found.name for found in find_variants("V100-SXM2-16GB", everything)] == [
+        "V100-SXM2-16GB"
+    ]
     with pytest.raises(UserError, match=r"unknown GPU 'V100-SXM9'; did you mean V100-"):
         find_variants("V100-SXM9", everything)
 

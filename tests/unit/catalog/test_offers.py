@@ -21,7 +21,10 @@ def test_every_wish_must_be_met_and_the_cheapest_comes_first() -> None:
     assert offers[0].dollars_per_hour == 24.48
     assert offers[0].as_of == "2026-07-20"
     assert offers[0].dollars_per_gpu_hour == pytest.approx(3.06)
-    assert catalog.query(wish.model_copy(update={"max_dollars_per_hour": 24.48}))[0].instance.name == "p3.16xlarge"
+    assert (
+        catalog.query(wish.model_copy(update={"max_dollars_per_hour": 24.48}))[0].instance.name
+        == "p3.16xlarge"
+    )
 
 
 def test_an_unknown_fact_never_meets_a_minimum_and_is_counted() -> None:
@@ -40,7 +43,9 @@ def test_an_instance_without_a_price_is_counted_not_free() -> None:
     answer = small((box("priced"), 2.0), (box("unpriced"), None)).search()
     assert [offer.instance.name for offer in answer.offers] == ["priced"]
     assert answer.left_out == {"price": 1}
-    assert "p5e.48xlarge" not in {offer.instance.name for offer in catalog.query(OfferFilter(gpu="H200"))}
+    assert "p5e.48xlarge" not in {
+        offer.instance.name for offer in catalog.query(OfferFilter(gpu="H200"))
+    }
     assert catalog.search(OfferFilter(gpu="H200")).left_out == {"price": 2}
 
 
@@ -54,7 +59,9 @@ def test_kinds_of_prices_do_not_mix() -> None:
     for kind in ("on-demand", "spot", "prior"):
         assert {offer.kind for offer in catalog.query(OfferFilter(kinds=(kind,)))} == {kind}
     prior = catalog.query(OfferFilter(gpu="A100", cloud="aws", kinds=("prior",)))
-    assert {offer.instance.name: offer.dollars_per_hour for offer in prior}["p4d.24xlarge"] == 32.7726
+    assert {offer.instance.name: offer.dollars_per_hour for offer in prior}[
+        "p4d.24xlarge"
+    ] == 32.7726
 
 
 @pytest.mark.parametrize(
@@ -68,7 +75,9 @@ def test_kinds_of_prices_do_not_mix() -> None:
     ],
 )
 def test_a_gpu_goes_by_model_variant_or_memory(gpu: str, found: set[str]) -> None:
-    assert {offer.instance.name for offer in catalog.query(OfferFilter(gpu=gpu, cloud="aws"))} == found
+    assert {
+        offer.instance.name for offer in catalog.query(OfferFilter(gpu=gpu, cloud="aws"))
+    } == found
 
 
 def test_an_undocumented_variant_is_unknown_not_a_match() -> None:
@@ -79,13 +88,20 @@ def test_an_undocumented_variant_is_unknown_not_a_match() -> None:
 
 
 def test_published_memory_sizes_are_rounded_and_a_minimum_allows_for_it() -> None:
-    found = {offer.instance.name for offer in catalog.query(OfferFilter(min_gpu_memory_bytes=24e9, cloud="aws"))}
+    found = {
+        offer.instance.name
+        for offer in catalog.query(OfferFilter(min_gpu_memory_bytes=24e9, cloud="aws"))
+    }
     assert {"g5.xlarge", "g6.xlarge", "g6e.xlarge"} <= found  # 22.35 GiB is 24 GB
     assert "g4dn.xlarge" not in found
 
 
 def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
-    assert catalog.instance("P3.8XLARGE").name == catalog.instance("aws/p3.8xlarge").name == "p3.8xlarge"
+    assert (
+        catalog.instance("P3.8XLARGE").name
+        == catalog.instance("aws/p3.8xlarge").name
+        == "p3.8xlarge"
+    )
     with pytest.raises(UserError, match=r"unknown instance 'p3.8xlrge'; did you mean p3.8xlarge"):
         catalog.instance("p3.8xlrge")
     with pytest.raises(UserError, match="stash catalog"):
@@ -93,7 +109,9 @@ def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
 
 
 def test_a_gpu_of_several_variants_must_be_named_exactly() -> None:
-    with pytest.raises(UserError, match="several variants: A100-SXM4-40GB, A100-SXM4-80GB, A100-PCIe-80GB"):
+    with pytest.raises(
+        UserError, match="several variants: A100-SXM4-40GB, A100-SXM4-80GB, A100-PCIe-80GB"
+    ):
         catalog.gpu("A100")
     with pytest.raises(UserError, match="did you mean"):
         catalog.gpu("A100-SXM4-8GB")

@@ -23,13 +23,25 @@ pytestmark = pytest.mark.usefixtures("home")
         ("pcie", "pcie4", True),
     ],
 )
-def test_interconnect_is_matched_by_parts(wanted: str, fabric: str | None, met: bool | None) -> None:
-    assert judge_instance(box("x", gpu_count=8, interconnect=fabric), OfferFilter(interconnect=wanted))[0] is met
+def test_interconnect_is_matched_by_parts(
+    wanted: str, fabric: str | None, met: bool | None
+) -> None:
+    assert (
+        judge_instance(
+            box("x", gpu_count=8, interconnect=fabric), OfferFilter(interconnect=wanted)
+        )[0]
+        is met
+    )
 
 
 def test_a_machine_without_gpus_has_no_gpu_facts_to_be_unknown() -> None:
     plain = box("cpu", gpu_count=0)
-    for wish in ({"gpu": "V100"}, {"min_gpu_memory_bytes": 1.0}, {"interconnect": "nvlink"}, {"min_gpu_count": 1}):
+    for wish in (
+        {"gpu": "V100"},
+        {"min_gpu_memory_bytes": 1.0},
+        {"interconnect": "nvlink"},
+        {"min_gpu_count": 1},
+    ):
         assert judge_instance(plain, OfferFilter.model_validate(wish)) == (False, "")
 
 

@@ -56,7 +56,11 @@ def mistake(text: str) -> str:
 def test_own_machines_are_offers_like_any_other(home: Path) -> None:
     write(home, GOOD)
     known = layers.load()
-    offer = next(o for o in known.query(OfferFilter(gpu="RTX4090", min_gpu_count=4)) if o.instance.name == "lab-box")
+    offer = next(
+        o
+        for o in known.query(OfferFilter(gpu="RTX4090", min_gpu_count=4))
+        if o.instance.name == "lab-box"
+    )
     assert offer.dollars_per_hour == 1.2
     assert offer.as_of == "2026-11-01"
     assert offer.source == "amortised over three years"
@@ -87,22 +91,38 @@ def test_what_the_file_says_wins_and_what_it_leaves_out_stays(home: Path) -> Non
     assert ("on-demand", "us-east-1") not in prices
     assert prices["spot", "us-east-1"] == 3.672
     shipped_one = next(each for each in shipped.instances() if each.name == "p3.8xlarge")
-    assert (item.as_of, item.source, item.layer) == (shipped_one.as_of, shipped_one.source, "shipped")
+    assert (item.as_of, item.source, item.layer) == (
+        shipped_one.as_of,
+        shipped_one.source,
+        "shipped",
+    )
 
 
 def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) -> None:
     write(home, GOOD)
     known = layers.load()
     item = known.instance("mystery")
-    assert (item.gpu_model, item.gpu, item.gpu_memory_bytes, item.gpu_count) == ("A100", None, None, 1)
+    assert (item.gpu_model, item.gpu, item.gpu_memory_bytes, item.gpu_count) == (
+        "A100",
+        None,
+        None,
+        1,
+    )
     assert known.search(OfferFilter(cloud="on-premise", gpu="A100")).left_out == {"price": 1}
 
 
 def test_the_gpu_of_a_known_type_is_corrected_and_not_how_many_it_has(home: Path) -> None:
-    write(home, "instances:\n  - {name: p3.8xlarge, gpu: V100-SXM2-32GB}\n  - {name: g5.12xlarge, gpu: A10G}\n")
+    write(
+        home,
+        "instances:\n  - {name: p3.8xlarge, gpu: V100-SXM2-32GB}\n  - {name: g5.12xlarge, gpu: A10G}\n",
+    )
     known = layers.load()
     corrected, same = known.instance("p3.8xlarge"), known.instance("g5.12xlarge")
-    assert (corrected.gpu, corrected.gpu_count, corrected.gpu_memory_bytes) == ("V100-SXM2-32GB", 4, 32 * 2**30)
+    assert (corrected.gpu, corrected.gpu_count, corrected.gpu_memory_bytes) == (
+        "V100-SXM2-32GB",
+        4,
+        32 * 2**30,
+    )
     assert (same.gpu_count, same.gpu_memory_bytes) == (4, 22.35 * 2**30)  # as the driver reports it
 
 
@@ -139,7 +159,9 @@ def test_reserved_capacity_stands_beside_what_everybody_can_rent(home: Path) -> 
     kinds = {offer.kind: offer.dollars_per_hour for offer in known.offers_of(item)}
     assert kinds["reserved"] == 13.2
     assert kinds["on-demand"] > 13.2
-    assert [offer.kind for offer in known.query(OfferFilter(gpu="A100", cloud="aws"))].count("reserved") == 0
+    assert [offer.kind for offer in known.query(OfferFilter(gpu="A100", cloud="aws"))].count(
+        "reserved"
+    ) == 0
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "instances: []\n", "{}\n"])
@@ -185,11 +207,17 @@ def entry(lines: str) -> str:
         ("count: 1.5", "count", "integer"),
         ("reserved_price: $7/h", "reserved_price", "needs reserved_count as well"),
         ("reserved_count: 4", "reserved_count", "needs reserved_price as well"),
-        ("{pair_min: 50GB/s, pair_max: 10GB/s}", "pair_min", "is above pair_max (50.0 GB/s and 10.0 GB/s)"),
+        (
+            "{pair_min: 50GB/s, pair_max: 10GB/s}",
+            "pair_min",
+            "is above pair_max (50.0 GB/s and 10.0 GB/s)",
+        ),
         ("{network: 10gbit, network_burst: 1gbit}", "network", "is above network_burst"),
     ],
 )
-def test_a_mistake_is_shown_with_line_and_field(lines: str, field: str, message: str | None) -> None:
+def test_a_mistake_is_shown_with_line_and_field(
+    lines: str, field: str, message: str | None
+) -> None:
     if message is None:
         own_file(entry(lines))  # a rate without /s can only mean one thing
         return
@@ -204,7 +232,9 @@ def test_a_value_on_the_next_line_is_reported_where_its_field_stands() -> None:
 
 
 def test_every_mistake_is_listed() -> None:
-    text = mistake("instances:\n  - name: a\n    price: 3\n  - name: b\n    memory: 1\n  - vcpus: 4\n")
+    text = mistake(
+        "instances:\n  - name: a\n    price: 3\n  - name: b\n    memory: 1\n  - vcpus: 4\n"
+    )
     assert [line.split(": ")[:2] for line in text.splitlines()] == [
         ["my.yaml:3", "instances[0].price"],
         ["my.yaml:5", "instances[1].memory"],
@@ -222,7 +252,10 @@ def test_every_mistake_is_listed() -> None:
             "instances:\n  - name: a\n    vcpus: 1\n    vcpus: 2\n",
             ":4: it is not valid YAML: 'vcpus' is given twice",
         ),
-        ("instances:\n  - name: a\n  - name: a\n", ":3: instances[1].name: there are two instances called 'a'"),
+        (
+            "instances:\n  - name: a\n  - name: a\n",
+            ":3: instances[1].name: there are two instances called 'a'",
+        ),
         ("instances: box\n", ":1: instances: must be a list"),
         ("instances:\n  - box\n", ":2: "),
         ("- name: box\n", ":1: the file: must hold named fields"),
@@ -257,7 +290,10 @@ def test_the_examples_of_the_documentation_work(home: Path) -> None:
     known = layers.load()
     (lab,) = known.query(OfferFilter(gpu="RTX4090"))
     assert lab.dollars_per_hour == 1.36
-    assert known.query(OfferFilter(gpu="V100", cloud="aws", min_gpu_count=4))[0].dollars_per_hour == 9.5
+    assert (
+        known.query(OfferFilter(gpu="V100", cloud="aws", min_gpu_count=4))[0].dollars_per_hour
+        == 9.5
+    )
 
 
 def test_the_documentation_lists_every_field() -> None:
@@ -270,13 +306,17 @@ def test_the_documentation_lists_every_column_of_the_data() -> None:
     listed = columns.page()
     for name in ("gpus.csv", "instances.csv", "prices.csv"):
         line = next(line for line in listed.splitlines() if line.startswith(f"| `{name}` |"))
-        assert [one for one in shipped.read_rows(name)[0] if f"`{one}`" not in line] == list(columns.EVERYWHERE)
+        assert [one for one in shipped.read_rows(name)[0] if f"`{one}`" not in line] == list(
+            columns.EVERYWHERE
+        )
 
 
 def test_a_gpu_of_the_user_s_own_has_what_its_speed_is_told_from(tmp_path: Path) -> None:
     """Issue 60: neither its architecture nor TF32 could be given, so nothing was known of its speed."""
     file = tmp_path / "own.yaml"
-    fields = "memory_bandwidth: 1TB/s, fp32_tflops: 80, tensor_fp16_tflops: 160, tensor_tf32_tflops: 80"
+    fields = (
+        "memory_bandwidth: 1TB/s, fp32_tflops: 80, tensor_fp16_tflops: 160, tensor_tf32_tflops: 80"
+    )
     file.write_text(f"gpus:\n  - {{name: Mine, {fields}, architecture: Ada}}\n")
     (mine,) = own.load_own_file(file).gpus
     assert (mine.architecture, mine.tensor_tf32_flops_per_second) == ("Ada", 80e12)

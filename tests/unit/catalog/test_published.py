@@ -19,7 +19,9 @@ def test_a_few_senseless_lines_are_left_out_and_counted() -> None:
         assert list(harvest.prices().values()) == [12.24]
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n", HUNT_AWS.replace("location", "place", 1), HUNT_AWS[:-1]])
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n", HUNT_AWS.replace("location", "place", 1), HUNT_AWS[:-1]]
+)
 def test_a_list_with_other_columns_or_a_cut_end_is_not_used(text: str) -> None:
     with pytest.raises(DamagedError):
         parse_gpuhunt("aws", text, "s", "2026-11-20", {})
@@ -44,19 +46,30 @@ def test_pods_are_named_by_how_many_gpus_they_have_and_whose_they_are() -> None:
 
 @pytest.mark.parametrize(
     ("flags", "sold"),
-    [("", True), ("gcp-a4", True), ("lambda-arm", True), ("x gcp-dws-calendar-mode", False), ("x-cluster", False)],
-)  # fmt: skip
+    [
+        ("", True),
+        ("gcp-a4", True),
+        ("lambda-arm", True),
+        ("x gcp-dws-calendar-mode", False),
+        ("x-cluster", False),
+    ],
+)
 def test_what_is_sold_otherwise_than_by_the_hour_is_no_offer(flags: str, sold: bool) -> None:
     line = "{},us-central1-a,80,224,3968.0,8,B200,192.0,False,,nvidia,{},x86,{{}}\n"
     text = HUNT_HEAD + line.format("usual", "") + line.format("a4-highgpu-8g", flags)
     found = parse_gpuhunt("gcp", text, "s", "2026-11-20", {})
-    assert (("a4-highgpu-8g", "us-central1", "on-demand") in found.prices(), found.left_out) == (sold, 0)
+    assert (("a4-highgpu-8g", "us-central1", "on-demand") in found.prices(), found.left_out) == (
+        sold,
+        0,
+    )
 
 
 @pytest.mark.parametrize("memory", ["nan", "inf", "-1"])
 def test_of_a_machine_that_makes_no_sense_no_price_is_taken(memory: str) -> None:
     line = "{},us-east-1,12.24,32,{},4,V100,16.0,False,,nvidia,,x86,{{}}\n"
     good = "".join(line.format(f"good{number}", 244) for number in range(9))
-    found = parse_gpuhunt("aws", HUNT_HEAD + good + line.format("bad", memory), "s", "2026-11-20", {})
+    found = parse_gpuhunt(
+        "aws", HUNT_HEAD + good + line.format("bad", memory), "s", "2026-11-20", {}
+    )
     assert found.left_out == 1
     assert {name for name, _, _ in found.prices()} == found.instances.keys()

@@ -22,6 +22,8 @@ def test_every_size_has_a_source_and_a_date(item) -> None:
 def test_names_are_found_however_they_are_written() -> None:
     names = [item.name for item in known_datasets()]
     assert len({name.replace("-", "") for name in names}) == len(names)
-    assert {known_dataset(name).name for name in ("CIFAR10", "cifar-10", "Cifar 10")} == {"cifar-10"}
+    assert {known_dataset(name).name for name in ("CIFAR10", "cifar-10", "Cifar 10")} == {
+        "cifar-10"
+    }
     with pytest.raises(UserError, match="unknown data set 'moon'; known are imagenet, "):
         known_dataset("moon")

@@ -44,14 +44,19 @@ def kept(web: Web, home: Path) -> Iterator[Web]:
 
 def prices(name: str) -> dict[tuple[str, str | None], float]:
     known = layers.load()
-    return {(offer.kind, offer.region): offer.dollars_per_hour for offer in known.offers_of(known.instance(name))}
+    return {
+        (offer.kind, offer.region): offer.dollars_per_hour
+        for offer in known.offers_of(known.instance(name))
+    }
 
 
 def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
     report = refresh.refresh_snapshot(web, now=NOW)
     assert report.updated == ("gpuhunt aws", "gpuhunt gcp")
     known = layers.load()
-    offer = next(o for o in known.query(OfferFilter(region="us-east-1")) if o.instance.name == "p3.8xlarge")
+    offer = next(
+        o for o in known.query(OfferFilter(region="us-east-1")) if o.instance.name == "p3.8xlarge"
+    )
     assert offer.dollars_per_hour == 10.1
     assert offer.as_of == "2026-11-19"
     assert offer.source == "gpuhunt aws, published 2026-11-19"
@@ -64,7 +69,9 @@ def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
     past = [o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior"]
     assert {(o.dollars_per_hour, o.as_of) for o in past} == {(12.24, None), (12.24, "2026-07-20")}
     unchanged = [o for o in known.offers_of(known.instance("g5.xlarge")) if o.kind == "prior"]
-    assert [(o.dollars_per_hour, o.as_of) for o in unchanged] == [(1.006, "2026-07-20")]  # it tells since when
+    assert [(o.dollars_per_hour, o.as_of) for o in unchanged] == [
+        (1.006, "2026-07-20")
+    ]  # it tells since when
 
 
 def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
@@ -72,7 +79,12 @@ def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
     known = layers.load()
     assert known.instance("g5.xlarge").gpu_memory_bytes == 22.35 * 2**30  # the list says 24
     new = known.instance("g7.new")
-    assert (new.gpu_model, new.gpu, new.gpu_memory_bytes, new.layer) == ("L4", "L4", 24 * 2**30, "snapshot")
+    assert (new.gpu_model, new.gpu, new.gpu_memory_bytes, new.layer) == (
+        "L4",
+        "L4",
+        24 * 2**30,
+        "snapshot",
+    )
     assert new.network_bytes_per_second is None
     other = known.instance("x1.made")
     assert (other.gpu_model, other.gpu, other.gpu_memory_bytes) == ("V100", None, 32 * 2**30)
@@ -90,7 +102,9 @@ def test_the_users_file_wins_over_the_snapshot(web: Web, home: Path) -> None:
     (home / "instances.yaml").write_text("instances:\n  - name: p3.8xlarge\n    price: $5/h\n")
     refresh.refresh_snapshot(web, now=NOW)
     found = prices("p3.8xlarge")
-    assert {key: value for key, value in found.items() if key[0] == "on-demand"} == {("on-demand", None): 5.0}
+    assert {key: value for key, value in found.items() if key[0] == "on-demand"} == {
+        ("on-demand", None): 5.0
+    }
 
 
 def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web: Web) -> None:
@@ -112,9 +126,13 @@ BROKEN = {
     "empty list": zip_text(""),
     "no text": zip_text(HUNT_AWS.encode("utf-16")),
     "cents": zip_text(
-        HUNT_AWS.replace(",10.1,", ",1010,").replace(",21.957642,", ",2195.7,").replace(",1.006,", ",100.6,")
+        HUNT_AWS.replace(",10.1,", ",1010,")
+        .replace(",21.957642,", ",2195.7,")
+        .replace(",1.006,", ",100.6,")
     ),
-    "zeros": zip_text(HUNT_AWS.replace(",10.1,", ",0,").replace(",21.957642,", ",0,").replace(",1.006,", ",0,")),
+    "zeros": zip_text(
+        HUNT_AWS.replace(",10.1,", ",0,").replace(",21.957642,", ",0,").replace(",1.006,", ",0,")
+    ),
     "timeout": TimeoutError("timed out"),
     "server error": HTTPError("u", 503, "busy", Message(), None),
 }
@@ -124,15 +142,22 @@ BROKEN = {
 def test_a_broken_download_never_damages_the_snapshot(kept: Web, how: str) -> None:
     kept.publish("gpuhunt aws", BROKEN[how])
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
-    with pytest.raises(StashError, match=r"the catalog was not refreshed.*the snapshot of 2026-11-20 stays"):
+    with pytest.raises(
+        StashError, match=r"the catalog was not refreshed.*the snapshot of 2026-11-20 stays"
+    ):
         refresh.refresh_snapshot(kept, now=NOW)
 
 
-@pytest.mark.parametrize("how", [how for how in BROKEN if how != "timeout"])  # both come from one host
+@pytest.mark.parametrize(
+    "how", [how for how in BROKEN if how != "timeout"]
+)  # both come from one host
 def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> None:
     refresh.refresh_snapshot(web, now=NOW)
     web.publish("gpuhunt aws", BROKEN[how])
-    web.publish("gpuhunt gcp", zip_text(HUNT_GCP.replace(",2.7,", ",2.5,").replace(",2.9,", ",2.5,"), "gcp.csv"))
+    web.publish(
+        "gpuhunt gcp",
+        zip_text(HUNT_GCP.replace(",2.7,", ",2.5,").replace(",2.9,", ",2.5,"), "gcp.csv"),
+    )
     report = refresh.refresh_snapshot(web, now=NOW)
     assert report.updated == ("gpuhunt gcp",)
     assert report.failures
@@ -143,7 +168,9 @@ def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> Non
 def test_a_version_that_is_no_version_is_not_followed(kept: Web) -> None:
     kept.publish("gpuhunt aws", zip_text(HUNT_AWS), b"<html>../../etc</html>")
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
-    with pytest.raises(StashError, match=r"its version '<html>../../etc</html>' is not a date and a number"):
+    with pytest.raises(
+        StashError, match=r"its version '<html>../../etc</html>' is not a date and a number"
+    ):
         refresh.refresh_snapshot(kept, now=NOW)
 
 
@@ -154,7 +181,10 @@ def test_a_list_that_shrank_by_half_is_not_believed(web: Web) -> None:
     refresh.refresh_snapshot(web, now=NOW)
     web.publish("gpuhunt aws", zip_text(HUNT_HEAD + "".join(map(line.format, regions[:10]))))
     report = refresh.refresh_snapshot(web, now=NOW)
-    assert "gpuhunt aws: it has 10 offers where the snapshot has 40; it may be cut off; not used" in report.failures
+    assert (
+        "gpuhunt aws: it has 10 offers where the snapshot has 40; it may be cut off; not used"
+        in report.failures
+    )
 
 
 def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
@@ -169,7 +199,9 @@ def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
         tenfold = tenfold.replace(f",{price},", f",{wrong},")
     kept.publish("gpuhunt aws", zip_text(tenfold))
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
-    with pytest.raises(StashError, match=r"5 of 7 known prices changed more than fivefold; the unit may be wrong"):
+    with pytest.raises(
+        StashError, match=r"5 of 7 known prices changed more than fivefold; the unit may be wrong"
+    ):
         refresh.refresh_snapshot(kept, now=NOW)
 
 
@@ -211,7 +243,9 @@ def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server: str) -> 
 
 def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "_MAX_BYTES", 1000)
-    assert len(refresh.fetch_url(f"{server}/endless", "http")) == 1001  # which is then refused as too large
+    assert (
+        len(refresh.fetch_url(f"{server}/endless", "http")) == 1001
+    )  # which is then refused as too large
     monkeypatch.setattr(refresh, "_MAX_BYTES", 10**9)
     monkeypatch.setattr(refresh, "_MAX_SECONDS", 0.2)
     with pytest.raises(OSError, match="it took longer than"):
@@ -222,7 +256,9 @@ def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> Non
     with pytest.raises(StashError) as caught:
         refresh.refresh_snapshot(offline, now=NOW)
     text = str(caught.value)
-    assert text.startswith("the catalog was not refreshed, because this machine seems to be offline")
+    assert text.startswith(
+        "the catalog was not refreshed, because this machine seems to be offline"
+    )
     assert "the snapshot of 2026-11-20 stays" in text
     assert "\n" not in text
     assert caught.value.exit_code == 1
@@ -245,7 +281,9 @@ def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.Monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(StashError, match=r"cannot write .*: No space left on device; the old one stays"):
+    with pytest.raises(
+        StashError, match=r"cannot write .*: No space left on device; the old one stays"
+    ):
         refresh.refresh_snapshot(kept, now=NOW)
 
 
@@ -262,7 +300,9 @@ def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.Monk
         lambda text: text.replace('"on-demand",10.1', '"on-demand",-1'),
         lambda text: text.replace('"on-demand",10.1', '"free",10.1'),
         lambda text: text.replace('10.1,"2026-11-19"', '10.1,"last week"'),
-        lambda text: text.replace('10.1,"2026-11-19","gpuhunt aws, published 2026-11-19"', '10.1,"2026-11-19",7'),
+        lambda text: text.replace(
+            '10.1,"2026-11-19","gpuhunt aws, published 2026-11-19"', '10.1,"2026-11-19",7'
+        ),
     ],
 )
 def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web: Web, damage: object) -> None:

@@ -24,15 +24,29 @@ VARIANT_UNKNOWN = {("lambda", "gpu_8x_v100"), ("lambda", "gpu_2x_a100")}
 """No source says whether these are PCIe or SXM cards."""
 MEMORY_UNKNOWN = {("gcp", "a4-highgpu-8g")}
 DOLLARS_PER_GPU_HOUR = {
-    "K80": (0.5, 1.3), "M60": (0.5, 1.6), "P100": (1.5, 2.5), "V100": (0.7, 4.5), "T4": (0.4, 5.0), "T4G": (0.4, 1.5),
-    "A10": (0.9, 5.0), "A10G": (1.0, 4.5), "L4": (0.6, 2.2), "L40S": (1.8, 5.0), "A100": (1.2, 6.0),
-    "H100": (3.0, 13.0), "H200": (7.0, 15.0), "B200": (6.0, 18.0), "B300": (12.0, 25.0),
-}  # fmt: skip
+    "K80": (0.5, 1.3),
+    "M60": (0.5, 1.6),
+    "P100": (1.5, 2.5),
+    "V100": (0.7, 4.5),
+    "T4": (0.4, 5.0),
+    "T4G": (0.4, 1.5),
+    "A10": (0.9, 5.0),
+    "A10G": (1.0, 4.5),
+    "L4": (0.6, 2.2),
+    "L40S": (1.8, 5.0),
+    "A100": (1.2, 6.0),
+    "H100": (3.0, 13.0),
+    "H200": (7.0, 15.0),
+    "B200": (6.0, 18.0),
+    "B300": (12.0, 25.0),
+}
 """On demand, one whole GPU; wide enough for the largest single-GPU machines."""
 
 
 def price(item: Instance, kind: str) -> Price | None:
-    return next((p for p in PRICES if (p.cloud, p.instance, p.kind) == (item.cloud, item.name, kind)), None)
+    return next(
+        (p for p in PRICES if (p.cloud, p.instance, p.kind) == (item.cloud, item.name, kind)), None
+    )
 
 
 @pytest.mark.parametrize("name", ["gpus.csv", "instances.csv", "prices.csv"])
@@ -46,9 +60,15 @@ def test_every_line_has_every_cell_and_no_stray_spaces(name: str) -> None:
 def test_every_line_has_a_source_and_every_date_is_one(name: str) -> None:
     for row in shipped.read_rows(name):
         assert row["source"], row
-        assert DATE.fullmatch(row["as_of"]) or (name == "prices.csv" and row["notes"]), f"neither date nor why: {row}"
+        assert DATE.fullmatch(row["as_of"]) or (name == "prices.csv" and row["notes"]), (
+            f"neither date nor why: {row}"
+        )
         if len(row["as_of"]) == 10:
-            assert date(2014, 1, 1) < date.fromisoformat(row["as_of"]) <= date.fromisoformat(shipped.DATE)
+            assert (
+                date(2014, 1, 1)
+                < date.fromisoformat(row["as_of"])
+                <= date.fromisoformat(shipped.DATE)
+            )
 
 
 def test_no_number_is_negative_and_zero_only_means_none() -> None:
@@ -105,7 +125,9 @@ def test_an_instance_has_the_memory_of_its_gpu() -> None:
         assert (item.gpu_memory_bytes is None) == (key in MEMORY_UNKNOWN), key
         if item.gpu and item.gpu_memory_bytes:
             whole = GPUS[item.gpu].memory_bytes
-            assert item.gpu_memory_bytes == pytest.approx(whole * min(1.0, item.gpu_count), rel=0.075), key
+            assert item.gpu_memory_bytes == pytest.approx(
+                whole * min(1.0, item.gpu_count), rel=0.075
+            ), key
 
 
 def test_the_fabric_fits_the_gpu() -> None:
@@ -122,11 +144,17 @@ def test_the_fabric_fits_the_gpu() -> None:
         if item.interconnect.startswith("pcie"):
             assert item.interconnect_bytes_per_second is None, key
         pair, best = item.pair_min_bytes_per_second, item.pair_max_bytes_per_second
-        assert pair is None or best is None or pair <= best <= (item.interconnect_bytes_per_second or best), key
+        assert (
+            pair is None
+            or best is None
+            or pair <= best <= (item.interconnect_bytes_per_second or best)
+        ), key
 
 
 def test_parts_of_an_a3_have_the_network_of_one_interface_by_their_gpus() -> None:
-    rates = [INSTANCES["gcp", f"a3-highgpu-{gpus}g"].network_bytes_per_second for gpus in (1, 2, 4, 8)]
+    rates = [
+        INSTANCES["gcp", f"a3-highgpu-{gpus}g"].network_bytes_per_second for gpus in (1, 2, 4, 8)
+    ]
     assert rates == [gbit * 1e9 / 8 for gbit in (25, 50, 100, 1000)]
 
 
@@ -153,19 +181,30 @@ def test_a_larger_type_of_a_family_has_no_less() -> None:
     for family, members in families.items():
         members.sort(key=lambda item: (item.vcpus or 0, item.memory_bytes or 0))
         for small, large in itertools.pairwise(members):
-            for field in ("memory_bytes", "network_bytes_per_second", "remote_disk_burst_bytes_per_second"):
+            for field in (
+                "memory_bytes",
+                "network_bytes_per_second",
+                "remote_disk_burst_bytes_per_second",
+            ):
                 less, more = getattr(small, field), getattr(large, field)
-                assert less is None or more is None or less <= more, (family, small.name, large.name, field)
+                assert less is None or more is None or less <= more, (
+                    family,
+                    small.name,
+                    large.name,
+                    field,
+                )
             cheap, dear = price(small, "on-demand"), price(large, "on-demand")
-            assert cheap is None or dear is None or cheap.dollars_per_hour <= dear.dollars_per_hour, large.name
+            assert (
+                cheap is None or dear is None or cheap.dollars_per_hour <= dear.dollars_per_hour
+            ), large.name
     # More GPUs of a kind in a family never cost less, nor come with less network, than the smallest type with fewer.
     for (cloud, family, gpu, count), members in families.items():
         for (cloud2, family2, gpu2, more), others in families.items():
             if (cloud, family, gpu) == (cloud2, family2, gpu2) and float(count) < float(more):
                 cheap, dear = price(members[0], "on-demand"), price(others[-1], "on-demand")
-                assert cheap is None or dear is None or cheap.dollars_per_hour < dear.dollars_per_hour, others[
-                    -1
-                ].name
+                assert (
+                    cheap is None or dear is None or cheap.dollars_per_hour < dear.dollars_per_hour
+                ), others[-1].name
 
 
 def test_a_gpu_hour_costs_what_such_a_gpu_costs() -> None:
@@ -180,7 +219,9 @@ def test_spot_is_cheaper_than_on_demand() -> None:
     for key, item in INSTANCES.items():
         full, spot = price(item, "on-demand"), price(item, "spot")
         if full and spot:
-            assert spot.dollars_per_hour < full.dollars_per_hour, f"{key}: lists repeat a price for one not known"
+            assert spot.dollars_per_hour < full.dollars_per_hour, (
+                f"{key}: lists repeat a price for one not known"
+            )
 
 
 def test_every_price_belongs_to_an_instance() -> None:

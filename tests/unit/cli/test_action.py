@@ -22,7 +22,10 @@ from markdown_it import MarkdownIt
 
 ROOT = Path(__file__).parents[3]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
-FAST, SLOW = (str(ROOT / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json") for rate in (1600, 100))
+FAST, SLOW = (
+    str(ROOT / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json")
+    for rate in (1600, 100)
+)
 GH = f"""#!{sys.executable}
 import json, os, pathlib, sys
 words, store = sys.argv[1:], pathlib.Path(os.environ["COMMENTS"])
@@ -61,16 +64,22 @@ class Runner:
         given = {name.replace("_", "-"): text for name, text in inputs.items()}
         assert set(given) <= set(ACTION["inputs"])
         values: dict[str, Any] = {
-            "github": {"token": "secret", "repository": "we/job", "event": self.event}, "steps": {}, "inputs": {},
-        }  # fmt: skip
+            "github": {"token": "secret", "repository": "we/job", "event": self.event},
+            "steps": {},
+            "inputs": {},
+        }
         for name, declared in ACTION["inputs"].items():
             assert name in given or not declared.get("required")
-            values["inputs"][name] = given.get(name, self.fill_text(declared.get("default", ""), values))
+            values["inputs"][name] = given.get(
+                name, self.fill_text(declared.get("default", ""), values)
+            )
         for step in ACTION["runs"]["steps"]:
             assert step["shell"] == "bash"
             if not self.holds(step.get("if", "true"), values):
                 continue
-            code, outputs = self.shell(step["run"], {k: self.fill_text(v, values) for k, v in step["env"].items()})
+            code, outputs = self.shell(
+                step["run"], {k: self.fill_text(v, values) for k, v in step["env"].items()}
+            )
             if "id" in step:
                 values["steps"][step["id"]] = {"outputs": outputs}
             if code:
@@ -88,10 +97,14 @@ class Runner:
 
     def holds(self, condition: str, values: dict[str, Any]) -> bool:
         """Of names, comparisons with a text and &&, which is all that is used."""
-        parts = [re.fullmatch(r"(true)|([\w.]+)(?: == '(\w+)')?", part) for part in condition.split(" && ")]
+        parts = [
+            re.fullmatch(r"(true)|([\w.]+)(?: == '(\w+)')?", part)
+            for part in condition.split(" && ")
+        ]
         assert all(parts), condition
         return all(
-            part[1] or (self.value(part[2], values) == part[3] if part[3] else self.value(part[2], values))
+            part[1]
+            or (self.value(part[2], values) == part[3] if part[3] else self.value(part[2], values))
             for part in parts
             if part
         )
@@ -100,13 +113,26 @@ class Runner:
         output, program = self.folder / "output", self.folder / "step.sh"
         output.write_text("")
         program.write_text(script)
-        files = {"GITHUB_OUTPUT": str(output), "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md")}
+        files = {
+            "GITHUB_OUTPUT": str(output),
+            "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
+        }
         path = f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"
         done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(program)], check=False, text=True,
-            cwd=self.folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, **files, **environment, "PATH": path, "COMMENTS": str(self.folder / "comments.json")},
-        )  # fmt: skip
+            ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(program)],
+            check=False,
+            text=True,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={
+                **os.environ,
+                **files,
+                **environment,
+                "PATH": path,
+                "COMMENTS": str(self.folder / "comments.json"),
+            },
+        )
         self.printed += done.stdout
         return done.returncode, dict(line.split("=", 1) for line in output.read_text().splitlines())
 
@@ -130,7 +156,9 @@ def test_a_step_that_got_slower_fails_and_the_comment_says_what_changed(runner: 
     assert runner.run(profile=SLOW, baseline=FAST, limits="--slower 5%") == 1
     (comment,) = runner.comments
     assert comment.startswith("<!-- stash -->\n## Stash check: fails\n")
-    assert re.search(r"^\| fails \| \\--slower 5% \| the step changed by 733 ± ", comment, re.MULTILINE)
+    assert re.search(
+        r"^\| fails \| \\--slower 5% \| the step changed by 733 ± ", comment, re.MULTILINE
+    )
     assert re.search(r"^\| network \| 11\.3 .*749\.5 .*\| slower \|$", comment, re.MULTILINE)
     assert "~~~" not in comment
     assert len(comment) < 65_536  # as GitHub takes them
@@ -152,7 +180,9 @@ class Comments(BaseHTTPRequestHandler):
         self.answer(201, self.kept[-1])
 
     def do_PATCH(self) -> None:
-        (comment,) = [each for each in self.kept if self.path == f"/repos/we/job/issues/comments/{each['id']}"]
+        (comment,) = [
+            each for each in self.kept if self.path == f"/repos/we/job/issues/comments/{each['id']}"
+        ]
         comment.update(self.sent())
         self.answer(200, comment)
 
@@ -174,7 +204,9 @@ class Comments(BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
-def test_the_real_gh_writes_one_comment_and_writes_it_again(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_gh_writes_one_comment_and_writes_it_again(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gh = shutil.which("gh")
     if gh is None:
         pytest.skip("no gh; the gate installs it")
@@ -210,7 +242,9 @@ def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner:
     assert runner.comments == []
 
 
-def test_a_comment_that_is_refused_changes_no_verdict(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_comment_that_is_refused_changes_no_verdict(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REFUSES", "1")
     assert runner.run(profile=FAST, baseline=SLOW) == 0
     assert "::warning::no comment was written" in runner.printed
@@ -221,7 +255,9 @@ def test_with_its_defaults_alone_a_profile_is_shown_and_passes(runner: Runner) -
     (comment,) = runner.comments
     assert comment.startswith("<!-- stash -->\n## ")
     assert "| compute |" in comment
-    assert (runner.folder / "output").read_text() == ""  # of the last step; the verdict is the first one's
+    assert (
+        runner.folder / "output"
+    ).read_text() == ""  # of the last step; the verdict is the first one's
     assert "verdict" not in runner.printed.lower()
 
 
@@ -234,7 +270,10 @@ def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
     (runner.folder / "pattern.stash.json").write_text("{}")
     hostile = "$(touch hacked) `touch hacked` ; touch hacked | touch hacked > hacked & touch hacked"
     assert runner.run(profile=f"{FAST} {hostile}", limits="--max network=90%") == 2
-    assert runner.run(profile=FAST, baseline=f"{SLOW}{hostile}", limits=f"--max network=90% {hostile}") == 2
+    assert (
+        runner.run(profile=FAST, baseline=f"{SLOW}{hostile}", limits=f"--max network=90% {hostile}")
+        == 2
+    )
     assert not (runner.folder / "hacked").exists()
     assert runner.run(profile="*.stash.json") == 2
     assert "there is no file *.stash.json" in runner.printed
@@ -249,7 +288,9 @@ def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner: Runner) -> None:
     assert "the input profile ends within quotes" in runner.printed
 
 
-@pytest.mark.parametrize("option", ["--json", "--junit=elsewhere", "--store=s3://bucket", "--against=x", "-h"])
+@pytest.mark.parametrize(
+    "option", ["--json", "--junit=elsewhere", "--store=s3://bucket", "--against=x", "-h"]
+)
 def test_limits_take_no_other_option(runner: Runner, option: str) -> None:
     assert runner.run(profile=FAST, limits=f"--max step=1s {option}") == 2
     assert f"the input limits has {option}" in runner.printed
@@ -262,13 +303,17 @@ def test_no_content_closes_what_it_stands_in(runner: Runner) -> None:
         for mark in ("~~~~~~~~~", "```", "</details>")
     )
     document = json.loads(Path(FAST).read_text())
-    document["software"].update(torch=tick.replace("\n", " ")[:200], python=tilde.replace("\n", " ")[:200])
+    document["software"].update(
+        torch=tick.replace("\n", " ")[:200], python=tilde.replace("\n", " ")[:200]
+    )
     document["hosts"][0].update(hostname=details.replace("\n", " ")[:200])
     document["skipped"][0]["why"] = f"{tick} {details} {tilde}".replace("\n", " ")
     (runner.folder / "theirs.stash.json").write_text(json.dumps(document))
     assert runner.run(profile="theirs.stash.json", baseline=SLOW) == 0
     assert runner.run(profile="theirs.stash.json") == 0
-    rendered = MarkdownIt("commonmark", {"html": True}).render((runner.folder / "summary.md").read_text())
+    rendered = MarkdownIt("commonmark", {"html": True}).render(
+        (runner.folder / "summary.md").read_text()
+    )
     assert re.findall(r"<(?:img|a|script)\b[^>]*>", rendered) == []
     outside = re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)
     assert "@org" not in outside
@@ -277,6 +322,8 @@ def test_no_content_closes_what_it_stands_in(runner: Runner) -> None:
 def test_no_name_in_an_error_closes_what_it_stands_in(runner: Runner) -> None:
     bad = "no ~~~~~~~~~ @org/everyone <img src=//attacker.invalid>.stash.json"
     assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
-    rendered = MarkdownIt("commonmark", {"html": True}).render((runner.folder / "summary.md").read_text())
+    rendered = MarkdownIt("commonmark", {"html": True}).render(
+        (runner.folder / "summary.md").read_text()
+    )
     assert "<img" not in rendered
     assert "@org" not in re.sub(r"<code.*?</code>", "", rendered, flags=re.DOTALL)

@@ -41,7 +41,9 @@ def shell_says(shell: str, words: str, folder: Path) -> list[str]:
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stash "$@"\n')
     program.chmod(0o755)
     home = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "HOME": str(folder)}
-    done = subprocess.run([shell, "-c", words], cwd=folder, env=home, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [shell, "-c", words], cwd=folder, env=home, capture_output=True, text=True, check=False
+    )
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -67,19 +69,36 @@ def test_a_list_of_commands_loads_none(monkeypatch: Patch) -> None:
         "try: main()\n"
         "except SystemExit: print(sorted(sys.modules), file=sys.stderr)"
     )
-    asks = {**os.environ, "_STASH_COMPLETE": "complete_bash", "COMP_WORDS": "stash re", "COMP_CWORD": "1"}
-    done = subprocess.run([sys.executable, "-c", program], env=asks, capture_output=True, text=True, check=False)
+    asks = {
+        **os.environ,
+        "_STASH_COMPLETE": "complete_bash",
+        "COMP_WORDS": "stash re",
+        "COMP_CWORD": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=asks, capture_output=True, text=True, check=False
+    )
     assert done.stdout.split() == ["report", "recommend", "restore"]
     assert "stash.cli.main" in done.stderr
-    assert not any(f"'{word}'" in done.stderr for word in ("torch", "stash.plan", "stash.spot", "stash.report"))
+    assert not any(
+        f"'{word}'" in done.stderr for word in ("torch", "stash.plan", "stash.spot", "stash.report")
+    )
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+def test_bash_completes_with_the_script(
+    monkeypatch: Patch, capsys: Capture, tmp_path: Path
+) -> None:
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "bash"))
     fills = ". ./script; COMP_WORDS=({words}); COMP_CWORD={at}; _stash_completion stash; echo ${{COMPREPLY[@]}}"
-    assert shell_says("bash", fills.format(words="stash re", at=1), tmp_path) == ["report", "recommend", "restore"]
-    assert shell_says("bash", fills.format(words="stash lab testbed d", at=3), tmp_path) == ["doctor"]
+    assert shell_says("bash", fills.format(words="stash re", at=1), tmp_path) == [
+        "report",
+        "recommend",
+        "restore",
+    ]
+    assert shell_says("bash", fills.format(words="stash lab testbed d", at=3), tmp_path) == [
+        "doctor"
+    ]
     assert shell_says("bash", ". ./script; complete -p stash", tmp_path)[-1] == "stash"
 
 
@@ -93,7 +112,11 @@ def test_zsh_and_fish_have_scripts_that_are_answered(
     made = script(monkeypatch, capsys, shell)
     called = re.findall(r"(_STASH_COMPLETE|_TYPER_COMPLETE_\w+)=([\w-]+)", made)
     assert ("_STASH_COMPLETE", f"complete_{shell}") in called
-    for name, value in [*called, ("_TYPER_COMPLETE_ARGS", "stash rep"), ("_TYPER_COMPLETE_FISH_ACTION", "get-args")]:
+    for name, value in [
+        *called,
+        ("_TYPER_COMPLETE_ARGS", "stash rep"),
+        ("_TYPER_COMPLETE_FISH_ACTION", "get-args"),
+    ]:
         monkeypatch.setenv(name, value)
     assert run(monkeypatch) == 0
     assert answer in capsys.readouterr().out
@@ -101,10 +124,16 @@ def test_zsh_and_fish_have_scripts_that_are_answered(
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 @pytest.mark.slow
-def test_fish_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+def test_fish_completes_with_the_script(
+    monkeypatch: Patch, capsys: Capture, tmp_path: Path
+) -> None:
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "fish"))
     asks = 'source ./script; for each in (complete --do-complete "stash {words}"); string split -f1 \\t -- $each; end'
-    assert set(shell_says("fish", asks.format(words="re"), tmp_path)) == {"report", "recommend", "restore"}
+    assert set(shell_says("fish", asks.format(words="re"), tmp_path)) == {
+        "report",
+        "recommend",
+        "restore",
+    }
     assert shell_says("fish", asks.format(words="check --max"), tmp_path) == ["--max"]
 
 
@@ -113,7 +142,9 @@ def test_fish_completes_with_the_script(monkeypatch: Patch, capsys: Capture, tmp
 def test_zsh_completes_at_the_tab_key(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     """Its completion works in a line that is typed only: zsh's own pseudo-terminal types it, as its own tests do."""
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "zsh"))
-    (tmp_path / ".zshrc").write_text("PS1=; autoload -Uz compinit; compinit -u; source ./script; print ready\n")
+    (tmp_path / ".zshrc").write_text(
+        "PS1=; autoload -Uz compinit; compinit -u; source ./script; print ready\n"
+    )
     types = (
         "zmodload zsh/zpty; zpty -b shell zsh -i; zpty -r -m shell seen '*ready*'; "
         "zpty -w -n shell $'stash rec\\t--ou\\t;over'; zpty -r -m shell seen '*over*'; print -r -- $seen"
@@ -123,12 +154,16 @@ def test_zsh_completes_at_the_tab_key(monkeypatch: Patch, capsys: Capture, tmp_p
     assert "--output" in typed
 
 
-def test_the_script_is_put_where_the_shell_finds_it(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+def test_the_script_is_put_where_the_shell_finds_it(
+    monkeypatch: Patch, capsys: Capture, tmp_path: Path
+) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
     assert run(monkeypatch, "--install-completion") == 0
     place = tmp_path / ".bash_completions" / "stash.sh"
-    assert capsys.readouterr().out == f"Completion for bash is in {place}; the next terminal has it.\n"
+    assert (
+        capsys.readouterr().out == f"Completion for bash is in {place}; the next terminal has it.\n"
+    )
     assert "complete -o default -F _stash_completion stash" in place.read_text()
     assert f"source '{place}'" in (tmp_path / ".bashrc").read_text()
 

@@ -59,10 +59,20 @@ FIT = """servers,workers,updates_per_second
 """
 PLAN = "spot plan --pool pool.yaml"
 COMMANDS = {
-    **{f"show-{name}": f"show {name}" for name in ARTEFACTS if name.endswith(".json") and name != "trace.json"},
+    **{
+        f"show-{name}": f"show {name}"
+        for name in ARTEFACTS
+        if name.endswith(".json") and name != "trace.json"
+    },
     **{
         f"show-{name}-json": f"show {name} --json"
-        for name in ("one.stash.json", "two.stash.json", "squeezenet.stash.json", "two.host.json", "rent.plan.json")
+        for name in (
+            "one.stash.json",
+            "two.stash.json",
+            "squeezenet.stash.json",
+            "two.host.json",
+            "rent.plan.json",
+        )
     },
     "show-explain": "show two.stash.json --explain",
     "show-missing": "show nothing.stash.json",
@@ -114,9 +124,15 @@ COMMANDS = {
 }
 CHANGING = (
     (re.compile(r"(?<=weighed in )\d+\.\d+ s"), "… s"),
-    (re.compile(r'"(search_seconds|created|elapsed_seconds|price_age_days)": [^,\n}]+'), r'"\1": "…"'),
+    (
+        re.compile(r'"(search_seconds|created|elapsed_seconds|price_age_days)": [^,\n}]+'),
+        r'"\1": "…"',
+    ),
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?(Z| UTC|\+00:00)?"), "DATE"),
-    (re.compile(r'run="[0-9a-f]{24}"'), 'run="ID"'),  # of all fields of the record, those that come later too
+    (
+        re.compile(r'run="[0-9a-f]{24}"'),
+        'run="ID"',
+    ),  # of all fields of the record, those that come later too
     (re.compile(r"\b\d+ d\b( \*)?|(?<=age_days\": )\d+"), "AGE"),
     (re.compile(r"(?<=in )\d+(\.\d+)? s(?= )"), "… s"),
     (re.compile(r"(?<=may be )[\d,]+(?= days old)"), "AGE"),
@@ -161,7 +177,9 @@ def laid_out(place: Path) -> Iterator[Path]:
         shutil.copy(ROOT / origin, place / name)
     (place / "fit.csv").write_text(FIT)
     shutil.copytree(ROOT / "examples", place / "examples")
-    home = {name: value for name, value in os.environ.items() if not name.startswith(("STASH_", "XDG_"))}
+    home = {
+        name: value for name, value in os.environ.items() if not name.startswith(("STASH_", "XDG_"))
+    }
     home |= {"HOME": str(place), "COLUMNS": "80", "NO_COLOR": "1", "TERM": "dumb", "LINES": "50"}
     before = Path.cwd()
     os.chdir(place)
@@ -221,7 +239,10 @@ def helps(place: Path) -> str:
 
 def transcripts(place: Path) -> dict[str, str]:
     """What everything prints, by the name of its file."""
-    return {**{name: transcript(words, place) for name, words in COMMANDS.items()}, "help": helps(place)}
+    return {
+        **{name: transcript(words, place) for name, words in COMMANDS.items()},
+        "help": helps(place),
+    }
 
 
 def test_commands_print_what_they_printed(folder: Path) -> None:
@@ -234,7 +255,9 @@ def test_commands_print_what_they_printed(folder: Path) -> None:
             (folder / f"{name}.now").write_text(text)
             wrong.append(f"diff {kept} {folder / name}.now")
     wrong += [f"{kept} is of no command" for kept in GOLDEN.glob("*.txt") if kept.stem not in now]
-    renewal = f"renew them by `PYTHONPATH=src:tests/support python {Path(__file__).relative_to(ROOT)}`"
+    renewal = (
+        f"renew them by `PYTHONPATH=src:tests/support python {Path(__file__).relative_to(ROOT)}`"
+    )
     assert not wrong, "\n".join([*wrong, renewal])
 
 

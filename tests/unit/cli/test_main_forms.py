@@ -19,7 +19,8 @@ from tests.support import commands
 GOLDEN = Path(__file__).parents[2] / "golden"
 PROFILE = str(GOLDEN / "two-nodes.stash.json")
 FAST, SLOW = (
-    str(GOLDEN.parents[1] / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json") for rate in (1600, 100)
+    str(GOLDEN.parents[1] / f"bench/predict/data/testbed/2-x-{rate}mbit-4-MiB.stash.json")
+    for rate in (1600, 100)
 )
 
 
@@ -33,7 +34,9 @@ def names_of(command: Any) -> set[str]:
     return {name for each in command.params for name in each.opts}
 
 
-@pytest.mark.parametrize("launcher", ["torchrun", "python", "python3", "accelerate", "deepspeed", "srun", "mpirun"])
+@pytest.mark.parametrize(
+    "launcher", ["torchrun", "python", "python3", "accelerate", "deepspeed", "srun", "mpirun"]
+)
 def test_a_launcher_is_a_command_without_dashes(launcher: str) -> None:
     words = (launcher, "-n", "2", "train.py")
     assert split_command(["--budget", "30", *words], {"--budget": True}) == Split(
@@ -41,7 +44,9 @@ def test_a_launcher_is_a_command_without_dashes(launcher: str) -> None:
     )
 
 
-def test_a_script_that_is_called_like_a_launcher_is_a_script(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_that_is_called_like_a_launcher_is_a_script(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "composer").write_text("")
     monkeypatch.chdir(tmp_path)
     assert split_command(["composer"], {}).kind == "script"
@@ -50,10 +55,15 @@ def test_a_script_that_is_called_like_a_launcher_is_a_script(tmp_path: Any, monk
 @pytest.mark.parametrize("command", ["profile", "fix", "watch", "run"])
 @pytest.mark.parametrize("words", [("--lr", "0.1"), ("--precision", "bf16")])
 def test_an_option_of_the_script_before_it_is_told_where_it_belongs(
-    command: str, words: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str,
+    words: tuple[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert commands.run(monkeypatch, command, *words, "train.py") == 2
-    sentence = f"an option of the script goes after the script: `stash {command} train.py {words[0]} …`"
+    sentence = (
+        f"an option of the script goes after the script: `stash {command} train.py {words[0]} …`"
+    )
     assert sentence in capsys.readouterr().err
 
 
@@ -71,7 +81,9 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
     (tmp_path / "train.py").write_text("raise SystemExit")
     option = "--nnodes" if command == "run" else "-o"
     with monkeypatch.context() as patched:
-        patched.setattr(OneCommand, "parse_args", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patched.setattr(
+            OneCommand, "parse_args", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+        )
         assert commands.run(patched, command, *launcher.split(), "train.py", option, "3") == 130
     start = f"{launcher.split(maxsplit=1)[0]} …" if launcher else "train.py"
     sentence = f"`{option}` stands after train.py, so it goes to the script"
@@ -82,9 +94,13 @@ def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
 
 
 ANSWERS = (
-    ("show", PROFILE), ("show", "--explain", PROFILE), ("list", str(GOLDEN)),
-    ("compare", FAST, SLOW), ("catalog", "--cloud", "aws"), ("show", str(GOLDEN / "schema-1.fix.json")),
-)  # fmt: skip
+    ("show", PROFILE),
+    ("show", "--explain", PROFILE),
+    ("list", str(GOLDEN)),
+    ("compare", FAST, SLOW),
+    ("catalog", "--cloud", "aws"),
+    ("show", str(GOLDEN / "schema-1.fix.json")),
+)
 
 
 @pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
@@ -92,7 +108,10 @@ def test_pages_are_coloured_only_where_colours_are_wanted(
     words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, coloured in (("FORCE_COLOR", True), ("NO_COLOR", False)):  # the second beside the first
+    for name, coloured in (
+        ("FORCE_COLOR", True),
+        ("NO_COLOR", False),
+    ):  # the second beside the first
         monkeypatch.setenv(name, "1")
         assert commands.run(monkeypatch, *words) == 0
         assert ("\x1b[" in capsys.readouterr().out) is coloured
@@ -122,12 +141,34 @@ def test_progress_follows_the_terminal_and_its_colours(monkeypatch: pytest.Monke
 
 def test_quiet_is_one_option_of_every_command_with_progress() -> None:
     """``-q`` has one meaning; a command that measures has it."""
-    having = {words: command for words, command in every_command(get_command(app)) if "-q" in names_of(command)}
+    having = {
+        words: command
+        for words, command in every_command(get_command(app))
+        if "-q" in names_of(command)
+    }
     assert {" ".join(words) for words in having} == {
-        "profile", "fix", "probe", "watch", "query", "store verify", "catalog refresh", "characterize",
-        "lab dataset make", "spot learn",
-    }  # fmt: skip
-    assert len({each.help for command in having.values() for each in command.params if each.name == "quiet"}) == 1
+        "profile",
+        "fix",
+        "probe",
+        "watch",
+        "query",
+        "store verify",
+        "catalog refresh",
+        "characterize",
+        "lab dataset make",
+        "spot learn",
+    }
+    assert (
+        len(
+            {
+                each.help
+                for command in having.values()
+                for each in command.params
+                if each.name == "quiet"
+            }
+        )
+        == 1
+    )
 
 
 @pytest.mark.parametrize("quiet", [False, True])
@@ -168,7 +209,11 @@ def test_every_command_refuses_an_unknown_option_in_one_sentence(
 
 @pytest.mark.parametrize(
     "words",
-    [words for words, command in every_command(get_command(app)) if getattr(command, "no_args_is_help", False)],
+    [
+        words
+        for words, command in every_command(get_command(app))
+        if getattr(command, "no_args_is_help", False)
+    ],
     ids=" ".join,
 )
 def test_a_group_without_a_command_shows_its_help(

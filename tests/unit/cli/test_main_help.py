@@ -22,11 +22,18 @@ def every_command(command: Any, *before: str) -> Iterator[tuple[tuple[str, ...],
         yield from every_command(command.commands[name], *before, name)
 
 
-EVERY = [pytest.param(words, command, id=" ".join(words)) for words, command in every_command(get_command(app))]
+EVERY = [
+    pytest.param(words, command, id=" ".join(words))
+    for words, command in every_command(get_command(app))
+]
 
 
 @pytest.fixture(params=[80, 120])
-def shown(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+def shown(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Any:
     def run(words: tuple[str, ...]) -> str:
         monkeypatch.setenv("COLUMNS", str(request.param))
         assert commands.run(monkeypatch, *words, "--help") == 0
@@ -63,14 +70,18 @@ def test_help_is_in_short_sentences(words: tuple[str, ...], command: Any) -> Non
     summary = read_docstring(command.help)[0]
     assert len(summary.split()) <= MAX_WORDS + 3 * (not words), summary
     for each in command.params:
-        assert each.help[0].isupper() or each.help[0] in "*`" or each.param_type_name == "argument", each.help
+        assert (
+            each.help[0].isupper() or each.help[0] in "*`" or each.param_type_name == "argument"
+        ), each.help
         assert each.help.endswith((".", "…")), each.help
         sentences = re.split(r"(?<=[a-z)])\. (?=[A-Z])", each.help)
         assert len(sentences) <= 3, each.help
         for sentence in sentences:
             assert len(sentence.split()) <= MAX_WORDS, sentence
         if each.param_type_name == "option":
-            assert not re.match(r"(Of|Where|What|How|Whose|By|At|Per|Between|Else|Like|Only|From|Until) ", each.help)
+            assert not re.match(
+                r"(Of|Where|What|How|Whose|By|At|Per|Between|Else|Like|Only|From|Until) ", each.help
+            )
             assert not re.search(r"\belse\b(?! html)|as typed|\blie[s]?\b", each.help), each.help
 
 
@@ -82,9 +93,13 @@ def test_every_command_of_a_user_has_examples() -> None:
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY)
-def test_the_short_help_shows_what_is_common(words: tuple[str, ...], command: Any, shown: Any) -> None:
+def test_the_short_help_shows_what_is_common(
+    words: tuple[str, ...], command: Any, shown: Any
+) -> None:
     """``--help-all`` shows all, and exists only where there is more."""
-    declared = {each.name for each in command.params if each.param_type_name == "option"} - {"help_all"}
+    declared = {each.name for each in command.params if each.param_type_name == "option"} - {
+        "help_all"
+    }
     hidden = command.uncommon
     listed = re.findall(r"^  (?:-\w, )?(--[a-z][a-z-]*)", shown(words), re.MULTILINE)
     assert len(set(listed) - {"--help", "--help-all"}) <= 15

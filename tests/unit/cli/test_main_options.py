@@ -62,7 +62,9 @@ class TripOptions(Options):
 
     to: str = argument("TO", "Where.")
     duration: float = option("TIME", "How long.", parsers.duration, default="2h")
-    stops: tuple[int, ...] = option("N", "Places on the way.", parsers.whole(1), "--stop", "-s", many=True)
+    stops: tuple[int, ...] = option(
+        "N", "Places on the way.", parsers.whole(1), "--stop", "-s", many=True
+    )
     force: bool = flag("Go anyway.")
 
     def check(self) -> None:
@@ -90,7 +92,10 @@ def gone(*words: str, app: App = trips) -> tuple[str, str]:
 
 def test_a_command_is_made_of_its_model() -> None:
     assert gone("rome") == ("rome 7200.0 () False", "")
-    assert gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0] == "rome 5400.0 (3, 50000) False"
+    assert (
+        gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0]
+        == "rome 5400.0 (3, 50000) False"
+    )
     assert gone("rome", "--duration", "90")[0] == "rome 90.0 () False"
     assert gone("rome", "--stop", "none")[1] == "--stop none: it is a whole number from 1 on"
     assert gone("rome", "--force", "-s", "1")[1] == "--force and --stop contradict each other"
@@ -101,7 +106,9 @@ def test_python_makes_the_same_model_with_the_same_errors() -> None:
     assert TripOptions(to="rome", duration=1800.0).duration == 1800
     with pytest.raises(UserError, match="--deadline 3x: unknown time unit 'x'"):
         PlanOptions(deadline="3x")  # type: ignore[arg-type]
-    asked = PlanOptions(deadline="24h", confidence="90%", min_gpu_memory="40 GB", quota=("p3.2xlarge=2",))  # type: ignore[arg-type]
+    asked = PlanOptions(
+        deadline="24h", confidence="90%", min_gpu_memory="40 GB", quota=("p3.2xlarge=2",)
+    )  # type: ignore[arg-type]
     assert (asked.deadline, asked.confidence, asked.min_gpu_memory) == (86400, 0.9, 40e9)
     assert asked.quota == (("p3.2xlarge", 2),)
 
@@ -133,9 +140,13 @@ def test_money_is_read_alike_everywhere() -> None:
     for _, called, declared in options():
         if declared.metavar.startswith("DOLLARS"):
             assert declared.read("$20") == declared.read("20") == 20, called
-    assert {called for _, called, declared in options() if declared.metavar.startswith("DOLLARS")} == {
-        "--max-dollars", "--max-price", "--late-costs",
-    }  # fmt: skip
+    assert {
+        called for _, called, declared in options() if declared.metavar.startswith("DOLLARS")
+    } == {
+        "--max-dollars",
+        "--max-price",
+        "--late-costs",
+    }
 
 
 def test_shares_are_read_alike_everywhere() -> None:
@@ -170,8 +181,9 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
     table = {name: (meaning, where) for name, meaning, where in shown}
     assert len(table) == len(shown) > 100
     assert table["--budget"] == (
-        "Measuring takes so long at most; money is --max-dollars.", "`fix`, `probe`, `profile`, `spot learn`"
-    )  # fmt: skip
+        "Measuring takes so long at most; money is --max-dollars.",
+        "`fix`, `probe`, `profile`, `spot learn`",
+    )
     assert table["--slower"][1] == "`check`"
     for words in _commands(get_command(app)):
         found: Any = get_command(app)
@@ -207,7 +219,12 @@ def test_times_that_are_not_above_zero_are_refused(text: str) -> None:
 def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("stash.measure.host.gpus.count_gpus", lambda: 8)
     found = resolve_cluster(RankOptions(nnodes=2, node_rank=1, rdzv_endpoint="head:29500"))
-    assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (8, 2, 1, "head:29500")
+    assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (
+        8,
+        2,
+        1,
+        "head:29500",
+    )
     assert resolve_cluster(RankOptions(), ranks=False).nproc == 1
 
 

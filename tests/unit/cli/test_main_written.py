@@ -39,7 +39,11 @@ def writers(command: Any, *before: str) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("name", WRITING)
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_was_written_is_said_once(
-    name: str, as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    as_json: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = dict(writers(get_command(app)))[name]
     if as_json and all(each.name != "json" for each in command.params):
@@ -53,7 +57,11 @@ def test_what_was_written_is_said_once(
         assert Path(target).exists()
     if as_json:
         json.loads(out)
-    lines = [line for line in (err if as_json else out).splitlines() if line.startswith(f"Wrote {target}")]
+    lines = [
+        line
+        for line in (err if as_json else out).splitlines()
+        if line.startswith(f"Wrote {target}")
+    ]
     assert len(lines) == 1
     assert lines[0].endswith(".")
     assert "Wrote" not in (out if as_json else err)

@@ -63,7 +63,9 @@ def test_what_measures_is_refused_in_one_sentence(platform: str, system: str) ->
     assert found.stdout == "ended with 2\n" * 2
     assert found.stderr.count("\n") == 3, found.stderr
     for name in ("stash profile", "stash probe", "stash.profile"):
-        assert f"{name} needs Linux, and this is {system}: run it in a Linux container" in found.stderr
+        assert (
+            f"{name} needs Linux, and this is {system}: run it in a Linux container" in found.stderr
+        )
 
 
 def test_a_script_that_watches_its_loader_runs_as_ever() -> None:

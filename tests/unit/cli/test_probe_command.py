@@ -52,7 +52,9 @@ def test_a_saved_probe_is_loaded_and_shown_again(tmp_path, capsys, monkeypatch):
         (["--nnodes", "2"], r"needs --rdzv-endpoint"),
     ],
 )
-def test_a_mistake_is_answered_with_one_sentence_before_anything_is_measured(words, says, tmp_path, monkeypatch):
+def test_a_mistake_is_answered_with_one_sentence_before_anything_is_measured(
+    words, says, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     result = stash("probe", *words)
     assert isinstance(result.exception, UserError), result.output
@@ -86,7 +88,11 @@ def test_what_is_measured_is_shown_and_saved_under_the_machines_name(tmp_path, m
     monkeypatch.setattr("socket.gethostname", lambda: "box.example.org")
     result = stash("probe", str(tmp_path), "--only", "copies, reads", "--budget", "20")
     assert result.exit_code == 0, result.exception
-    assert (asked["data"], asked["what"], asked["budget"]) == (tmp_path, frozenset({"copies", "reads"}), 20.0)
+    assert (asked["data"], asked["what"], asked["budget"]) == (
+        tmp_path,
+        frozenset({"copies", "reads"}),
+        20.0,
+    )
     assert load_probe(tmp_path / "box.host.json") == probe(p3_8xlarge())
     assert "`stash profile --probe box.host.json train.py`" in " ".join(result.stdout.split())
     assert "copying in memory" in result.stderr

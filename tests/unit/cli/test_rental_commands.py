@@ -42,15 +42,19 @@ def measured(tmp_path, monkeypatch):
 def test_a_probe_for_a_job_says_what_its_step_loses(measured, tmp_path, monkeypatch):
     monkeypatch.setattr("stash.measure.host.gpus.count_gpus", lambda: 8)
     save(gpu_job(), tmp_path / "train.stash.json")
-    result = stash("probe", "--quick", "--for", "train.stash.json", "--expect", "p4d.24xlarge", "--json")
+    result = stash(
+        "probe", "--quick", "--for", "train.stash.json", "--expect", "p4d.24xlarge", "--json"
+    )
     assert result.exit_code == 0, result.exception
     verdict = json.loads(result.stdout)["verdict"]
     assert verdict["answer"] == "fine for this job"  # its steps wait for storage, whatever GPUs do
     assert verdict["lost_share"] < 0.02
     assert verdict["dollars_per_hour"] > 10
     assert (measured["budget"], measured["what"], measured["force"]) == (
-        6.0, {"compute", "copies", "streams", "exchanges"}, False,
-    )  # fmt: skip
+        6.0,
+        {"compute", "copies", "streams", "exchanges"},
+        False,
+    )
     shown = stash("probe", "--quick", "--force").stdout
     assert "Give it back: GPU 3 ran at 84% of its highest clock" in " ".join(shown.split())
     assert measured["force"]
@@ -59,7 +63,10 @@ def test_a_probe_for_a_job_says_what_its_step_loses(measured, tmp_path, monkeypa
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["probe", "--for", "gpu.stash.json"], "trains on Tesla V100-SXM2-16GB, and this machine has no GPU"),
+        (
+            ["probe", "--for", "gpu.stash.json"],
+            "trains on Tesla V100-SXM2-16GB, and this machine has no GPU",
+        ),
         (["probe", "--for", "a.host.json"], "is a probe of a machine; give the"),
         (["probe", "--for", "none.stash.json"], "none.stash.json"),
         (["probe", "--quick", "--budget", "20"], "leave --budget out"),
@@ -68,7 +75,10 @@ def test_a_probe_for_a_job_says_what_its_step_loses(measured, tmp_path, monkeypa
         (["watch", "--accept", "--baseline", "gpu.stash.json"], "has no GPU that NVML knows"),
         (["compare", "a.host.json", "b.host.json", "vs", "c.host.json"], "compared two by two"),
         (["compare", "a.host.json", "gpu.stash.json"], "is a probe of a machine"),
-        (["export", "a.host.json", "--to", "tensorboard", "-o", "tb"], "a probe goes to openmetrics only"),
+        (
+            ["export", "a.host.json", "--to", "tensorboard", "-o", "tb"],
+            "a probe goes to openmetrics only",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence(words, says, measured, tmp_path):
@@ -83,7 +93,9 @@ def test_a_mistake_is_one_sentence(words, says, measured, tmp_path):
 
 
 def test_a_machine_is_refused_by_its_exit_code_before_anything_is_started(measured, tmp_path):
-    result = stash("watch", "--accept", "--json", "train.py")  # there is no such script: nothing gets that far
+    result = stash(
+        "watch", "--accept", "--json", "train.py"
+    )  # there is no such script: nothing gets that far
     assert result.exit_code == 3
     assert "Give it back" in result.stderr
     assert len(result.stdout) <= 2049
@@ -115,6 +127,9 @@ def test_probes_are_exported_as_openmetrics(measured, tmp_path):
     save(probe(p3_8xlarge()), tmp_path / "other.host.json")
     text = stash("export", "today.host.json", "other.host.json", "--to", "openmetrics").stdout
     assert 'stash_probe_finding{hostname="recorded",finding="held-clock"} 1.0' in text
-    assert 'part="compute",group="gemm bfloat16 8192x8192x8192, all at once",member="GPU 3",unit="FLOP/s"} 22' in text
+    assert (
+        'part="compute",group="gemm bfloat16 8192x8192x8192, all at once",member="GPU 3",unit="FLOP/s"} 22'
+        in text
+    )
     assert text.endswith("# EOF\n")
     assert text.count("# EOF") == 1

@@ -46,7 +46,9 @@ def refused(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 2) -> 
     return printed.err
 
 
-def test_a_report_is_named_after_its_profile_and_replaces_no_other(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_report_is_named_after_its_profile_and_replaces_no_other(
+    monkeypatch: Patch, capsys: Capture
+) -> None:
     assert run(monkeypatch, "report", "train.stash.json") == 0
     assert run(monkeypatch, "report", "train.stash.json") == 0
     assert capsys.readouterr().out.startswith("Wrote train.html (")
@@ -61,10 +63,44 @@ def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypat
     try:
         for option, mode in (((), 0o600), (("--public",), 0o644)):
             folder = f"figures{mode}"
-            assert run(monkeypatch, "report", "train.stash.json", *option, "-o", f"{mode}.html") == 0
-            assert run(monkeypatch, "report", "train.stash.json", "--format", "md", *option, "-o", f"{mode}.md") == 0
-            assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", *option, "-o", folder) == 0
-            words = ("export", "train.stash.json", "--to", "openmetrics", *option, "-o", f"{mode}.prom")
+            assert (
+                run(monkeypatch, "report", "train.stash.json", *option, "-o", f"{mode}.html") == 0
+            )
+            assert (
+                run(
+                    monkeypatch,
+                    "report",
+                    "train.stash.json",
+                    "--format",
+                    "md",
+                    *option,
+                    "-o",
+                    f"{mode}.md",
+                )
+                == 0
+            )
+            assert (
+                run(
+                    monkeypatch,
+                    "report",
+                    "train.stash.json",
+                    "--format",
+                    "svg",
+                    *option,
+                    "-o",
+                    folder,
+                )
+                == 0
+            )
+            words = (
+                "export",
+                "train.stash.json",
+                "--to",
+                "openmetrics",
+                *option,
+                "-o",
+                f"{mode}.prom",
+            )
             assert run(monkeypatch, *words) == 0
             made = [*Path().glob(f"{mode}.*"), *Path(folder).iterdir()]
             assert len(made) > 5
@@ -74,10 +110,22 @@ def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypat
 
 
 def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch: Patch) -> None:
-    assert run(monkeypatch, "report", "train.stash.json", "other.stash.json", "vm.host.json", "-o", "all.html") == 0
+    assert (
+        run(
+            monkeypatch,
+            "report",
+            "train.stash.json",
+            "other.stash.json",
+            "vm.host.json",
+            "-o",
+            "all.html",
+        )
+        == 0
+    )
     text = Path("all.html").read_text()
     assert [
-        text.count(f"<summary>{name}: ") for name in ("train.stash.json", "other.stash.json", "vm.host.json")
+        text.count(f"<summary>{name}: ")
+        for name in ("train.stash.json", "other.stash.json", "vm.host.json")
     ] == [1] * 3
     assert "other against train: not compared, as it is another job than train" in text
 
@@ -90,8 +138,12 @@ def test_a_probe_of_the_machines_adds_their_links(monkeypatch: Patch, capsys: Ca
     assert "All-reduce, by message size" in text
     assert "the links of node1 are unknown" in text
     sentence = refused(monkeypatch, capsys, "report", "train.stash.json", "--probe", "vm.host.json")
-    assert "--probe vm.host.json is of ip-10-0-0-7, and train.stash.json of node0, node1" in sentence
-    assert "none is given" in refused(monkeypatch, capsys, "report", "vm.host.json", "--probe", "vm.host.json")
+    assert (
+        "--probe vm.host.json is of ip-10-0-0-7, and train.stash.json of node0, node1" in sentence
+    )
+    assert "none is given" in refused(
+        monkeypatch, capsys, "report", "vm.host.json", "--probe", "vm.host.json"
+    )
 
 
 def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
@@ -102,24 +154,36 @@ def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
     assert capsys.readouterr().out == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
     assert set(Path().iterdir()) == before
     assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "-o", "pr.md") == 0
-    assert Path("pr.md").read_text(encoding="utf-8") == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
+    assert Path("pr.md").read_text(encoding="utf-8") == (GOLDEN / "one-node.expected.md").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(monkeypatch: Patch, capsys: Capture) -> None:
+def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(
+    monkeypatch: Patch, capsys: Capture
+) -> None:
     document = json.loads(Path("train.stash.json").read_text())
     Path("newer.stash.json").write_text(json.dumps({**document, "schema_version": 99}))
     Path("cut.stash.json").write_text(Path("train.stash.json").read_text()[:5000])
-    Path("long.stash.json").write_text(json.dumps({**document, "notes": ["x"], "stash_version": "v" * 10**7}))
+    Path("long.stash.json").write_text(
+        json.dumps({**document, "notes": ["x"], "stash_version": "v" * 10**7})
+    )
     assert "made by a newer Stash" in refused(monkeypatch, capsys, "report", "newer.stash.json")
     assert "damaged or cut short" in refused(monkeypatch, capsys, "report", "cut.stash.json")
     assert "stash_version" in refused(monkeypatch, capsys, "report", "long.stash.json")
     assert "there is no file" in refused(monkeypatch, capsys, "report", "missing.stash.json")
-    assert "given twice" in refused(monkeypatch, capsys, "report", "train.stash.json", "train.stash.json")
+    assert "given twice" in refused(
+        monkeypatch, capsys, "report", "train.stash.json", "train.stash.json"
+    )
     save(whole(blocks=()), "empty.stash.json")
-    assert "has no complete round" in refused(monkeypatch, capsys, "report", "empty.stash.json", code=1)
+    assert "has no complete round" in refused(
+        monkeypatch, capsys, "report", "empty.stash.json", code=1
+    )
 
 
-def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_disk_that_fills_up_leaves_nothing_half_written(
+    monkeypatch: Patch, capsys: Capture
+) -> None:
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -132,22 +196,55 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch: Patch, ca
 
 def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypatch: Patch) -> None:
     assert (
-        run(monkeypatch, "report", "train.stash.json", "--format", "pdf,svg,png", "-o", "paper", "--width", "85") == 0
+        run(
+            monkeypatch,
+            "report",
+            "train.stash.json",
+            "--format",
+            "pdf,svg,png",
+            "-o",
+            "paper",
+            "--width",
+            "85",
+        )
+        == 0
     )
     found = {path.name for path in Path("paper").iterdir()}
     assert found == {f"{name}.{ending}" for name in CHARTS for ending in ("pdf", "svg", "png")}
     for name in CHARTS:
-        pdf, picture = Path(f"paper/{name}.pdf").read_bytes(), Path(f"paper/{name}.png").read_bytes()
+        pdf, picture = (
+            Path(f"paper/{name}.pdf").read_bytes(),
+            Path(f"paper/{name}.png").read_bytes(),
+        )
         assert pdf.startswith(b"%PDF")
         assert b"Roboto" in pdf
         assert b"/FontFile" in pdf
-        assert struct.unpack(">I", picture[16:20])[0] == pytest.approx(85 / 25.4 * 300, rel=0.01)  # dots
-        assert "@font-face{font-family:Roboto;src:url(data:font/ttf;base64," in Path(f"paper/{name}.svg").read_text()
+        assert struct.unpack(">I", picture[16:20])[0] == pytest.approx(
+            85 / 25.4 * 300, rel=0.01
+        )  # dots
+        assert (
+            "@font-face{font-family:Roboto;src:url(data:font/ttf;base64,"
+            in Path(f"paper/{name}.svg").read_text()
+        )
 
 
-def test_figures_of_several_runs_are_numbered_as_they_were_given(monkeypatch: Patch, place: Path) -> None:
+def test_figures_of_several_runs_are_numbered_as_they_were_given(
+    monkeypatch: Patch, place: Path
+) -> None:
     save(probed_whole(), place / "later.stash.json")
-    assert run(monkeypatch, "report", "train.stash.json", "later.stash.json", "--format", "svg", "-o", "f") == 0
+    assert (
+        run(
+            monkeypatch,
+            "report",
+            "train.stash.json",
+            "later.stash.json",
+            "--format",
+            "svg",
+            "-o",
+            "f",
+        )
+        == 0
+    )
     found = {path.stem for path in Path("f").iterdir()}
     assert {"runs", "run1-ladder", "run2-ladder", "run2-all-reduce"} <= found
 
@@ -156,8 +253,13 @@ def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys:
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", "-o", "made") == 0
     capsys.readouterr()
-    sentence = refused(monkeypatch, capsys, "report", "train.stash.json", "--format", "pdf", "-o", "made")
-    assert "PDF needs vl-convert-python, which is not installed: type `pip install vl-convert-python`, or" in sentence
+    sentence = refused(
+        monkeypatch, capsys, "report", "train.stash.json", "--format", "pdf", "-o", "made"
+    )
+    assert (
+        "PDF needs vl-convert-python, which is not installed: type `pip install vl-convert-python`, or"
+        in sentence
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,10 +289,14 @@ def test_formats_and_places_that_do_not_go_together_are_one_sentence(
 
 
 def test_pages_and_pictures_go_into_one_folder(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "report", "other.stash.json", "--format", "html,md,.SVG", "-o", "all") == 0
+    assert (
+        run(monkeypatch, "report", "other.stash.json", "--format", "html,md,.SVG", "-o", "all") == 0
+    )
     names = {path.name for path in Path("all").iterdir()}
     assert {"other.html", "other.md", "ladder.svg"} <= names
-    assert capsys.readouterr().out.startswith(f"Wrote {len(names)} files to all: other.html, other.md, ")
+    assert capsys.readouterr().out.startswith(
+        f"Wrote {len(names)} files to all: other.html, other.md, "
+    )
     assert Path("all/other.html").read_text().startswith("<!DOCTYPE html>")
     assert run(monkeypatch, "report", "other.stash.json", "--format", "md") == 0
     assert capsys.readouterr().out == Path("all/other.md").read_text(encoding="utf-8")

@@ -46,7 +46,15 @@ def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
     assert "Wrote runs.fleet.json" in text
     assert max(map(len, text.splitlines())) <= 80
     found = json.loads(
-        spot(monkeypatch, capsys, "predict", "runs.fleet.json", "--fleet-workers", "v100=1,k80=2", "--json")
+        spot(
+            monkeypatch,
+            capsys,
+            "predict",
+            "runs.fleet.json",
+            "--fleet-workers",
+            "v100=1,k80=2",
+            "--json",
+        )
     )
     assert {"updates_per_second", "low", "high", "servers", "workers", "beyond"} <= set(found)
     assert found["low"] < found["updates_per_second"] < found["high"]
@@ -56,8 +64,12 @@ def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
     assert "! 20 workers are more than the 6 of the largest run" in text
 
 
-def test_the_json_of_a_fit_is_what_it_saves(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
-    document = json.loads(spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.fleet.json", "--json"))
+def test_the_json_of_a_fit_is_what_it_saves(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
+    document = json.loads(
+        spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.fleet.json", "--json")
+    )
     saved = json.loads((folder / "m.fleet.json").read_text())
     assert document == {"schema": 1, **saved}
     assert len(saved["judged"]) == 4
@@ -82,11 +94,15 @@ def _a_fifth_more(price: re.Match[str]) -> str:
 def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
     monkeypatch: Patch, capsys: Capture, folder: Path
 ) -> None:
-    (folder / "pool.yaml").write_text(f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}")
+    (folder / "pool.yaml").write_text(
+        f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}"
+    )
     spot(monkeypatch, capsys, "fit", "runs.csv")
     words = ("plan", "--pool", "pool.yaml", "--deadline", "2400s", "--loss", "0.8")
     text = " ".join(spot(monkeypatch, capsys, *words).split())
-    assert "how randomly workers wait for a server is taken from published fleets; time yours" in text
+    assert (
+        "how randomly workers wait for a server is taken from published fleets; time yours" in text
+    )
     text = spot(monkeypatch, capsys, *words, "--fleet", "runs.fleet.json", "-o", "p.json")
     assert "published fleets" not in text
     fitted = json.loads((folder / "runs.fleet.json").read_text())
@@ -98,7 +114,9 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
 def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
     monkeypatch: Patch, capsys: Capture, folder: Path
 ) -> None:
-    (folder / "pool.yaml").write_text(f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}")
+    (folder / "pool.yaml").write_text(
+        f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}"
+    )
     words = ("plan", "--pool", "pool.yaml", "--deadline", "1h", "--loss", "0.8")
     found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
     assert found["p_deadline"] is None
@@ -113,7 +131,9 @@ def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
 
 
-def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+def test_a_run_s_log_is_shown_reported_and_drawn(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
     shutil.copy(GOLDEN / "schema-1.spotlog.json", folder / "job.spotlog.json")
     assert run(monkeypatch, "show", "job.spotlog.json", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["takeovers"]) == 3
@@ -127,7 +147,10 @@ def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch: Patch, capsys: Cap
     ("words", "sentence"),
     [
         (("--interruptions", "often"), "--interruptions: cannot read the interruptions 'often'"),
-        (("--interruptions", "g9.huge=1/h"), "--interruptions g9.huge: the plan's pool has no such type; it has"),
+        (
+            ("--interruptions", "g9.huge=1/h"),
+            "--interruptions g9.huge: the plan's pool has no such type; it has",
+        ),
         (("--interruptions", "1/h", "--interruptions", "2/h"), "is given 2 times for all types"),
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
     ],
@@ -145,10 +168,19 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
         (("predict", "runs.csv", "--fleet-workers", "k80=1"), "runs.csv is not a fitted model"),
         (("predict", "m.json", "--fleet-workers", "p100=1"), "no run has a single p100"),
         (("predict", "m.json", "--fleet-workers", "k80"), "write it like v100=2,k80=1"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"), "did you mean g3.8xlarge?"),
+        (
+            (*PLAN, "--deadline", "1h", "--loss", "0.8", "--quota", "g3.8xlage=2"),
+            "did you mean g3.8xlarge?",
+        ),
         ((*PLAN, "--deadline", "soon", "--loss", "0.8"), "cannot read the duration 'soon'"),
-        ((*PLAN, "--deadline", "1h", "--loss", "1e400"), "--loss 1e400: it must be more than 0, and finite"),
-        ((*PLAN, "--deadline", "1h", "--loss", "0.8", "-o", "no/where.json"), "there is no folder no"),
+        (
+            (*PLAN, "--deadline", "1h", "--loss", "1e400"),
+            "--loss 1e400: it must be more than 0, and finite",
+        ),
+        (
+            (*PLAN, "--deadline", "1h", "--loss", "0.8", "-o", "no/where.json"),
+            "there is no folder no",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(

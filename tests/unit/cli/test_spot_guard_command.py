@@ -33,9 +33,12 @@ for step in range(100000):
     ],
 )
 def test_what_cannot_be_guarded_is_said_in_a_sentence(
-    words: tuple[str, ...], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "spot", "guard", *words) == 2
     printed = " ".join(capsys.readouterr().err.split())
@@ -51,14 +54,26 @@ def test_the_exit_code_is_the_commands(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.slow
 def test_a_torchrun_that_is_told_to_go_saves_first(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
-    torchrun = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train.py")
+    torchrun = (
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node=2",
+        "train.py",
+    )
     command = (sys.executable, "-m", "stash", "spot", "guard", "kept", "--", *torchrun)
-    started = Started(command, tmp_path / "none", tmp_path / "log", tmp_path, {"OMP_NUM_THREADS": "1"}, False)
+    started = Started(
+        command, tmp_path / "none", tmp_path / "log", tmp_path, {"OMP_NUM_THREADS": "1"}, False
+    )
     started.wait_until((tmp_path / "running").exists)
     started.popen.send_signal(signal.SIGTERM)
     outcome = started.end()
     assert outcome.code not in (0, 2)
     assert outcome.survivors == []
-    assert "stash: SIGTERM: this machine will be gone in 30 s; asking for a checkpoint" in outcome.stderr
+    assert (
+        "stash: SIGTERM: this machine will be gone in 30 s; asking for a checkpoint"
+        in outcome.stderr
+    )
     assert "stash: a checkpoint is whole after" in outcome.stderr
     assert list((tmp_path / "kept").glob("*.ckpt"))

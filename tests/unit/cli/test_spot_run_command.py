@@ -37,12 +37,28 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"), 2, "--on mars: it is cloud, testbed or local"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "mars"),
+            2,
+            "--on mars: it is cloud, testbed or local",
+        ),
         (("job.plan.json", "a_rehearsed_job.py:none"), 2, "has no name none"),
         (("job.plan.json", "a_rehearsed_job.py:small"), 2, "rehearse it with a model of"),
-        (("job.plan.json", "a_rehearsed_job.py:bad"), 1, "the job failed before it trained: RuntimeError: no such"),
-        (("none.plan.json", "a_rehearsed_job.py:job"), 2, "the plan chose no fleet; plan again with a looser"),
-        (("nowhere.json", "a_rehearsed_job.py:job"), 2, "there is no file nowhere.json; plans of a fleet there"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:bad"),
+            1,
+            "the job failed before it trained: RuntimeError: no such",
+        ),
+        (
+            ("none.plan.json", "a_rehearsed_job.py:job"),
+            2,
+            "the plan chose no fleet; plan again with a looser",
+        ),
+        (
+            ("nowhere.json", "a_rehearsed_job.py:job"),
+            2,
+            "there is no file nowhere.json; plans of a fleet there",
+        ),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker2"),
             2,
@@ -58,14 +74,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             2,
             "servers are on-demand and get no notice",
         ),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker1@60s"), 2, "training ends after 60 s"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--revoke", "worker1@60s"),
+            2,
+            "training ends after 60 s",
+        ),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--infra", "aws/us-east-1"),
             2,
             "--infra is of machines to rent, and --on testbed",
         ),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"), 2, "--loss is of training"),
-        (("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"), 2, "--json is of training here"),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--loss", "1"),
+            2,
+            "--loss is of training",
+        ),
+        (
+            ("job.plan.json", "a_rehearsed_job.py:job", "--on", "cloud", "--json"),
+            2,
+            "--json is of training here",
+        ),
         (
             ("job.plan.json", "a_rehearsed_job.py:job", "--seconds", "0s"),
             2,
@@ -74,9 +102,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
-    words: tuple[str, ...], code: int, sentence: str, folder: Path, monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    code: int,
+    sentence: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(folder)
     ground = () if "--on" in words else ("--on", "testbed")
     assert run(monkeypatch, "spot", "run", *words, *ground) == code
@@ -90,5 +122,8 @@ def test_without_ray_one_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, "ray", None)
-    assert run(monkeypatch, "spot", "run", "job.plan.json", "a_rehearsed_job.py:job", "--on", "local") == 2
+    assert (
+        run(monkeypatch, "spot", "run", "job.plan.json", "a_rehearsed_job.py:job", "--on", "local")
+        == 2
+    )
     assert "type `pip install ray`" in " ".join(capsys.readouterr().err.split())

@@ -54,7 +54,9 @@ def test_only_schedules_and_fits_need_scipy(without_scipy: None, folder: Path) -
     assert {"show", "compare", "check", "recommend", "whatif", "spot"} <= verbs.keys()
     for verb, words in verbs.items():
         text = goldens.transcript(words, folder)
-        lacks = "error: stash schedule needs scipy, which is not installed: type `pip install scipy`"
+        lacks = (
+            "error: stash schedule needs scipy, which is not installed: type `pip install scipy`"
+        )
         assert (lacks in text) is (verb == "schedule"), text
         assert "Traceback" not in text
 
@@ -71,7 +73,11 @@ def bare_python(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("verb", ["profile", "fix", "watch"])
 def test_the_job_s_python_is_asked_for_torch_before_anything_starts(
-    bare_python: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], verb: str
+    bare_python: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verb: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\n")
@@ -93,7 +99,9 @@ def test_an_old_torch_is_named_and_an_unknown_one_is_left_to_the_job(tmp_path: P
     for version in ("2.3.1", "1.13.0+cu117"):
         python.write_text(f"#!/bin/sh\necho found {version}\n")
         python.chmod(0o755)
-        with pytest.raises(UserError, match=rf"has {version.replace('+', '.')}: type .* install 'torch>=2\.4'`"):
+        with pytest.raises(
+            UserError, match=rf"has {version.replace('+', '.')}: type .* install 'torch>=2\.4'`"
+        ):
             require_torch("train.py", str(python))
     for answer in ("echo found 2.4.0a0+nv", "echo found 10.0", "exit 1", "echo hello"):
         python.write_text(f"#!/bin/sh\n{answer}\n")

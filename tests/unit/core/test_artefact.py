@@ -127,12 +127,20 @@ def test_what_is_no_profile_is_refused_in_one_sentence(tmp_path, content, compla
         ("elapsed_seconds", float("inf"), "elapsed_seconds: input should be"),
         ("elapsed_seconds", float("nan"), "elapsed_seconds: input should be a finite number"),
         ("elapsed_seconds", 1e300, "elapsed_seconds: input should be less than or equal to 10{18}"),
-        ("rates", [{"feed": "warm", "rank": 0, "round": 0, "samples": 1, "seconds": 1e-300}], r"rates\.0\.seconds"),
+        (
+            "rates",
+            [{"feed": "warm", "rank": 0, "round": 0, "samples": 1, "seconds": 1e-300}],
+            r"rates\.0\.seconds",
+        ),
         ("ended", "x" * 2**21, "ended: string should have at most 1048576 characters"),
     ],
 )
-def test_what_cannot_have_been_measured_is_refused_by_the_name_of_its_field(tmp_path, field, value, complaint):
-    (tmp_path / "a.stash.json").write_text(json.dumps(artefact.document_of(PROFILE) | {field: value}))
+def test_what_cannot_have_been_measured_is_refused_by_the_name_of_its_field(
+    tmp_path, field, value, complaint
+):
+    (tmp_path / "a.stash.json").write_text(
+        json.dumps(artefact.document_of(PROFILE) | {field: value})
+    )
     with pytest.raises(ArtefactError, match=complaint):
         load(tmp_path / "a.stash.json")
 
@@ -145,13 +153,20 @@ def test_an_endless_file_is_not_read_to_its_end(tmp_path, monkeypatch):
 
 
 def test_no_secret_of_the_command_or_of_an_exception_is_ever_kept(tmp_path):
-    workload = PROFILE.workload.model_dump() | {"command": ["train.py", "--api-key", "s3cr3t", "http://u:s3cr3t@h/"]}
+    workload = PROFILE.workload.model_dump() | {
+        "command": ["train.py", "--api-key", "s3cr3t", "http://u:s3cr3t@h/"]
+    }
     notes = ["the script failed (401 for https://h/?token=s3cr3t)", "x" * 3_000_000]
     made = PROFILE.model_validate(PROFILE.model_dump() | {"workload": workload, "notes": notes})
     save(made, tmp_path / "a.stash.json")
     assert "s3cr3t" not in (tmp_path / "a.stash.json").read_text()
     assert (tmp_path / "a.stash.json").stat().st_size < 10_000
-    assert load(tmp_path / "a.stash.json").workload.command == ("train.py", "--api-key", "***", "http://***@h/")
+    assert load(tmp_path / "a.stash.json").workload.command == (
+        "train.py",
+        "--api-key",
+        "***",
+        "http://***@h/",
+    )
 
 
 def test_a_binary_file_is_refused(tmp_path):
@@ -190,18 +205,25 @@ def test_a_profile_is_no_probe_and_a_probe_is_no_profile(tmp_path):
     save(probe(host()), tmp_path / "a.host.json")
     assert load_any(tmp_path / "a.stash.json") == build({"solo": [0.1, 0.2]})
     assert load_any(tmp_path / "a.host.json") == probe(host())
-    for missing, says in (("missing.stash.json", "profiles there"), ("missing.host.json", "probes there")):
+    for missing, says in (
+        ("missing.stash.json", "profiles there"),
+        ("missing.host.json", "probes there"),
+    ):
         with pytest.raises(ArtefactError, match=says):
             load_any(tmp_path / missing)
     with pytest.raises(
-        ArtefactError, match=r"is a profile of `stash profile`, not a probe; .*\*\.host\.json.*`stash probe`"
+        ArtefactError,
+        match=r"is a profile of `stash profile`, not a probe; .*\*\.host\.json.*`stash probe`",
     ):
         load_probe(tmp_path / "a.stash.json")
     with pytest.raises(
-        ArtefactError, match=r"is a probe of `stash probe`, not a profile; .*\*\.stash\.json.*`stash profile`"
+        ArtefactError,
+        match=r"is a probe of `stash probe`, not a profile; .*\*\.stash\.json.*`stash profile`",
     ):
         load(tmp_path / "a.host.json")
-    with pytest.raises(ArtefactError, match=r"there is no file .*; probes there, newest first: .*a\.host\.json"):
+    with pytest.raises(
+        ArtefactError, match=r"there is no file .*; probes there, newest first: .*a\.host\.json"
+    ):
         load_probe(tmp_path / "b.host.json")
     (tmp_path / "c.host.json").write_text('{"schema_version": 1, "hosts": [')
     with pytest.raises(ArtefactError, match=r"damaged or cut short"):

@@ -25,7 +25,9 @@ def after(rounds: int) -> Profile:
             "blocks": tuple(block for block in BLOCKS if block.round < rounds),
             "elapsed_seconds": float(rounds),
             "ended": "measuring",
-            "notes": tuple(f"note {number}\u2028with a separator of lines" for number in range(rounds)),
+            "notes": tuple(
+                f"note {number}\u2028with a separator of lines" for number in range(rounds)
+            ),
         }
     )
 
@@ -72,7 +74,14 @@ def test_a_line_that_was_cut_short_is_left_out(target: Path, cut: int) -> None:
 
 def test_what_follows_and_is_no_round_is_refused(target: Path) -> None:
     grown(target)
-    for more in ("[]\n", "5\n", "{}\n", '{"blocks": 5}\n', '{"blocks": {"round": 5}}\n', "nonsense\n"):
+    for more in (
+        "[]\n",
+        "5\n",
+        "{}\n",
+        '{"blocks": 5}\n',
+        '{"blocks": {"round": 5}}\n',
+        "nonsense\n",
+    ):
         grown(target)
         with target.open("a") as file:
             file.write(more)
@@ -95,7 +104,9 @@ def test_who_takes_the_name_gets_no_round_of_ours(target: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["overwritten", "replaced", "removed"])
-def test_a_default_name_that_somebody_takes_is_theirs_and_another_one_is_found(target: Path, taken: str) -> None:
+def test_a_default_name_that_somebody_takes_is_theirs_and_another_one_is_found(
+    target: Path, taken: str
+) -> None:
     growing = GrowingFile(target, new=True)
     growing.save_rounds(after(1))
     growing.save_rounds(after(2))
@@ -120,7 +131,9 @@ def test_nothing_is_left_of_a_measurement_of_which_nothing_is_kept(target: Path)
     GrowingFile(target).close(discard=True)  # never begun
 
 
-def test_a_disk_that_is_full_does_not_end_the_measurement(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_does_not_end_the_measurement(
+    target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     growing = grown(target, 2)
 
     def full(*_: object) -> int:

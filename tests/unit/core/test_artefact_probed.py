@@ -27,14 +27,19 @@ def test_links_go_to_the_hosts_of_the_same_name_and_the_others_are_said_to_be_un
 
 def test_nodes_that_share_a_name_are_matched_in_order():
     profile = build({"solo": [0.1, 0.2]}, ranks=2, nodes=2, host={})
-    same = profile.model_copy(update={"hosts": tuple(h.model_copy(update={"hostname": "vm"}) for h in profile.hosts)})
-    filled = add_links(same, probe(host("vm", measured_links(1.0)), host("vm", measured_links(2.0))))
+    same = profile.model_copy(
+        update={"hosts": tuple(h.model_copy(update={"hostname": "vm"}) for h in profile.hosts)}
+    )
+    filled = add_links(
+        same, probe(host("vm", measured_links(1.0)), host("vm", measured_links(2.0)))
+    )
     assert [item.links.elapsed_seconds for item in filled.hosts] == [1.0, 2.0]
 
 
 def test_a_probe_of_other_machines_is_refused_in_a_sentence():
     with pytest.raises(
-        UserError, match=r"is of node0, not of this machine \(here\); probe this one with `stash probe"
+        UserError,
+        match=r"is of node0, not of this machine \(here\); probe this one with `stash probe",
     ):
         check_probed(probe(host("node0", links())), "x.host.json", "here")
     with pytest.raises(UserError, match="holds no measured link"):

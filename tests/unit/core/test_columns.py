@@ -58,15 +58,36 @@ def test_no_block_is_no_row():
 
 
 def test_blocks_of_the_first_schema_were_an_object_each():
-    rows = [{"round": 0, "rung": "solo", "rank": 0, "steps": 2, "seconds": 1.0, "step_seconds": [0.5, 0.5]}]
-    rows += [{"round": 0, "rung": "crowd", "rank": 1, "steps": 2, "seconds": 1, "later": "field", "cpu": 0.5}]
+    rows = [
+        {
+            "round": 0,
+            "rung": "solo",
+            "rank": 0,
+            "steps": 2,
+            "seconds": 1.0,
+            "step_seconds": [0.5, 0.5],
+        }
+    ]
+    rows += [
+        {
+            "round": 0,
+            "rung": "crowd",
+            "rank": 1,
+            "steps": 2,
+            "seconds": 1,
+            "later": "field",
+            "cpu": 0.5,
+        }
+    ]
     first, second = unpack_blocks(pack_rows(rows))
     assert first == Block(0, "solo", 0, 2, 1.0, step_seconds=(0.5, 0.5))
     assert second == Block(0, "crowd", 1, 2, 1.0, cpu=0.5)
 
 
 def test_a_list_of_the_first_schema_that_is_none_is_named():
-    rows = [{"round": 0, "rung": "solo", "rank": 0, "steps": 2, "seconds": 1.0, "step_seconds": 0.5}]
+    rows = [
+        {"round": 0, "rung": "solo", "rank": 0, "steps": 2, "seconds": 1.0, "step_seconds": 0.5}
+    ]
     with pytest.raises(ColumnError, match=r"blocks\.0\.step_seconds: input should be a list"):
         pack_rows(rows)
 
@@ -84,13 +105,29 @@ def test_columns_of_a_later_stash_are_left_alone():
         ("rung", {"times": [6]}, r"blocks\.rung\.values: field required"),
         ("rung", {"times": [3, 3], "values": ["solo"]}, r"blocks\.rung: 2 times, and 1 values"),
         ("rank", 7, r"blocks\.rank\.times: field required"),
-        ("step_seconds", {"lengths": [1] * 6, "items": [0.5]}, r"1 items, and lengths that add up to 6"),
+        (
+            "step_seconds",
+            {"lengths": [1] * 6, "items": [0.5]},
+            r"1 items, and lengths that add up to 6",
+        ),
         ("seconds", [1.0] * 5 + [float("inf")], r"blocks\.seconds\.5: input should be"),
-        ("seconds", [1.0] * 5 + [1e300], r"blocks\.seconds\.5: input should be less than or equal to 10{18}"),
+        (
+            "seconds",
+            [1.0] * 5 + [1e300],
+            r"blocks\.seconds\.5: input should be less than or equal to 10{18}",
+        ),
         ("steps", [1] * 5 + [10**30], r"blocks\.steps\.5: input should be less than"),
         ("rank", [-1] * 6, r"blocks\.rank\.0: input should be greater than or equal to 0"),
-        ("rank", {"times": [10**12], "values": [0]}, r"blocks\.rank\.times: more entries than a file of this size"),
-        ("rank", {"times": [-6], "values": [0]}, r"blocks\.rank\.times\.0: input should be greater than or equal"),
+        (
+            "rank",
+            {"times": [10**12], "values": [0]},
+            r"blocks\.rank\.times: more entries than a file of this size",
+        ),
+        (
+            "rank",
+            {"times": [-6], "values": [0]},
+            r"blocks\.rank\.times\.0: input should be greater than or equal",
+        ),
         (
             "step_seconds",
             {"lengths": {"times": [6], "values": [10**12]}, "items": [0.5]},

@@ -16,13 +16,17 @@ from stash.core.distributions import (
     student_quantile,
 )
 
-LEVELS = np.array([1e-9, 1e-4, 0.001, 0.005, 0.025, 0.05, 0.2, 0.45, 0.5, 0.6, 0.9, 0.975, 0.995, 0.9999])
+LEVELS = np.array(
+    [1e-9, 1e-4, 0.001, 0.005, 0.025, 0.05, 0.2, 0.45, 0.5, 0.6, 0.9, 0.975, 0.995, 0.9999]
+)
 VALUES = np.concatenate([-np.logspace(3, -6, 40), [0.0], np.logspace(-6, 3, 40)])
 
 
 def test_by_hand() -> None:
     assert student_quantile(1, 0.975) == pytest.approx(math.tan(math.pi * 0.475), rel=1e-13)
-    assert student_quantile(2, 0.975) == pytest.approx(0.95 / math.sqrt(2 * 0.975 * 0.025), rel=1e-13)
+    assert student_quantile(2, 0.975) == pytest.approx(
+        0.95 / math.sqrt(2 * 0.975 * 0.025), rel=1e-13
+    )
     assert student_probability(1, [-1.0, 0.0, 1.0]) == pytest.approx([0.25, 0.5, 0.75], abs=1e-15)
     assert student_probability(2, 1.0) == pytest.approx(0.5 + 1 / math.sqrt(12), abs=1e-15)
     assert normal_quantile([0.0, 0.5, 1.0]).tolist() == [-math.inf, 0.0, math.inf]
@@ -37,13 +41,19 @@ def test_normal_quantiles_are_scipys() -> None:
 
 @pytest.mark.parametrize("freedom", [2, 3, 4.5, 9, 29, 99, 100, 7.25, 1000])
 def test_students_is_scipys(freedom: float) -> None:
-    assert student_probability(freedom, VALUES) == pytest.approx(special.stdtr(freedom, VALUES), abs=1e-12)
-    assert student_quantile(freedom, LEVELS) == pytest.approx(special.stdtrit(freedom, LEVELS), rel=1e-11, abs=1e-12)
+    assert student_probability(freedom, VALUES) == pytest.approx(
+        special.stdtr(freedom, VALUES), abs=1e-12
+    )
+    assert student_quantile(freedom, LEVELS) == pytest.approx(
+        special.stdtrit(freedom, LEVELS), rel=1e-11, abs=1e-12
+    )
 
 
 def test_the_sum_and_the_fraction_agree_where_one_follows_the_other() -> None:
     """Of 99 degrees the sum is taken, of 99.0000001 the fraction."""
-    assert student_probability(99, VALUES) == pytest.approx(student_probability(99 + 1e-9, VALUES), abs=1e-11)
+    assert student_probability(99, VALUES) == pytest.approx(
+        student_probability(99 + 1e-9, VALUES), abs=1e-11
+    )
 
 
 def test_shapes_stay() -> None:

@@ -8,9 +8,26 @@ from pathlib import Path
 import stash
 
 SOURCES = Path(stash.__file__).parent
-READERS = ("advice", "analysis", "catalog", "cli", "core", "fix", "lab/zoo", "market", "plan", "predict", "report",
-           "schedule", "store", "study", "whatif")  # fmt: skip
-UNBOUNDED = re.compile(r"\bjson\.loads?\(|\.read_text\(|\.read_bytes\(|\byaml\.(safe_|full_)?load\(|\bpickle\.load")
+READERS = (
+    "advice",
+    "analysis",
+    "catalog",
+    "cli",
+    "core",
+    "fix",
+    "lab/zoo",
+    "market",
+    "plan",
+    "predict",
+    "report",
+    "schedule",
+    "store",
+    "study",
+    "whatif",
+)
+UNBOUNDED = re.compile(
+    r"\bjson\.loads?\(|\.read_text\(|\.read_bytes\(|\byaml\.(safe_|full_)?load\(|\bpickle\.load"
+)
 OWN = {
     "catalog/shipped.py",  # a file of this package
     "core/end_tree.py",  # a process's command, by the kernel
@@ -18,7 +35,7 @@ OWN = {
     "fix/patch.py",  # the user's own script, which is run
     "lab/zoo/registry.py",  # a file of this package
     "study/programs.py",  # a number that a wrapper of this command wrote
-}  # fmt: skip
+}
 
 
 def test_no_reader_parses_a_file_without_bounds() -> None:

@@ -9,21 +9,41 @@ from pathlib import Path
 import pytest
 
 from stash.cli.main import main
-from stash.core.errors import ArtefactError, JobError, StashError, StoreError, UnitError, UserError, one_line
+from stash.core.errors import (
+    ArtefactError,
+    JobError,
+    StashError,
+    StoreError,
+    UnitError,
+    UserError,
+    one_line,
+)
 
 ROOT = Path(__file__).parents[3]
-ONE, OTHER = str(ROOT / "tests/golden/one-node.stash.json"), str(ROOT / "docs/pictures/squeezenet1_0.stash.json")
+ONE, OTHER = (
+    str(ROOT / "tests/golden/one-node.stash.json"),
+    str(ROOT / "docs/pictures/squeezenet1_0.stash.json"),
+)
 
 
 def test_an_error_of_a_library_is_one_line_without_its_source():
-    error = RuntimeError("[/src/gloo/pair.cc:598] Connection closed by peer [10.0.0.2]:1234\nmore\n")
+    error = RuntimeError(
+        "[/src/gloo/pair.cc:598] Connection closed by peer [10.0.0.2]:1234\nmore\n"
+    )
     assert one_line(error) == "Connection closed by peer [10.0.0.2]:1234"
     assert one_line(ValueError()) == "ValueError"
 
 
 def test_every_class_has_a_code_of_its_own_and_an_error_may_have_another():
     classes = (StashError, UserError, UnitError, ArtefactError, StoreError, JobError)
-    assert [each("x").code for each in classes] == ["failed", "usage", "unit", "artefact", "store", "job"]
+    assert [each("x").code for each in classes] == [
+        "failed",
+        "usage",
+        "unit",
+        "artefact",
+        "store",
+        "job",
+    ]
     assert ArtefactError("x", code="artefact_newer").code == "artefact_newer"
     assert str(ArtefactError("x", code="artefact_newer")) == "x"
 
@@ -35,7 +55,9 @@ def test_every_code_is_on_the_page_that_promises_them():
         re.findall(r'^    code = "(\w+)"$', sources, re.MULTILINE)
     )
     assert len(given) > 12
-    assert given == set(re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE))))
+    assert given == set(
+        re.findall(r"`([a-z_]+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)))
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,10 +77,14 @@ def test_every_code_is_on_the_page_that_promises_them():
         (["list", "s3x://nowhere"], "usage"),
     ],
 )
-def test_a_command_that_was_asked_for_json_says_which_error_it_was(words, code, monkeypatch, capsys, tmp_path):
+def test_a_command_that_was_asked_for_json_says_which_error_it_was(
+    words, code, monkeypatch, capsys, tmp_path
+):
     monkeypatch.chdir(tmp_path)
     content = Path(ONE).read_text()
-    Path("newer.stash.json").write_text(content.replace('"schema_version": 1', '"schema_version": 99'))
+    Path("newer.stash.json").write_text(
+        content.replace('"schema_version": 1', '"schema_version": 99')
+    )
     Path("cut.stash.json").write_text(content[:2000])
     Path("text.txt").write_text("no JSON")
     Path("rent.plan.json").write_text((ROOT / "tests/golden/schema-1.plan.json").read_text())

@@ -33,17 +33,24 @@ def test_text_and_bytes_replace_what_was_there(tmp_path: Path) -> None:
 def test_the_umask_holds_and_a_file_may_be_its_owners_alone(tmp_path: Path) -> None:
     write_whole(tmp_path / "shared", "x")
     write_whole(tmp_path / "own", "x", mode=0o600)
-    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "own")] == [0o640, 0o600]
+    assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "own")] == [
+        0o640,
+        0o600,
+    ]
 
 
 @pytest.mark.usefixtures("umask")
-def test_a_report_is_its_owners_alone_unless_it_replaces_one_that_others_may_read(tmp_path: Path) -> None:
+def test_a_report_is_its_owners_alone_unless_it_replaces_one_that_others_may_read(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "old").write_text("x")
     (tmp_path / "old").chmod(0o644)
     (tmp_path / "link").symlink_to("old")
     for name in ("new", "old", "link"):
         write_whole(tmp_path / name, "y", mode=None)
-    modes = {name: stat.S_IMODE((tmp_path / name).lstat().st_mode) for name in ("new", "old", "link")}
+    modes = {
+        name: stat.S_IMODE((tmp_path / name).lstat().st_mode) for name in ("new", "old", "link")
+    }
     assert modes == {"new": 0o600, "old": 0o644, "link": 0o600}
 
 
@@ -54,7 +61,12 @@ def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(
     path.write_text("old")
 
     def fsync(handle: int) -> None:
-        seen.append((Path(os.readlink(f"/proc/self/fd/{handle}")).name.startswith(".file."), path.read_text()))
+        seen.append(
+            (
+                Path(os.readlink(f"/proc/self/fd/{handle}")).name.startswith(".file."),
+                path.read_text(),
+            )
+        )
 
     monkeypatch.setattr(os, "fsync", fsync)
     write_whole(path, "new")
@@ -76,7 +88,9 @@ def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as_such(tmp_path: Path) -> None:
+def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as_such(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "file.json"
     path.write_text("old")
     child = os.fork()

@@ -45,13 +45,17 @@ OWN = {
     "catalog/shipped.py",
     "catalog/refresh.py",  # an archive's members, bounded
     "core/artefact.py",
-}  # fmt: skip
+}
 
 
 @pytest.fixture
 def odd(tmp_path: Path) -> dict[str, Path]:
     """One of each kind, by any ending."""
-    found = {"pipe": tmp_path / "pipe", "socket": tmp_path / "socket", "folder": tmp_path / "folder"}
+    found = {
+        "pipe": tmp_path / "pipe",
+        "socket": tmp_path / "socket",
+        "folder": tmp_path / "folder",
+    }
     os.mkfifo(found["pipe"])
     with socket.socket(socket.AF_UNIX) as made:
         made.bind(str(found["socket"]))
@@ -62,21 +66,32 @@ def odd(tmp_path: Path) -> dict[str, Path]:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for word in words:
         if "{}" in word and not Path(word.format("odd")).exists():
             os.mkfifo(word.format("odd"))
     assert run(monkeypatch, *(word.format("odd") for word in words)) == 2
-    assert "it is a pipe, not a regular file; save its content to a file first" in capsys.readouterr().err
+    assert (
+        "it is a pipe, not a regular file; save its content to a file first"
+        in capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "sentence"), [("pipe", "it is a pipe"), ("socket", "it is a socket"), ("device", "it is a device")]
+    ("kind", "sentence"),
+    [("pipe", "it is a pipe"), ("socket", "it is a socket"), ("device", "it is a device")],
 )
-def test_what_is_no_regular_file_is_never_opened(odd: dict[str, Path], kind: str, sentence: str) -> None:
-    with pytest.raises(OSError, match=f"{sentence}, not a regular file; save its content to a file first"):
+def test_what_is_no_regular_file_is_never_opened(
+    odd: dict[str, Path], kind: str, sentence: str
+) -> None:
+    with pytest.raises(
+        OSError, match=f"{sentence}, not a regular file; save its content to a file first"
+    ):
         read_up_to(odd[kind], 10)
 
 

@@ -25,11 +25,20 @@ def around(value: float, below: float, above: float) -> Interval:
     ("interval", "text"),
     [
         (around(9.21e9, 0.30e9, 0.30e9), "9.21 ± 0.30 GB/s"),
-        (around(9.21e9, 0.12e9, 0.30e9), "9.21 ± 0.30 GB/s"),  # the longer arm's, up to three times as long
+        (
+            around(9.21e9, 0.12e9, 0.30e9),
+            "9.21 ± 0.30 GB/s",
+        ),  # the longer arm's, up to three times as long
         (around(9.21e9, 0.09e9, 0.30e9), "9.21 +0.30 −0.09 GB/s"),
         (around(9.21e9, 0.30e9, 0.09e9), "9.21 +0.09 −0.30 GB/s"),
-        (around(9.21e9, 0.004e9, 0.001e9), "9.21 ± <0.01 GB/s"),  # too narrow to print, lopsided or not
-        (around(2.0e9, 1.2e9, 2.6e9), "2.00 +2.60 −1.20 GB/s"),  # ± 2.6 would let a rate be negative
+        (
+            around(9.21e9, 0.004e9, 0.001e9),
+            "9.21 ± <0.01 GB/s",
+        ),  # too narrow to print, lopsided or not
+        (
+            around(2.0e9, 1.2e9, 2.6e9),
+            "2.00 +2.60 −1.20 GB/s",
+        ),  # ± 2.6 would let a rate be negative
         (around(9.21e9, 0.009e9, 0.001e9), "9.21 ± 0.01 GB/s"),
         (Interval(value=9.21e9), "9.21 GB/s (± unknown)"),
         (around(999.6e6, 2e6, 2e6), "1.00 ± <0.01 GB/s"),

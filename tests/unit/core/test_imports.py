@@ -15,7 +15,9 @@ from stash.core import imports
 
 
 @pytest.mark.slow  # torchvision itself is imported so by all tests of the zoo
-@pytest.mark.parametrize("use", ["import transformers; transformers.BertForQuestionAnswering", "import lightning"])
+@pytest.mark.parametrize(
+    "use", ["import transformers; transformers.BertForQuestionAnswering", "import lightning"]
+)
 def test_imports_work_once_prepared(use: str) -> None:
     if find_spec(use.split()[1].rstrip(";")) is None:
         pytest.skip("not installed")
@@ -54,9 +56,13 @@ def test_only_operators_that_nothing_else_declares_are_declared(
         spec.submodule_search_locations = [str(tmp_path)]
         return spec if installed else None
 
-    operators = SimpleNamespace(torchvision=SimpleNamespace(**dict.fromkeys(known)), load_library=load_library)
+    operators = SimpleNamespace(
+        torchvision=SimpleNamespace(**dict.fromkeys(known)), load_library=load_library
+    )
     library = SimpleNamespace(define=lambda schema: made.append(schema.partition("(")[0]))
-    torch = SimpleNamespace(ops=operators, library=SimpleNamespace(Library=lambda name, kind: library))
+    torch = SimpleNamespace(
+        ops=operators, library=SimpleNamespace(Library=lambda name, kind: library)
+    )
     monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
     monkeypatch.setattr(imports, "PathFinder", SimpleNamespace(find_spec=find))
     monkeypatch.setattr(imports, "_declared", [])

@@ -21,7 +21,9 @@ def unmasked() -> Iterator[None]:
     """Signals as in a terminal: whoever starts the tests in the background has them ignored."""
     before = {number: signal.getsignal(number) for number in REQUESTS}
     for number in REQUESTS:
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(
+            number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+        )
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -107,7 +109,9 @@ def test_what_is_done_whole_is_interrupted_at_its_end(number: int) -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", REQUESTS)
-def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(number: signal.Signals) -> None:
+def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(
+    number: signal.Signals,
+) -> None:
     class Finalized:
         def __del__(self) -> None:
             os.kill(os.getpid(), number)

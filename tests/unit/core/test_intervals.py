@@ -22,7 +22,9 @@ def test_a_single_repetition_has_no_interval_and_is_never_below_anything():
 def test_only_an_interval_wholly_beyond_the_fact_and_its_tolerance_counts():
     measured = Interval(value=8.0, low=7.0, high=9.5, repetitions=7)
     assert measured.is_below(10.0)
-    assert not measured.is_below(10.0, tolerance=0.1)  # the value is below 9, the interval's end is not
+    assert not measured.is_below(
+        10.0, tolerance=0.1
+    )  # the value is below 9, the interval's end is not
     assert measured.is_above(6.0)
     assert not measured.is_above(7.5)
 
@@ -57,23 +59,33 @@ def test_an_overall_interval_is_unknown_where_the_noise_is_as_large_as_the_rate(
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(
-    members=st.integers(2, 28), repetitions=st.integers(2, 20), noise=st.floats(0.0, 0.1), seed=st.integers(0, 10**6)
+    members=st.integers(2, 28),
+    repetitions=st.integers(2, 20),
+    noise=st.floats(0.0, 0.1),
+    seed=st.integers(0, 10**6),
 )
 def test_even_things_with_ordinary_noise_are_never_called_uneven(members, repetitions, noise, seed):
     generator = np.random.default_rng(seed)
-    rates = {i: median_interval(generator.lognormal(0.0, noise, repetitions)) for i in range(members)}
+    rates = {
+        i: median_interval(generator.lognormal(0.0, noise, repetitions)) for i in range(members)
+    }
     assert find_uneven(rates) is None
 
 
 @settings(max_examples=150, derandomize=True, deadline=None)
 @given(
-    members=st.integers(2, 28), repetitions=st.integers(5, 20), noise=st.floats(0.0, 0.05), seed=st.integers(0, 10**6)
+    members=st.integers(2, 28),
+    repetitions=st.integers(5, 20),
+    noise=st.floats(0.0, 0.05),
+    seed=st.integers(0, 10**6),
 )
 def test_what_is_twice_as_slow_is_always_named(members, repetitions, noise, seed):
     generator = np.random.default_rng(seed)
     slow = seed % members
     rates = {
-        i: median_interval(generator.lognormal(math.log(0.5 if i == slow else 1.0), noise, repetitions))
+        i: median_interval(
+            generator.lognormal(math.log(0.5 if i == slow else 1.0), noise, repetitions)
+        )
         for i in range(members)
     }
     assert find_uneven(rates) is not None

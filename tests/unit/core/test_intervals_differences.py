@@ -29,7 +29,9 @@ def test_what_is_unknown_on_a_side_is_unknown_of_the_change() -> None:
 
 def test_one_run_is_as_uncertain_as_its_noise_and_another_launch_together() -> None:
     quiet, noisy = pool_runs([known(1.0, 1e-9)], SPREAD), pool_runs([known(1.0, 0.2)], SPREAD)
-    assert quiet.half_width == pytest.approx(2.228 * SPREAD, rel=1e-3)  # Student's, of ten degrees of freedom
+    assert quiet.half_width == pytest.approx(
+        2.228 * SPREAD, rel=1e-3
+    )  # Student's, of ten degrees of freedom
     assert 0.2 < noisy.half_width < 0.25
 
 
@@ -46,8 +48,14 @@ def test_two_sides_of_one_job_are_called_different_seldom(runs: int, launches: f
     # GIVEN launches that differ by the typical spread or less, and rounds whose noise each interval tells rightly
     rng, noise, called, tries = np.random.default_rng(runs), 0.008, 0, 1000
     for _ in range(tries):
-        sides = 1 + launches * SPREAD * rng.standard_normal((2, runs)) + noise * rng.standard_normal((2, runs))
-        before, after = (pool_runs([known(value, 1.96 * noise) for value in side], SPREAD) for side in sides)
+        sides = (
+            1
+            + launches * SPREAD * rng.standard_normal((2, runs))
+            + noise * rng.standard_normal((2, runs))
+        )
+        before, after = (
+            pool_runs([known(value, 1.96 * noise) for value in side], SPREAD) for side in sides
+        )
         called += not subtract_runs(before, after).within_noise
     # THEN hardly more than one pair in twenty is called slower or faster
     assert called / tries < 0.065

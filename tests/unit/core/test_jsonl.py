@@ -31,7 +31,9 @@ def test_what_a_writer_was_killed_within_makes_way_for_the_next_line(tmp_path: P
     assert Tail(path).read_new_rows() == [{"number": 4}]
 
 
-def test_where_there_is_no_room_nothing_is_added(log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_room_nothing_is_added(
+    log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     add_lines(log, b'{"number": 1}\n')
     write, room = os.write, [5, 0]
 
@@ -73,7 +75,9 @@ def test_a_line_ends_where_its_newline_is_and_nowhere_within_its_texts() -> None
     assert whole_lines(b'"\xff"\n') == ['"\ufffd"']
 
 
-def test_a_log_is_followed_through_its_removal_and_into_the_file_that_replaces_it(tmp_path: Path) -> None:
+def test_a_log_is_followed_through_its_removal_and_into_the_file_that_replaces_it(
+    tmp_path: Path,
+) -> None:
     path, tail = tmp_path / "log", Tail(tmp_path / "log")
     assert tail.read_new_rows() == []
     append_row(path, number=1)

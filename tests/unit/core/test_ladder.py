@@ -33,7 +33,16 @@ def situation(**changes) -> Situation:
 
 def test_every_rung_adds_one_stall_in_ladder_order():
     assert NAMES == ("resident", "solo", "crowd", "node", "cluster", "warm", "cold")
-    assert STALLS == ("compute", "transfer", "contention", "bubble", "interconnect", "network", "prep", "fetch")
+    assert STALLS == (
+        "compute",
+        "transfer",
+        "contention",
+        "bubble",
+        "interconnect",
+        "network",
+        "prep",
+        "fetch",
+    )
 
 
 def test_each_rung_widens_scope_activity_or_feed():
@@ -67,7 +76,10 @@ def test_collectives_are_held_back_until_everybody_exchanges():
     [
         ({}, set()),
         ({"accelerator": False}, {"transfer"}),
-        ({"world_size": 1, "nodes": 1, "ranks_per_node": 1}, {"contention", "interconnect", "network"}),
+        (
+            {"world_size": 1, "nodes": 1, "ranks_per_node": 1},
+            {"contention", "interconnect", "network"},
+        ),
         ({"nodes": 1}, {"network"}),
         ({"ranks_per_node": 1}, {"interconnect"}),
         ({"loader": False}, set()),  # nothing is known of data stalls, which is not the same
@@ -78,8 +90,14 @@ def test_some_stalls_cannot_exist_on_some_jobs(changes, cannot_exist):
 
 
 def test_a_rung_is_not_worth_measuring_if_its_stall_cannot_exist_or_there_is_no_loader():
-    assert {name for name in NAMES if why_not(name, situation(loader=False))} == {"resident", "warm", "cold"}
-    assert why_not("resident", situation(accelerator=False)) == why_no_stall("transfer", situation(accelerator=False))
+    assert {name for name in NAMES if why_not(name, situation(loader=False))} == {
+        "resident",
+        "warm",
+        "cold",
+    }
+    assert why_not("resident", situation(accelerator=False)) == why_no_stall(
+        "transfer", situation(accelerator=False)
+    )
     assert why_not("solo", situation(accelerator=False)) is None
 
 
@@ -148,7 +166,11 @@ def test_even_rounds_ascend_and_odd_ones_descend():
 
 def test_cold_is_the_first_to_read_its_samples_which_replays_need_too():
     def measured(number):
-        return [v.rung for v in round_of_visits(("crowd", "node", "warm", "cold"), number, 2) if v.measured]
+        return [
+            v.rung
+            for v in round_of_visits(("crowd", "node", "warm", "cold"), number, 2)
+            if v.measured
+        ]
 
     assert measured(0) == ["cold", "warm", "crowd", "node"]
     assert measured(1) == ["cold", "warm", "node", "crowd"]

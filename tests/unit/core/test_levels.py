@@ -12,7 +12,9 @@ from stash.core.levels import _GRID, _make_noise, _own_noise, level
 from stash.core.rounds import estimate
 
 
-def _trials(rng: np.random.Generator, memory: float, share: float, rounds: int, rungs: int = 5) -> np.ndarray:
+def _trials(
+    rng: np.random.Generator, memory: float, share: float, rounds: int, rungs: int = 5
+) -> np.ndarray:
     """Many profiles of rungs that take 1 s, whose noise of 2 % consists of a slow common ``share`` and their own."""
     lags = np.abs(np.subtract.outer(np.arange(rounds), np.arange(rounds)))
     root = np.linalg.cholesky(memory**lags)
@@ -30,7 +32,11 @@ def _held(trials: np.ndarray) -> float:
 def test_rounds_without_memory_are_covered_and_not_much_wider_than_students(rounds):
     trials = _trials(np.random.default_rng(1), 0.0, 0.0, rounds)
     assert 0.92 <= _held(trials) <= 0.99
-    student = {5: 2.776, 10: 2.262, 20: 2.093}[rounds] * trials[:, :, 0].std(axis=1, ddof=1) / math.sqrt(rounds)
+    student = (
+        {5: 2.776, 10: 2.262, 20: 2.093}[rounds]
+        * trials[:, :, 0].std(axis=1, ddof=1)
+        / math.sqrt(rounds)
+    )
     assert np.median([level(m, 0).half_width for m in trials] / student) < 1.5
 
 
@@ -57,7 +63,9 @@ def test_what_rungs_vary_by_themselves_is_told_from_what_all_share():
     relative = 1 + 0.01 * (rng.standard_normal((4000, 1)) + own * rng.standard_normal((4000, 4)))
     parts = 1 / np.sqrt(1 + own**2)
     parts /= parts.sum()
-    assert _own_noise(relative / relative.mean(axis=0)) == pytest.approx(own**2 / (parts**2 @ own**2), rel=0.15)
+    assert _own_noise(relative / relative.mean(axis=0)) == pytest.approx(
+        own**2 / (parts**2 @ own**2), rel=0.15
+    )
     assert _own_noise(np.ones((5, 3))).tolist() == [3.0, 3.0, 3.0]
     assert _own_noise(1 + 0.01 * rng.standard_normal((5, 2))).tolist() == [2.0, 2.0]
 
@@ -85,7 +93,9 @@ def test_what_stands_for_the_covariances_divides_as_they_would():
         for number, (memory, share) in enumerate(zip(_GRID[:, 0], shares, strict=True)):
             whole = (1 - share) * np.eye(rounds) + share * memory**lags
             assert divided[number] == pytest.approx(np.linalg.solve(whole, values), rel=1e-9)
-            assert noise.log_determinant[number] == pytest.approx(np.linalg.slogdet(whole)[1], abs=1e-9)
+            assert noise.log_determinant[number] == pytest.approx(
+                np.linalg.slogdet(whole)[1], abs=1e-9
+            )
 
 
 def test_a_job_of_a_thousand_rounds_keeps_little_more_in_memory_than_one_of_ten():
@@ -96,7 +106,9 @@ def test_a_job_of_a_thousand_rounds_keeps_little_more_in_memory_than_one_of_ten(
         estimate(matrix[:rounds])
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert kept < 60e6  # the weights of two numbers of rounds, 16 MB each, and next to nothing besides
+    assert (
+        kept < 60e6
+    )  # the weights of two numbers of rounds, 16 MB each, and next to nothing besides
 
 
 def test_rounds_that_differ_only_by_what_all_rungs_share_have_an_interval():

@@ -12,7 +12,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from stash.core import membership
-from stash.core.membership import Door, HungUpError, RunMember, SignedLink, StrangerError, admit, gather_members, join
+from stash.core.membership import (
+    Door,
+    HungUpError,
+    RunMember,
+    SignedLink,
+    StrangerError,
+    admit,
+    gather_members,
+    join,
+)
 
 SECRET, PURPOSE = b"of this run", "a test"
 
@@ -24,7 +33,9 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield ours, theirs
 
 
-def _both(ends: tuple[socket.socket, socket.socket], secret: bytes, purpose: str) -> tuple[object, object]:
+def _both(
+    ends: tuple[socket.socket, socket.socket], secret: bytes, purpose: str
+) -> tuple[object, object]:
     """What comes of it at either end: a member, or an error."""
 
     def outcome(call: object, *words: object) -> object:
@@ -57,7 +68,9 @@ def test_both_ends_know_each_other_and_can_sign_on_that_connection_alone(
     assert not again.is_signed(b"7", outside.sign(b"7"))
 
 
-@pytest.mark.parametrize(("secret", "purpose"), [(b"of another run", PURPOSE), (SECRET, "something else")])
+@pytest.mark.parametrize(
+    ("secret", "purpose"), [(b"of another run", PURPOSE), (SECRET, "something else")]
+)
 def test_another_secret_or_purpose_is_refused_by_either_end(
     ends: tuple[socket.socket, socket.socket], secret: bytes, purpose: str
 ) -> None:
@@ -83,7 +96,9 @@ def test_the_secret_is_in_nothing_that_is_sent(ends: tuple[socket.socket, socket
     assert SECRET not in sent
 
 
-def test_a_byte_now_and_then_does_not_make_a_handshake_longer(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_byte_now_and_then_does_not_make_a_handshake_longer(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     over = threading.Event()
 
     def trickle() -> None:
@@ -122,14 +137,19 @@ def test_as_many_as_have_come_by_the_deadline_are_gathered() -> None:
     while not found and seconds < 60:  # on a busy machine one comes late
         seconds *= 2
         listener = socket.create_server(("127.0.0.1", 0))
-        with ThreadPoolExecutor(1) as pool, socket.create_connection(listener.getsockname()) as link:
+        with (
+            ThreadPoolExecutor(1) as pool,
+            socket.create_connection(listener.getsockname()) as link,
+        ):
             pool.submit(join, link, SECRET, PURPOSE, "one")
             found = gather_members(listener, SECRET, PURPOSE, 2, time.monotonic() + seconds)
     assert [member.name for _, member in found] == ["one"]
     found[0][0].close()
 
 
-def test_messages_come_whole_in_order_and_by_their_deadline(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_messages_come_whole_in_order_and_by_their_deadline(
+    ends: tuple[socket.socket, socket.socket],
+) -> None:
     here, there = (SignedLink(end, RunMember("", SECRET)) for end in ends)
     long = os.urandom(3 << 20)
     with ThreadPoolExecutor(1) as pool:
@@ -150,7 +170,9 @@ def test_messages_come_whole_in_order_and_by_their_deadline(ends: tuple[socket.s
     [
         lambda first: first,  # once more
         lambda first: first[:4] + first[12:].rjust(len(first) - 4, b"\2"),  # under another number
-        lambda first: (1 << 30).to_bytes(4, "big") + (2).to_bytes(8, "big"),  # longer than any message
+        lambda first: (
+            (1 << 30).to_bytes(4, "big") + (2).to_bytes(8, "big")
+        ),  # longer than any message
         lambda first: first[:4] + (2).to_bytes(8, "big") + b"six" + first[15:],  # with other words
     ],
 )

@@ -32,13 +32,18 @@ def test_the_package_names_one_and_loads_it_only_when_it_is_asked():
         "heavy = 'jinja2' in sys.modules or 'torch' in sys.modules; "
         "print(before, middle, after, heavy)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == ["False", "False", "True", "False"]
 
 
 @pytest.mark.parametrize(
     "file",
-    [*sorted(ROOT.glob("tests/golden/*.stash.json")), ROOT / "docs/pictures/squeezenet1_0.stash.json"],
+    [
+        *sorted(ROOT.glob("tests/golden/*.stash.json")),
+        ROOT / "docs/pictures/squeezenet1_0.stash.json",
+    ],
     ids=str,
 )
 def test_the_text_of_a_profile_is_short_and_plain(file):
@@ -51,5 +56,7 @@ def test_the_text_of_a_profile_is_short_and_plain(file):
 
 
 def test_the_text_of_a_profile_of_nothing_says_why():
-    nothing = stash.load(ROOT / "tests/golden/one-node.stash.json").model_copy(update={"blocks": ()})
+    nothing = stash.load(ROOT / "tests/golden/one-node.stash.json").model_copy(
+        update={"blocks": ()}
+    )
     assert "has no complete round" in repr(nothing)

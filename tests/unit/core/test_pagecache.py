@@ -62,7 +62,9 @@ def test_a_dirty_file_is_written_before_it_is_dropped(tmp_path: Path):
     assert resident == 0
 
 
-def test_a_file_of_another_owner_hides_what_is_in_memory(cached_file: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_file_of_another_owner_hides_what_is_in_memory(
+    cached_file: Path, monkeypatch: pytest.MonkeyPatch
+):
     """``mincore`` says *resident* of it whatever is true, and ``cachestat`` says nothing."""
     cached_file.chmod(0o444)
     descriptor, owner = os.open(cached_file, os.O_RDONLY), cached_file.stat().st_uid

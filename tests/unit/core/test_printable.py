@@ -13,12 +13,16 @@ HOSTILE = "a\x1b]0;owned\x07b\x1b[2Jc\x00d\x9b31me\u202ef\u2066g\udcffh\x7f"
 
 def acts(text: str) -> list[str]:
     return [
-        c for c in text if c not in "\n\t" and (ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or c in "\u202e\u2066\udcff")
+        c
+        for c in text
+        if c not in "\n\t" and (ord(c) < 32 or 0x7F <= ord(c) < 0xA0 or c in "\u202e\u2066\udcff")
     ]
 
 
 def test_what_would_act_is_shown_instead() -> None:
-    assert printable(HOSTILE) == ("a\\x1b]0;owned\\x07b\\x1b[2Jc\\x00d\\x9b31me\\u202ef\\u2066g\\udcffh\\x7f")
+    assert printable(HOSTILE) == (
+        "a\\x1b]0;owned\\x07b\\x1b[2Jc\\x00d\\x9b31me\\u202ef\\u2066g\\udcffh\\x7f"
+    )
     assert printable("line\r\nline\tend ± µ 漢") == "line\nline\tend ± µ 漢"
     assert printable("12%\r13%") == "12%\\x0d13%"
 

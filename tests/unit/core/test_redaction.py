@@ -26,15 +26,59 @@ from stash.core.redaction import redact_artefact
 pytestmark = pytest.mark.usefixtures("home")
 
 KEPT = {
-    "a", "backend", "bus", "cloud", "collective_bytes_per_step", "collectives_per_step", "cpu", "created",
-    "device", "disk", "driver", "dtype", "ended", "exchange_hook", "feed", "float32_products", "gradients",
-    "operator", "orders", "passes", "shapes", "filesystem",
-    "git_commit", "instance", "instance_source", "kernel", "kind", "link", "machine", "model", "name",
-    "pattern", "row", "inside", "start_method",
-    "pcie", "pcie_max", "precision", "rdma", "reader", "rung", "rungs", "scope", "software", "source",
-    "stash_version", "target", "topology", "virtualization", "vector", "huge_pages",
+    "a",
+    "backend",
+    "bus",
+    "cloud",
+    "collective_bytes_per_step",
+    "collectives_per_step",
+    "cpu",
+    "created",
+    "device",
+    "disk",
+    "driver",
+    "dtype",
+    "ended",
+    "exchange_hook",
+    "feed",
+    "float32_products",
+    "gradients",
+    "operator",
+    "orders",
+    "passes",
+    "shapes",
+    "filesystem",
+    "git_commit",
+    "instance",
+    "instance_source",
+    "kernel",
+    "kind",
+    "link",
+    "machine",
+    "model",
+    "name",
+    "pattern",
+    "row",
+    "inside",
+    "start_method",
+    "pcie",
+    "pcie_max",
+    "precision",
+    "rdma",
+    "reader",
+    "rung",
+    "rungs",
+    "scope",
+    "software",
+    "source",
+    "stash_version",
+    "target",
+    "topology",
+    "virtualization",
+    "vector",
+    "huge_pages",
     "users",  # numbered
-}  # fmt: skip
+}
 """Fields with text that say nothing of where a run was: a new field must be put here, or be redacted."""
 
 
@@ -93,7 +137,9 @@ def test_programs_beside_the_job_and_machines_are_numbered() -> None:
 def test_programs_and_users_of_a_probed_machine_are_numbered() -> None:
     state = PartState(device="cuda:0", users=("acme.py (7)",))
     links = Links(created="2026-11-29T00:00:00", elapsed_seconds=1.0, states=(state,))
-    host = Host(hostname="gpu-7", links=links, programs=(OtherProgram(name="acme-miner", cores=0.5),))
+    host = Host(
+        hostname="gpu-7", links=links, programs=(OtherProgram(name="acme-miner", cores=0.5),)
+    )
     (left,) = redact_artefact(build(CALM, hosts=(host,))).hosts
     assert [each.name for each in left.programs] == ["program0"]
     assert left.links is not None
@@ -112,11 +158,21 @@ def test_names_paths_and_addresses_are_gone_and_numbers_stay() -> None:
     )
     profile = build(
         CALM, hosts=HOSTS, workload={"command": words, "name": "/home/bob/train.py"}
-    ).model_copy(update={"skipped": (Skipped(rung="cold", why="/mnt/acme is on tmpfs"),)})  # fmt: skip
+    ).model_copy(update={"skipped": (Skipped(rung="cold", why="/mnt/acme is on tmpfs"),)})
     left = redact_artefact(profile)
     text = encode_artefact(left).decode()
-    assert not [word for word in ("bob", "acme", "secret", "gpu-7", "gpu-8", "corp") if word in text]
-    assert left.workload.command == ("train.py", "--data", "<path>", "--out=<path>", "--lr", "0.1", "--master=host1")
+    assert not [
+        word for word in ("bob", "acme", "secret", "gpu-7", "gpu-8", "corp") if word in text
+    ]
+    assert left.workload.command == (
+        "train.py",
+        "--data",
+        "<path>",
+        "--out=<path>",
+        "--lr",
+        "0.1",
+        "--master=host1",
+    )
     assert left.workload.name == "train.py"
     assert attribute(left).stalls == attribute(profile).stalls
     assert redact_artefact(left) == left
@@ -152,7 +208,9 @@ def test_what_is_shown_and_saved_is_redacted(
     printed = capsys.readouterr()
     assert "gpu-7" not in printed.out
     assert "host0 was hot" in printed.out
-    assert printed.out.startswith("Wrote shared.stash.json, without names of machines, paths and addresses.\n")
+    assert printed.out.startswith(
+        "Wrote shared.stash.json, without names of machines, paths and addresses.\n"
+    )
     assert load("shared.stash.json").notes == ("host0 was hot",)
     assert run("show", "run.stash.json", "--redact", "-o", "./run.stash.json") == 2
     assert "is the profile itself" in capsys.readouterr().err

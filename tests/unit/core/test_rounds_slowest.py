@@ -22,7 +22,9 @@ def test_equal_ranks_make_neither_a_slowest_nor_contention(ranks):
         times = 1 + 0.03 * rng.standard_normal((5, ranks))
         means.append(slowest_rank_times(times).mean() - 1)
         named.append(stands_out(times))
-    largest = 0.03 / np.sqrt(5) * np.sqrt(2 * np.log(ranks))  # what the luckiest rank's mean reaches
+    largest = (
+        0.03 / np.sqrt(5) * np.sqrt(2 * np.log(ranks))
+    )  # what the luckiest rank's mean reaches
     assert abs(np.mean(means)) < 0.45 * largest
     assert np.mean(named) < 0.05
 
@@ -48,10 +50,12 @@ def _held(ranks: np.ndarray, rounds: int) -> float:
     rng, held = np.random.default_rng(5), []
     quantile = {6: 2.571, 12: 2.201}[rounds]
     for _ in range(400):
-        over = slowest_rank_times(10 + ranks + rng.standard_normal((rounds, len(ranks)))) - 0.6 * rng.standard_normal(
-            rounds
+        over = slowest_rank_times(
+            10 + ranks + rng.standard_normal((rounds, len(ranks)))
+        ) - 0.6 * rng.standard_normal(rounds)
+        held.append(
+            abs(over.mean() - 10 - ranks.max()) <= quantile * over.std(ddof=1) / np.sqrt(rounds)
         )
-        held.append(abs(over.mean() - 10 - ranks.max()) <= quantile * over.std(ddof=1) / np.sqrt(rounds))
     return float(np.mean(held))
 
 
@@ -67,4 +71,6 @@ def test_a_single_slow_rank_that_luck_nearly_explains_is_covered(rounds):
 
 
 def test_half_of_the_ranks_at_the_largest_time_have_a_slowest():
-    assert np.isfinite(slowest_rank_times(np.array([[2.0, 2.0, 1.0], [2.1, 2.1, 1.0], [2.0, 2.0, 1.1]]))).all()
+    assert np.isfinite(
+        slowest_rank_times(np.array([[2.0, 2.0, 1.0], [2.1, 2.1, 1.0], [2.0, 2.0, 1.1]]))
+    ).all()

@@ -24,7 +24,14 @@ from stash.core.units import (
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("512", 512), ("110 kB", 110e3), ("2GiB", 2 * 2**30), ("1.5 mb", 1.5e6), ("3e3 B", 3000), (".5k", 500)],
+    [
+        ("512", 512),
+        ("110 kB", 110e3),
+        ("2GiB", 2 * 2**30),
+        ("1.5 mb", 1.5e6),
+        ("3e3 B", 3000),
+        (".5k", 500),
+    ],
 )
 def test_sizes(text, expected):
     assert parse_bytes(text) == expected
@@ -53,7 +60,15 @@ def test_a_rate_that_may_be_of_bits_or_bytes_is_refused(text):
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("250 ms", 0.25), ("0", 0), ("60s", 60), ("2min", 120), ("1h", 3600), ("5 us", 5e-6), ("3 µs", 3e-6)],
+    [
+        ("250 ms", 0.25),
+        ("0", 0),
+        ("60s", 60),
+        ("2min", 120),
+        ("1h", 3600),
+        ("5 us", 5e-6),
+        ("3 µs", 3e-6),
+    ],
 )
 def test_durations(text, expected):
     assert parse_seconds(text) == pytest.approx(expected)
@@ -62,7 +77,9 @@ def test_durations(text, expected):
 @pytest.mark.parametrize("text", ["24", "1.5", " 24 "])
 def test_a_duration_without_a_unit_is_refused(text):
     number = text.strip()
-    with pytest.raises(UnitError, match=f"^{re.escape(f'{number} what? type {number}h, {number}m or {number}s')}$"):
+    with pytest.raises(
+        UnitError, match=f"^{re.escape(f'{number} what? type {number}h, {number}m or {number}s')}$"
+    ):
         parse_seconds(text)
 
 

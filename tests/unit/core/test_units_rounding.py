@@ -62,7 +62,14 @@ def test_other_values_are_shown_in_the_unit_that_was_found_for_one():
 
 
 def test_significant_decimals_are_never_negative():
-    assert [significant_decimals(size, 3) for size in (0.0123, 0.9, 1.0, 12.3, 123.0, 12345.0)] == [4, 3, 2, 1, 0, 0]
+    assert [significant_decimals(size, 3) for size in (0.0123, 0.9, 1.0, 12.3, 123.0, 12345.0)] == [
+        4,
+        3,
+        2,
+        1,
+        0,
+        0,
+    ]
     assert significant_decimals(0.0, 3) == significant_decimals(math.nan, 3) == 3
 
 

@@ -26,7 +26,8 @@ SLOWER = [{"typed": 0.100, "new": 0.080}, {"typed": 0.110, "new": 0.088}]
 def test_the_spread_is_what_is_left_of_rounds_and_arms():
     # GIVEN rounds that differ, but all arms alike: of enough rounds and arms nothing is left
     drifting = [
-        {arm: factor * step for arm, step in zip("abc", (1.0, 2.0, 3.0), strict=True)} for factor in (1, 1.1, 1, 1.2)
+        {arm: factor * step for arm, step in zip("abc", (1.0, 2.0, 3.0), strict=True)}
+        for factor in (1, 1.1, 1, 1.2)
     ]
     found = pool_spread([drifting])
     assert found is not None
@@ -48,7 +49,9 @@ def test_stages_are_pooled_and_arms_that_a_round_lacks_are_left_out():
 
 
 def test_a_saving_is_the_difference_of_means_and_its_interval_students():
-    spread = pool_spread([[{"typed": 1.0, "new": 0.8}, {"typed": 1.02, "new": 0.8}, {"typed": 1.0, "new": 0.8}]])
+    spread = pool_spread(
+        [[{"typed": 1.0, "new": 0.8}, {"typed": 1.02, "new": 0.8}, {"typed": 1.0, "new": 0.8}]]
+    )
     assert spread is not None
     rows = [{"typed": 1.0, "new": 0.8}] * 3
     found = estimate_saving(rows, "typed", "new", spread, 0.05)
@@ -76,11 +79,14 @@ def test_one_error_rate_holds_for_all_looks_and_statements():
         rows = []
         for number in range(LOOKS[-1]):
             drift = random.normal(0, 0.03)
-            rows.append({arm: 0.1 * math.exp(drift + random.normal(0, 0.02)) for arm in ("typed", "a", "b")})
+            rows.append(
+                {arm: 0.1 * math.exp(drift + random.normal(0, 0.02)) for arm in ("typed", "a", "b")}
+            )
             if number + 1 in LOOKS:
                 spread = pool_spread([rows])
                 shown = [
-                    estimate_saving(rows, "typed", arm, spread, look_error_rate(2, number + 1)) for arm in ("a", "b")
+                    estimate_saving(rows, "typed", arm, spread, look_error_rate(2, number + 1))
+                    for arm in ("a", "b")
                 ]
                 if any(map(is_proven, shown)):
                     wrong += 1
@@ -97,12 +103,18 @@ def test_the_looks_spend_the_whole_error_rate_and_no_more():
     ("value", "half", "worth"),
     [
         (0.010, 0.012, True),  # after three of twelve rounds: half of it remains at the end
-        (0.010, 0.025, False),  # 12.5 ms remain: more than a third above the 9 beyond what is asked for
+        (
+            0.010,
+            0.025,
+            False,
+        ),  # 12.5 ms remain: more than a third above the 9 beyond what is asked for
         (-0.001, 0.012, False),  # slower
         (0.0009, 0.0001, False),  # surely faster, and by less than is worth it
     ],
 )
-def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(value: float, half: float, worth: bool):
+def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(
+    value: float, half: float, worth: bool
+):
     found = Interval(value=value, low=value - half, high=value + half)
     assert is_promising(found, 3, 0.001) is worth
     assert not is_promising(None, 3, 0.001)

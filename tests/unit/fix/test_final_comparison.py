@@ -16,7 +16,12 @@ def test_what_is_shown_alone_is_kept_though_another_spoils_both():
     # GIVEN two changes that look good together until the final comparison, where one takes away what the other saves
     def step(names: frozenset[str]) -> float:
         final = len(job.launched) > 9
-        return 0.1 - 0.03 * ("a" in names) - 0.01 * ("b" in names) + 0.05 * (final and {"a", "b"} <= names)
+        return (
+            0.1
+            - 0.03 * ("a" in names)
+            - 0.01 * ("b" in names)
+            + 0.05 * (final and {"a", "b"} <= names)
+        )
 
     job = Job(step)
     search = run_search(job, change("a"), change("b"), within=240.0)
@@ -36,7 +41,9 @@ def test_beside_a_step_that_varies_what_saves_most_is_not_given_up_for_what_turn
 
     job = Job(step)
     turns = play_turns(job, *((0.1, 0.06 + 0.001 * number, 0.099) for number in range(3)))
-    search = run_search(job, *workers(0, 2), change("bucket"), change("idle"), within=210.0, turns=turns)
+    search = run_search(
+        job, *workers(0, 2), change("bucket"), change("idle"), within=210.0, turns=turns
+    )
     assert "bucket" in search.final.kept
 
 
@@ -55,15 +62,22 @@ def test_what_saves_much_is_never_lost_to_what_only_looked_good():
     for seed in range(60):
         job = Job(lambda on: 0.1 - 0.015 * ("good" in on), noise=0.02)
         job.random = np.random.default_rng(seed)
-        search = run_search(job, *(change(name, joins=True) for name in (*idle[:4], "good", idle[4])), within=272.0)
+        search = run_search(
+            job, *(change(name, joins=True) for name in (*idle[:4], "good", idle[4])), within=272.0
+        )
         lost += "good" not in search.final.kept
     assert lost == 0
 
 
 @pytest.mark.parametrize(("seemed", "launches"), [(0.005, 4), (0.02, 8)])
-def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds(seemed: float, launches: int):
+def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds(
+    seemed: float, launches: int
+):
     # GIVEN a change that looks good until it is proven
-    job = Job(lambda on: 0.1 + (-seemed if len(job.launched) < 6 else 0.02) * ("fickle" in on), noise=0.001)
+    job = Job(
+        lambda on: 0.1 + (-seemed if len(job.launched) < 6 else 0.02) * ("fickle" in on),
+        noise=0.001,
+    )
     search = run_search(job, change("fickle"))
     # THEN what seemed to save much is given another two rounds
     assert standing(search) == {"fickle": "unproven"}
@@ -73,7 +87,10 @@ def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds(se
 
 def test_what_saves_much_is_not_lost_to_noise_that_lasts_for_two_rounds():
     # GIVEN a change that saves 20 ms but for the four launches that begin to prove it
-    job = Job(lambda on: 0.1 - (-0.01 if 5 < len(job.launched) < 10 else 0.02) * ("good" in on), noise=0.001)
+    job = Job(
+        lambda on: 0.1 - (-0.01 if 5 < len(job.launched) < 10 else 0.02) * ("good" in on),
+        noise=0.001,
+    )
     search = run_search(job, change("good"))
     assert standing(search) == {"good": "kept"}
     assert job.launched.count(frozenset({"good"})) >= 2 + 2 + 3
@@ -101,7 +118,9 @@ class Turning(Job):
 
 
 def test_what_turns_out_to_train_something_else_in_the_final_comparison_is_no_failure():
-    search = run_search(Turning(lambda names: 0.1 - 0.02 * ("good" in names), since=4), change("good"))
+    search = run_search(
+        Turning(lambda names: 0.1 - 0.02 * ("good" in names), since=4), change("good")
+    )
     assert standing(search) == {"good": "other training"}
     assert search.candidates[0].why.startswith("losses differ by")
 

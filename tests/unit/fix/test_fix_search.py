@@ -75,7 +75,10 @@ def test_without_workers_nothing_is_tried_that_only_workers_do():
     turns = play_turns(job, *((0.1, 0.08 + 0.001 * number, 0.05) for number in range(3)))
     search = run_search(job, prefetch, *workers(0), turns=turns)
     assert search.final.kept == ("workers=0",)
-    assert (search.candidates[0].standing, search.candidates[0].why) == ("no difference", "no worker is left")
+    assert (search.candidates[0].standing, search.candidates[0].why) == (
+        "no difference",
+        "no worker is left",
+    )
     assert not any("prefetch=4" in names for names in job.launched)
 
 
@@ -102,8 +105,9 @@ def test_of_one_knob_the_best_value_is_kept():
     by_name = {"workers=2": 0.03, "workers=4": 0.04}
     search = run_search(
         Job(lambda names: 0.1 - max((by_name[name] for name in names), default=0)),
-        change("workers=2"), change("workers=4"),
-    )  # fmt: skip
+        change("workers=2"),
+        change("workers=4"),
+    )
     assert standing(search) == {"workers=2": "no difference", "workers=4": "kept"}
 
 
@@ -131,9 +135,10 @@ def test_numerics_are_measured_and_asked_for():
     assert saves is not None
     assert abs(saves.value - 0.03) < 0.005
     allowed = run_search(
-        Job(lambda names: 0.1 - 0.03 * ("bf16" in names)), change("bf16", effect="numerics", consent="numerics"),
+        Job(lambda names: 0.1 - 0.03 * ("bf16" in names)),
+        change("bf16", effect="numerics", consent="numerics"),
         allowed=frozenset({"numerics"}),
-    )  # fmt: skip
+    )
     assert standing(allowed) == {"bf16": "kept"}
 
 
@@ -256,7 +261,10 @@ def test_one_that_breaks_the_others_does_not_hide_them():
 
 def test_a_launch_that_prepares_is_no_measurement():
     """Samples are kept in a first launch, which is slow; a second one is timed."""
-    job = Job(lambda on: 0.05 if "cache" in on and job.launched.count(frozenset(on)) > 1 else 0.1, noise=0.002)
+    job = Job(
+        lambda on: 0.05 if "cache" in on and job.launched.count(frozenset(on)) > 1 else 0.1,
+        noise=0.002,
+    )
     search = run_search(job, change("cache", fills=True))
     assert standing(search) == {"cache": "kept"}
     assert [each.stage for each in search.launches].count("filling") == 1

@@ -33,7 +33,9 @@ def records(tmp_path: Path) -> tuple[Path, Path]:
     return monday, tuesday
 
 
-def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(records: tuple[Path, Path], tmp_path: Path):
+def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(
+    records: tuple[Path, Path], tmp_path: Path
+):
     store = tmp_path / "runs"
     id, _ = asked("store", "add", records[0], "--store", store).split()
     listed = asked("list", store)
@@ -45,12 +47,17 @@ def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(records: tu
     sql = "select name, standing, round(1000 * saves, 1) as ms from fixes where standing = 'kept' order by name"
     answer = json.loads(asked("query", sql, "--store", store, "--format", "json"))
     assert answer == [
-        {"name": "cores=own", "standing": "kept", "ms": 6.0}, {"name": "workers=6", "standing": "kept", "ms": 58.1}
-    ]  # fmt: skip
+        {"name": "cores=own", "standing": "kept", "ms": 6.0},
+        {"name": "workers=6", "standing": "kept", "ms": 58.1},
+    ]
     assert "1 artefact is whole" in asked("store", "verify", store)
-    assert "2 kept" in asked("list", store, "--json") or '"findings": 2' in asked("list", store, "--json")
+    assert "2 kept" in asked("list", store, "--json") or '"findings": 2' in asked(
+        "list", store, "--json"
+    )
 
 
 def test_records_of_fixes_are_no_profiles_to_compare(records: tuple[Path, Path]):
-    with pytest.raises(UserError, match=r"monday\.fix\.json is a record of a fix; give the \*\.stash\.json files"):
+    with pytest.raises(
+        UserError, match=r"monday\.fix\.json is a record of a fix; give the \*\.stash\.json files"
+    ):
         asked("compare", *records)

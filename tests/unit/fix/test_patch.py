@@ -42,7 +42,9 @@ def at(path: Path, **fields: object) -> Site:
 
 
 def workers(path: Path, **writes: object) -> ScriptChange:
-    return ScriptChange("workers=4", "workers", "more", site=at(path), writes=writes or {"num_workers": 4})
+    return ScriptChange(
+        "workers=4", "workers", "more", site=at(path), writes=writes or {"num_workers": 4}
+    )
 
 
 def patched(*changes: ScriptChange) -> Patch:
@@ -64,10 +66,15 @@ def test_a_patch_is_minimal_and_git_applies_it(script: Path):
     line = ScriptChange("cudnn", "cudnn", "cudnn", line="torch.backends.cudnn.benchmark = True")
     assert patch.add(pinned, None).way == patch.add(line, str(script)).way == "patch"
     diff = patch.make_diff()
-    assert [each for each in diff.splitlines() if each[:1] in "+-" and each[:3] not in ("+++", "---")] == [
-        "+torch.backends.cudnn.benchmark = True", "+", "-    num_workers=0,", "+    num_workers=4,",
+    assert [
+        each for each in diff.splitlines() if each[:1] in "+-" and each[:3] not in ("+++", "---")
+    ] == [
+        "+torch.backends.cudnn.benchmark = True",
+        "+",
+        "-    num_workers=0,",
+        "+    num_workers=4,",
         "+    pin_memory=True,",
-    ]  # fmt: skip
+    ]
     git_applies(patch, script)
     assert script.read_text() == patch.edited_texts()[str(script)]
 
@@ -93,7 +100,9 @@ def commit(script: Path) -> None:
 def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path):
     commit(script)
     patch = patched(workers(script))
-    assert apply(patch, patch.source_digests()) == ["Changed train.py; `git checkout -- train.py` undoes it"]
+    assert apply(patch, patch.source_digests()) == [
+        "Changed train.py; `git checkout -- train.py` undoes it"
+    ]
     assert not (script.parent / "train.py.orig").exists()
 
 
@@ -101,12 +110,16 @@ def test_a_script_that_has_changed_since_is_left_alone(script: Path):
     patch = patched(workers(script))
     sources = patch.source_digests()
     script.write_text(SCRIPT + "# mine\n")
-    with pytest.raises(UserError, match=r"train\.py has changed since it was measured; nothing was applied"):
+    with pytest.raises(
+        UserError, match=r"train\.py has changed since it was measured; nothing was applied"
+    ):
         apply(patch, sources)
     assert script.read_text() == SCRIPT + "# mine\n"
 
 
-def test_a_script_that_may_not_be_written_is_left_alone(script: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_script_that_may_not_be_written_is_left_alone(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+):
     patch = patched(workers(script))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != script)
     with pytest.raises(UserError, match=r"no permission to write train\.py; nothing was applied"):
@@ -115,7 +128,9 @@ def test_a_script_that_may_not_be_written_is_left_alone(script: Path, monkeypatc
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]
 
 
-def test_where_no_copy_can_be_kept_nothing_is_changed(script: Path, monkeypatch: pytest.MonkeyPatch):
+def test_where_no_copy_can_be_kept_nothing_is_changed(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+):
     # GIVEN two files to change, of which the second's copy finds no room
     other = script.with_name("other.py")
     other.write_text(SCRIPT)
@@ -151,7 +166,10 @@ def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
 def test_a_call_in_a_library_is_told_with_where_it_stands(script: Path):
     site = at(script, file="/usr/lib/python3/site-packages/lib.py")
     in_library = ScriptChange("x", "x", "x", site=site, writes={"num_workers": 4})
-    assert "lib.py:4 set num_workers=4: no patch does, as it is in a library" in Patch().add(in_library, None).how
+    assert (
+        "lib.py:4 set num_workers=4: no patch does, as it is in a library"
+        in Patch().add(in_library, None).how
+    )
 
 
 def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Path):
@@ -165,19 +183,32 @@ def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Pat
 @pytest.mark.parametrize(
     ("text", "writes", "way", "how"),
     [
-        ('p.add_argument("--jobs")\nx = DataLoader(data, num_workers=args.jobs)\n', 4, "command", "--jobs 4"),
-        ("x = DataLoader(data, num_workers=cfg.data.jobs)\n", 4, "command", "jobs: 4 in the script's configuration"),
+        (
+            'p.add_argument("--jobs")\nx = DataLoader(data, num_workers=args.jobs)\n',
+            4,
+            "command",
+            "--jobs 4",
+        ),
+        (
+            "x = DataLoader(data, num_workers=cfg.data.jobs)\n",
+            4,
+            "command",
+            "jobs: 4 in the script's configuration",
+        ),
         (
             'p.add_argument("--ahead", type=int)\nx = DataLoader(data, num_workers=2, prefetch_factor=args.ahead)\n',
             0,
-            "explained", "at train.py:2 set num_workers=0: no patch does, as None cannot be typed for --ahead",
+            "explained",
+            "at train.py:2 set num_workers=0: no patch does, as None cannot be typed for --ahead",
         ),
         (
-            "x = DataLoader(data, **options, **more)\n", 4, "explained",
+            "x = DataLoader(data, **options, **more)\n",
+            4,
+            "explained",
             "at train.py:1 set num_workers=4: no patch does, as its arguments come from several mappings (**)",
         ),
     ],
-)  # fmt: skip
+)
 def test_what_no_patch_can_write_is_told(script: Path, text: str, writes: int, way: str, how: str):
     script.write_text(text)
     patch = Patch()
@@ -189,11 +220,16 @@ def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
     text = "x = x.to(device)\ny = y.to(device)\n"
     script.write_text(text)
     first, second = (
-        Site("copy", f"{line}", str(script), line, line, 4, 16, {"non_blocking": False}) for line in (1, 2)
+        Site("copy", f"{line}", str(script), line, line, 4, 16, {"non_blocking": False})
+        for line in (1, 2)
     )
-    change = ScriptChange("non_blocking", "n", "n", site=first, also=(second,), writes={"non_blocking": True})
+    change = ScriptChange(
+        "non_blocking", "n", "n", site=first, also=(second,), writes={"non_blocking": True}
+    )
     patch = patched(change)
-    assert patch.edited_texts()[str(script)] == text.replace("(device)", "(device, non_blocking=True)")
+    assert patch.edited_texts()[str(script)] == text.replace(
+        "(device)", "(device, non_blocking=True)"
+    )
     gone = replace(change, also=(replace(second, line=1, column=90),))
     patch = Patch()
     assert patch.add(gone, None).way == "explained"
@@ -205,38 +241,51 @@ def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copi
     script.write_text(text)
     loader = Site("loader", "l", str(script), 1, 1, 4, 20, {"pin_memory": False})
     copy = Site("copy", "c", str(script), 2, 2, 4, 12, {"non_blocking": False})
-    change = ScriptChange("pin", "pin", "p", site=loader, writes={"pin_memory": True}, copies=(copy,))
+    change = ScriptChange(
+        "pin", "pin", "p", site=loader, writes={"pin_memory": True}, copies=(copy,)
+    )
     patch = patched(change)
     assert (
-        patch.edited_texts()[str(script)] == "x = DataLoader(data, pin_memory=True)\nx = x.cuda(non_blocking=True)\n"
+        patch.edited_texts()[str(script)]
+        == "x = DataLoader(data, pin_memory=True)\nx = x.cuda(non_blocking=True)\n"
     )
 
 
 @pytest.mark.parametrize(
     ("call", "writes", "after"),
     [
-        ("DataLoader(data, 32, shuffle=True)", {"batch_size": 64}, "DataLoader(data, 64, shuffle=True)"),
         (
-            "DataLoader(data, num_workers=2, prefetch_factor=4)", {"num_workers": 0},
+            "DataLoader(data, 32, shuffle=True)",
+            {"batch_size": 64},
+            "DataLoader(data, 64, shuffle=True)",
+        ),
+        (
+            "DataLoader(data, num_workers=2, prefetch_factor=4)",
+            {"num_workers": 0},
             "DataLoader(data, num_workers=0, prefetch_factor=None)",
         ),
         # arguments of a mapping are put over in the call
         (
-            "DataLoader(data, **options)", {"num_workers": 4, "pin_memory": True},
+            "DataLoader(data, **options)",
+            {"num_workers": 4, "pin_memory": True},
             "DataLoader(data, **dict(options, num_workers=4, pin_memory=True))",
         ),
         (
-            "DataLoader(data, **options)", {"num_workers": 0},
+            "DataLoader(data, **options)",
+            {"num_workers": 0},
             "DataLoader(data, **dict(options, num_workers=0, prefetch_factor=None))",
         ),
         # what starts workers goes with them
         (
-            'DataLoader(data, num_workers=2, multiprocessing_context="spawn")', {"num_workers": 0},
+            'DataLoader(data, num_workers=2, multiprocessing_context="spawn")',
+            {"num_workers": 0},
             "DataLoader(data, num_workers=0, multiprocessing_context=None)",
         ),
     ],
-)  # fmt: skip
-def test_what_pytorch_refuses_beside_a_new_value_goes(script: Path, call: str, writes: dict[str, object], after: str):
+)
+def test_what_pytorch_refuses_beside_a_new_value_goes(
+    script: Path, call: str, writes: dict[str, object], after: str
+):
     script.write_text(f"x = {call}\n")
     values = {"multiprocessing_context": "spawn"} if "spawn" in call else {}
     change = replace(workers(script, **writes), site=at(script, values=values))
@@ -249,7 +298,9 @@ def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
     patch = Patch()
     assert patch.add(workers(script), None).way == "patch"
     around = Around("dataset", "CachedSamples(", ', "folder")')
-    cache = ScriptChange("cache", "cache", "samples kept", site=at(script), line="import os", around=around)
+    cache = ScriptChange(
+        "cache", "cache", "samples kept", site=at(script), line="import os", around=around
+    )
     assert patch.add(cache, None).how.startswith("samples kept: the patch of it would be no Python")
     assert patch.edited_texts()[str(script)] == "x = DataLoader(data, num_workers=4)\n"
 
@@ -271,7 +322,9 @@ def test_a_script_has_one_name_in_a_patch_whatever_links_lead_to_it(tmp_path: Pa
 
 
 def test_what_is_set_from_outside_is_no_edit():
-    found = Patch().add(ScriptChange("gloo", "gloo", "gloo", variables={"GLOO_SOCKET_IFNAME": "lo"}), None)
+    found = Patch().add(
+        ScriptChange("gloo", "gloo", "gloo", variables={"GLOO_SOCKET_IFNAME": "lo"}), None
+    )
     assert (found.way, found.how) == ("setting", "GLOO_SOCKET_IFNAME=lo")
 
 
@@ -283,7 +336,12 @@ def apply_from_the_root() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [SCRIPT.replace("\nloader", "\x0c\n# \u2028 \x85\nloader"), "\ufeff" + SCRIPT, SCRIPT.rstrip("\n")]
+    "text",
+    [
+        SCRIPT.replace("\nloader", "\x0c\n# \u2028 \x85\nloader"),
+        "\ufeff" + SCRIPT,
+        SCRIPT.rstrip("\n"),
+    ],
 )
 def test_a_patch_of_any_text_is_one_that_git_applies(script: Path, text: str):
     script.write_bytes(text.encode())
@@ -292,7 +350,9 @@ def test_a_patch_of_any_text_is_one_that_git_applies(script: Path, text: str):
     assert script.read_bytes().decode() == text.replace("num_workers=0", "num_workers=4")
 
 
-def test_a_patch_of_files_here_and_elsewhere_is_from_the_root(script: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_patch_of_files_here_and_elsewhere_is_from_the_root(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+):
     # GIVEN a script in this folder whose loader's settings stand in one beside it, whose name has a space
     here = script.parent / "here"
     here.mkdir()
@@ -345,7 +405,9 @@ def test_the_owner_stays(script: Path):
     patch = patched(workers(script))
     apply(patch, patch.source_digests())
     copy = script.with_name(f"{script.name}.orig")
-    assert [(each.stat().st_uid, each.stat().st_gid) for each in (script, copy)] == [(1000, 1000)] * 2
+    assert [(each.stat().st_uid, each.stat().st_gid) for each in (script, copy)] == [
+        (1000, 1000)
+    ] * 2
 
 
 ONE_THREAD = ScriptChange(
@@ -360,15 +422,23 @@ ONE_THREAD = ScriptChange(
 @pytest.mark.parametrize(
     ("call", "after"),
     [
-        ("DataLoader(data, num_workers=2)", "DataLoader(data, num_workers=2, worker_init_fn=OneThread())"),
-        ("DataLoader(data, worker_init_fn=seed)", "DataLoader(data, worker_init_fn=OneThread(seed))"),
+        (
+            "DataLoader(data, num_workers=2)",
+            "DataLoader(data, num_workers=2, worker_init_fn=OneThread())",
+        ),
+        (
+            "DataLoader(data, worker_init_fn=seed)",
+            "DataLoader(data, worker_init_fn=OneThread(seed))",
+        ),
         (
             "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, lambda n: seed(n))",
             "DataLoader(d, 8, 0, s, b, 2, c, 1, 1, 0, OneThread(lambda n: seed(n)))",
         ),
     ],
 )
-def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(script: Path, call: str, after: str):
+def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(
+    script: Path, call: str, after: str
+):
     script.write_text(f"import torch\nx = {call}\n")
     patch = Patch()
     assert patch.add(replace(ONE_THREAD, site=at(script)), None).way == "patch"
@@ -421,9 +491,13 @@ if __name__ == "__main__":
 def test_what_is_added_to_a_script_does_there_what_trials_did(script: Path):
     # GIVEN a spawned worker that takes three threads, and a collector that runs
     script.write_text(BEGINS_WORKERS)
-    threads = replace(propose_changes(of_workers(threads=5), ["worker_threads"])[0][0], site=at(script))
+    threads = replace(
+        propose_changes(of_workers(threads=5), ["worker_threads"])[0][0], site=at(script)
+    )
     forked = replace(
-        propose_changes(replace(of_workers(start_method="spawn"), epoch_seconds=1.0), ["start_method"])[0][0],
+        propose_changes(
+            replace(of_workers(start_method="spawn"), epoch_seconds=1.0), ["start_method"]
+        )[0][0],
         site=at(script),
     )
     seldom = next(each for each in propose_changes(of_collector())[0] if each.knob == "collector")

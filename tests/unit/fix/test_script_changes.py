@@ -174,7 +174,8 @@ def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("start", "workers", "epochs"), [("fork", 2, 2), pytest.param("spawn", 1, 1, marks=pytest.mark.slow)]
+    ("start", "workers", "epochs"),
+    [("fork", 2, 2), pytest.param("spawn", 1, 1, marks=pytest.mark.slow)],
 )
 def test_what_one_process_made_is_there_for_those_of_later_epochs(
     tmp_path: Path, start: str, workers: int, epochs: int
@@ -221,7 +222,9 @@ def test_an_index_that_is_no_number_of_a_sample_goes_to_the_data_set(tmp_path: P
     assert CachedSamples(data, tmp_path)[index] == data[index]
 
 
-def test_a_sample_that_finds_no_room_is_made_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_sample_that_finds_no_room_is_made_each_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def full(file: int, content: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -231,7 +234,9 @@ def test_a_sample_that_finds_no_room_is_made_each_time(tmp_path: Path, monkeypat
     assert data.made == [1, 1]
 
 
-def test_a_quarter_of_what_is_free_is_taken_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_quarter_of_what_is_free_is_taken_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     kept = CachedSamples(data := Samples(), tmp_path)
     free = iter([kept._spare, kept._spare + 1_000_000])
     monkeypatch.setattr(kept, "_free", lambda: next(free))
@@ -256,7 +261,9 @@ def test_what_cannot_be_kept_is_made_each_time(tmp_path: Path):
     assert [kept[0], kept[0]] == 2 * samples
 
 
-def test_a_script_goes_on_where_nothing_can_be_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_script_goes_on_where_nothing_can_be_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     kept = CachedSamples(Samples(), tmp_path / "none")
     assert [kept[at][1] for at in range(4)] == [0, 1, 2, 3]
     assert capsys.readouterr().err.startswith("samples are not kept: [Errno 2]")
@@ -267,11 +274,15 @@ def test_a_script_goes_on_where_nothing_can_be_kept(tmp_path: Path, capsys: pyte
 def test_another_user_may_start_the_same_script(tmp_path: Path):
     script = f"{cached_samples()}\nos.setuid(int(sys.argv[1]))\nprint(CachedSamples([5, 6], '/dev/shm')[1])\n"
     for user in ("0", "65534"):
-        done = subprocess.run([sys.executable, "-c", script, user], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", script, user], capture_output=True, text=True, check=False
+        )
         assert (done.stdout, done.stderr) == ("6\n", "")
 
 
-def test_trials_of_a_run_keep_samples_for_one_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_trials_of_a_run_keep_samples_for_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     # GIVEN a script that makes training's and validation's samples by one call
     def launch(rank: int) -> list[list[int]]:
         monkeypatch.setenv("RANK", str(rank))
@@ -293,19 +304,28 @@ def test_trials_of_a_run_keep_samples_for_one_another(tmp_path: Path, monkeypatc
 def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
     def tried(made: float = 1e-3, **free: int) -> Any:
         kept = {
-            "samples": 1000, "transform": False, "bytes": 5904.0, "free": free, "made_seconds": made,
+            "samples": 1000,
+            "transform": False,
+            "bytes": 5904.0,
+            "free": free,
+            "made_seconds": made,
             "read_seconds": 5e-5,
-        }  # fmt: skip
+        }
         return propose_changes(facts(loader={**LOADER, "kept": kept}), ["cache"])
 
-    (change,), _ = tried(memory=20_000_000, disk=10**9)  # of two ranks, 1,000 samples of 5,904 bytes and a page
+    (change,), _ = tried(
+        memory=20_000_000, disk=10**9
+    )  # of two ranks, 1,000 samples of 5,904 bytes and a page
     assert (change.name, change.fills) == ("cache=memory", True)
     assert "20.0 MB in memory" in change.text
     assert tried(memory=19_999_999, disk=10**9)[0][0].name == "cache=disk"
     assert "more than a quarter of what is free" in tried(memory=0, disk=0)[1]["cache"]
     cheap = tried(made=6e-5, memory=10**9, disk=10**9)[1]
     assert cheap["cache"] == "a sample is made in 60.0 µs, and would be read back in 50.0 µs"
-    assert propose_changes(facts(loader={**LOADER, "kept": {"why": "random"}}), ["cache"])[1]["cache"] == "random"
+    assert (
+        propose_changes(facts(loader={**LOADER, "kept": {"why": "random"}}), ["cache"])[1]["cache"]
+        == "random"
+    )
 
 
 def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -317,13 +337,21 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
         "print(sum(len(b) for b in loader))\n"
     )
     (tmp_path / "train.py").write_text(text)
-    call = next(n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and getattr(n.func, "id", 0))
+    call = next(
+        n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and getattr(n.func, "id", 0)
+    )
     assert call.end_lineno is not None
     assert call.end_col_offset is not None
     site = Site(
-        "loader", "k", str(tmp_path / "train.py"), call.lineno, call.end_lineno, call.col_offset,
-        call.end_col_offset, {},
-    )  # fmt: skip
+        "loader",
+        "k",
+        str(tmp_path / "train.py"),
+        call.lineno,
+        call.end_lineno,
+        call.col_offset,
+        call.end_col_offset,
+        {},
+    )
     keeps = ScriptChange(
         "cache=disk",
         "cache",
@@ -340,7 +368,10 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
     # THEN the loader reads through the class, with its other argument changed as well
     assert 'CachedSamples(data, "/dev/shm"),\n    batch_size=2,\n    num_workers=1,' in after
     assert "type: ignore" not in after
-    exec(compile(after.replace("num_workers=1", "num_workers=0"), "train.py", "exec"), {"__name__": "train"})
+    exec(
+        compile(after.replace("num_workers=1", "num_workers=0"), "train.py", "exec"),
+        {"__name__": "train"},
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
@@ -349,19 +380,36 @@ def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.M
 
 def test_waits_of_every_step_go_together_and_rare_ones_stay():
     def wait(line: int, calls: int, file: str = "/home/me/train.py") -> Site:
-        return Site("wait", f"w{line}", file, line, line, 0, 9, {"name": "barrier", "seconds": 0.002 * calls}, calls)
+        return Site(
+            "wait",
+            f"w{line}",
+            file,
+            line,
+            line,
+            0,
+            9,
+            {"name": "barrier", "seconds": 0.002 * calls},
+            calls,
+        )
 
-    found = with_(facts(), wait(5, 100), wait(9, 99), wait(2, 1), wait(3, 100, "/x/site-packages/lib.py"))
+    found = with_(
+        facts(), wait(5, 100), wait(9, 99), wait(2, 1), wait(3, 100, "/x/site-packages/lib.py")
+    )
     (change,), _ = propose_changes(found, ["waits"])
     assert change.settings == {"skip": ["w5", "w9"]}
     assert change.text == "without barrier() in line 5 and barrier() in line 9"
     assert change.forecast == pytest.approx(0.002 * 1.99)  # no more than is waited there
-    assert propose_changes(with_(facts(), wait(2, 1)), ["waits"])[1]["waits"].startswith("no synchronize()")
+    assert propose_changes(with_(facts(), wait(2, 1)), ["waits"])[1]["waits"].startswith(
+        "no synchronize()"
+    )
 
 
 def test_item_is_free_on_cpus_and_late_on_gpus():
     item = Site("item", "i7", "/home/me/train.py", 7, 7, 0, 9, {}, 100)
-    assert propose_changes(with_(facts(), item), ["items"])[1]["items"] == "on CPUs .item() waits for nothing"
+    assert (
+        propose_changes(with_(facts(), item), ["items"])[1]["items"]
+        == "on CPUs .item() waits for nothing"
+    )
     (change,), _ = propose_changes(with_(facts(device="cuda"), item), ["items"])
     assert change.settings == {"late": "i7"}
     assert "train.py:7" in change.text
@@ -389,6 +437,8 @@ def test_a_late_number_is_the_one_of_the_step_before():
 )
 def test_a_call_is_taken_out_of_its_block(text: str, after: str):
     source = SourceText(text)
-    call = next(n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and n.func.id == "barrier")  # type: ignore[attr-defined]
+    call = next(
+        n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and n.func.id == "barrier"
+    )  # type: ignore[attr-defined]
     found = source.remove_statement(call)
     assert (apply_edits(text, [found]) if isinstance(found, Edit) else found) == after

@@ -18,15 +18,23 @@ def site(text: str, name: str = "DataLoader", kind: str = "loader", columns: boo
     call = next(
         node
         for node in ast.walk(ast.parse(text))
-        if isinstance(node, ast.Call) and name in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
+        if isinstance(node, ast.Call)
+        and name in (getattr(node.func, "id", ""), getattr(node.func, "attr", ""))
     )
     end = (call.end_lineno or 0, call.end_col_offset)
     column = call.col_offset if columns else None
-    return Site(kind, "key", "train.py", call.lineno, end[0], column, end[1] if columns else None, {})
+    return Site(
+        kind, "key", "train.py", call.lineno, end[0], column, end[1] if columns else None, {}
+    )
 
 
 def argument(
-    text: str, name: str, value: object, position: int | None = None, columns: bool = True, **more: Any
+    text: str,
+    name: str,
+    value: object,
+    position: int | None = None,
+    columns: bool = True,
+    **more: Any,
 ) -> Any:
     """What becomes of one argument of the text's call."""
     source = SourceText(text)
@@ -57,16 +65,25 @@ PARSER = 'p.add_argument("--workers", type=int)\nargs.workers = args.workers // 
         (f"{BROKEN},\n)\n", f"{BROKEN},\n    num_workers=6,\n)\n"),
         (f"{BROKEN}  # small\n)\n", f"{BROKEN},\n    num_workers=6  # small\n)\n"),
         ("x = DataLoader(\n    data, 8,\n)\n", "x = DataLoader(\n    data, 8, num_workers=6,\n)\n"),
-        ("x = DataLoader(\r\n    data,\r\n)\r\n", "x = DataLoader(\r\n    data,\r\n    num_workers=6,\r\n)\r\n"),
+        (
+            "x = DataLoader(\r\n    data,\r\n)\r\n",
+            "x = DataLoader(\r\n    data,\r\n    num_workers=6,\r\n)\r\n",
+        ),
         ("x = DataLoader()\n", "x = DataLoader(num_workers=6)\n"),
         # letters of several bytes before the call, and a mark of UTF-8 before the text
         (
             'name = "Größe – 大"; x = DataLoader(data, num_workers=0)\n',
             'name = "Größe – 大"; x = DataLoader(data, num_workers=6)\n',
         ),
-        ("\ufeffx = DataLoader(data, num_workers=0)\n", "\ufeffx = DataLoader(data, num_workers=6)\n"),
+        (
+            "\ufeffx = DataLoader(data, num_workers=0)\n",
+            "\ufeffx = DataLoader(data, num_workers=6)\n",
+        ),
         # a name set once is changed where it is set, unless others use it
-        ("N = 2\nx = DataLoader(data, num_workers=N)\n", "N = 6\nx = DataLoader(data, num_workers=N)\n"),
+        (
+            "N = 2\nx = DataLoader(data, num_workers=N)\n",
+            "N = 6\nx = DataLoader(data, num_workers=N)\n",
+        ),
         (
             "N = 2\nx = DataLoader(data, num_workers=N)\ny = DataLoader(other, num_workers=N)\n",
             "N = 2\nx = DataLoader(data, num_workers=6)\ny = DataLoader(other, num_workers=N)\n",
@@ -76,7 +93,10 @@ PARSER = 'p.add_argument("--workers", type=int)\nargs.workers = args.workers // 
             f"{BROKEN},\n    sampler=(\n        a if b else None\n    ),\n)\n",
             f"{BROKEN},\n    sampler=(\n        a if b else None\n    ),\n    num_workers=6,\n)\n",
         ),
-        ("x = DataLoader(data, num_workers=2, **options)\n", "x = DataLoader(data, num_workers=6, **options)\n"),
+        (
+            "x = DataLoader(data, num_workers=2, **options)\n",
+            "x = DataLoader(data, num_workers=6, **options)\n",
+        ),
         # an option that the script works on is left where the call uses it
         (
             f"{PARSER}x = DataLoader(data, num_workers=args.workers)\n",
@@ -89,8 +109,13 @@ def test_one_argument_is_changed_and_nothing_else(text: str, after: str):
 
 
 def test_a_call_is_found_without_columns_and_an_argument_by_its_position():
-    assert changed("x = DataLoader(d, num_workers=2)\n", columns=False).count("=6") == 1  # Python 3.10 records none
-    assert changed("DataLoader(d, 8, True, None, None, 2)\n", position=5) == "DataLoader(d, 8, True, None, None, 6)\n"
+    assert (
+        changed("x = DataLoader(d, num_workers=2)\n", columns=False).count("=6") == 1
+    )  # Python 3.10 records none
+    assert (
+        changed("DataLoader(d, 8, True, None, None, 2)\n", position=5)
+        == "DataLoader(d, 8, True, None, None, 6)\n"
+    )
 
 
 OPTIONS = """p.add_argument("-j", "--workers", type=int)
@@ -118,8 +143,13 @@ IN_CONFIGURATION = TypedChange("num_workers: 6 in the script's configuration")
         ("args.workers", None, "None cannot be typed for --workers"),
     ],
 )
-def test_values_from_elsewhere_are_told_as_they_are_typed_and_not_written(written: str, value: object, found: object):
-    assert argument(f"{OPTIONS}x = DataLoader(data, num_workers={written})\n", "num_workers", value) == found
+def test_values_from_elsewhere_are_told_as_they_are_typed_and_not_written(
+    written: str, value: object, found: object
+):
+    assert (
+        argument(f"{OPTIONS}x = DataLoader(data, num_workers={written})\n", "num_workers", value)
+        == found
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +184,9 @@ def test_a_line_goes_behind_the_imports():
 def test_a_line_that_needs_torch_goes_behind_its_import_wherever_that_stands():
     text = 'import os\nos.environ["CUDA_VISIBLE_DEVICES"] = "0"\nimport torch\nx = 1\n'
     edit = SourceText(text).line_after_imports("torch.y = True", needs="torch")
-    assert apply_edits(text, [edit]) == text.replace("import torch\n", "import torch\n\ntorch.y = True\n")
+    assert apply_edits(text, [edit]) == text.replace(
+        "import torch\n", "import torch\n\ntorch.y = True\n"
+    )
 
 
 def test_a_call_that_has_moved_is_not_found():
@@ -163,9 +195,13 @@ def test_a_call_that_has_moved_is_not_found():
 
 
 @given(
-    before=st.lists(st.sampled_from(["batch_size=8", "shuffle=True", "drop_last=True"]), unique=True),
-    broken=st.booleans(), trailing=st.booleans(), value=st.integers(0, 99),
-)  # fmt: skip
+    before=st.lists(
+        st.sampled_from(["batch_size=8", "shuffle=True", "drop_last=True"]), unique=True
+    ),
+    broken=st.booleans(),
+    trailing=st.booleans(),
+    value=st.integers(0, 99),
+)
 def test_whatever_the_call_looks_like_only_that_argument_changes(
     before: list[str], broken: bool, trailing: bool, value: int
 ):
@@ -188,12 +224,22 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(
     ("text", "name", "found"),
     [
         ("loaders = list(map(DataLoader, sets))\n", "list", False),
-        ("def __init__(self, data):\n    DataLoader.__init__(self, data, 8, True, None, None)\n", "__init__", False),
-        ("def __init__(self, data):\n    super().__init__(data, 8, num_workers=2)\n", "__init__", True),
+        (
+            "def __init__(self, data):\n    DataLoader.__init__(self, data, 8, True, None, None)\n",
+            "__init__",
+            False,
+        ),
+        (
+            "def __init__(self, data):\n    super().__init__(data, 8, num_workers=2)\n",
+            "__init__",
+            True,
+        ),
         ("build = partial(DataLoader, data)\nloader = build(8)\n", "build", True),
     ],
 )
-def test_a_call_that_has_arguments_before_those_of_what_it_calls_is_not_changed(text: str, name: str, found: bool):
+def test_a_call_that_has_arguments_before_those_of_what_it_calls_is_not_changed(
+    text: str, name: str, found: bool
+):
     assert (SourceText(text).find_call(site(text, name)) is not None) is found
 
 

@@ -23,16 +23,24 @@ from stash.fix.script_changes import Facts, Site, merge_changes, thread_vars
 from stash.fix.space import propose_changes
 
 LOADER = {
-    "num_workers": 0, "prefetch_factor": None, "pin_memory": False, "persistent_workers": False, "iterable": False,
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "pin_memory": False,
+    "persistent_workers": False,
+    "iterable": False,
     "same_data": 1,
-}  # fmt: skip
+}
 DDP = {
-    "bucket_bytes_cap": 25 * 2**20, "gradient_as_bucket_view": False, "static_graph": False,
+    "bucket_bytes_cap": 25 * 2**20,
+    "gradient_as_bucket_view": False,
+    "static_graph": False,
     "find_unused_parameters": True,
-}  # fmt: skip
+}
 
 
-def facts(device: str = "cpu", loader: Mapping[str, Any] = LOADER, ranks: int = 2, **workload: Any) -> Facts:
+def facts(
+    device: str = "cpu", loader: Mapping[str, Any] = LOADER, ranks: int = 2, **workload: Any
+) -> Facts:
     times = flat(solo=0.1, crowd=0.1, node=0.12, warm=0.2, cold=0.2)
     loaders = (Loader(kind="map", workers=loader["num_workers"], samples=1000),)
     profile = build(times, device=device, ranks=ranks, workload={"loaders": loaders, **workload})
@@ -40,7 +48,14 @@ def facts(device: str = "cpu", loader: Mapping[str, Any] = LOADER, ranks: int = 
         Site("loader", "mine", "/home/me/train.py", 3, 3, 0, 9, loader),
         Site("ddp", "ddp", "/home/me/train.py", 4, 4, 0, 9, DDP),
         Site(
-            "optimizer", "sgd", "/home/me/train.py", 5, 5, 0, 9, {"class": "SGD", "takes": ["fused"], "fused": None}
+            "optimizer",
+            "sgd",
+            "/home/me/train.py",
+            5,
+            5,
+            0,
+            9,
+            {"class": "SGD", "takes": ["fused"], "fused": None},
         ),
     )
     return Facts(Case(attribute(profile), profile), sites, "mine", threads=1)
@@ -58,17 +73,27 @@ def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
     changes = [each for each in propose_changes(facts())[0] if each.knob == "workers"]
     assert {1, 2, 4} <= {each.writes["num_workers"] for each in changes}
     assert all(each.forecast is not None and 0.08 <= each.forecast < 0.09 for each in changes)
-    assert changes[0].settings == {"loader": {"num_workers": changes[0].writes["num_workers"], "site": "mine"}}
+    assert changes[0].settings == {
+        "loader": {"num_workers": changes[0].writes["num_workers"], "site": "mine"}
+    }
 
 
 @pytest.mark.parametrize(
     ("needed", "room", "order"),
-    [(32, 2, [8, 32, 2, 16, 4, 1]), (16, 4, [8, 16, 4, 2, 1]), (4, 2, [4, 2, 1]), (8, 8, [8, 4, 2, 1])],
+    [
+        (32, 2, [8, 32, 2, 16, 4, 1]),
+        (16, 4, [8, 16, 4, 2, 1]),
+        (4, 2, [4, 2, 1]),
+        (8, 8, [8, 4, 2, 1]),
+    ],
 )
 def test_of_few_numbers_of_workers_the_first_is_far_from_neither_advice_nor_cores(
     needed: int, room: int, order: list[int]
 ):
-    assert loader_changes.order_workers({n for n in (1, 2, 4, 8, 16, 32) if n <= needed}, needed, room) == order
+    assert (
+        loader_changes.order_workers({n for n in (1, 2, 4, 8, 16, 32) if n <= needed}, needed, room)
+        == order
+    )
 
 
 def test_streams_and_jobs_without_a_loader_have_no_workers_to_set():
@@ -94,8 +119,13 @@ def test_workers_are_tried_with_the_threads_that_leave_them_cores():
     assert both.settings == {"loader": {"num_workers": 2, "site": "mine"}, "threads": 2}
     assert both.variables["OMP_NUM_THREADS"] == "2"
     assert both.knobs == {"workers", "threads"}
-    assert {each for each in workers if "+" in each} == {"workers=2+threads=2", "workers=3+threads=1"}
-    assert not any("threads" in each for each in names(of, "workers"))  # a thread leaves cores as it is
+    assert {each for each in workers if "+" in each} == {
+        "workers=2+threads=2",
+        "workers=3+threads=1",
+    }
+    assert not any(
+        "threads" in each for each in names(of, "workers")
+    )  # a thread leaves cores as it is
 
 
 def test_numerics_need_consent():
@@ -122,8 +152,10 @@ def test_changes_together_are_the_settings_of_all():
         [changes["workers=4"], changes["find_unused_parameters"], changes["threads=2"]]
     )
     assert settings == {
-        "loader": {"num_workers": 4, "site": "mine"}, "ddp": {"find_unused_parameters": False}, "threads": 2,
-    }  # fmt: skip
+        "loader": {"num_workers": 4, "site": "mine"},
+        "ddp": {"find_unused_parameters": False},
+        "threads": 2,
+    }
     assert variables == thread_vars(2)
 
 
@@ -147,7 +179,9 @@ def test_without_workers_a_loader_saves_no_more_than_steps_wait_for_it():
 def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
     def forecast(of: Facts) -> float | None:
         return next(
-            each.forecast for each in propose_changes(replace(of, update_seconds=0.003))[0] if each.name == "fused"
+            each.forecast
+            for each in propose_changes(replace(of, update_seconds=0.003))[0]
+            if each.name == "fused"
         )
 
     assert forecast(facts()) == 0.003
@@ -155,10 +189,15 @@ def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
 
 
 @pytest.mark.parametrize(("cpu_seconds", "by_cores"), [(0.09, True), (0.001, False)])
-def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu_seconds: float, by_cores: bool):
+def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(
+    cpu_seconds: float, by_cores: bool
+):
     # GIVEN two cores a rank and batches that take 0.1 s to make, by work or by waiting
     built = facts()
-    blocks = [replace(each, fetch_seconds=0.1, fetch_cpu_seconds=cpu_seconds) for each in built.case.profile.blocks]
+    blocks = [
+        replace(each, fetch_seconds=0.1, fetch_cpu_seconds=cpu_seconds)
+        for each in built.case.profile.blocks
+    ]
     profile = built.case.profile.model_copy(update={"blocks": tuple(blocks)})
     found = Facts(Case(built.case.breakdown, profile), built.sites, "mine", 1)
     most = 2 * max(1, found.cores // found.ranks)
@@ -180,7 +219,17 @@ def test_numbers_of_64_bits_are_not_cast_by_autocast():
 
 def copies(**values: Any) -> Site:
     """A copy in every step of a hundred."""
-    return Site("copy", "c", "/home/me/train.py", 9, 9, 0, 9, {"non_blocking": False, "pinned": False, **values}, 100)
+    return Site(
+        "copy",
+        "c",
+        "/home/me/train.py",
+        9,
+        9,
+        0,
+        9,
+        {"non_blocking": False, "pinned": False, **values},
+        100,
+    )
 
 
 def test_pinning_writes_copies_that_do_not_wait_where_the_script_itself_makes_them():
@@ -221,19 +270,33 @@ def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only(
 def test_what_lies_between_steps_is_advised_by_forecast():
     built = facts().case
     row = RunRow(
-        name="checkpoint", time=Interval(value=0.05, low=0.04, high=0.06), each=Interval(value=5.0), every=100.0
+        name="checkpoint",
+        time=Interval(value=0.05, low=0.04, high=0.06),
+        each=Interval(value=5.0),
+        every=100.0,
     )
     run = RunAccount(rows=(row,), step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
     case = Case(built.breakdown.model_copy(update={"run": run}), built.profile)
     assert any(each.startswith("Save half as often") for each in _list_advice(case, [], 0.01))
 
 
-def of_workers(took: tuple[int, ...] = (), threads: float | None = None, device: str = "cpu", **loader: Any) -> Facts:
+def of_workers(
+    took: tuple[int, ...] = (), threads: float | None = None, device: str = "cpu", **loader: Any
+) -> Facts:
     """A job of eight cores whose two workers were counted."""
     settings = {**LOADER, "num_workers": 2}
-    loaders = (Loader(kind="map", workers=2, samples=1000, **{"in_order": True, "start_method": "fork", **loader}),)
+    loaders = (
+        Loader(
+            kind="map",
+            workers=2,
+            samples=1000,
+            **{"in_order": True, "start_method": "fork", **loader},
+        ),
+    )
     built = facts(loader=settings, ranks=1, device=device)
-    counted = WorkerTimes(feed="warm", rank=0, round=0, batches=(20,), seconds=(1.0,), took=took, threads=threads)
+    counted = WorkerTimes(
+        feed="warm", rank=0, round=0, batches=(20,), seconds=(1.0,), took=took, threads=threads
+    )
     workload = built.case.profile.workload.model_copy(update={"loaders": loaders})
     profile = built.case.profile.model_copy(update={"workers": (counted,), "workload": workload})
     return replace(built, case=Case(built.case.breakdown, profile))
@@ -246,16 +309,25 @@ RARELY_SLOW = (*(0,) * 9, 90, 0, 0, 0, 0, 10)
 def test_batches_are_handed_out_of_order_where_some_take_long_and_the_others_wait_for_them():
     of = of_workers(RARELY_SLOW)
     (change,) = propose_changes(of, ["in_order"])[0]
-    assert (change.writes, change.effect, change.needs_workers) == ({"in_order": False}, "order", True)
+    assert (change.writes, change.effect, change.needs_workers) == (
+        {"in_order": False},
+        "order",
+        True,
+    )
     assert 0 < (change.forecast or 0) < (of.most_seconds("prep") or 0)
     # AND where all take as long nothing is saved by it
     (even,) = propose_changes(of_workers((0, 0, 0, 0, 0, 100)), ["in_order"])[0]
     assert even.forecast == pytest.approx(0.0, abs=1e-3)
     # AND where too few were timed it may save all that steps wait
     unknown = of_workers()
-    assert [each.forecast for each in propose_changes(unknown, ["in_order"])[0]] == [unknown.most_seconds("prep")]
+    assert [each.forecast for each in propose_changes(unknown, ["in_order"])[0]] == [
+        unknown.most_seconds("prep")
+    ]
     assert why(of_workers(RARELY_SLOW, in_order=False), "in_order") == "already set"
-    assert why(of_workers(RARELY_SLOW, in_order=None), "in_order") == "PyTorch has no in_order before 2.6"
+    assert (
+        why(of_workers(RARELY_SLOW, in_order=None), "in_order")
+        == "PyTorch has no in_order before 2.6"
+    )
     assert why(facts(), "in_order") == "one batch is made at a time"
 
 
@@ -264,21 +336,33 @@ def test_workers_are_forked_only_where_nothing_of_a_gpu_is_in_them():
         return replace(of_workers(start_method=method, **more), epoch_seconds=0.02)
 
     (change,) = propose_changes(of("spawn"), ["start_method"])[0]
-    assert (change.writes, change.effect, change.forecast) == ({"multiprocessing_context": "fork"}, "none", 0.02)
+    assert (change.writes, change.effect, change.forecast) == (
+        {"multiprocessing_context": "fork"},
+        "none",
+        0.02,
+    )
     assert change.new_value == "multiprocessing_context fork"
     assert why(of("fork"), "start_method") == "workers are forked already"
     assert names(of("forkserver", device="cuda", on_device=False), "start_method") == {"fork"}
     for on_device in (True, None):
         assert "GPU" in why(of("spawn", device="cuda", on_device=on_device), "start_method")
-    assert why(replace(of("spawn"), epoch_seconds=None), "start_method").startswith("no epoch ended")
+    assert why(replace(of("spawn"), epoch_seconds=None), "start_method").startswith(
+        "no epoch ended"
+    )
 
 
 def test_workers_get_a_thread_each_where_theirs_are_more_than_cores():
     (change,) = propose_changes(of_workers(threads=5), ["worker_threads"])[0]
     assert change.settings == {"loader": {"one_thread": True, "site": "mine"}}
     assert change.new_value == "threads of a loader worker 1"
-    assert why(of_workers(threads=4), "worker_threads") == "there are cores for the threads of all workers"
-    assert why(of_workers(threads=1), "worker_threads") == "there are cores for the threads of all workers"
+    assert (
+        why(of_workers(threads=4), "worker_threads")
+        == "there are cores for the threads of all workers"
+    )
+    assert (
+        why(of_workers(threads=1), "worker_threads")
+        == "there are cores for the threads of all workers"
+    )
     assert "not seen" in why(of_workers(), "worker_threads")
 
 
@@ -305,9 +389,13 @@ def test_an_optimizer_without_a_fused_form_updates_its_parameters_together_on_cp
     def of(device: str, **values: Any) -> Facts:
         built = facts(device=device)
         known = {"class": "RMSprop", "takes": ["capturable", "foreach"], "foreach": None, **values}
-        return replace(built, sites=(Site("optimizer", "o", "/home/me/train.py", 5, 5, 0, 9, known),))
+        return replace(
+            built, sites=(Site("optimizer", "o", "/home/me/train.py", 5, 5, 0, 9, known),)
+        )
 
     (change,) = propose_changes(of("cpu"), ["fused"])[0]
     assert (change.writes, change.settings) == ({"foreach": True}, {"optimizer": {"foreach": True}})
     assert why(of("cpu", foreach=True), "fused") == "already set"
-    assert why(of("cuda"), "fused") == "the optimizer has no fused form"  # there it is what PyTorch takes by itself
+    assert (
+        why(of("cuda"), "fused") == "the optimizer has no fused form"
+    )  # there it is what PyTorch takes by itself

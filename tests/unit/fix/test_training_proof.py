@@ -59,7 +59,9 @@ def test_a_batch_that_comes_twice_is_refused_whatever_is_claimed():
 def test_a_script_that_does_not_repeat_itself_is_held_to_its_own_differences():
     near = [each * (1 + 1e-6) for each in LOSSES]
     assert judge_training([rank(LOSSES)], [rank(near)], "none", 1e-6).holds
-    assert not judge_training([rank(LOSSES)], [rank([each * (1 + 1e-4) for each in LOSSES])], "none", 1e-6).holds
+    assert not judge_training(
+        [rank(LOSSES)], [rank([each * (1 + 1e-4) for each in LOSSES])], "none", 1e-6
+    ).holds
 
 
 def test_not_a_number_is_far_from_every_loss_but_itself():

@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from searches import LAUNCH, Job, change, flags, one_launch, play_turns, run_search, standing, workers
+from searches import (
+    LAUNCH,
+    Job,
+    change,
+    flags,
+    one_launch,
+    play_turns,
+    run_search,
+    standing,
+    workers,
+)
 
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.trials import TrialRun
@@ -21,7 +31,9 @@ def test_what_hides_behind_a_wait_is_found_beside_what_ends_it():
 
     job = Job(step)
     turns = play_turns(job, (0.2, 0.1515, 0.0495), (0.2, 0.15, 0.0505), (0.202, 0.15, 0.05))
-    search = run_search(job, *workers(2, 4, forecast=0.19), change("bucket"), within=900.0, turns=turns)
+    search = run_search(
+        job, *workers(2, 4, forecast=0.19), change("bucket"), within=900.0, turns=turns
+    )
     assert set(search.final.kept) == {"workers=4", "bucket"}
     assert standing(search)["workers=2"] == "no difference"
     assert frozenset({"workers=2"}) not in job.launched
@@ -31,39 +43,67 @@ def test_what_turns_show_is_launched_only_to_be_proven_beside_one_that_is_far_sl
     # GIVEN changes that can be switched while the script runs, of which one saves 8 % and one takes ten times as long
     job = Job(lambda on: 0.1 - 0.008 * ("fused" in on) + 0.9 * ("threads=4" in on))
     asked: list[Any] = []
-    rows = [(0.1, 1.0, 0.092, 0.1, 0.08), (0.101, 0.5, 0.092, 0.1, 0.08), (0.1, 2.0, 0.093, 0.101, 0.081)]
+    rows = [
+        (0.1, 1.0, 0.092, 0.1, 0.08),
+        (0.101, 0.5, 0.092, 0.1, 0.08),
+        (0.1, 2.0, 0.093, 0.101, 0.081),
+    ]
     found = run_search(
-        job, change("threads=4", settings={"threads": 4}, variables={"OMP_NUM_THREADS": "4"}),
+        job,
+        change("threads=4", settings={"threads": 4}, variables={"OMP_NUM_THREADS": "4"}),
         change("fused", settings={"optimizer": {"fused": True}}, joins=True),
         change("set_to_none", settings={"zero_grad": {"set_to_none": True}}, joins=True),
         change("tf32", settings={"flags": {"tf32": True}}, consent="numerics", effect="numerics"),
         turns=play_turns(job, *rows, asked=asked),
-    )  # fmt: skip
+    )
     # THEN the good one goes from its turns into the final comparison, numerics are asked for, the rest is settled
     assert asked[0][1] == {"threads": 4}
-    assert standing(found) == {"threads=4": "slower", "fused": "kept", "set_to_none": "no difference", "tf32": "asks"}
-    assert {each.stage for each in found.launches if each.changes == ("fused",)} == {"turns", "final"}
+    assert standing(found) == {
+        "threads=4": "slower",
+        "fused": "kept",
+        "set_to_none": "no difference",
+        "tf32": "asks",
+    }
+    assert {each.stage for each in found.launches if each.changes == ("fused",)} == {
+        "turns",
+        "final",
+    }
     assert not any("tf32" in names or "threads=4" in names for names in job.launched)
 
 
 def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
     # GIVEN turns of which one block as typed took three times as long, and flags that do nothing
     job = Job(lambda on: 0.1)
-    rows = [(0.1, 0.1, 0.1), (0.3, 0.101, 0.1), (0.1, 0.1, 0.099), (0.1, 0.1, 0.1), (0.099, 0.1, 0.1)]
+    rows = [
+        (0.1, 0.1, 0.1),
+        (0.3, 0.101, 0.1),
+        (0.1, 0.1, 0.099),
+        (0.1, 0.1, 0.1),
+        (0.099, 0.1, 0.1),
+    ]
     found = run_search(job, *flags("a", "b"), turns=play_turns(job, *rows))
     assert set(standing(found).values()) == {"no difference"}
     assert len(job.launched) == 1
 
 
-@pytest.mark.parametrize(("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")])
-def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure: str, second: str):
+@pytest.mark.parametrize(
+    ("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")]
+)
+def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(
+    failure: str, second: str
+):
     job, asked = Job(lambda on: 0.1), []
 
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(
+        rungs: Sequence[Mapping[str, Any]], rounds: int
+    ) -> tuple[list[dict[int, float]], TrialRun]:
         asked.append(rungs)
         if len(asked) == 1:
             return [], TrialRun(None, failure=Diagnosis(failure) if failure else None)
-        return [dict.fromkeys(range(len(rungs)), 0.1), dict.fromkeys(range(len(rungs)), 0.101)] * 2, TrialRun(None)
+        return [
+            dict.fromkeys(range(len(rungs)), 0.1),
+            dict.fromkeys(range(len(rungs)), 0.101),
+        ] * 2, TrialRun(None)
 
     run_search(job, *workers(1, 2), *flags("a", "b"), turns=turns)
     assert [len(each) for each in asked] == [5, 3]
@@ -74,24 +114,34 @@ def test_what_noise_may_hide_takes_turns_once_more_alone():
     # GIVEN two changes, of which one saves 30 ms, which the first turns show in one round of three
     job, asked = Job(lambda on: 0.1 - 0.03 * ("workers=1" in on)), list[int]()
 
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(
+        rungs: Sequence[Mapping[str, Any]], rounds: int
+    ) -> tuple[list[dict[int, float]], TrialRun]:
         asked.append(len(rungs))
-        noisy = [{1: 0.11}, {1: 0.1}, {1: 0.07}] if len(asked) == 1 else [{1: 0.07}, {1: 0.071}, {1: 0.07}]
+        noisy = (
+            [{1: 0.11}, {1: 0.1}, {1: 0.07}]
+            if len(asked) == 1
+            else [{1: 0.07}, {1: 0.071}, {1: 0.07}]
+        )
         return [{**dict.fromkeys(range(len(rungs)), 0.1), **row} for row in noisy], TrialRun(None)
 
     search = run_search(job, *workers(1, 2), turns=turns)
     assert asked == [3, 2]
     assert standing(search) == {"workers=1": "kept", "workers=2": "no difference"}
-    assert [each.round for each in search.launches if each.stage == "turns" and each.changes == ("workers=1",)] == [
-        0, 1, 2, 0, 3, 4, 5
-    ]  # fmt: skip
+    assert [
+        each.round
+        for each in search.launches
+        if each.stage == "turns" and each.changes == ("workers=1",)
+    ] == [0, 1, 2, 0, 3, 4, 5]
 
 
 def test_of_a_stall_that_is_small_few_values_take_turns():
     # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
     job, asked = Job(lambda on: 0.1), []
 
-    def turns(rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+    def turns(
+        rungs: Sequence[Mapping[str, Any]], rounds: int
+    ) -> tuple[list[dict[int, float]], TrialRun]:
         asked.append(len(rungs))
         row = dict.fromkeys(range(len(rungs)), 0.1)
         return [row, {**row, 0: 0.1001}, row], TrialRun(None)
@@ -110,8 +160,11 @@ def test_what_turns_showed_is_proven_first_where_time_is_short():
     others = [change(name, joins=True) for name in ("bucket", "fused")]
     search = run_search(job, *others, *workers(2, 4), within=20 + 6.5 * LAUNCH, turns=turns)
     assert standing(search) == {
-        "workers=2": "kept", "workers=4": "no difference", "bucket": "left out", "fused": "left out"
-    }  # fmt: skip
+        "workers=2": "kept",
+        "workers=4": "no difference",
+        "bucket": "left out",
+        "fused": "left out",
+    }
     assert job.now <= LAUNCH + 20 + 6.5 * LAUNCH
 
 
@@ -124,7 +177,9 @@ def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: f
     assert standing(search)["a"] == stands
     assert search.final.in_turns
     assert job.now <= 6 * LAUNCH
-    assert search.candidates[0].why == ("" if stands == "kept" else "no time to prove it: give more with --budget")
+    assert search.candidates[0].why == (
+        "" if stands == "kept" else "no time to prove it: give more with --budget"
+    )
     if stands == "kept":
         assert frozenset("a") in job.launched
         assert search.final.rounds in (3, 4, 5, 6)
@@ -141,7 +196,10 @@ def test_two_that_save_only_together_are_found(in_turns: bool):
     # GIVEN two calls that wait for the same: either alone saves nothing; and one that has no part in it
     job = Job(lambda on: 0.1 - 0.03 * ({"item", "wait"} <= on), noise=0.003)
     names = ("idle", "item", "wait")
-    changes = (change(name, joins=True, settings={"flags": {name: True}} if in_turns else {}) for name in names)
+    changes = (
+        change(name, joins=True, settings={"flags": {name: True}} if in_turns else {})
+        for name in names
+    )
     search = run_search(job, *changes, turns=one_launch(job) if in_turns else None)
     assert standing(search) == {"idle": "no difference", "item": "kept", "wait": "kept"}
 
@@ -153,7 +211,10 @@ def test_where_launches_are_slow_turns_find_who_saves_only_together_beside_one_t
 
     job = Job(step, noise=0.003)
     names = ("item", "wait", "tf32", "bf16")
-    changes = [change(name, joins=name in ("item", "wait"), settings={"flags": {name: True}}) for name in names]
+    changes = [
+        change(name, joins=name in ("item", "wait"), settings={"flags": {name: True}})
+        for name in names
+    ]
     search = run_search(job, *changes, within=20 * LAUNCH, turns=one_launch(job))
     kept = set(search.final.kept)
     assert {"item", "wait"} < kept

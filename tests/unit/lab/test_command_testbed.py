@@ -15,24 +15,51 @@ from stash.lab.testbed.emulation import Emulation
 
 
 def test_placeholders_are_filled_in_for_each_node() -> None:
-    made = cli.words(["work", "--rank={node}/{nodes}", "{address}", "{head}"], 1, 3, 1, wiring.address)
+    made = cli.words(
+        ["work", "--rank={node}/{nodes}", "{address}", "{head}"], 1, 3, 1, wiring.address
+    )
     assert made == ["work", "--rank=1/3", "10.77.0.2", "10.77.0.1"]
 
 
 def test_stash_profile_is_told_its_place_unless_it_says_so_itself() -> None:
-    made = cli.words(["/bin/stash", "profile", "--budget", "5", "train.py"], 1, 2, 2, wiring.address)
+    made = cli.words(
+        ["/bin/stash", "profile", "--budget", "5", "train.py"], 1, 2, 2, wiring.address
+    )
     assert made == [
-        "/bin/stash", "profile", "--nnodes", "2", "--node-rank", "1", "--rdzv-endpoint", "10.77.0.1:29500",
-        "--nproc-per-node", "2", "--budget", "5", "train.py",
-    ]  # fmt: skip
-    own = ["python", "-m", "stash", "profile", "--nnodes=2", "--node-rank", "{node}", "--rdzv-endpoint", "{head}:1"]
+        "/bin/stash",
+        "profile",
+        "--nnodes",
+        "2",
+        "--node-rank",
+        "1",
+        "--rdzv-endpoint",
+        "10.77.0.1:29500",
+        "--nproc-per-node",
+        "2",
+        "--budget",
+        "5",
+        "train.py",
+    ]
+    own = [
+        "python",
+        "-m",
+        "stash",
+        "profile",
+        "--nnodes=2",
+        "--node-rank",
+        "{node}",
+        "--rdzv-endpoint",
+        "{head}:1",
+    ]
     assert cli.words(own, 0, 2, 1, wiring.address)[4:6] == ["--nproc-per-node", "1"]
 
 
 def test_a_dry_run_prints_the_commands_and_runs_none() -> None:
     app = typer.Typer()
     app.add_typer(cli.testbed_app, name="testbed")
-    result = CliRunner().invoke(app, ["testbed", "run", "--network", "1gbit", "--dry-run", "--", "echo", "{node}"])
+    result = CliRunner().invoke(
+        app, ["testbed", "run", "--network", "1gbit", "--dry-run", "--", "echo", "{node}"]
+    )
     assert result.exit_code == 0, result.output
     assert "ip netns add stash-tb-" in result.output
     assert result.output.splitlines()[-1].endswith("-n1 -- echo 1")
@@ -50,7 +77,9 @@ def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
     facts = catalog.gpu("V100-SXM2-16GB")
     assert f"V100-SXM2-16GB, fp32: {facts.fp32_flops_per_second / 1e12:g} TFLOP/s" in result.output  # type: ignore[operator]
     assert facts.as_of in result.output
-    fast = Emulation.model_validate(yaml.safe_load(made("alexnet", "--gpu", "V100", "--dtype", "fp16").output))
+    fast = Emulation.model_validate(
+        yaml.safe_load(made("alexnet", "--gpu", "V100", "--dtype", "fp16").output)
+    )
     slow = Emulation.model_validate(yaml.safe_load(made("alexnet").output))
     assert fast.compute_seconds < slow.compute_seconds
 

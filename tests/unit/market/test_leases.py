@@ -49,8 +49,12 @@ def test_a_price_that_changes_within_boot_is_paid_from_that_second_on() -> None:
     assert found.seconds == 150
 
 
-@pytest.mark.parametrize(("work", "seconds", "saves"), [(250, 270, 0.2), (200, 210, 0.1), (100, 100, 0.0)])
-def test_every_checkpoint_but_the_last_stretch_s_costs_a_save(work: float, seconds: float, saves: float) -> None:
+@pytest.mark.parametrize(
+    ("work", "seconds", "saves"), [(250, 270, 0.2), (200, 210, 0.1), (100, 100, 0.0)]
+)
+def test_every_checkpoint_but_the_last_stretch_s_costs_a_save(
+    work: float, seconds: float, saves: float
+) -> None:
     found = stay(small(trace(FLAT, 1e5), job(work, checkpoint_every=100.0, save=10.0)))
     assert (found.seconds, found.parts.get("checkpoints", 0.0)) == (seconds, pytest.approx(saves))
 
@@ -81,22 +85,35 @@ def test_a_move_pays_the_save_where_it_was_and_boot_fetch_and_egress_where_it_go
     found = play(small(trace(pieces, 1e6), work, AWS), ALWAYS, START)
     assert [lease.end for lease in found.leases] == ["moved", "finished"]
     # a: 100 s boot, 900 s work, 20 s save; b: 100 s boot, 10 s fetch, 9,100 s work.
-    expected = {"boot": 1.0 + 0.5, "checkpoints": 0.20, "download": 0.05, "compute": 9.0 + 45.5, "egress": 0.02}
+    expected = {
+        "boot": 1.0 + 0.5,
+        "checkpoints": 0.20,
+        "download": 0.05,
+        "compute": 9.0 + 45.5,
+        "egress": 0.02,
+    }
     assert parts(found) == expected
 
 
 def test_data_are_brought_to_a_region_once() -> None:
     far = offer("p3@us-west-2a")
-    pieces = {A: [(0, 36.0, 1), (100, 360.0, 1), (500, 36.0, 1), (900, 360.0, 1)], far: [(0, 72.0, 1)]}
+    pieces = {
+        A: [(0, 36.0, 1), (100, 360.0, 1), (500, 36.0, 1), (900, 360.0, 1)],
+        far: [(0, 72.0, 1)],
+    }
     work = job(2000, data=50e9, fetch=1e12, data_in="us-east-1")
     found = play(small(trace(pieces, 1e6), work, AWS), ALWAYS, START)
     assert found.count("moved") == 3
     assert parts(found)["egress"] == pytest.approx(2.0)  # 50 GB to the other region at 4 cents
 
 
-def test_stalls_have_their_own_dollars_and_several_machines_cost_as_many_times_and_go_together() -> None:
+def test_stalls_have_their_own_dollars_and_several_machines_cost_as_many_times_and_go_together() -> (
+    None
+):
     rate = InstanceRate(samples_per_second=1.0, stalls={"interconnect": 0.25, "prep": -0.05})
-    work = MarketJob(samples=1000, rates={"p3": rate}, boot=0, save=0, checkpoint_every=None, machines=4)
+    work = MarketJob(
+        samples=1000, rates={"p3": rate}, boot=0, save=0, checkpoint_every=None, machines=4
+    )
     found = stay(small(trace({A: [(0, 36.0, 4)]}, 1e5), work))
     assert parts(found) == {"compute": 32.0, "interconnect": 10.0, "prep": -2.0}
     few = trace({A: [(0, 36.0, 4), (500, 36.0, 3), (600, 36.0, 4)]}, 1e5)

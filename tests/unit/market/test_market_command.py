@@ -31,7 +31,9 @@ Typed = Callable[[str], Any]
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Typed:
+def typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Typed:
     pieces = {
         offer("p3@us-east-1a"): [(0, 1.0, 1), (30 * HOUR, 2.0, 1)],
         offer("p3@us-east-1b"): [(0, 2.0, 1), (30 * HOUR, 0.5, 1), (40 * HOUR, 0.5, 0)],
@@ -42,7 +44,9 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
         (tmp_path / name).write_bytes(market_bytes(trace(market, 120 * HOUR), tmp_path / name))
     (tmp_path / "job.yaml").write_text(JOB)
     (tmp_path / "bad.yaml").write_text(JOB.replace("boot: 10m", "boot: soon"))
-    (tmp_path / "gpu.yaml").write_text("samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n")
+    (tmp_path / "gpu.yaml").write_text(
+        "samples: 100M\nrates:\n  p3.2xlarge: 360\n  p2.xlarge: 52\nboot: 3m\n"
+    )
     job = gpu_job()
     work = job.workload.model_copy(update={"command": ("train.py", "--lr", "0.1")})
     save(job.model_copy(update={"workload": work}), tmp_path / "gpu.stash.json")
@@ -64,8 +68,16 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 def test_a_market_is_shown(typed: Typed) -> None:
     assert "3 offers of aws from 2020-09-13 to 2020-09-18" in typed("show a.market.csv.gz")
-    (second,) = (each for each in typed("show a.market.csv.gz --json")["offers"] if each["zone"] == "us-east-1b")
-    assert (second["lowest"], second["highest"], second["available"]) == (0.5, 2.0, pytest.approx(40 / 120))
+    (second,) = (
+        each
+        for each in typed("show a.market.csv.gz --json")["offers"]
+        if each["zone"] == "us-east-1b"
+    )
+    assert (second["lowest"], second["highest"], second["available"]) == (
+        0.5,
+        2.0,
+        pytest.approx(40 / 120),
+    )
 
 
 def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed: Typed) -> None:
@@ -93,11 +105,20 @@ def test_a_backtest_prints_a_line_for_each_policy_and_the_same_as_json(typed: Ty
         ),
         ("import skypilot . -o a.parquet", "a market's name ends in .market.csv or .market.csv.gz"),
         ("import skypilot home", "home"),
-        ("record mine.market.csv.gz", "the catalog has no price of these days"),  # those it comes with are older
+        (
+            "record mine.market.csv.gz",
+            "the catalog has no price of these days",
+        ),  # those it comes with are older
         ("backtest a.market.csv.gz --job bad.yaml", "bad.yaml:5: boot:"),
         ("backtest a.market.csv.gz --job job.yaml --policy look-a-head", "did you mean look-ahead"),
-        ("backtest a.market.csv.gz --job job.yaml --epochs 3", "states its own samples; leave out --epochs"),
-        ("backtest a.market.csv.gz --job job.yaml --cloud mars", "--cloud leaves no offer; the market has aws"),
+        (
+            "backtest a.market.csv.gz --job job.yaml --epochs 3",
+            "states its own samples; leave out --epochs",
+        ),
+        (
+            "backtest a.market.csv.gz --job job.yaml --cloud mars",
+            "--cloud leaves no offer; the market has aws",
+        ),
         (
             "backtest a.market.csv.gz --job job.yaml --data-in us-east-11",
             "--data-in us-east-11: no offer is of that region or cloud; name another region with",
@@ -126,7 +147,9 @@ def test_a_record_grows_and_advice_is_given_on_it(typed: Typed, tmp_path: Path) 
     assert found["command"][:3] == ["sky", "jobs", "launch"]
 
 
-def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes_itself_down(typed: Typed) -> None:
+def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes_itself_down(
+    typed: Typed,
+) -> None:
     words = "advise --job gpu.stash.json --epochs 40 --on p2.xlarge@us-east-1:on-demand"
     shown = typed(f"{words} -o move.sky.yaml")
     assert " --yes --detach-run move.sky.yaml" in " ".join(shown.split())
@@ -135,7 +158,10 @@ def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes
     assert "train.py --lr 0.1" in Path("move.sky.yaml").read_text()
     found = typed(f"{words} --json")
     assert found["command"][:2] == ["sky", "launch"]
-    assert yaml.safe_load(found["task"])["resources"]["autostop"] == {"idle_minutes": 10, "down": True}
+    assert yaml.safe_load(found["task"])["resources"]["autostop"] == {
+        "idle_minutes": 10,
+        "down": True,
+    }
 
 
 @pytest.mark.parametrize(
@@ -148,6 +174,8 @@ def test_a_move_s_task_starts_the_profiled_command_and_a_cluster_on_demand_takes
     ],
 )
 def test_where_the_data_lie_is_a_region_or_a_cloud(typed: Typed, place: str, is_away: bool) -> None:
-    words = "backtest a.market.csv.gz --job job.yaml --policy stay --data-size 100GB --json --data-in"
+    words = (
+        "backtest a.market.csv.gz --job job.yaml --policy stay --data-size 100GB --json --data-in"
+    )
     runs = typed(f"{words} {place}")["policies"]["stay:p3"]
     assert {each["parts"].get("egress", 0.0) > 0 for each in runs} == {is_away}

@@ -36,7 +36,13 @@ def test_a_row_holds_until_the_next_one_but_no_longer_than_max_gap(tmp_path: Pat
     found = read_market(file(tmp_path, HEAD + ROWS))
     assert [each.name for each in found.offers] == ["p3.2xlarge@us-east-1b", "NC6 v2@us_east"]
     first = slice(1, 6)
-    assert [iso_time(at)[11:16] for at in found.at[first]] == ["10:00", "11:00", "13:00", "15:00", "17:00"]
+    assert [iso_time(at)[11:16] for at in found.at[first]] == [
+        "10:00",
+        "11:00",
+        "13:00",
+        "15:00",
+        "17:00",
+    ]
     np.testing.assert_array_equal(found.price[first], [1.1409, 1.2, np.nan, 1.0, np.nan])
     np.testing.assert_array_equal(found.available[first], [2, 0, np.nan, np.nan, np.nan])
     # 10:30 to 11:00 at 1.1409 and half an hour at 1.2.
@@ -52,14 +58,21 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
     again = read_market(path)
     assert again.offers == found.offers
     assert (again.max_gap, again.sources) == (7200, ("by hand",))
-    for one, other in ((found.at, again.at), (found.price, again.price), (found.available, again.available)):
+    for one, other in (
+        (found.at, again.at),
+        (found.price, again.price),
+        (found.available, again.available),
+    ):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize(
     ("row", "says"),
     [
-        ("2020-02-27T09:00:00Z,aws,r,z,p3,spot,1,", r":9: at: 2020-02-27T09:00:00Z is earlier than the line before"),
+        (
+            "2020-02-27T09:00:00Z,aws,r,z,p3,spot,1,",
+            r":9: at: 2020-02-27T09:00:00Z is earlier than the line before",
+        ),
         (
             "2020-02-27T18:00:00,aws,r,z,p3,spot,1,",
             r":9: at: 2020-02-27T18:00:00 has no zone; write .*Z if it is UTC",
@@ -67,13 +80,28 @@ def test_what_is_written_is_read_back(tmp_path: Path, name: str) -> None:
         ("tomorrow,aws,r,z,p3,spot,1,", r":9: at: 'tomorrow' is no time"),
         ("1960-02-27T18:00:00Z,aws,r,z,p3,spot,1,", r":9: at: 1960-02-27T18:00:00Z is before 1970"),
         *(
-            (f"2020-02-27T18:00:00Z,aws,r,z,p3,spot,{price},", rf":9: usd_per_hour: '{price}' is no price of an hour")
+            (
+                f"2020-02-27T18:00:00Z,aws,r,z,p3,spot,{price},",
+                rf":9: usd_per_hour: '{price}' is no price of an hour",
+            )
             for price in ("€1", "-1", "1e9", "nan", "cheap")
         ),
-        ("2020-02-27T18:00:00Z,aws,r,z,p3,spot,1,-1", r":9: available: '-1' is no number of machines"),
-        ("2020-02-27T18:00:00Z,aws,r,z,p3,spot,1,1.5", r":9: available: '1.5' is no number of machines"),
-        ("2020-02-27T18:00:00Z,aws,r,z,p3,free,1,", r":9: kind: 'free' is none; write spot or on-demand"),
-        ("2020-02-27T18:00:00Z,aws,,,p3,spot,1,", r":9: it needs a cloud, a region or a zone, and an instance"),
+        (
+            "2020-02-27T18:00:00Z,aws,r,z,p3,spot,1,-1",
+            r":9: available: '-1' is no number of machines",
+        ),
+        (
+            "2020-02-27T18:00:00Z,aws,r,z,p3,spot,1,1.5",
+            r":9: available: '1.5' is no number of machines",
+        ),
+        (
+            "2020-02-27T18:00:00Z,aws,r,z,p3,free,1,",
+            r":9: kind: 'free' is none; write spot or on-demand",
+        ),
+        (
+            "2020-02-27T18:00:00Z,aws,,,p3,spot,1,",
+            r":9: it needs a cloud, a region or a zone, and an instance",
+        ),
         ("2020-02-27T18:00:00Z,aws", r":9: it has 2 columns of 8"),
     ],
 )
@@ -88,7 +116,10 @@ def test_a_wrong_line_is_named(tmp_path: Path, row: str, says: str) -> None:
         ("# stash market 2\n", "this Stash reads version 1"),
         ("# stash market 1\n", ":2: '' does not name the columns; write at,cloud"),
         ("# max_gap: soon\n", ":1: max_gap: 'soon' is no number of seconds"),
-        ("at,cloud,zone,instance,kind,eur_per_hour\n", ":1: .* does not name the columns; .* Prices are US dollars"),
+        (
+            "at,cloud,zone,instance,kind,eur_per_hour\n",
+            ":1: .* does not name the columns; .* Prices are US dollars",
+        ),
         (HEAD, "has no rows"),
     ],
 )
@@ -117,13 +148,22 @@ def test_the_later_word_is_kept_and_two_files_fill_each_other_in(tmp_path: Path)
 def test_a_trace_of_skypilot_counts_machines(tmp_path: Path) -> None:
     folder = tmp_path / "aws-02-15-2023"
     folder.mkdir()
-    ticks = {"metadata": {"gap_seconds": 600}, "data": [1, 1, 0, 1], "prices": [0.9, 0.9, 0.9, None]}
+    ticks = {
+        "metadata": {"gap_seconds": 600},
+        "data": [1, 1, 0, 1],
+        "prices": [0.9, 0.9, 0.9, None],
+    }
     path = file(folder, json.dumps(ticks), "us-west-2a_v100_1.json")
     found = import_skypilot([path], on_demand={"p3.2xlarge": 3.06}).trace
     fixed, spot = found.offers
     assert (fixed.name, spot.name) == ("p3.2xlarge@us-west-2:on-demand", "p3.2xlarge@us-west-2a")
     rows = slice(found.first[1] + 1, found.first[2])
-    assert [iso_time(each)[8:16] for each in found.at[rows]] == ["15T00:00", "15T00:20", "15T00:30", "15T00:40"]
+    assert [iso_time(each)[8:16] for each in found.at[rows]] == [
+        "15T00:00",
+        "15T00:20",
+        "15T00:30",
+        "15T00:40",
+    ]
     np.testing.assert_array_equal(found.available[rows], [1, 0, 1, np.nan])
     np.testing.assert_array_equal(found.price[rows], [0.9, 0.9, np.nan, np.nan])
     del ticks["prices"]
@@ -136,20 +176,34 @@ def test_a_trace_of_skypilot_counts_machines(tmp_path: Path) -> None:
     ("text", "sentence"),
     [
         ("[4, 4, 0]", "is not a trace"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4, 4', "it is no JSON, or not all of it; write it like"),
+        (
+            '{"metadata": {"gap_seconds": 600}, "data": [4, 4',
+            "it is no JSON, or not all of it; write it like",
+        ),
         ('{"metadata": {"gap_seconds": 600}, "data": [4, null]}', "data.1"),
         ('{"metadata": {"gap_seconds": 600}, "data": [4, -1]}', "data.1"),
         ('{"metadata": {"gap_seconds": 600}, "data": [4, 1.5]}', "data.1"),
         ('{"metadata": {"gap_seconds": 600}, "data": []}', "data"),
         ('{"metadata": {"gap_seconds": 0}, "data": [4]}', "gap_seconds"),
         ('{"metadata": {}, "data": [4]}', "gap_seconds"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}', "unit: extra inputs are not"),
-        ('{"metadata": {"gap_seconds": 600}, "data": [4], "prices": [1, 2]}', "there are 2 prices for 1 ticks"),
-        ('{"metadata": {"gap_seconds": 600, "start": "May"}, "data": [4]}', "its start 'May' is no time"),
+        (
+            '{"metadata": {"gap_seconds": 600}, "data": [4], "unit": "machines"}',
+            "unit: extra inputs are not",
+        ),
+        (
+            '{"metadata": {"gap_seconds": 600}, "data": [4], "prices": [1, 2]}',
+            "there are 2 prices for 1 ticks",
+        ),
+        (
+            '{"metadata": {"gap_seconds": 600, "start": "May"}, "data": [4]}',
+            "its start 'May' is no time",
+        ),
         ('{"metadata": {"gap_seconds": 600, "start": 5}, "data": [4]}', "start"),
     ],
 )
-def test_what_is_no_trace_of_skypilot_is_one_sentence(tmp_path: Path, text: str, sentence: str) -> None:
+def test_what_is_no_trace_of_skypilot_is_one_sentence(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
     with pytest.raises(UserError) as error:
         import_skypilot([file(tmp_path, text, "us-east-1a_v100_1.json")])
     assert sentence in str(error.value)

@@ -27,14 +27,19 @@ def always(decision: PolicyDecision) -> Policy:
 
 
 def test_ties_go_by_cloud_then_zone() -> None:
-    even = trace({B: [(0, 36.0, 1)], A: [(0, 36.0, 1)], offer("p3@us-east-1a", cloud="zed"): [(0, 36.0, 1)]}, 1e5)
+    even = trace(
+        {B: [(0, 36.0, 1)], A: [(0, 36.0, 1)], offer("p3@us-east-1a", cloud="zed"): [(0, 36.0, 1)]},
+        1e5,
+    )
     market = small(even, job(100))
     assert market.offers[JobState(market, START + 1, START).best()] == A
 
 
 def test_a_policy_that_rents_what_is_gone_is_named() -> None:
     gone = trace({A: [(0, 36.0, 0)], B: [(0, 18.0, 1)]}, 1e5)
-    with pytest.raises(UserError, match=r"policy mine rents p3@us-east-1a .* could not be rented then"):
+    with pytest.raises(
+        UserError, match=r"policy mine rents p3@us-east-1a .* could not be rented then"
+    ):
         play(small(gone, job(100)), always(PolicyDecision(0)), START)
 
 
@@ -47,16 +52,22 @@ def test_a_policy_that_moves_in_circles_is_named(monkeypatch: pytest.MonkeyPatch
 
 def test_a_user_s_own_policy_is_replayed_beside_others() -> None:
     found = replay(FLAT, job(5000), ["stay:p3", always(PolicyDecision(1))], [START], fees=FREE)
-    assert found.mean("stay:p3") == found.mean("mine") == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
+    assert (
+        found.mean("stay:p3") == found.mean("mine") == pytest.approx((1000 * 18 + 4000 * 72) / 3600)
+    )
 
 
 def test_the_offers_that_a_policy_chooses_among() -> None:
     other, four = offer("v@eu-1a", cloud="gcp"), offer("p4@us-east-1a")
-    market = trace({A: [(0, 40.0, 1)], B: [(0, 36.0, 1)], four: [(0, 90.0, 1)], other: [(0, 9.0, 1)]}, 1e6)
+    market = trace(
+        {A: [(0, 40.0, 1)], B: [(0, 36.0, 1)], four: [(0, 90.0, 1)], other: [(0, 9.0, 1)]}, 1e6
+    )
     four_gpus = {"samples_per_second": 4, "gpus": 4}
     work = MarketJob.model_validate({"samples": 100, "rates": {"p3": 1, "v": 1, "p4": four_gpus}})
     found = replay(market, work, ["stay", "gpu-type", "packed", "multi-cloud"], [START], fees=FREE)
-    rented = {name: found.market.offers[runs[0].leases[0].offer] for name, runs in found.runs.items()}
+    rented = {
+        name: found.market.offers[runs[0].leases[0].offer] for name, runs in found.runs.items()
+    }
     assert rented == {"stay:p3": B, "gpu-type": B, "packed": four, "multi-cloud": other}
 
 
@@ -70,8 +81,13 @@ def test_look_ahead_moves_if_its_horizon_saves_more(horizon: float, moves: int) 
 def test_starts_that_are_not_covered_are_left_out_with_a_reason() -> None:
     late = offer("NC6@us_easta", cloud="azure")
     market = trace({A: [(0, 36.0, 1)], late: [(50 * HOUR, 1.0, 1)]}, 200 * HOUR)
-    found = replay(market, job(HOUR, {"p3": 1.0, "NC6": 1.0}), ["stay:p3"], "24h", 60 * HOUR, fees=FREE)
-    assert found.left_out == {"azure was not watched then": 2, "the deadline is after the last price": 2}
+    found = replay(
+        market, job(HOUR, {"p3": 1.0, "NC6": 1.0}), ["stay:p3"], "24h", 60 * HOUR, fees=FREE
+    )
+    assert found.left_out == {
+        "azure was not watched then": 2,
+        "the deadline is after the last price": 2,
+    }
     assert len(found.starts) == 4
 
 
@@ -93,11 +109,23 @@ def test_what_was_never_watched_is_no_offer() -> None:
         (100, ["stay:p9"], None, "no offer on which the job's speed is known; there are p3"),
         (100, ["daily:every=soon"], None, "--policy daily:every=soon"),
         (100, ["daily", "daily"], None, "policy daily is given twice"),
-        (100, ["uniform-progress"], None, "policy uniform-progress works towards a deadline; give one, like"),
-        (100, ["uniform-progress"], HOUR, "it needs an on-demand offer, which this market has none of then"),
+        (
+            100,
+            ["uniform-progress"],
+            None,
+            "policy uniform-progress works towards a deadline; give one, like",
+        ),
+        (
+            100,
+            ["uniform-progress"],
+            HOUR,
+            "it needs an on-demand offer, which this market has none of then",
+        ),
     ],
 )
-def test_what_cannot_be_replayed_is_said(seconds: float, policies: Any, deadline: Any, says: str) -> None:
+def test_what_cannot_be_replayed_is_said(
+    seconds: float, policies: Any, deadline: Any, says: str
+) -> None:
     with pytest.raises(UserError, match=says):
         replay(FLAT, job(seconds), policies, "24h", deadline, fees=FREE)
 
@@ -111,12 +139,17 @@ def spot_market(*there: int) -> Any:
 def test_uniform_progress_goes_on_demand_once_it_is_behind() -> None:
     market = small(spot_market(*([0] * 20)), job(4 * HOUR, boot=600.0))
     found = play(market, policy("uniform-progress", market), START, 10 * HOUR)
-    assert found.leases[0].granted - START == pytest.approx(600)  # nothing is done, and a tick has passed
+    assert found.leases[0].granted - START == pytest.approx(
+        600
+    )  # nothing is done, and a tick has passed
     assert not found.late
 
 
 def test_spot_wait_never_rents_on_demand_and_is_late() -> None:
-    market = small(spot_market(1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1), job(4 * HOUR, boot=600.0, checkpoint_every=600.0))
+    market = small(
+        spot_market(1, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1),
+        job(4 * HOUR, boot=600.0, checkpoint_every=600.0),
+    )
     found = play(market, policy("spot-wait", market), START, 6 * HOUR)
     assert found.late
     assert {market.offers[lease.offer] for lease in found.leases} == {A}
@@ -134,11 +167,31 @@ def test_an_offer_is_found_by_its_zone_or_where_that_has_no_price_by_its_region(
 @pytest.mark.parametrize(
     ("price", "held", "says"),
     [
-        (18.0, 0, "Move to p3@us-east-1b: that saves $49.40 over what is left, the move's $0.60 paid."),
-        (18.0, 1, "Stay on p3@us-east-1b: moving to p3@us-east-1a costs $51.05 more over what is left, the move's"),
-        (35.9, 0, "Stay on p3@us-east-1a: moving to p3@us-east-1b costs $0.82 more over what is left, the move's $1"),
-        (35.0, 0, "Move to p3@us-east-1b: that saves $1.71 over what is left, the move's $1.07 paid."),
-        (18.0, None, "Rent p3@us-east-1b at $18/h: the whole job takes 2.81 h, its start included, and costs about"),
+        (
+            18.0,
+            0,
+            "Move to p3@us-east-1b: that saves $49.40 over what is left, the move's $0.60 paid.",
+        ),
+        (
+            18.0,
+            1,
+            "Stay on p3@us-east-1b: moving to p3@us-east-1a costs $51.05 more over what is left, the move's",
+        ),
+        (
+            35.9,
+            0,
+            "Stay on p3@us-east-1a: moving to p3@us-east-1b costs $0.82 more over what is left, the move's $1",
+        ),
+        (
+            35.0,
+            0,
+            "Move to p3@us-east-1b: that saves $1.71 over what is left, the move's $1.07 paid.",
+        ),
+        (
+            18.0,
+            None,
+            "Rent p3@us-east-1b at $18/h: the whole job takes 2.81 h, its start included, and costs about",
+        ),
     ],
 )
 def test_advice_compares_what_is_left_to_save_with_what_moving_costs(

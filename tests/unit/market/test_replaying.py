@@ -18,7 +18,14 @@ from tests.unit.market.test_leases import AWS
 A, B = offer("p3@us-east-1a"), offer("p3@us-east-1b")
 FIXED = offer("p3@us-east-1z", "on-demand")
 HOUR = 3600.0
-NAMES = ("multi-cloud", "daily:every=change", "daily:every=1h", "look-ahead:2h", "spot-wait", "uniform-progress")
+NAMES = (
+    "multi-cloud",
+    "daily:every=change",
+    "daily:every=1h",
+    "look-ahead:2h",
+    "spot-wait",
+    "uniform-progress",
+)
 
 
 def piece(draw: st.DrawFn, last: float) -> list[tuple[float, float, int]]:

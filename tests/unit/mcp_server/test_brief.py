@@ -20,7 +20,8 @@ from stash.mcp_server.tools import CHANGES, WISHES, AgentTools, _option_words, r
 
 LEAVES = st.none() | st.booleans() | st.floats(allow_nan=False) | st.text(max_size=3000)
 VALUES = st.recursive(
-    LEAVES, lambda inner: st.lists(inner, max_size=80) | st.dictionaries(st.text(max_size=40), inner)
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=80) | st.dictionaries(st.text(max_size=40), inner),
 )
 DOCUMENTS = st.dictionaries(st.text(max_size=40), VALUES, max_size=200)
 
@@ -54,13 +55,19 @@ def test_a_document_of_very_many_keys_names_some() -> None:
 def test_only_keys_that_are_asked_for_are_told_in_their_order() -> None:
     document = {"b": [{"x": 1, "y": 2}, {"x": 3}], "a": {"z": 4}, "c": None, "d": 5}
     assert list(pick_keys(document, {"a": None, "b": ("x",), "c": ("x",), "e": None}).items()) == [
-        ("a", {"z": 4}), ("b", [{"x": 1}, {"x": 3}]), ("c", None)
-    ]  # fmt: skip
+        ("a", {"z": 4}),
+        ("b", [{"x": 1}, {"x": 3}]),
+        ("c", None),
+    ]
 
 
 def test_what_is_cut_says_so() -> None:
     assert shorten_value([1, 2, 3], 2, 10) == [1, 2, "… 1 more"]
-    assert shorten_value({"a": "abcdef", "b": 1.23456789, "c": True}, 9, 3) == {"a": "abc …", "b": 1.2346, "c": True}
+    assert shorten_value({"a": "abcdef", "b": 1.23456789, "c": True}, 9, 3) == {
+        "a": "abc …",
+        "b": 1.2346,
+        "c": True,
+    }
 
 
 def test_the_latest_fifty_are_kept_and_others_are_asked_for_again() -> None:
@@ -84,13 +91,28 @@ def test_no_option_of_a_tool_starts_or_writes_anything() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        *("sky launch", "sudo -E sky x", "-m sky.cli", "nice python -m sky.cli x", "env A=1 sbatch x"),
-        *("uv run modal run", "bash -c 'sky launch t.yaml'", "bash -lc 'sky launch t.py'", "sh -ec sbatch"),
+        *(
+            "sky launch",
+            "sudo -E sky x",
+            "-m sky.cli",
+            "nice python -m sky.cli x",
+            "env A=1 sbatch x",
+        ),
+        *(
+            "uv run modal run",
+            "bash -c 'sky launch t.yaml'",
+            "bash -lc 'sky launch t.py'",
+            "sh -ec sbatch",
+        ),
         *("env -S 'sky launch x'", "env -S'sky launch'", "env --split-string='A=1 sky launch'"),
         *("python -mstash spot run", "python3 -msky.cli launch"),
-        *("nice -n 10 sbatch x", "sudo -u me sky launch", "python -m torch.distributed.run -m sky.cli"),
+        *(
+            "nice -n 10 sbatch x",
+            "sudo -u me sky launch",
+            "python -m torch.distributed.run -m sky.cli",
+        ),
     ],
-)  # fmt: skip
+)
 def test_programs_that_rent_are_refused(words: str) -> None:
     with pytest.raises(UserError) as raised:
         refuse_to_rent(shlex.split(words))
@@ -98,7 +120,14 @@ def test_programs_that_rent_are_refused(words: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["train.py sky", "python train.py --cloud aws", "accelerate launch x.py -m aws", "-m a.b", "-m a.b aws"]
+    "words",
+    [
+        "train.py sky",
+        "python train.py --cloud aws",
+        "accelerate launch x.py -m aws",
+        "-m a.b",
+        "-m a.b aws",
+    ],
 )
 def test_training_is_not(words: str) -> None:
     refuse_to_rent(words.split())

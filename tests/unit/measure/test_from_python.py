@@ -22,14 +22,18 @@ from stash.measure.live import NotebookProgress
 
 @pytest.mark.parametrize("noise", [2, 1.0, 0, -0.1, float("nan")])
 def test_per_cent_is_refused_where_a_fraction_is_meant(noise: float) -> None:
-    with pytest.raises(UserError, match=r"write 0\.02 for the ±2 % that the command calls --noise 2"):
+    with pytest.raises(
+        UserError, match=r"write 0\.02 for the ±2 % that the command calls --noise 2"
+    ):
         profile(print, noise=noise)
 
 
 def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
     done: list[int] = []
-    loop = loop_text("for x in data:\n    [done.append(x * scale) for _ in range(1)]", {**globals(), **locals(),
-                     "data": [1, 2], "scale": 3, "unused": lambda: 0})  # fmt: skip
+    loop = loop_text(
+        "for x in data:\n    [done.append(x * scale) for _ in range(1)]",
+        {**globals(), **locals(), "data": [1, 2], "scale": 3, "unused": lambda: 0},
+    )
     assert set(loop.variables) == {"data", "done", "scale"}
     loop()
     assert done == [3, 6]
@@ -40,18 +44,26 @@ def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
     [
         ("for x in", {}, r"the loop is not Python: .* \(line 1\)"),
         ("pass", {"lr": 0.1}, r"takes no arguments; give what it names as variables=\{...\}"),
-        (print, {"held": (x for x in ())}, r"print cannot be given to a process of its own \(cannot pickle"),
+        (
+            print,
+            {"held": (x for x in ())},
+            r"print cannot be given to a process of its own \(cannot pickle",
+        ),
         (print, {"budget": 0}, "must be more than 0 seconds"),
         (print, {"budget": "2x"}, "unknown time unit 'x' in '2x'"),
     ],
-)  # fmt: skip
-def test_what_cannot_be_profiled_is_refused_in_a_sentence(train: Any, more: dict[str, Any], sentence: str) -> None:
+)
+def test_what_cannot_be_profiled_is_refused_in_a_sentence(
+    train: Any, more: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(UserError, match=sentence):
         profile(train, **more)
 
 
 def test_options_of_the_magic_are_those_of_the_command() -> None:
-    nproc, wishes = read_line("--budget 30 --noise=1 --nproc-per-node 2 --isolate --rungs solo,warm")
+    nproc, wishes = read_line(
+        "--budget 30 --noise=1 --nproc-per-node 2 --isolate --rungs solo,warm"
+    )
     assert (nproc, wishes.budget, wishes.noise, wishes.isolate) == (2, 30.0, 0.01, True)
     assert wishes.rungs == ("solo", "warm")
 
@@ -74,17 +86,22 @@ def test_other_options_are_refused(line: str) -> None:
 def test_a_notebooks_panel_is_one_output_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[dict[str, str]] = []
     output = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
-    display = SimpleNamespace(display=lambda bundle, raw, display_id: shown.append(bundle) or output)
+    display = SimpleNamespace(
+        display=lambda bundle, raw, display_id: shown.append(bundle) or output
+    )
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     now = [0.0]
     session: Any = SimpleNamespace(
-        job=SimpleNamespace(title="<train>"), measurement=SimpleNamespace(wishes=ProfileOptions(budget=60.0))
+        job=SimpleNamespace(title="<train>"),
+        measurement=SimpleNamespace(wishes=ProfileOptions(budget=60.0)),
     )
     profiled = build(CALM)
     with NotebookProgress(session, lambda: now[0]) as progress:
         for number in range(90):
             now[0] += 0.01
-            progress.show(Moment("warm", 0, number / 100, notice="started again" if number == 0 else None))
+            progress.show(
+                Moment("warm", 0, number / 100, notice="started again" if number == 0 else None)
+            )
         progress.show(Moment("warm", 1, 9.0, profiled, attribute(profiled)))
     assert "starting the job" in shown[0]["text/plain"]
     assert len(shown) == 1 + 3 + 1 + 1  # at first, in 0.9 s by fours, a round's end, the end

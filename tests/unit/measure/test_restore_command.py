@@ -50,7 +50,9 @@ def test_a_dry_run_names_what_would_be_put_back_from_where(
 ) -> None:
     assert typed(monkeypatch, "restore", "--dry-run") == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"  {file} would be put back, from {file.parent}/state/stash/kept/stash-run-")
+    assert out.startswith(
+        f"  {file} would be put back, from {file.parent}/state/stash/kept/stash-run-"
+    )
     assert file.read_text() == "of the job"
 
 
@@ -58,7 +60,9 @@ def test_it_puts_back_and_says_what_and_then_there_is_nothing(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     assert typed(monkeypatch, "restore") == 0
-    assert capsys.readouterr().out == ("put back as before, since the job wrote to or removed 1 file: last.pt\n")
+    assert capsys.readouterr().out == (
+        "put back as before, since the job wrote to or removed 1 file: last.pt\n"
+    )
     assert file.read_text() == "the user's"
     assert typed(monkeypatch, "restore") == 0
     assert capsys.readouterr().out == NOTHING

@@ -18,7 +18,9 @@ from stash.measure.linux import interfaces
 class Store:
     """As torch's: remembers how it was made."""
 
-    def __init__(self, host: str, port: int, world: int | None = None, is_master: bool = False, **named: Any) -> None:
+    def __init__(
+        self, host: str, port: int, world: int | None = None, is_master: bool = False, **named: Any
+    ) -> None:
         self.named = named
 
 
@@ -33,7 +35,11 @@ def test_only_the_first_server_is_handed_the_socket(store: type[Store]) -> None:
     torchrun.hand_over(listener, store)
     client = store("127.0.0.1", 1)
     server, another = store("127.0.0.1", 1, 2, True), store("127.0.0.1", 1, is_master=True)
-    assert [("master_listen_fd" in made.named) for made in (client, server, another)] == [False, True, False]
+    assert [("master_listen_fd" in made.named) for made in (client, server, another)] == [
+        False,
+        True,
+        False,
+    ]
     os.close(server.named["master_listen_fd"])
 
 
@@ -57,7 +63,9 @@ def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.Mon
     torchrun.hand_over(listener, dist.TCPStore)
     store = dist.TCPStore("127.0.0.1", port, 1, True, multi_tenant=True)
     store.set("key", "value")
-    places = [c.laddr for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    places = [
+        c.laddr for c in psutil.Process().net_connections("tcp") if c.status == psutil.CONN_LISTEN
+    ]
     assert [place.ip for place in places if place.port == port] == ["127.0.0.1"]
 
 
@@ -74,14 +82,18 @@ def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(
     assert torchrun._open_listener("node0", 0) is None
 
 
-def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said() -> None:
+def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said() -> (
+    None
+):
     assert torchrun._open_listener("192.0.2.1", 0) is None
     taken = interfaces.listen_at("127.0.0.1", 0)
     with taken, pytest.raises(SystemExit, match="Address already in use"):
         torchrun._open_listener("127.0.0.1", taken.getsockname()[1])
 
 
-def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     for name in torchrun._INTERFACES:
         monkeypatch.setenv(name, "")  # what monkeypatch puts back
         monkeypatch.delenv(name)

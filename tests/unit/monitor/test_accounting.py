@@ -28,7 +28,10 @@ def step(number: int, **seconds: float) -> StampedStep:
 
 def accounted(*ranks: dict[str, float]) -> StepAccount:
     """Of ranks that do the same in every step."""
-    rows = {rank: [step(number, **seconds) for number in (1, 2, 3)] for rank, seconds in enumerate(ranks)}
+    rows = {
+        rank: [step(number, **seconds) for number in (1, 2, 3)]
+        for rank, seconds in enumerate(ranks)
+    }
     _, seconds, delays = join_cycles(rows)
     return account_cycles(sorted(rows), seconds, delays[:, :, 0])
 
@@ -38,7 +41,14 @@ def test_a_rank_that_waits_for_input_is_named_and_what_the_others_wait_is_no_exc
     other = {"input": 0.1, "forward": 1.0, "backward": 2.0, "exchange": 0.65}
     found = accounted(other, other, late, other)
     assert found.seconds == pytest.approx(
-        {"compute": 3.0, "contention": 0.0, "transfer": 0.0, "exchange": 0.25, "input": 0.5, "other": 0.0}
+        {
+            "compute": 3.0,
+            "contention": 0.0,
+            "transfer": 0.0,
+            "exchange": 0.25,
+            "input": 0.5,
+            "other": 0.0,
+        }
     )
     assert found.set_by["input"] == 2
     assert [(each.rank, each.stage) for each in find_stragglers(found)] == [(2, "input")]
@@ -49,11 +59,15 @@ def test_copies_that_are_hidden_by_another_rank_were_seen_all_the_same() -> None
     part = Slice(2, 3, found, 0.0)
     assert window_of(part, "cuda").stalls["transfer"] == 0.0
     assert window_of(part, "cpu").stalls["transfer"] is None
-    assert window_of(Slice(2, 3, accounted({"forward": 1.0}), 0.0), "cuda").stalls["transfer"] is None
+    assert (
+        window_of(Slice(2, 3, accounted({"forward": 1.0}), 0.0), "cuda").stalls["transfer"] is None
+    )
 
 
 def test_a_slow_backward_pass_is_contention_though_all_backward_passes_last_as_long() -> None:
-    found = accounted({"backward": 0.041, "exchange": 0.0626}, {"backward": 0.101, "exchange": 0.0026})
+    found = accounted(
+        {"backward": 0.041, "exchange": 0.0626}, {"backward": 0.101, "exchange": 0.0026}
+    )
     assert found.seconds["compute"] == pytest.approx(0.041)
     assert found.seconds["contention"] == pytest.approx(0.060)
     assert found.seconds["exchange"] == pytest.approx(0.0026)
@@ -62,31 +76,43 @@ def test_a_slow_backward_pass_is_contention_though_all_backward_passes_last_as_l
 def test_a_slow_optimizer_is_no_exchange_of_the_next_step() -> None:
     """Rank 1 steps its optimizer 0.3 s later; rank 0 waits for it in the next exchange."""
     found = accounted(
-        {"optimizer": 0.1, "forward": 1.0, "exchange": 0.4}, {"optimizer": 0.4, "forward": 1.0, "exchange": 0.1}
+        {"optimizer": 0.1, "forward": 1.0, "exchange": 0.4},
+        {"optimizer": 0.4, "forward": 1.0, "exchange": 0.1},
     )
     assert found.seconds["exchange"] == pytest.approx(0.1)
     assert found.seconds["contention"] == pytest.approx(0.3)
 
 
 def test_a_second_straggler_behind_the_first_is_told() -> None:
-    found = accounted({"forward": 1.0}, {"forward": 1.0}, {"forward": 2.0}, {"forward": 1.5}, {"forward": 1.0})
+    found = accounted(
+        {"forward": 1.0}, {"forward": 1.0}, {"forward": 2.0}, {"forward": 1.5}, {"forward": 1.0}
+    )
     assert [(each.rank, each.seconds) for each in find_stragglers(found)] == [(2, 1.0), (3, 0.5)]
 
 
 def test_waits_inside_collectives_in_the_middle_make_it_ambiguous() -> None:
-    assert accounted({"forward": 1.0, "collective": 0.5}, {"forward": 1.0, "collective": 0.5}).ambiguous
-    assert not accounted({"forward": 1.0, "collective": 0.0}, {"forward": 1.0, "collective": 0.5}).ambiguous
+    assert accounted(
+        {"forward": 1.0, "collective": 0.5}, {"forward": 1.0, "collective": 0.5}
+    ).ambiguous
+    assert not accounted(
+        {"forward": 1.0, "collective": 0.0}, {"forward": 1.0, "collective": 0.5}
+    ).ambiguous
 
 
 def test_only_steps_that_every_rank_has_whole_are_joined() -> None:
-    rows = {0: [step(n, optimizer=n) for n in (1, 2, 3, 5)], 1: [step(n, optimizer=n) for n in (2, 3, 4, 5)]}
+    rows = {
+        0: [step(n, optimizer=n) for n in (1, 2, 3, 5)],
+        1: [step(n, optimizer=n) for n in (2, 3, 4, 5)],
+    }
     numbers, seconds, _ = join_cycles(rows)
     assert numbers == [3]
     assert seconds[0, :, 0].tolist() == [2, 2]
 
 
 @given(arrays(np.float64, (3, 4, len(STAGES)), elements=st.floats(0, 10)))
-def test_exposed_stages_are_never_negative_and_add_up_to_the_longest_rank(seconds: np.ndarray) -> None:
+def test_exposed_stages_are_never_negative_and_add_up_to_the_longest_rank(
+    seconds: np.ndarray,
+) -> None:
     found = account_cycles(range(4), seconds, np.zeros((3, 4)))
     assert all(found.seconds[name] >= 0 for name in ("transfer", "exchange", "input", "other"))
     assert found.step_seconds == pytest.approx(seconds.sum(axis=2).max(axis=1).mean())

@@ -28,13 +28,16 @@ def attachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
     """The number of a process that lets watchers in."""
     read_bytes = Path.read_bytes
     monkeypatch.setattr(
-        Path, "read_bytes",
+        Path,
+        "read_bytes",
         lambda path: f"{ATTACHABLE}=1\0".encode() if path.name == "environ" else read_bytes(path),
-    )  # fmt: skip
+    )
     return 4711
 
 
-def test_the_name_of_orders_is_left_in_a_folder_of_the_users_alone(place: Path, attachable: int) -> None:
+def test_the_name_of_orders_is_left_in_a_folder_of_the_users_alone(
+    place: Path, attachable: int
+) -> None:
     assert attach.enter_job(attachable, Path("/dev/shm/watch"), None)
     file = watch_folder.attach_file(attachable)
     assert file.read_text() == "/dev/shm/watch/orders.json"
@@ -43,7 +46,9 @@ def test_the_name_of_orders_is_left_in_a_folder_of_the_users_alone(place: Path, 
 
 
 @pytest.mark.parametrize("name", ["attach-4711", "attach-4711.new"])
-def test_a_link_in_the_place_of_that_file_is_not_followed(place: Path, attachable: int, name: str) -> None:
+def test_a_link_in_the_place_of_that_file_is_not_followed(
+    place: Path, attachable: int, name: str
+) -> None:
     victim = place / "thesis.txt"
     victim.write_text("years of work")
     (watch_folder.own_folder(str(place)) / name).symlink_to(victim)
@@ -54,7 +59,9 @@ def test_a_link_in_the_place_of_that_file_is_not_followed(place: Path, attachabl
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another user's")
 @pytest.mark.parametrize("how", ["theirs", "open to all", "a link"])
-def test_a_folder_that_another_user_has_made_is_refused_and_untouched(place: Path, how: str) -> None:
+def test_a_folder_that_another_user_has_made_is_refused_and_untouched(
+    place: Path, how: str
+) -> None:
     folder = watch_folder.user_folder(str(place))
     if how == "a link":
         (place / "elsewhere").mkdir()
@@ -71,8 +78,11 @@ def test_a_folder_that_another_user_has_made_is_refused_and_untouched(place: Pat
 def test_only_folders_whose_owner_is_gone_are_abandoned(place: Path) -> None:
     own = watch_folder.own_folder(str(place))
     lives, left, inside, unknown = (
-        place / "stash-watch-a", place / "stash-watch-b", own / "stash-watch-c", place / "stash-watch-d"
-    )  # fmt: skip
+        place / "stash-watch-a",
+        place / "stash-watch-b",
+        own / "stash-watch-c",
+        place / "stash-watch-d",
+    )
     for folder in (lives, left, inside, unknown):
         folder.mkdir()
     (place / "stash-watch-link").symlink_to(left)

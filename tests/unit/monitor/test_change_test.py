@@ -6,21 +6,57 @@ import numpy as np
 import pytest
 
 from stash.monitor.accounting import StepAccount
-from stash.monitor.change_test import ChangeTest, GrowthTest, Slice, SlowGrowth, StallChange, correct_stalls
+from stash.monitor.change_test import (
+    ChangeTest,
+    GrowthTest,
+    Slice,
+    SlowGrowth,
+    StallChange,
+    correct_stalls,
+)
 
 
-def part(number: int, *, late: dict[int, dict[str, float]] | None = None, noise: float = 0.0, **more: float) -> Slice:
+def part(
+    number: int,
+    *,
+    late: dict[int, dict[str, float]] | None = None,
+    noise: float = 0.0,
+    **more: float,
+) -> Slice:
     """A slice of 40 steps of three ranks: 100 ms, of which 60 compute, 10 contention, 20 exchange, 10 input."""
-    own = {"compute": 0.06, "contention": 0.01, "transfer": 0.0, "exchange": 0.02, "input": 0.01, "other": 0.005}
+    own = {
+        "compute": 0.06,
+        "contention": 0.01,
+        "transfer": 0.0,
+        "exchange": 0.02,
+        "input": 0.01,
+        "other": 0.005,
+    }
     seconds = {name: value + more.get(name, 0.0) for name, value in own.items()}
     seconds["compute"] += noise
-    usual = {"optimizer": 0.0, "between": 0.0, "input": 0.01, "transfer": 0.0, "forward": 0.02, "backward": 0.04}
+    usual = {
+        "optimizer": 0.0,
+        "between": 0.0,
+        "input": 0.01,
+        "transfer": 0.0,
+        "forward": 0.02,
+        "backward": 0.04,
+    }
     ranks = {
-        rank: {stage: value + (late or {}).get(rank, {}).get(stage, 0.0) for stage, value in usual.items()}
+        rank: {
+            stage: value + (late or {}).get(rank, {}).get(stage, 0.0)
+            for stage, value in usual.items()
+        }
         for rank in range(3)
     }
     found = StepAccount(
-        40, sum(seconds.values()), seconds, {}, ranks, dict.fromkeys(range(3), more.get("delay", 0.0)), False
+        40,
+        sum(seconds.values()),
+        seconds,
+        {},
+        ranks,
+        dict.fromkeys(range(3), more.get("delay", 0.0)),
+        False,
     )
     return Slice(number * 40, number * 40 + 39, found)
 
@@ -68,7 +104,9 @@ def test_an_exchange_that_grows_is_no_ranks() -> None:
 
 def test_a_stage_that_grows_on_every_rank_is_no_single_ranks() -> None:
     everyone = {rank: {"forward": 0.02} for rank in range(3)}
-    (change,) = changes_of([*steady(20), *(part(n, compute=0.02, late=everyone) for n in range(20, 24))])
+    (change,) = changes_of(
+        [*steady(20), *(part(n, compute=0.02, late=everyone) for n in range(20, 24))]
+    )
     assert (change.stall, change.rank, change.stage) == ("compute", None, "forward")
 
 
@@ -87,7 +125,10 @@ def test_compute_that_grows_is_that_of_all_ranks_and_only_the_rest_is_one_ranks(
     late = {0: {"backward": 0.008}, 1: {"forward": 0.02}, 2: {"backward": 0.008}}
     slow = [part(n, compute=0.008, contention=0.012, late=late) for n in range(20, 24)]
     changes = changes_of([*steady(20), *slow])
-    assert {(c.stall, c.rank, c.stage) for c in changes} == {("compute", None, None), ("contention", 1, "forward")}
+    assert {(c.stall, c.rank, c.stage) for c in changes} == {
+        ("compute", None, None),
+        ("contention", 1, "forward"),
+    }
 
 
 def test_what_lies_between_steps_is_no_change() -> None:
@@ -96,7 +137,9 @@ def test_what_lies_between_steps_is_no_change() -> None:
 
 def test_what_other_work_delays_is_no_change() -> None:
     """All ranks' threads were kept from a core for as long as their compute is longer."""
-    assert changes_of([*steady(20), *(part(n, compute=0.03, delay=0.03) for n in range(20, 30))]) == []
+    assert (
+        changes_of([*steady(20), *(part(n, compute=0.03, delay=0.03) for n in range(20, 30))]) == []
+    )
 
 
 def test_a_profile_is_what_it_should_be_from_the_start() -> None:
@@ -129,7 +172,10 @@ def grown(minutes: list[float], test: GrowthTest) -> SlowGrowth | None:
     found = None
     for number, between in enumerate(minutes):
         for window in range(6):
-            found = test.add_window(100 * number + window, 9.0 if window == 3 else between, 0.1) or found
+            found = (
+                test.add_window(100 * number + window, 9.0 if window == 3 else between, 0.1)
+                or found
+            )
     return found
 
 
@@ -143,7 +189,12 @@ def test_what_lies_between_steps_and_grows_is_told_once_with_the_minute_that_sho
 
 @pytest.mark.parametrize(
     "minutes",
-    [[0.010] * 9, [0.010, 0.030, 0.010, 0.030, 0.012], [0.0010, 0.0013, 0.0016, 0.0019], [0.10, 0.11, 0.12, 0.13]],
+    [
+        [0.010] * 9,
+        [0.010, 0.030, 0.010, 0.030, 0.012],
+        [0.0010, 0.0013, 0.0016, 0.0019],
+        [0.10, 0.11, 0.12, 0.13],
+    ],
     ids=["level", "up-and-down", "little-of-the-step", "little-of-itself"],
 )
 def test_what_does_not_grow_much_is_not_told(minutes: list[float]) -> None:

@@ -31,7 +31,9 @@ from stash.monitor.watch_state import WatchOptions
 
 def joined(first: int, count: int) -> JoinedCycles:
     seconds = np.ones((count, 1, len(STAGES)))
-    return JoinedCycles((0,), list(range(first, first + count)), seconds, np.zeros((count, 1, 2)), 0.0)
+    return JoinedCycles(
+        (0,), list(range(first, first + count)), seconds, np.zeros((count, 1, 2)), 0.0
+    )
 
 
 def test_steps_that_are_counted_again_begin_a_new_part() -> None:
@@ -47,7 +49,9 @@ def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path:
     collector = Collector(tmp_path, lambda what, text: events.append(what))
     StepRing(tmp_path / f"ring.0.{os.getpid()}", 0, 1, 0, 0)
     collector.find_ranks()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd=tmp_path) as other:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, cwd=tmp_path
+    ) as other:
         ring = tmp_path / f"ring.0.{other.pid}"
         StepRing(ring, 0, 1, 0, 0)
         memory = bytearray(ring.read_bytes())
@@ -106,7 +110,9 @@ class Optimizer:
     """What a script may drop."""
 
 
-def test_who_waits_for_a_watcher_keeps_no_optimizer(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_who_waits_for_a_watcher_keeps_no_optimizer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(watched_run, "attach_file", lambda process: tmp_path / "attach")
     waiting = AwaitedRun()
     first = Optimizer()
@@ -138,7 +144,9 @@ def test_what_others_leave_under_the_name_of_the_orders_neither_stops_a_job_nor_
     assert waiting.steps == 1
 
 
-def test_once_a_watcher_has_left_another_one_may_come(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_once_a_watcher_has_left_another_one_may_come(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     folder = tmp_path / "rings"
     folder.mkdir()
     listening: list[object] = []
@@ -159,11 +167,17 @@ def test_once_a_watcher_has_left_another_one_may_come(monkeypatch: pytest.Monkey
     assert not run.listens
 
 
-def test_rings_go_to_disk_where_memory_has_no_room_for_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rings_go_to_disk_where_memory_has_no_room_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A pod's 64 MB, full of batches: the job was not even started."""
     monkeypatch.setattr(watch_folder.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(watch_folder.os, "access", lambda path, mode: True)
-    monkeypatch.setattr(watch_folder.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20))
+    monkeypatch.setattr(
+        watch_folder.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 20)
+    )
     assert watch_folder.memory_folder() == str(tmp_path)
-    monkeypatch.setattr(watch_folder.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30))
+    monkeypatch.setattr(
+        watch_folder.shutil, "disk_usage", lambda path: SimpleNamespace(free=1 << 30)
+    )
     assert watch_folder.memory_folder() == "/dev/shm"

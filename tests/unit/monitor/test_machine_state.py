@@ -66,7 +66,9 @@ def test_each_look_is_of_the_time_since_the_one_before() -> None:
 
 def test_what_the_kernel_does_not_count_is_unknown(tmp_path: Path) -> None:
     looks = MachineLooks(quota=lambda: None, hot=lambda: seconds_of_heat(tmp_path))
-    state = looks.sample_machine(0, 10.0, Activity(None, None, None, None), None, lambda number: True)
+    state = looks.sample_machine(
+        0, 10.0, Activity(None, None, None, None), None, lambda number: True
+    )
     assert state == MachineState(node=0)
     assert explain_lateness(state) == ""
 
@@ -105,7 +107,9 @@ def test_of_many_machines_the_late_ones_are_kept_then_the_busiest() -> None:
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
-def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be_why(tmp_path: Path) -> None:
+def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be_why(
+    tmp_path: Path,
+) -> None:
     slowed = 0.0
 
     def hot() -> dict[str, float]:  # from the 40th second on 30 % of the time
@@ -131,12 +135,17 @@ def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be
 
 
 def test_errors_that_are_new_make_a_part_slow_and_old_ones_do_not() -> None:
-    before = MachineState(node=1, gpus=(GpuState(index=0, memory_errors=2, link_errors=50), GpuState(index=1)))
-    after = MachineState(node=1, gpus=(GpuState(index=0, memory_errors=3, link_errors=90), GpuState(index=1)))
+    before = MachineState(
+        node=1, gpus=(GpuState(index=0, memory_errors=2, link_errors=50), GpuState(index=1))
+    )
+    after = MachineState(
+        node=1, gpus=(GpuState(index=0, memory_errors=3, link_errors=90), GpuState(index=1))
+    )
     assert slow_parts(before, error_counts([before])) == slow_parts(after) == []
     assert slow_parts(after, error_counts([before])) == [
-        "GPU 0 has 1 new uncorrectable errors of memory", "the NVLinks of GPU 0 have 40 new errors",
-    ]  # fmt: skip
+        "GPU 0 has 1 new uncorrectable errors of memory",
+        "the NVLinks of GPU 0 have 40 new errors",
+    ]
     assert "40 new errors" in explain_lateness(after, error_counts([before]))
     assert slow_parts(MachineState(node=0, steal=0.1, throttled=0.5, others_cores=3.0)) == [
         "its host takes 10% of the CPU time (steal)"

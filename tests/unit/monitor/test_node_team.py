@@ -19,7 +19,14 @@ from stash.monitor import watcher
 from stash.monitor.accounting import STAGES, account_cycles
 from stash.monitor.collector import Collector, JoinedCycles
 from stash.monitor.command import WatchCommandOptions
-from stash.monitor.node_links import NodeGuest, NodeHost, NodeMerge, NodeNews, pack_news, unpack_news
+from stash.monitor.node_links import (
+    NodeGuest,
+    NodeHost,
+    NodeMerge,
+    NodeNews,
+    pack_news,
+    unpack_news,
+)
 from stash.monitor.node_team import NodeTeam
 from stash.monitor.records import Header, MachineState, RecordWriter, load_record
 from stash.monitor.strangers import CoreUse
@@ -31,8 +38,13 @@ from stash.monitor.watcher import NodeWatcher
 def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> JoinedCycles:
     """Forward passes of that length, and an exchange of one second."""
     each = np.zeros((len(numbers), len(ranks), len(STAGES)))
-    each[:, :, STAGES.index(StepStage.FORWARD)], each[:, :, STAGES.index(StepStage.EXCHANGE)] = seconds, 1.0
-    return JoinedCycles(ranks, numbers, each, np.zeros((len(numbers), len(ranks), 3)), float(numbers[-1]))
+    each[:, :, STAGES.index(StepStage.FORWARD)], each[:, :, STAGES.index(StepStage.EXCHANGE)] = (
+        seconds,
+        1.0,
+    )
+    return JoinedCycles(
+        ranks, numbers, each, np.zeros((len(numbers), len(ranks), 3)), float(numbers[-1])
+    )
 
 
 def test_steps_that_all_nodes_have_are_merged_once_whatever_order_they_come_in() -> None:
@@ -66,9 +78,14 @@ def test_a_node_that_counts_from_the_start_again_discards_what_was_held() -> Non
 
 def test_news_cross_as_they_are() -> None:
     news = NodeNews(
-        node=1, joined=joined((2, 3), [7, 8], 0.25), stages={2: 8, 3: 4}, ranks=2, events=(("note", "a"),),
-        uses={3: CoreUse(1, 2.0, 0.5, 0.25, 0.0, 1.0, (0.1, 0.2))}, ended=True,
-    )  # fmt: skip
+        node=1,
+        joined=joined((2, 3), [7, 8], 0.25),
+        stages={2: 8, 3: 4},
+        ranks=2,
+        events=(("note", "a"),),
+        uses={3: CoreUse(1, 2.0, 0.5, 0.25, 0.0, 1.0, (0.1, 0.2))},
+        ended=True,
+    )
     back = unpack_news(pack_news(news))
     assert back.joined is not None
     assert (back.joined.ranks, back.joined.numbers, back.joined.ended) == ((2, 3), [7, 8], 8.0)
@@ -114,7 +131,9 @@ class Node:
         self.folder, self.path = folder, folder / "run.watch.jsonl"
         self.ring = StepRing(folder / f"ring.{node}.{os.getpid()}", node, 2, 0, node)
         header = Header(id="x", stash_version="1", began=clock(), job="train.py")
-        self.watcher = NodeWatcher(folder, RecordWriter(self.path, header), header, WatchOptions(), clock=clock)
+        self.watcher = NodeWatcher(
+            folder, RecordWriter(self.path, header), header, WatchOptions(), clock=clock
+        )
         self.node, self._number = node, 0
         Neighbours(node, "127.0.0.1").write(RunFolder(folder))
 
@@ -169,12 +188,16 @@ def test_a_node_whose_first_is_not_watched_has_a_record_of_its_own(tmp_path: Pat
 
 def test_nothing_listens_on_a_single_node(tmp_path: Path) -> None:
     header = Header(id="x", stash_version="1", began=1e9, job="train.py")
-    watcher = NodeWatcher(tmp_path, RecordWriter(tmp_path / "r.watch.jsonl", header), header, WatchOptions())
+    watcher = NodeWatcher(
+        tmp_path, RecordWriter(tmp_path / "r.watch.jsonl", header), header, WatchOptions()
+    )
     watcher.poll()
     assert not list(tmp_path.glob("invitation*"))
 
 
-def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_ends_after_node_0_leaves_no_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(watcher, "_ENDS_SECONDS", 0.1)
     now = [1e9]
     first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
@@ -208,7 +231,9 @@ def test_nodes_that_begin_at_once_in_one_folder_each_have_a_record(
     """As under ``srun`` in a home on NFS: to both the name seemed free, and one's ranks were never started."""
     monkeypatch.chdir(tmp_path)
     names = iter([Path("train.watch.jsonl"), Path("train-2.watch.jsonl")])
-    RecordWriter(tmp_path / "train.watch.jsonl", Header(id="a", stash_version="1", began=1e9, job="train.py"))
+    RecordWriter(
+        tmp_path / "train.watch.jsonl", Header(id="a", stash_version="1", began=1e9, job="train.py")
+    )
     monkeypatch.setattr("stash.monitor.watch_start.output_file", lambda *given: next(names))
     _, target = begin_watch(tmp_path, "train.py", (), 2, WatchCommandOptions())
     assert target == Path("train-2.watch.jsonl")

@@ -40,20 +40,42 @@ def header(**more: object) -> Header:
 
 
 def window(first: int, last: int, step: float = 0.1, **more: object) -> Window:
-    stalls = {"compute": 0.06, "contention": 0.0, "transfer": None, "exchange": 0.01, "input": step - 0.07}
+    stalls = {
+        "compute": 0.06,
+        "contention": 0.0,
+        "transfer": None,
+        "exchange": 0.01,
+        "input": step - 0.07,
+    }
     fields = {
-        "began": 1e9 + first / 10, "seconds": step * (last - first + 1), "first_step": first, "last_step": last,
-        "steps": last - first + 1, "step_seconds": step, "stalls": stalls, "set_by": {"input": 3}, **more,
-    }  # fmt: skip
+        "began": 1e9 + first / 10,
+        "seconds": step * (last - first + 1),
+        "first_step": first,
+        "last_step": last,
+        "steps": last - first + 1,
+        "step_seconds": step,
+        "stalls": stalls,
+        "set_by": {"input": 3},
+        **more,
+    }
     return Window.model_validate(fields)
 
 
 def alert(number: int, ended: bool = False) -> Alert:
     return Alert(
-        number=number, when=1e9, what="slower", step=120, stall="input", rank=3, stage="input", ratio=1.3,
+        number=number,
+        when=1e9,
+        what="slower",
+        step=120,
+        stall="input",
+        rank=3,
+        stage="input",
+        ratio=1.3,
         seconds=0.03,
-        plus_minus=0.001, ended=ended, text="steps are longer",
-    )  # fmt: skip
+        plus_minus=0.001,
+        ended=ended,
+        text="steps are longer",
+    )
 
 
 @pytest.fixture
@@ -63,11 +85,18 @@ def path(tmp_path: Path) -> Path:
 
 def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Path) -> None:
     writer = RecordWriter(path, header())
-    lines = [window(1, 100), alert(1), RunEvent(when=1e9, what="lost", text="rank 2 is gone"), alert(1, ended=True)]
+    lines = [
+        window(1, 100),
+        alert(1),
+        RunEvent(when=1e9, what="lost", text="rank 2 is gone"),
+        alert(1, ended=True),
+    ]
     for line in lines:
         writer.write(line)
     with path.open("a") as file:
-        file.write('{"kind":"totals","windows":1}\n{"kind":"window","beg')  # as it was once; kill -9
+        file.write(
+            '{"kind":"totals","windows":1}\n{"kind":"window","beg'
+        )  # as it was once; kill -9
     record = load_record(path)
     assert (record.windows, record.alerts, record.events) == ([lines[0]], [lines[3]], [lines[2]])
 
@@ -79,7 +108,9 @@ def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: P
         writer.write(window(number * 100 + 1, number * 100 + 100))
     record = load_record(path, whole=False)
     assert newest_parts(path)
-    assert [each.first_step for each in load_record(path).windows] == [100 * number + 1 for number in range(12)]
+    assert [each.first_step for each in load_record(path).windows] == [
+        100 * number + 1 for number in range(12)
+    ]
     assert record.header.part > 1
     assert [each.number for each in record.alerts] == [7]
 
@@ -92,7 +123,9 @@ def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path: 
         writer.write(header(unseen=f"as of window {number}"))
     record = load_record(path)
     assert record.header.part == len(newest_parts(path)) + 1 > 3
-    assert [each.first_step for each in record.windows] == [100 * number + 1 for number in range(24)]
+    assert [each.first_step for each in record.windows] == [
+        100 * number + 1 for number in range(24)
+    ]
 
 
 def test_the_parts_of_an_earlier_run_are_not_written_over(path: Path) -> None:
@@ -102,7 +135,9 @@ def test_the_parts_of_an_earlier_run_are_not_written_over(path: Path) -> None:
     for number in range(24):
         writer.write(window(number * 100 + 1, number * 100 + 100))
     assert earlier.read_bytes() == before
-    assert [each.first_step for each in load_record(path).windows] == [100 * number + 1 for number in range(24)]
+    assert [each.first_step for each in load_record(path).windows] == [
+        100 * number + 1 for number in range(24)
+    ]
 
 
 def test_the_name_of_a_record_is_never_free_while_it_is_written(path: Path) -> None:
@@ -127,7 +162,9 @@ def test_the_name_of_a_record_is_never_free_while_it_is_written(path: Path) -> N
 def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(path: Path) -> None:
     writer, mine = RecordWriter(path, header(), rotated=2000), path.with_name("mine.watch.jsonl")
     path.rename(mine)
-    with pytest.raises(UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"):
+    with pytest.raises(
+        UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"
+    ):
         RecordWriter(path, header(id="b"))
     assert not path.exists()
     path.write_text("somebody else's")
@@ -146,7 +183,9 @@ def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(
         patched.setattr(os, "link", Mock(side_effect=OSError(1, "no links here")))
         writer.write(window(1, 100))
         patched.undo()
-        patched.setattr(records, "write_whole", Mock(side_effect=OSError(28, "No space left on device")))
+        patched.setattr(
+            records, "write_whole", Mock(side_effect=OSError(28, "No space left on device"))
+        )
         writer.write(window(101, 200))
     writer.write(window(201, 300))
     assert [each.first_step for each in load_record(path).windows] == [1, 101, 201]
@@ -161,7 +200,9 @@ def test_a_record_of_the_first_schema_still_loads() -> None:
 
 def test_nothing_is_written_over_and_who_writes_it_is_named(path: Path) -> None:
     writer = RecordWriter(path, header())
-    with pytest.raises(UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"):
+    with pytest.raises(
+        UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"
+    ):
         RecordWriter(path, header())
     writer.close()
     with pytest.raises(UserError, match="is there already; name another record with --output"):
@@ -195,18 +236,29 @@ def test_json_has_what_other_programs_rely_on(path: Path) -> None:
     assert stalls["input"]["seconds"] == pytest.approx(0.045)
     assert stalls["input"]["rank"] == 3
     assert stalls["transfer"]["seconds"] is None
-    assert sum(stall["seconds"] or 0 for stall in shown["stalls"]) == pytest.approx(shown["step_seconds"])
+    assert sum(stall["seconds"] or 0 for stall in shown["stalls"]) == pytest.approx(
+        shown["step_seconds"]
+    )
     assert shown["stragglers"] == [{"rank": 3, "stage": "input", "seconds": 0.015, "node": None}]
-    assert {key: shown["alerts"][0][key] for key in ("step", "stall", "rank", "ratio", "ended")} == {
-        "step": 120, "stall": "input", "rank": 3, "ratio": 1.3, "ended": False,
-    }  # fmt: skip
+    assert {
+        key: shown["alerts"][0][key] for key in ("step", "stall", "rank", "ratio", "ended")
+    } == {
+        "step": 120,
+        "stall": "input",
+        "rank": 3,
+        "ratio": 1.3,
+        "ended": False,
+    }
     assert [each["step_seconds"] for each in shown["windows"]] == [0.1, 0.13]
 
 
-def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_that_ended(path: Path) -> None:
+def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_that_ended(
+    path: Path,
+) -> None:
     price = MachinePrice(instance="p4d", dollars_per_hour=36.0, source="a list")
     writer = RecordWriter(
-        path, header(price=price.model_dump(), baseline="b.stash.json", baseline_stalls={"step": 0.1})
+        path,
+        header(price=price.model_dump(), baseline="b.stash.json", baseline_stalls={"step": 0.1}),
     )
     for number in range(20):
         writer.write(window(number * 100 + 1, number * 100 + 100, 0.1 if number < 19 else 0.13))
@@ -223,7 +275,9 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
 def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path: Path) -> None:
     """The first window has no *disturbed*; the table of both adds up all the same."""
     first, second = window(1, 100), window(101, 200)
-    second = second.model_copy(update={"stalls": {**second.stalls, "input": 0.01, "disturbed": 0.02}})
+    second = second.model_copy(
+        update={"stalls": {**second.stalls, "input": 0.01, "disturbed": 0.02}}
+    )
     found = sum_windows([first, second])
     assert found is not None
     assert sum(value or 0.0 for value in found.stalls.values()) == pytest.approx(found.step_seconds)
@@ -231,7 +285,9 @@ def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path: Path) -> N
 
 
 def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_last() -> None:
-    found = sum_windows([window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)])
+    found = sum_windows(
+        [window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)]
+    )
     assert found is not None
     assert found.delay == pytest.approx(0.02)
 
@@ -239,7 +295,9 @@ def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_las
 def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path: Path) -> None:
     RecordWriter(path, header()).write(window(1, 100, 0.2))
     shown = page(load_record(path))
-    assert shown.verdict[0].startswith("A step takes 200 ms. 65% of it is prep + fetch: `stash profile` says why")
+    assert shown.verdict[0].startswith(
+        "A step takes 200 ms. 65% of it is prep + fetch: `stash profile` says why"
+    )
     assert [chapter.title for chapter in shown.chapters] == ["The run over time"]
 
 
@@ -250,15 +308,27 @@ def test_of_one_rank_nobody_waits_for_another(path: Path) -> None:
     assert shown.below_rows.endswith("does not apply to one rank: contention, interconnect")
 
 
-def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_say_so(path: Path) -> None:
+def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_say_so(
+    path: Path,
+) -> None:
     RecordWriter(path, header(nodes=2)).write(window(1, 100))
     shown = page(load_record(path))
     assert [row.name for row in shown.rows] == [
-        "compute", "contention", "transfer", "interconnect + network", "prep + fetch", "step",
-    ]  # fmt: skip
-    assert "cannot tell prep from fetch and interconnect from network; `stash profile` can" in shown.below_rows
+        "compute",
+        "contention",
+        "transfer",
+        "interconnect + network",
+        "prep + fetch",
+        "step",
+    ]
+    assert (
+        "cannot tell prep from fetch and interconnect from network; `stash profile` can"
+        in shown.below_rows
+    )
     RecordWriter(path.with_name("one.watch.jsonl"), header()).write(window(1, 100))
-    assert "interconnect" in [row.name for row in page(load_record(path.with_name("one.watch.jsonl"))).rows]
+    assert "interconnect" in [
+        row.name for row in page(load_record(path.with_name("one.watch.jsonl"))).rows
+    ]
 
 
 def slowed(path: Path) -> RunRecord:
@@ -269,13 +339,17 @@ def slowed(path: Path) -> RunRecord:
         now += 100 if number == 35 else 0
         writer.write(window(number * 100 + 1, number * 100 + 100, step, began=now))
         now += step * 100
-    began = alert(1).model_copy(update={"step": 2001, "when": 1e9 + 215.0, "began": 1e9 + 215.0, "seconds": 0.1})
+    began = alert(1).model_copy(
+        update={"step": 2001, "when": 1e9 + 215.0, "began": 1e9 + 215.0, "seconds": 0.1}
+    )
     writer.write(began)
     writer.write(began.model_copy(update={"ended": True, "when": 1e9 + 410.0}))
     return load_record(path)
 
 
-def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_ended(path: Path) -> None:
+def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_ended(
+    path: Path,
+) -> None:
     (chart,) = page(slowed(path)).charts
     length = 5 + 30 * 10 + 10 * 20 + 100
     end = length / 60
@@ -290,14 +364,22 @@ def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_
     assert tops[round(x(205 / 60), 6)] == pytest.approx(top(200.0))
     rules = [mark.x for mark in chart.marks if isinstance(mark, Rule)]
     assert rules == pytest.approx([x(205 / 60), x(410 / 60)])  # at its step, not when it was told
-    assert [mark.text for mark in chart.marks if isinstance(mark, Tag)] == ["step 2,001: prep + fetch +100 ms"]
-    assert len([mark for mark in chart.marks if isinstance(mark, Trail)]) == 2  # before the pause and after it
+    assert [mark.text for mark in chart.marks if isinstance(mark, Tag)] == [
+        "step 2,001: prep + fetch +100 ms"
+    ]
+    assert (
+        len([mark for mark in chart.marks if isinstance(mark, Trail)]) == 2
+    )  # before the pause and after it
     assert len(chart.table.rows) == 40
 
 
 def test_a_day_is_drawn_in_few_columns_whose_steps_all_count(path: Path) -> None:
     record = load_of(
-        path, [window(n * 100 + 1, n * 100 + 100, 0.1 + 0.1 * (n % 2), began=1e9 + n * 15) for n in range(1000)]
+        path,
+        [
+            window(n * 100 + 1, n * 100 + 100, 0.1 + 0.1 * (n % 2), began=1e9 + n * 15)
+            for n in range(1000)
+        ],
     )
     (chart,) = page(record).charts
     columns = {mark.x for mark in chart.marks if isinstance(mark, Bar)}

@@ -34,16 +34,24 @@ def part(number: int, ranks: int) -> Slice:
     seconds[:, (number * 8 + np.arange(8)) % ranks, STAGES.index(StepStage.FORWARD)] += 0.1
     seconds[:, :, [STAGES.index(stage) for stage in NOW_AND_THEN.values()]] = 0.0
     return Slice(
-        24 * number, 24 * number + 23, account_cycles(range(ranks), seconds, seconds[:, :, 0]), 1e9 + 10 * number
+        24 * number,
+        24 * number + 23,
+        account_cycles(range(ranks), seconds, seconds[:, :, 0]),
+        1e9 + 10 * number,
     )
 
 
 def test_an_hour_of_eight_ranks_is_no_larger_than_a_megabyte(tmp_path: Path) -> None:
     record = RecordWriter(tmp_path / "run.watch.jsonl", header(8))
-    gpus = tuple(GpuState(index=at, clock=0.987654, heat=81.5, power=612.3, throttled=0.123456) for at in range(8))
+    gpus = tuple(
+        GpuState(index=at, clock=0.987654, heat=81.5, power=612.3, throttled=0.123456)
+        for at in range(8)
+    )
     for number in range(HOUR):
         window = window_of(part(number, 8), "cuda")
-        machine = MachineState(node=0, others_cores=1.23456, steal=0.0123, disk_bytes=1.23456e9, gpus=gpus)
+        machine = MachineState(
+            node=0, others_cores=1.23456, steal=0.0123, disk_bytes=1.23456e9, gpus=gpus
+        )
         record.write(window.model_copy(update={"machines": (machine,)}))
     assert 100_000 < (tmp_path / "run.watch.jsonl").stat().st_size <= 1_000_000
 
@@ -52,8 +60,12 @@ def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before() -> 
     metrics = Metrics(header(100))
     for number in range(5):
         metrics.receive_line(window_of(part(number, 100), "cpu"))
-    lines = [line for line in metrics.text().splitlines() if line.startswith("stash_rank_seconds_total")]
-    assert {line.partition('rank="')[2].partition('"')[0] for line in lines} == {str(rank) for rank in range(32, 40)}
+    lines = [
+        line for line in metrics.text().splitlines() if line.startswith("stash_rank_seconds_total")
+    ]
+    assert {line.partition('rank="')[2].partition('"')[0] for line in lines} == {
+        str(rank) for rank in range(32, 40)
+    }
 
 
 def test_a_counter_never_falls_whatever_a_window_says() -> None:
@@ -61,22 +73,32 @@ def test_a_counter_never_falls_whatever_a_window_says() -> None:
     metrics, seen = Metrics(header(4)), []
     for late in (0.02, -0.01, -0.01, 0.03):
         found = window_of(part(1, 4), "cpu")
-        metrics.receive_line(found.model_copy(update={"stalls": {**found.stalls, "contention": late}}))
+        metrics.receive_line(
+            found.model_copy(update={"stalls": {**found.stalls, "contention": late}})
+        )
         line = next(line for line in metrics.text().splitlines() if 'stall="contention"' in line)
         seen.append(float(line.rpartition(" ")[2]))
     assert seen == pytest.approx([24 * each for each in (0.02, 0.02, 0.02, 0.03)])
 
 
-def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
-    with pytest.raises(UserError, match="needs wandb, which is not installed: type `pip install wandb`"):
+    with pytest.raises(
+        UserError, match="needs wandb, which is not installed: type `pip install wandb`"
+    ):
         open_tracker("wandb:x", header(1))
 
 
-def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "other.stash.json"
     save(build({"solo": [0.05, 0.05], "crowd": [0.06, 0.06], "node": [0.07, 0.07]}), path)
-    with pytest.raises(UserError, match=r"and this is other\.py; name a profile of the same job, or add --force"):
+    with pytest.raises(
+        UserError, match=r"and this is other\.py; name a profile of the same job, or add --force"
+    ):
         load_baseline(path, "other.py", force=False)
     assert load_baseline(path, "other.py", force=True).split["step"] > 0
     for content in ("", "{", "[]"):

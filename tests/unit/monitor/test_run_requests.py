@@ -52,7 +52,9 @@ def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) 
     run.train(30)
     run.train(30, late=lambda rank: 0.05 * rank)
     assert [event.what for event in run.record().events] == ["capture", "capture"]
-    assert WatchRequest.load(tmp_path).trace == TraceRequest(4, (0, 1), str(tmp_path / "run.traces"))
+    assert WatchRequest.load(tmp_path).trace == TraceRequest(
+        4, (0, 1), str(tmp_path / "run.traces")
+    )
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "a", "3:x", "3:-1", "100000"])
@@ -78,15 +80,21 @@ def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None
         Run(tmp_path)
     # another one reads the same rings, and neither takes steps from the other
     other = records.RecordWriter(tmp_path / "other.watch.jsonl", run.record().header)
-    second = watcher.NodeWatcher(tmp_path, other, run.record().header, WatchOptions(), clock=lambda: run.now)
+    second = watcher.NodeWatcher(
+        tmp_path, other, run.record().header, WatchOptions(), clock=lambda: run.now
+    )
     second.poll()
     run.watcher.finish(0)
     second.finish(0)
-    whole = [sum(window.steps for window in load_record(path).windows) for path in (run.path, other.path)]
+    whole = [
+        sum(window.steps for window in load_record(path).windows) for path in (run.path, other.path)
+    ]
     assert whole[0] == whole[1] > 0
 
 
-def test_a_full_disk_loses_lines_and_never_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_lines_and_never_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = Run(tmp_path)
     run.train(25)
     before = run.path.read_bytes()
@@ -122,13 +130,26 @@ def test_a_pipe_in_the_place_of_a_request_does_not_stop_the_watcher(tmp_path: Pa
 @pytest.mark.parametrize(
     "content",
     [
-        "[" * 60_000, '{"steps": 1e400}', '{"steps": ' + "9" * 4000 + "}", '{"steps": -5}', "[1]",
-        '{"steps": 3, "ranks": [99999999999999999999]}', '{"steps": 3, "ranks": 5}', '{"paused": "x"}',
-        '{"steps": 2, "folder": "a\\u0000b"}', '{"steps": 100000000000}', '{"x": 1}', "\0" * 100, '"steps"', "",
+        "[" * 60_000,
+        '{"steps": 1e400}',
+        '{"steps": ' + "9" * 4000 + "}",
+        '{"steps": -5}',
+        "[1]",
+        '{"steps": 3, "ranks": [99999999999999999999]}',
+        '{"steps": 3, "ranks": 5}',
+        '{"paused": "x"}',
+        '{"steps": 2, "folder": "a\\u0000b"}',
+        '{"steps": 100000000000}',
+        '{"x": 1}',
+        "\0" * 100,
+        '"steps"',
+        "",
         '{"paused": true, "more": 1}',
     ],
-)  # fmt: skip
-def test_what_is_no_request_is_removed_and_the_run_stays_watched(tmp_path: Path, content: str) -> None:
+)
+def test_what_is_no_request_is_removed_and_the_run_stays_watched(
+    tmp_path: Path, content: str
+) -> None:
     run = Run(tmp_path)
     run.train(15)
     request_file(run).write_text(content)

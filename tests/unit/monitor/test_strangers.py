@@ -33,12 +33,16 @@ def use(everybody: float, workers: float = 0.0) -> CoreUse:
 def test_what_strangers_kept_a_rank_from_is_theirs() -> None:
     lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=True)
     assert lost is not None
-    assert lost[0, 1, FORWARD] == pytest.approx(0.4)  # nobody else is there to have kept it from running
+    assert lost[0, 1, FORWARD] == pytest.approx(
+        0.4
+    )  # nobody else is there to have kept it from running
     assert lost[0, 0].sum() == 0
 
 
 def test_what_its_own_loaders_kept_a_rank_from_is_not() -> None:
-    lost = lost_to_strangers(joined(0.4), {0: use(2.0, workers=0.5), 1: use(2.0, workers=0.5)}, on_cpu=True)
+    lost = lost_to_strangers(
+        joined(0.4), {0: use(2.0, workers=0.5), 1: use(2.0, workers=0.5)}, on_cpu=True
+    )
     assert lost is not None
     assert lost[0, 1, FORWARD] == pytest.approx(0.0)
 
@@ -78,7 +82,9 @@ def open_files(process: int) -> int:
 def test_a_rank_that_was_started_again_leaves_nothing_open() -> None:
     """Of a job that is started again for days, whose threads' counters are kept open while it lives."""
     looks = ProcessLooks()
-    with subprocess.Popen([sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+    with subprocess.Popen(
+        [sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as rank:
         assert rank.stdout is not None
         rank.stdout.readline()
         for _ in range(2):

@@ -31,14 +31,22 @@ def header(**more: object) -> Header:
     )
 
 
-def window(after: float, first_step: int = 1, saved_step: int | None = None, **stalls: float) -> Window:
+def window(
+    after: float, first_step: int = 1, saved_step: int | None = None, **stalls: float
+) -> Window:
     """Ten steps of two seconds: a second of ``other``, the rest as given or compute."""
     rest = 1.0 - sum(stalls.values())
     named = {name.replace("_", " "): seconds for name, seconds in stalls.items()}
     return Window(
-        began=BEGAN + after, seconds=20.0, first_step=first_step, last_step=first_step + 9, steps=10,
-        step_seconds=2.0, saved_step=saved_step, stalls={"compute": rest, "other": 1.0, **named},
-    )  # fmt: skip
+        began=BEGAN + after,
+        seconds=20.0,
+        first_step=first_step,
+        last_step=first_step + 9,
+        steps=10,
+        step_seconds=2.0,
+        saved_step=saved_step,
+        stalls={"compute": rest, "other": 1.0, **named},
+    )
 
 
 def event(after: float, what: str, code: int | None = None) -> RunEvent:
@@ -56,23 +64,49 @@ def ledger(*lines: Window | RunEvent, head: Header | None = None) -> dict[str, f
 
 
 def test_every_second_from_the_command_to_the_end_has_a_row() -> None:
-    rows = ledger(window(5.0, evaluation=0.5, epoch_start=0.1), window(26.0, first_step=11), event(50.0, "end", 0))
+    rows = ledger(
+        window(5.0, evaluation=0.5, epoch_start=0.1),
+        window(26.0, first_step=11),
+        event(50.0, "end", 0),
+    )
     assert rows == pytest.approx(
-        {"start-up": 5, "compute": 14, "other": 20, "epoch start": 1, "evaluation": 5, "not read": 1, "end": 4}
+        {
+            "start-up": 5,
+            "compute": 14,
+            "other": 20,
+            "epoch start": 1,
+            "evaluation": 5,
+            "not read": 1,
+            "end": 4,
+        }
     )
 
 
 def test_what_came_after_the_last_checkpoint_is_lost_where_the_job_is_started_again() -> None:
     rows = ledger(
-        window(5.0, checkpoint=0.1, saved_step=9), window(25.0, first_step=11), event(46.0, "end", 137),
-        event(56.0, "continued"), window(60.0), event(80.0, "end", 0),
-    )  # fmt: skip
-    expected = {"start-up": 9, "compute": 18.1, "other": 19, "checkpoint": 0.9, "lost work": 22, "end": 1, "down": 10}
+        window(5.0, checkpoint=0.1, saved_step=9),
+        window(25.0, first_step=11),
+        event(46.0, "end", 137),
+        event(56.0, "continued"),
+        window(60.0),
+        event(80.0, "end", 0),
+    )
+    expected = {
+        "start-up": 9,
+        "compute": 18.1,
+        "other": 19,
+        "checkpoint": 0.9,
+        "lost work": 22,
+        "end": 1,
+        "down": 10,
+    }
     assert rows == pytest.approx(expected)
 
 
 def test_a_start_that_had_ended_well_has_lost_nothing() -> None:
-    rows = ledger(window(5.0, checkpoint=0.1), event(25.0, "end", 0), event(56.0, "continued"), window(60.0))
+    rows = ledger(
+        window(5.0, checkpoint=0.1), event(25.0, "end", 0), event(56.0, "continued"), window(60.0)
+    )
     assert "lost work" not in rows
     assert rows["down"] == pytest.approx(31)
 
@@ -87,9 +121,14 @@ def test_without_a_checkpoint_nobody_knows_what_is_lost() -> None:
 
 def test_a_gap_is_what_the_event_within_it_says() -> None:
     rows = ledger(
-        window(0.0, saved_step=10), window(20.0, first_step=11), event(45.0, "restarted"), window(47.0),
-        event(67.0, "paused"), window(87.0, first_step=21), event(107.0, "end", 0),
-    )  # fmt: skip
+        window(0.0, saved_step=10),
+        window(20.0, first_step=11),
+        event(45.0, "restarted"),
+        window(47.0),
+        event(67.0, "paused"),
+        window(87.0, first_step=21),
+        event(107.0, "end", 0),
+    )
     assert (rows["restart"], rows["paused"], rows["lost work"]) == pytest.approx((7, 20, 20))
 
 

@@ -44,7 +44,9 @@ def test_a_run_that_stands_is_told_once_and_ends_when_steps_go_on() -> None:
     assert state.handle_event(StepsTaken(JOB), Now(2.0, 6)) == []
     assert not state.is_still(31.0)
     assert state.is_still(32.0)
-    begun, command, asked = state.handle_event(Stopped({0: StepStage.INPUT, 1: StepStage.EXCHANGE}), Now(32.0, 6))
+    begun, command, asked = state.handle_event(
+        Stopped({0: StepStage.INPUT, 1: StepStage.EXCHANGE}), Now(32.0, 6)
+    )
     assert isinstance(begun, Alert)
     assert (begun.what, begun.rank, begun.seconds, begun.ended) == ("nothing moves", 0, 30.0, False)
     assert command == StartCommand("tell", begun.model_dump(mode="json"))
@@ -57,7 +59,11 @@ def test_a_run_that_stands_is_told_once_and_ends_when_steps_go_on() -> None:
     assert not state.is_still(1000.0)
     ended, _ = state.handle_event(StepsTaken(JOB), Now(40.0, 7))
     assert isinstance(ended, Alert)
-    assert (ended.number, ended.ended, ended.text) == (begun.number, True, "steps continue since step 7")
+    assert (ended.number, ended.ended, ended.text) == (
+        begun.number,
+        True,
+        "steps continue since step 7",
+    )
 
 
 def test_a_traced_or_resumed_run_is_no_run_that_stands() -> None:
@@ -72,13 +78,21 @@ def test_a_traced_or_resumed_run_is_no_run_that_stands() -> None:
 @pytest.mark.parametrize(
     ("hours", "shares"), [((0.1, 0.3), []), ((0.4, 0.45), [0.8]), ((0.45, 1.0, 2.0), [0.9, 2.0])]
 )
-def test_money_is_warned_of_at_each_of_two_shares_once(hours: tuple[float, ...], shares: list[float]) -> None:
+def test_money_is_warned_of_at_each_of_two_shares_once(
+    hours: tuple[float, ...], shares: list[float]
+) -> None:
     price = MachinePrice(instance="a", dollars_per_hour=10.0)
     state = state_of(WatchOptions(max_dollars=5.0, on_budget="stop"), price)
-    done = [action for hour in hours for action in state.handle_event(MomentPassed(), Now(3600 * hour, 9))]
+    done = [
+        action
+        for hour in hours
+        for action in state.handle_event(MomentPassed(), Now(3600 * hour, 9))
+    ]
     assert [each.ratio for each in done if isinstance(each, Alert)] == shares
     started = [each.given for each in done if isinstance(each, StartCommand)]
-    assert started == [{"dollars": 5.0 * share, "max_dollars": 5.0, "step": 9} for share in shares if share >= 1]
+    assert started == [
+        {"dollars": 5.0 * share, "max_dollars": 5.0, "step": 9} for share in shares if share >= 1
+    ]
 
 
 def test_that_nothing_steps_is_said_once() -> None:
@@ -87,16 +101,23 @@ def test_that_nothing_steps_is_said_once() -> None:
     assert [len(each) for each in done] == [0, 1, 0]
 
 
-def test_a_part_that_is_slow_in_two_windows_is_named_beside_the_largest_stall_until_it_is_well() -> None:
+def test_a_part_that_is_slow_in_two_windows_is_named_beside_the_largest_stall_until_it_is_well() -> (
+    None
+):
     state = state_of()
 
     def window(number: int, clock: float) -> list[Alert]:
         gpus = (GpuState(index=3, clock=clock, held_by={"heat": 0.9} if clock < 1 else {}),)
         taken = Window(
-            began=0.0, seconds=10.0, first_step=100 * number, last_step=100 * number + 99, steps=100,
+            began=0.0,
+            seconds=10.0,
+            first_step=100 * number,
+            last_step=100 * number + 99,
+            steps=100,
             step_seconds=0.1,
-            stalls={"compute": 0.05, "exchange": 0.04, "transfer": None}, machines=(MachineState(node=0, gpus=gpus),),
-        )  # fmt: skip
+            stalls={"compute": 0.05, "exchange": 0.04, "transfer": None},
+            machines=(MachineState(node=0, gpus=gpus),),
+        )
         actions = state.handle_event(WindowTaken(taken), Now(10.0 * number, 100 * number))
         return [each for each in actions if isinstance(each, Alert)]
 

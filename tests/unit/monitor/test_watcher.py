@@ -40,13 +40,17 @@ def test_windows_add_up_and_a_late_rank_is_one_alert_that_ends(tmp_path: Path) -
     record = run.record()
     assert record.header.ranks == 2
     for window in record.windows:
-        assert sum(value or 0.0 for value in window.stalls.values()) == pytest.approx(window.step_seconds)
+        assert sum(value or 0.0 for value in window.stalls.values()) == pytest.approx(
+            window.step_seconds
+        )
         assert window.seconds >= 10
     (alert,) = record.alerts
     assert (alert.stall, alert.rank, alert.stage, alert.ended) == ("input", 1, "input", True)
     assert alert.ratio == pytest.approx(1.5, abs=0.01)
     slow = [window for window in record.windows if window.stragglers]
-    assert {(late.rank, late.stage) for window in slow for late in window.stragglers} == {(1, "input")}
+    assert {(late.rank, late.stage) for window in slow for late in window.stragglers} == {
+        (1, "input")
+    }
     assert [started.words for started in run.started] == [["notify", "--who", "me"]] * 2
     first = json.loads(run.started[0].stdin.getvalue())
     assert (first["stall"], first["rank"], first["ended"]) == ("input", 1, False)
@@ -84,7 +88,9 @@ def test_a_rank_that_stands_writes_its_flight_recorder_when_asked(
     folder = tmp_path / "run"
     folder.mkdir()
     live = [0.0, 0.0, 0.0]
-    thread = watch_duties.write_recorders_when_asked(SimpleNamespace(ring=SimpleNamespace(live=live)), folder, 3)
+    thread = watch_duties.write_recorders_when_asked(
+        SimpleNamespace(ring=SimpleNamespace(live=live)), folder, 3
+    )
     WatchRequest(1, recorders=str(tmp_path / "to")).write(folder)
     time.sleep(0.02)
     live[2] = 1.0
@@ -134,29 +140,41 @@ def test_a_rank_that_was_killed_or_gave_up_is_an_event(tmp_path: Path) -> None:
 def window(first: int, seconds: float = 10.0) -> Window:
     stalls = {"compute": 0.06, "transfer": None, "input": 0.04}
     return Window(
-        began=1e9 + first / 10, seconds=seconds, first_step=first, last_step=first + 99, steps=100, step_seconds=0.1,
-        stalls=stalls, ranks={0: {"forward": 0.06}},
-    )  # fmt: skip
+        began=1e9 + first / 10,
+        seconds=seconds,
+        first_step=first,
+        last_step=first + 99,
+        steps=100,
+        step_seconds=0.1,
+        stalls=stalls,
+        ranks={0: {"forward": 0.06}},
+    )
 
 
 def test_a_bill_is_what_passed_and_what_is_left() -> None:
     price = MachinePrice(instance="p4d", dollars_per_hour=3600.0)
     even = forecast_bill(price, 200.0, [window(100 * n) for n in range(20)], 2000, 10_000)
     assert (even.so_far, even.forecast, even.plus_minus) == pytest.approx((200, 1000, 0))
-    mixed = forecast_bill(price, 200.0, [window(100 * n, 9.0 + n % 2 * 2) for n in range(20)], 2000, 10_000)
+    mixed = forecast_bill(
+        price, 200.0, [window(100 * n, 9.0 + n % 2 * 2) for n in range(20)], 2000, 10_000
+    )
     assert mixed.forecast == pytest.approx(1000)
     assert forecast_bill(price, 200.0, [window(0)], 100, 10_000).forecast is None
     assert lost_a_day(window(0), price) == pytest.approx({"input": 0.4 * 86400})
 
 
 def test_metrics_are_openmetrics_or_the_older_text_on_loopback() -> None:
-    server = MetricsServer(0, Header(id="x", stash_version="1", began=1e9, job="/secret/place/train.py", ranks=2))
+    server = MetricsServer(
+        0, Header(id="x", stash_version="1", began=1e9, job="/secret/place/train.py", ranks=2)
+    )
     try:
         server.receive_line(window(1))
         server.receive_line(window(101))
         address = f"http://127.0.0.1:{server._server.server_address[1]}/metrics"
         for accepts, kind in (("application/openmetrics-text", OPENMETRICS), ("text/plain", TEXT)):
-            with urllib.request.urlopen(urllib.request.Request(address, headers={"Accept": accepts})) as answer:
+            with urllib.request.urlopen(
+                urllib.request.Request(address, headers={"Accept": accepts})
+            ) as answer:
                 text = answer.read().decode()
                 assert answer.headers["Content-Type"] == kind
             assert 'stash_exposed_seconds_total{stall="input"} 8.0\n' in text
@@ -166,12 +184,17 @@ def test_metrics_are_openmetrics_or_the_older_text_on_loopback() -> None:
             assert text.endswith("# EOF\n") == (kind == OPENMETRICS)
             assert "transfer" not in text
         with pytest.raises(UserError, match="choose another port"):
-            MetricsServer(server._server.server_address[1], Header(id="x", stash_version="1", began=0, job="x"))
+            MetricsServer(
+                server._server.server_address[1],
+                Header(id="x", stash_version="1", began=0, job="x"),
+            )
     finally:
         server.close()
 
 
-def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     got: list[int] = []
     down, tried = [True], threading.Semaphore(0)
 
@@ -198,7 +221,9 @@ def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(
     """MLflow's client tries a server that is gone for minutes, at every window."""
     monkeypatch.setattr(trackers, "_ENDS_SECONDS", 0.1)
     ended, answers = [], threading.Event()
-    one = Tracker("MLflow", SimpleNamespace(log=lambda rows: answers.wait(60), end=lambda: ended.append(1)))
+    one = Tracker(
+        "MLflow", SimpleNamespace(log=lambda rows: answers.wait(60), end=lambda: ended.append(1))
+    )
     began = time.monotonic()
     for first in (1, 101, 201):
         one.receive_line(window(first))
@@ -211,7 +236,9 @@ def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(
 
 @pytest.mark.usefixtures("unix_is_monotonic")
 @pytest.mark.parametrize("events", [["lost"], []])
-def test_ranks_that_go_on_without_one_that_is_gone_are_watched_on(tmp_path: Path, events: list[str]) -> None:
+def test_ranks_that_go_on_without_one_that_is_gone_are_watched_on(
+    tmp_path: Path, events: list[str]
+) -> None:
     run = Run(tmp_path, WatchOptions(stuck_after=30))
     run.train(30)
     if events:
@@ -228,7 +255,9 @@ def test_ranks_that_go_on_without_one_that_is_gone_are_watched_on(tmp_path: Path
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
-def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(tmp_path: Path) -> None:
+def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
+    tmp_path: Path,
+) -> None:
     run = Run(tmp_path)
     run.train(60)
     for rank in range(2):
@@ -242,7 +271,11 @@ def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
     whole = sum_windows(record.windows)
     assert whole is not None
     assert whole.last_step <= run._number
-    assert whole.last_step - whole.first_step + 1 == sum(w.last_step - w.first_step + 1 for w in record.windows) > 700
+    assert (
+        whole.last_step - whole.first_step + 1
+        == sum(w.last_step - w.first_step + 1 for w in record.windows)
+        > 700
+    )
 
 
 @pytest.mark.parametrize("where", ["tensorboard", "neptune:x", "wandb:"])
@@ -258,23 +291,33 @@ def test_a_command_that_is_none_is_refused(command: str) -> None:
 
 
 def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported() -> None:
-    dashboard = json.loads((Path(__file__).parents[3] / "docs" / "how-to" / "watch-grafana.json").read_text())
+    dashboard = json.loads(
+        (Path(__file__).parents[3] / "docs" / "how-to" / "watch-grafana.json").read_text()
+    )
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    queries += [each["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"]
+    queries += [
+        each["query"] for each in dashboard["templating"]["list"] if each["type"] == "query"
+    ]
     ends = {"counter": "_total", "info": "_info"}
     exported = {f"{name}{ends.get(kind, '')}" for name, (kind, _) in FAMILIES.items()}
     assert {name for query in queries for name in re.findall(r"\bstash_\w+", query)} == exported
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
-def test_the_machine_says_what_it_costs_where_its_firmware_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_machine_says_what_it_costs_where_its_firmware_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from stash.measure.host import cloud
 
-    monkeypatch.setattr(cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "p4d.24xlarge", "dmi"))
+    monkeypatch.setattr(
+        cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "p4d.24xlarge", "dmi")
+    )
     found = price_of(None, 2)
     assert found is not None
     assert (found.instance, found.dollars_per_hour > 10) == ("p4d.24xlarge", True)
-    monkeypatch.setattr(cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "none.such", "dmi"))
+    monkeypatch.setattr(
+        cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "none.such", "dmi")
+    )
     assert price_of(None, 1) is None
     monkeypatch.setattr(cloud, "find_rental", lambda *_: cloud.RentedMachine())
     assert price_of(None, 1) is None

@@ -27,17 +27,31 @@ def exact(value: float) -> Interval:
 
 
 def rental(dollars: float = 7.2, nodes: int = 1, cloud: str = "aws", **changes: Any) -> Rental:
-    price = {"dollars_per_hour": exact(dollars), "paid_as": "on-demand", "source": "a price list", **changes}
+    price = {
+        "dollars_per_hour": exact(dollars),
+        "paid_as": "on-demand",
+        "source": "a price list",
+        **changes,
+    }
     return Rental(
-        instance="p3.8xlarge", cloud=cloud, nodes=nodes, devices=4, device="V100", price=HourlyPrice(**price)
+        instance="p3.8xlarge",
+        cloud=cloud,
+        nodes=nodes,
+        devices=4,
+        device="V100",
+        price=HourlyPrice(**price),
     )
 
 
-def stalls(seconds: dict[str, float | Interval] | None = None, network: Network | None = None) -> StallDraws:
+def stalls(
+    seconds: dict[str, float | Interval] | None = None, network: Network | None = None
+) -> StallDraws:
     """Of a step: 0.3 s of compute and 0.1 s of network, exactly, unless said otherwise."""
     parts = tuple(
         PredictedStall(
-            name, DRAWS.draw_mean(name, value if isinstance(value, Interval) else exact(value)), "measured"
+            name,
+            DRAWS.draw_mean(name, value if isinstance(value, Interval) else exact(value)),
+            "measured",
         )
         for name, value in (seconds or {"compute": COMPUTE, "network": WAITING}).items()
     )
@@ -46,11 +60,16 @@ def stalls(seconds: dict[str, float | Interval] | None = None, network: Network 
 
 
 def tariff(cloud: str = "aws", **facts: float) -> dict[str, Tariff]:
-    known = {name: TariffFact(value=value, as_of="2026-11-22", source="a page") for name, value in facts.items()}
+    known = {
+        name: TariffFact(value=value, as_of="2026-11-22", source="a page")
+        for name, value in facts.items()
+    }
     return {cloud: Tariff(cloud=cloud, **known)}
 
 
-def made(facts: BillFacts | None = None, first: float | None = None, steps: float = 9000, **rented: Any) -> Bill:
+def made(
+    facts: BillFacts | None = None, first: float | None = None, steps: float = 9000, **rented: Any
+) -> Bill:
     extra = None if first is None else np.full(DRAWS.count, first)
     return make_bill(stalls(), steps, rental(**rented), facts or BillFacts(), extra, DRAWS)
 
@@ -79,21 +98,30 @@ def test_each_stall_has_its_share_of_the_training() -> None:
 
 
 def test_a_negative_stall_takes_dollars_off() -> None:
-    found = make_bill(stalls({"compute": 0.5, "prep": -0.1}), 9000, rental(), BillFacts(), None, DRAWS)
-    assert [stall.dollars.value for stall in found.stalls] == [pytest.approx(9.0), pytest.approx(-1.8)]
+    found = make_bill(
+        stalls({"compute": 0.5, "prep": -0.1}), 9000, rental(), BillFacts(), None, DRAWS
+    )
+    assert [stall.dollars.value for stall in found.stalls] == [
+        pytest.approx(9.0),
+        pytest.approx(-1.8),
+    ]
     assert dollars(found, "training") == pytest.approx(7.2)
 
 
 def test_start_up_is_booting_then_the_image_then_the_data_on_every_node() -> None:
     # 5 min, then 20 GB and 100 GB at 500 MB/s: 40 s and 200 s. 540 s of two nodes at $7.20/h are $2.16.
     facts = BillFacts(
-        start_seconds=exact(300), image_bytes=20e9, dataset_bytes=100e9, download_bytes_per_second=500e6
+        start_seconds=exact(300),
+        image_bytes=20e9,
+        dataset_bytes=100e9,
+        download_bytes_per_second=500e6,
     )
     found = made(facts, nodes=2)
     assert dollars(found, "start-up") == pytest.approx(2.16)
     assert found.items[0].seconds.value == pytest.approx(540)
     assert (
-        found.items[0].text == "5 min until machines are up, 20 GB of image at 500 MB/s, 100 GB of data at 500 MB/s"
+        found.items[0].text
+        == "5 min until machines are up, 20 GB of image at 500 MB/s, 100 GB of data at 500 MB/s"
     )
     assert found.seconds_interval.value == pytest.approx(HOUR + 540)
 
@@ -123,10 +151,14 @@ def test_the_first_epoch_costs_what_it_takes_longer() -> None:
         (75, HOUR, 60, 1),
     ],
 )
-def test_idle_time_that_is_paid_for(steps: float, by: float, least: float, paid_hours: float) -> None:
+def test_idle_time_that_is_paid_for(
+    steps: float, by: float, least: float, paid_hours: float
+) -> None:
     found = made(BillFacts(tariffs=tariff(billed_by_seconds=by, least_seconds=least)), steps=steps)
     assert found.dollars_interval.value == pytest.approx(7.2 * paid_hours)
-    assert dollars(found, "rounding") == pytest.approx(7.2 * (paid_hours - steps * 0.4 / HOUR), abs=1e-9)
+    assert dollars(found, "rounding") == pytest.approx(
+        7.2 * (paid_hours - steps * 0.4 / HOUR), abs=1e-9
+    )
     assert found.seconds_interval.value == pytest.approx(steps * 0.4)  # it takes no time
 
 
@@ -137,14 +169,18 @@ def test_start_up_counts_towards_the_hour_that_is_rounded_up() -> None:
 
 def test_disks_cost_by_the_month_on_every_node() -> None:
     # 73 GB at $0.10 for an hour of 730 are one cent; two nodes.
-    facts = BillFacts(dataset_bytes=70e9, image_bytes=3e9, tariffs=tariff(disk_dollars_per_gb_month=0.10))
+    facts = BillFacts(
+        dataset_bytes=70e9, image_bytes=3e9, tariffs=tariff(disk_dollars_per_gb_month=0.10)
+    )
     found = made(facts, nodes=2)
     assert dollars(found, "disk") == pytest.approx(0.02)
     assert found.items[-1].text == "2 × 73 GB at $0.1 per GB and month"
 
 
 def test_data_leave_a_cloud_once_a_node_and_only_for_another_one() -> None:
-    facts = BillFacts(dataset_bytes=100e9, data_in="gcp", tariffs=tariff("gcp", egress_dollars_per_gb=0.12))
+    facts = BillFacts(
+        dataset_bytes=100e9, data_in="gcp", tariffs=tariff("gcp", egress_dollars_per_gb=0.12)
+    )
     assert dollars(made(facts, nodes=2), "egress") == pytest.approx(24)
     assert [item.name for item in made(facts, cloud="gcp").items] == ["training"]
     assert made(facts).seconds_interval.value == pytest.approx(HOUR)  # it takes no time
@@ -170,7 +206,10 @@ def test_uncertain_steps_and_prices_make_an_uncertain_bill() -> None:
     found = make_bill(stalls(spread), 9000, rental(), BillFacts(), None, DRAWS)
     seconds, dollars = found.seconds_interval, found.dollars_interval
     assert seconds.value == pytest.approx(HOUR)
-    assert (seconds.low, seconds.high) == (pytest.approx(3330, rel=0.01), pytest.approx(3870, rel=0.01))
+    assert (seconds.low, seconds.high) == (
+        pytest.approx(3330, rel=0.01),
+        pytest.approx(3870, rel=0.01),
+    )
     assert dollars == seconds.scale(7.2 / HOUR)  # draws stay paired
 
 
@@ -185,13 +224,19 @@ def test_a_price_holds_or_has_changed() -> None:
 
 def test_an_unknown_spread_leaves_no_ends() -> None:
     facts = BillFacts(start_seconds=Interval(value=60))
-    unknown_price = make_bill(stalls(), 9000, rental(dollars_per_hour=Interval(value=7.2)), BillFacts(), None, DRAWS)
+    unknown_price = make_bill(
+        stalls(), 9000, rental(dollars_per_hour=Interval(value=7.2)), BillFacts(), None, DRAWS
+    )
     assert unknown_price.seconds_interval == exact(HOUR)
-    assert unknown_price.dollars_interval.low == pytest.approx(7.2)  # at the listed price: how it moves is said apart
+    assert unknown_price.dollars_interval.low == pytest.approx(
+        7.2
+    )  # at the listed price: how it moves is said apart
     unknown_start = made(facts)
     assert unknown_start.seconds_interval.low is None
     assert unknown_start.dollars_interval.low is None
-    assert unknown_start.items[1].dollars.low == pytest.approx(7.2)  # the training's is known all the same
+    assert unknown_start.items[1].dollars.low == pytest.approx(
+        7.2
+    )  # the training's is known all the same
 
 
 def test_what_is_not_counted_is_said() -> None:
@@ -218,15 +263,23 @@ def test_of_own_machines_with_every_fact_nothing_is_left_out() -> None:
         data_in="on-premise",
     )
     assert not_counted(facts, [rental(cloud="on-premise", paid_as="own")], first_epoch=True) == ()
-    (sentence,) = not_counted(facts, [rental(cloud="lambda", paid_as="reserved")], first_epoch=True)[2:]
+    (sentence,) = not_counted(
+        facts, [rental(cloud="lambda", paid_as="reserved")], first_epoch=True
+    )[2:]
     assert sentence == "data that leave on-premise are not counted: their price is in no source"
 
 
 def test_what_clouds_say_of_themselves_is_counted() -> None:
     facts = BillFacts(dataset_bytes=1e9, tariffs=dict(tariffs()), data_in="aws")
-    known, unknown = [rental(), rental(cloud="gcp")], [rental(cloud="azure"), rental(cloud="lambda")]
+    known, unknown = (
+        [rental(), rental(cloud="gcp")],
+        [rental(cloud="azure"), rental(cloud="lambda")],
+    )
     assert not any("disks" in sentence for sentence in not_counted(facts, known, first_epoch=True))
-    assert any("disks of azure and lambda" in sentence for sentence in not_counted(facts, unknown, first_epoch=True))
+    assert any(
+        "disks of azure and lambda" in sentence
+        for sentence in not_counted(facts, unknown, first_epoch=True)
+    )
 
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e4)
@@ -248,7 +301,10 @@ FACTS = st.builds(
 FIRST = st.none() | st.floats(0, 1e5)
 STEPS = st.floats(1, 1e6)
 PARTS = st.builds(
-    lambda compute, wait: {"compute": compute, "network": Interval(value=wait, low=wait - 1, high=wait + 1)},
+    lambda compute, wait: {
+        "compute": compute,
+        "network": Interval(value=wait, low=wait - 1, high=wait + 1),
+    },
     *(UNSURE, st.floats(-0.5, 5)),
 )
 
@@ -256,9 +312,13 @@ PARTS = st.builds(
 CASES = st.tuples(PARTS, STEPS, UNSURE, st.integers(1, 64), FACTS, FIRST)
 
 
-def any_bill(parts: Any, steps: float, price: Interval, nodes: int, facts: BillFacts, first: float | None) -> Bill:
+def any_bill(
+    parts: Any, steps: float, price: Interval, nodes: int, facts: BillFacts, first: float | None
+) -> Bill:
     extra = None if first is None else np.full(DRAWS.count, first)
-    return make_bill(stalls(parts), steps, rental(nodes=nodes, dollars_per_hour=price), facts, extra, DRAWS)
+    return make_bill(
+        stalls(parts), steps, rental(nodes=nodes, dollars_per_hour=price), facts, extra, DRAWS
+    )
 
 
 @given(CASES)

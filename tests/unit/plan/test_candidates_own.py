@@ -47,7 +47,9 @@ def test_no_more_ranks_are_weighed_than_forecasts_go_up_to() -> None:
         ("p3.8xlarge", "on-demand", {}, 8),
     ],
 )
-def test_there_are_no_more_than_there_are(name: str, paid: str, wishes: dict[str, Any], most: int) -> None:
+def test_there_are_no_more_than_there_are(
+    name: str, paid: str, wishes: dict[str, Any], most: int
+) -> None:
     assert rentable(name, paid, **wishes).most_nodes == most
 
 

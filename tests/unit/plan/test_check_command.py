@@ -30,7 +30,9 @@ def files(tmp_path: Path, monkeypatch: Patch) -> Path:
 def blind_plan() -> None:
     lost = plan_builder.lost()
     step = lost.step.model_copy(update={"low": None, "high": None})
-    save_plan(plan_builder.plan(choices=(lost.model_copy(update={"step": step}),)), "blind.plan.json")
+    save_plan(
+        plan_builder.plan(choices=(lost.model_copy(update={"step": step}),)), "blind.plan.json"
+    )
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,9 @@ def blind_plan() -> None:
         ("none.plan.json", "good.stash.json", 2),
     ],
 )
-def test_the_exit_code_is_the_answer(monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int) -> None:
+def test_the_exit_code_is_the_answer(
+    monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int
+) -> None:
     blind_plan()
     assert run(monkeypatch, "check", plan, profile) == code
     printed = capsys.readouterr()
@@ -66,10 +70,19 @@ def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) ->
     ("words", "sentence"),
     [
         (("a.plan.json", "good.stash.json", "--max", "step=1s"), "--max is about profiles alone"),
-        (("a.plan.json", "good.stash.json", "--against", "slow.stash.json"), "--against is about profiles alone"),
-        (("good.stash.json", "a.plan.json"), "checked with one profile of what it rented: `stash check train.plan"),
+        (
+            ("a.plan.json", "good.stash.json", "--against", "slow.stash.json"),
+            "--against is about profiles alone",
+        ),
+        (
+            ("good.stash.json", "a.plan.json"),
+            "checked with one profile of what it rented: `stash check train.plan",
+        ),
         (("a.plan.json",), "a plan is checked with one profile"),
-        (("a.plan.json", "good.stash.json", "slow.stash.json"), "a plan is checked with one profile"),
+        (
+            ("a.plan.json", "good.stash.json", "slow.stash.json"),
+            "a plan is checked with one profile",
+        ),
         (
             ("good.stash.json", "--max", "step=1s", "--instance", "p3.8xlarge"),
             "--instance p3.8xlarge belongs to a plan",

@@ -23,7 +23,9 @@ PLAN = plan_builder.plan()
 
 
 def found(profile: Profile, plan: RentalPlan = PLAN, instance: str | None = None) -> Choice:
-    return find_choice(plan, profile, attribute(profile).samples_per_step, shipped_catalog(), instance)
+    return find_choice(
+        plan, profile, attribute(profile).samples_per_step, shipped_catalog(), instance
+    )
 
 
 def check(profile: Profile, plan: RentalPlan = PLAN) -> dict[str, Decision]:
@@ -46,8 +48,12 @@ def test_a_profile_is_of_the_choice_on_its_instance_type_and_nodes() -> None:
     assert found(later(instance=None), instance="aws/P3.8xlarge") == plan_builder.lost()
 
 
-@pytest.mark.parametrize(("gpus", "matches"), [({}, True), ({"gpu": "Tesla T4"}, False), ({"devices": 2}, False)])
-def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(gpus: dict[str, Any], matches: bool) -> None:
+@pytest.mark.parametrize(
+    ("gpus", "matches"), [({}, True), ({"gpu": "Tesla T4"}, False), ({"devices": 2}, False)]
+)
+def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(
+    gpus: dict[str, Any], matches: bool
+) -> None:
     n1 = {"instance": "n1-standard-8+4xV100", "cloud": "gcp"}
     plan = plan_of(rented=plan_builder.lost().rented.model_copy(update=n1))
     profile = later(instance="n1-standard-8", **gpus)
@@ -61,7 +67,11 @@ def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(gpus: dict[str, Any]
 @pytest.mark.parametrize(
     ("profile", "instance", "why"),
     [
-        ({"nodes": 4}, None, "of 4 × p3.8xlarge with 4 × V100, which the plan does not have; it has 1 × g5.48xlarge"),
+        (
+            {"nodes": 4},
+            None,
+            "of 4 × p3.8xlarge with 4 × V100, which the plan does not have; it has 1 × g5.48xlarge",
+        ),
         ({"instance": "g6.xlarge"}, None, "of 2 × g6.xlarge with"),
         ({"instance": None, "gpu": "Tesla T4"}, None, "of 2 × a machine with 4 × T4"),
         ({"devices": 2}, None, "of 2 × p3.8xlarge with 2 × V100"),
@@ -73,7 +83,11 @@ def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(gpus: dict[str, Any]
             None,
             "trains 256 samples a step, and the plan's 2 × p3.8xlarge 512; profile with the plan's",
         ),
-        ({"fields": {"workload": {"name": "bert"}}}, None, "the plan is for resnet50, and this profile is of bert"),
+        (
+            {"fields": {"workload": {"name": "bert"}}},
+            None,
+            "the plan is for resnet50, and this profile is of bert",
+        ),
     ],
 )
 def test_a_profile_that_is_of_none_is_refused_with_what_the_plan_has(
@@ -85,9 +99,15 @@ def test_a_profile_that_is_of_none_is_refused_with_what_the_plan_has(
 
 @pytest.mark.parametrize(
     ("stalls", "step", "deadline"),
-    [({}, "passes", "passes"), ({"network": 0.25}, "fails", "fails"), ({"network": 0.1}, "passes", "passes")],
+    [
+        ({}, "passes", "passes"),
+        ({"network": 0.25}, "fails", "fails"),
+        ({"network": 0.1}, "passes", "passes"),
+    ],
 )
-def test_what_is_as_planned_or_faster_holds(stalls: dict[str, float], step: str, deadline: str) -> None:
+def test_what_is_as_planned_or_faster_holds(
+    stalls: dict[str, float], step: str, deadline: str
+) -> None:
     assert verdicts(later(**stalls)) == {"step": step, "deadline": deadline}
 
 
@@ -102,7 +122,9 @@ def test_time_and_cost_follow_from_the_measured_step_by_pencil() -> None:
 
 
 def test_a_forecast_without_a_spread_cannot_be_told_to_fail() -> None:
-    assert verdicts(later(network=0.25), plan_of(step=Interval(value=0.37)))["step"] == "cannot tell"
+    assert (
+        verdicts(later(network=0.25), plan_of(step=Interval(value=0.37)))["step"] == "cannot tell"
+    )
 
 
 def test_fetch_that_was_not_measured_or_is_of_later_epochs_is_counted_as_planned() -> None:

@@ -36,14 +36,19 @@ def test_an_old_list_price_has_an_unknown_spread_and_a_young_one_is_exact() -> N
 
 @pytest.mark.parametrize(
     "found",
-    [offer("p3.2xlarge", "spot")._replace(as_of="2026-11-01"), offer("p3.2xlarge")._replace(as_of=None)],
+    [
+        offer("p3.2xlarge", "spot")._replace(as_of="2026-11-01"),
+        offer("p3.2xlarge")._replace(as_of=None),
+    ],
 )
 def test_the_spread_of_recent_spot_and_undated_prices_is_unknown(found: Offer) -> None:
     assert priced(found).low is None
 
 
 @pytest.mark.parametrize("as_of", ["2023-01", "2026-10-20", None])
-def test_an_old_price_on_spot_may_be_anything_up_to_on_demand_and_without_one_is_none(as_of: str | None) -> None:
+def test_an_old_price_on_spot_may_be_anything_up_to_on_demand_and_without_one_is_none(
+    as_of: str | None,
+) -> None:
     spot = offer("p3.2xlarge", "spot")._replace(as_of=as_of, dollars_per_hour=1.25)
     found = hourly_price(spot, NOW, 3.06)
     assert found.dollars_per_hour == Interval(value=(1.25 + 3.06) / 2, low=1.25, high=3.06)
@@ -93,8 +98,18 @@ def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_o
 
 
 def test_what_was_agreed_is_exact_however_old() -> None:
-    names = [("one", "on-demand"), ("p3.8xlarge", "reserved"), ("theirs", "on-demand"), ("p3.8xlarge", "on-demand")]
-    assert [is_contract_price(hourly_price(offer(*each, MINE), NOW)) for each in names] == [True, True, False, False]
+    names = [
+        ("one", "on-demand"),
+        ("p3.8xlarge", "reserved"),
+        ("theirs", "on-demand"),
+        ("p3.8xlarge", "on-demand"),
+    ]
+    assert [is_contract_price(hourly_price(offer(*each, MINE), NOW)) for each in names] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert priced(offer("one", catalog=MINE)) == Interval(value=1, low=1, high=1)
     assert priced(offer("p3.8xlarge", "reserved", MINE)).low == 5
     assert priced(offer("theirs", catalog=MINE)._replace(as_of=None)).low == 1

@@ -23,9 +23,15 @@ def relaunched(line: str, folder: Path) -> list[str]:
     for name in ("torchrun", "accelerate", "python", "deepspeed"):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n')
         (folder / name).chmod(0o755)
-    numbers = {"SKYPILOT_NUM_NODES": "2", "SKYPILOT_NODE_RANK": "1", "SKYPILOT_NODE_IPS": "10.0.0.1"}
+    numbers = {
+        "SKYPILOT_NUM_NODES": "2",
+        "SKYPILOT_NODE_RANK": "1",
+        "SKYPILOT_NODE_IPS": "10.0.0.1",
+    }
     where = {**numbers, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
-    done = subprocess.run(["bash", "-c", line], env=where, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-c", line], env=where, capture_output=True, text=True, check=True
+    )
     return done.stdout.removesuffix("\n").split("\n")
 
 
@@ -36,12 +42,18 @@ def relaunched(line: str, folder: Path) -> list[str]:
         ("-m pkg.train --log 1", f"torchrun {RANKS} -m -- pkg.train --log 1"),
         ("python train.py --lr 0.1", f"torchrun {RANKS} -- train.py --lr 0.1"),
         ("/usr/bin/python3.11 -u -m pkg.train", f"torchrun {RANKS} -m -- pkg.train"),
-        ("torchrun --standalone --nproc_per_node 8 train.py --nnodes 3", f"torchrun {RANKS} -- train.py --nnodes 3"),
+        (
+            "torchrun --standalone --nproc_per_node 8 train.py --nnodes 3",
+            f"torchrun {RANKS} -- train.py --nnodes 3",
+        ),
         (
             "torchrun --nproc-per-node=gpu --max-restarts=2 --tee 3 -- train.py",
             f"torchrun {RANKS} --max-restarts=2 --tee 3 -- train.py",
         ),
-        ("python -m torch.distributed.run --nnodes 1 -m pkg.train", f"torchrun {RANKS} -m -- pkg.train"),
+        (
+            "python -m torch.distributed.run --nnodes 1 -m pkg.train",
+            f"torchrun {RANKS} -m -- pkg.train",
+        ),
         ("python3 -m torch.distributed.launch --use_env train.py", f"torchrun {RANKS} -- train.py"),
         (
             "accelerate launch --multi_gpu --num_processes 2 --mixed_precision bf16 train.py --x 1",
@@ -49,13 +61,17 @@ def relaunched(line: str, folder: Path) -> list[str]:
         ),
     ],
 )
-def test_a_job_keeps_its_own_words_and_gets_new_ranks(typed: str, expected: str, tmp_path: Path) -> None:
+def test_a_job_keeps_its_own_words_and_gets_new_ranks(
+    typed: str, expected: str, tmp_path: Path
+) -> None:
     found = relaunch(shlex.split(typed), nodes=2, devices=4, per_node="4")
     assert relaunched(found.line, tmp_path) == expected.split()
     assert found.notes == ()
 
 
-@pytest.mark.parametrize("typed", ["deepspeed train.py --deepspeed ds.json", "bash run.sh", "torchrun --help"])
+@pytest.mark.parametrize(
+    "typed", ["deepspeed train.py --deepspeed ds.json", "bash run.sh", "torchrun --help"]
+)
 def test_another_launcher_is_left_as_typed_and_told_of(typed: str) -> None:
     found = relaunch(shlex.split(typed), nodes=2, devices=4, per_node="4")
     assert found.line == typed
@@ -70,11 +86,18 @@ def test_one_device_needs_no_launcher() -> None:
 
 
 def test_a_profile_without_a_command_says_so() -> None:
-    assert relaunch((), 2, 4, "4").notes == ("the profile does not hold the job's command: write it into run",)
+    assert relaunch((), 2, 4, "4").notes == (
+        "the profile does not hold the job's command: write it into run",
+    )
 
 
-@pytest.mark.parametrize("word", ["a b", "$(touch evil)", "`id`", "; rm -rf x", "it's", "line\nbreak", "", "-- "])
+@pytest.mark.parametrize(
+    "word", ["a b", "$(touch evil)", "`id`", "; rm -rf x", "it's", "line\nbreak", "", "-- "]
+)
 def test_no_word_of_an_artefact_is_ever_run(word: str, tmp_path: Path) -> None:
     found = relaunch(("train.py", word, "--end"), 2, 4, "4")
-    assert relaunched(found.line, tmp_path)[-len([*word.split("\n"), "--end"]) :] == [*word.split("\n"), "--end"]
+    assert relaunched(found.line, tmp_path)[-len([*word.split("\n"), "--end"]) :] == [
+        *word.split("\n"),
+        "--end",
+    ]
     assert not (tmp_path / "evil").exists()

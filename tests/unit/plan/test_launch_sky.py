@@ -22,25 +22,37 @@ from stash.predict.forecasting import shipped_catalog
 CATALOG = shipped_catalog()
 KEYS = {"name", "workdir", "num_nodes", "resources", "setup", "run"}
 RESOURCES = {
-    "infra", "instance_type", "accelerators", "use_spot", "network_tier", "disk_size", "autostop",
-}  # fmt: skip
+    "infra",
+    "instance_type",
+    "accelerators",
+    "use_spot",
+    "network_tier",
+    "disk_size",
+    "autostop",
+}
 """Those of SkyPilot's YAML specification that a task may have."""
 
 
 def job(*command: str, **changes: Any) -> Profile:
     profile = gpu_job(**changes)
-    workload = profile.workload.model_copy(update={"command": command or ("train.py", "--epochs", "90")})
+    workload = profile.workload.model_copy(
+        update={"command": command or ("train.py", "--epochs", "90")}
+    )
     return profile.model_copy(update={"workload": workload})
 
 
-def chosen(cloud: str = "aws", instance: str = "p3.8xlarge", nodes: int = 2, **price: Any) -> Choice:
+def chosen(
+    cloud: str = "aws", instance: str = "p3.8xlarge", nodes: int = 2, **price: Any
+) -> Choice:
     made = choice("p3.8xlarge", nodes, "chosen", "cheapest", {"compute": 170.0, "network": 60.0})
     asked = made.rented.price.model_copy(update=price)
     rented = made.rented.model_copy(update={"cloud": cloud, "instance": instance, "price": asked})
     return made.model_copy(update={"rented": rented})
 
 
-def task(made: Choice | None = None, profile: Profile | None = None, **facts: Any) -> tuple[dict[str, Any], str]:
+def task(
+    made: Choice | None = None, profile: Profile | None = None, **facts: Any
+) -> tuple[dict[str, Any], str]:
     """What YAML says, and the comments above it as one line."""
     text = sky_task(made or chosen(), profile or job(), CATALOG, BillFacts(**facts), "choice.yaml")
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
@@ -58,7 +70,9 @@ def test_a_choice_is_a_task_of_its_machines() -> None:
         "use_spot": False,
         "autostop": {"idle_minutes": 10, "down": True},
     }
-    assert above.startswith("2 × p3.8xlarge, aws us-east-1, $12.24/h each (on-demand of 2026-07-20).")
+    assert above.startswith(
+        "2 × p3.8xlarge, aws us-east-1, $12.24/h each (on-demand of 2026-07-20)."
+    )
     assert "sky launch -c resnet50 choice.yaml" in above
     assert "nothing was started" in above
 
@@ -66,7 +80,9 @@ def test_a_choice_is_a_task_of_its_machines() -> None:
 def test_the_page_shows_a_task_as_it_is_written() -> None:
     page = (Path(__file__).parents[3] / "docs/how-to/launch-the-choice.md").read_text()
     shown = page.partition("```yaml\n")[2].partition("```")[0]
-    assert shown == sky_task(chosen(), job(), CATALOG, BillFacts(dataset_bytes=140e9), "resnet50.sky.yaml")
+    assert shown == sky_task(
+        chosen(), job(), CATALOG, BillFacts(dataset_bytes=140e9), "resnet50.sky.yaml"
+    )
 
 
 def test_what_is_run_meets_over_skypilots_variables() -> None:
@@ -76,7 +92,9 @@ def test_what_is_run_meets_over_skypilots_variables() -> None:
         'SKYPILOT_NODE_IPS=$(printf "10.0.0.1\\n10.0.0.2"); '
         "SKYPILOT_NUM_NODES=2; SKYPILOT_NODE_RANK=1; SKYPILOT_NUM_GPUS_PER_NODE=4\n"
     )
-    done = subprocess.run(["bash", "-uc", fake + found["run"]], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["bash", "-uc", fake + found["run"]], capture_output=True, text=True, check=True
+    )
     assert done.stdout.split() == [
         "--nnodes=2",
         "--nproc-per-node=4",
@@ -110,7 +128,10 @@ def test_spot_machines_are_a_managed_job_that_has_to_save() -> None:
 def test_on_gcp_gpus_are_named_beside_the_machine(instance: str, machine: str, gpus: str) -> None:
     found, _ = task(chosen("gcp", instance, region="us-central1"))
     assert found["resources"]["infra"] == "gcp/us-central1"
-    assert (found["resources"]["instance_type"], found["resources"]["accelerators"]) == (machine, gpus)
+    assert (found["resources"]["instance_type"], found["resources"]["accelerators"]) == (
+        machine,
+        gpus,
+    )
 
 
 def test_every_instance_of_every_cloud_makes_a_task_with_known_keys() -> None:
@@ -125,7 +146,10 @@ def test_the_best_network_is_asked_for_where_nodes_use_it() -> None:
     sockets = chosen(instance="p4d.24xlarge")
     many, _ = task(sockets.model_copy(update={"transport": "EFA"}))
     assert many["resources"]["network_tier"] == "best"
-    for each in (sockets.model_copy(update={"transport": "sockets"}), chosen(instance="p4d.24xlarge", nodes=1)):
+    for each in (
+        sockets.model_copy(update={"transport": "sockets"}),
+        chosen(instance="p4d.24xlarge", nodes=1),
+    ):
         assert "network_tier" not in task(each)[0]["resources"]
 
 
@@ -150,18 +174,26 @@ def test_a_job_of_one_device_is_told_to_train_on_many() -> None:
 
 def test_own_machines_are_started_by_hand() -> None:
     with pytest.raises(
-        UserError, match=r"^lab-box \(on-premise\) is nothing that SkyPilot rents; start the job yourself$"
+        UserError,
+        match=r"^lab-box \(on-premise\) is nothing that SkyPilot rents; start the job yourself$",
     ):
         task(chosen("on-premise", "lab-box", nodes=1))
 
 
 @pytest.mark.parametrize(
     ("workload", "name"),
-    [("train.py", "train"), ("7B-llama", "train-7b-llama"), ("a/b: c\x1b[2J", "a-b-c-2j"), ("—", "train")],
+    [
+        ("train.py", "train"),
+        ("7B-llama", "train-7b-llama"),
+        ("a/b: c\x1b[2J", "a-b-c-2j"),
+        ("—", "train"),
+    ],
 )
 def test_names_are_as_skypilot_takes_them(workload: str, name: str) -> None:
     profile = job()
-    renamed = profile.model_copy(update={"workload": profile.workload.model_copy(update={"name": workload})})
+    renamed = profile.model_copy(
+        update={"workload": profile.workload.model_copy(update={"name": workload})}
+    )
     assert task(profile=renamed)[0]["name"] == name
 
 

@@ -10,7 +10,13 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.plan.candidates import resolve_names
-from stash.plan.plan_options import PlanOptions, TrainedJob, make_constraints, make_goal, training_work
+from stash.plan.plan_options import (
+    PlanOptions,
+    TrainedJob,
+    make_constraints,
+    make_goal,
+    training_work,
+)
 from stash.predict.forecasting import shipped_catalog
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
@@ -27,12 +33,28 @@ def asked(typed: dict[str, Any]) -> PlanOptions:
     ("typed", "samples", "text"),
     [
         ({"samples": "50M"}, 50e6, "50,000,000 samples"),
-        ({"epochs": "90", "samples": "1,281,167"}, 90 * 1_281_167, "90 epochs of 1,281,167 samples"),
+        (
+            {"epochs": "90", "samples": "1,281,167"},
+            90 * 1_281_167,
+            "90 epochs of 1,281,167 samples",
+        ),
         ({"epochs": "90"}, 90 * 1_281_167, "90 epochs of 1,281,167 samples, as profiled"),
-        ({"epochs": "1", "dataset": "ImageNet"}, 1_281_167, "1 epoch of imagenet, 1,281,167 samples"),
+        (
+            {"epochs": "1", "dataset": "ImageNet"},
+            1_281_167,
+            "1 epoch of imagenet, 1,281,167 samples",
+        ),
         ({"dataset": "cifar10"}, 50_000, "1 epoch of cifar-10, 50,000 samples"),
-        ({"steps": "100k"}, 25.6e6, "100,000 steps of 256 samples, as profiled: 25,600,000 samples"),
-        ({"tokens": "300B", "tokens-per-sample": "1000"}, 3e8, "300,000,000,000 tokens, 1,000 a sample: "),
+        (
+            {"steps": "100k"},
+            25.6e6,
+            "100,000 steps of 256 samples, as profiled: 25,600,000 samples",
+        ),
+        (
+            {"tokens": "300B", "tokens-per-sample": "1000"},
+            3e8,
+            "300,000,000,000 tokens, 1,000 a sample: ",
+        ),
         (
             {"epochs": "2", "dataset": "openwebtext", "tokens-per-sample": "1024"},
             2 * 9_035_582_198 / 1024,
@@ -40,7 +62,9 @@ def asked(typed: dict[str, Any]) -> PlanOptions:
         ),
     ],
 )
-def test_every_way_to_say_how_much_ends_in_samples(typed: dict[str, str], samples: float, text: str) -> None:
+def test_every_way_to_say_how_much_ends_in_samples(
+    typed: dict[str, str], samples: float, text: str
+) -> None:
     found = training_work(asked(typed), JOB)
     assert found.samples == pytest.approx(samples)
     assert found.text.startswith(text)
@@ -51,15 +75,43 @@ def test_every_way_to_say_how_much_ends_in_samples(typed: dict[str, str], sample
     [
         ({}, JOB, "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
         ({"epochs": "90"}, UNKNOWN_JOB, "--epochs: how large is an epoch?"),
-        ({"steps": "9"}, UNKNOWN_JOB, "--steps: the profile does not know how many samples a step has"),
+        (
+            {"steps": "9"},
+            UNKNOWN_JOB,
+            "--steps: the profile does not know how many samples a step has",
+        ),
         ({"epochs": "90", "steps": "9"}, JOB, "--epochs and --steps both say how much"),
         ({"steps": "9", "samples": "9"}, JOB, "--steps and --samples both say how much"),
-        ({"samples": "9", "dataset": "imagenet"}, JOB, "--samples and --dataset both say how large"),
-        ({"tokens": "300B"}, JOB, "300,000,000,000 tokens are how many samples? Add --tokens-per-sample"),
-        ({"dataset": "openwebtext"}, JOB, "1 epoch of openwebtext: 9,035,582,198 tokens are how many samples?"),
-        ({"samples": "9", "tokens-per-sample": "9"}, JOB, "--tokens-per-sample turns tokens into samples"),
-        ({"dataset": "imagenet", "tokens-per-sample": "9"}, JOB, "--tokens-per-sample turns tokens into samples"),
-        ({"samples": "9", "data-size": "1e18GB"}, JOB, "--data-size 1e18GB: it must be at most 1e+18"),
+        (
+            {"samples": "9", "dataset": "imagenet"},
+            JOB,
+            "--samples and --dataset both say how large",
+        ),
+        (
+            {"tokens": "300B"},
+            JOB,
+            "300,000,000,000 tokens are how many samples? Add --tokens-per-sample",
+        ),
+        (
+            {"dataset": "openwebtext"},
+            JOB,
+            "1 epoch of openwebtext: 9,035,582,198 tokens are how many samples?",
+        ),
+        (
+            {"samples": "9", "tokens-per-sample": "9"},
+            JOB,
+            "--tokens-per-sample turns tokens into samples",
+        ),
+        (
+            {"dataset": "imagenet", "tokens-per-sample": "9"},
+            JOB,
+            "--tokens-per-sample turns tokens into samples",
+        ),
+        (
+            {"samples": "9", "data-size": "1e18GB"},
+            JOB,
+            "--data-size 1e18GB: it must be at most 1e+18",
+        ),
         ({"samples": "1e30"}, JOB, "--samples 1e30: it must be at most 1e+18"),
         (
             {"epochs": "1e10", "samples": "1e10"},
@@ -81,12 +133,16 @@ def test_work_that_cannot_be_read_is_refused_with_what_to_type(
     assert "\n" not in str(refused.value)
 
 
-def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     try:
         now = datetime(2027, 3, 27, 18).astimezone()  # clocks go forward in the night
-        found = make_goal(asked({"samples": "1M", "deadline": "2027-03-28T18:00", "confidence": "50%"}), JOB, now)
+        found = make_goal(
+            asked({"samples": "1M", "deadline": "2027-03-28T18:00", "confidence": "50%"}), JOB, now
+        )
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -94,7 +150,13 @@ def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(monkeypatch: pytest.
 
 
 def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
-    typed = {"samples": "1M", "deadline": "3d", "max-dollars": "$1.5k", "confidence": "95%", "scaling": "global"}
+    typed = {
+        "samples": "1M",
+        "deadline": "3d",
+        "max-dollars": "$1.5k",
+        "confidence": "95%",
+        "scaling": "global",
+    }
     found = make_goal(asked(typed), JOB, NOON)
     assert found.deadline_seconds == 3 * 86400
     assert found.budget_dollars == 1500
@@ -112,7 +174,10 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
         ({"deadline": "tomorrow"}, "--deadline tomorrow: cannot read the duration"),
         ({"deadline": "24 fortnights"}, "--deadline 24 fortnights: unknown time unit 'fortnights'"),
         ({"max-dollars": "0"}, "--max-dollars 0: it must be more than 0"),
-        ({"max-dollars": "300 EUR"}, "--max-dollars 300 EUR: '300 EUR' is not in US dollars; convert it"),
+        (
+            {"max-dollars": "300 EUR"},
+            "--max-dollars 300 EUR: '300 EUR' is not in US dollars; convert it",
+        ),
         ({"max-dollars": "€300"}, "--max-dollars €300: '€300' is not in US dollars"),
         ({"confidence": "1"}, "--confidence 1: how probable it has to be is from 0.5 to below 1"),
         ({"confidence": "sure"}, "--confidence sure: it is a fraction"),
@@ -127,17 +192,27 @@ def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], sentence: 
 
 def test_constraints_carry_the_catalogs_own_names() -> None:
     typed = {
-        "cloud": "AWS, gcp", "region": "US-EAST-1", "gpu": "v100,A100-80GB", "exclude": "P2.8xlarge,azure",
-        "max-nodes": "4", "max-price": "$20/h", "min-gpu-memory": "16GiB", "allow-spot": True,
+        "cloud": "AWS, gcp",
+        "region": "US-EAST-1",
+        "gpu": "v100,A100-80GB",
+        "exclude": "P2.8xlarge,azure",
+        "max-nodes": "4",
+        "max-price": "$20/h",
+        "min-gpu-memory": "16GiB",
+        "allow-spot": True,
         "quota": ["P3.16xlarge=2"],
-    }  # fmt: skip
+    }
     found = resolve_names(make_constraints(asked(typed)), shipped_catalog())
     assert found.clouds == ("aws", "gcp")
     assert found.regions == ("us-east-1",)
     assert found.gpus == ("v100", "A100-80GB")
     assert found.excluded == ("p2.8xlarge", "azure")
     assert found.quotas == {"p3.16xlarge": 2}
-    assert (found.most_nodes, found.most_dollars_per_hour, found.least_gpu_memory_bytes) == (4, 20.0, 2**34)
+    assert (found.most_nodes, found.most_dollars_per_hour, found.least_gpu_memory_bytes) == (
+        4,
+        20.0,
+        2**34,
+    )
     assert found.spot == "allow"
     assert make_constraints(PlanOptions()).most_nodes == 16
 
@@ -146,17 +221,26 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
     ("typed", "sentence"),
     [
         ({"cloud": "awz"}, "--cloud awz: no such cloud in the catalog; did you mean aws"),
-        ({"region": "us-eats-1"}, "--region us-eats-1: no such region in the catalog; did you mean us-east-1"),
+        (
+            {"region": "us-eats-1"},
+            "--region us-eats-1: no such region in the catalog; did you mean us-east-1",
+        ),
         ({"gpu": "V1000"}, "--gpu V1000: no such GPU in the catalog; did you mean V100"),
         ({"gpu": "--"}, "--gpu --: no such GPU"),
         ({"gpu": " , "}, "--gpu ,: it names nothing"),
-        ({"exclude": "p3.17xlarge"}, "--exclude p3.17xlarge: no such instance type or cloud in the catalog"),
+        (
+            {"exclude": "p3.17xlarge"},
+            "--exclude p3.17xlarge: no such instance type or cloud in the catalog",
+        ),
         (
             {"quota": ("p3.16xlarg=2",)},
             "--quota p3.16xlarg: no such instance type in the catalog; did you mean p3.16xlarge",
         ),
         ({"quota": ("p3.16xlarge",)}, "--quota p3.16xlarge: it is an instance type and how many"),
-        ({"quota": ("p3.16xlarge=two",)}, "--quota p3.16xlarge=two: it is an instance type and how many"),
+        (
+            {"quota": ("p3.16xlarge=two",)},
+            "--quota p3.16xlarge=two: it is an instance type and how many",
+        ),
         ({"max-nodes": "0"}, "--max-nodes 0: it is a whole number from 1 on"),
         ({"max-nodes": "1.5"}, "--max-nodes 1.5: it is a whole number from 1 on"),
         ({"max-price": "20 EUR"}, "--max-price 20 EUR: cannot read the price"),

@@ -15,7 +15,9 @@ from stash.ui.charts.chart import Chart, Dot
 from stash.ui.charts.svg import draw_svg
 
 
-@pytest.mark.parametrize("plan", [plan_builder.plan(), plan_builder.nothing_feasible()], ids=["plan", "nothing"])
+@pytest.mark.parametrize(
+    "plan", [plan_builder.plan(), plan_builder.nothing_feasible()], ids=["plan", "nothing"]
+)
 def test_every_mark_stands_within_its_plane(plan: RentalPlan) -> None:
     chart = cost_against_time(plan)
     assert isinstance(chart, Chart)
@@ -49,8 +51,14 @@ def test_a_median_stands_beside_a_mean_that_a_heavy_tail_moves() -> None:
 def test_a_number_without_an_interval_says_why_and_what_gives_it_one() -> None:
     plan = plan_builder.plan()
     seconds = Interval(value=plan.choices[0].seconds.value)
-    stalls = tuple(stall.model_copy(update={"facts": (plan_builder.NETWORK,)}) for stall in plan.choices[0].stalls)
+    stalls = tuple(
+        stall.model_copy(update={"facts": (plan_builder.NETWORK,)})
+        for stall in plan.choices[0].stalls
+    )
     (table,) = page(best_of(plan, seconds=seconds, stalls=stalls)).grids[:1]
-    assert "no interval, as what a node's interface carries was published without a spread (" in table.rows[0][-1]
+    assert (
+        "no interval, as what a node's interface carries was published without a spread ("
+        in table.rows[0][-1]
+    )
     assert table.rows[0][-1].endswith("): profile there")
     assert "no interval" not in page(plan).grids[0].rows[0][-1]

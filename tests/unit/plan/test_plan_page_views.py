@@ -73,7 +73,10 @@ def test_capacity_that_is_paid_for_already_costs_nothing_and_has_no_bar() -> Non
             "items": tuple(item.model_copy(update={"dollars": nothing}) for item in best.items),
         }
     )
-    shown, line = page(plan_builder.plan(choices=(free,))), choices(plan_builder.plan(choices=(free,)))[0]
+    shown, line = (
+        page(plan_builder.plan(choices=(free,))),
+        choices(plan_builder.plan(choices=(free,)))[0],
+    )
     assert shown.bar == ()
     assert line["cost"] == "$0.00 ± <0.01"
     assert line["largest stall"] == "interconnect 15%"
@@ -94,7 +97,8 @@ def test_what_is_not_ranked_says_why_and_what_is_nowhere_has_neighbours() -> Non
     shown = explain_type(plan_builder.plan(), "p2.8xlarge")
     assert shown.verdict[0] == "It is not ranked: its network is not known."
     with pytest.raises(
-        UserError, match=r"--explain-type p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge"
+        UserError,
+        match=r"--explain-type p3\.17xlarge: nothing of that type .* did you mean p3\.16xlarge",
     ):
         explain_type(plan_builder.plan(), "p3.17xlarge")
 

@@ -40,8 +40,13 @@ def test_the_golden_plan_of_the_first_schema_is_read() -> None:
     assert plan.chosen_choice.name == "1 × g5.48xlarge"
     assert plan.goal.deadline_seconds == 24 * 3600
     assert [choice.standing for choice in plan.choices] == [
-        "chosen", "tied", "front", "lost", "infeasible", "infeasible"
-    ]  # fmt: skip
+        "chosen",
+        "tied",
+        "front",
+        "lost",
+        "infeasible",
+        "infeasible",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -56,7 +61,11 @@ def test_the_golden_plan_of_the_first_schema_is_read() -> None:
             r"choices.0.seconds \(5\) is not within its interval, 6.0 to 7.0",
         ),
         ("on_time", float("nan"), "choices.0.on_time is nan, which is no number"),
-        ("dollars", {"value": float("inf")}, r"choices.0.dollars \(inf\) is not within its interval"),
+        (
+            "dollars",
+            {"value": float("inf")},
+            r"choices.0.dollars \(inf\) is not within its interval",
+        ),
     ],
 )
 def test_numbers_that_no_forecast_has_are_refused_by_the_name_of_their_field(

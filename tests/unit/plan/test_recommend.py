@@ -34,7 +34,9 @@ HOUR = 3600.0
 
 def pair() -> Profile:
     """Two V100s of an instance called *pair*: compute 100 ms, contention 10, interconnect 20; 10 samples each."""
-    devices = tuple(Gpu(index=i, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for i in range(2))
+    devices = tuple(
+        Gpu(index=i, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for i in range(2)
+    )
     return build(
         {"solo": [0.1] * 6, "crowd": [0.11] * 6, "node": [0.13] * 6},
         ranks=2,
@@ -45,7 +47,12 @@ def pair() -> Profile:
     )
 
 
-V100 = {"gpu": "V100-SXM2-16GB", "gpu_model": "V100", "gpu_memory_bytes": 16 * 2**30, "interconnect": "none"}
+V100 = {
+    "gpu": "V100-SXM2-16GB",
+    "gpu_model": "V100",
+    "gpu_memory_bytes": 16 * 2**30,
+    "interconnect": "none",
+}
 SINGLE = box("single", gpu_count=1, **V100)
 DEARER = box("dearer", gpu_count=1, **V100)
 PAIR = box("pair", gpu_count=2, **V100)
@@ -56,16 +63,24 @@ def three(single: float = 2.0, dearer: float = 2.6, both: float = 5.0) -> Catalo
     return Catalog(GPUS, found.instances, found.prices)
 
 
-def asked(profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, **wishes) -> RentalPlan:
+def asked(
+    profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, **wishes
+) -> RentalPlan:
     of_goal = {name: value for name, value in wishes.items() if name in Goal.model_fields}
     of_offers = {name: value for name, value in wishes.items() if name in Constraints.model_fields}
     goal = Goal(work=TrainingWork(samples=samples, text="some"), **of_goal)
     others = {name: wishes[name] for name in ("machines", "listed") if name in wishes}
     base = base_of(profile or pair(), draws=Draws(64))
     return recommend(
-        [base], goal, Constraints(**of_offers), catalog or three(), bill or BillFacts(), ["pair.stash.json"], TODAY,
+        [base],
+        goal,
+        Constraints(**of_offers),
+        catalog or three(),
+        bill or BillFacts(),
+        ["pair.stash.json"],
+        TODAY,
         **others,
-    )  # fmt: skip
+    )
 
 
 def front(plan: RentalPlan) -> list[Choice]:
@@ -98,21 +113,31 @@ def test_how_probably_spot_machines_keep_a_deadline_and_a_budget_is_unknown():
     prices = [Price(SINGLE.cloud, SINGLE.name, "r1", "spot", 0.5, "2026-11-20", "made up", "")]
     plan = asked(
         catalog=Catalog(GPUS, (SINGLE,), tuple(prices)),
-        deadline_seconds=9 * HOUR, budget_dollars=9.0, spot="allow",
-    )  # fmt: skip
+        deadline_seconds=9 * HOUR,
+        budget_dollars=9.0,
+        spot="allow",
+    )
     assert plan.chosen_choice.rented.price.paid_as == "spot"
     assert (plan.chosen_choice.on_time, plan.chosen_choice.within_budget) == (None, None)
     assert plan.chosen_choice.why.endswith("unless it is interrupted")
     assert "if it is not interrupted; how probable that is, is unknown" in verdict(plan)
     (choices,) = page(plan).grids
-    assert [choices.rows[0][choices.head.index(head) + 1] for head in ("on time", "in budget")] == ["unknown"] * 2
+    assert [choices.rows[0][choices.head.index(head) + 1] for head in ("on time", "in budget")] == [
+        "unknown"
+    ] * 2
     assert any("stash spot guard" in each for each in plan.assumptions)
 
 
 def test_of_a_type_that_is_late_the_fastest_is_what_comes_nearest_to_a_deadline():
     """Types are cheapest on few nodes, and on those nowhere near the deadline."""
-    plan = asked(gpu_job(), merge(None, None), samples=1.2e8, deadline_seconds=HOUR, clouds=("aws",),
-                 confidence=0.9)  # fmt: skip
+    plan = asked(
+        gpu_job(),
+        merge(None, None),
+        samples=1.2e8,
+        deadline_seconds=HOUR,
+        clouds=("aws",),
+        confidence=0.9,
+    )
     late = {each.rented.instance: each for each in plan.choices if each.standing == "infeasible"}
     assert late["p3.16xlarge"].rented.nodes == 16
     assert late["p3.16xlarge"].seconds.value < 1.05 * HOUR
@@ -136,8 +161,12 @@ def test_where_nothing_is_feasible_the_nearest_deadline_and_budget_are():
         "--deadline 2.1h --max-dollars 5",
         "--deadline 1.4h --max-dollars 7",
     ]
-    assert [(each.option, each.to) for each in asked(deadline_seconds=HOUR).relaxations] == [("deadline", "1.4h")]
-    assert [(each.option, each.to) for each in asked(budget_dollars=3.0).relaxations] == [("budget", "5")]
+    assert [(each.option, each.to) for each in asked(deadline_seconds=HOUR).relaxations] == [
+        ("deadline", "1.4h")
+    ]
+    assert [(each.option, each.to) for each in asked(budget_dollars=3.0).relaxations] == [
+        ("budget", "5")
+    ]
 
 
 def test_a_constraint_that_is_in_the_way_is_named():
@@ -159,12 +188,16 @@ def test_a_global_batch_is_shared_out():
 
 
 def test_unknown_prices_and_networks_are_told_apart_and_never_ranked():
-    catalog = small((kind("V100-SXM2-16GB", 1, 10), 3.0), (kind("T4", 2, None), 1.0), (kind("T4", 1, 5), None))
+    catalog = small(
+        (kind("V100-SXM2-16GB", 1, 10), 3.0), (kind("T4", 2, None), 1.0), (kind("T4", 1, 5), None)
+    )
     plan = asked(gpu_job(), Catalog(GPUS, catalog.instances, catalog.prices), samples=1e6)
     reasons = {each.instance: each.why for each in plan.unranked}
     assert reasons["t4x1-5"] == "its price is unknown"
     assert "network between nodes" in reasons["t4x2-None"]
-    assert all(choice.rented.nodes == 1 for choice in plan.choices if choice.rented.instance == "t4x2-None")
+    assert all(
+        choice.rented.nodes == 1 for choice in plan.choices if choice.rented.instance == "t4x2-None"
+    )
 
 
 def test_a_model_that_the_job_shards_goes_to_fewer_ranks_only_where_all_of_it_surely_fits():
@@ -173,10 +206,12 @@ def test_a_model_that_the_job_shards_goes_to_fewer_ranks_only_where_all_of_it_su
     travels = {"all_gather_into_tensor": 5e7, "reduce_scatter_tensor": 1e8}
     work = plain.workload.model_copy(
         update={
-            "bucket_bytes": (), "gradients": (), "collective_bytes_per_step": travels,
+            "bucket_bytes": (),
+            "gradients": (),
+            "collective_bytes_per_step": travels,
             "collectives_per_step": dict.fromkeys(travels, 50.0),
         }
-    )  # fmt: skip
+    )
     held = (Memory(rank=0, allocated_bytes=12 * 2**30),)
     sharded = plain.model_copy(update={"workload": work, "memory": held})
     catalog = merge(None, None)
@@ -185,13 +220,21 @@ def test_a_model_that_the_job_shards_goes_to_fewer_ranks_only_where_all_of_it_su
     few = [choice for choice in plan.choices if ranks[choice] < 4]
     assert few
     for choice in few:
-        assert 48 * 2**30 / ranks[choice] < (catalog.gpu(choice.rented.device or "").memory_bytes or 0)
+        assert 48 * 2**30 / ranks[choice] < (
+            catalog.gpu(choice.rented.device or "").memory_bytes or 0
+        )
 
 
 def test_the_nearest_profile_speaks_for_a_machine():
     own = base_of(pair(), draws=Draws(64))
     slow = pair().model_copy(
-        update={"hosts": (Host(hostname="y", gpus=(Gpu(index=0, name="T4"), Gpu(index=1, name="T4")), cores=16),)}
+        update={
+            "hosts": (
+                Host(
+                    hostname="y", gpus=(Gpu(index=0, name="T4"), Gpu(index=1, name="T4")), cores=16
+                ),
+            )
+        }
     )
     goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"))
     plan = recommend(
@@ -204,21 +247,35 @@ def test_the_nearest_profile_speaks_for_a_machine():
         TODAY,
     )
     assert plan.chosen_choice.step.value == pytest.approx(0.1)
-    assert "3 of 3 types are forecast from v100.json, the profile nearest to them" in plan.assumptions
+    assert (
+        "3 of 3 types are forecast from v100.json, the profile nearest to them" in plan.assumptions
+    )
 
 
 def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
     plan = asked(
-        gpu_job(), merge(None, None), samples=90 * 1_281_167, deadline_seconds=24 * HOUR, clouds=("aws", "azure")
+        gpu_job(),
+        merge(None, None),
+        samples=90 * 1_281_167,
+        deadline_seconds=24 * HOUR,
+        clouds=("aws", "azure"),
     )
     assert plan.tied_choices
     assert plan.experiment.command[1] == "profile"
     assert plan.experiment.worth > plan.experiment.dollars
     assert f"profile on 1 × {plan.experiment.on} before renting (40 s, $" in plan.experiment.text
-    assert page(plan).verdict[0] == f"First {plan.experiment.text}: `{' '.join(plan.experiment.command)}`."
+    assert (
+        page(plan).verdict[0]
+        == f"First {plan.experiment.text}: `{' '.join(plan.experiment.command)}`."
+    )
     for tie in plan.tied_choices:
-        assert tie.dollars.value <= 1.1 * plan.chosen_choice.dollars.value or tie.best >= plan.chosen_choice.best
-    assert plan.risk.regret.value > plan.experiment.worth  # a measurement never saves more than knowing all would
+        assert (
+            tie.dollars.value <= 1.1 * plan.chosen_choice.dollars.value
+            or tie.best >= plan.chosen_choice.best
+        )
+    assert (
+        plan.risk.regret.value > plan.experiment.worth
+    )  # a measurement never saves more than knowing all would
     assert sum(each.best or 0.0 for each in plan.choices) == pytest.approx(1.0)
 
 
@@ -243,11 +300,17 @@ def unsure_fleet() -> Catalog:
     return Catalog(GPUS, found.instances, found.prices)
 
 
-@pytest.mark.parametrize(("late", "name"), [(None, "1 × rtxx1-None"), (1.0, "1 × rtxx1-None"), (1e4, "1 × pair")])
+@pytest.mark.parametrize(
+    ("late", "name"), [(None, "1 × rtxx1-None"), (1.0, "1 × rtxx1-None"), (1e4, "1 × pair")]
+)
 def test_what_being_late_costs_decides_how_sure_the_choice_has_to_be(late, name):
-    plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=late)
+    plan = asked(
+        catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=late
+    )
     assert plan.chosen_choice.name == name
-    surely = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, confidence=0.95)
+    surely = asked(
+        catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, confidence=0.95
+    )
     assert surely.chosen_choice.name == "1 × pair"
 
 
@@ -262,24 +325,33 @@ def test_unless_said_being_late_costs_the_bill_of_what_is_surely_in_time():
     # By when even the cheaper one is sure, it is its own bill, and nothing is late.
     easy = asked(catalog=fleet, deadline_seconds=long, most_nodes=1)
     assert any(
-        each.startswith(f"being late costs ${easy.chosen_choice.dollars.value:.2f}, ") for each in easy.assumptions
+        each.startswith(f"being late costs ${easy.chosen_choice.dollars.value:.2f}, ")
+        for each in easy.assumptions
     )
 
 
 def test_the_expected_cost_is_the_bill_and_what_being_late_costs_as_often_as_it_is():
-    plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=100.0)
+    plan = asked(
+        catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=100.0
+    )
     assert any("being late costs $100" in each for each in plan.assumptions)
     gamble = next(each for each in plan.choices if each.rented.instance.startswith("rtx"))
     assert 0.5 <= gamble.on_time < 1.0
     # The pair's bill is $6.50 and it is never late; the other costs less than half, and $100 where it is late.
-    assert (gamble.dollars.value + (1 - gamble.on_time) * 100 < 6.5) is (plan.chosen_choice.name != "1 × pair")
+    assert (gamble.dollars.value + (1 - gamble.on_time) * 100 < 6.5) is (
+        plan.chosen_choice.name != "1 × pair"
+    )
 
 
 def test_an_exchange_says_what_less_certainty_would_buy():
-    plan = asked(catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=1e4)
+    plan = asked(
+        catalog=unsure_fleet(), deadline_seconds=1.5 * HOUR, most_nodes=1, late_dollars=1e4
+    )
     gamble = next(each for each in plan.choices if each.rented.instance.startswith("rtx"))
     saved = plan.chosen_choice.dollars.value - gamble.dollars.value
-    assert plan.exchanges == (f"{gamble.on_time:.0%} instead of > 99%: ${saved:.2f} less, with {gamble.name}",)
+    assert plan.exchanges == (
+        f"{gamble.on_time:.0%} instead of > 99%: ${saved:.2f} less, with {gamble.name}",
+    )
     assert plan.exchanges[0] in page(plan).next_steps
 
 
@@ -289,17 +361,27 @@ def test_what_is_cheaper_for_a_gpu_but_cannot_be_ranked_stands_beside_the_answer
     job = gpu_job(memory=(Memory(rank=0, allocated_bytes=100 * 10**9),))
     plan = asked(job, Catalog(GPUS, found.instances, found.prices), samples=1e6, most_nodes=1)
     sentence = page(plan).verdict[-1]
-    assert sentence.startswith("Cheaper for a GPU and hour, but not ranked: tiny ($0.10): a single sample needs")
+    assert sentence.startswith(
+        "Cheaper for a GPU and hour, but not ranked: tiny ($0.10): a single sample needs"
+    )
 
 
 def test_machines_of_several_gpus_whose_links_no_source_names_are_ranked():
-    plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, clouds=("lambda", "runpod"), most_nodes=1)
+    plan = asked(
+        gpu_job(),
+        merge(None, None),
+        samples=90 * 1_281_167,
+        clouds=("lambda", "runpod"),
+        most_nodes=1,
+    )
     ranked = {each.rented.instance for each in plan.choices}
     assert {"gpu_8x_v100", "gpu_8x_a100_80gb_sxm4", "2x_A100-80GB_SECURE"} <= ranked
 
 
 def test_an_old_price_is_told_in_the_first_line_in_the_verdict_and_as_the_next_step():
-    plan = asked(gpu_job(), merge(None, None), samples=90 * 1_281_167, clouds=("aws",), spot="allow")
+    plan = asked(
+        gpu_job(), merge(None, None), samples=90 * 1_281_167, clouds=("aws",), spot="allow"
+    )
     shown = page(plan)
     assert shown.subtitle[0].endswith("; its youngest price may be 125 days old")
     assert ", a price of 20" in verdict(plan)
@@ -310,8 +392,15 @@ def test_an_old_price_is_told_in_the_first_line_in_the_verdict_and_as_the_next_s
 
 
 def test_far_more_devices_than_were_profiled_are_doubted():
-    plan = asked(gpu_job(), merge(None, None), samples=3e8, deadline_seconds=HOUR, gpus=("V100",), clouds=("aws",),
-                 most_nodes=1)  # fmt: skip
+    plan = asked(
+        gpu_job(),
+        merge(None, None),
+        samples=3e8,
+        deadline_seconds=HOUR,
+        gpus=("V100",),
+        clouds=("aws",),
+        most_nodes=1,
+    )
     (more,) = (each for each in plan.relaxations if each.option == "max-nodes")
     assert re.search(r"devices are [\d,]+ times the 4 that were profiled", more.text)
 
@@ -342,11 +431,20 @@ def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
     hour = asked(deadline_seconds=1.1 * HOUR)
     assert hour.chosen_choice is None
     assert (hour.relaxations[0].option, hour.relaxations[0].to) == ("deadline", "1.4h")
-    assert "for 1.10 h it would have to be 1.2 times as fast, which its stalls could give" in hour.relaxations[0].text
+    assert (
+        "for 1.10 h it would have to be 1.2 times as fast, which its stalls could give"
+        in hour.relaxations[0].text
+    )
     half = asked(deadline_seconds=HOUR / 2)
-    assert "would have to be 2.6 times as fast, and without any stall it is 1.3 times" in half.relaxations[0].text
+    assert (
+        "would have to be 2.6 times as fast, and without any stall it is 1.3 times"
+        in half.relaxations[0].text
+    )
     cheap = asked(budget_dollars=2.0)
-    assert "for $2.00 at this price it would have to be 2 times as fast, and without" in cheap.relaxations[0].text
+    assert (
+        "for $2.00 at this price it would have to be 2 times as fast, and without"
+        in cheap.relaxations[0].text
+    )
 
 
 def test_constraints_that_nothing_meets_are_one_sentence():
@@ -357,7 +455,9 @@ def test_constraints_that_nothing_meets_are_one_sentence():
 def test_profiles_of_different_jobs_are_refused():
     goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"))
     bases = [base_of(pair()), base_of(gpu_job(workload={"name": "vgg11"}))]
-    with pytest.raises(UserError, match=r"a and b are different jobs, in workload \(resnet50 and vgg11\)"):
+    with pytest.raises(
+        UserError, match=r"a and b are different jobs, in workload \(resnet50 and vgg11\)"
+    ):
         recommend(bases, goal, Constraints(), three(), BillFacts(), ["a", "b"], TODAY)
 
 
@@ -371,16 +471,24 @@ def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
 
 
 def test_a_job_of_cpus_is_recommended_the_type_that_it_was_profiled_on():
-    host = Host(hostname="c", instance="c5.4xlarge", cores=16, memory_bytes=32 * 10**9, limits=Limits())
+    host = Host(
+        hostname="c", instance="c5.4xlarge", cores=16, memory_bytes=32 * 10**9, limits=Limits()
+    )
     plan = asked(cpu_job(hosts=(host,)), merge(None, None), samples=1e6)
-    assert (plan.chosen_choice.rented.instance, plan.chosen_choice.rented.device) == ("c5.4xlarge", None)
+    assert (plan.chosen_choice.rented.instance, plan.chosen_choice.rented.device) == (
+        "c5.4xlarge",
+        None,
+    )
     assert {choice.rented.instance for choice in plan.choices} == {"c5.4xlarge"}
 
 
 @pytest.mark.parametrize(
-    ("gpu", "model", "measured"), [("Tesla V100-SXM2-16GB", "V100", {"1xV100"}), ("Tesla T4", "T4", {"1xT4"})]
+    ("gpu", "model", "measured"),
+    [("Tesla V100-SXM2-16GB", "V100", {"1xV100"}), ("Tesla T4", "T4", {"1xT4"})],
 )
-def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str, model: str, measured: set[str]):
+def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(
+    gpu: str, model: str, measured: set[str]
+):
     host = (
         pair()
         .hosts[0]
@@ -394,11 +502,15 @@ def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu: str,
     )
     base = base_of(build({"solo": [0.1] * 6}, device="cuda", batch=10, hosts=(host,)))
     kinds = {
-        f"{count}x{name}": box(f"n1-standard-8+{count}x{name}", cloud="gcp", gpu_model=name, gpu_count=count)
+        f"{count}x{name}": box(
+            f"n1-standard-8+{count}x{name}", cloud="gcp", gpu_model=name, gpu_count=count
+        )
         for count, name in ((1, "V100"), (2, "V100"), (1, "T4"))
     }
     plain = box("n1-standard-8", cloud="gcp", gpu_count=0)
-    assert {name for name, each in kinds.items() if is_profiled_on(base, each, all_devices=False)} == measured
+    assert {
+        name for name, each in kinds.items() if is_profiled_on(base, each, all_devices=False)
+    } == measured
     catalog = Catalog(GPUS, (plain, *kinds.values()), ())
     assert set(measured_machines([base], catalog)) == {f"n1-standard-8+1x{model}"}
 
@@ -408,11 +520,19 @@ def test_a_named_type_is_listed_however_bad():
 
 
 ASKED_TWICE = (
-    ("aws", "p3.8xlarge", 1), ("aws", "p3.8xlarge", 2), ("aws", "p3.16xlarge", 4), ("aws", "p4d.24xlarge", 1),
-    ("aws", "g4dn.xlarge", 1), ("aws", "g5.12xlarge", 1), ("gcp", "n1-standard-8+1xV100", 1),
-    ("gcp", "g2-standard-24", 1), ("azure", "Standard_NC24s_v3", 1), ("azure", "Standard_ND40rs_v2", 1),
-    ("lambda", "gpu_8x_h100_sxm5", 1), ("runpod", "2x_A100-80GB_SECURE", 1),
-)  # fmt: skip
+    ("aws", "p3.8xlarge", 1),
+    ("aws", "p3.8xlarge", 2),
+    ("aws", "p3.16xlarge", 4),
+    ("aws", "p4d.24xlarge", 1),
+    ("aws", "g4dn.xlarge", 1),
+    ("aws", "g5.12xlarge", 1),
+    ("gcp", "n1-standard-8+1xV100", 1),
+    ("gcp", "g2-standard-24", 1),
+    ("azure", "Standard_NC24s_v3", 1),
+    ("azure", "Standard_ND40rs_v2", 1),
+    ("lambda", "gpu_8x_h100_sxm5", 1),
+    ("runpod", "2x_A100-80GB_SECURE", 1),
+)
 
 
 def test_twelve_questions_have_the_same_answer_from_recommend_and_from_whatif():
@@ -426,9 +546,17 @@ def test_twelve_questions_have_the_same_answer_from_recommend_and_from_whatif():
     job = usual.model_copy(update=changed)
     base = base_of(job, draws=Draws(64), catalog=lambda: catalog)
     for cloud, name, nodes in ASKED_TWICE:
-        others = tuple(f"{each.cloud}/{each.name}" for each in catalog.instances if each.name != name)
-        plan = asked(job, catalog, samples=nodes * 1e6, excluded=others, most_nodes=nodes, listed=(name,))
-        one = next((each for each in plan.choices if each.rented.nodes == nodes), plan.chosen_choice)
+        others = tuple(
+            f"{each.cloud}/{each.name}" for each in catalog.instances if each.name != name
+        )
+        plan = asked(
+            job, catalog, samples=nodes * 1e6, excluded=others, most_nodes=nodes, listed=(name,)
+        )
+        one = next(
+            (each for each in plan.choices if each.rented.nodes == nodes), plan.chosen_choice
+        )
         changed = {"batch": one.setting.batch, "accumulate": one.setting.accumulate}
-        wanted = AS_IT_IS.replace_facts(instance=f"{cloud}/{name}", nodes=one.rented.nodes, **changed)
+        wanted = AS_IT_IS.replace_facts(
+            instance=f"{cloud}/{name}", nodes=one.rented.nodes, **changed
+        )
         assert what_if(base, wanted).step.value == pytest.approx(one.step.value, rel=1e-12), name

@@ -44,7 +44,10 @@ def run(monkeypatch: Patch, *words: str) -> int:
     ("words", "sentence"),
     [
         ((), "what is to be trained? Name a profile"),
-        (("gpu.stash.json",), "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
+        (
+            ("gpu.stash.json",),
+            "how much is to be trained? Say it like --epochs 90 --samples 1281167",
+        ),
         (
             (*JOB, "--json", "--explain-type", "p3.2xlarge"),
             "--explain-type and --json are different ways",
@@ -53,13 +56,22 @@ def run(monkeypatch: Patch, *words: str) -> int:
             (*JOB, "--pareto", "--explain-type", "p3.2xlarge"),
             "--pareto and --explain-type are different",
         ),
-        ((*JOB, "--explain", "--explain-type", "p3.2xlarge"), "--explain and --explain-type are different ways"),
+        (
+            (*JOB, "--explain", "--explain-type", "p3.2xlarge"),
+            "--explain and --explain-type are different ways",
+        ),
         ((*JOB, "--late-costs", "5"), "--late-costs says what missing a deadline costs; give one"),
         ((*JOB, "--max-price", "0"), "--max-price 0: it must be more than 0"),
         ((*JOB, "--max-dollars", "€50"), "--max-dollars €50: '€50' is not in US dollars"),
-        ((*JOB, "--instances", "own/twice.yaml"), "twice.yaml:3: gpus[1].name: there are two GPUs called 'X1'"),
+        (
+            (*JOB, "--instances", "own/twice.yaml"),
+            "twice.yaml:3: gpus[1].name: there are two GPUs called 'X1'",
+        ),
         ((*PREMISE, "own/hole.yaml"), "or add memory_bandwidth, fp32_tflops and"),
-        ((*JOB, "--instances", "own/free.yaml"), "free.yaml:2: instances[0].price: '-$2/h' is negative"),
+        (
+            (*JOB, "--instances", "own/free.yaml"),
+            "free.yaml:2: instances[0].price: '-$2/h' is negative",
+        ),
         ((*PREMISE, "own/part.yaml"), "box is left out: it has 0.33 of one A100"),
         (
             ("cpu.stash.json", "--epochs", "9", "--gpu", "V100"),
@@ -89,17 +101,24 @@ def test_the_choice_is_written_as_a_task_and_nothing_is_started(
     assert capsys.readouterr().out.endswith("nothing was started.\n")
     assert run(monkeypatch, *JOB, "--launch", "sky", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    first, second = sorted(path.name for path in tmp_path.glob("*.sky.yaml"))  # none is written over
+    first, second = sorted(
+        path.name for path in tmp_path.glob("*.sky.yaml")
+    )  # none is written over
     task = yaml.safe_load((tmp_path / second).read_text())
     assert first != second
     assert f"{task['num_nodes']} × {task['resources']['instance_type']}" == document["chosen"]
 
 
-def test_only_a_choice_can_be_launched_and_only_with_sky(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+def test_only_a_choice_can_be_launched_and_only_with_sky(
+    monkeypatch: Patch, capsys: Capture, tmp_path: Path
+) -> None:
     assert run(monkeypatch, *JOB, "--launch", "slurm") == 2
     assert "--launch slurm: it is sky" in capsys.readouterr().err
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 1
     assert "there is no choice to write down" in capsys.readouterr().err
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky", "--json") == 1
-    assert "there is no choice to write down" in json.loads(capsys.readouterr().out)["error"]["message"]
+    assert (
+        "there is no choice to write down"
+        in json.loads(capsys.readouterr().out)["error"]["message"]
+    )
     assert not list(tmp_path.glob("*.yaml"))

@@ -20,8 +20,12 @@ from stash.predict.forecasting import base_of
 
 BASE = base_of(jobs()[0], draws=Draws(16))
 FEW = settings(max_examples=20, deadline=None)
-PRICES = st.lists(st.tuples(st.sampled_from(range(len(POOL))), st.floats(0.1, 40)), min_size=2, max_size=4,
-                  unique_by=lambda each: each[0])  # fmt: skip
+PRICES = st.lists(
+    st.tuples(st.sampled_from(range(len(POOL))), st.floats(0.1, 40)),
+    min_size=2,
+    max_size=4,
+    unique_by=lambda each: each[0],
+)
 DEADLINES = st.one_of(st.none(), st.floats(300, 30_000))
 BUDGETS = st.one_of(st.none(), st.floats(1, 60))
 
@@ -34,17 +38,30 @@ def forecasts_are_made_once():
 
 
 def plan_of(
-    prices: list[tuple[int, float]], deadline: float | None, budget: float | None, **constraints: object
+    prices: list[tuple[int, float]],
+    deadline: float | None,
+    budget: float | None,
+    **constraints: object,
 ) -> RentalPlan:
     types = [POOL[number] for number, _ in prices]
     offered = tuple(
         Price("here", each.name, "r", "on-demand", dollars, "2026-11-20", "drawn", "")
         for each, (_, dollars) in zip(types, prices, strict=True)
     )
-    goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"), deadline_seconds=deadline, budget_dollars=budget)
+    goal = Goal(
+        work=TrainingWork(samples=SAMPLES, text="some"),
+        deadline_seconds=deadline,
+        budget_dollars=budget,
+    )
     limits = Constraints(**{"most_nodes": 3, **constraints})  # type: ignore[arg-type]
     return recommend(
-        [BASE], goal, limits, Catalog(GPUS, tuple(types), offered), BillFacts(), ["x"], date(2026, 11, 22)
+        [BASE],
+        goal,
+        limits,
+        Catalog(GPUS, tuple(types), offered),
+        BillFacts(),
+        ["x"],
+        date(2026, 11, 22),
     )
 
 
@@ -58,4 +75,6 @@ def test_a_relaxation_makes_something_feasible(prices, deadline, budget):
         if each.option == "budget":
             assert plan_of(prices, deadline, float(each.to)).chosen_choice is not None
         if each.option == "max-nodes":
-            assert plan_of(prices, deadline, budget, most_nodes=int(each.to)).chosen_choice is not None
+            assert (
+                plan_of(prices, deadline, budget, most_nodes=int(each.to)).chosen_choice is not None
+            )

@@ -38,10 +38,11 @@ def asked(seed: int) -> tuple[PlanProblem, CandidateSet, Goal]:
 
 def kept(found, limits):
     return [
-        each for each in found
+        each
+        for each in found
         if (limits.deadline_seconds is None or each.sure_seconds <= limits.deadline_seconds)
         and (limits.budget_dollars is None or each.sure_dollars <= limits.budget_dollars)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -53,7 +54,9 @@ def test_the_front_is_that_of_every_candidate_weighed(seed):
     assert [(each.dollars, each.seconds) for each in found] == find_undominated(best)
     for measure in ("dollars", "seconds", "sure_seconds", "sure_dollars"):
         one = find_least(question.evaluator, candidates.chains, measure, limits)
-        assert (one and getattr(one, measure)) == min((getattr(each, measure) for each in best), default=None)
+        assert (one and getattr(one, measure)) == min(
+            (getattr(each, measure) for each in best), default=None
+        )
         near = find_least(question.evaluator, asked(seed)[1].chains, measure, limits, slack=0.05)
         if one is not None:
             assert getattr(one, measure) <= getattr(near, measure) <= 1.05 * getattr(one, measure)

@@ -23,7 +23,9 @@ def test_every_link_has_a_share_with_source_date_and_spread(link: str) -> None:
 
 def test_a_link_of_one_machine_has_its_share_and_the_spread_of_all() -> None:
     share = cluster.reached_share("nvlink")
-    assert share.value == pytest.approx(208 / 300)  # NVIDIA/nccl-tests#178, the only pair in the table
+    assert share.value == pytest.approx(
+        208 / 300
+    )  # NVIDIA/nccl-tests#178, the only pair in the table
     assert share.high > 1.5 * share.value
 
 
@@ -35,7 +37,11 @@ def test_wires_between_nodes_carry_no_more_than_they_claim() -> None:
 
 def test_a_tree_s_bus_bandwidth_is_turned_into_what_its_wire_carried() -> None:
     # Two p4d: 57.2 GB/s of bus bandwidth over 16 ranks; per byte a tree sends 2·1/2 and a ring 2·15/16.
-    rate = next(each for each in collective_rates() if each.source == "NVIDIA/nccl#527" and each.scope == "between")
+    rate = next(
+        each
+        for each in collective_rates()
+        if each.source == "NVIDIA/nccl#527" and each.scope == "between"
+    )
     assert cluster._wire_rate(rate) == pytest.approx(57.2e9 / (15 / 8))
 
 
@@ -49,7 +55,9 @@ def test_a_source_can_be_left_out() -> None:
     assert "zarzen" in with_all.source
     assert "zarzen" not in without.source
     assert with_all.value != without.value
-    assert cluster.reached_share("tcp", "gist zarzen/c2dca465") is None  # no other source measured slow links
+    assert (
+        cluster.reached_share("tcp", "gist zarzen/c2dca465") is None
+    )  # no other source measured slow links
 
 
 def test_latencies_of_published_machines_lie_around_nccl_s_table() -> None:
@@ -73,7 +81,10 @@ def test_every_row_of_the_tables_is_whole() -> None:
         assert rate.published
         assert rate.ranks >= 2
         assert rate.nodes == 1 if rate.scope == "inside" else rate.nodes > 1
-        assert 0.01 < rate.bus_bytes_per_second / rate.claimed_bytes_per_second < 2 or rate.message_bytes
+        assert (
+            0.01 < rate.bus_bytes_per_second / rate.claimed_bytes_per_second < 2
+            or rate.message_bytes
+        )
         assert math.isfinite(rate.claimed_bytes_per_second)
     assert {each.algorithm for each in hop_latencies()} == {"ring", "tree"}
     assert all(each.devices > 1 and each.source for each in node_scaling())

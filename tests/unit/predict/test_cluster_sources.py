@@ -12,15 +12,24 @@ from stash.core.records.host import Limits
 from stash.core.records.profile import Collective, Profile
 from stash.predict import cluster
 from stash.predict.cluster import NodeLinks
-from stash.predict.cluster_sources import network_rate, target_of_instance, target_of_probe, target_of_profile
+from stash.predict.cluster_sources import (
+    network_rate,
+    target_of_instance,
+    target_of_probe,
+    target_of_profile,
+)
 from stash.predict.collective_times import UnknownFactError, fabric_of
 from stash.predict.draws import Draws
 from stash.predict.draws import given_quantity as wished
 
 
-def exchanging(*runs: Collective, ranks: int = 4, nodes: int = 2, buckets: tuple[int, ...] = (50, 50)) -> Profile:
+def exchanging(
+    *runs: Collective, ranks: int = 4, nodes: int = 2, buckets: tuple[int, ...] = (50, 50)
+) -> Profile:
     rungs = {"solo": [0.1, 0.1], "crowd": [0.1, 0.1], "node": [0.12, 0.12], "cluster": [0.2, 0.2]}
-    return build(rungs, ranks=ranks, nodes=nodes, collectives=runs, workload={"bucket_bytes": buckets})
+    return build(
+        rungs, ranks=ranks, nodes=nodes, collectives=runs, workload={"bucket_bytes": buckets}
+    )
 
 
 def test_a_profile_s_own_exchange_tells_rates_and_hops() -> None:
@@ -65,7 +74,9 @@ def test_one_node_needs_no_network_and_one_device_no_links() -> None:
 
 
 def test_a_probe_s_curves_tell_alpha_and_beta() -> None:
-    curves = links(exchanges=(ring(4, 1e-5, 1e10, backend="nccl"), ring(8, 2e-5, 1e9, nodes=2, backend="nccl")))
+    curves = links(
+        exchanges=(ring(4, 1e-5, 1e10, backend="nccl"), ring(8, 2e-5, 1e9, nodes=2, backend="nccl"))
+    )
     found = target_of_probe(probe(host(measured=curves, gpus=gpus(4)), host("node1", gpus=gpus(4))))
     assert (found.nodes, found.devices, found.backend) == (2, 4, "nccl")
     assert found.inside.bytes_per_second.value == pytest.approx(1e10, rel=0.05)
@@ -80,7 +91,9 @@ def test_streams_stand_in_where_no_all_reduce_crossed() -> None:
 
 
 def test_a_control_group_s_limit_is_the_disk_s_rate() -> None:
-    profile = build({"solo": [0.1]}, ranks=1, host={"limits": Limits(read_bytes_per_second=2e7, cpus=2)})
+    profile = build(
+        {"solo": [0.1]}, ranks=1, host={"limits": Limits(read_bytes_per_second=2e7, cpus=2)}
+    )
     storage = target_of_profile(profile).storage
     assert storage.bytes_per_second.value == 2e7
 
@@ -115,11 +128,22 @@ def test_a_type_without_network_facts_has_no_network() -> None:
     found = target_of_instance(bare, 4)
     assert found.network is None
     assert found.inside == NodeLinks(wiring="pcie")
-    with pytest.raises(UnknownFactError, match=r"between nodes is unknown \(machines 4 × here/bare\); say it with"):
+    with pytest.raises(
+        UnknownFactError, match=r"between nodes is unknown \(machines 4 × here/bare\); say it with"
+    ):
         fabric_of(found, Draws())
 
 
 def test_unknown_links_inside_are_said_before_anything_is_assumed() -> None:
-    bare = Instance(cloud="here", name="bare", gpu_count=2, network_bytes_per_second=1e9, as_of="2026", source="x")
-    with pytest.raises(UnknownFactError, match=r"devices of a node are unknown \(machines 2 × here/bare\)"):
+    bare = Instance(
+        cloud="here",
+        name="bare",
+        gpu_count=2,
+        network_bytes_per_second=1e9,
+        as_of="2026",
+        source="x",
+    )
+    with pytest.raises(
+        UnknownFactError, match=r"devices of a node are unknown \(machines 2 × here/bare\)"
+    ):
         fabric_of(target_of_instance(bare, 2), Draws())

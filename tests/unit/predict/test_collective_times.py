@@ -47,7 +47,9 @@ def test_gathering_and_scattering_are_half_of_a_ring() -> None:
 
 
 def test_a_broadcast_sends_its_bytes_once() -> None:
-    assert seconds(broadcast(fabric(1, 4, inside=1e8, latency=hops(inside=0.001)), MB)) == pytest.approx(0.01 + 0.003)
+    assert seconds(
+        broadcast(fabric(1, 4, inside=1e8, latency=hops(inside=0.001)), MB)
+    ) == pytest.approx(0.01 + 0.003)
 
 
 @pytest.mark.parametrize("function", [half_exchange, broadcast])

@@ -25,7 +25,9 @@ from stash.predict.precision import training_precision
 
 
 def test_names_of_models_are_compared_without_what_people_write_differently():
-    assert model_key("ResNet50v1.5") == model_key("resnet-50") == model_key("ResNet 50") == "resnet50"
+    assert (
+        model_key("ResNet50v1.5") == model_key("resnet-50") == model_key("ResNet 50") == "resnet50"
+    )
     assert model_key("mobilenet_v2") != model_key("mobilenet_v3")
 
 
@@ -56,17 +58,25 @@ def test_no_gpu_of_the_catalog_has_a_hole_that_forecasts_need():
         gpu = next(each for each in catalog.load().gpus if name in (each.name, each.model))
         for precision in ("fp32", "amp"):
             assert sheet_rates(gpu, precision) is not None, gpu.name
-    tensor = [gpu for gpu in catalog.load().gpus if gpu.architecture not in ("Kepler", "Maxwell", "Pascal")]
+    tensor = [
+        gpu
+        for gpu in catalog.load().gpus
+        if gpu.architecture not in ("Kepler", "Maxwell", "Pascal")
+    ]
     assert all(gpu.tensor_fp16_flops_per_second for gpu in tensor)
     later = [gpu for gpu in tensor if gpu.architecture not in ("Volta", "Turing", "CDNA2", "CDNA4")]
     assert all(gpu.tensor_tf32_flops_per_second for gpu in later)
 
 
 def test_of_a_device_that_waits_for_its_host_a_faster_one_waits_as_long_and_a_slower_one_may_keep_up():
-    faster = waiting_device_ratio(Quantity(value=0.3, low=0.2, high=0.4, origin="data sheet", source="a table"))
+    faster = waiting_device_ratio(
+        Quantity(value=0.3, low=0.2, high=0.4, origin="data sheet", source="a table")
+    )
     assert (faster.value, faster.low, faster.high) == (1.0, 1 / 1.33, 1.33)
     assert "waits for the host" in faster.source
-    slower = waiting_device_ratio(Quantity(value=4.0, low=3.0, high=5.0, origin="data sheet", source="a table"))
+    slower = waiting_device_ratio(
+        Quantity(value=4.0, low=3.0, high=5.0, origin="data sheet", source="a table")
+    )
     assert (slower.value, slower.low, slower.high) == (2.0, 1 / 1.33, 1.33 * 5.0)
 
 
@@ -87,7 +97,9 @@ def test_a_step_is_never_shorter_than_launching_its_kernels():
     bound = no_faster_than_launches(ratio, 0.4)
     assert (bound.value, bound.low, bound.high) == (0.4, 0.4, 0.5)
     assert "40% of the step" in bound.source
-    whole = no_faster_than_launches(ratio, 1.5)  # launched 1.5 times as long as it took: the launches overlap
+    whole = no_faster_than_launches(
+        ratio, 1.5
+    )  # launched 1.5 times as long as it took: the launches overlap
     assert (whole.value, whole.low, whole.high) == (1.0, 1.0, 1.0)
 
 
@@ -113,7 +125,9 @@ def test_a_job_in_bfloat16_goes_to_no_gpu_that_does_not_compute_in_it():
     products = calls("aten.mm", "4096x4096 4096x4096", "bfloat16", 1, 1e12, 2e8)
     work = plain.workload.model_copy(update={"operators": (products,)})
     base = base_of(plain.model_copy(update={"workload": work}))
-    with pytest.raises(UserError, match="T4 does not compute in bfloat16, as the job does; profile it in float16"):
+    with pytest.raises(
+        UserError, match="T4 does not compute in bfloat16, as the job does; profile it in float16"
+    ):
         what_if(base, Alteration(gpu="T4"))
     assert what_if(base, Alteration(gpu="L4")).breakdown.seconds("compute") > 0
     assert what_if(base_of(plain), Alteration(gpu="T4")).breakdown.seconds("compute") > 0
@@ -131,16 +145,24 @@ def test_mixed_precision_gains_what_the_data_sheet_and_the_products_say() -> Non
     assert precision_ratio(catalog.gpu("K80"), "amp") is None
 
 
-def calls(operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float) -> Operator:
-    return Operator(operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size))
+def calls(
+    operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float
+) -> Operator:
+    return Operator(
+        operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size)
+    )
 
 
-@pytest.mark.parametrize("parameters", ["float32", "bfloat16"])  # autocast, and a model that is in 16 bits itself
+@pytest.mark.parametrize(
+    "parameters", ["float32", "bfloat16"]
+)  # autocast, and a model that is in 16 bits itself
 def test_a_job_in_halves_is_amp_and_takes_longer_in_32_bits(parameters):
     halves = calls("aten.mm", "4096x4096 4096x4096", "bfloat16", 1, 1e12, 2e8)
     rest = calls("aten.add", "1000x1000", "bfloat16", 1, None, 5e9)
     work = Workload(command=("x",), name="x", precision=parameters, operators=(halves, rest))
     assert training_precision(work) == "amp"
-    base = base_of(gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators}))
+    base = base_of(
+        gpu_job(workload={"name": "x", "precision": parameters, "operators": work.operators})
+    )
     assert not base.compute_scale(base.target, base.passes, "amp").facts
     assert base.compute_scale(base.target, base.passes, "fp32").mean > 1.5

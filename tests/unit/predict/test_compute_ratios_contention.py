@@ -25,5 +25,6 @@ def test_a_source_is_left_out_where_it_is_predicted() -> None:
     source = node_scaling()[0].source
     places = np.linspace(0, 1, 101)
     assert not np.allclose(
-        compute_ratios.crowding_quantiles(places), compute_ratios.crowding_quantiles(places, without=source)
+        compute_ratios.crowding_quantiles(places),
+        compute_ratios.crowding_quantiles(places, without=source),
     )

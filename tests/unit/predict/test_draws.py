@@ -36,7 +36,9 @@ def test_a_rate_keeps_its_median_and_its_ends_and_is_never_negative() -> None:
     assert drawn.min() > 0
 
 
-def test_numbers_with_long_tails_have_their_ends_a_narrow_middle_and_the_order_that_is_given() -> None:
+def test_numbers_with_long_tails_have_their_ends_a_narrow_middle_and_the_order_that_is_given() -> (
+    None
+):
     drawn = DRAWS.long_tailed("speed")
     assert np.percentile(drawn, [2.5, 97.5]) == pytest.approx([-1.0, 1.0], rel=0.03)
     # Student's t of three degrees of freedom: 0.765 and 3.182 at 75 and 97.5 %; a normal one has 0.344 of its end.

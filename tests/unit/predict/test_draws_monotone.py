@@ -40,13 +40,17 @@ def never_slower(fast: Array, slow: Array) -> None:
 def test_a_faster_line_between_nodes_is_never_slower(
     base: Base, rate: float, times: float, nodes: int, transport: str
 ) -> None:
-    slow, fast = (steps(base, network=each, nodes=nodes, transport=transport) for each in (rate, rate * times))
+    slow, fast = (
+        steps(base, network=each, nodes=nodes, transport=transport) for each in (rate, rate * times)
+    )
     assert fast.mean() <= slow.mean() * (1 + ROUNDING)
 
 
 @FEW
 @given(JOBS, RATES, TIMES, st.integers(2, 8))
-def test_faster_links_inside_a_node_are_never_slower(base: Base, rate: float, times: float, devices: int) -> None:
+def test_faster_links_inside_a_node_are_never_slower(
+    base: Base, rate: float, times: float, devices: int
+) -> None:
     def on(inside: float) -> Array:
         rates = [
             Quantity(value=each, low=each / 1.5, high=each * 1.5, origin="measured", source="x")
@@ -54,10 +58,14 @@ def test_faster_links_inside_a_node_are_never_slower(base: Base, rate: float, ti
         ]
         target = base.target.model_copy(
             update={
-                "nodes": 2, "devices": devices, "inside": NodeLinks(bytes_per_second=rates[0]),
-                "network": Network(bytes_per_second=rates[1]), "machine": None, "name": "described",
+                "nodes": 2,
+                "devices": devices,
+                "inside": NodeLinks(bytes_per_second=rates[0]),
+                "network": Network(bytes_per_second=rates[1]),
+                "machine": None,
+                "name": "described",
             }
-        )  # fmt: skip
+        )
         described = replace(base, clusters=lambda name: target)
         return steps(described, cluster="described.yaml")
 

@@ -28,10 +28,15 @@ MB = 10**6
 
 
 def job(
-    exposed: float, rate: float = 1e8, ready: Sequence[float | None] = (0.0, 0.02, 0.04), **work: object
+    exposed: float,
+    rate: float = 1e8,
+    ready: Sequence[float | None] = (0.0, 0.02, 0.04),
+    **work: object,
 ) -> Profile:
     """Two nodes of one device: three gradients of 1 MB, a bucket each, 10 ms apiece at 100 MB/s of bus bandwidth."""
-    gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=moment) for i, moment in enumerate(ready))
+    gradients = tuple(
+        Gradient(name=str(i), bytes=MB, ready_seconds=moment) for i, moment in enumerate(ready)
+    )
     runs = tuple(
         Collective(scope="world", ranks=2, bytes=3 * MB, seconds=0.03 * noise, latency_seconds=1e-6)
         for noise in (0.99, 1.0, 1.0, 1.01)
@@ -53,7 +58,9 @@ def model_of(exposed: float, known: bool = True) -> tuple[ExchangeModel, Target]
     return ExchangeModel(profile, attribute(profile), base, DRAWS), base
 
 
-def network(exposed: float, target: Target | None = None, changes: ExchangeChanges = AS_MEASURED) -> np.ndarray:
+def network(
+    exposed: float, target: Target | None = None, changes: ExchangeChanges = AS_MEASURED
+) -> np.ndarray:
     model, base = model_of(exposed)
     (part,) = model.predict(target or base, changes).parts
     return part.seconds
@@ -119,7 +126,9 @@ def test_smaller_buckets_overlap_more_and_larger_ones_less() -> None:
 
 def test_compression_halves_what_travels() -> None:
     _, base = model_of(0.01)
-    assert network(0.01, base, ExchangeChanges(compress=0.5)).mean() == pytest.approx(0.005, rel=0.1)
+    assert network(0.01, base, ExchangeChanges(compress=0.5)).mean() == pytest.approx(
+        0.005, rel=0.1
+    )
 
 
 def test_exchanging_after_each_of_several_batches_costs_as_many_times() -> None:
@@ -130,7 +139,9 @@ def test_exchanging_after_each_of_several_batches_costs_as_many_times() -> None:
 def test_a_shorter_backward_pass_hides_less() -> None:
     _, base = model_of(0.01)
     # Buckets ready every 5 ms and 10 ms long: 30 − 10.
-    assert network(0.01, base, ExchangeChanges(compute=0.25)).mean() == pytest.approx(0.02, rel=0.05)
+    assert network(0.01, base, ExchangeChanges(compute=0.25)).mean() == pytest.approx(
+        0.02, rel=0.05
+    )
 
 
 def test_one_node_has_no_network_stall_and_one_device_none_at_all() -> None:
@@ -159,7 +170,10 @@ def test_without_readiness_as_much_hides_as_did_and_the_forecast_says_so() -> No
 
 def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
     model, _ = model_of(0.01)
-    found = {part.name: part for part in model.predict(target_of_instance(catalog.instance("p3.8xlarge"), 2)).parts}
+    found = {
+        part.name: part
+        for part in model.predict(target_of_instance(catalog.instance("p3.8xlarge"), 2)).parts
+    }
     assert set(found) == {"interconnect", "network"}
     assert found["network"].origin == "data sheet"
     assert any("no exchange inside a node" in sentence for sentence in found["interconnect"].beyond)
@@ -169,7 +183,9 @@ def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
 def test_far_targets_are_said_to_be_far() -> None:
     model, base = model_of(0.01)
     (part,) = model.predict(at(1e9, base, nodes=16)).parts
-    assert any("16 ranks are more than 4 times the 2 measured" in sentence for sentence in part.beyond)
+    assert any(
+        "16 ranks are more than 4 times the 2 measured" in sentence for sentence in part.beyond
+    )
     assert any("links between nodes are 10 times as fast" in sentence for sentence in part.beyond)
 
 
@@ -181,7 +197,10 @@ def test_a_profile_without_gradients_says_what_adds_them() -> None:
 
 
 def test_collectives_of_the_script_s_own_are_counted() -> None:
-    extra = {"collectives_per_step": {"all_reduce": 10.0}, "collective_bytes_per_step": {"all_reduce": 1e6}}
+    extra = {
+        "collectives_per_step": {"all_reduce": 10.0},
+        "collective_bytes_per_step": {"all_reduce": 1e6},
+    }
     profile = job(0.02, **extra)
     base = target_of_profile(profile)
     model = ExchangeModel(profile, attribute(profile), base, DRAWS)
@@ -200,7 +219,9 @@ def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:
     _, base = model_of(0.01)
     claimed = Quantity(value=1e8, origin="data sheet", source="a sheet")
     model, _ = model_of(0.01)
-    (part,) = model.predict(base.model_copy(update={"network": Network(bytes_per_second=claimed)})).parts
+    (part,) = model.predict(
+        base.model_copy(update={"network": Network(bytes_per_second=claimed)})
+    ).parts
     assert not part.spread_known
 
 
@@ -208,7 +229,9 @@ def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
     profile = job(-0.0005, ready=(None, None, None), bucket_bytes=(3 * MB,))
     base = target_of_profile(profile)
     with np.errstate(all="raise"):
-        (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(0.5e8, base)).parts
+        (part,) = (
+            ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(0.5e8, base)).parts
+        )
     assert np.isfinite(part.seconds).all()
 
 
@@ -229,14 +252,20 @@ def two_ranks_on_a_node(exposed: float) -> Profile:
 
 
 @pytest.mark.parametrize("exposed", [0.005, 0.01, 0.03])
-def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_was_measured_inside(exposed) -> None:
+def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_was_measured_inside(
+    exposed,
+) -> None:
     # The profile has no exchange between nodes, and its interconnect is not what the model says of it.
     profile = two_ranks_on_a_node(exposed)
     base = target_of_profile(profile)
     found = {
         part.name: part.seconds
         for part in ExchangeModel(profile, attribute(profile), base, DRAWS)
-        .predict(base.model_copy(update={"nodes": 2, "network": Network(bytes_per_second=wished(1e13, "--network"))}))
+        .predict(
+            base.model_copy(
+                update={"nodes": 2, "network": Network(bytes_per_second=wished(1e13, "--network"))}
+            )
+        )
         .parts
     }
     assert found["interconnect"].mean() == pytest.approx(exposed, abs=5e-4)
@@ -248,10 +277,16 @@ def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_wa
 def looked_at(*steps: Sequence[float]) -> Profile:
     """The job of ``job`` whose three buckets were ready at these moments in each step that was looked at."""
     buckets = tuple(
-        Bucket(bytes=MB, gradients=(str(i),), ready_steps=tuple(step[i] for step in steps)) for i in range(3)
+        Bucket(bytes=MB, gradients=(str(i),), ready_steps=tuple(step[i] for step in steps))
+        for i in range(3)
     )
     gradients = tuple(
-        Gradient(name=str(i), bytes=MB, ready_seconds=steps[0][i], ready_steps=tuple(step[i] for step in steps))
+        Gradient(
+            name=str(i),
+            bytes=MB,
+            ready_seconds=steps[0][i],
+            ready_steps=tuple(step[i] for step in steps),
+        )
         for i in range(3)
     )
     return job(0.02, gradients=gradients, buckets=buckets)
@@ -269,7 +304,11 @@ def test_readiness_of_every_step_that_was_looked_at_counts() -> None:
     (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(half).parts
     # 20 ms a bucket: 20 or 60 exposed. The mean is known as well as four steps tell it.
     assert part.seconds.mean() == pytest.approx(0.04, rel=0.05)
-    (sure,) = ExchangeModel(job(0.01), attribute(job(0.01)), target_of_profile(job(0.01)), DRAWS).predict(half).parts
+    (sure,) = (
+        ExchangeModel(job(0.01), attribute(job(0.01)), target_of_profile(job(0.01)), DRAWS)
+        .predict(half)
+        .parts
+    )
     assert part.seconds.std() > 1.5 * sure.seconds.std()
 
 
@@ -283,16 +322,19 @@ def test_a_model_that_would_be_sharded_exposes_what_its_stage_does() -> None:
     assert network(0.01, base, ExchangeChanges(sharding=2)).mean() == pytest.approx(0.020, rel=0.06)
     assert network(0.01, base, ExchangeChanges(sharding=1)).mean() == pytest.approx(0.025, rel=0.06)
     twice = network(0.01, base, ExchangeChanges(sharding=3, passes=2)).mean()
-    assert twice == pytest.approx(2 * network(0.01, base, ExchangeChanges(sharding=3)).mean(), rel=0.01)
+    assert twice == pytest.approx(
+        2 * network(0.01, base, ExchangeChanges(sharding=3)).mean(), rel=0.01
+    )
 
 
 def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() -> None:
     # 2 gathers of 3 MB in parts of half, and a scatter of 3 MB: 15 ms each at 100 MB/s, 45 in all, 20 of it exposed.
     own = {
-        "bucket_bytes": (), "gradients": (),
+        "bucket_bytes": (),
+        "gradients": (),
         "collectives_per_step": {"all_gather_into_tensor": 2.0, "reduce_scatter_tensor": 1.0},
         "collective_bytes_per_step": {"all_gather_into_tensor": 3e6, "reduce_scatter_tensor": 3e6},
-    }  # fmt: skip
+    }
     profile = job(0.02, **own)
     base = target_of_profile(profile)
     (part,) = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(0.5e8, base)).parts
@@ -306,9 +348,14 @@ def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() ->
 
 def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_have_none() -> None:
     """One exchange was timed, so its rate has no ends; what steps waited for it has, and stays on more nodes."""
-    once = cpu_job(collectives=(Collective(scope="node", ranks=2, bytes=46_758_048, seconds=0.048),))
+    once = cpu_job(
+        collectives=(Collective(scope="node", ranks=2, bytes=46_758_048, seconds=0.048),)
+    )
     base = base_of(once, draws=Draws(64))
-    was, forecast = base.breakdown.stall("interconnect"), what_if(base, Alteration(nodes=2, network=1.25e9))
+    was, forecast = (
+        base.breakdown.stall("interconnect"),
+        what_if(base, Alteration(nodes=2, network=1.25e9)),
+    )
     now = forecast.breakdown.stall("interconnect")
     assert now.time.low is not None
     assert now.seconds == pytest.approx(was.seconds)
@@ -318,7 +365,12 @@ def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_h
 def test_between_nodes_as_much_hides_as_did_inside_one_where_readiness_is_unknown() -> None:
     """By hand: 36 of 48 ms were exposed, so 12 hide. On two nodes of two, all four ranks at the rate of the slower
     link: nothing below zero, and a faster line exposes no more."""
-    work = {"name": "resnet18", "parameter_bytes": 46_758_048, "bucket_bytes": (46_758_048,), "gradients": ()}
+    work = {
+        "name": "resnet18",
+        "parameter_bytes": 46_758_048,
+        "bucket_bytes": (46_758_048,),
+        "gradients": (),
+    }
     base = base_of(cpu_job(workload=work), draws=Draws(64))
     waited = []
     for rate in (1e8, 1e9, 1e10):

@@ -14,7 +14,9 @@ from stash.predict.forecast import PredictedStall, forecast
 DRAWS = Draws()
 TARGET = Target(name="two of them", nodes=2, devices=2, backend="gloo")
 FACT = Used(
-    about="bandwidth", unit="bytes/s", quantity=Quantity(value=1e9, origin="data sheet", as_of="2026", source="x")
+    about="bandwidth",
+    unit="bytes/s",
+    quantity=Quantity(value=1e9, origin="data sheet", as_of="2026", source="x"),
 )
 
 
@@ -24,15 +26,22 @@ def part(name: str, mean: float, spread: float = 0.001, **fields: object) -> Pre
 
 
 def test_stalls_add_up_and_stand_in_ladder_order() -> None:
-    found = forecast(TARGET, [part("network", 0.05), part("compute", 0.1), part("contention", 0.01)])
+    found = forecast(
+        TARGET, [part("network", 0.05), part("compute", 0.1), part("contention", 0.01)]
+    )
     assert [stall.name for stall in found.breakdown.stalls] == ["compute", "contention", "network"]
-    assert sum(stall.seconds for stall in found.breakdown.stalls) == pytest.approx(found.breakdown.step_seconds)
+    assert sum(stall.seconds for stall in found.breakdown.stalls) == pytest.approx(
+        found.breakdown.step_seconds
+    )
     assert found.breakdown.step_seconds == pytest.approx(0.16)
 
 
 def test_errors_that_go_together_are_not_taken_as_independent() -> None:
     both = DRAWS.normals("shared") * 0.001
-    parts = [PredictedStall("compute", 0.1 + both, "measured"), PredictedStall("network", 0.05 - both, "measured")]
+    parts = [
+        PredictedStall("compute", 0.1 + both, "measured"),
+        PredictedStall("network", 0.05 - both, "measured"),
+    ]
     step = forecast(TARGET, parts).step
     assert step.half_width == pytest.approx(0.0, abs=1e-9)
 
@@ -63,14 +72,19 @@ def test_what_is_not_known_to_spread_has_no_ends() -> None:
 
 
 def test_far_away_is_said_once_and_warned_of() -> None:
-    found = forecast(TARGET, [part("compute", 0.1, beyond=("far",)), part("network", 0.1, beyond=("far", "farther"))])
+    found = forecast(
+        TARGET,
+        [part("compute", 0.1, beyond=("far",)), part("network", 0.1, beyond=("far", "farther"))],
+    )
     assert found.extrapolations == ("far", "farther")
     assert found.breakdown.stability.warnings == ("far", "farther")
     assert not found.breakdown.stability.ok
 
 
 def test_the_whole_is_as_certain_as_its_least_certain_part() -> None:
-    found = forecast(TARGET, [part("compute", 0.1), part("network", 0.1, origin="data sheet", facts=(FACT,))])
+    found = forecast(
+        TARGET, [part("compute", 0.1), part("network", 0.1, origin="data sheet", facts=(FACT,))]
+    )
     assert found.origin == "data sheet"
     assert found.grounds[1].facts == (FACT,)
 

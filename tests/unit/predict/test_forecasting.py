@@ -42,7 +42,17 @@ def test_without_changes_the_forecast_is_the_measurement(base):
 @pytest.mark.parametrize(
     ("base", "same"),
     [
-        (GPU, {"nodes": "2", "gpus": "2", "workers": "3", "batch": "64", "accumulate": "1", "cache": "0%"}),
+        (
+            GPU,
+            {
+                "nodes": "2",
+                "gpus": "2",
+                "workers": "3",
+                "batch": "64",
+                "accumulate": "1",
+                "cache": "0%",
+            },
+        ),
         (CPU, {"workers": "2", "batch": "16", "cpus": "8"}),
         (GPU, {"network": "1x", "disk": "1x"}),
     ],
@@ -76,21 +86,38 @@ def test_one_device_waits_for_no_other():
 @pytest.mark.parametrize(
     ("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)]
 )
-def test_ranks_that_share_a_model_read_the_same_samples(typed: dict[str, str], samples: int) -> None:
+def test_ranks_that_share_a_model_read_the_same_samples(
+    typed: dict[str, str], samples: int
+) -> None:
     loaders = (Loader(kind="map", workers=1, samples=1000),)
     shared = base_of(
-        gpu_job(ranks=8, nodes=1, hosts=gpu_job().hosts[:1], collectives=(),
-                workload={"name": "resnet50", "precision": "float32", "replicas": 1, "loaders": loaders,
-                          "parameter_bytes": 10**9}, memory=(Memory(rank=0, allocated_bytes=5 * 10**9),))
-    )  # fmt: skip
+        gpu_job(
+            ranks=8,
+            nodes=1,
+            hosts=gpu_job().hosts[:1],
+            collectives=(),
+            workload={
+                "name": "resnet50",
+                "precision": "float32",
+                "replicas": 1,
+                "loaders": loaders,
+                "parameter_bytes": 10**9,
+            },
+            memory=(Memory(rank=0, allocated_bytes=5 * 10**9),),
+        )
+    )
     assert shared.breakdown.samples_per_step == shared.passes.batch == 64
     assert shared.loading.pipeline.samples == 64
     assert stall_draws(shared, Alteration(**typed)).samples == samples
     scale = shared.compute_scale(shared.target, replace(shared.passes, batch=128))
-    assert scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high  # a two-fold batch
+    assert (
+        scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high
+    )  # a two-fold batch
     assert assess_sufficiency(change_job(shared)).device_rate == pytest.approx(64 / 0.24, rel=0.01)
     fit = memory_fit(change_job(shared, Alteration(**typed)))
-    assert fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64  # parameters, gradients, buckets; samples
+    assert (
+        fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64
+    )  # parameters, gradients, buckets; samples
 
 
 def test_ds_analyzers_questions_have_answers():
@@ -117,7 +144,9 @@ def test_only_doublings_are_called_so_and_no_value_is_below_what_an_option_takes
 
     def speed(base, wanted, name, amount):
         asked.append(amount)
-        return float(amount)  # in proportion: each doubling pays, where 3 instead of 2 is half as much again
+        return float(
+            amount
+        )  # in proportion: each doubling pays, where 3 instead of 2 is half as much again
 
     monkeypatch.setattr(answers, "_samples_per_second", speed)
     assert diminishing(GPU, Alteration(nodes="3")) == ()
@@ -141,35 +170,56 @@ def test_what_advice_promises_is_what_whatif_says(profile):
                 continue
             forecast = what_if(base_of(profile), remedy.asks).breakdown
             for_as_many = forecast.step_seconds * now.samples_per_step / forecast.samples_per_step
-            assert remedy.saves == pytest.approx(now.step_seconds - for_as_many, abs=1e-9), remedy.text
+            assert remedy.saves == pytest.approx(now.step_seconds - for_as_many, abs=1e-9), (
+                remedy.text
+            )
             asked += 1
     assert asked > 4
 
 
 def test_a_sharded_model_holds_less_and_waits_longer():
-    forecast = {how: what_if(GPU, Alteration(sharding=how)) for how in ("none", "zero1", "zero2", "zero3")}
-    exchange = {how: each.breakdown.seconds("interconnect", "network") for how, each in forecast.items()}
+    forecast = {
+        how: what_if(GPU, Alteration(sharding=how)) for how in ("none", "zero1", "zero2", "zero3")
+    }
+    exchange = {
+        how: each.breakdown.seconds("interconnect", "network") for how, each in forecast.items()
+    }
     assert exchange["none"] == pytest.approx(0.062, abs=1e-3)
     assert exchange["zero1"] > exchange["none"]
-    assert any("no sharded exchange was measured" in each for each in forecast["zero3"].extrapolations)
+    assert any(
+        "no sharded exchange was measured" in each for each in forecast["zero3"].extrapolations
+    )
     held = base_of(gpu_job(memory=(Memory(rank=0, allocated_bytes=8 * 10**9),)))
-    needed = [memory_fit(change_job(held, Alteration(sharding=how))).needed_bytes for how in forecast]
+    needed = [
+        memory_fit(change_job(held, Alteration(sharding=how))).needed_bytes for how in forecast
+    ]
     assert needed == sorted(needed, reverse=True)
     assert needed[0] == pytest.approx(8e9)
 
 
 def test_what_would_be_gathered_after_every_pass_saves_nothing_by_accumulating():
     wanted = Alteration(sharding="fsdp", accumulate="4")
-    assert any("after every pass" in each for each in effects_on_training(GPU, wanted, what_if(GPU, wanted)))
+    assert any(
+        "after every pass" in each
+        for each in effects_on_training(GPU, wanted, what_if(GPU, wanted))
+    )
 
 
 def test_one_gpu_tells_of_several_what_published_jobs_tell():
     many = gpu_job()
     job = build(
-        {"resident": around(0.170), "solo": around(0.174), "warm": around(0.2), "cold": around(0.22)},
-        ranks=1, device="cuda", batch=64, hosts=many.hosts[:1],
+        {
+            "resident": around(0.170),
+            "solo": around(0.174),
+            "warm": around(0.2),
+            "cold": around(0.22),
+        },
+        ranks=1,
+        device="cuda",
+        batch=64,
+        hosts=many.hosts[:1],
         workload={**many.workload.__dict__, "bucket_bytes": ()},
-    )  # fmt: skip
+    )
     forecast = what_if(base_of(job), Alteration(instance="p3.8xlarge"))
     contention = forecast.breakdown.stall("contention")
     assert contention.low < 0 < contention.seconds < contention.high  # some published jobs gained
@@ -208,7 +258,10 @@ def test_a_profile_on_cpus_tells_nothing_of_gpus():
 def test_other_cpus_are_not_taken_to_train_as_fast():
     with pytest.raises(UserError, match="how fast its CPUs train"):
         what_if(CPU, Alteration(instance="c5.9xlarge"))
-    assert any("compute is as on the cores" in each for each in what_if(CPU, Alteration(cpus="32")).extrapolations)
+    assert any(
+        "compute is as on the cores" in each
+        for each in what_if(CPU, Alteration(cpus="32")).extrapolations
+    )
 
 
 def test_a_profile_without_the_facts_says_which_command_adds_them():

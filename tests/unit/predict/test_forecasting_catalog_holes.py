@@ -31,7 +31,11 @@ def holes(instance: Instance, target: Target) -> list[str]:
         found.append(f"{gpu.name}'s tensor cores is in no table")
     if instance.remote_disk_bytes_per_second is None:
         burst = instance.remote_disk_burst_bytes_per_second is not None
-        found.append("what it sustains is not published" if burst else "what its storage does is not published")
+        found.append(
+            "what it sustains is not published"
+            if burst
+            else "what its storage does is not published"
+        )
     if target.cores is None:
         found.append("how many cores a node has is unknown")
     if target.nodes > 1 and (target.network is None or target.network.bytes_per_second is None):

@@ -39,12 +39,21 @@ def base() -> Base:
 @pytest.mark.parametrize(
     ("name", "gib", "share"),
     [
-        ("L4", 22.35, 1), ("L4", 11.18, 1 / 2), ("L4", 2.79, 1 / 8), ("A10", 4.0, 1 / 6),
+        ("L4", 22.35, 1),
+        ("L4", 11.18, 1 / 2),
+        ("L4", 2.79, 1 / 8),
+        ("A10", 4.0, 1 / 6),
         ("NVIDIA A10-4Q", 4.0, 1 / 6),
-        ("A100", 40.0, 1), ("A100-SXM4-80GB", 39.4, 1 / 2), ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 4.75, 1 / 8),
-        ("P100", 12.0, 1), ("Tesla K80", 11.17, 1), ("V710", 4.0, 1), (None, 4.0, 1), ("L4", None, 1),
+        ("A100", 40.0, 1),
+        ("A100-SXM4-80GB", 39.4, 1 / 2),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 4.75, 1 / 8),
+        ("P100", 12.0, 1),
+        ("Tesla K80", 11.17, 1),
+        ("V710", 4.0, 1),
+        (None, 4.0, 1),
+        ("L4", None, 1),
     ],
-)  # fmt: skip
+)
 def test_a_slice_is_told_by_its_memory(name: str | None, gib: float | None, share: float) -> None:
     assert share_of(name, None if gib is None else gib * GIB, gpus()) == pytest.approx(share)
 
@@ -68,17 +77,23 @@ def test_a_slice_is_left_out_of_what_is_recommended_with_its_reason(instance: In
     found = build_market(shipped_catalog(), Constraints(), {}, date(2026, 11, 22))
     assert instance.name not in {each.instance.name for each in found.rentables}
     (why,) = (each.why for each in found.unranked if each.instance == instance.name)
-    assert f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice" in why
+    assert (
+        f"it has {instance.gpu_share:.2g} of one {instance.gpu_model}, and how fast a slice" in why
+    )
 
 
 def test_one_that_was_measured_may_be_rented() -> None:
     machine = target_of_instance(SLICES[0], 1)
-    found = build_market(shipped_catalog(), Constraints(), {SLICES[0].name: machine}, date(2026, 11, 22))
+    found = build_market(
+        shipped_catalog(), Constraints(), {SLICES[0].name: machine}, date(2026, 11, 22)
+    )
     assert SLICES[0].name in {each.instance.name for each in found.rentables}
 
 
 def test_how_fast_slices_train_does_not_follow_from_whole_gpus(base: Base) -> None:
-    with pytest.raises(UserError, match=r"0\.5 of one L4, and 1 of one .* is not published: profile there"):
+    with pytest.raises(
+        UserError, match=r"0\.5 of one L4, and 1 of one .* is not published: profile there"
+    ):
         what_if(base, Alteration(instance="g6f.4xlarge", nodes=1))
     half = gpu_job(nodes=1, ranks=1, hosts=(host(),), collectives=())
     assert target_of_profile(half).device_share == 0.5
@@ -88,12 +103,20 @@ def test_how_fast_slices_train_does_not_follow_from_whole_gpus(base: Base) -> No
 
 def test_a_probe_finds_the_one_gpu_that_a_slice_is_to_its_driver() -> None:
     reference = next(each for each in SLICES if each.name == "g6f.4xlarge")
-    assert not [each for each in machine_findings(host(), reference, shipped_catalog()) if each.name == "gpu-count"]
+    assert not [
+        each
+        for each in machine_findings(host(), reference, shipped_catalog())
+        if each.name == "gpu-count"
+    ]
     none = host().model_copy(update={"gpus": ()})
-    assert [each for each in machine_findings(none, reference, shipped_catalog()) if each.name == "gpu-count"]
-    assert nearest_types([host().model_copy(update={"instance": None})], 0, shipped_catalog())[0].instance == (
-        "g6f.4xlarge"
-    )
+    assert [
+        each
+        for each in machine_findings(none, reference, shipped_catalog())
+        if each.name == "gpu-count"
+    ]
+    assert nearest_types([host().model_copy(update={"instance": None})], 0, shipped_catalog())[
+        0
+    ].instance == ("g6f.4xlarge")
 
 
 def test_an_own_machine_has_whole_gpus_or_a_part_of_one() -> None:

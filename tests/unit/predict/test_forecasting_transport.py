@@ -25,21 +25,35 @@ def base(seconds: float = 0.130, instance: str | None = None) -> Base:
     """Two nodes of four T4s each, whose exchange of 102 MB takes ``seconds``."""
     cards = tuple(Gpu(index=j, name="Tesla T4", memory_bytes=15 * 2**30) for j in range(4))
     hosts = tuple(
-        Host(hostname=f"h{i}", instance=instance, cores=48, memory_bytes=190 * 2**30, gpus=cards, limits=Limits())
+        Host(
+            hostname=f"h{i}",
+            instance=instance,
+            cores=48,
+            memory_bytes=190 * 2**30,
+            gpus=cards,
+            limits=Limits(),
+        )
         for i in range(2)
     )
     runs = tuple(
-        Collective(scope="world", ranks=8, bytes=102_228_128, seconds=seconds * k, latency_seconds=0.0001)
+        Collective(
+            scope="world", ranks=8, bytes=102_228_128, seconds=seconds * k, latency_seconds=0.0001
+        )
         for k in (0.99, 1.0, 1.01)
     )
     return base_of(gpu_job(ranks=8, hosts=hosts, collectives=runs), draws=Draws(64))
 
 
 def test_without_set_up_nodes_talk_over_sockets() -> None:
-    plain, quick = (target_of_instance(CATALOG.instance("g4dn.12xlarge"), 2, each) for each in ("sockets", "rdma"))
+    plain, quick = (
+        target_of_instance(CATALOG.instance("g4dn.12xlarge"), 2, each)
+        for each in ("sockets", "rdma")
+    )
     assert (plain.transport_name, quick.transport_name) == ("sockets", "EFA")
     limit = socket_limit()
-    linked = target_of_instance(CATALOG.instance("p3dn.24xlarge"), 2)  # a line of 12.5 GB/s, and sockets
+    linked = target_of_instance(
+        CATALOG.instance("p3dn.24xlarge"), 2
+    )  # a line of 12.5 GB/s, and sockets
     assert linked.network.bytes_per_second.value == pytest.approx(limit.value)
     assert (
         target_of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").transport_name == "sockets"
@@ -61,7 +75,9 @@ def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth() -> None:
 
 def test_what_the_profile_used_is_told_by_its_rate() -> None:
     def network(rate: float, **more: object) -> Network:
-        known = Quantity(value=rate, low=0.98 * rate, high=1.02 * rate, origin="measured", source="x")
+        known = Quantity(
+            value=rate, low=0.98 * rate, high=1.02 * rate, origin="measured", source="x"
+        )
         return Network(bytes_per_second=known, **more)
 
     limit = socket_limit()
@@ -80,7 +96,8 @@ def test_other_machines_talk_as_the_profiled_ones_did(seconds: float, kind: str)
 def test_the_option_decides_and_sockets_are_never_faster() -> None:
     asked = base()
     slow, fast = (
-        what_if(asked, Alteration(instance="p4d.24xlarge", nodes=4, transport=each)) for each in ("sockets", "efa")
+        what_if(asked, Alteration(instance="p4d.24xlarge", nodes=4, transport=each))
+        for each in ("sockets", "efa")
     )
     assert (slow.target.transport_name, fast.target.transport_name) == ("sockets", "EFA")
     assert slow.breakdown.step_seconds > fast.breakdown.step_seconds
@@ -91,7 +108,10 @@ def test_the_profiled_machines_over_another_transport_need_their_type() -> None:
     forecast = what_if(there, Alteration(transport="efa"))
     assert forecast.target.transport_name == "EFA"
     assert {part.stall: part.origin for part in forecast.grounds}["compute"] == "measured"
-    assert what_if(there, Alteration(transport="sockets")).breakdown.step == what_if(there).breakdown.step
+    assert (
+        what_if(there, Alteration(transport="sockets")).breakdown.step
+        == what_if(there).breakdown.step
+    )
     with pytest.raises(UserError, match="name it with --instance, or say a rate with --network"):
         what_if(base(), Alteration(transport="efa"))
 
@@ -99,23 +119,34 @@ def test_the_profiled_machines_over_another_transport_need_their_type() -> None:
 def test_what_a_described_cluster_talks_over_is_not_changed_by_the_option() -> None:
     quick = target_of_instance(CATALOG.instance("g4dn.12xlarge"), 2, "rdma")
     asked = replace(base(), clusters=lambda file: quick)
-    assert what_if(asked, Alteration(cluster="lab.yaml", transport="efa")).target.transport_name == "EFA"
     assert (
-        what_if(asked, Alteration(cluster="lab.yaml", transport="sockets", network=1e9)).target.transport_name
+        what_if(asked, Alteration(cluster="lab.yaml", transport="efa")).target.transport_name
+        == "EFA"
+    )
+    assert (
+        what_if(
+            asked, Alteration(cluster="lab.yaml", transport="sockets", network=1e9)
+        ).target.transport_name
         == "sockets"
     )
-    with pytest.raises(UserError, match=r"--transport: lab\.yaml says already what its nodes talk over"):
+    with pytest.raises(
+        UserError, match=r"--transport: lab\.yaml says already what its nodes talk over"
+    ):
         what_if(asked, Alteration(cluster="lab.yaml", transport="sockets"))
 
 
 def test_what_a_type_does_not_have_is_refused() -> None:
-    with pytest.raises(UserError, match=r"p3\.8xlarge has neither EFA nor InfiniBand in the catalog"):
+    with pytest.raises(
+        UserError, match=r"p3\.8xlarge has neither EFA nor InfiniBand in the catalog"
+    ):
         answer_question(base(), Alteration(instance="p3.8xlarge", nodes=2, transport="efa"))
 
 
 def test_a_given_line_is_reached_over_what_is_asked_for() -> None:
     asked = base()
-    sockets, direct = (what_if(asked, Alteration(network=50e9, transport=each)) for each in (None, "ib"))
+    sockets, direct = (
+        what_if(asked, Alteration(network=50e9, transport=each)) for each in (None, "ib")
+    )
     assert direct.target.transport_name == "InfiniBand"
     slow, fast = sockets.target.network.bytes_per_second, direct.target.network.bytes_per_second
     assert slow.value < fast.value < 50e9

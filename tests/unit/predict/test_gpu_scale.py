@@ -32,16 +32,28 @@ from stash.predict.gpu_scale import (
 
 GPUS = gpus()
 MODELS = (*sorted({row.key for row in speeds()}), "nobodypublishedthis")
-any_gpu, any_model, any_precision = st.sampled_from(GPUS), st.sampled_from(MODELS), st.sampled_from(("fp32", "amp"))
+any_gpu, any_model, any_precision = (
+    st.sampled_from(GPUS),
+    st.sampled_from(MODELS),
+    st.sampled_from(("fp32", "amp")),
+)
 
 
 def log_ratio(model: str, first: GpuFacts, second: GpuFacts, precision: str) -> float:
-    return published_scale().ratio(GpuCell(model, first, precision), GpuCell(model, second, precision))[0]
+    return published_scale().ratio(
+        GpuCell(model, first, precision), GpuCell(model, second, precision)
+    )[0]
 
 
 @given(any_model, any_gpu, any_gpu, any_gpu, any_precision)
-def test_ratios_are_transitive(model: str, a: GpuFacts, b: GpuFacts, c: GpuFacts, precision: str) -> None:
-    around = log_ratio(model, a, b, precision) + log_ratio(model, b, c, precision) + log_ratio(model, c, a, precision)
+def test_ratios_are_transitive(
+    model: str, a: GpuFacts, b: GpuFacts, c: GpuFacts, precision: str
+) -> None:
+    around = (
+        log_ratio(model, a, b, precision)
+        + log_ratio(model, b, c, precision)
+        + log_ratio(model, c, a, precision)
+    )
     assert around == pytest.approx(0, abs=1e-9)
 
 
@@ -50,18 +62,25 @@ def test_a_gpu_that_is_faster_in_everything_is_never_slower(
     model: str, gpu: GpuFacts, precision: str, times: float
 ) -> None:
     names = (
-        "memory_bytes_per_second", "fp32_flops_per_second", "tensor_fp16_flops_per_second",
-        "tensor_tf32_flops_per_second", "fp16_flops_per_second",
-    )  # fmt: skip
+        "memory_bytes_per_second",
+        "fp32_flops_per_second",
+        "tensor_fp16_flops_per_second",
+        "tensor_tf32_flops_per_second",
+        "fp16_flops_per_second",
+    )
     more = {name: value * times for name in names if (value := getattr(gpu, name)) is not None}
     assert log_ratio(model, gpu, gpu.model_copy(update=more), precision) < 0
-    wider = gpu.model_copy(update={"memory_bytes_per_second": (gpu.memory_bytes_per_second or 0) * times})
+    wider = gpu.model_copy(
+        update={"memory_bytes_per_second": (gpu.memory_bytes_per_second or 0) * times}
+    )
     assert log_ratio(model, gpu, wider, precision) < 0
 
 
 def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_before() -> None:
     draws, facts = Draws(), shipped_sheets()
-    profiled, one, other = (facts[name] for name in ("V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB"))
+    profiled, one, other = (
+        facts[name] for name in ("V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB")
+    )
     rate, drawn = draw_gpu_rates("nobodypublishedthis", "amp", UNCOUNTED, draws), []
     for gpu in (one, other):
         quantity = time_ratio(profiled, gpu, "nobodypublishedthis", 64, "amp")
@@ -71,7 +90,9 @@ def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_b
         assert np.array_equal(
             np.sort(drawn[-1]), np.sort(draws.draw(gpu.name, quantity, draws.long_tailed(gpu.name)))
         )
-    _, spread = published_scale().ratio(*(GpuCell("nobodypublishedthis", gpu, "amp") for gpu in (one, other)))
+    _, spread = published_scale().ratio(
+        *(GpuCell("nobodypublishedthis", gpu, "amp") for gpu in (one, other))
+    )
     assert float(np.log(drawn[0] / drawn[1]).std()) == pytest.approx(spread, rel=0.2)
     assert spread < 0.6 * float(np.log(drawn[0]).std())
 
@@ -105,14 +126,25 @@ def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory(
 def test_products_that_may_not_use_tf32_gain_what_float32_does() -> None:
     """PyTorch forbids TF32 for products unless told, and allows it for convolutions."""
     v100, a100 = shipped_sheets()["V100-SXM2-16GB"], shipped_sheets()["A100-SXM4-80GB"]
-    product = Operator(operator="aten.mm", shapes="", dtype="float32", calls=1, flops=3e12, bytes=10**10)
-    convolution = product.model_copy(update={"operator": "aten.convolution_backward", "flops": 1e12})
-    work = Workload(command=("x",), name="x", operators=(product, convolution), float32_products="highest")
-    mix, free = mix_of(work, "fp32"), mix_of(work.model_copy(update={"float32_products": "high"}), "fp32")
+    product = Operator(
+        operator="aten.mm", shapes="", dtype="float32", calls=1, flops=3e12, bytes=10**10
+    )
+    convolution = product.model_copy(
+        update={"operator": "aten.convolution_backward", "flops": 1e12}
+    )
+    work = Workload(
+        command=("x",), name="x", operators=(product, convolution), float32_products="highest"
+    )
+    mix, free = (
+        mix_of(work, "fp32"),
+        mix_of(work.model_copy(update={"float32_products": "high"}), "fp32"),
+    )
     assert mix.strict == 0.75
     assert free.strict == mix_of(work, "amp").strict == 0.0
     assert mix.products == free.products
-    strict, allowed = (time_ratio(v100, a100, "nobodypublishedthis", None, "fp32", each) for each in (mix, free))
+    strict, allowed = (
+        time_ratio(v100, a100, "nobodypublishedthis", None, "fp32", each) for each in (mix, free)
+    )
     assert strict is not None
     assert allowed is not None
     assert 1 / 2.2 < strict.value < 1 / 1.2
@@ -127,7 +159,9 @@ def test_only_the_large_chip_of_pascal_has_half_the_lanes() -> None:
     )
     assert small is not None
     assert large is not None
-    assert math.exp(small.instructions - large.instructions) == pytest.approx(30 * 1.531 / (56 * 1.329), rel=0.01)
+    assert math.exp(small.instructions - large.instructions) == pytest.approx(
+        30 * 1.531 / (56 * 1.329), rel=0.01
+    )
 
 
 def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
@@ -137,11 +171,19 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
         for gpu, rate in (("T4", 100.0), ("L4", 300.0))
     ]
     t4, l4 = shipped_sheets()["T4"], shipped_sheets()["L4"]
-    prior = GpuScale(rows[:1], shipped_sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
-    found = GpuScale(rows, shipped_sheets()).ratio(GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32"))
-    own = GpuScale(rows, shipped_sheets()).ratio(GpuCell("m1", t4, "fp32"), GpuCell("m1", l4, "fp32"))
+    prior = GpuScale(rows[:1], shipped_sheets()).ratio(
+        GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32")
+    )
+    found = GpuScale(rows, shipped_sheets()).ratio(
+        GpuCell("new", t4, "fp32"), GpuCell("new", l4, "fp32")
+    )
+    own = GpuScale(rows, shipped_sheets()).ratio(
+        GpuCell("m1", t4, "fp32"), GpuCell("m1", l4, "fp32")
+    )
     assert prior[0] > found[0] > -math.log(3)
-    assert abs(found[0] + math.log(3)) < 0.6 * abs(prior[0] + math.log(3))  # the rest may be the models' own
+    assert abs(found[0] + math.log(3)) < 0.6 * abs(
+        prior[0] + math.log(3)
+    )  # the rest may be the models' own
     assert found[1] < prior[1]
     assert abs(own[0] + math.log(3)) <= abs(found[0] + math.log(3)) + 1e-9
 
@@ -152,5 +194,12 @@ def test_lanes_count_by_multiprocessor() -> None:
         sheet_rates(shipped_sheets()["A100-SXM4-80GB"], "amp"),
     )
     # 72 multiprocessors at 1.695 GHz; 108 at 1.41.
-    assert math.exp(large.instructions - ampere.instructions) == pytest.approx(108 * 1.41 / (72 * 1.695), rel=0.01)
-    assert sheet_rates(shipped_sheets()["A10"].model_copy(update={"memory_bytes_per_second": None}), "amp") is None
+    assert math.exp(large.instructions - ampere.instructions) == pytest.approx(
+        108 * 1.41 / (72 * 1.695), rel=0.01
+    )
+    assert (
+        sheet_rates(
+            shipped_sheets()["A10"].model_copy(update={"memory_bytes_per_second": None}), "amp"
+        )
+        is None
+    )

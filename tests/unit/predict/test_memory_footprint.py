@@ -35,4 +35,6 @@ def test_a_peak_below_what_is_constant_tells_nothing() -> None:
     ],
 )
 def test_each_stage_keeps_its_part(stage, bytes_held) -> None:
-    assert constant_bytes(MODEL, buckets=True, stage=stage, ranks=4) == pytest.approx(bytes_held * 1e8)
+    assert constant_bytes(MODEL, buckets=True, stage=stage, ranks=4) == pytest.approx(
+        bytes_held * 1e8
+    )

@@ -42,36 +42,68 @@ USES = (GroupUse(name="pipeline", kind="recv", ranks=2, across_nodes=False, call
 FAST = Quantity(value=1e9, low=0.9e9, high=1.1e9, origin="measured", source="a test")
 
 
-def job(name: str = "Schedule1F1B", layers: int = 4, slow: float = 1.0, tensor: float = 0.008, **workload) -> Profile:
+def job(
+    name: str = "Schedule1F1B",
+    layers: int = 4,
+    slow: float = 1.0,
+    tensor: float = 0.008,
+    **workload,
+) -> Profile:
     """Two replicas (across nodes) of two stages of two ranks, four microbatches, in 100 ms a step.
 
     Stages take 12 ms each (the last ``slow`` times as long). Tensor groups wait 8 ms, data groups 20 ms.
     """
     profile = build(
-        {"cluster": [0.1] * 3}, ranks=RANKS, nodes=NODES, skipped=DIVIDED, device="cuda",
+        {"cluster": [0.1] * 3},
+        ranks=RANKS,
+        nodes=NODES,
+        skipped=DIVIDED,
+        device="cuda",
         host={"gpus": (Gpu(index=0, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30),)},
         workload={
-            "mesh": MESH, "groups": USES, "parameter_bytes": 10**9, "optimizer_bytes": 2 * 10**9,
-            "pipeline": PipelineSchedule(name=name, stages=2, ranks=2, microbatches=COUNT), **workload,
+            "mesh": MESH,
+            "groups": USES,
+            "parameter_bytes": 10**9,
+            "optimizer_bytes": 2 * 10**9,
+            "pipeline": PipelineSchedule(name=name, stages=2, ranks=2, microbatches=COUNT),
+            **workload,
         },
         memory=(Memory(rank=0, allocated_bytes=6 * 10**9),),
-    )  # fmt: skip
+    )
     waits = {"dp/all_reduce": 0.020, "tp/all_reduce": tensor, "pipeline/recv": 0.005}
-    blocks = [replace(b, group_waits={key: took * b.steps for key, took in waits.items()}) for b in profile.blocks]
+    blocks = [
+        replace(b, group_waits={key: took * b.steps for key, took in waits.items()})
+        for b in profile.blocks
+    ]
     rows = []
     for rank in range(RANKS):
         stage = rank // 2 % 2
-        order = "0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3" if stage == 0 else "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"
-        took = [(FORWARD if "F" in each else BACKWARD) * (slow if stage else 1) for each in order.split()]
-        rows.append(StagePasses(rank=rank, round=0, rung="cluster", passes=(*order.split(), "rest"),
-                                seconds=(*took, 0.0) * 3, layers=(layers,)))  # fmt: skip
+        order = (
+            "0F0 0F1 0B0 0F2 0B1 0F3 0B2 0B3" if stage == 0 else "1F0 1B0 1F1 1B1 1F2 1B2 1F3 1B3"
+        )
+        took = [
+            (FORWARD if "F" in each else BACKWARD) * (slow if stage else 1)
+            for each in order.split()
+        ]
+        rows.append(
+            StagePasses(
+                rank=rank,
+                round=0,
+                rung="cluster",
+                passes=(*order.split(), "rest"),
+                seconds=(*took, 0.0) * 3,
+                layers=(layers,),
+            )
+        )
     return profile.model_copy(update={"blocks": tuple(blocks), "passes": tuple(rows)})
 
 
 @lru_cache(maxsize=8)
 def base(name: str = "Schedule1F1B", slow: float = 1.0):
     found = base_of(job(name, slow=slow), draws=Draws(64))
-    return replace(found, target=found.target.model_copy(update={"network": Network(bytes_per_second=FAST)}))
+    return replace(
+        found, target=found.target.model_copy(update={"network": Network(bytes_per_second=FAST)})
+    )
 
 
 def predicted(found, **typed) -> dict[str, float]:
@@ -84,38 +116,60 @@ def near(value):
     return pytest.approx(value, rel=1e-3)
 
 
-MEASURED = {"compute": 67.0, "bubble": 3.0, "contention": 0.0, "interconnect": 10.0, "network": 20.0}
+MEASURED = {
+    "compute": 67.0,
+    "bubble": 3.0,
+    "contention": 0.0,
+    "interconnect": 10.0,
+    "network": 20.0,
+}
 
 
 def test_the_same_mesh_is_what_was_measured() -> None:
     # a bubble of (2 - 1) * 3 ms; of 5 ms waited for stages 2 are late messages, beside 8 of the tensor groups
-    assert {each.name: pytest.approx(each.seconds * 1e3) for each in base().breakdown.stalls} == MEASURED
+    assert {
+        each.name: pytest.approx(each.seconds * 1e3) for each in base().breakdown.stalls
+    } == MEASURED
     assert predicted(base(), mesh="data=2,pipeline=2,tensor=2") == pytest.approx(MEASURED)
     same = what_if(base(), Alteration(mesh="data=2,pipeline=2,tensor=2"))
     assert {part.origin for part in same.grounds} == {"measured"}
 
 
-def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_share_the_network() -> None:
+def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_share_the_network() -> (
+    None
+):
     # data 4 x pipeline 2: groups of 4 ranks, 2 of each node; a rank holds twice the parameters: of all-reduces
     # 2 * 3/4 over 2 * 1/2 of twice the bytes is 3 times, and two neighbours have twice the network that one had
     # of 8 microbatches each of 4 replicas has 2: 12 ms / 2; messages are of half as many samples
     found = predicted(base(), mesh="data=4,pipeline=2")
-    assert found == near({"compute": 67, "bubble": 6, "contention": 0, "interconnect": 1, "network": 30})
+    assert found == near(
+        {"compute": 67, "bubble": 6, "contention": 0, "interconnect": 1, "network": 30}
+    )
 
 
 def test_what_an_exchange_takes_longer_shows_and_what_it_takes_less_hides_in_proportion() -> None:
     # of 25 ms under way 5 hide: of 50 still 5, of 12.5 a fifth
     profile = job()
-    blocks = [replace(block, group_under_way={"dp/all_reduce": 0.025 * block.steps}) for block in profile.blocks]
+    blocks = [
+        replace(block, group_under_way={"dp/all_reduce": 0.025 * block.steps})
+        for block in profile.blocks
+    ]
     hiding = base_of(profile.model_copy(update={"blocks": tuple(blocks)}), draws=Draws(64))
     hiding = replace(hiding, target=base().target)
     for network, waited in (("0.5x", 45), ("2x", 10)):
-        assert predicted(hiding, mesh="data=2,pipeline=2,tensor=2", network=network)["network"] == waited
+        assert (
+            predicted(hiding, mesh="data=2,pipeline=2,tensor=2", network=network)["network"]
+            == waited
+        )
 
 
-def test_what_an_exchange_takes_beyond_its_bytes_over_a_known_network_does_not_grow_with_them() -> None:
+def test_what_an_exchange_takes_beyond_its_bytes_over_a_known_network_does_not_grow_with_them() -> (
+    None
+):
     # a quarter of 1 GB/s for each of a node's four groups: 3.75 MB take 15 of 20 ms, at half of the rate 30
-    use = GroupUse(name="dp", kind="all_reduce", ranks=2, across_nodes=True, calls=1, bytes=3_750_000)
+    use = GroupUse(
+        name="dp", kind="all_reduce", ranks=2, across_nodes=True, calls=1, bytes=3_750_000
+    )
     known = base_of(job(groups=(*USES, use)), draws=Draws(64))
     known = replace(known, target=base().target)
     assert predicted(known, mesh="data=2,pipeline=2,tensor=2", network="0.5x")["network"] == 35
@@ -125,19 +179,27 @@ def test_a_deeper_pipeline_idles_as_its_schedule_says() -> None:
     # pipeline 4 in a node of 4, data 2 across: 4 microbatches, 12 ms of work a rank: 12 * 3 / 4; a rank has half the
     # layers, twice their part: as many gradients, as before; messages of as many samples
     found = predicted(base(), mesh="data=2,pipeline=4")
-    assert found == near({"compute": 67, "bubble": 9, "contention": 0, "interconnect": 2, "network": 20})
+    assert found == near(
+        {"compute": 67, "bubble": 9, "contention": 0, "interconnect": 2, "network": 20}
+    )
 
 
 def test_groups_that_leave_their_node_get_its_part_of_the_network() -> None:
     # one replica: 8 microbatches, 12 * 3 / 8; messages of twice the samples, at half of 1 GB/s instead of 10, so 40
     # times 2 ms; tensor groups have half the layers of twice the samples; data groups are gone
-    links = NodeLinks(bytes_per_second=FAST.model_copy(update={"value": 1e10, "low": None, "high": None}))
+    links = NodeLinks(
+        bytes_per_second=FAST.model_copy(update={"value": 1e10, "low": None, "high": None})
+    )
     linked = replace(base(), target=base().target.model_copy(update={"inside": links}))
     found = predicted(linked, mesh="pipeline=4,tensor=2")
-    assert found == near({"compute": 67, "bubble": 4.5, "contention": 0, "interconnect": 8, "network": 80})
+    assert found == near(
+        {"compute": 67, "bubble": 4.5, "contention": 0, "interconnect": 8, "network": 80}
+    )
 
 
-def test_what_the_last_stage_computes_besides_its_layers_makes_a_deeper_pipeline_idle_more() -> None:
+def test_what_the_last_stage_computes_besides_its_layers_makes_a_deeper_pipeline_idle_more() -> (
+    None
+):
     # stages of 12 and 18 ms: layers take 3 ms, the head 6. On a stage of four with twice the work of each layer
     # (one tensor rank for two) 12, 12, 12 and 24: 3 + 3 + 3 + 24 less a mean of 15, where 3 + 18 were
     was = base(slow=1.5).breakdown.stall("bubble").seconds * 1e3
@@ -157,9 +219,13 @@ def test_a_pipeline_across_nodes_needs_links_that_are_known() -> None:
 def test_a_mesh_without_a_pipeline_has_no_bubble_and_too_little_memory() -> None:
     # 4 GB of parameters, gradients and optimizer, 2 GB of activations of 2 microbatches: 2 x 4 + 2 x 2 / 2 = 10 GB
     assert "bubble" not in predicted(base(), mesh="data=4,tensor=2")
-    small = base().target.device_memory_bytes.model_copy(update={"value": 10e9, "low": None, "high": None})
+    small = base().target.device_memory_bytes.model_copy(
+        update={"value": 10e9, "low": None, "high": None}
+    )
     tight = replace(base(), target=base().target.model_copy(update={"device_memory_bytes": small}))
-    with pytest.raises(UserError, match=r"data=4,tensor=2 needs about 10\.0 GB of a device that has 10\.0 GB"):
+    with pytest.raises(
+        UserError, match=r"data=4,tensor=2 needs about 10\.0 GB of a device that has 10\.0 GB"
+    ):
         predicted(tight, mesh="data=4,tensor=2")
 
 
@@ -172,8 +238,16 @@ def test_every_shape_has_all_ranks_and_only_axes_that_were_seen() -> None:
 
 
 def test_data_axes_that_gather_parameters_hold_shards() -> None:
-    gathers = (GroupUse(name="dp", kind="all_gather_into_tensor", ranks=2, across_nodes=True, calls=4, bytes=64),)
-    assert division_of(job(groups=gathers)).axes == {"dp": "shard", "pp": "pipeline", "tp": "tensor"}
+    gathers = (
+        GroupUse(
+            name="dp", kind="all_gather_into_tensor", ranks=2, across_nodes=True, calls=4, bytes=64
+        ),
+    )
+    assert division_of(job(groups=gathers)).axes == {
+        "dp": "shard",
+        "pp": "pipeline",
+        "tp": "tensor",
+    }
 
 
 @pytest.mark.parametrize(
@@ -210,7 +284,9 @@ def test_jobs_without_what_is_needed_are_refused() -> None:
         with pytest.raises(UserError, match=sentence):
             predicted(plain, **typed)
     theirs = base("ScheduleZBVZeroBubble")
-    with pytest.raises(UserError, match="in which order ScheduleZBVZeroBubble works on as many is not known"):
+    with pytest.raises(
+        UserError, match="in which order ScheduleZBVZeroBubble works on as many is not known"
+    ):
         predicted(theirs, microbatches=8)
     with pytest.raises(UserError, match="in other meshes is not known"):
         predicted(theirs, mesh="data=4,pipeline=2")
@@ -218,7 +294,9 @@ def test_jobs_without_what_is_needed_are_refused() -> None:
     with pytest.raises(UserError, match="along the axis cp is not known"):
         predicted(other, mesh="data=8")
     short = base_of(job(mesh=MESH[:2]), draws=Draws(64))
-    with pytest.raises(UserError, match="has 4 ranks, and 8 were profiled: its groups do not match it"):
+    with pytest.raises(
+        UserError, match="has 4 ranks, and 8 were profiled: its groups do not match it"
+    ):
         predicted(short, mesh="data=8")
 
 
@@ -235,10 +313,15 @@ def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> Non
     axes = (
         MeshAxis(name="dp_replicate", ranks=2, across_nodes=True),
         MeshAxis(name="dp_shard", ranks=4, across_nodes=False),
-    )  # fmt: skip
-    plain = build({"cluster": [0.1] * 3}, ranks=RANKS, nodes=NODES, skipped=DIVIDED, workload={"mesh": axes})
+    )
+    plain = build(
+        {"cluster": [0.1] * 3}, ranks=RANKS, nodes=NODES, skipped=DIVIDED, workload={"mesh": axes}
+    )
     waits = {"dp_replicate/all_reduce": 0.010, "dp_shard/all_gather_into_tensor": 0.009}
-    blocks = [replace(b, group_waits={key: took * b.steps for key, took in waits.items()}) for b in plain.blocks]
+    blocks = [
+        replace(b, group_waits={key: took * b.steps for key, took in waits.items()})
+        for b in plain.blocks
+    ]
     found = base_of(plain.model_copy(update={"blocks": tuple(blocks)}), draws=Draws(64))
     # gathers of as many bytes by rings of 2 instead of 4: 1/2 over 3/4. Twice the gradients by rings of 4 instead of
     # 2, 3/2, over twice the network: 3/2
@@ -252,7 +335,9 @@ def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> Non
 
 def test_microbatches_shrink_the_bubble_and_nothing_else() -> None:
     assert predicted(base(), microbatches=4) == pytest.approx(MEASURED)
-    assert predicted(base(), microbatches=8) == pytest.approx(MEASURED | {"bubble": 1.5})  # 12 ms / 8
+    assert predicted(base(), microbatches=8) == pytest.approx(
+        MEASURED | {"bubble": 1.5}
+    )  # 12 ms / 8
     assert predicted(base(), microbatches=1) == pytest.approx(MEASURED | {"bubble": 12.0})
 
 
@@ -273,7 +358,9 @@ def test_advice_saves_what_the_forecasts_say() -> None:
     assert "5 and 3 layers a stage" in found["balance-stages"].text
     assert found["balance-stages"].saves == pytest.approx((predicted(slow)["bubble"] - 3.75) / 1e3)
     assert found["microbatches"].asks == Alteration(microbatches="8")
-    assert not [each for each in REMEDIES["network"](case) if each.name == "mesh"]  # the best saves 2 of 100 ms
+    assert not [
+        each for each in REMEDIES["network"](case) if each.name == "mesh"
+    ]  # the best saves 2 of 100 ms
 
 
 def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
@@ -289,15 +376,21 @@ def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
 def test_measured_links_make_other_meshes_known_and_other_machines_do_not() -> None:
     def probed(devices: str) -> Target:
         return Target(
-            name="lab", nodes=2, devices=int(devices), backend="nccl", device="V100-SXM2-16GB",
+            name="lab",
+            nodes=2,
+            devices=int(devices),
+            backend="nccl",
+            device="V100-SXM2-16GB",
             inside=NodeLinks(wiring="nvlink", bytes_per_second=given_quantity(10e9, "lab")),
             network=Network(bytes_per_second=given_quantity(1e9, "lab"), transport="tcp"),
-        )  # fmt: skip
+        )
 
     found = replace(base(), clusters=probed)
     with pytest.raises(UserError, match="are unknown"):
         predicted(found, mesh="pipeline=4,tensor=2")
-    assert predicted(found, mesh="pipeline=4,tensor=2", cluster="4")["interconnect"] == pytest.approx(8.0)
+    assert predicted(found, mesh="pipeline=4,tensor=2", cluster="4")[
+        "interconnect"
+    ] == pytest.approx(8.0)
     with pytest.raises(UserError, match="is not 2 nodes of 4 devices"):
         predicted(found, mesh="pipeline=4,tensor=2", cluster="2")
 
@@ -305,14 +398,20 @@ def test_measured_links_make_other_meshes_known_and_other_machines_do_not() -> N
 def test_a_model_that_ranks_of_a_node_share_is_told_of_no_nodes_that_hold_a_part_of_it() -> None:
     """Four of a node's four share it: one GPU, or four nodes of one, are another job, and eight of a node are two."""
     shared = base_of(job(replicas=2), draws=Draws(64))
-    shared = replace(shared, target=shared.target.model_copy(update={"network": Network(bytes_per_second=FAST)}))
+    shared = replace(
+        shared, target=shared.target.model_copy(update={"network": Network(bytes_per_second=FAST)})
+    )
     for nodes, gpus in ((1, 1), (4, 1), (2, 6)):
-        with pytest.raises(UserError, match="4 ranks share a replica of the model, on nodes of 4 devices"):
+        with pytest.raises(
+            UserError, match="4 ranks share a replica of the model, on nodes of 4 devices"
+        ):
             predicted(shared, nodes=nodes, gpus=gpus)
     assert predicted(shared, nodes=4)["compute"] == pytest.approx(67)
     assert predicted(shared, nodes=1, gpus=8)["compute"] == pytest.approx(67)
     goal = Goal(work=TrainingWork(samples=1e7, text="some"))
-    plan = recommend([shared], goal, Constraints(), merge(None, None), BillFacts(), ["x"], date(2026, 11, 22))
+    plan = recommend(
+        [shared], goal, Constraints(), merge(None, None), BillFacts(), ["x"], date(2026, 11, 22)
+    )
     assert {choice.rented.devices for choice in plan.choices} <= {4, 8, 16}
     assert any("4 ranks share a replica" in left.why for left in plan.unranked)
 

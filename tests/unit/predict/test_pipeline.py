@@ -52,12 +52,16 @@ def test_cores_bound_what_many_workers_make():
 
 def test_training_needs_cores_too():
     # 2 ranks · (100 ms of training + 100 ms of making) on 2 cores: 200 ms, though neither alone takes so long
-    assert step_seconds(replace(NODE, cores=one(2.0)), WORK, one(0.12)).tolist() == [pytest.approx(0.2)]
+    assert step_seconds(replace(NODE, cores=one(2.0)), WORK, one(0.12)).tolist() == [
+        pytest.approx(0.2)
+    ]
 
 
 def test_training_that_does_more_needs_more_cores():
     busier = replace(NODE, cores=one(2.0), training=3.0)
-    assert step_seconds(busier, WORK, one(0.12)).tolist() == [pytest.approx(0.4)]  # 2 · (300 + 100) ms on 2
+    assert step_seconds(busier, WORK, one(0.12)).tolist() == [
+        pytest.approx(0.4)
+    ]  # 2 · (300 + 100) ms on 2
 
 
 def test_storage_is_shared_by_the_ranks_of_a_node():
@@ -68,7 +72,9 @@ def test_storage_is_shared_by_the_ranks_of_a_node():
 
 def test_accumulation_makes_as_many_batches_a_step():
     several = replace(NODE, workers=1, batches=4)
-    assert step_seconds(several, WORK, one(0.2)).tolist() == [pytest.approx(0.4)]  # four batches of 100 ms
+    assert step_seconds(several, WORK, one(0.2)).tolist() == [
+        pytest.approx(0.4)
+    ]  # four batches of 100 ms
 
 
 def test_a_second_thread_of_a_core_adds_less_than_a_core():
@@ -119,10 +125,18 @@ def test_more_cache_never_serves_less(one_share, other, keeps):
     variation=st.sampled_from([0.0, 0.4]),
 )
 @settings(max_examples=60, deadline=None)
-def test_faster_storage_and_more_workers_never_make_a_step_longer(cached, faster, workers, trained, variation):
+def test_faster_storage_and_more_workers_never_make_a_step_longer(
+    cached, faster, workers, trained, variation
+):
     work = replace(WORK, variation=variation)
     cold = replace(NODE, workers=workers, cached=cached, store=one(10e6))
     step = step_seconds(cold, work, one(trained))[0]
-    assert step_seconds(replace(cold, store=one(10e6 * faster)), work, one(trained))[0] <= step * (1 + 1e-9)
-    if not variation:  # of unlike batches a step's mean is simulated, so there is noise of a per cent
-        assert step_seconds(replace(cold, workers=workers + 1), work, one(trained))[0] <= step * (1 + 1e-9)
+    assert step_seconds(replace(cold, store=one(10e6 * faster)), work, one(trained))[0] <= step * (
+        1 + 1e-9
+    )
+    if (
+        not variation
+    ):  # of unlike batches a step's mean is simulated, so there is noise of a per cent
+        assert step_seconds(replace(cold, workers=workers + 1), work, one(trained))[0] <= step * (
+            1 + 1e-9
+        )

@@ -44,12 +44,18 @@ def test_equal_batches_take_the_longer_of_training_and_supply():
 
 
 def test_without_workers_nothing_overlaps():
-    assert step_with_loader(np.array([2.0]), np.array([1.5]), workers=0, prefetch=2).tolist() == [3.5]
+    assert step_with_loader(np.array([2.0]), np.array([1.5]), workers=0, prefetch=2).tolist() == [
+        3.5
+    ]
 
 
-@pytest.mark.parametrize(("workers", "prefetch", "variation"), [(1, 2, 0.5), (4, 2, 0.5), (8, 1, 0.3)])
+@pytest.mark.parametrize(
+    ("workers", "prefetch", "variation"), [(1, 2, 0.5), (4, 2, 0.5), (8, 1, 0.3)]
+)
 @pytest.mark.parametrize("load", [0.8, 1.0, 1.3])
-def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(workers, prefetch, variation, load):
+def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(
+    workers, prefetch, variation, load
+):
     drawn = np.random.default_rng(3).gamma(variation**-2, variation**2, (4000, 1, 1))
     made = load * workers * drawn / drawn.mean()
     out = hand_outs(made, np.ones(1), workers, prefetch)[:, 0]
@@ -59,6 +65,8 @@ def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(workers, prefe
 
 
 def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers() -> None:
-    found = step_with_loader(np.array([-0.01, 0.0, 0.1]), np.array([0.02, 0.02, 0.02]), 2, 2, 1, 0.5)
+    found = step_with_loader(
+        np.array([-0.01, 0.0, 0.1]), np.array([0.02, 0.02, 0.02]), 2, 2, 1, 0.5
+    )
     assert np.isfinite(found).all()
     assert found[0] == found[1] >= 0.02

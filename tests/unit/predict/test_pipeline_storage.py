@@ -12,8 +12,9 @@ from stash.predict.pipeline import draw_storage
 
 DRAWS = Draws()
 BURSTING = Storage(
-    bytes_per_second=given_quantity(100e6, "base"), burst_bytes_per_second=given_quantity(200e6, "burst"),
-)  # fmt: skip
+    bytes_per_second=given_quantity(100e6, "base"),
+    burst_bytes_per_second=given_quantity(200e6, "burst"),
+)
 
 
 def test_what_a_burst_sustains_is_taken() -> None:
@@ -33,6 +34,9 @@ def test_storage_without_any_rate_is_unknown() -> None:
 
 
 def test_only_network_disks_of_small_instances_burst() -> None:
-    small, large = (target_of_instance(catalog.instance(name), 1).storage for name in ("g4dn.xlarge", "p3.8xlarge"))
+    small, large = (
+        target_of_instance(catalog.instance(name), 1).storage
+        for name in ("g4dn.xlarge", "p3.8xlarge")
+    )
     assert len(draw_storage(small, DRAWS).beyond) == 1
     assert draw_storage(large, DRAWS).beyond == ()

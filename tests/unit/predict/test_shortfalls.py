@@ -18,22 +18,44 @@ CPU, GPU = base_of(cpu_job()), base_of(gpu_job())
 WORK = Workload(command=("train.py",), name="train")
 
 
-def standing(group: str, ratio: float, part: str = "compute", member: str = "", slow: bool = True) -> FigureStanding:
+def standing(
+    group: str, ratio: float, part: str = "compute", member: str = "", slow: bool = True
+) -> FigureStanding:
     rate = Interval(value=100 * ratio)
     return FigureStanding(
-        hostname="a", node=0, part=part, group=group, member=member, unit="FLOP/s", rate=rate, usual=100.0, low=90.0,
-        peers=5, about="", slow=slow,
-    )  # fmt: skip
+        hostname="a",
+        node=0,
+        part=part,
+        group=group,
+        member=member,
+        unit="FLOP/s",
+        rate=rate,
+        usual=100.0,
+        low=90.0,
+        peers=5,
+        about="",
+        slow=slow,
+    )
 
 
 def test_compute_goes_by_the_slowest_device_in_the_types_of_the_job():
-    halves = WORK.model_copy(update={"operators": (Operator(operator="aten.mm", shapes="", dtype="torch.bfloat16",
-                                                            calls=1, flops=1.0),)})  # fmt: skip
+    halves = WORK.model_copy(
+        update={
+            "operators": (
+                Operator(operator="aten.mm", shapes="", dtype="torch.bfloat16", calls=1, flops=1.0),
+            )
+        }
+    )
     found = [
-        *(standing("gemm bfloat16 8x8x8", ratio, member=f"GPU {n}") for n, ratio in enumerate((0.99, 0.8, 0.97))),
-        standing("gemm float16 8x8x8", 0.5, member="GPU 2"), standing("triad", 0.9, member="GPU 0"),
-        standing("triad", 0.7, member="GPU 1", slow=False), standing("gemm float32 8x8x8", 0.1),
-    ]  # fmt: skip
+        *(
+            standing("gemm bfloat16 8x8x8", ratio, member=f"GPU {n}")
+            for n, ratio in enumerate((0.99, 0.8, 0.97))
+        ),
+        standing("gemm float16 8x8x8", 0.5, member="GPU 2"),
+        standing("triad", 0.9, member="GPU 0"),
+        standing("triad", 0.7, member="GPU 1", slow=False),
+        standing("gemm float32 8x8x8", 0.1),
+    ]
     shares = shares_of([host("a", links())], found, halves, on_gpu=True)
     assert (shares.products, shares.memory, shares.cores) == (0.8, 0.9, 1.0)
     assert shares.balance == 1.0  # 100 FLOP/s by 100 bytes/s are usual
@@ -43,15 +65,23 @@ def test_links_go_by_the_slowest_and_cores_by_what_quota_and_others_leave():
     found = [
         standing("all-reduce, gloo, 2 ranks on 1, 1024 bytes", 0.9, "exchanges"),
         standing("all-reduce, gloo, 4 ranks on 2, 1024 bytes", 0.5, "exchanges"),
-        standing("TCP, 8 flows", 0.1, "streams"), standing("JPEG decoding, 1 core", 0.5),
-    ]  # fmt: skip
+        standing("TCP, 8 flows", 0.1, "streams"),
+        standing("JPEG decoding, 1 core", 0.5),
+    ]
     state = PartState(device="cpu", others_cores=2.0)
     limited = host("a", links(states=(state,)), cores=8, limits=Limits(cpus=4.0))
     shares = shares_of([limited], found, WORK, on_gpu=False)
     assert (shares.inside, shares.network) == (0.9, 0.5)
-    assert shares.products == pytest.approx(0.5 * 0.75)  # half of the cores, of which others took a quarter
+    assert shares.products == pytest.approx(
+        0.5 * 0.75
+    )  # half of the cores, of which others took a quarter
     assert shares.cores == pytest.approx(0.5 * 0.75 * 0.5)
-    assert shares_of([host("a", links())], [standing("TCP, 8 flows", 0.6, "streams")], WORK, False).network == 0.6
+    assert (
+        shares_of(
+            [host("a", links())], [standing("TCP, 8 flows", 0.6, "streams")], WORK, False
+        ).network
+        == 0.6
+    )
     assert shares_of([host("a", None)], [], WORK, False).is_whole
 
 
@@ -68,11 +98,15 @@ def test_under_a_quota_it_gets_the_quotas_share_less_what_threads_lose_by_waitin
     names = "gemm float32 64x64x64", "gemm bfloat16 8x8x8", "gemm float32 64x64x64, 1 core"
     figures = tuple(
         PartFigure(
-            device="cpu", name=name, unit="FLOP/s", work=1.0, bursts=((0.01,) * 2,) * 4,
+            device="cpu",
+            name=name,
+            unit="FLOP/s",
+            work=1.0,
+            bursts=((0.01,) * 2,) * 4,
             cpu_seconds=(0.04, 0.04, 0.05, 0.07) if name == names[0] else (0.04,) * 4,
         )
         for name in names
-    )  # fmt: skip
+    )
     measured = links(figures=figures, states=(PartState(device="cpu", throttled=0.9),))
     throttled = host("a", measured, cores=2, limits=Limits(cpus=1.2))
     shares = shares_of([throttled], [standing("gemm float32 8x8x8", 0.1)], WORK, on_gpu=False)
@@ -83,12 +117,16 @@ def test_products_and_memory_are_weighed_by_the_operators():
     work = WORK.model_copy(
         update={
             "operators": (
-                Operator(operator="aten.mm", shapes="", dtype="float32", calls=1, flops=30.0, bytes=1000),
+                Operator(
+                    operator="aten.mm", shapes="", dtype="float32", calls=1, flops=30.0, bytes=1000
+                ),
                 Operator(operator="aten.relu", shapes="", dtype="float32", calls=1, bytes=1),
             )
         }
     )
-    assert compute_factor(work, Shares(products=0.5, memory=0.25)) == pytest.approx(30 / 40 * 2 + 10 / 40 * 4)
+    assert compute_factor(work, Shares(products=0.5, memory=0.25)) == pytest.approx(
+        30 / 40 * 2 + 10 / 40 * 4
+    )
     assert compute_factor(work, Shares(products=0.5, balance=30.0)) == pytest.approx(0.5 * 2 + 0.5)
     assert compute_factor(WORK, Shares(products=0.5, memory=0.25)) == 2.0
 

@@ -20,7 +20,9 @@ DRAWS = Draws()
 
 @pytest.mark.parametrize("ranks", [2, 4, 64, 1000, 16384])
 def test_the_expected_maximum_is_the_integral(ranks: int) -> None:
-    density, _ = quad(lambda x: x * ranks * norm.pdf(x) * norm.cdf(x) ** (ranks - 1), -10, 10, points=[0, 3, 4, 5])
+    density, _ = quad(
+        lambda x: x * ranks * norm.pdf(x) * norm.cdf(x) ** (ranks - 1), -10, 10, points=[0, 3, 4, 5]
+    )
     assert expected_maximum(ranks) == pytest.approx(density, rel=0.005)
 
 
@@ -60,7 +62,11 @@ def test_single_steps_are_taken_from_cpu_blocks_around_their_own_mean() -> None:
 
 
 def test_on_a_gpu_blocks_are_compared_since_steps_are_only_enqueued() -> None:
-    profile = build({"crowd": [0.09, 0.11]}, device="cuda", block_extra={"crowd": {"step_seconds": (0.0001, 0.0001)}})
+    profile = build(
+        {"crowd": [0.09, 0.11]},
+        device="cuda",
+        block_extra={"crowd": {"step_seconds": (0.0001, 0.0001)}},
+    )
     # Block means ±10 ms of 10 steps each: single steps vary by √10 more, around a mean of two.
     assert np.abs(single_steps(profile)).max() == pytest.approx(0.01 * np.sqrt(10 * 2), rel=1e-6)
 

@@ -39,7 +39,9 @@ def test_the_closed_form_is_the_recurrence(pairs: Pairs) -> None:
     finish = 0.0
     for moment, (_, seconds) in zip(ready, pairs, strict=True):
         finish = max(moment, finish) + seconds
-    assert late(ready.tolist(), [seconds for _, seconds in pairs]) == pytest.approx(finish - ready[-1], abs=1e-9)
+    assert late(ready.tolist(), [seconds for _, seconds in pairs]) == pytest.approx(
+        finish - ready[-1], abs=1e-9
+    )
 
 
 def test_buckets_close_when_they_hold_their_cap() -> None:

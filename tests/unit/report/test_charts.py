@@ -59,8 +59,13 @@ def test_places_on_an_axis_are_round_in_its_unit(low, high, texts):
 
 def test_a_logarithmic_axis_has_a_place_for_each_power_of_ten():
     shown = logarithmic_extent([3e6, 2e9])
-    assert [tick.text for tick in make_axis(shown, "", str).ticks] == ["1000000.0", "10000000.0", "100000000.0",
-                                                                  "1000000000.0", "10000000000.0"]  # fmt: skip
+    assert [tick.text for tick in make_axis(shown, "", str).ticks] == [
+        "1000000.0",
+        "10000000.0",
+        "100000000.0",
+        "1000000000.0",
+        "10000000000.0",
+    ]
     assert shown.locate(1e8) == pytest.approx(0.5)
 
 
@@ -91,7 +96,9 @@ def test_bars_of_the_ladder_follow_on_each_other_and_end_with_the_step():
 
 
 def test_a_stall_below_zero_goes_back_and_a_doubtful_one_is_faint():
-    chart = ladder_chart(attribute(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]})))
+    chart = ladder_chart(
+        attribute(build({"solo": [0.10, 0.11, 0.10], "crowd": [0.09, 0.11, 0.10]}))
+    )
     compute, contention, _ = bars(chart)
     assert contention.x[1] == pytest.approx(compute.x[1])
     assert contention.faint
@@ -100,7 +107,9 @@ def test_a_stall_below_zero_goes_back_and_a_doubtful_one_is_faint():
 
 def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
     times = {"solo": [0.1] * 3, "crowd": [0.2] * 3}
-    chart = ladder_chart(attribute(build(times, skipped={"warm": "no time", "cold": "its pages stayed in memory"})))
+    chart = ladder_chart(
+        attribute(build(times, skipped={"warm": "no time", "cold": "its pages stayed in memory"}))
+    )
     fetch = next(lane for lane in chart.lanes if lane.name == "fetch")
     assert fetch.quiet
     assert fetch.text == "unknown: its pages stayed in memory"
@@ -111,7 +120,11 @@ def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
 def lacking_a_block() -> Profile:
     """Rank 1 has none under ``crowd`` in round 6."""
     profile = whole()
-    blocks = (block for block in profile.blocks if (block.round, block.rung, block.rank) != (5, "crowd", 1))
+    blocks = (
+        block
+        for block in profile.blocks
+        if (block.round, block.rung, block.rank) != (5, "crowd", 1)
+    )
     return profile.model_copy(update={"blocks": tuple(blocks)})
 
 
@@ -122,7 +135,9 @@ def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hol
     assert len(dots(chart)) == len(chart.table.rows) == ROUNDS * len(breakdown.rungs)
     assert {dot.tip.partition(",")[0] for dot in dots(chart) if dot.hollow} == {"round 6"}
     assert "Dropped rounds: 1 incomplete." in chart.caption
-    assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["incomplete"] * len(breakdown.rungs)
+    assert [row[-1] for row in chart.table.rows if row[0] == "6"] == ["incomplete"] * len(
+        breakdown.rungs
+    )
     lines = [mark for mark in chart.marks if isinstance(mark, Trail)]
     assert [len(line.points) for line in lines] == [ROUNDS - 1] * len(breakdown.rungs)
 
@@ -144,18 +159,28 @@ def test_of_one_process_that_loads_itself_dots_and_table_are_the_same_times():
         block_extra={"warm": {"wait_seconds": 0.1}, "cold": {"wait_seconds": 0.4}},
     )
     found = make_course(profile)
-    assert [time.step_seconds for time in found.times if time.rung == "warm"] == [pytest.approx(0.37)] * 6
-    assert all(time.fastest_seconds == time.step_seconds == time.slowest_seconds for time in found.times)
-    assert "beyond the axis" not in drawn_charts.rounds_chart(found, attribute(profile).rungs).caption
+    assert [time.step_seconds for time in found.times if time.rung == "warm"] == [
+        pytest.approx(0.37)
+    ] * 6
+    assert all(
+        time.fastest_seconds == time.step_seconds == time.slowest_seconds for time in found.times
+    )
+    assert (
+        "beyond the axis" not in drawn_charts.rounds_chart(found, attribute(profile).rungs).caption
+    )
 
 
 def test_a_drift_of_the_step_is_said():
     times = [0.1 + 0.004 * number for number in range(8)]
     profile = build({"solo": [0.05] * 8, "crowd": times})
-    assert "The step changed by +2" in drawn_charts.rounds_chart(make_course(profile), ("solo", "crowd")).caption
+    assert (
+        "The step changed by +2"
+        in drawn_charts.rounds_chart(make_course(profile), ("solo", "crowd")).caption
+    )
     steady = build({"solo": [0.05] * 8, "crowd": [0.1, 0.101, 0.099, 0.1, 0.1, 0.101, 0.1, 0.099]})
     assert (
-        drawn_charts.rounds_chart(make_course(steady), ("solo", "crowd")).caption == "No drift of the step is shown."
+        drawn_charts.rounds_chart(make_course(steady), ("solo", "crowd")).caption
+        == "No drift of the step is shown."
     )
 
 
@@ -194,13 +219,21 @@ def test_readings_of_a_node_are_taken_once_and_rates_are_a_second():
     assert by["network", "solo"].amount == pytest.approx(solo, rel=0.01)
     table = drawn_charts.usage_table(list_usage(profile, kept), kept.rungs)
     assert isinstance(table, Grid)
-    assert table.head == ("cores busy, %", "taken by other tenants, %", "GPU busy, %", "network, MB/s",
-                          "disk read, MB/s")  # fmt: skip
+    assert table.head == (
+        "cores busy, %",
+        "taken by other tenants, %",
+        "GPU busy, %",
+        "network, MB/s",
+        "disk read, MB/s",
+    )
     assert len(table.rows) == len(kept.rungs)
 
 
 def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
-    runs = [("a", attribute(whole())), ("b", attribute(build({"solo": [0.1] * 3, "crowd": [0.2] * 3})))]
+    runs = [
+        ("a", attribute(whole())),
+        ("b", attribute(build({"solo": [0.1] * 3, "crowd": [0.2] * 3}))),
+    ]
     chart = steps_side_by_side(runs)
     assert [lane.name for lane in chart.lanes] == ["a", "b"]
     assert chart.table.rows[1][:3] == ("b", "200.0", "± 2.0")
@@ -217,8 +250,12 @@ def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
 
 def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
     assert {chart.name for chart in charts} == {
-        "ladder", "rounds", "ranks", "all-reduce", "runs",
-    }  # fmt: skip
+        "ladder",
+        "rounds",
+        "ranks",
+        "all-reduce",
+        "runs",
+    }
 
 
 def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]) -> None:

@@ -16,17 +16,33 @@ from stash.ui.stall_lines import LOOKS
 SEEN_BY = {
     "anybody": np.eye(3),
     "protanopes": np.array(
-        [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
+        [
+            [0.152286, 1.052583, -0.204868],
+            [0.114503, 0.786281, 0.099216],
+            [-0.003882, -0.048116, 1.051998],
+        ]
     ),
     "deuteranopes": np.array(
-        [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]]
+        [
+            [0.367322, 0.860646, -0.227968],
+            [0.280085, 0.672501, 0.047413],
+            [-0.011820, 0.042940, 0.968881],
+        ]
     ),
     "tritanopes": np.array(
-        [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
+        [
+            [1.255528, -0.076749, -0.178779],
+            [-0.078411, 0.930809, 0.147602],
+            [0.004733, 0.691367, 0.303900],
+        ]
     ),
 }
 TO_XYZ = np.array(
-    [[0.4124564, 0.3575761, 0.1804375], [0.2126729, 0.7151522, 0.0721750], [0.0193339, 0.1191920, 0.9503041]]
+    [
+        [0.4124564, 0.3575761, 0.1804375],
+        [0.2126729, 0.7151522, 0.0721750],
+        [0.0193339, 0.1191920, 0.9503041],
+    ]
 )
 WHITE = np.array([0.95047, 1.0, 1.08883])
 APART = 12.0
@@ -49,7 +65,8 @@ def lab(light: np.ndarray) -> np.ndarray:
 def test_everybody_tells_any_two_stalls_apart(palette: dict[str, str], who: str) -> None:
     seen = {name: lab(SEEN_BY[who] @ linear(palette[name])) for name in STALLS}
     distances = {
-        pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]])) for pair in itertools.combinations(seen, 2)
+        pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]]))
+        for pair in itertools.combinations(seen, 2)
     }
     assert min(distances.values()) > APART, min(distances, key=lambda pair: distances[pair])
 

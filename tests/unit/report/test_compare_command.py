@@ -23,7 +23,12 @@ Capture = pytest.CaptureFixture[str]
 @pytest.fixture(autouse=True)
 def files(tmp_path: Path, monkeypatch: Patch) -> Path:
     monkeypatch.chdir(tmp_path)
-    for name, times, batch in (("a", CALM, 8), ("b", CALM, 8), ("slow", SLOW, 8), ("twice", CALM, 16)):
+    for name, times, batch in (
+        ("a", CALM, 8),
+        ("b", CALM, 8),
+        ("slow", SLOW, 8),
+        ("twice", CALM, 16),
+    ):
         save(build(times, batch=batch), tmp_path / f"{name}.stash.json")
     save(build(CALM, workload={"name": "other.py"}), tmp_path / "other.stash.json")
     return tmp_path
@@ -43,7 +48,9 @@ def test_a_side_without_a_profile_is_refused(words: list[str]) -> None:
         parse_sides(words)
 
 
-@pytest.mark.parametrize("words", [["a", "b", "./a"], ["a", "b", "vs", "c", "a"], ["a", "a", "vs", "b"]])
+@pytest.mark.parametrize(
+    "words", [["a", "b", "./a"], ["a", "b", "vs", "c", "a"], ["a", "a", "vs", "b"]]
+)
 def test_a_profile_compared_with_itself_is_refused(words: list[str]) -> None:
     with pytest.raises(UserError, match="a profile does not differ from itself"):
         parse_sides(words)
@@ -53,11 +60,24 @@ def test_compare_prints_each_pair(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "compare", "a.stash.json", "b.stash.json", "slow.stash.json") == 0
     text = capsys.readouterr().out
     assert text.count("before: a.stash.json") == 2
-    assert text.index("No difference of the step is shown") < text.index("Slower: the step changed by")
+    assert text.index("No difference of the step is shown") < text.index(
+        "Slower: the step changed by"
+    )
 
 
 def test_compare_prints_documents(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "compare", "--json", "a.stash.json", "vs", "b.stash.json", "slow.stash.json") == 0
+    assert (
+        run(
+            monkeypatch,
+            "compare",
+            "--json",
+            "a.stash.json",
+            "vs",
+            "b.stash.json",
+            "slow.stash.json",
+        )
+        == 0
+    )
     (document,) = json.loads(capsys.readouterr().out)
     assert document["after"] == ["b.stash.json", "slow.stash.json"]
 
@@ -112,11 +132,20 @@ def test_a_probe_is_no_profile(files: Path, monkeypatch: Patch, capsys: Capture)
 def test_check_writes_junit_beside_its_lines(monkeypatch: Patch, capsys: Capture) -> None:
     words = ("--max", "step=1ms", "--require", "nodes=1", "--junit", "stash.xml")
     assert run(monkeypatch, "check", "a.stash.json", *words) == 1
-    assert capsys.readouterr().out.splitlines()[0] == "passes: nodes is 1; asked for is 1 (--require nodes=1)"
+    assert (
+        capsys.readouterr().out.splitlines()[0]
+        == "passes: nodes is 1; asked for is 1 (--require nodes=1)"
+    )
     suite = ElementTree.parse("stash.xml").getroot()[0]
     assert [case[0].tag for case in suite] == ["system-out", "failure"]
-    assert run(monkeypatch, "check", "a.stash.json", "--max", "step=1s", "--junit", "no/where.xml") == 2
-    assert "--junit no/where.xml: No such file or directory; choose another place" in capsys.readouterr().err
+    assert (
+        run(monkeypatch, "check", "a.stash.json", "--max", "step=1s", "--junit", "no/where.xml")
+        == 2
+    )
+    assert (
+        "--junit no/where.xml: No such file or directory; choose another place"
+        in capsys.readouterr().err
+    )
 
 
 def test_check_writes_over_nothing_that_it_checks(monkeypatch: Patch, capsys: Capture) -> None:

@@ -38,7 +38,10 @@ def test_no_difference_is_never_said_to_be_none() -> None:
 
 
 def test_a_single_round_is_said_to_tell_nothing() -> None:
-    assert "a single round has no interval" in shown({name: values[:1] for name, values in CALM.items()}).verdict[0]
+    assert (
+        "a single round has no interval"
+        in shown({name: values[:1] for name, values in CALM.items()}).verdict[0]
+    )
 
 
 def test_what_changed_stands_below_as_before_and_after() -> None:
@@ -53,7 +56,9 @@ def test_different_jobs_are_said_to_be_different() -> None:
 def test_one_line_says_what_differs_and_what_times_are_of() -> None:
     first, second = {"before": build(CALM)}, {"after": build(SLOW, batch=16)}
     sides = list(first.values()), list(second.values())
-    text = render(page(compare(*comparable_sides(first, second)), NAMES, find_changed_facts(*sides)), 100)
+    text = render(
+        page(compare(*comparable_sides(first, second)), NAMES, find_changed_facts(*sides)), 100
+    )
     assert "Compared per sample; the sides differ in batch per device 8 -> 16." in text
     assert "Faster: the time per sample changed by -" in text
 

@@ -56,13 +56,25 @@ def run(monkeypatch: Patch, *words: str) -> int:
     return int(ended.value.code or 0)
 
 
-def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(profiles: list[Profile]) -> None:
+def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(
+    profiles: list[Profile],
+) -> None:
     run = make_export(profiles[0])
-    stalls = [value for name, value in run.figures.items() if name.startswith("stall/") and "_low" not in name]
-    seconds = [run.figures[name] for name in run.figures if name.startswith("stall/") and name.endswith("y_seconds")]
+    stalls = [
+        value
+        for name, value in run.figures.items()
+        if name.startswith("stall/") and "_low" not in name
+    ]
+    seconds = [
+        run.figures[name]
+        for name in run.figures
+        if name.startswith("stall/") and name.endswith("y_seconds")
+    ]
     assert len(stalls) > len(seconds)
     parts = ("compute", "contention", "interconnect", "prep", "fetch")
-    assert sum(run.figures[f"stall/{name}_seconds"] for name in parts) == pytest.approx(run.figures["step_seconds"])
+    assert sum(run.figures[f"stall/{name}_seconds"] for name in parts) == pytest.approx(
+        run.figures["step_seconds"]
+    )
     assert "stall/network_seconds" not in run.figures
     assert run.facts["ranks"] == "2"
     assert run.artefact == encode_artefact(profiles[0])
@@ -73,30 +85,52 @@ def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     text = openmetrics([*map(make_export, profiles)])
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
-    assert {"stash_run_info", "stash_step_seconds", "stash_stall_seconds", "stash_stall_share"} <= set(families)
+    assert {
+        "stash_run_info",
+        "stash_step_seconds",
+        "stash_stall_seconds",
+        "stash_stall_share",
+    } <= set(families)
     assert families["stash_step_seconds"].unit == "seconds"
-    steps = {sample.labels["workload"]: sample.value for sample in families["stash_step_seconds"].samples}
+    steps = {
+        sample.labels["workload"]: sample.value for sample in families["stash_step_seconds"].samples
+    }
     assert steps["resnet18"] == pytest.approx(0.176)
     assert len(steps) == 3
-    stalls = [s for s in families["stash_stall_seconds"].samples if s.labels["workload"] == "resnet18"]
+    stalls = [
+        s for s in families["stash_stall_seconds"].samples if s.labels["workload"] == "resnet18"
+    ]
     assert sum(sample.value for sample in stalls) == pytest.approx(0.176)
-    assert {s.labels["fact_precision"] for s in families["stash_run_info"].samples} == {"float32", "unknown"}
+    assert {s.labels["fact_precision"] for s in families["stash_run_info"].samples} == {
+        "float32",
+        "unknown",
+    }
 
 
-def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(profiles: list[Profile]) -> None:
+def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(
+    profiles: list[Profile],
+) -> None:
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
-    exported_families = parser.text_string_to_metric_families(openmetrics([*map(make_export, profiles)]))
+    exported_families = parser.text_string_to_metric_families(
+        openmetrics([*map(make_export, profiles)])
+    )
     labels = {family.name: set(family.samples[0].labels) for family in exported_families}
     dashboard = json.loads((ROOT / "docs/how-to/grafana.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
     queries += [v["query"] for v in dashboard["templating"]["list"] if v["type"] == "query"]
     assert len(queries) == 5
     for query in queries:
-        found = re.fullmatch(r'(?:label_values\()?(stash_\w+)(?:\{(\w+)="\$\w+"\}|, (\w+)\))', query)
+        found = re.fullmatch(
+            r'(?:label_values\()?(stash_\w+)(?:\{(\w+)="\$\w+"\}|, (\w+)\))', query
+        )
         assert found is not None, query
         assert (found[2] or found[3]) in labels[found[1]], query
-    legends = {target["legendFormat"] for panel in dashboard["panels"] for target in panel["targets"]}
-    assert {name for each in legends for name in re.findall(r"{{(\w+)}}", each)} <= labels["stash_stall_seconds"]
+    legends = {
+        target["legendFormat"] for panel in dashboard["panels"] for target in panel["targets"]
+    }
+    assert {name for each in legends for name in re.findall(r"{{(\w+)}}", each)} <= labels[
+        "stash_stall_seconds"
+    ]
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
@@ -119,19 +153,27 @@ def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
 
 
 def test_a_probes_figures_exchanges_and_verdict_are_metrics() -> None:
-    swept = Exchange(backend="gloo", nodes=1, ranks=2, timings=(Timing(bytes=1 << 20, seconds=(0.001,) * 6),))
+    swept = Exchange(
+        backend="gloo", nodes=1, ranks=2, timings=(Timing(bytes=1 << 20, seconds=(0.001,) * 6),)
+    )
     state = PartState(device="cpu", others_cores=2.0)
     measured = links(copies=(copy("host", "cuda:0", 9e9),), exchanges=(swept,), states=(state,))
     text = openmetrics([], probe_families([probe(host("a", measured))], merge(None, None)))
-    assert 'stash_probe_rate{hostname="a",part="copies",group="host to GPU",member="GPU 0",unit="bytes/s"} ' in text
+    assert (
+        'stash_probe_rate{hostname="a",part="copies",group="host to GPU",member="GPU 0",unit="bytes/s"} '
+        in text
+    )
     assert re.search(
-        r'stash_probe_rate\{.*group="all-reduce, gloo, 2 ranks on 1, 1048576 bytes".*\} 1048576000', text
+        r'stash_probe_rate\{.*group="all-reduce, gloo, 2 ranks on 1, 1048576 bytes".*\} 1048576000',
+        text,
     )
     assert 'stash_probe_finding{hostname="a",finding="busy-cores"} 1.0' in text
     assert 'stash_probe_verdict{hostname="a",answer="probe again"} 1.0' in text
 
 
-def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+def test_the_command_prints_or_writes_openmetrics(
+    files: list[str], monkeypatch: Patch, capsys: Capture
+) -> None:
     assert run(monkeypatch, "export", *files, files[0], "--to", "openmetrics") == 0
     printed = capsys.readouterr().out
     assert printed.endswith("# EOF\n")
@@ -140,26 +182,49 @@ def test_the_command_prints_or_writes_openmetrics(files: list[str], monkeypatch:
     assert Path("stash.prom").read_text() == printed
 
 
-def test_a_copy_of_a_profile_is_the_same_run(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_copy_of_a_profile_is_the_same_run(
+    files: list[str], monkeypatch: Patch, capsys: Capture
+) -> None:
     shutil.copy(files[0], "copy.stash.json")
     name = open_store("runs").put(Path(files[0]).read_bytes(), files[0])
-    assert run(monkeypatch, "export", files[0], "copy.stash.json", f"runs/{name}", "--to", "openmetrics") == 0
+    assert (
+        run(
+            monkeypatch,
+            "export",
+            files[0],
+            "copy.stash.json",
+            f"runs/{name}",
+            "--to",
+            "openmetrics",
+        )
+        == 0
+    )
     assert capsys.readouterr().out.count("\nstash_step_seconds{") == 1
 
 
 def test_no_fact_is_longer_than_the_tools_take() -> None:
     run = make_export(
-        build(CALM, workload={"name": "x" * 10_000, "command": ("\x1b" * 240,)}, host={"cpu": "y" * 500})
+        build(
+            CALM,
+            workload={"name": "x" * 10_000, "command": ("\x1b" * 240,)},
+            host={"cpu": "y" * 500},
+        )
     )
     assert max(map(len, (run.workload, *run.facts.values()))) == 250
 
 
-def test_tensorboard_reads_figures_and_text(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+def test_tensorboard_reads_figures_and_text(
+    files: list[str], monkeypatch: Patch, capsys: Capture
+) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for _ in range(2):  # the second time replaces the first
         assert run(monkeypatch, "export", *files, "--to", "tensorboard", "-o", "tb") == 0
     assert "show them with `tensorboard --logdir tb`" in capsys.readouterr().out
-    (folder,) = (path for path in Path("tb").iterdir() if make_export(load(files[0])).id.startswith(path.name))
+    (folder,) = (
+        path
+        for path in Path("tb").iterdir()
+        if make_export(load(files[0])).id.startswith(path.name)
+    )
     read = accumulator.EventAccumulator(str(folder)).Reload()
     (step,) = read.Scalars("stash/step_seconds")
     assert step.value == pytest.approx(0.176)
@@ -190,14 +255,21 @@ def test_what_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize("tool", ["mlflow", "wandb", "tensorboard"])
-def test_a_package_that_is_missing_is_named(files: list[str], monkeypatch: Patch, capsys: Capture, tool: str) -> None:
+def test_a_package_that_is_missing_is_named(
+    files: list[str], monkeypatch: Patch, capsys: Capture, tool: str
+) -> None:
     monkeypatch.setitem(sys.modules, tool, None)
     words = ("-o", "tb") if tool == "tensorboard" else ()
     assert run(monkeypatch, "export", files[0], "--to", tool, *words) == 2
-    assert f"needs {tool}, which is not installed: type `pip install {tool}`" in capsys.readouterr().err
+    assert (
+        f"needs {tool}, which is not installed: type `pip install {tool}`"
+        in capsys.readouterr().err
+    )
 
 
-def test_what_a_tool_raises_is_a_sentence(files: list[str], monkeypatch: Patch, capsys: Capture) -> None:
+def test_what_a_tool_raises_is_a_sentence(
+    files: list[str], monkeypatch: Patch, capsys: Capture
+) -> None:
     def refuses(*arguments: Any) -> None:
         raise RuntimeError("401: who are you?\nmore")
 
@@ -209,24 +281,36 @@ def test_what_a_tool_raises_is_a_sentence(files: list[str], monkeypatch: Patch, 
 
 def test_names_are_left_out_if_asked(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
     save(build(CALM, host={"cpu": "EPYC"}), tmp_path / "a.stash.json")
-    assert run(monkeypatch, "export", str(tmp_path / "a.stash.json"), "--to", "openmetrics", "--redact") == 0
+    assert (
+        run(
+            monkeypatch, "export", str(tmp_path / "a.stash.json"), "--to", "openmetrics", "--redact"
+        )
+        == 0
+    )
     printed = capsys.readouterr().out
     assert 'fact_host="host0"' in printed
     assert 'fact_cpu="EPYC"' in printed
 
 
-def test_mlflow_keeps_facts_figures_and_the_profile(files: list[str], monkeypatch: Patch, tmp_path: Path) -> None:
+def test_mlflow_keeps_facts_figures_and_the_profile(
+    files: list[str], monkeypatch: Patch, tmp_path: Path
+) -> None:
     mlflow = pytest.importorskip("mlflow")
     url = f"sqlite:///{tmp_path}/ml.db"
     for _ in range(2):  # the second time finds them there
-        assert run(monkeypatch, "export", *files, "--to", "mlflow", "--url", url, "--project", "speed") == 0
+        assert (
+            run(monkeypatch, "export", *files, "--to", "mlflow", "--url", url, "--project", "speed")
+            == 0
+        )
     client = mlflow.MlflowClient(url)
     found = client.search_runs([client.get_experiment_by_name("speed").experiment_id])
     assert len(found) == len(files)
     (one,) = (each for each in found if each.data.params["workload"] == "resnet18")
     assert one.data.metrics["stash/step_seconds"] == pytest.approx(0.176)
     assert one.data.params["ranks"] == "2"
-    kept = client.download_artifacts(one.info.run_id, client.list_artifacts(one.info.run_id)[0].path)
+    kept = client.download_artifacts(
+        one.info.run_id, client.list_artifacts(one.info.run_id)[0].path
+    )
     assert load(kept) == load(files[0])
 
 

@@ -11,7 +11,9 @@ from stash.report.junit import render_junit
 
 DECISIONS = [
     Decision(
-        limit="--max step=250ms", verdict=PASSES, sentence="step is 176.0 ± 1.4 ms; asked for is at most 250 ms"
+        limit="--max step=250ms",
+        verdict=PASSES,
+        sentence="step is 176.0 ± 1.4 ms; asked for is at most 250 ms",
     ),
     Decision(limit="--max prep=5%", verdict=FAILS, sentence="prep is 30.0 ± 1.4 ms"),
     Decision(limit="--min samples/s=90", verdict=CANNOT_TELL, sentence="samples/s is 90.1 ± 1.4"),
@@ -31,9 +33,14 @@ def test_a_case_for_each_limit() -> None:
     assert all(case.get("classname") == "stash check.resnet18" for case in suite)
 
 
-@pytest.mark.parametrize("name", ["<b>&\"'", "\x1b[2J\x00\n\t", "\ud800\ufffe\uffff", "]]>", "漢字", "x" * 100_000])
+@pytest.mark.parametrize(
+    "name", ["<b>&\"'", "\x1b[2J\x00\n\t", "\ud800\ufffe\uffff", "]]>", "漢字", "x" * 100_000]
+)
 def test_any_name_makes_a_document(name: str) -> None:
-    decisions = [Decision(limit=name, verdict=verdict, sentence=name) for verdict in (PASSES, FAILS, CANNOT_TELL)]
+    decisions = [
+        Decision(limit=name, verdict=verdict, sentence=name)
+        for verdict in (PASSES, FAILS, CANNOT_TELL)
+    ]
     text = render_junit(decisions, name)
     assert len(ElementTree.fromstring(text.encode())[0]) == 3
     assert "\x1b" not in text

@@ -19,7 +19,9 @@ EVEN = PipelineSchedule(name="Schedule1F1B", stages=4, ranks=4, microbatches=16)
 
 
 def profile(**workload):
-    return build({"crowd": [0.09] * 4, "node": [0.1] * 4}, batch=4, ranks=4, nodes=2, workload=workload)
+    return build(
+        {"crowd": [0.09] * 4, "node": [0.1] * 4}, batch=4, ranks=4, nodes=2, workload=workload
+    )
 
 
 def test_a_mesh_is_named_in_words_with_where_its_groups_lie():
@@ -44,7 +46,9 @@ def test_a_schedule_says_what_it_must_idle_and_what_twice_the_microbatches_would
 
 def test_tokens_are_shown_with_their_padding():
     found = profile(tokens_per_sample=512.0, padding=0.25)
-    assert dict(model_facts.model_facts(attribute(found), found))["tokens"].endswith("a second, 25% of them padding")
+    assert dict(model_facts.model_facts(attribute(found), found))["tokens"].endswith(
+        "a second, 25% of them padding"
+    )
 
 
 def test_programs_get_the_same_and_null_for_what_is_unknown():
@@ -52,8 +56,12 @@ def test_programs_get_the_same_and_null_for_what_is_unknown():
     document = model_facts.document(attribute(found), found)
     assert [axis["name"] for axis in document["mesh"]] == ["dp_shard", "tp", "pp"]
     assert document["pipeline"] == {
-        "name": "Schedule1F1B", "stages": 4, "ranks": 4, "microbatches": 16, "idle_share": 0.1579,
-    }  # fmt: skip
+        "name": "Schedule1F1B",
+        "stages": 4,
+        "ranks": 4,
+        "microbatches": 16,
+        "idle_share": 0.1579,
+    }
     assert (document["tokens_per_second"], document["model_share"]) == (None, None)
 
 
@@ -66,7 +74,9 @@ def test_a_job_without_any_of_it_has_no_lines():
 def test_a_mesh_that_is_not_of_all_ranks_says_what_that_means():
     found = profile(mesh=(MeshAxis(name="tp", ranks=8),))
     facts = dict(model_facts.model_facts(attribute(found), found))
-    assert facts["ranks share"].startswith("tensor 8: that does not make 4 ranks, so each wait is taken for one of")
+    assert facts["ranks share"].startswith(
+        "tensor 8: that does not make 4 ranks, so each wait is taken for one of"
+    )
 
 
 def test_a_pipeline_whose_passes_cannot_be_played_says_so():
@@ -76,6 +86,10 @@ def test_a_pipeline_whose_passes_cannot_be_played_says_so():
     waits = found.model_copy(update={"blocks": blocks})
     assert "ragged microbatches" not in str(model_facts.model_facts(attribute(found), found))
     # of a job that waits for nothing but other stages nothing was seen, so another group has to wait, too
-    both = tuple(replace(block, group_waits={**block.group_waits, "tp/all_reduce": 0.1}) for block in blocks)
+    both = tuple(
+        replace(block, group_waits={**block.group_waits, "tp/all_reduce": 0.1}) for block in blocks
+    )
     ragged = waits.model_copy(update={"blocks": both})
-    assert "ragged microbatches" in dict(model_facts.model_facts(attribute(ragged), ragged))["bubble"]
+    assert (
+        "ragged microbatches" in dict(model_facts.model_facts(attribute(ragged), ragged))["bubble"]
+    )

@@ -12,7 +12,13 @@ from stash.core.output_files import output_file
 from stash.core.records.host import Probe
 from stash.report.output import show_then_save
 
-PROBE = Probe(stash_version="1", created="2026-11-01T00:00:00+00:00", hosts=(), budget_seconds=0, elapsed_seconds=0)
+PROBE = Probe(
+    stash_version="1",
+    created="2026-11-01T00:00:00+00:00",
+    hosts=(),
+    budget_seconds=0,
+    elapsed_seconds=0,
+)
 
 
 def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path: Path) -> None:
@@ -24,7 +30,9 @@ def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path: Path)
     assert load_probe(tmp_path / "a.host.json") == PROBE
 
 
-def test_where_it_was_saved_is_said_after_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_it_was_saved_is_said_after_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     show_then_save(PROBE, tmp_path / "a b.json", lambda: print("report"))
     printed = capsys.readouterr()
     assert printed.out == (
@@ -66,7 +74,9 @@ def test_what_cannot_be_saved_in_its_place_is_kept_in_another(
     assert load_probe(here / "a.host.json") == PROBE
 
 
-def test_with_no_place_at_all_the_first_reason_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_no_place_at_all_the_first_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "here").rmdir()
@@ -80,7 +90,9 @@ def test_what_is_not_to_be_saved_is_only_shown(capsys: pytest.CaptureFixture[str
     assert capsys.readouterr() == ("report\n", "")
 
 
-def test_a_new_file_never_replaces_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_file_never_replaces_an_earlier_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("run.json", "run-2.json"):
         assert output_file(None, "run", ".json") == Path(name)
@@ -89,7 +101,9 @@ def test_a_new_file_never_replaces_an_earlier_one(tmp_path: Path, monkeypatch: p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run-2.json", "run.json"]
 
 
-@pytest.mark.parametrize(("wanted", "words"), [(".", "is a folder"), ("none/a.json", "there is no folder none")])
+@pytest.mark.parametrize(
+    ("wanted", "words"), [(".", "is a folder"), ("none/a.json", "there is no folder none")]
+)
 def test_a_place_that_cannot_be_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, words: str
 ) -> None:

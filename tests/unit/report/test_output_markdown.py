@@ -39,8 +39,11 @@ def test_a_comparison_is_a_table_of_stalls(monkeypatch: Patch, capsys: Capture) 
 
 
 @pytest.mark.parametrize(
-    "words", [("compare", "a.stash.json", "b.stash.json"), ("check", "a.stash.json", "--max", "step=1s")]
+    "words",
+    [("compare", "a.stash.json", "b.stash.json"), ("check", "a.stash.json", "--max", "step=1s")],
 )
-def test_an_answer_has_one_format(monkeypatch: Patch, capsys: Capture, words: tuple[str, ...]) -> None:
+def test_an_answer_has_one_format(
+    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...]
+) -> None:
     assert run(monkeypatch, *words, "--json", "--markdown") == 2
     assert "--json and --markdown are two formats of one answer" in capsys.readouterr().err

@@ -43,7 +43,9 @@ class Outline(HTMLParser):
         if len(known) < len(attributes):
             self.wrong.append(f"<{tag}> has an attribute twice")
         self.names += [str(known["id"])] if "id" in known else []
-        self.fetched += [str(known[name]) for name in ("src", "href", "action", "data") if name in known]
+        self.fetched += [
+            str(known[name]) for name in ("src", "href", "action", "data") if name in known
+        ]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -66,37 +68,59 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
         "probed": page_of(probed_whole(), folder=folder),
         "golden": page_of(PROFILES["one-node"](), folder=folder),
         "hostile": page_of(hostile(), folder=folder),
-        "runs": page_of(whole(), probed_whole(), build({"solo": [0.1] * 3, "crowd": [0.2] * 3}), folder=folder),
+        "runs": page_of(
+            whole(), probed_whole(), build({"solo": [0.1] * 3, "crowd": [0.2] * 3}), folder=folder
+        ),
     }
 
 
-def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(pages: dict[str, Page]) -> None:
+def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(
+    pages: dict[str, Page],
+) -> None:
     page = pages["probed"]
     assert page.verdict[0].startswith("The network stall takes ")
     assert len(page.next_steps) == 1
     assert [chapter.name for chapter in page.chapters] == [
-        "step", "rounds", "ranks", "exchange", "data", "usage", "hosts", "unknown", "details", "how", "further",
-        "figures", "parts", "words",
-    ]  # fmt: skip
+        "step",
+        "rounds",
+        "ranks",
+        "exchange",
+        "data",
+        "usage",
+        "hosts",
+        "unknown",
+        "details",
+        "how",
+        "further",
+        "figures",
+        "parts",
+        "words",
+    ]
     assert page.rows[-1].name == "step"
 
 
 def test_everything_unknown_stands_in_one_place_with_its_reason(pages: dict[str, Page]) -> None:
     page = pages["golden"]
     unknown = dict(next(chapter for chapter in page.chapters if chapter.name == "unknown").facts)
-    blanks = [chart for chapter in page.chapters for chart in chapter.charts if isinstance(chart, Blank)]
+    blanks = [
+        chart for chapter in page.chapters for chart in chapter.charts if isinstance(chart, Blank)
+    ]
     assert not {"network stall", "transfer stall"} & set(unknown)  # such a job has none
     assert unknown["how busy the machines were"] == "no block recorded how busy its host was"
     assert all(unknown[blank.title.lower()] == blank.why for blank in blanks)
     assert {"residency", "links"} <= {blank.name for blank in blanks}
 
 
-def test_chapters_with_nothing_in_them_are_not_shown(pages: dict[str, Page], tmp_path: Path) -> None:
+def test_chapters_with_nothing_in_them_are_not_shown(
+    pages: dict[str, Page], tmp_path: Path
+) -> None:
     assert "usage" not in {chapter.name for chapter in pages["golden"].chapters}
     alone = page_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1), folder=tmp_path)
     assert not {"ranks", "exchange", "usage"} & {chapter.name for chapter in alone.chapters}
     unknown = dict(next(chapter for chapter in alone.chapters if chapter.name == "unknown").facts)
-    assert not {label for label in unknown if "gradient" in label or "rank" in label or "exchange" in label}
+    assert not {
+        label for label in unknown if "gradient" in label or "rank" in label or "exchange" in label
+    }
 
 
 def test_the_command_to_measure_again_can_be_typed() -> None:
@@ -110,7 +134,10 @@ def test_ranks_that_a_script_starts_itself_are_not_asked_for() -> None:
     settings = profile.settings.model_copy(update={"started": 1})
     one_node = tuple(rank.model_copy(update={"node": 0}) for rank in profile.ranks)
     changed = profile.model_copy(update={"settings": settings, "ranks": one_node})
-    assert command_line(changed) == "stash profile --noise 2 --budget 120 train.py --batch 32 --data 'my photos'"
+    assert (
+        command_line(changed)
+        == "stash profile --noise 2 --budget 120 train.py --batch 32 --data 'my photos'"
+    )
 
 
 def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> None:
@@ -118,13 +145,24 @@ def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> N
     work = profile.workload.model_copy(update={"command": ("torchrun", "train.py")})
     skipped = (Skipped(rung="cold", why=NOT_ASKED),)
     settings = profile.settings.model_copy(update={"rungs": ("solo", "cluster")})
-    changed = profile.model_copy(update={"workload": work, "skipped": skipped, "settings": settings})
-    assert command_line(changed) == "stash profile --noise 2 --budget 120 --rungs solo,cluster -- torchrun train.py"
+    changed = profile.model_copy(
+        update={"workload": work, "skipped": skipped, "settings": settings}
+    )
+    assert (
+        command_line(changed)
+        == "stash profile --noise 2 --budget 120 --rungs solo,cluster -- torchrun train.py"
+    )
 
 
-def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(pages: dict[str, Page]) -> None:
+def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(
+    pages: dict[str, Page],
+) -> None:
     page = pages["runs"]
-    assert [part.source for part in page.parts] == ["run1.stash.json", "run2.stash.json", "run3.stash.json"]
+    assert [part.source for part in page.parts] == [
+        "run1.stash.json",
+        "run2.stash.json",
+        "run3.stash.json",
+    ]
     assert page.verdict[0].startswith("run2 against run1: no difference of the step is shown")
     assert "another job than run1: workload (resnet50 and train.py)" in page.verdict[1]
     last = page.chapters[-1]
@@ -132,13 +170,17 @@ def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(page
 
 
 @pytest.mark.parametrize("name", ["probed", "golden", "hostile", "runs"])
-def test_the_document_is_well_formed_and_names_nothing_outside_of_itself(pages: dict[str, Page], name: str) -> None:
+def test_the_document_is_well_formed_and_names_nothing_outside_of_itself(
+    pages: dict[str, Page], name: str
+) -> None:
     outline = Outline(render(pages[name]))
     assert outline.wrong == []
     assert outline.open == []
     assert len(outline.names) == len(set(outline.names))
     assert [address for address in outline.fetched if not address.startswith(("#", "data:"))] == []
-    assert {address[1:] for address in outline.fetched if address.startswith("#")} <= set(outline.names)
+    assert {address[1:] for address in outline.fetched if address.startswith("#")} <= set(
+        outline.names
+    )
 
 
 def test_every_chart_of_the_document_has_its_table(pages: dict[str, Page]) -> None:
@@ -159,7 +201,9 @@ def test_nothing_of_a_hostile_artefact_acts(pages: dict[str, Page]) -> None:
     assert len(text) < 2_000_000
 
 
-def test_the_policy_of_the_page_lets_only_its_own_script_and_style_run(pages: dict[str, Page]) -> None:
+def test_the_policy_of_the_page_lets_only_its_own_script_and_style_run(
+    pages: dict[str, Page],
+) -> None:
     text = render(pages["probed"])
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
@@ -186,7 +230,9 @@ def test_folds_are_closed_and_tables_keep_their_columns(pages: dict[str, Page]) 
 
 def test_hostile_names_mention_no_user_and_open_no_tag(pages: dict[str, Page]) -> None:
     text = render_markdown(pages["hostile"])
-    outside = re.sub(r"`[^`\n]*`", "", re.sub(r"^```bash$.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL))
+    outside = re.sub(
+        r"`[^`\n]*`", "", re.sub(r"^```bash$.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    )
     assert HOSTILE not in text
     assert not re.search(r"(?<!\\)<script", outside)
     assert not re.search(r"[@#]\w", outside)

@@ -33,7 +33,10 @@ def test_a_single_repetition_is_shown_without_an_interval():
 def test_a_curve_that_two_parameters_do_not_describe_is_not_given_two():
     clean = ring(2, 1e-5, 1e9, noise=0.0)
     bumpy = tuple(
-        Timing(bytes=t.bytes, seconds=tuple(s * (6 if 10**4 < t.bytes < 10**6 else 1) for s in t.seconds))
+        Timing(
+            bytes=t.bytes,
+            seconds=tuple(s * (6 if 10**4 < t.bytes < 10**6 else 1) for s in t.seconds),
+        )
         for t in clean.timings
     )
     text = report(host(measured=links(exchanges=(clean.model_copy(update={"timings": bumpy}),))))

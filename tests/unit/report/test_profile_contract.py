@@ -35,7 +35,13 @@ def test_the_json_of_the_golden_profile_is_the_hand_worked_one():
         "prep_pct": 17.6,
         "fetch_pct": 3.4,
     }
-    network = {"name": "network", "why": "one node", "possible": False, "contained_in": None, "share_at_most": None}
+    network = {
+        "name": "network",
+        "why": "one node",
+        "possible": False,
+        "contained_in": None,
+        "share_at_most": None,
+    }
     assert shown["skipped"][1] == network
 
 

@@ -43,7 +43,10 @@ def test_batches_are_written_without_exponents(least, most, batch):
     profile = build({"solo": [0.1] * 3, "crowd": [0.2] * 3})
     counts = SampleCounts(per_rung={}, least=least, most=most)
     breakdown = attribute(profile).model_copy(update={"samples": counts})
-    assert f"batch {batch} per device" in page(breakdown, verdict(breakdown, profile), profile).subtitle
+    assert (
+        f"batch {batch} per device"
+        in page(breakdown, verdict(breakdown, profile), profile).subtitle
+    )
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -58,14 +61,18 @@ def test_golden_profiles_of_every_schema_load():
 
 def test_facts_for_prediction_change_what_advice_promises_and_nothing_of_what_was_measured():
     without, with_them = (
-        json.loads(outputs(load(GOLDEN / f"{name}.stash.json"))["json"]) for name in ("one-node", "schema-3")
+        json.loads(outputs(load(GOLDEN / f"{name}.stash.json"))["json"])
+        for name in ("one-node", "schema-3")
     )
     assert len(without["verdict"].pop("next_steps")) == len(with_them["verdict"].pop("next_steps"))
     assert without == with_them
 
 
 def test_with_colour_every_measured_stall_has_its_own():
-    for kept in (Style.parse, Style._add):  # rich keeps the codes of the first console that used a style
+    for kept in (
+        Style.parse,
+        Style._add,
+    ):  # rich keeps the codes of the first console that used a style
         kept.cache_clear()
     text = report(PROFILES["two-nodes"](), colour=True)
     assert len(set(re.findall(r"\x1b\[([\d;]+)m■", text))) == 6
@@ -82,7 +89,10 @@ READS_NOTHING = {"warm": {"files": 0, "read_bytes": 240, "storage_bytes": 0}}
         ({"ranks": 1}, "one CPU process: transfer, contention, interconnect, network"),
         ({"ranks": 2}, "2 CPU processes on one node: transfer, network"),
         ({"ranks": 4, "nodes": 2}, "4 CPU processes on 2 nodes: transfer"),
-        ({"ranks": 2, "nodes": 2}, "2 CPU processes on 2 nodes, one on each: transfer, interconnect"),
+        (
+            {"ranks": 2, "nodes": 2},
+            "2 CPU processes on 2 nodes, one on each: transfer, interconnect",
+        ),
         ({"ranks": 1, "device": "cuda:0"}, "one GPU: contention, interconnect, network"),
         ({"ranks": 4, "device": "xpu"}, "4 devices on one node: network"),
         (
@@ -99,18 +109,29 @@ READS_NOTHING = {"warm": {"files": 0, "read_bytes": 240, "storage_bytes": 0}}
 def test_what_a_job_cannot_have_is_one_line_and_not_unknown(form, job, says):
     profile = build(STEADY, **job)
     breakdown = attribute(profile)
-    text = " ".join(form(page(breakdown, verdict(breakdown, profile), profile)).replace("\\_", "_").split())
+    text = " ".join(
+        form(page(breakdown, verdict(breakdown, profile), profile)).replace("\\_", "_").split()
+    )
     assert f"does not apply to {says}" in text
     absent = says.rpartition(": ")[2].split(", ")
-    assert not {name for name in absent if f"{name} unknown" in text or f"| {name} | unknown" in text}
-    names = [missing["name"] for missing in document(breakdown, verdict(breakdown, profile), profile)["skipped"]]
+    assert not {
+        name for name in absent if f"{name} unknown" in text or f"| {name} | unknown" in text
+    }
+    names = [
+        missing["name"]
+        for missing in document(breakdown, verdict(breakdown, profile), profile)["skipped"]
+    ]
     assert set(absent) <= set(names)
 
 
-@pytest.mark.parametrize("lacks", [{"files": 3}, {"read_bytes": None}, {"held_bytes": 4096}, {"read_bytes": 10**6}])
+@pytest.mark.parametrize(
+    "lacks", [{"files": 3}, {"read_bytes": None}, {"held_bytes": 4096}, {"read_bytes": 10**6}]
+)
 def test_a_loader_that_may_read_files_leaves_fetch_unknown(lacks):
     extra = {"warm": READS_NOTHING["warm"] | lacks}
-    text = " ".join(report(build(STEADY, ranks=1, block_extra=extra, skipped={"cold": "out of time"})).split())
+    text = " ".join(
+        report(build(STEADY, ranks=1, block_extra=extra, skipped={"cold": "out of time"})).split()
+    )
     assert "fetch unknown: out of time" in text
     assert "network, fetch" not in text
 
@@ -118,7 +139,10 @@ def test_a_loader_that_may_read_files_leaves_fetch_unknown(lacks):
 @pytest.mark.parametrize(
     ("names", "says"),
     [
-        (("last.pt",), "left something that was not there before; remove what you do not need: `rm last.pt`."),
+        (
+            ("last.pt",),
+            "left something that was not there before; remove what you do not need: `rm last.pt`.",
+        ),
         (
             ("my runs/", "a.log"),
             "left 2 files and folders that were not there before; remove what you do not need: "
@@ -150,5 +174,8 @@ def test_unknown_stalls_of_one_reason_share_a_row():
     assert "prep, fetch unknown: no data loader was seen; contained in compute" in text
     workload = {"loaders": (), "before_forward": 0.011}
     text = " ".join(report(build(times, skipped=no_loader, workload=workload)).split())
-    assert "no data loader was seen: prep and fetch are at most 1.1% of a step, as part of compute" in text
+    assert (
+        "no data loader was seen: prep and fetch are at most 1.1% of a step, as part of compute"
+        in text
+    )
     assert "fetch unknown" not in text

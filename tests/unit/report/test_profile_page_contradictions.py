@@ -26,7 +26,10 @@ def profiles(draw: st.DrawFn) -> Profile:
     rng, rounds = np.random.default_rng(draw(st.integers(0, 2**31))), draw(st.integers(1, 6))
     scale, noise = 10.0 ** draw(st.floats(-5, 1)), draw(st.sampled_from([0.001, 0.01, 0.1]))
     means = scale * np.cumsum([1.0, *rng.exponential(0.2, len(RUNGS) - 1)])
-    times = {name: (mean * rng.lognormal(0, noise, rounds)).tolist() for name, mean in zip(RUNGS, means, strict=True)}
+    times = {
+        name: (mean * rng.lognormal(0, noise, rounds)).tolist()
+        for name, mean in zip(RUNGS, means, strict=True)
+    }
     workers = draw(st.integers(0, 4))
     return build(
         times,
@@ -36,9 +39,14 @@ def profiles(draw: st.DrawFn) -> Profile:
         block_extra={"warm": {"wait_seconds": scale * rng.exponential(1.0)}},
         workload={"parameter_bytes": 4_000_000, "loaders": (Loader(kind="map", workers=workers),)},
         rates=tuple(
-            Rate(feed="warm", rank=r, round=9, samples=8, seconds=scale * rng.exponential(1)) for r in range(4)
+            Rate(feed="warm", rank=r, round=9, samples=8, seconds=scale * rng.exponential(1))
+            for r in range(4)
         ),
-        collectives=(Collective(scope="world", ranks=4, bytes=4_000_000, seconds=scale * rng.exponential(0.4)),),
+        collectives=(
+            Collective(
+                scope="world", ranks=4, bytes=4_000_000, seconds=scale * rng.exponential(0.4)
+            ),
+        ),
     )
 
 
@@ -53,10 +61,14 @@ def test_table_sentences_and_details_agree(profile):
     shown = page(profile)
     rows = {row.name: row for row in shown.rows}
     facts = dict(shown.chapters[0].facts)
-    for name, number, spread, unit in re.findall(rf"The (\w+) stall takes {TIME} of every", shown.verdict[0]):
+    for name, number, spread, unit in re.findall(
+        rf"The (\w+) stall takes {TIME} of every", shown.verdict[0]
+    ):
         assert f"{number} {unit}" == rows[name].time
         assert spread in ("", rows[name].interval)
-    assert set(re.findall(r"of every ([\d,.]+ \S+) step|a step of ([\d,.]+ \S+):", shown.verdict[0])) <= {
+    assert set(
+        re.findall(r"of every ([\d,.]+ \S+) step|a step of ([\d,.]+ \S+):", shown.verdict[0])
+    ) <= {
         (shown.rows[-1].time, ""),
         ("", shown.rows[-1].time),
     }
@@ -72,7 +84,8 @@ def test_a_figure_that_rounding_to_the_sum_has_moved_is_moved_everywhere():
     # One by one these stalls are 145.7, 25.5, 42.2 and 14.7 ms: together 228.1 of a step that rounds to 228.2.
     times = {"solo": 0.14573, "crowd": 0.17126, "node": 0.213505, "warm": 0.228195}
     profile = build(
-        {name: [seconds] * 3 for name, seconds in times.items()}, workload={"parameter_bytes": 46_800_000}
+        {name: [seconds] * 3 for name, seconds in times.items()},
+        workload={"parameter_bytes": 46_800_000},
     )
     shown = page(profile)
     assert {row.name: row.time for row in shown.rows}["interconnect"] == "42.3 ms"

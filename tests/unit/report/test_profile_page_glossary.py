@@ -21,7 +21,9 @@ def test_every_row_and_label_of_a_report_is_explained_once(name):
     details, meanings = chapters["details"].facts, chapters["words"].facts
     words = [word for word, _ in meanings]
     assert len(set(words)) == len(words)
-    assert {row.name for row in shown.rows} | {label for label, _ in details if label != "note"} <= set(words)
+    assert {row.name for row in shown.rows} | {
+        label for label, _ in details if label != "note"
+    } <= set(words)
     assert "measured" in words
     assert ("waited" in words) == (name == "one-node")  # only what the report uses
     assert all(meaning for _, meaning in meanings)

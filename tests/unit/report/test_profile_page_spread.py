@@ -28,7 +28,9 @@ def test_the_same_interval_prints_alike_in_both_reports(below, above, spread):
     # A step of 100 s has one decimal in the profile's report, as a time of 12.0 s has in the probe's.
     rest = Stall(name="contention", time=Interval(value=88.0), share=0.88)
     rows, _ = table_rows((Stall(name="compute", time=time, share=0.12), rest))
-    link = Link(hostname="n0", node=0, part="copies", group="g", member="", unit="seconds", rate=time)
+    link = Link(
+        hostname="n0", node=0, part="copies", group="g", member="", unit="seconds", rate=time
+    )
     (_, value, beside, _), *_ = link_rows([link])
     assert (rows[0].time, rows[0].interval) == ("12.0 s", spread)
     assert (value, beside) == ("12.0 s", spread)

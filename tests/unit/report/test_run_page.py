@@ -18,7 +18,14 @@ from stash.ui.markdown import render as render_markdown
 from stash.ui.terminal import render
 
 PLACES = (
-    LedgerPlace(row="epoch start", file="train.py", line=57, text="for x, y in loader:", seconds=0.0, each=1.07),
+    LedgerPlace(
+        row="epoch start",
+        file="train.py",
+        line=57,
+        text="for x, y in loader:",
+        seconds=0.0,
+        each=1.07,
+    ),
     LedgerPlace(
         row="loop",
         file="train.py",
@@ -28,7 +35,9 @@ PLACES = (
         seconds=16 * 0.0042,
     ),
     LedgerPlace(row="loop", file="train.py", line=90, text="x" * 200, seconds=16 * 0.0016),
-    LedgerPlace(row="backward", file="train.py", line=80, text="loss.backward()", seconds=16 * 0.012),
+    LedgerPlace(
+        row="backward", file="train.py", line=80, text="loss.backward()", seconds=16 * 0.012
+    ),
     LedgerPlace(row="loop", file="train.py", line=91, text="step += 1", seconds=16 * 0.0000001),
 )
 
@@ -36,7 +45,9 @@ PLACES = (
 def epochs(**fields) -> Profile:
     """Epochs of 20 steps of 20.2 ms, 6 of them the script's own, that each begin with 1.07 s."""
     starts = {"epoch start": {0: 1.2, 20: 1.06, 40: 1.07, 60: 1.08}}
-    typed = ledger(epoch_steps=20, a_step={"loop": 0.006}, now_and_then=starts, places=PLACES, **fields)
+    typed = ledger(
+        epoch_steps=20, a_step={"loop": 0.006}, now_and_then=starts, places=PLACES, **fields
+    )
     loader = Loader(kind="map", workers=2, persistent_workers=False)
     times = flat(6, solo=0.020, warm=0.0202)
     return build(times, ranks=1, workload={"loaders": (loader,)}, ledgers=(typed,))
@@ -68,12 +79,16 @@ def test_a_terminal_shows_the_epochs_rows_and_a_line_for_each_place():
     )
     assert "train.py:91" not in text  # takes next to nothing
     assert "train.py:80" not in text  # a part of compute
-    assert "compute contains 6.00 ms of loop, which the table below tells apart" in " ".join(text.split())
+    assert "compute contains 6.00 ms of loop, which the table below tells apart" in " ".join(
+        text.split()
+    )
 
 
 def test_what_was_not_seen_stands_below_the_table():
     profile = epochs(unplaced="stacks may not be read here")
-    assert "Lines of the script are unknown: stacks may not be read here." in " ".join(shown(profile).split())
+    assert "Lines of the script are unknown: stacks may not be read here." in " ".join(
+        shown(profile).split()
+    )
 
 
 def test_a_row_whose_frequency_is_unknown_has_no_share():
@@ -86,14 +101,19 @@ def test_a_row_whose_frequency_is_unknown_has_no_share():
 
 def test_the_report_begins_with_the_epoch_and_the_summary_has_its_table():
     profile = epochs()
-    whole = page_of_profile(ReadRun("a", profile, attribute(profile)), advice_for(profile), "a.stash.json")
+    whole = page_of_profile(
+        ReadRun("a", profile, attribute(profile)), advice_for(profile), "a.stash.json"
+    )
     assert [row.name for row in whole.bar] == ["compute", "prep", "loop", "epoch start"]
     assert sum(row.fraction for row in whole.bar) == pytest.approx(1.0)
     html, summary = render_html(whole), render_markdown(whole)
     assert html.index("epoch start") < html.index("Where the step goes")
     assert "torchmetrics.update()" in html
     assert "| epoch start | 53.50 ms | ± 1.24 | 72.6% | 1.07 s before every 20 steps |" in summary
-    assert "| train.py:88 | 4.20 ms a step | loop | torchmetrics.update() (in AUROC.compute) |" in summary
+    assert (
+        "| train.py:88 | 4.20 ms a step | loop | torchmetrics.update() (in AUROC.compute) |"
+        in summary
+    )
 
 
 def test_programs_read_rows_places_and_what_is_unseen():
@@ -110,7 +130,12 @@ def test_programs_read_rows_places_and_what_is_unseen():
         "epoch start": 0.0535,
     }
     start = run["rows"][-1]
-    assert (start["each_seconds"], start["every_steps"], start["times"], start["rank"]) == (1.07, 20, 3, None)
+    assert (start["each_seconds"], start["every_steps"], start["times"], start["rank"]) == (
+        1.07,
+        20,
+        3,
+        None,
+    )
     assert run["places"][1] == {
         "row": "loop",
         "file": "train.py",

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from schedules import demand
 
-from stash.schedule.allocation import choose_types, fifo, fifo_aware, order_turns, priorities, shortest_remaining
+from stash.schedule.allocation import (
+    choose_types,
+    fifo,
+    fifo_aware,
+    order_turns,
+    priorities,
+    shortest_remaining,
+)
 
 
 def test_fifo_keeps_what_runs_and_stops_at_the_first_that_does_not_fit() -> None:

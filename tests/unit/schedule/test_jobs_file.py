@@ -31,7 +31,10 @@ def jobs(tmp_path: Path, text: str, lab: LabCluster = LAB) -> object:
 def test_jobs_are_read_with_the_first_submission_at_zero(tmp_path: Path) -> None:
     text = "job,gpus,model,steps,submit,deadline\na,1,m,100,1h,3h\nb,1,m,9,90min,\n"
     found = jobs(tmp_path, text).jobs  # type: ignore[attr-defined]
-    assert [(job.submit, job.steps, job.deadline) for job in found] == [(0, 100, 7200), (1800, 9, None)]
+    assert [(job.submit, job.steps, job.deadline) for job in found] == [
+        (0, 100, 7200),
+        (1800, 9, None),
+    ]
     again = tmp_path / "again.csv"
     again.write_text(jobs_text(found))
     assert read_jobs(again, LAB, RATES).jobs == tuple(replace(job, deadline=None) for job in found)
@@ -40,7 +43,9 @@ def test_jobs_are_read_with_the_first_submission_at_zero(tmp_path: Path) -> None
 def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
     found = jobs(tmp_path, "job,gpus,model,steps\na,1,m,9\nwide,9,m,9\nzero,1,n,9\nodd,2,m,9\n")
     assert [name for name, _ in found.excluded] == ["wide", "zero", "odd"]  # type: ignore[attr-defined]
-    assert found.excluded[0][1] == "it asks for 9 GPUs at once, and no type of cluster has more than 8"  # type: ignore[attr-defined]
+    assert (
+        found.excluded[0][1] == "it asks for 9 GPUs at once, and no type of cluster has more than 8"
+    )  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +59,18 @@ def test_what_cannot_run_is_left_out_with_the_reason(tmp_path: Path) -> None:
         ("job,gpus,model,steps,submit\na,1,m,1,soon\n", ":2: submit: cannot read the duration"),
         ("job,gpus,model,steps\na,1,m,\n", "nothing says how much work it is"),
         ("job,gpus,model,steps\na,1,,5\n", ":2: model: the job has none"),
-        ("job,gpus,model,steps,deadline,submit\na,1,m,5,10,20\n", "it is not after the job's submission"),
-        ("job,gpus,model,steps,dedline\na,1,m,5,10\n", "there is no column dedline; did you mean deadline?"),
-        ("job,gpus,model,steps\nwide,9,m,9\n", "has no job that can run on cluster; wide: it asks for 9 GPUs"),
+        (
+            "job,gpus,model,steps,deadline,submit\na,1,m,5,10,20\n",
+            "it is not after the job's submission",
+        ),
+        (
+            "job,gpus,model,steps,dedline\na,1,m,5,10\n",
+            "there is no column dedline; did you mean deadline?",
+        ),
+        (
+            "job,gpus,model,steps\nwide,9,m,9\n",
+            "has no job that can run on cluster; wide: it asks for 9 GPUs",
+        ),
         ("job,gpus,model,steps\n", "has no job below its first line"),
     ],
 )
@@ -68,9 +82,11 @@ def test_mistakes_in_jobs(tmp_path: Path, text: str, why: str) -> None:
 
 def test_a_cluster_and_what_it_costs(tmp_path: Path) -> None:
     path = tmp_path / "lab.yaml"
-    path.write_text("power_price: $0.10/kWh\nstaff: 8760\nnodes:\n"
-                    "  - {gpu: V, gpus: 4, count: 2, purchase: $43800, years: 5, power: 2kW, cores: 32}\n"
-                    "  - {gpu: K, gpus: 8, price: $0.80/h, name: old}\n")  # fmt: skip
+    path.write_text(
+        "power_price: $0.10/kWh\nstaff: 8760\nnodes:\n"
+        "  - {gpu: V, gpus: 4, count: 2, purchase: $43800, years: 5, power: 2kW, cores: 32}\n"
+        "  - {gpu: K, gpus: 8, price: $0.80/h, name: old}\n"
+    )
     lab = read_cluster(path)
     assert [node.name for node in lab.nodes] == ["v-1-1", "v-1-2", "old"]
     # V: 2 machines at $1 and $0.20 for power; K: $0.80; staff $1 over 16 GPUs.
@@ -86,9 +102,15 @@ def test_a_cluster_and_what_it_costs(tmp_path: Path) -> None:
     [
         ("nodes: []\n", "nodes: needs at least one entry"),
         ("nodes:\n  - {gpu: V, gpus: 0}\n", "nodes[0].gpus"),
-        ("nodes:\n  - {gpu: V, gpus: 1, purchase: $9000}\n", ":2: nodes[0].purchase: over how many years?"),
+        (
+            "nodes:\n  - {gpu: V, gpus: 1, purchase: $9000}\n",
+            ":2: nodes[0].purchase: over how many years?",
+        ),
         ("nodes:\n  - {gpu: V, gpus: 1, power: 1kW}\n", "what does it cost? give power_price"),
-        ("nodes:\n  - {gpu: V, gpus: 1, name: a}\n  - {gpu: V, gpus: 1, name: a}\n", "two machines are called a"),
+        (
+            "nodes:\n  - {gpu: V, gpus: 1, name: a}\n  - {gpu: V, gpus: 1, name: a}\n",
+            "two machines are called a",
+        ),
     ],
 )
 def test_mistakes_in_clusters(tmp_path: Path, text: str, why: str) -> None:
@@ -100,8 +122,10 @@ def test_mistakes_in_clusters(tmp_path: Path, text: str, why: str) -> None:
 
 def test_a_matrix_comes_back_as_it_was_written(tmp_path: Path) -> None:
     path = tmp_path / "matrix.csv"
-    path.write_text("model,gpus,gpu,placement,steps_per_second,low,high,origin,restart\n"
-                    "m,2,V,packed,2,1.5,3,forecast,40\nm,2,V,2,1,,,measured,\nm,2,V,spread,0.5,,,,\n")  # fmt: skip
+    path.write_text(
+        "model,gpus,gpu,placement,steps_per_second,low,high,origin,restart\n"
+        "m,2,V,packed,2,1.5,3,forecast,40\nm,2,V,2,1,,,measured,\nm,2,V,spread,0.5,,,,\n"
+    )
     found = read_matrix(path)
     assert found.rate("m", 2, "V", 2).value == 1  # type: ignore[union-attr]
     assert found.rate("m", 2, "V", 3).value == 0.5  # type: ignore[union-attr]
@@ -136,7 +160,10 @@ def test_jobs_of_slurm_s_own_accounts(tmp_path: Path) -> None:
     path.write_text(SACCT)
     found = read_trace(path, RATES, duration_on="V")
     (one,) = found.jobs
-    assert (one.gpus, one.steps) == (4, pytest.approx(86430.0 * RATES.rates[one.model, 4, "V", PACKED].value))
+    assert (one.gpus, one.steps) == (
+        4,
+        pytest.approx(86430.0 * RATES.rates[one.model, 4, "V", PACKED].value),
+    )
     assert sum(found.left_out.values()) == 1
     path.write_text("nothing,like,it\n1,2,3\n")
     with pytest.raises(UserError, match="has no column JobID"):
@@ -156,9 +183,13 @@ def test_models_are_drawn_by_a_seeded_rule(tmp_path: Path) -> None:
     assert 8 < drawn.count("a") < 32
 
 
-def test_rates_of_a_profile_are_measured_where_it_ran_and_forecast_elsewhere(tmp_path: Path) -> None:
+def test_rates_of_a_profile_are_measured_where_it_ran_and_forecast_elsewhere(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "lab.yaml"
-    path.write_text("nodes:\n  - {gpu: V100, gpus: 2, count: 2, network: 10gbit}\n  - {gpu: T4, gpus: 2, count: 2}\n")
+    path.write_text(
+        "nodes:\n  - {gpu: V100, gpus: 2, count: 2, network: 10gbit}\n  - {gpu: T4, gpus: 2, count: 2}\n"
+    )
     profile = gpu_job()
     found = rates_of([(profile, "gpu.stash.json")], read_cluster(path))
     here, there = (found.matrix.rates["resnet50", 4, kind, PACKED] for kind in ("V100", "T4"))
@@ -171,5 +202,8 @@ def test_the_examples_are_gavels_own() -> None:
     lab, rates = read_cluster(EXAMPLES / "cluster.yaml"), read_matrix(EXAMPLES / "matrix.csv")
     assert lab.counts.tolist() == [8, 16, 24]
     assert rates.rates["ResNet-50 (batch size 128)", 1, "K80", PACKED].value == 0
-    assert rates.rate("LM (batch size 10)", 2, "K80", 2) is rates.rates["LM (batch size 10)", 2, "K80", SPREAD]
+    assert (
+        rates.rate("LM (batch size 10)", 2, "K80", 2)
+        is rates.rates["LM (batch size 10)", 2, "K80", SPREAD]
+    )
     assert len(read_jobs(EXAMPLES / "jobs.csv", lab, rates).jobs) == 96

@@ -65,12 +65,16 @@ def test_a_type_without_a_rate_is_said_to_stand_idle(monkeypatch: Patch, capsys:
     lines = Path("matrix.csv").read_text().splitlines()
     Path("matrix.csv").write_text("\n".join(line for line in lines if ",P100," not in line) + "\n")
     assert run(monkeypatch, "simulate", "few.csv", *LAB, "--policy", "srtf") == 0
-    assert "16 of 48 GPUs stand idle: no job has a rate on P100" in " ".join(capsys.readouterr().out.split())
+    assert "16 of 48 GPUs stand idle: no job has a rate on P100" in " ".join(
+        capsys.readouterr().out.split()
+    )
 
 
 def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ() -> None:
     jobs, lab, rates = example()
-    found = compare_policies(JobsFile(jobs[:12], ()), lab, rates, [POLICIES["fifo"], POLICIES["srtf"]], 3)
+    found = compare_policies(
+        JobsFile(jobs[:12], ()), lab, rates, [POLICIES["fifo"], POLICIES["srtf"]], 3
+    )
     each = [simulate(jobs[:12], lab, rates, POLICIES["fifo"], seed=seed) for seed in range(3, 13)]
     means = [float((one.finish - one.submit).mean()) for one in each]
     assert found.figures["fifo"].jct_mean_seconds == pytest.approx(float(np.mean(means)))
@@ -78,7 +82,9 @@ def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ()
     assert page(found).grids[0].rows[0][1].endswith(f" ± {found.spread['fifo'] / 3600:.2f}")
 
 
-def test_advice_shows_ten_changes_and_all_says_the_rest(monkeypatch: Patch, capsys: Capture) -> None:
+def test_advice_shows_ten_changes_and_all_says_the_rest(
+    monkeypatch: Patch, capsys: Capture
+) -> None:
     assert run(monkeypatch, "advise", "jobs.csv", *LAB) == 0
     brief = capsys.readouterr().out
     assert run(monkeypatch, "advise", "jobs.csv", *LAB, "--all") == 0
@@ -92,20 +98,31 @@ def test_advice_shows_ten_changes_and_all_says_the_rest(monkeypatch: Patch, caps
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("advise", "few.csv", *LAB, "--policy", "fifo"), "--policy fifo draws types, and one draw is no answer"),
-        (("simulate", "few.csv", *LAB, "--policy", "lifo"), "there is no policy lifo; there are max-min"),
+        (
+            ("advise", "few.csv", *LAB, "--policy", "fifo"),
+            "--policy fifo draws types, and one draw is no answer",
+        ),
+        (
+            ("simulate", "few.csv", *LAB, "--policy", "lifo"),
+            "there is no policy lifo; there are max-min",
+        ),
         (("simulate", "none.csv", *LAB), "cannot read the jobs none.csv"),
         (("simulate", "few.csv", "--cluster", "few.csv"), "few.csv"),
         (("advise", "few.csv", *LAB, "--policy", "fifo,srtf"), "--policy takes one policy here"),
         (("advise", "few.csv", *LAB, "--apply"), "--apply is for --engine slurm"),
         (("advise", "few.csv", *LAB, "--engine", "slurm"), "there is no scontrol here"),
         (("economics", "few.csv", *LAB, "--cloud", "p9.huge"), "p9.huge"),
-        (("economics", "few.csv", *LAB, "--cloud", "p4d.24xlarge"), "of which the throughputs say nothing"),
+        (
+            ("economics", "few.csv", *LAB, "--cloud", "p4d.24xlarge"),
+            "of which the throughputs say nothing",
+        ),
         (("import", "few.csv", "--throughputs", "matrix.csv"), "has no column JobID"),
         (("throughputs", "few.csv", *LAB), "few.csv"),
     ],
 )
-def test_what_is_refused_in_one_sentence(monkeypatch: Patch, capsys: Capture, words: Sequence[str], why: str) -> None:
+def test_what_is_refused_in_one_sentence(
+    monkeypatch: Patch, capsys: Capture, words: Sequence[str], why: str
+) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     assert run(monkeypatch, *words) == 2
     err = capsys.readouterr().err
@@ -142,17 +159,27 @@ def test_users_leave_until_nobody_moves_by_hand() -> None:
     assert found.staying == ()
     assert found.break_even == pytest.approx(3 / 3.6)
     patient = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 0.1, 1.5))  # type: ignore[arg-type]
-    assert patient.left == ("kim", "ada", "ben")  # two waits of her runtime, then π rises from 3 to 4.5
+    assert patient.left == (
+        "kim",
+        "ada",
+        "ben",
+    )  # two waits of her runtime, then π rises from 3 to 4.5
 
 
 def test_cloud_bills_by_the_second() -> None:
-    jobs = [job("a", 3600, user="ada"), job("b", 7200, gpus=2, user="ben"), job("c", 60, model="other", user="kim")]
+    jobs = [
+        job("a", 3600, user="ada"),
+        job("b", 7200, gpus=2, user="ben"),
+        job("c", 60, model="other", user="kim"),
+    ]
     assert cloud_bills(jobs, RATES, CLOUD) == {"ada": pytest.approx(3.6), "ben": None, "kim": None}
     two = CloudPrice("big", "V", 2, 3.6)
     assert cloud_bills(jobs[:2], RATES, two) == pytest.approx({"ada": 3.6, "ben": 3.6})
 
 
-TWO = matrix({("m", 1, "fast"): 3.0, ("m", 1, "slow"): 1.0, ("n", 1, "fast"): 1.1, ("n", 1, "slow"): 1.0})
+TWO = matrix(
+    {("m", 1, "fast"): 3.0, ("m", 1, "slow"): 1.0, ("n", 1, "fast"): 1.1, ("n", 1, "slow"): 1.0}
+)
 QUEUE = """\
 JobId=11 JobName=one UserId=u(1) Nice=0 JobState=RUNNING Reason=None Requeue=1 NodeList=slow0 Features=slow
 JobId=12 JobName=two UserId=u(1) Nice=0 JobState=RUNNING Requeue=0 NodeList=fast0 Features=fast
@@ -163,9 +190,18 @@ JobId=14 JobName=other JobState=PENDING Requeue=1 NodeList=(null) Features=(null
 
 def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     lab = cluster(fast=(1,), slow=(1,))
-    jobs = [job("11", 900, model="m"), job("12", 900, model="n"), job("13", 900, model="n"), job("99", 9)]
+    jobs = [
+        job("11", 900, model="m"),
+        job("12", 900, model="n"),
+        job("13", 900, model="n"),
+        job("99", 9),
+    ]
     held = match_queue(jobs, lab, lambda words: QUEUE)
-    assert [(each.name, each.on) for each in held.jobs] == [("11", "slow"), ("12", "fast"), ("13", "")]
+    assert [(each.name, each.on) for each in held.jobs] == [
+        ("11", "slow"),
+        ("12", "fast"),
+        ("13", ""),
+    ]
     found = advise_now(held.jobs, lab, TWO, "srtf")
     answers = {each.job.name: each for each in found.jobs}
     assert answers["11"].gpu == "fast"
@@ -176,7 +212,9 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     assert asked["12"].commands == ()
     assert "--no-requeue" in asked["12"].note
     assert asked["13"].commands[0][2] == "jobid=13"
-    assert not any("has room" in each.why for each in found.jobs)  # a queue has no prices that could say so
+    assert not any(
+        "has room" in each.why for each in found.jobs
+    )  # a queue has no prices that could say so
     priced = advise_now(held.jobs, lab, TWO, "makespan")
     assert set(priced.type_prices) == {"fast", "slow"}
     assert any("is full" in each.why for each in priced.jobs)
@@ -197,10 +235,17 @@ def test_nodes_of_a_running_job_are_known_by_slurms_lists_or_it_stays() -> None:
     listed = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=slow[0-1] Features=(null)")
     held = match_queue(jobs, lab, lambda words: listed)
     assert held.jobs[0].on == "slow"
-    strange = QUEUE.replace("NodeList=slow0 Features=slow", "NodeList=other.example.org Features=(null)")
+    strange = QUEUE.replace(
+        "NodeList=slow0 Features=slow", "NodeList=other.example.org Features=(null)"
+    )
     held = match_queue(jobs, lab, lambda words: strange)
-    asked = {each.job: each for each in make_requests(advise_now(held.jobs, lab, TWO, "srtf"), held)}
-    assert (asked["11"].commands, "on which type it runs is unknown" in asked["11"].note) == ((), True)
+    asked = {
+        each.job: each for each in make_requests(advise_now(held.jobs, lab, TWO, "srtf"), held)
+    }
+    assert (asked["11"].commands, "on which type it runs is unknown" in asked["11"].note) == (
+        (),
+        True,
+    )
 
 
 def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
@@ -213,7 +258,9 @@ def test_a_requeued_job_is_changed_once_slurm_lets_it() -> None:
         asked.append(tuple(words))
         return ""
 
-    one = ManagerRequest("a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x")))
+    one = ManagerRequest(
+        "a", (("scontrol", "requeue", "1"), ("scontrol", "update", "jobid=1", "features=x"))
+    )
     done = apply_requests((one,), slurm, clock=lambda: 0.0, sleep=lambda seconds: None)
     assert next(done) == "scontrol requeue 1"
     assert [*done] == ["scontrol update jobid=1 features=x"]
@@ -239,7 +286,9 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
     other = "JobId=42 JobName=x UserId=v(2) JobState=RUNNING NodeList=fast[0-1] AllocTRES=node=2,gres/gpu:v100=2"
 
     def free(*lines: str) -> list[tuple[str, int]]:
-        held = match_queue([job("11", 900, model="m")], lab, lambda words: "\n".join((mine, *lines)))
+        held = match_queue(
+            [job("11", 900, model="m")], lab, lambda words: "\n".join((mine, *lines))
+        )
         assert held.types == ("fast", "slow")
         return [(node.name, node.gpus) for node in held.cluster.nodes]
 
@@ -247,12 +296,16 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
     assert free(other) == [("fast0", 3), ("slow0", 4)]
     assert free(other.replace("RUNNING", "PENDING")) == free()
     assert free(other.replace("gres/gpu:v100=2", "cpu=8")) == free()  # it holds cores alone
-    nothing = "\n".join(line.partition(" AllocTRES")[0] for line in (mine, other))  # whose GPUs nobody counts
+    nothing = "\n".join(
+        line.partition(" AllocTRES")[0] for line in (mine, other)
+    )  # whose GPUs nobody counts
     held = match_queue([job("11", 900, model="m")], lab, lambda words: nothing)
     assert [node.name for node in held.cluster.nodes] == ["slow0"]
     assert advise_now(held.jobs, held.cluster, TWO, "srtf").jobs[0].change == "stays"
     with pytest.raises(UserError, match="jobs that are not in the file hold all GPUs of cluster"):
-        match_queue([job("11", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1"))
+        match_queue(
+            [job("11", 900)], cluster(fast=(1,)), lambda words: QUEUE.replace("slow0", "fast1")
+        )
 
 
 @pytest.mark.parametrize(
@@ -269,7 +322,9 @@ def test_a_job_that_asks_for_more_than_a_type_is_left_alone(had: str, asked: str
     lab = cluster(fast=(1,), slow=(1,))
     held = match_queue([job("11", 900, model="m")], lab, lambda words: line)
     (request,) = make_requests(advise_now(held.jobs, lab, TWO, "srtf"), held)
-    assert request.commands == ((("scontrol", "update", "jobid=11", asked, "nice=0"),) if asked else ())
+    assert request.commands == (
+        (("scontrol", "update", "jobid=11", asked, "nice=0"),) if asked else ()
+    )
     assert bool(request.note) is not bool(asked)
 
 

@@ -58,9 +58,13 @@ def test_makespan_by_hand() -> None:
 
 def test_finish_time_fairness_by_hand() -> None:
     # Alone on a half each job has (1 + 2)/2 steps/s; on its own fast type 2: ρ = 1.5/2.
-    assert shares.finish_time_fairness(demand([[2, 1], [1, 2]], [1, 1])).objective == pytest.approx(0.75, rel=1e-6)
+    assert shares.finish_time_fairness(demand([[2, 1], [1, 2]], [1, 1])).objective == pytest.approx(
+        0.75, rel=1e-6
+    )
     # Two alike on one GPU get what they would have alone; a wait of one second is a second on 2: ρ = 1.5.
-    assert shares.finish_time_fairness(demand([[1], [1]], [1])).objective == pytest.approx(1, rel=1e-6)
+    assert shares.finish_time_fairness(demand([[1], [1]], [1])).objective == pytest.approx(
+        1, rel=1e-6
+    )
     late = demand([[1], [1]], [1], elapsed=[1, 1])
     assert shares.finish_time_fairness(late).objective == pytest.approx(1.5, rel=1e-6)
 
@@ -89,17 +93,28 @@ def test_deadlines_that_cannot_be_kept_are_relaxed_by_the_least_factor() -> None
     assert shares.relaxation(demand([[1]], [1], deadline=[5])) == 1
 
 
-def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = demand([[3, 1], [1.1, 1], [2, 1.5]], [2, 1], left=[900, 900, 1500], elapsed=[100, 50, 10],
-                  isolated=[50, 20, 5])  # fmt: skip
+def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    some = demand(
+        [[3, 1], [1.1, 1], [2, 1.5]],
+        [2, 1],
+        left=[900, 900, 1500],
+        elapsed=[100, 50, 10],
+        isolated=[50, 20, 5],
+    )
     here = replace(some, counts=np.array([1.5, 1.0]))
     alone = shares.isolated_rates(here)
-    monkeypatch.setattr(shares, "isolated_rates", lambda demand: alone)  # a share of the cluster stays what it was
+    monkeypatch.setattr(
+        shares, "isolated_rates", lambda demand: alone
+    )  # a share of the cluster stays what it was
     for policy in (shares.makespan, shares.finish_time_fairness):
         found = policy(here)
         for kind in (0, 1):
             more = policy(replace(here, counts=here.counts + 0.01 * np.eye(2)[kind]))
-            assert found.objective - more.objective == pytest.approx(0.01 * found.type_prices[kind], rel=0.02)
+            assert found.objective - more.objective == pytest.approx(
+                0.01 * found.type_prices[kind], rel=0.02
+            )
 
 
 def test_fair_shares_reach_the_ratio_that_is_said_also_where_equal_ones_are_best() -> None:
@@ -118,15 +133,21 @@ def queues(draw: st.DrawFn) -> JobDemand:
     rates = [[draw(speed) for _ in range(types)] for _ in range(jobs)]
     rates = [[1.0, *row[1:]] if not any(row) else row for row in rates]
     counts = [draw(st.integers(2, 5)) for _ in range(types)]
-    return demand(rates, counts, [draw(st.floats(1, 1e4)) for _ in range(jobs)],
-                  [draw(st.sampled_from([1, 2])) for _ in range(jobs)],
-                  weight=[draw(st.sampled_from([1, 2])) for _ in range(jobs)],
-                  elapsed=[draw(st.floats(0, 1e3)) for _ in range(jobs)])  # fmt: skip
+    return demand(
+        rates,
+        counts,
+        [draw(st.floats(1, 1e4)) for _ in range(jobs)],
+        [draw(st.sampled_from([1, 2])) for _ in range(jobs)],
+        weight=[draw(st.sampled_from([1, 2])) for _ in range(jobs)],
+        elapsed=[draw(st.floats(0, 1e3)) for _ in range(jobs)],
+    )
 
 
 def fits(here: JobDemand, x: np.ndarray) -> bool:
     return bool(
-        (x.sum(axis=1) <= 1 + 1e-6).all() and (x.T @ here.gpus <= here.counts + 1e-5).all() and (x >= 0).all()
+        (x.sum(axis=1) <= 1 + 1e-6).all()
+        and (x.T @ here.gpus <= here.counts + 1e-5).all()
+        and (x >= 0).all()
     )
 
 
@@ -148,7 +169,9 @@ def test_shares_fit_the_cluster_and_more_never_hurts(here: JobDemand) -> None:
 def test_merged_rows_have_the_optimum_of_all_rows(here: JobDemand) -> None:
     twice = [*range(len(here)), *range(len(here))]
     names = ("rates", "gpus", "weight", "left", "elapsed", "isolated", "running", "deadline")
-    here = replace(here, **{name: getattr(here, name)[twice] for name in names}, ids=np.arange(len(twice)))
+    here = replace(
+        here, **{name: getattr(here, name)[twice] for name in names}, ids=np.arange(len(twice))
+    )
     assert merge_jobs(here, here.weight).size < len(here)
     found = shares.max_min(here)
     alone = Groups(np.arange(len(here)), np.arange(len(here)), np.ones(len(here)))
@@ -165,7 +188,9 @@ def test_the_fluid_bound_of_gavels_trace() -> None:
     from stash.schedule.matrix import demand_of
 
     jobs, lab, rates = example("jobs-at-once")
-    assert shares.makespan(demand_of(jobs, lab, rates)).objective / 3600 == pytest.approx(17.0933, abs=1e-4)
+    assert shares.makespan(demand_of(jobs, lab, rates)).objective / 3600 == pytest.approx(
+        17.0933, abs=1e-4
+    )
 
 
 def test_objectives_are_those_of_gavels_own_classes_and_those_recorded_before_programs_were_plain(
@@ -176,9 +201,18 @@ def test_objectives_are_those_of_gavels_own_classes_and_those_recorded_before_pr
     """
     monkeypatch.setattr(shares, "PRECISION", 1e-12)
     inputs = json.loads((RECORDED / "gavel_objectives.json").read_text())
-    for one, before in zip(inputs, json.loads((RECORDED / "schedule/objectives.json").read_text()), strict=True):
-        here = demand(one["rates"], one["counts"], one["left"], one["gpus"], weight=one["weight"],
-                      elapsed=one["elapsed"], costs=one["costs"])  # fmt: skip
+    for one, before in zip(
+        inputs, json.loads((RECORDED / "schedule/objectives.json").read_text()), strict=True
+    ):
+        here = demand(
+            one["rates"],
+            one["counts"],
+            one["left"],
+            one["gpus"],
+            weight=one["weight"],
+            elapsed=one["elapsed"],
+            costs=one["costs"],
+        )
         factor = np.where(np.arange(len(here)) % 4 == 0, 2.0, 0.5)
         due = np.where(np.arange(len(here)) % 2 == 0, here.left / here.best * factor, np.inf)
         dated = replace(here, deadline=due)
@@ -215,6 +249,8 @@ def test_what_the_solver_prints_is_on_no_page_and_what_it_cannot_solve_is_a_sent
         return SimpleNamespace(status=4, x=None)
 
     monkeypatch.setattr("stash.schedule.linear.linprog", talks)
-    with pytest.raises(StashError, match=r"no shares of time could be computed: rates from 1 to 40 steps/s lie too"):
+    with pytest.raises(
+        StashError, match=r"no shares of time could be computed: rates from 1 to 40 steps/s lie too"
+    ):
         shares.makespan(demand([[1.0, 40.0]], [1, 1]))
     assert capfd.readouterr().out == ""

@@ -24,7 +24,11 @@ def test_first_come_first_served_by_hand() -> None:
     assert found.finish.tolist() == [100, 150]
     assert found.held.tolist() == [100, 50]
     shown = figures(found, cluster(V=(1,)), ONE)
-    assert (shown.jct_mean_seconds, shown.queued_mean_seconds, shown.makespan_seconds) == (120, 45, 150)
+    assert (shown.jct_mean_seconds, shown.queued_mean_seconds, shown.makespan_seconds) == (
+        120,
+        45,
+        150,
+    )
     assert (shown.busy, shown.restarts) == (1.0, 0)
 
 
@@ -45,7 +49,11 @@ def test_a_finish_frees_its_gpus_at_once() -> None:
 
 def test_a_spread_gang_is_as_slow_as_measured_and_the_loss_is_spreading() -> None:
     rates = matrix({("m", 1, "V"): 1.0, ("g", 4, "V"): 2.0}, {("g", 4, "V", 2): 0.5})
-    held = [job("a", 1000), job("b", 1000, submit=0.0), job("gang", 100, gpus=4, submit=1.0, model="g")]
+    held = [
+        job("a", 1000),
+        job("b", 1000, submit=0.0),
+        job("gang", 100, gpus=4, submit=1.0, model="g"),
+    ]
     machines = cluster(V=(3, 3))
     found = simulate(held, machines, rates, POLICIES["fifo"], 10.0)
     # Both single jobs fill one node's; the gang's fewest nodes are two here anyway, so nothing is lost.
@@ -72,19 +80,38 @@ def test_where_a_gang_goes() -> None:
 
 @st.composite
 def loads(draw: st.DrawFn) -> list[tuple[float, int, float, str]]:
-    one = st.tuples(st.floats(1, 5000), st.sampled_from([1, 2, 4]), st.floats(0, 2000), st.sampled_from("ab"))
+    one = st.tuples(
+        st.floats(1, 5000), st.sampled_from([1, 2, 4]), st.floats(0, 2000), st.sampled_from("ab")
+    )
     return draw(st.lists(one, min_size=1, max_size=12))
 
 
 @settings(max_examples=4, deadline=None)
 @given(loads())
-def test_gpu_seconds_are_conserved_and_all_work_is_done(load: list[tuple[float, int, float, str]]) -> None:
+def test_gpu_seconds_are_conserved_and_all_work_is_done(
+    load: list[tuple[float, int, float, str]],
+) -> None:
     machines = cluster(V=(4, 2), K=(2, 2, 1))
-    sizes = {("a", gpus, kind): gpus * speed for gpus in (1, 2, 4) for kind, speed in (("V", 2.0), ("K", 0.7))}
-    sizes |= {("b", gpus, kind): gpus * speed for gpus in (1, 2, 4) for kind, speed in (("V", 1.0), ("K", 0.9))}
-    spread = {(model, gpus, kind, -1): 0.6 * sizes[model, gpus, kind] for model, gpus, kind in sizes if gpus > 1}
+    sizes = {
+        ("a", gpus, kind): gpus * speed
+        for gpus in (1, 2, 4)
+        for kind, speed in (("V", 2.0), ("K", 0.7))
+    }
+    sizes |= {
+        ("b", gpus, kind): gpus * speed
+        for gpus in (1, 2, 4)
+        for kind, speed in (("V", 1.0), ("K", 0.9))
+    }
+    spread = {
+        (model, gpus, kind, -1): 0.6 * sizes[model, gpus, kind]
+        for model, gpus, kind in sizes
+        if gpus > 1
+    }
     rates = matrix(sizes, spread, restart=30.0)
-    jobs = [job(str(n), steps, gpus, submit, model) for n, (steps, gpus, submit, model) in enumerate(load)]
+    jobs = [
+        job(str(n), steps, gpus, submit, model)
+        for n, (steps, gpus, submit, model) in enumerate(load)
+    ]
     for name, policy in POLICIES.items():
         found = simulate(jobs, machines, rates, policy)
         total = found.productive.sum() + sum(each.sum() for each in found.lost.values())
@@ -92,14 +119,18 @@ def test_gpu_seconds_are_conserved_and_all_work_is_done(load: list[tuple[float, 
         assert np.isfinite(found.finish).all(), name
         assert (found.finish >= found.submit + found.held - 1e-6).all()
         if policy.seeded:
-            assert simulate(jobs, machines, rates, policy).finish.tolist() == found.finish.tolist(), name
+            assert (
+                simulate(jobs, machines, rates, policy).finish.tolist() == found.finish.tolist()
+            ), name
         assert found.end >= bounds(jobs, machines, rates).makespan_seconds * (1 - 1e-6), name
 
 
 def test_finish_time_ratios_by_hand() -> None:
     # Two alike on one GPU, one after the other: 2 jobs until 100, then 1. m is 2 and 1.5; alone on 1/m: 200 and 150.
     jobs = [job("a", 100), job("b", 100)]
-    shown = figures(simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY), cluster(V=(1,)), ONE)
+    shown = figures(
+        simulate(jobs, cluster(V=(1,)), ONE, POLICIES["fifo"], TWENTY), cluster(V=(1,)), ONE
+    )
     assert shown.rho_worst == pytest.approx(200 / 150)
     assert shown.rho_mean == pytest.approx((100 / 200 + 200 / 150) / 2)
     assert shown.unfair == 0.5

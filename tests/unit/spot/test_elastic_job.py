@@ -132,7 +132,9 @@ def test_a_step_that_fails_is_the_servers_end_and_nothing_more_is_applied(tmp_pa
     assert str(shard.failure.exception()) == "Breaks.step() failed: ValueError: no more"
 
 
-def test_a_server_without_memory_for_an_exchange_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_without_memory_for_an_exchange_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     shard = ParameterShard(_job(lambda parameters: torch.optim.SGD(parameters, 0.1)), 0, 1)
     served = ShardServer(shard, "127.0.0.1", KEYS)
 

@@ -17,9 +17,19 @@ def run(servers: int, speed: float = 1.0, **workers: int) -> FleetRun:
 
 
 def true_runs() -> list[FleetRun]:
-    fleets = [run(1, v100=1), run(1, k80=1), run(1, v100=2, k80=1), run(1, v100=4), run(1, k80=6), run(2, v100=6)]
+    fleets = [
+        run(1, v100=1),
+        run(1, k80=1),
+        run(1, v100=2, k80=1),
+        run(1, v100=4),
+        run(1, k80=6),
+        run(2, v100=6),
+    ]
     speeds = queue_speeds(TRUE, SINGLES, fleets)
-    return [each.model_copy(update={"updates_per_second": speed}) for each, speed in zip(fleets, speeds, strict=True)]
+    return [
+        each.model_copy(update={"updates_per_second": speed})
+        for each, speed in zip(fleets, speeds, strict=True)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +40,9 @@ def model() -> FleetModel:
 def test_a_known_network_is_found_again(model: FleetModel) -> None:
     assert model.queue.server_seconds == pytest.approx(TRUE.server_seconds, rel=0.1)
     asked = [run(1, v100=3, k80=3), run(2, v100=4, k80=4), run(1, v100=6)]
-    predicted = [predict_fleet(model, each.servers, each.workers).updates_per_second for each in asked]
+    predicted = [
+        predict_fleet(model, each.servers, each.workers).updates_per_second for each in asked
+    ]
     assert predicted == pytest.approx(queue_speeds(TRUE, SINGLES, asked), rel=0.03)
 
 
@@ -39,7 +51,9 @@ def test_an_interval_holds_the_value_and_extrapolation_is_said(model: FleetModel
     assert inside.beyond == ()
     assert inside.low < inside.updates_per_second < inside.high
     assert "9 workers are more than the 6" in " ".join(predict_fleet(model, 1, {"k80": 9}).beyond)
-    assert "no run had 3 servers, only 1 and 2" in " ".join(predict_fleet(model, 3, {"k80": 1}).beyond)
+    assert "no run had 3 servers, only 1 and 2" in " ".join(
+        predict_fleet(model, 3, {"k80": 1}).beyond
+    )
 
 
 def test_runs_that_determine_nothing_are_refused() -> None:

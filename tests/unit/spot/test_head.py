@@ -31,11 +31,16 @@ class SlowToStart:
         return time.monotonic() - self.began
 
 
-def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events(tmp_path: Path) -> None:
+def test_a_coordinator_that_is_slow_to_answer_does_not_shift_the_clock_of_events(
+    tmp_path: Path,
+) -> None:
     orders = TrainingOrders(
-        job="job.py:job", checkpoints=str(tmp_path), servers=("server1",),
-        workers=(WorkerPlace("worker1", "t4", 8, 0.0),), checkpoint_seconds=1.0,
-    )  # fmt: skip
+        job="job.py:job",
+        checkpoints=str(tmp_path),
+        servers=("server1",),
+        workers=(WorkerPlace("worker1", "t4", 8, 0.0),),
+        checkpoint_seconds=1.0,
+    )
     fleet: Any = SlowToStart()
     head = TrainingHead(orders, tmp_path, fleet)
     head._emit("began", "")
@@ -48,7 +53,10 @@ class _Fleet:
 
     def __init__(self, folder: Path, disk: int) -> None:
         self._wishes, self._disk, self._asked = folder / WISHES, disk, 0
-        self._coming: list[tuple[str, bool, Any]] = [("server1", True, (("", 1), 0, ())), ("worker1", True, None)]
+        self._coming: list[tuple[str, bool, Any]] = [
+            ("server1", True, (("", 1), 0, ())),
+            ("worker1", True, None),
+        ]
         self.asked: list[str] = []
         self.hanging: list[str] = []
         self.failure: NotFinite | None = None
@@ -63,7 +71,9 @@ class _Fleet:
             return 0.0
         elif what == "take_updates":
             return (
-                [UpdateDone(1.0, "worker1", 8, 0, 0.5)] if self.asked.count("take_updates") == 1 else [],
+                [UpdateDone(1.0, "worker1", 8, 0, 0.5)]
+                if self.asked.count("take_updates") == 1
+                else [],
                 False,
                 self.failure,
             )
@@ -113,24 +123,43 @@ class _Fleet:
 
 def _orders(folder: Path) -> TrainingOrders:
     return TrainingOrders(
-        job="job.py:job", checkpoints=str(folder), servers=("server1",), workers=(WorkerPlace("worker1", "t4", 8),),
-        checkpoint_seconds=0.0, model=str(folder / "model.pt"), replace=False,
-    )  # fmt: skip
+        job="job.py:job",
+        checkpoints=str(folder),
+        servers=("server1",),
+        workers=(WorkerPlace("worker1", "t4", 8),),
+        checkpoint_seconds=0.0,
+        model=str(folder / "model.pt"),
+        replace=False,
+    )
 
 
 def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_path: Path) -> None:
     fleet: Any = _Fleet(tmp_path, disk=10**9)
     TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
-    assert fleet.asked.index("begin_saving") < fleet.asked.index("note_leaving") < fleet.asked.index("saved")
-    assert fleet.asked.count("begin_saving") == 2  # while one is being written no other begins; one is of the end
+    assert (
+        fleet.asked.index("begin_saving")
+        < fleet.asked.index("note_leaving")
+        < fleet.asked.index("saved")
+    )
+    assert (
+        fleet.asked.count("begin_saving") == 2
+    )  # while one is being written no other begins; one is of the end
     events = Tail(tmp_path / EVENTS).read_new_rows()
     assert [each["what"] for each in events if each["what"] != "left"] == [
-        "server joined", "joined", "began", "notice", "checkpoint", "checkpoint", "ended",
-    ]  # fmt: skip
+        "server joined",
+        "joined",
+        "began",
+        "notice",
+        "checkpoint",
+        "checkpoint",
+        "ended",
+    ]
     assert (tmp_path / "model.pt").read_bytes() == b"saved"
 
 
-def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_that_cannot_be_written_ends_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet: Any = _Fleet(tmp_path, disk=0)
 
     def full(seconds: float = 0.0) -> bool:
@@ -141,10 +170,14 @@ def test_a_checkpoint_that_cannot_be_written_ends_the_run(tmp_path: Path, monkey
         TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
 
 
-def test_gradients_that_are_not_finite_end_the_run_with_whose_they_were_and_keep_the_model(tmp_path: Path) -> None:
+def test_gradients_that_are_not_finite_end_the_run_with_whose_they_were_and_keep_the_model(
+    tmp_path: Path,
+) -> None:
     fleet: Any = _Fleet(tmp_path, disk=0)
     fleet.failure = NotFinite("worker1", DataLease(0, 8), float("nan"))
-    with pytest.raises(JobError, match=r"of worker1 on the samples 0 to 8 are not finite \(loss nan\).*kept"):
+    with pytest.raises(
+        JobError, match=r"of worker1 on the samples 0 to 8 are not finite \(loss nan\).*kept"
+    ):
         TrainingHead(_orders(tmp_path), tmp_path, fleet).run()
     assert (tmp_path / "model.pt").read_bytes() == b"saved"
 
@@ -194,7 +227,9 @@ def test_a_rented_head_that_no_worker_comes_to_saves_and_ends(
 def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
     class Stuck(_Fleet):
         def changes(self, seconds: float) -> list[tuple[str, bool, Any]]:
-            coming = [change for change in super().changes(seconds) if change != ("worker1", False, 3)]
+            coming = [
+                change for change in super().changes(seconds) if change != ("worker1", False, 3)
+            ]
             if self.asked.count("take_updates") > 1 and "end" not in self.asked:
                 append_row(self._wishes, do="stop")
                 self.hanging = ["worker1"]
@@ -206,12 +241,16 @@ def test_who_hangs_at_the_end_is_in_the_log(tmp_path: Path) -> None:
             return True
 
     fleet: Any = Stuck(tmp_path, disk=0)
-    TrainingHead(replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet).run()
+    TrainingHead(
+        replace(_orders(tmp_path), replace=True, checkpoint_seconds=1e9), tmp_path, fleet
+    ).run()
     what = [each["what"] for each in Tail(tmp_path / EVENTS).read_new_rows()]
     assert what[-4:] == ["hangs", "lost", "checkpoint", "ended"]
 
 
-def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_goes_wrong_in_the_head_is_its_last_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Broken:
         def __init__(self, orders: object) -> None: ...
 
@@ -226,5 +265,7 @@ def test_whatever_goes_wrong_in_the_head_is_its_last_event(tmp_path: Path, monke
         module.main(tmp_path)
     (event,) = [json.loads(line) for line in (tmp_path / EVENTS).read_text().splitlines()]
     assert (event["what"], event["why"], event["exit_code"]) == (
-        "failed", "the head failed: ZeroDivisionError: by nothing", 1,
-    )  # fmt: skip
+        "failed",
+        "the head failed: ZeroDivisionError: by nothing",
+        1,
+    )

@@ -26,7 +26,9 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bench, "_SLOW", 0.005)
 
 
-@pytest.mark.parametrize("name", [pytest.param(f, marks=[] if f in BY_DAY else [pytest.mark.slow]) for f in FAULTS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(f, marks=[] if f in BY_DAY else [pytest.mark.slow]) for f in FAULTS]
+)
 def test_every_sample_is_in_the_model_once(name: str, tmp_path: Path) -> None:
     found = bench.suffer(FAULTS[name], tmp_path)
     assert (found.lost, found.doubled, found.exits[-1]) == (0, 0, 0), found
@@ -36,21 +38,28 @@ def test_the_check_sees_a_server_that_applies_everything_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     once = server.ParameterShard._step
-    monkeypatch.setattr(server.ParameterShard, "_step", lambda shard, tray: (once(shard, tray), once(shard, tray)))
+    monkeypatch.setattr(
+        server.ParameterShard, "_step", lambda shard, tray: (once(shard, tray), once(shard, tray))
+    )
     found = bench.suffer(bench.Fault("twice"), tmp_path)
     assert found.doubled
     assert not found.is_right
 
 
 def test_a_model_without_a_sample_lacks_it(tmp_path: Path) -> None:
-    torch.save({"first": torch.zeros(bench.SAMPLES), "second": torch.zeros(bench.SAMPLES)}, tmp_path / "model.pt")
+    torch.save(
+        {"first": torch.zeros(bench.SAMPLES), "second": torch.zeros(bench.SAMPLES)},
+        tmp_path / "model.pt",
+    )
     books = LeaseBooks(issued=16, done=16, out=0, waiting=0, reissued=0, repeated=0, wrong=None)
     assert bench.compare(tmp_path / "model.pt", books) == (16, 0)
 
 
 def test_samples_that_nobody_hands_in_make_the_exit_status_one(tmp_path: Path) -> None:
     """As a worker that hangs once did unseen: exit status 0, and 32 samples that were not in the model."""
-    stuck = tuple(Moment(f"worker{number}", "has a lease", 9, stop_seconds=60) for number in (1, 2, 3))
+    stuck = tuple(
+        Moment(f"worker{number}", "has a lease", 9, stop_seconds=60) for number in (1, 2, 3)
+    )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("stash.spot.train.coordinator._PATIENCE", 1.0)
         patched.setattr(head, "_GRACE", 0.5)

@@ -31,7 +31,13 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     assert curve.apply_seconds > 0
     assert curve.learned_range.most_workers == 2
     assert (curve.learned_range.least_batch, curve.learned_range.most_batch) == (4, 8)
-    assert {each.seed for each in curve.replays} == {4, 5, 6, 7, 8}  # the job's is 3, of first parameters
+    assert {each.seed for each in curve.replays} == {
+        4,
+        5,
+        6,
+        7,
+        8,
+    }  # the job's is 3, of first parameters
     assert sentences[0] == "replay 1 of 5: 1 worker of 4 samples, 200 updates"
 
 
@@ -49,7 +55,9 @@ def test_one_that_is_interrupted_too_early_is_one_sentence() -> None:
     def interrupt(sentence: str) -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(UserError, match=r"interrupted after 0 replays: 0 kinds of fleets cannot determine"):
+    with pytest.raises(
+        UserError, match=r"interrupted after 0 replays: 0 kinds of fleets cannot determine"
+    ):
         learned(regression(), say=interrupt)
 
 
@@ -72,12 +80,16 @@ def test_the_budget_ends_it() -> None:
 
 
 def test_a_budget_that_shows_no_course_is_refused_with_one_that_does() -> None:
-    with pytest.raises(UserError, match=rf"{MIN_UPDATES} are the least that show a course; allow --budget \d+min"):
+    with pytest.raises(
+        UserError, match=rf"{MIN_UPDATES} are the least that show a course; allow --budget \d+min"
+    ):
         learned(regression(), replace(SMALL, updates=None, budget_seconds=1e-3))
 
 
 def test_a_job_that_diverges_is_told_and_what_to_change() -> None:
-    with pytest.raises(UserError, match=r"did not learn \(1 worker of 4 samples: the loss .*smaller learning rate"):
+    with pytest.raises(
+        UserError, match=r"did not learn \(1 worker of 4 samples: the loss .*smaller learning rate"
+    ):
         learned(regression(rate=50.0))
 
 

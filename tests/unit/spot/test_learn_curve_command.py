@@ -39,8 +39,26 @@ job = stash.spot.Job(model, loss, optimizer, data, batch=4)
 """
 TUTORIAL = Path(__file__).parents[3] / "docs" / "how-to" / "spot.md"
 LEARN = ("learn", "job_of_this_test.py:job", "--updates", "200", "--fleet-sizes", "1,2")
-PLAN = ("plan", "train.stash.json", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
-BOUGHT = ("--cloud", "aws", "--quota", "g4dn.4xlarge=3", "--quota", "p3.2xlarge=1", "--start", "2min")
+PLAN = (
+    "plan",
+    "train.stash.json",
+    "--curve",
+    "big.curve.json",
+    "--deadline",
+    "10h",
+    "--loss",
+    "0.8",
+)
+BOUGHT = (
+    "--cloud",
+    "aws",
+    "--quota",
+    "g4dn.4xlarge=3",
+    "--quota",
+    "p3.2xlarge=1",
+    "--start",
+    "2min",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +78,9 @@ def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str
     return printed.err if code else printed.out
 
 
-def test_a_job_is_learned_and_its_curve_saved(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+def test_a_job_is_learned_and_its_curve_saved(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
     text = spot(monkeypatch, capsys, *LEARN, "-o", "job.curve.json")
     assert "Loss of job_of_this_test.py:job" in text
     assert "4 parameters, 16.0 B one way" in text
@@ -73,7 +93,9 @@ def test_a_job_is_learned_and_its_curve_saved(monkeypatch: Patch, capsys: Captur
     assert stat.S_IMODE((folder / "job.curve.json").stat().st_mode) == 0o600
 
 
-def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsys: Capture, folder: Path) -> None:
+def test_a_fleet_is_planned_from_a_profile_and_a_curve(
+    monkeypatch: Patch, capsys: Capture, folder: Path
+) -> None:
     words = (*PLAN, *BOUGHT, "--confidence", "0.8", "-o", "job.plan.json")
     text = spot(monkeypatch, capsys, *words)
     assert "Loss 0.8 within 36,000 s (10.0 h) | from train.stash.json of 2023-01" in text
@@ -83,7 +105,15 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
     found = json.loads(spot(monkeypatch, capsys, *words, "--json"))
     assert set(found["workers"]) <= {"g4dn.4xlarge", "p3.2xlarge"}
     assert found["p_deadline_without_revocations"] >= 0.8
-    assert {"seconds", "dollars", "optimal", "gap", "evaluations", "search_seconds", "baselines"} <= set(found)
+    assert {
+        "seconds",
+        "dollars",
+        "optimal",
+        "gap",
+        "evaluations",
+        "search_seconds",
+        "baselines",
+    } <= set(found)
     saved = json.loads((folder / "job.plan.json").read_text())
     assert saved["pool"]["cloud"] == "aws"
     assert saved["pool"]["learned"]["most_workers"] == 6
@@ -98,11 +128,17 @@ def test_a_fleet_is_planned_from_a_profile_and_a_curve(monkeypatch: Patch, capsy
         ((*LEARN, "--budget", "0s"), "--budget 0s: it must be more than 0"),
         ((*PLAN[:2], *PLAN[4:], *BOUGHT), "--curve is missing"),
         ((*PLAN, *BOUGHT[2:]), "--cloud is missing"),
-        ((*PLAN, "--cloud", "awz", "--quota", "g4dn.4xlarge=3"), "--cloud awz: no such cloud in the catalog"),
+        (
+            (*PLAN, "--cloud", "awz", "--quota", "g4dn.4xlarge=3"),
+            "--cloud awz: no such cloud in the catalog",
+        ),
         ((*PLAN, *BOUGHT, "--region", "mars-1"), "--region mars-1: no such region in the catalog"),
         ((*PLAN, *BOUGHT, "--quota", "g4dn.4xlage=3"), "did you mean g4dn.4xlarge"),
         ((*PLAN, *BOUGHT, "--pool", "pool.yaml"), "PROFILE and --pool: a pool says that itself"),
-        (("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT), "is a profile of"),
+        (
+            ("plan", "train.stash.json", "--curve", "train.stash.json", *PLAN[4:], *BOUGHT),
+            "is a profile of",
+        ),
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(
@@ -119,14 +155,28 @@ def test_a_pool_may_have_its_loss_and_its_exchange_from_a_curve(
     tutorial = TUTORIAL.read_text().split("```yaml\n# pool.yaml\n")[1].split("```")[0]
     text = tutorial.replace("12.5MB/s", "12.5GB/s")  # this curve is of a large model
     (folder / "pool.yaml").write_text(text)
-    words = ("plan", "--pool", "pool.yaml", "--curve", "big.curve.json", "--deadline", "10h", "--loss", "0.8")
+    words = (
+        "plan",
+        "--pool",
+        "pool.yaml",
+        "--curve",
+        "big.curve.json",
+        "--deadline",
+        "10h",
+        "--loss",
+        "0.8",
+    )
     spot(monkeypatch, capsys, *words, "-o", "p.json")
     pool, curve = json.loads((folder / "p.json").read_text())["pool"], learned_curve()
     assert pool["exchange_bytes"] == curve.parameter_bytes
     assert pool["server"]["apply_seconds"] == curve.apply_seconds
     assert pool["learned"]["most_workers"] == curve.learned_range.most_workers
-    (folder / "pool.yaml").write_text(f"{text}loss: {{gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}}\n")
-    assert "loss: --curve says that; leave one of them out" in spot(monkeypatch, capsys, *words, code=2)
+    (folder / "pool.yaml").write_text(
+        f"{text}loss: {{gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}}\n"
+    )
+    assert "loss: --curve says that; leave one of them out" in spot(
+        monkeypatch, capsys, *words, code=2
+    )
 
 
 def test_the_facade_plans() -> None:

@@ -14,7 +14,9 @@ RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), max_size=12)
 
 
 @given(RANGES, st.integers(0, 50), st.integers(1, 8))
-def test_spans_are_sets_that_refuse_what_they_have(ranges: list[tuple[int, int]], at: int, length: int) -> None:
+def test_spans_are_sets_that_refuse_what_they_have(
+    ranges: list[tuple[int, int]], at: int, length: int
+) -> None:
     spans, truth = Spans(), set[int]()
     for start, size in ranges:
         these = set(range(start, start + size))
@@ -31,7 +33,9 @@ def test_spans_are_sets_that_refuse_what_they_have(ranges: list[tuple[int, int]]
     missing = {number for start, stop in spans.gaps(50) for number in range(start, stop)}
     assert missing == set(range(50)) - truth
     assert Spans(spans.ranges).ranges == spans.ranges
-    assert all(left[1] < right[0] for left, right in zip(spans.ranges, spans.ranges[1:], strict=False))
+    assert all(
+        left[1] < right[0] for left, right in zip(spans.ranges, spans.ranges[1:], strict=False)
+    )
 
 
 def test_pieces_have_no_edge_inside_and_no_more_than_they_may() -> None:
@@ -70,10 +74,16 @@ class _Shards:
         return True
 
     def save(self, shard: int) -> None:
-        self.saved[shard], self.saved_counts[shard] = self.applied[shard].ranges, dict(self.counts[shard])
+        self.saved[shard], self.saved_counts[shard] = (
+            self.applied[shard].ranges,
+            dict(self.counts[shard]),
+        )
 
     def crash(self, shard: int) -> None:
-        self.applied[shard], self.counts[shard] = Spans(self.saved[shard]), dict(self.saved_counts[shard])
+        self.applied[shard], self.counts[shard] = (
+            Spans(self.saved[shard]),
+            dict(self.saved_counts[shard]),
+        )
 
 
 @settings(deadline=None, max_examples=120)
@@ -112,7 +122,9 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
     for _ in range(150):
         what = chance.random()
         if what < 0.04:
-            servers.crash(chance.randrange(shards))  # whoever pushed before goes on believing that it arrived
+            servers.crash(
+                chance.randrange(shards)
+            )  # whoever pushed before goes on believing that it arrived
             ledger.reconcile(servers.applied, 5)
         elif what < 0.12:
             servers.save(chance.randrange(shards))

@@ -28,7 +28,9 @@ LEVELS = LossCurve(
 
 
 def test_what_lies_below_the_levels_is_the_power_law_that_made_the_losses() -> None:
-    true = LossCurve(gamma1=90, gamma2=-9, gamma3=9e3, gamma5=0.4, exponent=1.5, workers_exponent=0.1)
+    true = LossCurve(
+        gamma1=90, gamma2=-9, gamma3=9e3, gamma5=0.4, exponent=1.5, workers_exponent=0.1
+    )
     found = fit_curve(replays_of(true))
     assert found.beyond_spread < 2e-3
     assert found.curve.gamma5 == pytest.approx(true.gamma5, abs=0.01)
@@ -50,7 +52,9 @@ def test_a_course_that_is_no_power_is_told_by_its_levels() -> None:
 
 def test_too_few_kinds_of_fleets_are_refused() -> None:
     true = LossCurve(gamma1=300, gamma2=-0.5, gamma3=900, gamma5=0.4)
-    with pytest.raises(UserError, match=r"3 kinds of fleets cannot determine.*like --fleet-sizes 1,2,4"):
+    with pytest.raises(
+        UserError, match=r"3 kinds of fleets cannot determine.*like --fleet-sizes 1,2,4"
+    ):
         fit_curve(replays_of(true)[:3])
     alike = [course(size, 64.0, 0.7, true) for size in (1, 2, 3, 4, 5)]
     with pytest.raises(UserError, match="5 kinds of fleets cannot determine"):
@@ -71,13 +75,17 @@ def test_a_loss_between_two_levels_lies_on_a_line_in_the_logarithm_of_updates() 
     assert updates_to(LEVELS, 0.75, *one) == pytest.approx(math.sqrt(200 * 1600))
     assert updates_to(LEVELS, 5.0, *one) == pytest.approx(100)  # passed before anybody looked
     # 1600 * 4 / sqrt(16) of four workers with 16 samples
-    assert updates_to(LEVELS, 0.5, np.array(16.0), np.array(0.0), np.array(4.0)) == pytest.approx(1600)
+    assert updates_to(LEVELS, 0.5, np.array(16.0), np.array(0.0), np.array(4.0)) == pytest.approx(
+        1600
+    )
 
 
 def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached() -> None:
     one = (np.array(1.0), np.array(0.0), np.array(1.0))
     assert updates_to(LEVELS, 0.11, *one) == pytest.approx(100 / 0.01 - 10)
-    assert updates_to(LEVELS, 0.4, *one) == pytest.approx(1600)  # not 100 / 0.3 - 10, fewer than the last level took
+    assert updates_to(LEVELS, 0.4, *one) == pytest.approx(
+        1600
+    )  # not 100 / 0.3 - 10, fewer than the last level took
     assert updates_to(LEVELS, 0.1, *one) == math.inf
 
 
@@ -88,7 +96,9 @@ def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached()
     st.floats(1, 4096),
 )
 @settings(max_examples=60, deadline=None)
-def test_a_lower_loss_never_takes_fewer_updates(a: float, b: float, size: int, batch: float) -> None:
+def test_a_lower_loss_never_takes_fewer_updates(
+    a: float, b: float, size: int, batch: float
+) -> None:
     shape = (np.array(batch), np.array(0.0), np.array(float(size)))
     high, low = (float(updates_to(LEVELS, loss, *shape)) for loss in (max(a, b), min(a, b)))
     assert high <= low * (1 + 1e-9)

@@ -24,7 +24,9 @@ def test_updates_and_samples_of_a_fleet_add_up() -> None:
     assert found.imbalance == pytest.approx([math.sqrt(0.0625 + 0.03125)])
 
 
-def test_two_equally_fast_workers_have_an_imbalance_of_at_least_071_and_one_alone_has_none() -> None:
+def test_two_equally_fast_workers_have_an_imbalance_of_at_least_071_and_one_alone_has_none() -> (
+    None
+):
     counts = np.array([[2.0, 0.0], [2.0, 1.0], [1.0, 0.0]])
     found = asynchronous(counts, np.tile([1.0, 2.0], (3, 1)), np.array([10.0, 10.0]))
     assert found.imbalance[0] == pytest.approx(math.sqrt(0.5))
@@ -38,7 +40,9 @@ def test_updates_to_a_loss_invert_equation_3() -> None:
     assert updates_to(CURVE, 2.5, *shape) == pytest.approx(800)
     with_r = CURVE.model_copy(update={"gamma4": 0.7})
     assert updates_to(with_r, 2.5, *shape) == pytest.approx(800)
-    assert updates_to(CURVE, 2.5, np.array(1000.0), shape[1], shape[2]) == math.inf  # the slope is 0
+    assert (
+        updates_to(CURVE, 2.5, np.array(1000.0), shape[1], shape[2]) == math.inf
+    )  # the slope is 0
 
 
 def test_a_loss_that_is_never_reached_takes_no_number_of_updates() -> None:

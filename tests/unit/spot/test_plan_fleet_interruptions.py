@@ -21,7 +21,10 @@ pytestmark = pytest.mark.usefixtures("home")
     ],
 )
 def test_interruptions_are_revocations_an_hour(text: str, low: float, high: float) -> None:
-    assert parse_interruptions(text) == (pytest.approx(low, rel=1e-4), pytest.approx(high, rel=1e-4))
+    assert parse_interruptions(text) == (
+        pytest.approx(low, rel=1e-4),
+        pytest.approx(high, rel=1e-4),
+    )
 
 
 @pytest.mark.parametrize(

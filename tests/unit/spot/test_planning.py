@@ -18,7 +18,9 @@ from stash.spot.fleet_records import FleetPlan
 from stash.spot.planning import plan
 
 TODAY = date(2026, 11, 22)
-SHARED = gpu_job(workload={**gpu_job().workload.model_dump(include={"name", "parameters"}), "replicas": 2})
+SHARED = gpu_job(
+    workload={**gpu_job().workload.model_dump(include={"name", "parameters"}), "replicas": 2}
+)
 QUOTAS = {"p3.2xlarge": 2, "g4dn.4xlarge": 3}
 
 
@@ -27,14 +29,22 @@ def offers(**wish: Any) -> tuple[Offer, ...]:
 
 
 def planned(**changes: Any) -> FleetPlan:
-    asked: dict[str, Any] = {"deadline": 36_000, "loss": 0.8, "quotas": QUOTAS, "today": TODAY, "start": 120.0}
+    asked: dict[str, Any] = {
+        "deadline": 36_000,
+        "loss": 0.8,
+        "quotas": QUOTAS,
+        "today": TODAY,
+        "start": 120.0,
+    }
     profile = changes.pop("profile", None) or gpu_job()
     curve = changes.pop("curve", None) or learned_curve()
     return plan(profile, curve, changes.pop("offers", None) or offers(), **{**asked, **changes})
 
 
 def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_links() -> None:
-    m5 = tuple(each for each in offers() if each.instance.gpu_count or each.instance.name == "m5.xlarge")
+    m5 = tuple(
+        each for each in offers() if each.instance.gpu_count or each.instance.name == "m5.xlarge"
+    )
     pool = planned(quotas={"p3.2xlarge": 2}, offers=m5).pool
     kind, size = pool.types[0], 102_228_128
     share = reached_share("tcp")
@@ -51,18 +61,24 @@ def test_a_lone_worker_computes_as_the_profile_did_and_exchanges_over_its_own_li
 def test_the_plan_has_the_server_that_makes_it_cheapest() -> None:
     free = planned()
     servers = ("m5.large", "m5.xlarge", "c5.2xlarge", "c6i.8xlarge")
-    few = [[each for each in offers() if each.instance.gpu_count or each.instance.name == name] for name in servers]
+    few = [
+        [each for each in offers() if each.instance.gpu_count or each.instance.name == name]
+        for name in servers
+    ]
     named = [planned(offers=each) for each in few]
     costs = [each.chosen.dollars for each in named if each.chosen is not None]
     assert free.chosen.dollars <= min(costs) * (1 + 1e-9)
     assert any(
-        f"the server is {free.pool.server.instance} on demand in us-east-1" in each for each in free.pool.notes
+        f"the server is {free.pool.server.instance} on demand in us-east-1" in each
+        for each in free.pool.notes
     )
 
 
 def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
     same, other = (planned(quotas={name: 2}) for name in ("p3.2xlarge", "g4dn.4xlarge"))
-    assert same.pool.uncertainty.speed < other.pool.uncertainty.speed  # another GPU is told from published pairs
+    assert (
+        same.pool.uncertainty.speed < other.pool.uncertainty.speed
+    )  # another GPU is told from published pairs
     assert same.pool.uncertainty.updates == learned_curve().fitted.spread
     assert same.chosen.p_deadline is not None
 
@@ -79,7 +95,9 @@ def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
     profile = gpu_job(memory=tuple(Memory(rank=rank, allocated_bytes=peak) for rank in range(4)))
     pool = planned(profile=profile, quotas={"g3.8xlarge": 2, "p3.2xlarge": 1}).pool
     assert [kind.batch for kind in pool.types] == [32, 64]
-    assert any("no room for the profile's batch: 32 samples are taken" in each for each in pool.notes)
+    assert any(
+        "no room for the profile's batch: 32 samples are taken" in each for each in pool.notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -90,8 +108,14 @@ def test_a_batch_that_has_no_room_is_the_power_of_two_that_has() -> None:
             "the profile is of a model with 25,557,032 parameters, and the curve of job.py:job",
         ),
         ({"quotas": {}}, "--quota is missing: say how many of which types you may rent"),
-        ({"quotas": {"g4dn.4xlage": 2}}, "--quota g4dn.4xlage: no offer has that type; did you mean g4dn.4xlarge"),
-        ({"quotas": {"c5.2xlarge": 2}}, "no spot price of c5.2xlarge is known; drop it from --quota"),
+        (
+            {"quotas": {"g4dn.4xlage": 2}},
+            "--quota g4dn.4xlage: no offer has that type; did you mean g4dn.4xlarge",
+        ),
+        (
+            {"quotas": {"c5.2xlarge": 2}},
+            "no spot price of c5.2xlarge is known; drop it from --quota",
+        ),
         ({"quotas": {"p3.2xlarge": 0}}, "every quota is 0"),
         ({"profile": SHARED}, "share a model, and each worker of a fleet holds all of it"),
     ],

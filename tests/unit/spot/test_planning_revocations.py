@@ -50,10 +50,14 @@ def test_no_fleet_that_is_in_time_often_enough_is_cheaper() -> None:
     for counts in cheaper:
         fleet = cost_fleet(wish, counts)
         other = add_risk(plan.model_copy(update={"chosen": fleet}), everywhere(BRISK), 1000)
-        assert not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
+        assert (
+            not keeps_limits(other) or other.risk.dollars.value >= found.risk.dollars.value * 0.998
+        )
 
 
-def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_fleet_is_in_time_the_cheapest_is_kept_and_spot_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(planning, "_SECONDS", 0.2)  # whatever is looked at, it is late
     plan = tight(deadline=2000)
     hopeless = RevocationRate(12 / HOUR, "stated")
@@ -82,12 +86,16 @@ def test_some_types_are_rented_on_demand_where_that_is_cheaper_in_the_mean() -> 
     plan = with_prices(tight(), 1.2)
     found = plan_with_revocations(plan, everywhere(often))
     assert 0 < len(found.chosen.on_demand) < len(found.chosen.workers)
-    assert {each.type for each in found.risk.lives} == set(found.chosen.workers) - set(found.chosen.on_demand)
+    assert {each.type for each in found.risk.lives} == set(found.chosen.workers) - set(
+        found.chosen.on_demand
+    )
     # Dearer than all of it on spot, cheaper than all on demand, and in time where spot alone is not.
     assert found.risk.dollars.value < found.risk.on_demand_dollars
     assert keeps_limits(found)
     fixed = [kind for kind in found.pool.types if kind.market == "on-demand"]
-    assert [kind.dollars_per_hour for kind in fixed] == [kind.on_demand_dollars_per_hour for kind in fixed]
+    assert [kind.dollars_per_hour for kind in fixed] == [
+        kind.on_demand_dollars_per_hour for kind in fixed
+    ]
 
 
 def test_a_plan_without_a_fleet_has_no_risk() -> None:

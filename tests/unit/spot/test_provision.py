@@ -32,7 +32,9 @@ def test_the_fleets_of_the_papers_exhaustive_row_are_chosen(
 
 
 def test_a_confidence_tightens_the_deadline_to_what_is_in_time_that_often() -> None:
-    pool = published_pool().model_copy(update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)})
+    pool = published_pool().model_copy(
+        update={"uncertainty": Uncertainty(speed=0.03, updates=0.04)}
+    )
     half = plan(FleetWish(pool, 0.8, 2400, confidence=0.5)).chosen
     sure = plan(FleetWish(pool, 0.8, 2400, confidence=0.9)).chosen
     assert half.p_deadline == pytest.approx(0.69, abs=0.01)  # Phi(ln(2400 / 2341.9) / 0.05)
@@ -65,7 +67,8 @@ def test_what_no_machine_can_keep_comes_back_with_what_can() -> None:
 def test_on_demand_is_the_cheapest_fleet_at_on_demand_prices() -> None:
     pool = published_pool()
     types = tuple(
-        kind.model_copy(update={"on_demand_dollars_per_hour": 3 * kind.dollars_per_hour}) for kind in pool.types
+        kind.model_copy(update={"on_demand_dollars_per_hour": 3 * kind.dollars_per_hour})
+        for kind in pool.types
     )
     found = plan(FleetWish(pool.model_copy(update={"types": types}), 0.8, 2400))
     (beside,) = found.baselines

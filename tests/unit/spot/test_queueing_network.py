@@ -15,7 +15,9 @@ ONE = np.ones(1)
 
 
 def throughput(think: float, demand: float, workers: int, randomness: float = 1.0) -> float:
-    found = solve_exactly([workers], ClosedNetwork(np.array([think]), np.array([demand]), ONE, randomness))
+    found = solve_exactly(
+        [workers], ClosedNetwork(np.array([think]), np.array([demand]), ONE, randomness)
+    )
     return workers / float(found.seconds[-1, 0])
 
 
@@ -27,7 +29,9 @@ def test_two_workers_and_a_machine_of_the_same_pace_do_08_of_its_pace() -> None:
 
 
 def test_workers_that_take_turns_wait_only_when_the_server_is_full() -> None:
-    assert [throughput(3, 1, n, 0) for n in (1, 2, 3, 4, 5, 9)] == pytest.approx([0.25, 0.5, 0.75, 1, 1, 1])
+    assert [throughput(3, 1, n, 0) for n in (1, 2, 3, 4, 5, 9)] == pytest.approx(
+        [0.25, 0.5, 0.75, 1, 1, 1]
+    )
 
 
 @settings(max_examples=40, deadline=None)
@@ -61,13 +65,17 @@ def test_a_lone_worker_of_a_pool_takes_what_it_was_timed_at_with_any_server() ->
     busy = {"apply_seconds": 0.02, "cores": 4, "count": 2}
     for server in (pool.server, pool.server.model_copy(update=busy)):
         net = network_of_pool(pool.model_copy(update={"server": server}))
-        assert net.think + net.service == pytest.approx([kind.single_seconds for kind in pool.types])
+        assert net.think + net.service == pytest.approx(
+            [kind.single_seconds for kind in pool.types]
+        )
 
 
 def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_them() -> None:
     pool = published_pool()
     server = {"apply_seconds": 0.1, "cores": 1}
-    two = network_of_pool(pool.model_copy(update={"server": pool.server.model_copy(update={**server, "count": 2})}))
+    two = network_of_pool(
+        pool.model_copy(update={"server": pool.server.model_copy(update={**server, "count": 2})})
+    )
     # 11.5 MB are 5.75 MB for each of two, at 1,200 MB/s; 0.1 s of applying are 50 ms on each.
     assert two.demands == pytest.approx([5.75 / 1200, 0.05, 5.75 / 1200])
     assert two.service == pytest.approx(2 * 5.75 / 1200 + 0.05)
@@ -81,5 +89,7 @@ def test_servers_are_asked_at_once_so_a_worker_waits_for_its_share_at_one_of_the
 def test_a_pool_whose_server_takes_longer_than_an_iteration_is_refused() -> None:
     pool = published_pool()
     slow = pool.model_copy(update={"server": pool.server.model_copy(update={"apply_seconds": 0.6})})
-    with pytest.raises(UserError, match=r"p3.2xlarge takes 0.543 s for an iteration, and the server alone"):
+    with pytest.raises(
+        UserError, match=r"p3.2xlarge takes 0.543 s for an iteration, and the server alone"
+    ):
         network_of_pool(slow)

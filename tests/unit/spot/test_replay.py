@@ -36,7 +36,9 @@ def watched(seen: list[float], rate: float = 0.5) -> ElasticJob:
         seen.append(value.item())
         return value.square() / 2
 
-    return ElasticJob(Scalar, loss, lambda parameters: torch.optim.SGD(parameters, rate), numbers, batch=2)
+    return ElasticJob(
+        Scalar, loss, lambda parameters: torch.optim.SGD(parameters, rate), numbers, batch=2
+    )
 
 
 def numbers() -> TensorDataset:
@@ -53,10 +55,14 @@ def regression(rate: float = 0.05) -> ElasticJob:
         x, y = batch
         return (model(x) - y).square().mean()
 
-    return ElasticJob(lambda: nn.Linear(3, 1), loss, lambda p: torch.optim.SGD(p, rate), data, batch=8, seed=3)
+    return ElasticJob(
+        lambda: nn.Linear(3, 1), loss, lambda p: torch.optim.SGD(p, rate), data, batch=8, seed=3
+    )
 
 
-def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iterations_end() -> None:
+def test_gradients_are_of_the_parameters_that_were_fetched_and_applied_when_iterations_end() -> (
+    None
+):
     seen: list[float] = []
     replay(watched(seen), numbers(), equal_fleet(2, 2), LOSS_WINDOW + 10, 0, CPU)
     # Both fetch 1. The first's gradient 1 makes 0.5, which it fetches; the second's 1 makes 0, which it fetches;
@@ -110,4 +116,6 @@ def test_a_place_holds_one_sample_whoever_asks_and_every_epoch_has_all_in_anothe
     assert all(sorted(each) == list(range(10)) for each in epochs)
     assert len({tuple(each) for each in epochs}) == 4
     late = SampleOrder(10, 4)
-    assert [late[number] for number in (35, 3, 12, 39, 12)] == [stream[number] for number in (35, 3, 12, 39, 12)]
+    assert [late[number] for number in (35, 3, 12, 39, 12)] == [
+        stream[number] for number in (35, 3, 12, 39, 12)
+    ]

@@ -11,7 +11,12 @@ import torch
 
 import stash.spot
 from stash.core.errors import UserError
-from stash.spot.sync.checkpoint_request import CheckpointRequest, latest_request, record_answer, start_listening
+from stash.spot.sync.checkpoint_request import (
+    CheckpointRequest,
+    latest_request,
+    record_answer,
+    start_listening,
+)
 from stash.spot.train import saved_shards
 
 
@@ -42,7 +47,9 @@ def test_one_that_fits_is_waited_for_until_it_is_too_late(tmp_path: Path, now: l
     assert asking.why == "none was whole within 5.5 s"
 
 
-def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(tmp_path: Path, now: list[float]) -> None:
+def test_a_checkpoint_that_was_begun_before_the_request_does_not_answer_it(
+    tmp_path: Path, now: list[float]
+) -> None:
     start_listening(tmp_path)
     before = latest_request(tmp_path)
     asking = _wanted(tmp_path, 60, now)
@@ -77,7 +84,9 @@ def _train(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
 def test_what_was_saved_is_where_the_next_one_begins(tmp_path: Path) -> None:
     now = [0.0]
     model, optimizer = _parts()
-    kept = stash.spot.checkpoint(tmp_path, every=10, clock=lambda: now[0], model=model, optimizer=optimizer)
+    kept = stash.spot.checkpoint(
+        tmp_path, every=10, clock=lambda: now[0], model=model, optimizer=optimizer
+    )
     assert kept.state == {}
     saved = []
     for step in range(5):
@@ -115,7 +124,9 @@ def test_it_saves_at_once_when_a_notice_asks_for_it(tmp_path: Path) -> None:
     assert not again.step(step=5)  # also for who goes on from it
 
 
-def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_on(tmp_path: Path) -> None:
+def test_a_request_whose_process_died_before_the_answer_is_answered_by_who_goes_on(
+    tmp_path: Path,
+) -> None:
     now = [0.0]
     model, _ = _parts()
     stash.spot.checkpoint(tmp_path, every=1000, clock=lambda: now[0], model=model)
@@ -159,12 +170,21 @@ def _ranks(folder: Path, late: Path | None, seconds: float) -> list[list[str]]:
     """What each of the two printed, rank 0 with ``folder/one/kept`` and rank 1 with ``folder/two/kept``."""
     started = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), str(folder / "meeting"), str(folder / of / "kept"),
-             str(late or "") if rank else "", str(seconds)],
-            stdout=subprocess.PIPE, text=True,
+            [
+                sys.executable,
+                "-c",
+                RANK,
+                str(rank),
+                str(folder / "meeting"),
+                str(folder / of / "kept"),
+                str(late or "") if rank else "",
+                str(seconds),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         for rank, of in enumerate(("one", "two"))
-    ]  # fmt: skip
+    ]
     return [process.communicate(timeout=120)[0].splitlines() for process in started]
 
 
@@ -200,7 +220,9 @@ def test_a_folder_that_is_not_shared_is_said_in_one_sentence(tmp_path: Path) -> 
     _saved(one, 20)
     first, second = _ranks(tmp_path, None, 0.0)
     assert first == ["20", "20"]
-    assert "rank 0 goes on from shard0-00000000.ckpt, which rank 1 cannot use after 0 s" in second[0]
+    assert (
+        "rank 0 goes on from shard0-00000000.ckpt, which rank 1 cannot use after 0 s" in second[0]
+    )
     assert "in a folder that all nodes see, like a bucket or NFS" in second[0]
 
 

@@ -16,7 +16,16 @@ def test_a_revocation_is_read_with_and_without_notice() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["worker2", "@40s", "worker2@", "worker2@soon", "worker2@40s,", "worker2@40s,notice", "a@1s,told=3s", "a@-1s"],
+    [
+        "worker2",
+        "@40s",
+        "worker2@",
+        "worker2@soon",
+        "worker2@40s,",
+        "worker2@40s,notice",
+        "a@1s,told=3s",
+        "a@-1s",
+    ],
 )
 def test_what_cannot_be_read_is_shown_with_how_to_write_it(text: str) -> None:
     with pytest.raises(UserError, match="write it like worker2@40s,notice=20s"):

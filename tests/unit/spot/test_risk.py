@@ -27,14 +27,21 @@ TWO = FleetSpeeds((2,), np.array([0.0, 1.0, 2.0]))
 
 
 def a_plan(
-    on_demand: float = 3.0, confidence: float | None = None, sure: bool = False, deadline: float = 4200
+    on_demand: float = 3.0,
+    confidence: float | None = None,
+    sure: bool = False,
+    deadline: float = 4200,
 ) -> FleetPlan:
     pool = published_pool()
     kinds = tuple(
         kind.model_copy(update={"on_demand_dollars_per_hour": on_demand * kind.dollars_per_hour})
         for kind in pool.types
     )
-    more = {"types": kinds, "start_seconds": 60.0, "uncertainty": None if sure else Uncertainty(speed=0.02)}
+    more = {
+        "types": kinds,
+        "start_seconds": 60.0,
+        "uncertainty": None if sure else Uncertainty(speed=0.02),
+    }
     return provision(FleetWish(pool.model_copy(update=more), 0.7, deadline, confidence))
 
 
@@ -90,7 +97,9 @@ def test_rare_revocations_change_nothing_and_frequent_ones_refuse_spot() -> None
     assert rare.advice.startswith("take spot: $")
     often = risk_of(plan, stated(plan, 20))
     assert often.p_deadline.value < 0.1
-    assert often.advice.startswith("refuse spot: with revocations it is in time with probability 0.0")
+    assert often.advice.startswith(
+        "refuse spot: with revocations it is in time with probability 0.0"
+    )
 
 
 def test_spot_is_refused_where_on_demand_costs_no_more() -> None:
@@ -110,9 +119,14 @@ def test_an_unknown_error_of_the_pool_is_an_unknown_probability() -> None:
     plan = a_plan()
     unsure = plan.model_copy(update={"pool": plan.pool.model_copy(update={"uncertainty": None})})
     found = add_risk(unsure, stated(unsure, 1e-6))
-    assert "in time with unknown probability, as the pool does not say how wrong its numbers are" in found.risk.advice
+    assert (
+        "in time with unknown probability, as the pool does not say how wrong its numbers are"
+        in found.risk.advice
+    )
     shown = document(found)
     assert (shown["p_deadline"], shown["risk"]["p_deadline"]) == (None, None)
-    assert not any("100.0%" in text for _, text in dict(enumerate(page(found, "x").chapters[0].facts)).values())
+    assert not any(
+        "100.0%" in text for _, text in dict(enumerate(page(found, "x").chapters[0].facts)).values()
+    )
     often = add_risk(unsure, stated(unsure, 20))
     assert often.risk.advice.startswith("refuse spot: revocations alone make 100% of runs late")

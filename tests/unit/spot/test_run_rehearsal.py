@@ -15,7 +15,12 @@ from fleet_pools import dated_plan as plan
 from stash.core.errors import JobError, UserError
 from stash.core.jsonl import Tail, append_row
 from stash.spot.emulate import run_rehearsal as module
-from stash.spot.emulate.build_rehearsal import EmulatedFleet, RehearsedFleet, emulate_fleet, least_slower
+from stash.spot.emulate.build_rehearsal import (
+    EmulatedFleet,
+    RehearsedFleet,
+    emulate_fleet,
+    least_slower,
+)
 from stash.spot.emulate.revocations import Revocation, moments
 from stash.spot.emulate.run_rehearsal import Account, Rehearsal, spot_log
 from stash.spot.fleet_records import FleetPlan, FleetPool
@@ -23,9 +28,20 @@ from stash.spot.run_records import SpotEvent, SpotLog
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace
 
 ORDERS = TrainingOrders(
-    "job.py:job", "nowhere", ("server1",), (WorkerPlace("worker1", "a", 8), WorkerPlace("worker2", "b", 8))
+    "job.py:job",
+    "nowhere",
+    ("server1",),
+    (WorkerPlace("worker1", "a", 8), WorkerPlace("worker2", "b", 8)),
 )
-BOOKS = {"issued": 16, "done": 16, "out": 0, "waiting": 0, "reissued": 1, "repeated": 0, "wrong": None}
+BOOKS = {
+    "issued": 16,
+    "done": 16,
+    "out": 0,
+    "waiting": 0,
+    "reissued": 1,
+    "repeated": 0,
+    "wrong": None,
+}
 
 
 class _Ground:
@@ -64,7 +80,11 @@ def _says(what: str, who: str = "", **facts: object) -> Callable[[Path], None]:
 
 
 ENDED = _says("ended", reason="time is up", updates=1, loss=0.5, books=BOOKS)
-JOINED = [_says("joined", "worker1", type="a"), _says("joined", "worker2", type="b"), _says("began")]
+JOINED = [
+    _says("joined", "worker1", type="a"),
+    _says("joined", "worker2", type="b"),
+    _says("began"),
+]
 
 
 @pytest.fixture(autouse=True)
@@ -72,7 +92,9 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_POLL", 0.0)
 
 
-def _run(folder: Path, steps: list[Callable[[Path], None]], *taken: Revocation) -> tuple[Rehearsal, _Ground]:
+def _run(
+    folder: Path, steps: list[Callable[[Path], None]], *taken: Revocation
+) -> tuple[Rehearsal, _Ground]:
     ground = _Ground(folder, steps)
     played = Rehearsal(ORDERS, ground, folder, moments(taken), lambda event: None)
     played.run()
@@ -81,7 +103,9 @@ def _run(folder: Path, steps: list[Callable[[Path], None]], *taken: Revocation) 
 
 def test_who_is_wanted_is_launched_and_who_is_revoked_vanishes(tmp_path: Path) -> None:
     wanted = _says("wanted", "worker3", type="a", instead_of="worker1")
-    append_row(tmp_path / UPDATES, seconds=1.0, worker="worker1", samples=8, staleness=0, loss=float("nan"))
+    append_row(
+        tmp_path / UPDATES, seconds=1.0, worker="worker1", samples=8, staleness=0, loss=float("nan")
+    )
     played, ground = _run(tmp_path, [*JOINED, wanted, ENDED], Revocation("worker1", 0.0))
     assert sorted(ground.asked[:2]) == [("launch", "worker3"), ("vanish", "worker1")]
     assert ground.asked[-1] == ("close", "")
@@ -115,8 +139,13 @@ def test_a_head_that_was_killed_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_samples_that_are_not_in_the_model_are_an_error(tmp_path: Path) -> None:
-    books = {**BOOKS, "wrong": "8 samples that workers took are not in the model: none handed them in"}
-    played, _ = _run(tmp_path, [*JOINED, _says("ended", reason="time is up", updates=1, loss=0.5, books=books)])
+    books = {
+        **BOOKS,
+        "wrong": "8 samples that workers took are not in the model: none handed them in",
+    }
+    played, _ = _run(
+        tmp_path, [*JOINED, _says("ended", reason="time is up", updates=1, loss=0.5, books=books)]
+    )
     assert (str(played.account.error), played.account.error.exit_code) == (books["wrong"], 1)
 
 
@@ -128,7 +157,9 @@ def test_a_head_that_hangs_is_given_up_and_everything_closed(
 ) -> None:
     hangs = [lambda tape: time.sleep(0.1)] * 9
     ground = _Ground(tmp_path, [*before, *hangs])
-    played = Rehearsal(replace(ORDERS, seconds=0.0), ground, tmp_path, [], lambda event: None, overdue=0.2)
+    played = Rehearsal(
+        replace(ORDERS, seconds=0.0), ground, tmp_path, [], lambda event: None, overdue=0.2
+    )
     with pytest.raises(JobError, match=sentence):
         played.run()
     assert ground.asked[-1] == ("close", "")
@@ -136,7 +167,9 @@ def test_a_head_that_hangs_is_given_up_and_everything_closed(
 
 
 def test_a_users_mistake_stays_one(tmp_path: Path) -> None:
-    played, _ = _run(tmp_path, [_says("failed", why="the checkpoint x is of another job", exit_code=2)])
+    played, _ = _run(
+        tmp_path, [_says("failed", why="the checkpoint x is of another job", exit_code=2)]
+    )
     assert isinstance(played.account.error, UserError)
 
 
@@ -157,8 +190,12 @@ def test_an_interrupted_run_lets_the_head_save_and_keeps_the_account(tmp_path: P
 
 def _log(of: FleetPlan, slower: float | None, loss: float | None) -> SpotLog:
     fleet = None if slower is None else EmulatedFleet(slower, 1e6, 1e6, 0.0, {})
-    chosen = RehearsedFleet(servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1)
-    orders = TrainingOrders(job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss)
+    chosen = RehearsedFleet(
+        servers=("server1",), workers=(), emulated=fleet, exchange_bytes=1e6, at_once=1
+    )
+    orders = TrainingOrders(
+        job="job.py:job", checkpoints="kept", servers=("server1",), workers=(), loss=loss
+    )
     rehearsal: Any = SimpleNamespace(account=Account(loss=float("nan")), types={})
     on = "local" if slower is None else "testbed"
     return spot_log(rehearsal, (Path("job.plan.json"), "job.py:job", on), of, chosen, orders)
@@ -169,13 +206,26 @@ def test_the_goal_is_the_loss_that_was_asked_for_else_the_plans() -> None:
     assert _log(plan(), 5.0, 0.123).goal_loss == 0.123
 
 
-POOL = FleetPool.model_validate({
-    "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 10e6, "worker_bytes_per_second": 100e6,
-    "pcie_bytes_per_second": 1e10,
-    "server": {"count": 2, "bytes_per_second": 400e6, "dollars_per_hour": 0.1, "apply_seconds": 0.08, "cores": 4},
-    "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
-    "types": [{"name": "a", "batch": 32, "samples_per_second": 64, "quota": 4, "dollars_per_hour": 1}],
-})  # fmt: skip
+POOL = FleetPool.model_validate(
+    {
+        "as_of": "2026-11-22",
+        "source": "a test",
+        "exchange_bytes": 10e6,
+        "worker_bytes_per_second": 100e6,
+        "pcie_bytes_per_second": 1e10,
+        "server": {
+            "count": 2,
+            "bytes_per_second": 400e6,
+            "dollars_per_hour": 0.1,
+            "apply_seconds": 0.08,
+            "cores": 4,
+        },
+        "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
+        "types": [
+            {"name": "a", "batch": 32, "samples_per_second": 64, "quota": 4, "dollars_per_hour": 1}
+        ],
+    }
+)
 
 
 def test_everything_takes_as_many_times_longer_as_is_asked() -> None:
@@ -203,6 +253,8 @@ def test_a_pool_that_contradicts_itself_is_told() -> None:
 def test_it_is_played_no_slower_than_this_machine_needs() -> None:
     assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 1e-4, 2) == 1
     assert least_slower(POOL, {"a": 4}, 8.0, 10e6, 1e-4, 2) == 2  # 160 MB/s are too much to move
-    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5  # 0.64 s of computing have to fit twice
+    assert (
+        least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5
+    )  # 0.64 s of computing have to fit twice
     with pytest.raises(UserError, match="smaller model or batch"):
         least_slower(POOL, {"a": 1}, 2.0, 10e6, 100.0, 2)

@@ -10,8 +10,17 @@ from stash.ui.charts.chart import Blank, Chart, Trail
 from stash.ui.charts.svg import draw_svg
 
 LOG = SpotLog(
-    stash_version="1", created="2026-11-22T18:00:00+00:00", plan="job.plan.json", job="job.py:job", on="testbed",
-    slower=1.0, servers=1, reason="time is up", seconds=99.0, loss=0.4, loss_window=10,
+    stash_version="1",
+    created="2026-11-22T18:00:00+00:00",
+    plan="job.plan.json",
+    job="job.py:job",
+    on="testbed",
+    slower=1.0,
+    servers=1,
+    reason="time is up",
+    seconds=99.0,
+    loss=0.4,
+    loss_window=10,
     events=(
         SpotEvent(at=0.0, what="joined", who="worker1"),
         SpotEvent(at=1.0, what="joined", who="worker2"),
@@ -28,10 +37,13 @@ LOG = SpotLog(
         SpotStretch(start=61, stop=99, workers={"t4": 2}, updates=0, predicted=2.0),
     ),
     updates=SpotUpdates(
-        seconds=tuple(float(second) for second in range(100)), worker=("worker1",) * 100, samples=(8,) * 100,
-        staleness=(0,) * 100, loss=tuple(2 / (1 + second / 20) for second in range(100)),
+        seconds=tuple(float(second) for second in range(100)),
+        worker=("worker1",) * 100,
+        samples=(8,) * 100,
+        staleness=(0,) * 100,
+        loss=tuple(2 / (1 + second / 20) for second in range(100)),
     ),
-)  # fmt: skip
+)
 
 
 def drawn(found: Chart | Blank) -> Chart:
@@ -42,7 +54,9 @@ def drawn(found: Chart | Blank) -> Chart:
 
 def test_the_loss_is_a_running_mean_with_its_goal() -> None:
     chart = drawn(losses(LOG.model_copy(update={"goal_loss": 0.5})))
-    line = next(mark for mark in chart.marks if isinstance(mark, Trail) and mark.series == "contention")
+    line = next(
+        mark for mark in chart.marks if isinstance(mark, Trail) and mark.series == "contention"
+    )
     assert len(line.points) == 91
     first = sum(2 / (1 + second / 20) for second in range(10)) / 10
     assert float(chart.table.rows[0][1]) == pytest.approx(first, rel=1e-3)

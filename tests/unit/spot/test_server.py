@@ -50,7 +50,11 @@ def _loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> t
 
 
 JOB = stash.spot.Job(
-    lambda: torch.nn.Linear(64, 64), _loss, lambda params: torch.optim.SGD(params, 0.001), _data, batch=8
+    lambda: torch.nn.Linear(64, 64),
+    _loss,
+    lambda params: torch.optim.SGD(params, 0.001),
+    _data,
+    batch=8,
 )
 
 
@@ -73,7 +77,9 @@ class _Desk:
         return self.coordinator.servers()
 
 
-def _trained(shard: ParameterShard, address: tuple[str, int], meanwhile: float = 0.0, job: ElasticJob = JOB) -> _Desk:
+def _trained(
+    shard: ParameterShard, address: tuple[str, int], meanwhile: float = 0.0, job: ElasticJob = JOB
+) -> _Desk:
     desk = _Desk(address)
     threading.Timer(meanwhile, desk.enough.set).start()
     work("worker1", Trainer(job, 1, 8), desk, Pacing(), KEYS.run)
@@ -83,7 +89,9 @@ def _trained(shard: ParameterShard, address: tuple[str, int], meanwhile: float =
     return desk
 
 
-def test_strangers_get_and_change_nothing_and_hold_no_other_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_get_and_change_nothing_and_hold_no_other_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     alone = ParameterShard(JOB, 0, 1)
     quiet = ShardServer(alone, "127.0.0.1", KEYS)
     _trained(alone, quiet.address)
@@ -101,7 +109,9 @@ def test_strangers_get_and_change_nothing_and_hold_no_other_up(monkeypatch: pyte
     shard = ParameterShard(JOB, 0, 1)
     server = ShardServer(shard, "127.0.0.1", KEYS)
     asked, check = list[str](), server._check
-    monkeypatch.setattr(server, "_check", lambda head, worker: (asked.append(worker), check(head, worker)))
+    monkeypatch.setattr(
+        server, "_check", lambda head, worker: (asked.append(worker), check(head, worker))
+    )
     size, over, loots = len(TensorBuffer(shard.tensors).bytes), threading.Event(), dict[str, Loot]()
 
     def strike(name: str) -> None:
@@ -140,10 +150,18 @@ def _member(server: ShardServer, name: str) -> socket.socket:
 LEASE = DataLease(0, 8)
 FORGED = [
     pytest.param(FrameKind.PUSH, LEASE, id="unsigned"),
-    pytest.param(FrameKind.PUSH, replace(LEASE, tag=lease_tag(KEYS.run, "a", LEASE)), id="signed by a worker"),
-    pytest.param(FrameKind.PUSH, replace(LEASE, tag=lease_tag(KEYS.leases, "b", LEASE)), id="another worker's"),
     pytest.param(
-        FrameKind.PUSH, DataLease(0, 10**15, tag=lease_tag(KEYS.leases, "a", LEASE)), id="longer than was given"
+        FrameKind.PUSH, replace(LEASE, tag=lease_tag(KEYS.run, "a", LEASE)), id="signed by a worker"
+    ),
+    pytest.param(
+        FrameKind.PUSH,
+        replace(LEASE, tag=lease_tag(KEYS.leases, "b", LEASE)),
+        id="another worker's",
+    ),
+    pytest.param(
+        FrameKind.PUSH,
+        DataLease(0, 10**15, tag=lease_tag(KEYS.leases, "a", LEASE)),
+        id="longer than was given",
     ),
     pytest.param(FrameKind.PUSH, DataLease(-8, -1), id="negative"),
     pytest.param(FrameKind.APPLIED, LEASE, id="no question"),
@@ -169,7 +187,13 @@ def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(
     over = threading.Event()
     with _member(served, "slow") as link:
         tag = lease_tag(KEYS.leases, "slow", LEASE)
-        send_head(link, FrameKind.PUSH, replace(LEASE, tag=tag), 0, len(TensorBuffer(served._shard.tensors).bytes))
+        send_head(
+            link,
+            FrameKind.PUSH,
+            replace(LEASE, tag=tag),
+            0,
+            len(TensorBuffer(served._shard.tensors).bytes),
+        )
         assert receive_head(link).message is FrameKind.SEND
 
         def trickle() -> None:
@@ -188,9 +212,13 @@ def test_a_worker_that_sends_a_byte_now_and_then_loses_its_turn_to_another(
     served.close()
 
 
-def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(serving, "STALL_SECONDS", 0.2)
-    wide = torch.nn.Sequential(torch.nn.Linear(64, 16384), torch.nn.Linear(16384, 64))  # 8 MB: no system holds them
+    wide = torch.nn.Sequential(
+        torch.nn.Linear(64, 16384), torch.nn.Linear(16384, 64)
+    )  # 8 MB: no system holds them
     job = replace(JOB, model=lambda: wide, optimizer=lambda params: torch.optim.SGD(params, 0.0))
     shard = ParameterShard(job, 0, 1)
     server = ShardServer(shard, "127.0.0.1", KEYS)
@@ -222,32 +250,56 @@ def test_no_more_workers_than_a_fleet_can_have_are_let_in_and_one_that_comes_bac
 MB = 10**6
 
 
-def curve(parameters: int = 100 * MB, optimizer: int = 200 * MB, largest: int = 10 * MB) -> LearnedCurve:
+def curve(
+    parameters: int = 100 * MB, optimizer: int = 200 * MB, largest: int = 10 * MB
+) -> LearnedCurve:
     found: LearnedCurve = learned_curve()
     return found.model_copy(
         update={
-            "parameter_bytes": parameters, "optimizer_bytes": optimizer, "largest_bytes": largest,
+            "parameter_bytes": parameters,
+            "optimizer_bytes": optimizer,
+            "largest_bytes": largest,
             "buffer_bytes": 1 * MB,
         }
-    )  # fmt: skip
+    )
 
 
 def planned(**changes: Any) -> FleetPlan:
     offers = shipped_catalog().query(OfferFilter(cloud="aws", kinds=("spot", "on-demand")))
-    asked = {"deadline": 36_000.0, "loss": 0.8, "quotas": {"p3.2xlarge": 2}, "today": date(2026, 11, 22), **changes}
+    asked = {
+        "deadline": 36_000.0,
+        "loss": 0.8,
+        "quotas": {"p3.2xlarge": 2},
+        "today": date(2026, 11, 22),
+        **changes,
+    }
     return plan(gpu_job(), asked.pop("curve"), asked.pop("offers", offers), **asked)
 
 
 @pytest.mark.parametrize(
     ("of", "servers", "millions"),
     [
-        (curve(), 1, 301 + 3 * 101 + 101 + 4 * 101),  # at the end: kept, exchanged, packed, and the head's
+        (
+            curve(),
+            1,
+            301 + 3 * 101 + 101 + 4 * 101,
+        ),  # at the end: kept, exchanged, packed, and the head's
         (curve(optimizer=0), 1, 101 + 3 * 101 + 101 + 4 * 101),
-        (curve(optimizer=900 * MB), 1, 1001 + 3 * 101 + 1001 + 10),  # while it saves: all that is kept twice
-        (curve(largest=60 * MB), 4, 181 + 3 * 61 + 61 + 4 * 101),  # no share is smaller than a tensor
+        (
+            curve(optimizer=900 * MB),
+            1,
+            1001 + 3 * 101 + 1001 + 10,
+        ),  # while it saves: all that is kept twice
+        (
+            curve(largest=60 * MB),
+            4,
+            181 + 3 * 61 + 61 + 4 * 101,
+        ),  # no share is smaller than a tensor
     ],
 )
-def test_it_is_the_worst_of_starting_saving_and_ending(of: LearnedCurve, servers: int, millions: int) -> None:
+def test_it_is_the_worst_of_starting_saving_and_ending(
+    of: LearnedCurve, servers: int, millions: int
+) -> None:
     assert server_bytes(of, servers) == pytest.approx(BASE_BYTES + HEAD_BYTES + millions * MB)
 
 
@@ -257,7 +309,9 @@ def test_machines_that_cannot_hold_it_are_left_out() -> None:
     assert large.pool.server.needs_bytes == needs
     assert small.pool.server.memory_bytes < needs <= large.pool.server.memory_bytes
     assert document(large)["server_needs_bytes"] == needs
-    assert dict(page(large, "x").chapters[0].facts)["memory"].startswith("a server needs 23.6 GB of ")
+    assert dict(page(large, "x").chapters[0].facts)["memory"].startswith(
+        "a server needs 23.6 GB of "
+    )
 
 
 def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:
@@ -268,7 +322,16 @@ def test_a_pool_whose_server_is_too_small_is_refused(tmp_path: Path) -> None:
         "loss: {gamma1: 1, gamma2: 0, gamma3: 1, gamma5: 0}\n"
         "types: [{name: a, batch: 16, samples_per_second: 64, quota: 2, dollars_per_hour: 1}]\n"
     )
-    words = ["spot", "plan", "--pool", str(tmp_path / "pool.yaml"), "--deadline", "1h", "--loss", "0.1"]
+    words = [
+        "spot",
+        "plan",
+        "--pool",
+        str(tmp_path / "pool.yaml"),
+        "--deadline",
+        "1h",
+        "--loss",
+        "0.1",
+    ]
     done = CliRunner().invoke(app, words)
     assert done.exit_code != 0
     assert isinstance(done.exception, UserError)

@@ -64,13 +64,18 @@ def _loss(model: torch.nn.Module, batch: torch.Tensor) -> torch.Tensor:
 
 @cache
 def _job(model: type[Tied]) -> ElasticJob:
-    return stash.spot.Job(model, _loss, lambda params: torch.optim.Adam(params, 0.02), _Augmented, batch=_BATCH)
+    return stash.spot.Job(
+        model, _loss, lambda params: torch.optim.Adam(params, 0.02), _Augmented, batch=_BATCH
+    )
 
 
 @cache
 def _trained(job: ElasticJob) -> list[ParameterShard]:
     """Two servers after some updates."""
-    trainer, shards = Trainer(job, 2, _BATCH), [ParameterShard(job, number, 2) for number in range(2)]
+    trainer, shards = (
+        Trainer(job, 2, _BATCH),
+        [ParameterShard(job, number, 2) for number in range(2)],
+    )
     trays = [TensorBuffer(shard.tensors) for shard in shards]
     for number in range(_UPDATES):
         lease = DataLease(number * _BATCH, (number + 1) * _BATCH)

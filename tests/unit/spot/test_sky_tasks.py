@@ -44,7 +44,9 @@ def script(
 
 def tasks(text: str) -> dict[str, Any]:
     """By what they are of."""
-    found = re.findall(r"cat > stash-[0-9a-f]{6}-(\S+)\.yaml <<'TASK'\n(.*?)TASK\n", text, re.DOTALL)
+    found = re.findall(
+        r"cat > stash-[0-9a-f]{6}-(\S+)\.yaml <<'TASK'\n(.*?)TASK\n", text, re.DOTALL
+    )
     return {what: yaml.safe_load(task) for what, task in found}
 
 
@@ -55,9 +57,12 @@ def with_server(**fields: object) -> FleetPlan:
 def test_the_server_is_on_demand_and_takes_itself_down(tmp_path: Path) -> None:
     task = tasks(script(tmp_path))["server"]
     assert task["resources"] == {
-        "infra": "aws/us-east-1", "cpus": "1+", "use_spot": False, "max_hourly_cost": 0.22,
+        "infra": "aws/us-east-1",
+        "cpus": "1+",
+        "use_spot": False,
+        "max_hourly_cost": 0.22,
         "autostop": {"idle_minutes": 10, "down": True},
-    }  # fmt: skip
+    }
     assert task["num_nodes"] == 1
 
 
@@ -74,22 +79,40 @@ def test_the_server_is_the_planned_one_or_has_the_memory_that_it_needs(
 ) -> None:
     of = with_server(instance=instance, needs_bytes=19.5 * 2**30)
     found = tasks(script(tmp_path, of, infra))["server"]["resources"]
-    assert {name: found[name] for name in ("instance_type", "cpus", "memory") if name in found} == wanted
+    assert {
+        name: found[name] for name in ("instance_type", "cpus", "memory") if name in found
+    } == wanted
 
 
-def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_address(tmp_path: Path) -> None:
+def test_a_worker_is_one_node_of_the_server_s_region_and_joins_its_private_address(
+    tmp_path: Path,
+) -> None:
     text = script(tmp_path)
     task = tasks(text)["p3.2xlarge"]
     assert "num_nodes" not in task
     assert task["resources"] == {
-        "infra": "aws/us-east-1", "instance_type": "p3.2xlarge", "use_spot": True, "max_hourly_cost": 1.0098
-    }  # fmt: skip
-    assert task["envs"] == {"RAY_AUTH_MODE": "token", "STASH_END": "", "STASH_HEAD": None, "STASH_WORKER": None}
-    assert f"stash-ddl[fleet] @ git+https://github.com/stash-ddl/stash@v{__version__}' ray==" in task["setup"]
+        "infra": "aws/us-east-1",
+        "instance_type": "p3.2xlarge",
+        "use_spot": True,
+        "max_hourly_cost": 1.0098,
+    }
+    assert task["envs"] == {
+        "RAY_AUTH_MODE": "token",
+        "STASH_END": "",
+        "STASH_HEAD": None,
+        "STASH_WORKER": None,
+    }
+    assert (
+        f"stash-ddl[fleet] @ git+https://github.com/stash-ddl/stash@v{__version__}' ray=="
+        in task["setup"]
+    )
     shown = subprocess.run(
-        ["bash", "-c", task["run"].replace("ray start", "printf '%s\\n'", 1)], text=True, check=True,
-        capture_output=True, env={"STASH_HEAD": "10.0.0.5", "STASH_WORKER": "worker7"},
-    ).stdout.splitlines()  # fmt: skip
+        ["bash", "-c", task["run"].replace("ray start", "printf '%s\\n'", 1)],
+        text=True,
+        check=True,
+        capture_output=True,
+        env={"STASH_HEAD": "10.0.0.5", "STASH_WORKER": "worker7"},
+    ).stdout.splitlines()
     assert shown[:3] == ["--address=10.0.0.5:6379", "--resources", '{"worker7": 1}']
     launched = re.findall(r"--env STASH_WORKER=(\w+) stash-[0-9a-f]{6}-(\S+)\.yaml", text)
     chosen = dated_plan().chosen
@@ -104,14 +127,18 @@ def test_a_type_that_is_rented_on_demand_is_asked_for_so(tmp_path: Path) -> None
     assert re.match(r"# stash-[0-9a-f]{6}: 1 server, 7 workers, \$", text)
 
 
-def test_the_secrets_are_named_in_tasks_and_their_values_in_a_file_for_the_owner(tmp_path: Path) -> None:
+def test_the_secrets_are_named_in_tasks_and_their_values_in_a_file_for_the_owner(
+    tmp_path: Path,
+) -> None:
     text = script(tmp_path)
     for task in tasks(text).values():
         assert task["secrets"] == {"RAY_AUTH_TOKEN": None, "STASH_RUN_TOKEN": None}
     line = next(each for each in text.splitlines() if "openssl" in each)
     subprocess.run(["sh", "-c", line], cwd=tmp_path, check=True)
     (written,) = tmp_path.glob("*.env")
-    assert re.fullmatch("RAY_AUTH_TOKEN=[0-9a-f]{64}\nSTASH_RUN_TOKEN=[0-9a-f]{64}\n", written.read_text())
+    assert re.fullmatch(
+        "RAY_AUTH_TOKEN=[0-9a-f]{64}\nSTASH_RUN_TOKEN=[0-9a-f]{64}\n", written.read_text()
+    )
     assert written.stat().st_mode & 0o777 == 0o600
 
 
@@ -128,15 +155,21 @@ def test_the_head_gets_orders_with_its_own_address_in_them(tmp_path: Path) -> No
     began = next(line for line in run.splitlines() if line.startswith("sed "))
     shell = run[run.index(began) :].split("\nORDERS\n")[0] + "\nORDERS\n"
     subprocess.run(
-        ["bash", "-c", shell.replace("~/stash-spot", str(tmp_path))], check=True,
+        ["bash", "-c", shell.replace("~/stash-spot", str(tmp_path))],
+        check=True,
         env={"HEAD": "10.0.0.5", "HOME": "/home/me", "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    )
     orders = json.loads((tmp_path / "orders.json").read_text())
     assert (orders["address"], orders["interface"]) == ("10.0.0.5:6379", "10.0.0.5")
     assert orders["model"] == "/home/me/stash-spot/model.pt"
     assert orders["checkpoints"] == "/home/me/stash-spot/checkpoints"
     assert orders["job"] == "job.py:job"
-    assert orders["workers"][0] == {"name": "worker1", "type": "p3.2xlarge", "samples": 1024, "gpus": 1}
+    assert orders["workers"][0] == {
+        "name": "worker1",
+        "type": "p3.2xlarge",
+        "samples": 1024,
+        "gpus": 1,
+    }
     assert orders["at_once"] == 9  # workers use 142 MB/s of its 1,200
     assert orders["replace"] is False
 
@@ -152,12 +185,18 @@ def test_as_many_workers_send_as_fill_the_server_and_its_memory_has_buffers_for(
 def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     two = with_server(count=2)
     task = tasks(script(tmp_path, two, "gcp/us-central1", "s3://mine/run1"))["server"]
-    assert task["file_mounts"] == {"~/stash-spot-checkpoints": {"source": "s3://mine", "mode": "MOUNT"}}
+    assert task["file_mounts"] == {
+        "~/stash-spot-checkpoints": {"source": "s3://mine", "mode": "MOUNT"}
+    }
     assert "HOME_FOLDER/stash-spot-checkpoints/run1/checkpoints" in task["run"]
     assert task["num_nodes"] == 2
-    with pytest.raises(UserError, match=r"2 servers keep their checkpoints.*--checkpoint-url s3://"):
+    with pytest.raises(
+        UserError, match=r"2 servers keep their checkpoints.*--checkpoint-url s3://"
+    ):
         script(tmp_path, two, "gcp/us-central1")
-    with pytest.raises(UserError, match=r"--checkpoint-url 'mine': write it like s3://my-bucket/run1"):
+    with pytest.raises(
+        UserError, match=r"--checkpoint-url 'mine': write it like s3://my-bucket/run1"
+    ):
         script(tmp_path, None, "gcp/us-central1", "mine")
 
 
@@ -166,10 +205,18 @@ def test_a_bucket_is_mounted_for_the_checkpoints(tmp_path: Path) -> None:
     [
         (dated_plan(), "aws", r"one region; name it, like --infra aws/us-east-1"),
         (dated_plan(), "", "one region"),
-        (dated_plan(as_of="2026-06-01"), "aws/us-east-1", r"prices are of 2026-06-01.*stash spot plan"),
+        (
+            dated_plan(as_of="2026-06-01"),
+            "aws/us-east-1",
+            r"prices are of 2026-06-01.*stash spot plan",
+        ),
         (dated_plan(as_of="2026"), "aws/us-east-1", "prices are of 2026"),
         (
-            dated_plan(types=tuple(k.model_copy(update={"dollars_per_hour": 0.0}) for k in dated_plan().pool.types)),
+            dated_plan(
+                types=tuple(
+                    k.model_copy(update={"dollars_per_hour": 0.0}) for k in dated_plan().pool.types
+                )
+            ),
             "aws/us-east-1",
             "price of p3.2xlarge is not known",
         ),
@@ -188,7 +235,10 @@ def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path: P
     (tmp_path / "work").mkdir()
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "work/broken.py").write_text("import nothing_of_that_name")
-    for job, sentence in ((f"{tmp_path}/job.py:job", "lies outside"), (f"{tmp_path}/work/broken.py:job", "imported")):
+    for job, sentence in (
+        (f"{tmp_path}/job.py:job", "lies outside"),
+        (f"{tmp_path}/work/broken.py:job", "imported"),
+    ):
         with pytest.raises(UserError, match=sentence):
             job_in(tmp_path / "work", job)
 
@@ -196,7 +246,9 @@ def test_a_job_has_to_be_importable_and_in_the_folder_that_is_copied(tmp_path: P
 def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path: Path) -> None:
     text = script(tmp_path, max_dollars=40)
     dear = {what: task["resources"]["max_hourly_cost"] for what, task in tasks(text).items()}
-    hour = dear["server"] + sum(dear[kind] * count for kind, count in dated_plan().chosen.workers.items())
+    hour = dear["server"] + sum(
+        dear[kind] * count for kind, count in dated_plan().chosen.workers.items()
+    )
     bought = seconds_bought(dated_plan(), 40)
     assert bought == pytest.approx(3600 * 40 / hour - 300 - 600)  # saving, and ten idle minutes
     assert f'STASH_END="$(($(date +%s) + {int(bought)}))"' in text
@@ -220,14 +272,21 @@ def test_a_limit_in_dollars_is_a_moment_that_all_tasks_end_at(tmp_path: Path) ->
         (-301, "exit 0", 0, False),  # started again too late
     ],
 )
-def test_a_worker_ends_itself(tmp_path: Path, left: int | None, ray: str, status: int, began: bool) -> None:
+def test_a_worker_ends_itself(
+    tmp_path: Path, left: int | None, ray: str, status: int, began: bool
+) -> None:
     program = tmp_path / "ray"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/began\n{ray}\n")
     program.chmod(0o755)
     end = "" if left is None else str(int(time.time()) + left)
     done = subprocess.run(
         ["bash", "-c", tasks(script(tmp_path))["p3.2xlarge"]["run"]],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "STASH_END": end, "STASH_HEAD": "10.0.0.5", "STASH_WORKER": "w"},
+        env={
+            "PATH": f"{tmp_path}:/usr/bin:/bin",
+            "STASH_END": end,
+            "STASH_HEAD": "10.0.0.5",
+            "STASH_WORKER": "w",
+        },
         check=False,
     )
     assert (done.returncode, (tmp_path / "began").exists()) == (status, began)
@@ -247,12 +306,22 @@ def rent(
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     asked: list[str] = []
     monkeypatch.setattr("builtins.input", lambda text: asked.append(text) or answer)
-    run(RunOptions(plan="job.plan.json", job="job.py:job", infra="aws/us-east-1", rent=True, max_dollars=dollars))
+    run(
+        RunOptions(
+            plan="job.plan.json",
+            job="job.py:job",
+            infra="aws/us-east-1",
+            rent=True,
+            max_dollars=dollars,
+        )
+    )
     calls = folder / "calls"
     return asked[0], calls.read_text().splitlines() if calls.exists() else []
 
 
-def test_machines_are_rented_once_the_user_agrees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_machines_are_rented_once_the_user_agrees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked, calls = rent(tmp_path, monkeypatch, "y")
     assert asked == "Rent these machines, for $40 at most? [y/N] "
     assert [call.split(" --")[0] for call in calls] == ["launch", *["jobs launch"] * 7]

@@ -19,7 +19,11 @@ HEAD = "servers,workers,updates_per_second\n"
 
 def test_the_published_pool_is_in_base_units() -> None:
     pool = read_pool(PUBLISHED)
-    assert (pool.exchange_bytes, pool.worker_bytes_per_second, pool.server.bytes_per_second) == (11.5e6, 142e6, 1.2e9)
+    assert (pool.exchange_bytes, pool.worker_bytes_per_second, pool.server.bytes_per_second) == (
+        11.5e6,
+        142e6,
+        1.2e9,
+    )
     assert [kind.samples for kind in pool.types] == [1024, 1024, 1024, 2048, 8192]
     assert pool.as_of == "2023-09-07"
 
@@ -29,7 +33,11 @@ def test_the_published_pool_is_in_base_units() -> None:
     [
         ("as_of: 2023-09-07", "as_of: lately", ":3: as_of: 'lately' is not a date"),
         ("11.5MB", "11.5 elephants", ":5: exchange_bytes: unknown size unit 'elephants'"),
-        ("quota: 2", "qouta: 2", ":11: types[0].qouta: there is no such field; did you mean quota?"),
+        (
+            "quota: 2",
+            "qouta: 2",
+            ":11: types[0].qouta: there is no such field; did you mean quota?",
+        ),
         ("quota: 2", "quota: -2", ":11: types[0].quota: should be greater than or equal to 0"),
         ("g4dn.4xlarge", "p3.2xlarge", "there are two called 'p3.2xlarge'"),
         ("loss: {", "loss: {gamma6: 1, ", "loss.gamma6: there is no such field"),
@@ -37,7 +45,9 @@ def test_the_published_pool_is_in_base_units() -> None:
         ("source:", "sauce:", "did you mean source?"),
     ],
 )
-def test_a_mistake_in_a_pool_is_named_with_its_line(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+def test_a_mistake_in_a_pool_is_named_with_its_line(
+    tmp_path: Path, old: str, new: str, sentence: str
+) -> None:
     file = tmp_path / "pool.yaml"
     file.write_text(PUBLISHED.read_text().replace(old, new, 1))
     with pytest.raises(UserError) as mistake:
@@ -45,9 +55,13 @@ def test_a_mistake_in_a_pool_is_named_with_its_line(tmp_path: Path, old: str, ne
     assert sentence in str(mistake.value)
 
 
-def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tmp_path: Path) -> None:
+def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "runs.csv"
-    file.write_text("\ufeffnote,workers, updates_per_second,servers\nx, v100=2 + k80=1 ,12.5,1\n\n,k80=1,4,2\n")
+    file.write_text(
+        "\ufeffnote,workers, updates_per_second,servers\nx, v100=2 + k80=1 ,12.5,1\n\n,k80=1,4,2\n"
+    )
     first, second = read_runs(file)
     assert (first.workers, first.updates_per_second, first.size) == ({"v100": 2, "k80": 1}, 12.5, 3)
     assert second.servers == 2
@@ -59,10 +73,19 @@ def test_runs_are_read_with_their_columns_in_any_order_and_others_beside_them(tm
         ("", "has no column servers; its first line has to be"),
         ("servers,workers\n", "has no column updates_per_second"),
         (HEAD, "has 0 lines below its first"),
-        (HEAD + "1,k80=1,4\n0,k80=1,4", ":3: servers: '0' should be greater than or equal to 1; write it like 1"),
-        (HEAD + "1,k80=1,nan", ":2: updates_per_second: 'nan' should be a finite number; write it like 12.5"),
+        (
+            HEAD + "1,k80=1,4\n0,k80=1,4",
+            ":3: servers: '0' should be greater than or equal to 1; write it like 1",
+        ),
+        (
+            HEAD + "1,k80=1,nan",
+            ":2: updates_per_second: 'nan' should be a finite number; write it like 12.5",
+        ),
         (HEAD + "1,k80=1", ":2: updates_per_second: '' should be a valid number"),
-        (HEAD + "1,k80,4", ":2: workers: 'k80' cannot be read at 'k80'; write it like v100=2+k80=1"),
+        (
+            HEAD + "1,k80,4",
+            ":2: workers: 'k80' cannot be read at 'k80'; write it like v100=2+k80=1",
+        ),
         (HEAD + "1,k80=0,4", "cannot be read at 'k80=0'"),
         (HEAD + "1,k80=1+k80=2,4", "names k80 twice"),
     ],
@@ -75,7 +98,9 @@ def test_a_mistake_in_runs_is_named_with_its_line(tmp_path: Path, text: str, sen
     assert sentence in str(mistake.value)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(content=st.binary(max_size=200), cut=st.integers(0, 900))
 def test_no_file_is_worse_than_a_users_mistake(tmp_path: Path, content: bytes, cut: int) -> None:
     file = tmp_path / "any"

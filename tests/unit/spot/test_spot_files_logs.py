@@ -32,12 +32,16 @@ def test_the_log_of_a_real_run_of_the_first_schema_is_still_read() -> None:
     assert log.books.wrong is None
 
 
-def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_again(tmp_path: Path) -> None:
+def test_a_log_is_saved_for_its_owner_alone_with_a_line_for_each_event_and_read_again(
+    tmp_path: Path,
+) -> None:
     log, file = load_spot_log(GOLDEN), tmp_path / "job.spotlog.json"
     save_spot_log(log, file)
     assert load_spot_log(file) == log
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert sum(line.startswith('  {"at"') for line in file.read_text().splitlines()) == len(log.events)
+    assert sum(line.startswith('  {"at"') for line in file.read_text().splitlines()) == len(
+        log.events
+    )
 
 
 def test_a_loss_that_is_no_number_is_unknown() -> None:

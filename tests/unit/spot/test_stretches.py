@@ -17,9 +17,12 @@ def _updates(*workers: tuple[str, float, float, float]) -> SpotUpdates:
     rows.sort()
     ones = tuple(1 for _ in rows)
     return SpotUpdates(
-        seconds=tuple(at for at, _ in rows), worker=tuple(name for _, name in rows), samples=ones, staleness=ones,
+        seconds=tuple(at for at, _ in rows),
+        worker=tuple(name for _, name in rows),
+        samples=ones,
+        staleness=ones,
         loss=tuple(None for _ in rows),
-    )  # fmt: skip
+    )
 
 
 TYPES = {"worker1": "a", "worker2": "b"}
@@ -27,7 +30,9 @@ TYPES = {"worker1": "a", "worker2": "b"}
 
 def test_the_run_is_cut_where_the_fleet_changed() -> None:
     updates = _updates(("worker1", 0.0, 40.0, 0.5), ("worker2", 0.0, 20.0, 1.0))
-    found = stretches(updates, TYPES, [], lambda workers: 2.0 * workers.get("a", 0) + workers.get("b", 0))
+    found = stretches(
+        updates, TYPES, [], lambda workers: 2.0 * workers.get("a", 0) + workers.get("b", 0)
+    )
     assert [(each.start, each.stop, each.workers) for each in found] == [
         (0.0, 20.0, {"a": 1, "b": 1}),
         (20.0, 40.0, {"a": 1}),
@@ -76,13 +81,22 @@ def test_takeovers_tell_who_was_told_from_who_was_missed() -> None:
 
 
 def pool(**server: float) -> FleetPool:
-    kinds = [{"name": name, "batch": 10, "samples_per_second": speed} for name, speed in (("a", 20.0), ("b", 10.0))]
-    return FleetPool.model_validate({
-        "as_of": "2026-11-22", "source": "a test", "exchange_bytes": 1e6, "worker_bytes_per_second": 1e7,
-        "pcie_bytes_per_second": 1e10, "server": {"bytes_per_second": 1e7, "dollars_per_hour": 0.1, **server},
-        "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
-        "types": [{**kind, "quota": 3, "dollars_per_hour": 1.0} for kind in kinds],
-    })  # fmt: skip
+    kinds = [
+        {"name": name, "batch": 10, "samples_per_second": speed}
+        for name, speed in (("a", 20.0), ("b", 10.0))
+    ]
+    return FleetPool.model_validate(
+        {
+            "as_of": "2026-11-22",
+            "source": "a test",
+            "exchange_bytes": 1e6,
+            "worker_bytes_per_second": 1e7,
+            "pcie_bytes_per_second": 1e10,
+            "server": {"bytes_per_second": 1e7, "dollars_per_hour": 0.1, **server},
+            "loss": {"gamma1": 1, "gamma2": 0, "gamma3": 1, "gamma5": 0},
+            "types": [{**kind, "quota": 3, "dollars_per_hour": 1.0} for kind in kinds],
+        }
+    )
 
 
 def test_a_lone_workers_predicted_speed_is_its_own() -> None:

@@ -23,12 +23,21 @@ from stash.spot.train.elastic_job import ElasticJob
 from stash.spot.train.frames import FrameKind, TensorBuffer, drain
 from stash.spot.train.ledger import DataLease
 from stash.spot.train.samples import SampleOrder
-from stash.spot.train.server import ParameterShard, RunKeys, ShardServer, build_model, save_model, shares
+from stash.spot.train.server import (
+    ParameterShard,
+    RunKeys,
+    ShardServer,
+    build_model,
+    save_model,
+    shares,
+)
 from stash.spot.train.worker import Pacing, Trainer, UpdateReport, work
 
 
 @given(st.lists(st.integers(0, 10**9), min_size=1, max_size=30), st.integers(1, 8))
-def test_every_parameter_has_one_home_and_no_server_has_none(sizes: list[int], servers: int) -> None:
+def test_every_parameter_has_one_home_and_no_server_has_none(
+    sizes: list[int], servers: int
+) -> None:
     named = {f"p{number}": size for number, size in enumerate(sizes)}
     if servers > len(named):
         with pytest.raises(UserError, match=f"take 1 to {len(named)}"):
@@ -54,7 +63,10 @@ def test_the_newest_is_read_and_only_two_are_kept(tmp_path: Path) -> None:
         saved_shards.save_shard(tmp_path, 1, {"version": number}, b"x" * number)
     found = saved_shards.newest_shard(tmp_path, 1)
     assert (found.facts, found.content, found.skipped) == ({"version": 3}, b"xxx", ())
-    assert [path.name for path in sorted(tmp_path.iterdir())] == ["shard1-00000002.ckpt", "shard1-00000003.ckpt"]
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [
+        "shard1-00000002.ckpt",
+        "shard1-00000003.ckpt",
+    ]
     assert saved_shards.newest_shard(tmp_path, 0) is None
 
 
@@ -97,7 +109,9 @@ def test_what_a_killed_save_leaves_is_no_checkpoint_and_goes_with_the_next(tmp_p
 
 
 def _model() -> torch.nn.Module:
-    return torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1)
+    )
 
 
 def _loss(model: torch.nn.Module, batch: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:
@@ -115,7 +129,11 @@ JOB = stash.spot.Job(_model, _loss, lambda params: torch.optim.Adam(params, 0.02
 def _plain(updates: int) -> dict[str, torch.Tensor]:
     """What one process makes of the same batches with the same optimizer."""
     model = build_model(JOB).train()
-    optimizer, order, data = JOB.optimizer(model.parameters()), SampleOrder(64, JOB.seed), JOB.data()
+    optimizer, order, data = (
+        JOB.optimizer(model.parameters()),
+        SampleOrder(64, JOB.seed),
+        JOB.data(),
+    )
     for update in range(updates):
         batch = [data[order[number]] for number in range(8 * update, 8 * update + 8)]
         optimizer.zero_grad()
@@ -246,7 +264,11 @@ def test_at_the_end_what_nobody_has_begun_was_never_given() -> None:
     assert third == DataLease(32, 40)
     coordinator.end(redo=True)
     books = coordinator.books()
-    assert (books.issued, books.waiting, books.out) == (40, 2, 2)  # 16 to 32 lies before what b is at
+    assert (books.issued, books.waiting, books.out) == (
+        40,
+        2,
+        2,
+    )  # 16 to 32 lies before what b is at
     coordinator.remove_worker("b")
     assert coordinator.next_lease("a", _done(first)) == DataLease(16, 24)
 
@@ -256,7 +278,8 @@ def test_a_gradient_that_comes_twice_is_applied_once_and_a_part_of_one_never() -
     tray, answer = TensorBuffer(shard.tensors), TensorBuffer(shard.tensors)
     tray.fill([torch.ones_like(tensor) for tensor in shard.tensors])
     outcomes = [
-        shard.apply_gradients(DataLease(*lease), tray, answer)[0] for lease in ((0, 8), (0, 8), (4, 12), (8, 12))
+        shard.apply_gradients(DataLease(*lease), tray, answer)[0]
+        for lease in ((0, 8), (0, 8), (4, 12), (8, 12))
     ]
     assert outcomes == [FrameKind.APPLIED, FrameKind.REPEATED, FrameKind.REFUSED, FrameKind.APPLIED]
     assert shard.version == 2
@@ -298,13 +321,22 @@ def test_a_checkpoint_of_another_fleet_or_model_is_refused(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("batch", "devices"), [(8, 1), (32, 4), (32, 3)], ids=["in turn", "side by side", "unevenly"]
 )
-def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(batch: int, devices: int) -> None:
+def test_a_lease_is_computed_in_parts_on_all_devices_that_the_plan_counts(
+    batch: int, devices: int
+) -> None:
     job = stash.spot.Job(
-        lambda: torch.nn.Linear(4, 1), _loss, lambda params: torch.optim.SGD(params, 0.1), _data, batch=8
+        lambda: torch.nn.Linear(4, 1),
+        _loss,
+        lambda params: torch.optim.SGD(params, 0.1),
+        _data,
+        batch=8,
     )
     whole, parts = Trainer(job, 1, 32), Trainer(job, 1, batch, [torch.device("cpu")] * devices)
     lease = DataLease(0, 32)
-    (loss, ((one, bias),)), (other_loss, ((other, other_bias),)) = whole.gradients(lease), parts.gradients(lease)
+    (loss, ((one, bias),)), (other_loss, ((other, other_bias),)) = (
+        whole.gradients(lease),
+        parts.gradients(lease),
+    )
     assert loss == pytest.approx(other_loss)
     torch.testing.assert_close(one, other)
     torch.testing.assert_close(bias, other_bias)
@@ -337,7 +369,9 @@ def _failed(lease: DataLease | None) -> UpdateReport:
     return UpdateReport(lease, False, False, float("nan"), 0, finite=False)
 
 
-def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait_for_others() -> None:
+def test_the_first_gradients_that_are_not_finite_are_told_and_their_samples_wait_for_others() -> (
+    None
+):
     coordinator = _desk("one")
     bad = coordinator.next_lease("one", None)
     again = coordinator.next_lease("one", _failed(bad))

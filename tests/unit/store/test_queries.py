@@ -42,15 +42,23 @@ def test_every_table_answers(store: Store) -> None:
     assert all(count > 0 for _, count in asked(store, COUNTS))
     store.put(encode_artefact(calm_profile(9)), "run.stash.json")
     assert asked(store, "select count(*) from profiles") == [(4,)]
-    assert asked(store, "select count(distinct id), count(*) from blocks") == [(4, 4 * len(calm_profile(9).blocks))]
+    assert asked(store, "select count(distinct id), count(*) from blocks") == [
+        (4, 4 * len(calm_profile(9).blocks))
+    ]
 
 
 @pytest.mark.parametrize(
     ("sql", "words"),
     [
         ("selec", r"Parser Error: syntax error at or near"),
-        ("select bandwidth from profiles", r'"bandwidth" not found .*\. profiles has id, created, workload'),
-        ("select * from runs", r"Table with name runs does not exist.*the tables are artefacts, profiles"),
+        (
+            "select bandwidth from profiles",
+            r'"bandwidth" not found .*\. profiles has id, created, workload',
+        ),
+        (
+            "select * from runs",
+            r"Table with name runs does not exist.*the tables are artefacts, profiles",
+        ),
         ("select cast(name as integer) from stalls", r"Conversion Error: .*\. stalls has id, name"),
         ("", "type one SELECT on artefacts, profiles"),
         ("select 1; select 2", "type one SELECT"),
@@ -69,7 +77,9 @@ def test_every_table_answers(store: Store) -> None:
         ("from profiles, read_json('/etc/hostname')", "disabled by configuration"),
     ],
 )
-def test_a_query_that_is_wrong_or_reaches_for_more_is_refused(of_one: Store, sql: str, words: str) -> None:
+def test_a_query_that_is_wrong_or_reaches_for_more_is_refused(
+    of_one: Store, sql: str, words: str
+) -> None:
     with pytest.raises(UserError, match=words) as refused:
         asked(of_one, sql)
     assert "\n" not in str(refused.value)
@@ -77,18 +87,30 @@ def test_a_query_that_is_wrong_or_reaches_for_more_is_refused(of_one: Store, sql
 
 def test_no_query_reads_the_artefacts_files_themselves(store: Store, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="disabled by configuration"):
-        asked(store, f"select * from read_text('{tmp_path}/runs/{store.contents().stored[0]}'), profiles")
+        asked(
+            store,
+            f"select * from read_text('{tmp_path}/runs/{store.contents().stored[0]}'), profiles",
+        )
 
 
 def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
-    names = ["'; DROP TABLE profiles; --", 'x"y\\', "\x1b[2J\n\x00", "a'||read_text('/etc/passwd')||'", "x" * 300]
+    names = [
+        "'; DROP TABLE profiles; --",
+        'x"y\\',
+        "\x1b[2J\n\x00",
+        "a'||read_text('/etc/passwd')||'",
+        "x" * 300,
+    ]
     store = made(tmp_path / "it's a store", days=0, probes=False)
     for day, name in enumerate(names, 1):
-        store.put(encode_artefact(calm_profile(day, workload={"name": name, "command": (name,)})), "run.stash.json")
+        store.put(
+            encode_artefact(calm_profile(day, workload={"name": name, "command": (name,)})),
+            "run.stash.json",
+        )
     for _ in range(2):
-        assert [name for (name,) in asked(store, "select workload from profiles order by created")] == [
-            printable_line(name) for name in names
-        ]
+        assert [
+            name for (name,) in asked(store, "select workload from profiles order by created")
+        ] == [printable_line(name) for name in names]
 
 
 def test_progress_is_reported(store: Store) -> None:
@@ -98,10 +120,14 @@ def test_progress_is_reported(store: Store) -> None:
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_without_room_for_temporary_files_a_sentence_says_so(of_one: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_room_for_temporary_files_a_sentence_says_so(
+    of_one: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("stash.store.query_tables.TemporaryDirectory", full)
-    with pytest.raises(StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"):
+    with pytest.raises(
+        StoreError, match=r"no folder for temporary files: .*No space left.*; name one with TMPDIR"
+    ):
         asked(of_one, "from profiles")

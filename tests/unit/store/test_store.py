@@ -60,7 +60,12 @@ def test_the_newest_come_first_and_other_files_are_no_artefacts(tmp_path: Path) 
     (tmp_path / "mine.stash.json").write_bytes(encode_artefact(calm_profile(9)))
     (tmp_path / "notes.txt").write_text("x")
     contents = store.contents()
-    assert [name[:8] for name in contents.stored] == ["20261120", "20261103", "20261102", "20261101"]
+    assert [name[:8] for name in contents.stored] == [
+        "20261120",
+        "20261103",
+        "20261102",
+        "20261101",
+    ]
     assert contents.loose == ["mine.stash.json"]
     assert contents.others == ["notes.txt"]
 
@@ -95,7 +100,9 @@ def test_a_changed_artefact_is_refused(tmp_path: Path) -> None:
         store.load(name)
 
 
-def test_a_list_reads_digests_and_no_artefact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_reads_digests_and_no_artefact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = made(tmp_path)
 
     def never(self: Store, name: str) -> None:
@@ -147,7 +154,8 @@ def test_there_is_no_such_store(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "words"), [(28, "no space left"), (13, "no permission"), (2, "it is gone"), (30, "for reading only")]
+    ("error", "words"),
+    [(28, "no space left"), (13, "no permission"), (2, "it is gone"), (30, "for reading only")],
 )
 def test_a_store_that_takes_no_more_says_so_and_leaves_nothing_half_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, words: str
@@ -165,7 +173,9 @@ def test_a_store_that_takes_no_more_says_so_and_leaves_nothing_half_written(
 
 
 @pytest.mark.parametrize("dangling", [False, True])
-def test_a_store_that_is_no_folder_takes_nothing_and_says_so(tmp_path: Path, dangling: bool) -> None:
+def test_a_store_that_is_no_folder_takes_nothing_and_says_so(
+    tmp_path: Path, dangling: bool
+) -> None:
     place = tmp_path / "runs"
     place.symlink_to("nowhere") if dangling else place.write_text("mine")
     with pytest.raises(UserError, match="runs is no folder; a store is a folder or a URL"):
@@ -194,7 +204,8 @@ def test_a_store_without_permission(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "words"), [("", "a store is a folder or a URL"), ("nothing://x", "is no store that can be reached")]
+    ("url", "words"),
+    [("", "a store is a folder or a URL"), ("nothing://x", "is no store that can be reached")],
 )
 def test_what_is_no_store_is_refused(url: str, words: str) -> None:
     with pytest.raises(UserError, match=words):

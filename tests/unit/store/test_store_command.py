@@ -33,7 +33,9 @@ def store(tmp_path: Path, monkeypatch: Patch) -> Store:
     return made("runs")
 
 
-def test_a_list_says_how_many_more_there_are(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_list_says_how_many_more_there_are(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     assert run(monkeypatch, "list", "runs", "-n", "1") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "3 more; --limit 4 shows all"
     monkeypatch.setenv("COLUMNS", "50")
@@ -54,7 +56,9 @@ def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(
     assert "note: left out bad.stash.json: bad.stash.json is damaged or cut short" in printed.err
 
 
-def test_a_list_reads_on_past_what_cannot_be_read(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_list_reads_on_past_what_cannot_be_read(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     names = store.contents().stored
     for name in names[:2]:
         Path("runs", name).write_text("{")
@@ -74,7 +78,9 @@ def test_a_list_of_what_cannot_be_read_does_not_say_that_nothing_is_there(
     assert "note: left out bad.stash.json" in printed.err
 
 
-def test_a_list_cuts_long_names_and_never_an_id(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_list_cuts_long_names_and_never_an_id(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
     stem = "a-file-of-a-name-that-people-have-to-type-" * 2
     (tmp_path / f"{stem}.stash.json").write_bytes(
         encode_artefact(calm_profile(1, workload={"name": "訓練Größe-" * 5}))
@@ -98,7 +104,9 @@ def test_rows_of_wide_characters_are_one_line_each_and_stand_below_their_heads(
     assert len(head[: head.index("more")]) == cell_len(wide.rstrip("x")) == len(narrow.rstrip("y"))
 
 
-def test_an_empty_store_says_how_it_is_filled(tmp_path: Path, monkeypatch: Patch, capsys: Capture) -> None:
+def test_an_empty_store_says_how_it_is_filled(
+    tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
     assert run(monkeypatch, "list", str(tmp_path)) == 0
     assert "has no artefacts; `stash profile --store" in capsys.readouterr().out
 
@@ -106,7 +114,9 @@ def test_an_empty_store_says_how_it_is_filled(tmp_path: Path, monkeypatch: Patch
 SQL = "select name, seconds from stalls where name in ('prep', 'network') order by id, name limit 2"
 
 
-def test_an_answer_is_a_table_csv_json_or_a_file(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_an_answer_is_a_table_csv_json_or_a_file(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     assert run(monkeypatch, "query", SQL, "--store", "runs") == 0
     head, network, prep = capsys.readouterr().out.splitlines()
     assert (head.split(), network.split(), prep.split()) == (
@@ -126,18 +136,31 @@ def test_an_answer_is_a_table_csv_json_or_a_file(store: Store, monkeypatch: Patc
         assert capsys.readouterr().out == f"Wrote answer.{ending}.\n"
 
 
-def test_numbers_that_json_does_not_have_are_null(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_numbers_that_json_does_not_have_are_null(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     numbers = "'nan'::double a, 'inf'::double b, [1, 'nan'::double] c"
     sql = f"select {numbers}, {{'x': 1}} d, date '2026-11-22' e, 1.5::decimal(3, 1) f"
     assert run(monkeypatch, "query", sql, "--format", "json", "--store", "runs") == 0
     (row,) = json.loads(capsys.readouterr().out)
-    assert row == {"a": None, "b": None, "c": [1.0, None], "d": {"x": 1}, "e": "2026-11-22", "f": "1.5"}
+    assert row == {
+        "a": None,
+        "b": None,
+        "c": [1.0, None],
+        "d": {"x": 1},
+        "e": "2026-11-22",
+        "f": "1.5",
+    }
 
 
-def test_columns_of_one_name_all_reach_json(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_columns_of_one_name_all_reach_json(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     sql = "select 1 cores, 2 cores, 3 cores_1, 4 cores"
     assert run(monkeypatch, "query", sql, "--format", "json", "--store", "runs") == 0
-    assert json.loads(capsys.readouterr().out) == [{"cores": 1, "cores_2": 2, "cores_1": 3, "cores_3": 4}]
+    assert json.loads(capsys.readouterr().out) == [
+        {"cores": 1, "cores_2": 2, "cores_1": 3, "cores_3": 4}
+    ]
 
 
 @pytest.mark.parametrize(
@@ -148,13 +171,19 @@ def test_columns_of_one_name_all_reach_json(store: Store, monkeypatch: Patch, ca
         (("query", "select 1", "--format", "xml"), "--format xml: it is table, csv or json"),
         (("query", "select 1", "--format", "table", "-o", "x"), "a table is for a screen"),
         (("query", "select 1", "-o", "/dev/null"), "--output /dev/null is not a regular file"),
-        (("query", "select 1", "-o", "runs/mine.stash.json"), "what was measured or planned ends so"),
+        (
+            ("query", "select 1", "-o", "runs/mine.stash.json"),
+            "what was measured or planned ends so",
+        ),
         (("list", "nowhere"), "there is no store nowhere"),
         (("list", "gopher://x"), "is no store that can be reached"),
         (("store", "add", "a.stash.json"), "which store? Say --store URL, or set STASH_STORE"),
         (("store", "add", "a.stash.json", "--store", "runs"), "there is no file a.stash.json"),
         (("show", "abcd12"), "there is no file abcd12; if it is an id, say of which store"),
-        (("show", "abcd12", "--store", "runs"), "runs has no artefact abcd12; `stash list runs` lists all"),
+        (
+            ("show", "abcd12", "--store", "runs"),
+            "runs has no artefact abcd12; `stash list runs` lists all",
+        ),
         (("show", "20261101", "--store", "nowhere"), "there is no store nowhere"),
         (("check", "20261120", "--store", "runs", "--max", "step=1s"), "is a probe of a machine"),
     ],
@@ -169,7 +198,9 @@ def test_what_is_mistyped_is_one_sentence_and_exit_code_2(
     assert error.count("\n") == 1
 
 
-def test_ids_stand_for_files_in_every_command(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_ids_stand_for_files_in_every_command(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     monkeypatch.setenv(ENVIRONMENT, "runs")
     first, second = (id_of(name)[:8] for name in store.contents().stored[1:3])
     assert run(monkeypatch, "show", first, "--json") == 0
@@ -181,7 +212,9 @@ def test_ids_stand_for_files_in_every_command(store: Store, monkeypatch: Patch, 
     assert run(monkeypatch, "show", f"runs/{store.contents().stored[0]}") == 0
 
 
-def test_an_id_and_its_file_are_the_same_run(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_an_id_and_its_file_are_the_same_run(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     name = store.contents().stored[1]
     for other in (id_of(name)[:12], f"runs/{name}", f"./runs/{name}"):
         assert run(monkeypatch, "compare", id_of(name), other, "--store", "runs") == 2
@@ -191,12 +224,22 @@ def test_an_id_and_its_file_are_the_same_run(store: Store, monkeypatch: Patch, c
 def test_files_are_added_to_a_store(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     save(calm_profile(9), "mine.stash.json")
     save(probe(p3_8xlarge()), "node.host.json")
-    assert run(monkeypatch, "store", "add", "mine.stash.json", "node.host.json", "--store", "new/store") == 0
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["mine.stash.json", "node.host.json"]
+    assert (
+        run(
+            monkeypatch, "store", "add", "mine.stash.json", "node.host.json", "--store", "new/store"
+        )
+        == 0
+    )
+    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+        "mine.stash.json",
+        "node.host.json",
+    ]
     assert len(open_store("new/store").contents().stored) == 2
 
 
-def test_verify_names_files_and_exits_with_1(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_verify_names_files_and_exits_with_1(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     assert run(monkeypatch, "store", "verify", "runs") == 0
     assert "4 artefacts are whole, 0 files are not" in capsys.readouterr().out
     Path("runs/\x1b[2J.txt").write_text("")
@@ -212,29 +255,44 @@ def test_verify_names_files_and_exits_with_1(store: Store, monkeypatch: Patch, c
 def test_a_measurement_keeps_a_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
     shown: list[str] = []
     show_then_save(
-        calm_profile(9), Path("run.stash.json"), lambda: shown.append("x"), copies=store_for_copies("runs")
+        calm_profile(9),
+        Path("run.stash.json"),
+        lambda: shown.append("x"),
+        copies=store_for_copies("runs"),
     )
     printed = capsys.readouterr()
     name = store.contents().stored[1]
     assert shown == ["x"]
-    assert f"A copy is in runs; `stash show {id_of(name)[:10]} --store runs` shows it." in printed.err
     assert (
-        (Path("runs") / name).read_bytes() == encode_artefact(calm_profile(9)) == Path("run.stash.json").read_bytes()
+        f"A copy is in runs; `stash show {id_of(name)[:10]} --store runs` shows it." in printed.err
+    )
+    assert (
+        (Path("runs") / name).read_bytes()
+        == encode_artefact(calm_profile(9))
+        == Path("run.stash.json").read_bytes()
     )
 
 
-def test_a_store_that_fails_loses_nothing(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_store_that_fails_loses_nothing(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     def fails(*arguments: object, **options: object) -> None:
         raise StoreError("cannot write the store runs: no space left")
 
     monkeypatch.setattr("stash.store.storage.ArtefactStorage.put", fails)
-    show_then_save(calm_profile(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs"))
+    show_then_save(
+        calm_profile(9), Path("run.stash.json"), lambda: None, copies=store_for_copies("runs")
+    )
     printed = capsys.readouterr().err
-    assert printed.startswith("note: no copy was kept: cannot write the store runs: no space left. `stash store add ")
+    assert printed.startswith(
+        "note: no copy was kept: cannot write the store runs: no space left. `stash store add "
+    )
     assert load("run.stash.json") == calm_profile(9)
 
 
-def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_without_duckdb_a_store_keeps_lists_and_shows(
+    store: Store, monkeypatch: Patch, capsys: Capture
+) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     save(calm_profile(9), "mine.stash.json")
     assert run(monkeypatch, "store", "add", "mine.stash.json", "--store", "runs") == 0
@@ -244,7 +302,10 @@ def test_without_duckdb_a_store_keeps_lists_and_shows(store: Store, monkeypatch:
     assert run(monkeypatch, "store", "verify", "runs") == 0
     capsys.readouterr()
     assert run(monkeypatch, "query", "from profiles", "--store", "runs") == 2
-    assert capsys.readouterr().err == "error: this needs duckdb, which is not installed: type `pip install duckdb`\n"
+    assert (
+        capsys.readouterr().err
+        == "error: this needs duckdb, which is not installed: type `pip install duckdb`\n"
+    )
 
 
 def test_a_query_without_sql_lists_tables_and_columns(monkeypatch: Patch, capsys: Capture) -> None:

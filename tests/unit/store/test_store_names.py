@@ -11,14 +11,21 @@ from stash.store.storage import id_of, is_artefact, match_name, name_of, parse_s
 
 pytestmark = pytest.mark.usefixtures("home")
 
-NAMES = [name_of(bytes([number]), f"2026-11-{number:02}T12:00:00+00:00", ".stash.json") for number in (1, 2, 3)]
+NAMES = [
+    name_of(bytes([number]), f"2026-11-{number:02}T12:00:00+00:00", ".stash.json")
+    for number in (1, 2, 3)
+]
 
 
 def test_a_name_says_when_and_what() -> None:
     name = name_of(b"x", "2026-11-22T12:43:37+02:00", ".host.json")
     assert name == "20261122T104337Z-2d711642b726b04401627ca9.host.json"
     parts = parse_stored_name(name)
-    assert (parts.moment, parts.id, parts.suffix) == ("20261122T104337Z", "2d711642b726b04401627ca9", ".host.json")
+    assert (parts.moment, parts.id, parts.suffix) == (
+        "20261122T104337Z",
+        "2d711642b726b04401627ca9",
+        ".host.json",
+    )
 
 
 @given(any_of.text(max_size=40), any_of.binary(max_size=20))
@@ -35,7 +42,9 @@ def test_an_artefact_is_found_by_name_id_stem_or_beginning() -> None:
     assert match_name(ids[1][:6], names, "runs") == NAMES[1]
     assert match_name(NAMES[2], names, "runs") == NAMES[2]
     assert match_name("20261103", names, "runs") == NAMES[2]
-    assert match_name("train", names, "runs") == "train.stash.json"  # its whole name, though another begins with it
+    assert (
+        match_name("train", names, "runs") == "train.stash.json"
+    )  # its whole name, though another begins with it
     assert match_name("train-", names, "runs") == "train-2.stash.json"
 
 
@@ -52,7 +61,11 @@ def test_what_is_none_is_refused(word: str) -> None:
 
 
 def test_hidden_files_and_other_endings_are_no_artefacts() -> None:
-    assert [name for name in ("a.stash.json", ".a.stash.json", "a.json", "a.host.json") if is_artefact(name)] == [
+    assert [
+        name
+        for name in ("a.stash.json", ".a.stash.json", "a.json", "a.host.json")
+        if is_artefact(name)
+    ] == [
         "a.stash.json",
         "a.host.json",
     ]

@@ -50,7 +50,9 @@ def test_what_was_cut_short_is_put_again(store: Store) -> None:
     assert verify_store(store) == (4, [])
 
 
-def test_what_a_protocol_raises_is_a_sentence(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_protocol_raises_is_a_sentence(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("AccessDenied: not you\nand more")
 
@@ -60,7 +62,9 @@ def test_what_a_protocol_raises_is_a_sentence(store: Store, monkeypatch: pytest.
         (lambda: store.put(encode_artefact(calm_profile(9)), "x"), "write"),
         (store.contents, "read"),
     ):
-        with pytest.raises(StoreError, match=rf"^cannot {words} the store {URL}: AccessDenied: not you$"):
+        with pytest.raises(
+            StoreError, match=rf"^cannot {words} the store {URL}: AccessDenied: not you$"
+        ):
             what()
     with pytest.raises(StoreError, match="cannot read the store"):
         list(store.heads(["20261101T120000Z-0123456789abcdef01234567.stash.json"]))

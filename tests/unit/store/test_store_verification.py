@@ -29,7 +29,9 @@ def store(tmp_path: Path) -> Store:
         ("mine.stash.json", b"[1]", ""),
         (
             "mine.stash.json",
-            json.dumps({**json.loads(encode_artefact(calm_profile(9))), "schema_version": 99}).encode(),
+            json.dumps(
+                {**json.loads(encode_artefact(calm_profile(9))), "schema_version": 99}
+            ).encode(),
             "newer",
         ),
         (
@@ -50,7 +52,9 @@ def store(tmp_path: Path) -> Store:
         ),
     ],
 )
-def test_what_is_wrong_is_named(store: Store, tmp_path: Path, name: str, content: bytes, words: str) -> None:
+def test_what_is_wrong_is_named(
+    store: Store, tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
     (tmp_path / name).write_bytes(content)
     whole, (suspect,) = verify_store(store)
     assert (whole, suspect.name) == (4, name)

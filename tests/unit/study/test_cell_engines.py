@@ -87,10 +87,17 @@ def test_sky_gets_a_task_that_ends_by_itself(tmp_path: Path) -> None:
     place = "{engine: sky, instance: p3.8xlarge, region: us-east-1, spot: true, nodes: 2, price: $9/h, data: /d}"
     found = described(OWN + place, tmp_path)
     task = yaml.safe_load(found.files["task.yaml"])
-    assert task["resources"] == {"infra": "aws/us-east-1", "instance_type": "p3.8xlarge", "use_spot": True}
+    assert task["resources"] == {
+        "infra": "aws/us-east-1",
+        "instance_type": "p3.8xlarge",
+        "use_spot": True,
+    }
     assert (task["num_nodes"], task["workdir"]) == (2, str(tmp_path))
     assert task["setup"] == f"pip install '{install_requirement()}' torch"
-    assert '--nnodes 2 --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint "$(echo "$SKYPILOT_NODE_IPS"' in task["run"]
+    assert (
+        '--nnodes 2 --node-rank "$SKYPILOT_NODE_RANK" --rdzv-endpoint "$(echo "$SKYPILOT_NODE_IPS"'
+        in task["run"]
+    )
     assert task["run"].endswith("train.py --batch 16 --data /d")
     assert found.command[:4] == ("sky", "launch", "--yes", "--cluster")
     assert "--down" in found.command
@@ -101,16 +108,22 @@ def test_kubernetes_is_asked_for_accelerators_and_gcps_are_attached(tmp_path: Pa
     pods = "{engine: sky, cloud: kubernetes, accelerators: 'A100:8', data: /d}"
     found = described(OWN + pods, tmp_path)
     assert yaml.safe_load(found.files["task.yaml"])["resources"] == {
-        "infra": "kubernetes", "accelerators": "A100:8", "use_spot": False,
-    }  # fmt: skip
+        "infra": "kubernetes",
+        "accelerators": "A100:8",
+        "use_spot": False,
+    }
     assert found.command[found.command.index("--idle-minutes-to-autostop") + 1] == "10"
     attached = "{engine: sky, instance: n1-standard-8+1xV100, price: $3/h, data: /d}"
     asked = yaml.safe_load(described(OWN + attached, tmp_path).files["task.yaml"])["resources"]
     assert (asked["instance_type"], asked["accelerators"]) == ("n1-standard-8", "V100:1")
 
 
-def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_scales_it(tmp_path: Path) -> None:
-    target = "{engine: emulated, instance: p3.8xlarge, nodes: 2, interconnect: 1GB/s, network: 1GB/s}"
+def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_scales_it(
+    tmp_path: Path,
+) -> None:
+    target = (
+        "{engine: emulated, instance: p3.8xlarge, nodes: 2, interconnect: 1GB/s, network: 1GB/s}"
+    )
     file = study(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", tmp_path)
     (cell,) = cells_of(file)
     found, bed = describe(cell, folder_of_study(file.path)), cell.emulated
@@ -122,9 +135,14 @@ def test_an_emulated_instance_is_a_model_that_is_made_once_and_a_testbed_that_sc
     assert made[4:8] == ["resnet50", "32", "V100-SXM2-16GB", "fp32"]
     assert float(made[8]) > 100
     assert ran[ran.index("--nodes") + 1 : ran.index("--nodes") + 4] == ["2", "--devices", "4"]
-    scales = [float(ran[ran.index(f"--{name}") + 1]) for name in ("size-scale", "time-scale", "bucket-mb")]
+    scales = [
+        float(ran[ran.index(f"--{name}") + 1]) for name in ("size-scale", "time-scale", "bucket-mb")
+    ]
     assert scales == pytest.approx([bed.scale, bed.time_scale, 25 * bed.scale], rel=1e-4)
-    rates = [float(ran[ran.index(f"--{name}") + 1].removesuffix("B/s")) for name in ("loopback", "network")]
+    rates = [
+        float(ran[ran.index(f"--{name}") + 1].removesuffix("B/s"))
+        for name in ("loopback", "network")
+    ]
     real = 1e9 * bed.scale / bed.time_scale
     assert rates == pytest.approx([4 * real, real], rel=1e-4)  # four ranks share the loopback
     assert ran.index("--loopback") < ran.index("--") < ran.index("profile")

@@ -68,14 +68,23 @@ def test_a_dry_run_prints_the_matrix_the_price_and_every_word(
 @pytest.mark.parametrize(
     ("text", "words", "sentence"),
     [
-        (SKY, (), "costs about $1.80; say what the study may cost at most with --max-dollars DOLLARS"),
+        (
+            SKY,
+            (),
+            "costs about $1.80; say what the study may cost at most with --max-dollars DOLLARS",
+        ),
         (SKY, ("--max-dollars", "-1"), "--max-dollars -1: it must be more than 0"),
         (SKY.replace("sky", "skye"), (), "grid.yaml:4: targets[0].engine: there is no such engine"),
         (SKY.replace("p3.8x", "p3.9x"), (), "grid.yaml:4: targets[0].instance: unknown instance"),
     ],
 )
 def test_what_is_refused_before_anything_is_started(
-    folder: Path, monkeypatch: Patch, capsys: Capture, text: str, words: tuple[str, ...], sentence: str
+    folder: Path,
+    monkeypatch: Patch,
+    capsys: Capture,
+    text: str,
+    words: tuple[str, ...],
+    sentence: str,
 ) -> None:
     (folder / "grid.yaml").write_text(text)
     assert run(monkeypatch, "characterize", "grid.yaml", *words) == 2
@@ -83,7 +92,9 @@ def test_what_is_refused_before_anything_is_started(
     assert not (folder / "grid.study").exists()
 
 
-def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_study_on_a_cloud_from_end_to_end(
+    cloud: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
     (cloud / "grid.yaml").write_text(SKY)
     assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 0
     out = capsys.readouterr().out
@@ -92,7 +103,9 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, monkeypatch: Patch, cap
     calls = (cloud / "calls").read_text().splitlines()
     assert [line.split()[0] for line in calls] == ["launch", "launch", "down", "status"]
     assert list(cloud.glob("cluster-*")) == []
-    names = open_store(str(cloud / "grid.study" / "results")).contents().stored  # the cloud gives both the same bytes
+    names = (
+        open_store(str(cloud / "grid.study" / "results")).contents().stored
+    )  # the cloud gives both the same bytes
     assert [name.endswith(".stash.json") for name in names] == [True]
     assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 0
     assert (cloud / "calls").read_text().splitlines() == calls
@@ -115,7 +128,9 @@ def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
     assert not (cloud / "paper").exists()
 
 
-def test_a_cloud_that_says_no_is_told_and_left(cloud: Path, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_cloud_that_says_no_is_told_and_left(
+    cloud: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
     (cloud / "grid.yaml").write_text(SKY)
     monkeypatch.setenv("FAILS", "1")
     assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 1

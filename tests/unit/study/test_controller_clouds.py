@@ -49,11 +49,19 @@ def test_cells_share_a_cluster_which_is_gone_at_the_end(file: StudyFile) -> None
     ("ending", "why"),
     [
         (Ending(1, QUOTA), "ask the cloud for more"),
-        (Ending(1, "sky.exceptions.NoCloudAccessError: No cloud access found. Run: sky check"), "`sky check` says"),
-        (Ending(100, "(stash-1, pid=7) error: train.py failed: KeyError\nERROR: Job 1"), "train.py failed: KeyE"),
+        (
+            Ending(1, "sky.exceptions.NoCloudAccessError: No cloud access found. Run: sky check"),
+            "`sky check` says",
+        ),
+        (
+            Ending(100, "(stash-1, pid=7) error: train.py failed: KeyError\nERROR: Job 1"),
+            "train.py failed: KeyE",
+        ),
     ],
 )
-def test_what_cannot_be_had_is_said_once_and_leaves_nothing(file: StudyFile, ending: Ending, why: str) -> None:
+def test_what_cannot_be_had_is_said_once_and_leaves_nothing(
+    file: StudyFile, ending: Ending, why: str
+) -> None:
     outcome = run(file, world := FakeWorld(lambda _: ending), dollars=10)
     assert len(world.started) == 1
     (failed,) = [each for each in reading_of(file).standings.values() if each.state == "failed"]
@@ -62,7 +70,9 @@ def test_what_cannot_be_had_is_said_once_and_leaves_nothing(file: StudyFile, end
 
 
 def test_a_preempted_cell_is_run_again_on_a_new_cluster(file: StudyFile) -> None:
-    taken = iter([Ending(255, "Connection to 1.2.3.4 closed: connection reset by peer", preempts=True)])
+    taken = iter(
+        [Ending(255, "Connection to 1.2.3.4 closed: connection reset by peer", preempts=True)]
+    )
     outcome = run(file, world := FakeWorld(lambda _: next(taken, Ending())), dollars=10)
     assert len(world.started) == 3
     assert [words[:2] for words in world.commands].count(("sky", "down")) == 2
@@ -70,13 +80,18 @@ def test_a_preempted_cell_is_run_again_on_a_new_cluster(file: StudyFile) -> None
     assert nothing_left(file, world, outcome)
 
 
-def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(tmp_path: Path, file: StudyFile) -> None:
+def test_a_profile_that_cannot_be_fetched_is_tried_again_and_then_told(
+    tmp_path: Path, file: StudyFile
+) -> None:
     run(file, FakeWorld(fetch_fails=2), dollars=10)
     assert states(file) == ["done", "done"]
     (tmp_path / "other").mkdir()
     other = study(SKY, tmp_path / "other")
     outcome = run(other, never := FakeWorld(fetch_fails=99), dollars=10)
-    assert "could not be fetched: ssh: connect to host" in next(iter(reading_of(other).standings.values())).why
+    assert (
+        "could not be fetched: ssh: connect to host"
+        in next(iter(reading_of(other).standings.values())).why
+    )
     assert nothing_left(other, never, outcome)
 
 
@@ -96,7 +111,9 @@ def test_a_teardown_that_never_works_is_named_and_tried_by_the_next_run(file: St
 
 
 @pytest.mark.parametrize("at", [5, 62, 100])
-def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(file: StudyFile, at: float) -> None:
+def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(
+    file: StudyFile, at: float
+) -> None:
     world = DeadOnKill()
     world.kill_at = world.clock + at
     with pytest.raises(Killed):
@@ -110,7 +127,9 @@ def test_a_killed_controller_leaves_a_cluster_that_the_next_one_uses_or_ends(fil
     assert outcome.dollars == pytest.approx(spent_dollars(events(file)))
 
 
-def test_a_cluster_of_cells_that_left_the_study_is_taken_down(tmp_path: Path, file: StudyFile) -> None:
+def test_a_cluster_of_cells_that_left_the_study_is_taken_down(
+    tmp_path: Path, file: StudyFile
+) -> None:
     world = DeadOnKill()
     world.kill_at = world.clock + 20
     with pytest.raises(Killed):
@@ -134,6 +153,10 @@ def test_what_is_run_to_end_a_lease_is_the_studys_and_never_the_journals(
     # WHEN the study is run THEN only its own commands are, on what Stash itself may have rented
     run(file, world, dollars=10)
     assert not any("touch" in command for command in world.commands)
-    ended = [command for command in world.commands if command[:2] == ("sky", "down") and command[-1] == lease]
+    ended = [
+        command
+        for command in world.commands
+        if command[:2] == ("sky", "down") and command[-1] == lease
+    ]
     assert ended == ([("sky", "down", "--yes", lease)] if lease.startswith("stash-") else [])
     assert all(event.cell != "../../elsewhere" for event in events(file))

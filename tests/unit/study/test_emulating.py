@@ -22,7 +22,9 @@ TWO = "workloads: [{zoo: WORKLOAD}]\ntargets: [{engine: emulated, instance: p3.8
 
 
 def made(fields: str = "", workload: str = "resnet50") -> tuple[Cell, ...]:
-    return cells_of(study(TWO.replace("FIELDS", fields and f", {fields}").replace("WORKLOAD", workload), Path()))
+    return cells_of(
+        study(TWO.replace("FIELDS", fields and f", {fields}").replace("WORKLOAD", workload), Path())
+    )
 
 
 def bed(cell: Cell) -> EmulatedCell:
@@ -65,7 +67,9 @@ def test_few_ranks_wait_as_long_as_all_devices_would_whatever_the_scales() -> No
     all_of_one, all_of_two = map(bed, made(fields))
     two_of_one, two_of_two = map(bed, made(f"{fields}, ranks: 2"))
     for cell in (all_of_one, two_of_one):
-        assert 2 * (cell.ranks - 1) / unscaled(cell, cell.interconnect) == pytest.approx(ring(4) / 30e9)
+        assert 2 * (cell.ranks - 1) / unscaled(cell, cell.interconnect) == pytest.approx(
+            ring(4) / 30e9
+        )
     for cell in (all_of_two, two_of_two):
         assert ring(2 * cell.ranks) / unscaled(cell, cell.network) == pytest.approx(ring(8) / 1e9)
     with pytest.raises(UserError, match=r"one rank cannot stand for the 4 devices of p3\.8xlarge"):
@@ -90,7 +94,8 @@ def test_results_are_the_instances_seconds_and_samples() -> None:
 
 def test_links_follow_from_the_gpus_that_a_machine_gets() -> None:
     whole, half, apart = (
-        bed(made(f"ranks: 2, gpus: {gpus}")[0]) for gpus in ("[0, 1, 2, 3]", "[0, 1, 4, 5]", "[0, 1, 6, 7]")
+        bed(made(f"ranks: 2, gpus: {gpus}")[0])
+        for gpus in ("[0, 1, 2, 3]", "[0, 1, 4, 5]", "[0, 1, 6, 7]")
     )
     rates = [unscaled(each, each.interconnect) for each in (whole, half, apart)]
     assert rates[0] == pytest.approx(2 * rates[1])

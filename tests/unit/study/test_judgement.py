@@ -8,7 +8,9 @@ from stash.study.cell_engines import SLURM_LOST
 from stash.study.judgement import judge
 from stash.study.study_folder import CellFolder
 
-PREEMPTED = "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-22T17:22:25 DUE TO PREEMPTION ***\n"
+PREEMPTED = (
+    "slurmstepd-n1: error: *** JOB 2 ON n1 CANCELLED AT 2026-11-22T17:22:25 DUE TO PREEMPTION ***\n"
+)
 
 
 def judged(folder: Path, printed: str, code: int | None) -> tuple[str, str]:

@@ -66,7 +66,9 @@ def test_a_number_that_is_another_processs_by_now_is_left_alone(cell: CellFolder
         signal.signal(signal.SIGINT, handler)
 
 
-def test_its_clock_goes_on_though_somebody_sets_this_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_its_clock_goes_on_though_somebody_sets_this_machines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     programs = SystemPrograms()
     before = programs.now()
     assert before == pytest.approx(time.time(), abs=60)

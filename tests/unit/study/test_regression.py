@@ -14,7 +14,12 @@ def models(noise: float = 0.0) -> list[ModelStall]:
     """Stalls of 1 ms, 10 µs a layer and 0.1 ns a byte."""
     random = np.random.default_rng(0)
     return [
-        ModelStall(f"model {number}", layers, size, 0.001 + 1e-5 * layers + 1e-10 * size + noise * random.normal())
+        ModelStall(
+            f"model {number}",
+            layers,
+            size,
+            0.001 + 1e-5 * layers + 1e-10 * size + noise * random.normal(),
+        )
         for number, (layers, size) in enumerate(SHAPES)
     ]
 
@@ -46,7 +51,9 @@ def test_intervals_hold_the_truth_and_shrink_with_the_noise() -> None:
 
 def test_a_model_is_judged_by_a_line_through_all_others_and_none_of_its_own_measurements() -> None:
     several = models()
-    several[2] = several[2]._replace(seconds=1.0)  # its own second does not bend the line that judges it
+    several[2] = several[2]._replace(
+        seconds=1.0
+    )  # its own second does not bend the line that judges it
     assert fit(several).unseen[2] == pytest.approx(0.001 + 1e-5 * 100 + 1e-10 * 60e6)
     again = models()[0]._replace(seconds=0.05)
     alone, twice = fit(models()), fit([*models(), again])

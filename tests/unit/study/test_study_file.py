@@ -44,11 +44,19 @@ def test_every_kind_of_target_is_read_in_base_units(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [
-        ("- zoo: resnet18", "- zo: resnet18", ":3: workloads[0].zo: there is no such field; did you mean zoo?"),
+        (
+            "- zoo: resnet18",
+            "- zo: resnet18",
+            ":3: workloads[0].zo: there is no such field; did you mean zoo?",
+        ),
         ("- zoo: resnet18", "- {}", ":3: workloads[0]: give either `zoo:`"),
         ("{batch}", "{bach}", ":4: workloads[1]: `batches:` changes nothing"),
         ("[32, 64]", "[0]", ":5: batches[0]: should be greater than or equal to 1"),
-        ("engine: local", "engine: lokal", ":7: targets[0].engine: there is no such engine; use one of local"),
+        (
+            "engine: local",
+            "engine: lokal",
+            ":7: targets[0].engine: there is no such engine; use one of local",
+        ),
         ("engine: local", "devices: 2", ":7: targets[0]: needs `engine:`, one of local"),
         ("engine: local", "engine: local, nodes: 2", ":7: targets[0].nodes: should be 1"),
         (", partition: gpu", "", ":8: targets[1].partition: is missing"),
@@ -59,7 +67,9 @@ def test_every_kind_of_target_is_read_in_base_units(tmp_path: Path) -> None:
         ("{workload: mine, target: p2.8xlarge}", "{}", ":12: exclude[0]: give at least one of"),
     ],
 )
-def test_a_mistake_is_told_with_line_and_field(tmp_path: Path, before: str, after: str, sentence: str) -> None:
+def test_a_mistake_is_told_with_line_and_field(
+    tmp_path: Path, before: str, after: str, sentence: str
+) -> None:
     with pytest.raises(UserError) as caught:
         written(GOOD.replace(before, after, 1), tmp_path)
     assert f"grid.yaml{sentence}" in str(caught.value)

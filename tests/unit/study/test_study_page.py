@@ -70,26 +70,40 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
 
 
 def result_of(every: Sequence[StudyResult], what: str, where: str) -> StudyResult:
-    return next(each for each in every if (each.cell.row_name, each.cell.column_name) == (what, where))
+    return next(
+        each for each in every if (each.cell.row_name, each.cell.column_name) == (what, where)
+    )
 
 
 def shown(whole: Whole, name: str) -> dict[str, str]:
     """What a figure says of every combination, by row and column."""
     grid = make_matrix(*whole, name)
     assert isinstance(grid, Grid)
-    return {f"{row[0]} on {at}": text for row in grid.rows for at, text in zip(grid.head, row[1:], strict=True)}
+    return {
+        f"{row[0]} on {at}": text
+        for row in grid.rows
+        for at, text in zip(grid.head, row[1:], strict=True)
+    }
 
 
 def test_every_workload_has_a_chart_whose_bars_are_as_long_as_the_shares(whole: Whole) -> None:
     _, every = whole
     charts = page(*whole, "grid.yaml", "results").charts
-    assert [chart.title for chart in charts] == ["Stalls of resnet18", "Stalls of resnet50", "Stalls of vgg11"]
+    assert [chart.title for chart in charts] == [
+        "Stalls of resnet18",
+        "Stalls of resnet50",
+        "Stalls of vgg11",
+    ]
     own = [each for each in every if each.cell.workload == "resnet18"]
     assert len(charts[0].lanes) == len(own) == 15
     bars = [mark for mark in charts[0].marks if isinstance(mark, Bar)]
     lengths = [bar.x[1] - bar.x[0] for bar in bars if bar.series == "interconnect"]
-    assert lengths == pytest.approx([share for each in own if (share := each.shares.get("interconnect", 0.0)) > 0])
-    assert all(chart.table.rows and draw_svg(chart, 860) and draw_svg(chart, 350) for chart in charts)
+    assert lengths == pytest.approx(
+        [share for each in own if (share := each.shares.get("interconnect", 0.0)) > 0]
+    )
+    assert all(
+        chart.table.rows and draw_svg(chart, 860) and draw_svg(chart, 350) for chart in charts
+    )
 
 
 def test_of_an_emulated_study_every_picture_says_so(tmp_path: Path) -> None:
@@ -99,7 +113,9 @@ def test_of_an_emulated_study_every_picture_says_so(tmp_path: Path) -> None:
     assert chart.title == "Stalls of vgg11 (emulated)"
 
 
-@pytest.mark.parametrize("name", ["interconnect", "network", "twin", "prep", "fetch", "time", "cost"])
+@pytest.mark.parametrize(
+    "name", ["interconnect", "network", "twin", "prep", "fetch", "time", "cost"]
+)
 def test_missing_cells_say_why_in_every_figure(whole: Whole, name: str) -> None:
     texts = shown(whole, name)
     assert texts["vgg11 64 on p2.8xlarge"] == "failed"
@@ -111,16 +127,30 @@ def test_missing_cells_say_why_in_every_figure(whole: Whole, name: str) -> None:
 def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole: Whole) -> None:
     one, texts = result_of(whole[1], "resnet50 32", "p3.8xlarge"), shown(whole, "interconnect")
     seconds = one.seconds["contention"] + one.seconds["interconnect"]
-    assert texts["resnet50 32 on p3.8xlarge"] == f"{one.paper['interconnect']:.0f}% {format_seconds(seconds)}"
-    assert "resnet50 32 on p3.2xlarge" not in texts  # one device: nothing is known of any model there
+    assert (
+        texts["resnet50 32 on p3.8xlarge"]
+        == f"{one.paper['interconnect']:.0f}% {format_seconds(seconds)}"
+    )
+    assert (
+        "resnet50 32 on p3.2xlarge" not in texts
+    )  # one device: nothing is known of any model there
 
 
-def test_the_papers_network_stall_is_held_to_one_machine_with_as_many_of_the_same_gpus(whole: Whole) -> None:
-    pairs = {(twin.many.cell.place.name, twin.one.cell.place.name): twin for twin in find_twins(whole[1]).values()}
+def test_the_papers_network_stall_is_held_to_one_machine_with_as_many_of_the_same_gpus(
+    whole: Whole,
+) -> None:
+    pairs = {
+        (twin.many.cell.place.name, twin.one.cell.place.name): twin
+        for twin in find_twins(whole[1]).values()
+    }
     assert set(pairs) == {("p2.8xlarge", "p2.16xlarge"), ("p3.8xlarge", "p3.16xlarge")}
     twin = pairs["p3.8xlarge", "p3.16xlarge"]
-    many_step = sum(twin.many.seconds[name] for name in twin.many.seconds if name not in ("prep", "fetch"))
-    one_step = sum(twin.one.seconds[name] for name in twin.one.seconds if name not in ("prep", "fetch"))
+    many_step = sum(
+        twin.many.seconds[name] for name in twin.many.seconds if name not in ("prep", "fetch")
+    )
+    one_step = sum(
+        twin.one.seconds[name] for name in twin.one.seconds if name not in ("prep", "fetch")
+    )
     assert twin.share == pytest.approx(many_step / one_step - 1)
     at = f"{twin.many.cell.row_name} on {twin.many.cell.column_name}"
     assert shown(whole, "twin")[at] == f"{twin.share:.0%} of p3.16xlarge"
@@ -147,7 +177,9 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     (lines,) = line_grids(every)
     (row,) = lines.rows
     assert row[:3] == ("p3.8xlarge", "32", "5")
-    assert row[5].startswith("50.")  # µs for a megabyte: three of four devices' exchange over 60 GB/s, by hand
+    assert row[5].startswith(
+        "50."
+    )  # µs for a megabyte: three of four devices' exchange over 60 GB/s, by hand
     assert line_grids(every[:6]) == ()
 
 
@@ -155,10 +187,16 @@ def test_the_verdict_names_the_longest_stall_and_where_it_is_longest(tmp_path: P
     reading, every = found(tmp_path)
     step, seconds = Interval(value=1.0), {"compute": 0.5, "network": 0.4, "prep": 0.1}
     other = {**seconds, "network": 0.2, "prep": 0.3}
-    two = (replace(every[0], step=step, seconds=seconds), replace(every[1], step=step, seconds=other))
+    two = (
+        replace(every[0], step=step, seconds=seconds),
+        replace(every[1], step=step, seconds=other),
+    )
     verdict = page(reading, two, "grid.yaml", "results").verdict
     worst = f"{every[0].cell.row_name} on {every[0].cell.column_name}"
-    assert verdict[-1] == f"The largest stall is network: 30% of a step in the mean, at its worst 40%, {worst}."
+    assert (
+        verdict[-1]
+        == f"The largest stall is network: 30% of a step in the mean, at its worst 40%, {worst}."
+    )
     assert page(reading, every, "grid.yaml", "results").verdict[:2] == (
         "Fastest: p3.8xlarge for 2 of 2 workloads.",
         "Cheapest: p3.2xlarge for 2 of 2 workloads.",
@@ -178,7 +216,9 @@ def test_the_page_says_how_many_cells_are_done_and_that_none_is(tmp_path: Path) 
 def test_the_table_has_every_combination_and_links_each_to_its_profile(whole: Whole) -> None:
     reading, every = whole
     first = every[0].cell
-    rows = whole_table(reading, every, {first.id: f"grid.study/cells/{first.id}/profile.stash.json"})
+    rows = whole_table(
+        reading, every, {first.id: f"grid.study/cells/{first.id}/profile.stash.json"}
+    )
     assert len(rows.rows) == 48
     assert {row[4] for row in rows.rows} == {"done", "failed", "to run"}
     failed = next(row for row in rows.rows if row[4] == "failed")

@@ -14,7 +14,9 @@ SIX = LOCAL.replace("[32, 64]", "[32, 64, 128]")
 
 
 @pytest.mark.parametrize("at", [5, 62, 125, 190, 239])
-def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(tmp_path: Path, at: float) -> None:
+def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells(
+    tmp_path: Path, at: float
+) -> None:
     whole, world = FakeWorld(), DeadOnKill()
     (tmp_path / "whole").mkdir()
     (tmp_path / "killed").mkdir()
@@ -32,7 +34,9 @@ def test_whenever_the_controller_is_killed_the_next_one_ends_with_the_same_cells
 def test_a_failed_cell_keeps_its_reason_and_is_retried_only_when_asked(tmp_path: Path) -> None:
     file = study(LOCAL, tmp_path)
     bad = FakeWorld(
-        lambda title: Ending(1, "x\nerror: the data are damaged\n") if "vgg11 batch 32" in title else Ending()
+        lambda title: (
+            Ending(1, "x\nerror: the data are damaged\n") if "vgg11 batch 32" in title else Ending()
+        )
     )
     run(file, bad)
     failed = [each for each in reading_of(file).standings.values() if each.state == "failed"]
@@ -57,14 +61,19 @@ def test_out_of_memory_spares_larger_batches_and_further_repeats(tmp_path: Path)
 
 
 def test_a_place_whose_first_cell_fails_is_left(tmp_path: Path) -> None:
-    outcome = run(study(LOCAL, tmp_path), world := FakeWorld(lambda _: Ending(1, "error: no such thing")))
+    outcome = run(
+        study(LOCAL, tmp_path), world := FakeWorld(lambda _: Ending(1, "error: no such thing"))
+    )
     assert len(world.started) == 1
     assert "nothing more was tried" in outcome.not_started[0]
 
 
 def test_two_controllers_never_run_one_study(tmp_path: Path) -> None:
     file = study(LOCAL, tmp_path)
-    with folder_of_study(file.path).lock(), pytest.raises(UserError, match="another `stash characterize`"):
+    with (
+        folder_of_study(file.path).lock(),
+        pytest.raises(UserError, match="another `stash characterize`"),
+    ):
         run(file, FakeWorld())
 
 
@@ -75,6 +84,8 @@ def test_a_store_that_vanishes_leaves_the_profile_in_its_folder(tmp_path: Path) 
     file, notes = study(LOCAL, tmp_path), []
     run(file, FakeWorld(), notes=notes, keep=vanished)
     assert states(file) == ["done"] * 4
-    assert any("stays in the cell's folder: s3://bucket cannot be reached" in line for line in notes)
+    assert any(
+        "stays in the cell's folder: s3://bucket cannot be reached" in line for line in notes
+    )
     folder = folder_of_study(file.path)
     assert all(folder.cell(cell.id).profile.exists() for cell in reading_of(file).cells)

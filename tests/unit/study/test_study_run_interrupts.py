@@ -39,8 +39,12 @@ def _first(ending: Ending) -> Callable[[], FakeWorld]:
 
 FATES: dict[str, Callable[[], FakeWorld]] = {
     "all goes well": FakeWorld,
-    "the launch fails": _first(Ending(1, "sky.exceptions.ClusterSetUpError: pip: no matching distribution")),
-    "machines are taken away": _first(Ending(255, "Connection closed: connection reset by peer", preempts=True)),
+    "the launch fails": _first(
+        Ending(1, "sky.exceptions.ClusterSetUpError: pip: no matching distribution")
+    ),
+    "machines are taken away": _first(
+        Ending(255, "Connection closed: connection reset by peer", preempts=True)
+    ),
     "the profile never comes": lambda: FakeWorld(fetch_fails=99),
     "clusters go at the third try": lambda: FakeWorld(down_fails=2),
 }
@@ -57,7 +61,9 @@ def interrupted_at(line: int) -> Iterator[list[int]]:
 
     def trace(frame: FrameType, event: str, _: object) -> object:
         where = frame.f_code.co_filename
-        if not where.startswith(ROOM) or where.endswith("folder.py"):  # whose lock ends with a real process
+        if not where.startswith(ROOM) or where.endswith(
+            "folder.py"
+        ):  # whose lock ends with a real process
             return None
         if event == "line":
             lines[0] += 1
@@ -100,7 +106,9 @@ def lines_of(fate: str) -> int:
     return lines
 
 
-@pytest.mark.parametrize("fate", [pytest.param(f, marks=[] if f in BY_DAY else [pytest.mark.slow]) for f in FATES])
+@pytest.mark.parametrize(
+    "fate", [pytest.param(f, marks=[] if f in BY_DAY else [pytest.mark.slow]) for f in FATES]
+)
 @hypothesis_settings(max_examples=5, deadline=None)
 @given(where=some.floats(0, 1))
 def test_ctrl_c_anywhere_leaves_nothing_running_and_loses_nothing(fate: str, where: float) -> None:

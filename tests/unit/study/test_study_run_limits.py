@@ -38,7 +38,12 @@ def ran(took: list[float], boot: float, down_fails: int, dollars: float) -> floa
 
 
 @hypothesis_settings(max_examples=12, deadline=None)
-@given(seconds=Taken, boot=some.floats(0, 2_000), down_fails=some.integers(0, 2), dollars=some.floats(0.1, 30))
+@given(
+    seconds=Taken,
+    boot=some.floats(0, 2_000),
+    down_fails=some.integers(0, 2),
+    dollars=some.floats(0.1, 30),
+)
 def test_money_is_passed_by_no_more_than_ending_takes(
     seconds: list[float], boot: float, down_fails: int, dollars: float
 ) -> None:

@@ -50,12 +50,26 @@ def test_what_would_be_saved_is_said_in_dollars(
     saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     capsys.readouterr()
-    assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.16xlarge", "--json") == 0
+    assert (
+        run(
+            monkeypatch,
+            "trace",
+            str(saved.parent / "traces"),
+            "--instance",
+            "p3.16xlarge",
+            "--json",
+        )
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
     price = document["price"]
     assert price["instance"] == "p3.16xlarge"  # one of it has 8 GPUs, and there are 2 ranks
-    saved_dollars = {each["name"]: each["saved_dollars_per_day"] for each in document["suppositions"]}
-    assert saved_dollars["rank 1 in time"] == pytest.approx(24 * price["dollars_per_hour"] * 70 / 110)
+    saved_dollars = {
+        each["name"]: each["saved_dollars_per_day"] for each in document["suppositions"]
+    }
+    assert saved_dollars["rank 1 in time"] == pytest.approx(
+        24 * price["dollars_per_hour"] * 70 / 110
+    )
     assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.16xlarge") == 0
     assert "saved a day" in capsys.readouterr().out
     assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.17xlarge") == 2
@@ -80,12 +94,17 @@ def of_steps(saved: Path, exchange: float) -> Trace:
     """The account with parts known to a tenth, of which exchange is so many seconds."""
     trace = FILE.load(saved)
     parts = [("compute", 0.1), ("exchange", exchange)]
-    known = {name: Interval(value=time, low=time * 0.9, high=time * 1.1, repetitions=5) for name, time in parts}
+    known = {
+        name: Interval(value=time, low=time * 0.9, high=time * 1.1, repetitions=5)
+        for name, time in parts
+    }
     step = 0.1 + exchange
     return trace.model_copy(
         update={
             "traced": tuple(
-                part.model_copy(update={"time": known[part.name], "share": known[part.name].value / step})
+                part.model_copy(
+                    update={"time": known[part.name], "share": known[part.name].value / step}
+                )
                 for part in trace.traced
                 if part.name in known
             ),
@@ -104,8 +123,10 @@ def test_it_is_compared_and_checked(
     assert run(monkeypatch, "compare", *files, "--json") == 0
     (document,) = json.loads(capsys.readouterr().out)
     assert {line["name"]: line["verdict"] for line in document["lines"]} == {
-        "compute": "no difference shown", "exchange": "slower", "step": "slower",
-    }  # fmt: skip
+        "compute": "no difference shown",
+        "exchange": "slower",
+        "step": "slower",
+    }
     assert run(monkeypatch, "check", files[0], "--max", "exchange=30%", "--require", "ranks=2") == 0
     assert run(monkeypatch, "check", files[1], "--max", "exchange=30%") == 1
     assert run(monkeypatch, "check", files[1], "--against", files[0], "--slower", "5%") == 1

@@ -10,7 +10,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hand_traces import ALL_REDUCE, GEMM, Event, document, kernel, launch, meeting, note, two_steps, write
+from hand_traces import (
+    ALL_REDUCE,
+    GEMM,
+    Event,
+    document,
+    kernel,
+    launch,
+    meeting,
+    note,
+    two_steps,
+    write,
+)
 
 from stash.core.errors import UserError
 from stash.core.trace_records import TRACE_PARTS, Trace
@@ -23,7 +34,10 @@ def micros(trace: Trace) -> dict[str, float]:
 
 
 def per_step(trace: Trace) -> list[dict[str, float]]:
-    return [{name: round(value * 1e6, 3) for name, value in step.parts.items() if value} for step in trace.steps]
+    return [
+        {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
+        for step in trace.steps
+    ]
 
 
 TWO_STEPS = [
@@ -62,14 +76,24 @@ READABLE: dict[str, Callable[[str], str]] = {
     "as written": lambda text: text,
     "compact": lambda text: json.dumps(json.loads(text), separators=(",", ":")),
     "only the list": lambda text: json.dumps(json.loads(text)["traceEvents"]),
-    "nested lists of objects": lambda text: text.replace('"args": {', '"args": {"x": [{"y": 1}, {"y": 2}],'),
-    "a time that is no number": _with('{"ph": "X", "cat": "kernel", "name": "k", "ts": NaN, "dur": 1}'),
+    "nested lists of objects": lambda text: text.replace(
+        '"args": {', '"args": {"x": [{"y": 1}, {"y": 2}],'
+    ),
+    "a time that is no number": _with(
+        '{"ph": "X", "cat": "kernel", "name": "k", "ts": NaN, "dur": 1}'
+    ),
     "an escape that is none": lambda text: text.replace("cutlass::Params", "C:\\qxx"),
     "a duration that is missing": _with('{"ph": "X", "cat": "kernel", "name": "k", "ts": 3}'),
     "times as texts": lambda text: text.replace('"ts": 110', '"ts": "110"'),
-    "correlation as text": _with('{"ph": "X", "cat": "kernel", "name": "k", "ts": 3, "args": {"correlation": "x"}}'),
-    "another unit on the display": lambda text: text.replace(EVENTS, f'"displayTimeUnit": "ns", {EVENTS}'),
-    "a base at the end": lambda text: text.rstrip().removesuffix("}") + ', "baseTimeNanoseconds": 17000}',
+    "correlation as text": _with(
+        '{"ph": "X", "cat": "kernel", "name": "k", "ts": 3, "args": {"correlation": "x"}}'
+    ),
+    "another unit on the display": lambda text: text.replace(
+        EVENTS, f'"displayTimeUnit": "ns", {EVENTS}'
+    ),
+    "a base at the end": lambda text: (
+        text.rstrip().removesuffix("}") + ', "baseTimeNanoseconds": 17000}'
+    ),
 }
 EXPECTED = {part: TWO_STEPS[0].get(part, 0.0) / 1e6 for part in TRACE_PARTS}
 
@@ -92,7 +116,15 @@ def test_pairs_of_begin_and_end_are_spans(tmp_path: Path) -> None:
     pairs: list[Event] = []
     for event in two_steps():
         begin = {**event, "ph": "B"}
-        pairs += [begin, {"ph": "E", "pid": event["pid"], "tid": event["tid"], "ts": event["ts"] + begin.pop("dur")}]
+        pairs += [
+            begin,
+            {
+                "ph": "E",
+                "pid": event["pid"],
+                "tid": event["tid"],
+                "ts": event["ts"] + begin.pop("dur"),
+            },
+        ]
     pairs.sort(key=lambda event: (event["ts"], event["ph"] == "B"))
     assert per_step(read_job([str(write(tmp_path / "a.json", pairs))])) == TWO_STEPS
 
@@ -115,7 +147,12 @@ def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(packed: bool, tmp_path
     end = text.index("}", text.index('"ts": 110'))
     path = tmp_path / "rank0.json"
     if packed:
-        noise = json.dumps([{"ph": "X", "cat": "overhead", "name": str(random.Random(n).random())} for n in range(9)])
+        noise = json.dumps(
+            [
+                {"ph": "X", "cat": "overhead", "name": str(random.Random(n).random())}
+                for n in range(9)
+            ]
+        )
         path.write_bytes(gzip.compress((text[:end] + noise).encode())[:-80])
     else:
         path.write_text(text[:end])
@@ -128,17 +165,29 @@ def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(packed: bool, tmp_path
 def test_names_inside_template_arguments_are_no_communication(tmp_path: Path) -> None:
     events = [
         *two_steps()[:5],
-        kernel("void at::native::elementwise_kernel<nccl_all_reduce_lambda, ncclKernel>(int)", 10, 40, 1),
+        kernel(
+            "void at::native::elementwise_kernel<nccl_all_reduce_lambda, ncclKernel>(int)",
+            10,
+            40,
+            1,
+        ),
         kernel("void deep_ep::internode::dispatch<true, 8>(int*)", 40, 60, 2),
         kernel("void vllm::cross_device_reduce_1stage<__half, 8>(vllm::RankData*)", 60, 80, 3),
     ]
     assert per_step(read_job([str(write(tmp_path / "a.json", events))]))[0] == {
-        "compute": 30.0, "exchange": 40.0, "host": 5.0, "input": 5.0,
-    }  # fmt: skip
+        "compute": 30.0,
+        "exchange": 40.0,
+        "host": 5.0,
+        "input": 5.0,
+    }
 
 
 def test_what_sounds_like_communication_is_named_and_can_be_made_so(tmp_path: Path) -> None:
-    events = [*two_steps()[:4], kernel("void mine::ring_allreduce<4>(int)", 10, 40, 1), kernel(GEMM, 40, 80, 2)]
+    events = [
+        *two_steps()[:4],
+        kernel("void mine::ring_allreduce<4>(int)", 10, 40, 1),
+        kernel(GEMM, 40, 80, 2),
+    ]
     file = str(write(tmp_path / "a.json", events))
     assert list(read_job([file]).like_exchange) == ["void mine::ring_allreduce<4>(int)"]
     found = read_job([file], more=["ring_allreduce"])
@@ -161,8 +210,9 @@ def test_an_annotation_says_what_a_name_does_not(tmp_path: Path) -> None:
 def test_a_step_whose_kernels_are_missing_is_left_out(tmp_path: Path) -> None:
     trace = read_job([str(write(tmp_path / "a.json", [*two_steps(), launch(110, 99)]))])
     assert [step.why_left_out for step in trace.steps] == [
-        "", "rank 0: 1 of its 2 launches have no kernel in the trace",
-    ]  # fmt: skip
+        "",
+        "rank 0: 1 of its 2 launches have no kernel in the trace",
+    ]
 
 
 def test_without_annotations_steps_end_with_the_optimizer(tmp_path: Path) -> None:
@@ -175,13 +225,19 @@ def test_without_annotations_steps_end_with_the_optimizer(tmp_path: Path) -> Non
 
 
 def ranks(tmp_path: Path, *traces: list[Event]) -> Trace:
-    files = [str(write(tmp_path / f"rank{n}.json", each, rank=n, world=len(traces))) for n, each in enumerate(traces)]
+    files = [
+        str(write(tmp_path / f"rank{n}.json", each, rank=n, world=len(traces)))
+        for n, each in enumerate(traces)
+    ]
     return read_job(files)
 
 
 def test_the_last_rank_needs_the_transfer_and_the_others_wait(tmp_path: Path) -> None:
     trace = ranks(tmp_path, meeting(0, 10, 110), meeting(1, 80, 110))
-    assert [{name: round(value * 1e6) for name, value in rank.parts.items() if value} for rank in trace.ranks] == [
+    assert [
+        {name: round(value * 1e6) for name, value in rank.parts.items() if value}
+        for rank in trace.ranks
+    ] == [
         {"compute": 10, "contention": 70, "exchange": 30},
         {"compute": 80, "exchange": 30},
     ]
@@ -196,7 +252,9 @@ def test_the_last_rank_needs_the_transfer_and_the_others_wait(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("sequence", [None, 12])
-def test_collectives_are_matched_by_number_else_by_order(sequence: int | None, tmp_path: Path) -> None:
+def test_collectives_are_matched_by_number_else_by_order(
+    sequence: int | None, tmp_path: Path
+) -> None:
     facts = {} if sequence is None else {"Seq": sequence}
     trace = ranks(tmp_path, meeting(0, 10, 110, **facts), meeting(1, 80, 110, **facts))
     assert trace.part("contention") is not None
@@ -210,7 +268,9 @@ def test_ranks_that_ran_different_collectives_are_not_matched(tmp_path: Path) ->
 
 def test_waiting_for_another_stage_is_a_bubble(tmp_path: Path) -> None:
     pair = {"Src Rank": 0, "Dst Rank": 1}
-    trace = ranks(tmp_path, meeting(0, 10, 60, op="send", **pair), meeting(1, 30, 60, op="recv", **pair))
+    trace = ranks(
+        tmp_path, meeting(0, 10, 60, op="send", **pair), meeting(1, 30, 60, op="recv", **pair)
+    )
     bubble = trace.part("bubble")
     assert bubble is not None
     assert bubble.seconds == pytest.approx(10e-6)  # 20 on one of two ranks
@@ -232,7 +292,9 @@ def test_gloo_is_read_from_its_spans(tmp_path: Path) -> None:
         note("aten::add", 9000, 10_000, kind="cpu_op"),
     ]
     trace = read_job([str(write(tmp_path / "rank0.json", events, rank=0, world=1))])
-    assert per_step(trace) == [{"input": 2000.0, "compute": 4000.0, "exchange": 1500.0, "loop": 2500.0}]
+    assert per_step(trace) == [
+        {"input": 2000.0, "compute": 4000.0, "exchange": 1500.0, "loop": 2500.0}
+    ]
     assert trace.device == "cpu"
 
 
@@ -244,12 +306,17 @@ def test_every_step_adds_up_whatever_is_in_it(tmp_path: Path) -> None:
             at = draw.uniform(0, 19_000)
             start = at + draw.uniform(0, 3000)
             name = draw.choice([GEMM, ALL_REDUCE, "Memcpy DtoH (Device -> Pageable)"])
-            events += [launch(at, link), kernel(name, start, start + draw.uniform(0, 900), link, draw.randrange(4))]
+            events += [
+                launch(at, link),
+                kernel(name, start, start + draw.uniform(0, 900), link, draw.randrange(4)),
+            ]
         trace = read_job([str(write(tmp_path / "a.json", events))])
         for step in trace.steps:
             if step.seconds is not None:
                 assert sum(step.parts.values()) == pytest.approx(step.seconds, abs=1e-12)
-        assert sum(part.seconds for part in trace.traced) == pytest.approx(trace.step_seconds, abs=1e-12)
+        assert sum(part.seconds for part in trace.traced) == pytest.approx(
+            trace.step_seconds, abs=1e-12
+        )
 
 
 def test_s_is_the_step_over_one_in_which_all_ranks_are_alike(tmp_path: Path) -> None:

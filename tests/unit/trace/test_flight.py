@@ -22,20 +22,31 @@ def recorded(name: str) -> FlightAccount:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("skip", "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there"),
-        ("skip-json", "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there"),
+        (
+            "skip",
+            "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there",
+        ),
+        (
+            "skip-json",
+            "rank 1 never joined collective 9 (all_reduce of [[500]] [Float]); rank 0 waited there",
+        ),
         (
             "size",
             "ranks put different sizes into all_reduce 9: [[1000]] [Float] on rank 0, [[2000]] [Float] on rank 1",
         ),
-        ("order", "ranks run different collectives as number 9: all_reduce on rank 0, broadcast on rank 1"),
+        (
+            "order",
+            "ranks run different collectives as number 9: all_reduce on rank 0, broadcast on rank 1",
+        ),
     ],
 )
 def test_a_planted_fault_is_the_first_finding(name: str, sentence: str) -> None:
     assert [finding.text for finding in recorded(name).findings] == [sentence]
 
 
-def test_a_rank_that_comes_late_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_rank_that_comes_late_is_seen(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     found = recorded("slow")
     assert found.findings == ()
     assert found.late[1] > 0.01 > found.late[0]
@@ -45,15 +56,25 @@ def test_a_rank_that_comes_late_is_seen(monkeypatch: pytest.MonkeyPatch, capsys:
 
 def entry(number: int, **about: Any) -> dict[str, Any]:
     return {
-        "collective_seq_id": number, "profiling_name": "nccl:all_reduce", "process_group": ["0", "default_pg"],
-        "input_sizes": [[1 << 20]], "input_dtypes": ["Float"], "state": "completed",
-        "time_created_ns": 10**9 * number, **about,
-    }  # fmt: skip
+        "collective_seq_id": number,
+        "profiling_name": "nccl:all_reduce",
+        "process_group": ["0", "default_pg"],
+        "input_sizes": [[1 << 20]],
+        "input_dtypes": ["Float"],
+        "state": "completed",
+        "time_created_ns": 10**9 * number,
+        **about,
+    }
 
 
 def test_what_all_joined_and_none_ended_is_the_networks() -> None:
-    frames = [{"filename": "/x/torch/nn/a.py", "line": 3}, {"filename": "/home/me/train.py", "line": 88}]
-    dumps = {rank: {"entries": [entry(1), entry(2, state="started", frames=frames)]} for rank in range(4)}
+    frames = [
+        {"filename": "/x/torch/nn/a.py", "line": 3},
+        {"filename": "/home/me/train.py", "line": 88},
+    ]
+    dumps = {
+        rank: {"entries": [entry(1), entry(2, state="started", frames=frames)]} for rank in range(4)
+    }
     (finding,) = account_dumps(dumps).findings
     assert finding.kind == "not done"
     assert "train.py:88" in finding.text
@@ -67,10 +88,14 @@ def test_a_ring_that_has_forgotten_its_first_entries_misses_none() -> None:
 
 def test_speed_is_that_of_the_last_to_arrive_on_the_bus() -> None:
     dumps = {rank: {"entries": [entry(1, duration_ms=10.0 - rank)]} for rank in range(4)}
-    assert account_dumps(dumps).speeds == (("all_reduce", 4, 4 << 20, 0.007, (4 << 20) * 1.5 / 0.007),)
+    assert account_dumps(dumps).speeds == (
+        ("all_reduce", 4, 4 << 20, 0.007, (4 << 20) * 1.5 / 0.007),
+    )
 
 
-def test_dumps_are_told_as_json(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dumps_are_told_as_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(monkeypatch, "trace", str(RECORDED / "skip"), "--flight-recorder", "--json") == 0
     document = json.loads(capsys.readouterr().out)
     assert [finding["kind"] for finding in document["findings"]] == ["missing"]

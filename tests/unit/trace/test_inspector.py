@@ -21,17 +21,27 @@ def line(number: int, microseconds: float, communicator: str = "0xa", **more: An
     """A collective of 1 GiB of eight ranks; formats v4.0 to v4.2."""
     rate = (1 << 30) / microseconds / 1e3
     performance = {
-        "coll": "AllReduce", "coll_sn": number, "coll_msg_size_bytes": 1 << 30, "coll_exec_time_us": microseconds,
-        "coll_algobw_gbs": rate, "coll_busbw_gbs": rate * 1.75,
-    }  # fmt: skip
+        "coll": "AllReduce",
+        "coll_sn": number,
+        "coll_msg_size_bytes": 1 << 30,
+        "coll_exec_time_us": microseconds,
+        "coll_algobw_gbs": rate,
+        "coll_busbw_gbs": rate * 1.75,
+    }
     header = {"id": communicator, "rank": 2, "n_ranks": 8, "nnodes": 1}
-    return json.dumps({"header": header, "metadata": {"hostname": "secret"}, "coll_perf": performance, **more})
+    return json.dumps(
+        {"header": header, "metadata": {"hostname": "secret"}, "coll_perf": performance, **more}
+    )
 
 
 def batch(*lines: str, count: int | None = None) -> list[str]:
     """The same as format v4.3 has them: the communicator once, before its collectives."""
     rows = [json.loads(each) for each in lines]
-    marker = {"header": rows[0]["header"], "metadata": {}, "dump_stats": {"coll_records": count or len(rows)}}
+    marker = {
+        "header": rows[0]["header"],
+        "metadata": {},
+        "dump_stats": {"coll_records": count or len(rows)},
+    }
     return [json.dumps(marker), *(json.dumps({"coll_perf": row["coll_perf"]}) for row in rows)]
 
 
@@ -43,9 +53,13 @@ def files(folder: Path, *ranks: list[str]) -> list[Path]:
 
 
 @pytest.mark.parametrize("new", [False, True])
-def test_the_rank_that_waited_for_none_says_how_fast_a_collective_was(new: bool, tmp_path: Path) -> None:
+def test_the_rank_that_waited_for_none_says_how_fast_a_collective_was(
+    new: bool, tmp_path: Path
+) -> None:
     lines = [line(1, 5000), line(2, 9000)], [line(1, 7000), line(2, 6000)]
-    (speed,) = read_dumps(files(tmp_path, *(batch(*each) if new else list(each) for each in lines))).speeds
+    (speed,) = read_dumps(
+        files(tmp_path, *(batch(*each) if new else list(each) for each in lines))
+    ).speeds
     assert (speed.use, speed.count) == (FIRST, 2)
     assert speed.seconds == pytest.approx(5.5e-3)  # of 5 and 6
     assert speed.bus_bytes_per_second == pytest.approx(1.75 * (1 << 30) * (1 / 5e-3 + 1 / 6e-3) / 2)
@@ -68,7 +82,11 @@ def test_a_communicator_slower_than_its_like_is_named(
 ) -> None:
     folder = tmp_path / "dumps"
     folder.mkdir()
-    files(folder, [line(n, 5000, name) for n in range(3) for name in ("0xa", "0xb")], [line(1, 10_000, "0xc")])
+    files(
+        folder,
+        [line(n, 5000, name) for n in range(3) for name in ("0xa", "0xb")],
+        [line(1, 10_000, "0xc")],
+    )
     assert run(monkeypatch, "trace", str(folder), "--nccl-inspector") == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "0xc has 188 GB/s in AllReduce of 1.07 GB; communicators like it have 376 GB/s" in shown
@@ -83,12 +101,20 @@ def test_all_reduces_stand_beside_those_of_a_probe_of_as_many_ranks(tmp_path: Pa
     measured = [Exchange(backend="nccl", nodes=1, ranks=ranks, timings=timings) for ranks in (4, 8)]
     paths = files(tmp_path, [line(1, 5000)])
     found = document(read_dumps(paths, [make_curve(each, "a") for each in measured]))
-    assert [speed["probed_bytes_per_second"] for speed in found["speeds"]] == [pytest.approx(1.75 * 9e8 / 0.004)]
-    assert document(read_dumps(paths, [make_curve(measured[0], "a")]))["speeds"][0]["probed_bytes_per_second"] is None
+    assert [speed["probed_bytes_per_second"] for speed in found["speeds"]] == [
+        pytest.approx(1.75 * 9e8 / 0.004)
+    ]
+    assert (
+        document(read_dumps(paths, [make_curve(measured[0], "a")]))["speeds"][0][
+            "probed_bytes_per_second"
+        ]
+        is None
+    )
 
 
 @pytest.mark.parametrize(
-    "words", [("--whole",), ("--flight-recorder",), ("--against", "tests/golden/one-node.stash.json")]
+    "words",
+    [("--whole",), ("--flight-recorder",), ("--against", "tests/golden/one-node.stash.json")],
 )
 def test_options_that_do_not_go_with_it_are_refused(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,8 +28,11 @@ EXCHANGE = [
     "gloo:all_reduce",
 ]
 COPY = [
-    "Memcpy HtoD (Pageable -> Device)", "Memset (Device)", "__amd_rocclr_copyBuffer.kd", "CopyHostToDevice",
-]  # fmt: skip
+    "Memcpy HtoD (Pageable -> Device)",
+    "Memset (Device)",
+    "__amd_rocclr_copyBuffer.kd",
+    "CopyHostToDevice",
+]
 COMPUTE = [
     "void at::native::elementwise_kernel<128, 2, ncclKernel_AllReduce>(int)",
     "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(int)",
@@ -41,9 +44,15 @@ COMPUTE = [
 ]
 
 
-@pytest.mark.parametrize(("names", "expected"), [(EXCHANGE, "exchange"), (COPY, "copy"), (COMPUTE, "compute")])
+@pytest.mark.parametrize(
+    ("names", "expected"), [(EXCHANGE, "exchange"), (COPY, "copy"), (COMPUTE, "compute")]
+)
 def test_a_kernel_is_what_its_own_name_says(names: list[str], expected: str) -> None:
-    assert {name: found for name, found in zip(names, classes_of(names), strict=True) if found != expected} == {}
+    assert {
+        name: found
+        for name, found in zip(names, classes_of(names), strict=True)
+        if found != expected
+    } == {}
 
 
 def test_every_row_can_be_used_and_says_where_it_is_from() -> None:

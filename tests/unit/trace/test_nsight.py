@@ -42,24 +42,42 @@ def report(path: Path, *processes: list[Event], more: str = "") -> Path:
             for event in events:
                 start, kind, name = round(event["ts"] * 1000), event["cat"], event["name"]
                 stop = start + round(event["dur"] * 1000)
-                link, thread = event.get("args", {}).get("correlation"), (pid << 24) + pid + event["tid"] - 1
+                link, thread = (
+                    event.get("args", {}).get("correlation"),
+                    (pid << 24) + pid + event["tid"] - 1,
+                )
                 rows: dict[str, tuple[str, tuple[Any, ...]]] = {
-                    "kernel": ("CUPTI_ACTIVITY_KIND_KERNEL", (device, event["tid"], link, pid << 24, text(name))),
-                    "gpu_memcpy": ("CUPTI_ACTIVITY_KIND_MEMCPY", (device, event["tid"], link, pid << 24, 1)),
-                    "cuda_runtime": ("CUPTI_ACTIVITY_KIND_RUNTIME", (thread, link, text(f"{name}_v7000"))),
+                    "kernel": (
+                        "CUPTI_ACTIVITY_KIND_KERNEL",
+                        (device, event["tid"], link, pid << 24, text(name)),
+                    ),
+                    "gpu_memcpy": (
+                        "CUPTI_ACTIVITY_KIND_MEMCPY",
+                        (device, event["tid"], link, pid << 24, 1),
+                    ),
+                    "cuda_runtime": (
+                        "CUPTI_ACTIVITY_KIND_RUNTIME",
+                        (thread, link, text(f"{name}_v7000")),
+                    ),
                     "user_annotation": ("NVTX_EVENTS", (59, thread, name, None)),
                     "osrt": ("OSRT_API", (thread, text(name))),
                 }
                 table, values = rows[kind]
                 marks = ", ".join("?" * (len(values) + 2))
                 base.execute(f"INSERT INTO {table} VALUES ({marks})", (start, stop, *values))
-        base.executemany("INSERT INTO StringIds VALUES (?, ?)", [(number, name) for name, number in texts.items()])
+        base.executemany(
+            "INSERT INTO StringIds VALUES (?, ?)",
+            [(number, name) for name, number in texts.items()],
+        )
         base.executescript(more)
     return path
 
 
 def per_step(trace: Trace) -> list[dict[str, float]]:
-    return [{name: round(value * 1e6, 3) for name, value in step.parts.items() if value} for step in trace.steps]
+    return [
+        {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
+        for step in trace.steps
+    ]
 
 
 TWO_STEPS = [
@@ -93,27 +111,41 @@ def renamed(*names: str) -> list[Event]:
 
 
 @pytest.mark.parametrize(
-    "names", [("step 1", "step 2"), ("iteration_7", "iteration_8"), ("Train Step", "Train Step"), ("iter1", "iter2")]
+    "names",
+    [
+        ("step 1", "step 2"),
+        ("iteration_7", "iteration_8"),
+        ("Train Step", "Train Step"),
+        ("iter1", "iter2"),
+    ],
 )
 def test_ranges_of_steps_are_known_by_their_names(names: tuple[str, str], tmp_path: Path) -> None:
     assert per_step(read_job([str(report(tmp_path / "a.sqlite", renamed(*names)))])) == TWO_STEPS
 
 
 def test_names_that_are_no_steps_make_the_whole_report_one(tmp_path: Path) -> None:
-    trace = read_job([str(report(tmp_path / "a.sqlite", renamed("optimizer.step", "stepping_stone 3")))])
+    trace = read_job(
+        [str(report(tmp_path / "a.sqlite", renamed("optimizer.step", "stepping_stone 3")))]
+    )
     assert len(trace.steps) == 1
 
 
 def meeting(start: float, stop: float, shift: float) -> list[Event]:
     return [
-        note("step 3", shift, shift + 130), launch(shift + 1, 1), launch(shift + 2, 2),
-        kernel(GEMM, shift, shift + start, 1), kernel(ALL_REDUCE, shift + start, shift + stop, 2, stream=8),
-    ]  # fmt: skip
+        note("step 3", shift, shift + 130),
+        launch(shift + 1, 1),
+        launch(shift + 2, 2),
+        kernel(GEMM, shift, shift + start, 1),
+        kernel(ALL_REDUCE, shift + start, shift + stop, 2, stream=8),
+    ]
 
 
 def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_path: Path) -> None:
     trace = read_job([str(report(tmp_path / "a.sqlite", meeting(10, 110, 0), meeting(80, 110, 5)))])
-    assert [{name: round(value * 1e6) for name, value in rank.parts.items() if value} for rank in trace.ranks] == [
+    assert [
+        {name: round(value * 1e6) for name, value in rank.parts.items() if value}
+        for rank in trace.ranks
+    ] == [
         {"compute": 10, "contention": 70, "exchange": 30},
         {"compute": 80, "exchange": 30},
     ]
@@ -122,10 +154,14 @@ def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_pat
 
 def test_pauses_are_placed_in_calls_of_the_system_by_the_first_thread(tmp_path: Path) -> None:
     events = [
-        note("step 1", 0, 5000), launch(5, 1), kernel(GEMM, 10, 40, 1),
-        note("poll", 50, 4000, kind="osrt"), note("futex", 0, 5000, thread=2, kind="osrt"),
-        launch(4500, 2), kernel(GEMM, 4510, 4600, 2),
-    ]  # fmt: skip
+        note("step 1", 0, 5000),
+        launch(5, 1),
+        kernel(GEMM, 10, 40, 1),
+        note("poll", 50, 4000, kind="osrt"),
+        note("futex", 0, 5000, thread=2, kind="osrt"),
+        launch(4500, 2),
+        kernel(GEMM, 4510, 4600, 2),
+    ]
     loop = read_job([str(report(tmp_path / "a.sqlite", events))]).part("loop")
     assert loop is not None
     assert loop.place == "poll"
@@ -157,7 +193,10 @@ HARMLESS = {
 
 @pytest.mark.parametrize("how", HARMLESS)
 def test_what_a_report_may_lack_changes_nothing(how: str, tmp_path: Path) -> None:
-    assert per_step(read_job([str(report(tmp_path / "a.sqlite", two_steps(), more=HARMLESS[how]))])) == TWO_STEPS
+    assert (
+        per_step(read_job([str(report(tmp_path / "a.sqlite", two_steps(), more=HARMLESS[how]))]))
+        == TWO_STEPS
+    )
 
 
 def _rewritten(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
@@ -188,13 +227,18 @@ def _of_others(path: Path) -> None:
             _rewritten(lambda content: content.replace(b"TABLE NVTX", b"T\xafBLE NVTX")),
             "is a database that cannot be read",
         ),
-        (_rewritten(lambda content: content[:4096] + b"\xff" * 8192), "cannot be read|no work of a device"),
+        (
+            _rewritten(lambda content: content[:4096] + b"\xff" * 8192),
+            "cannot be read|no work of a device",
+        ),
         (_rewritten(lambda content: b"none" + content), "it has no events"),
         (_view, "holds no work of a device"),
         (_of_others, "holds no work of a device"),
     ],
 )
-def test_what_is_no_report_is_one_sentence(spoil: Callable[[Path], None], sentence: str, tmp_path: Path) -> None:
+def test_what_is_no_report_is_one_sentence(
+    spoil: Callable[[Path], None], sentence: str, tmp_path: Path
+) -> None:
     path = report(tmp_path / "a.sqlite", two_steps())
     spoil(path)
     with pytest.raises(UserError, match=sentence):
@@ -202,8 +246,14 @@ def test_what_is_no_report_is_one_sentence(spoil: Callable[[Path], None], senten
 
 
 def test_a_report_with_a_damaged_page_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
-    events = [event for n in range(300) for event in (launch(10 * n, n), kernel(GEMM, 10 * n + 5, 10 * n + 9, n))]
+    events = [
+        event
+        for n in range(300)
+        for event in (launch(10 * n, n), kernel(GEMM, 10 * n + 5, 10 * n + 9, n))
+    ]
     path = report(tmp_path / "a.sqlite", events)
     path.write_bytes(path.read_bytes()[:-4096] + b"\xff" * 4096)
     trace = read_job([str(path)], whole=True)
-    assert any("cannot be read: database disk image is malformed" in text for text in trace.warnings)
+    assert any(
+        "cannot be read: database disk image is malformed" in text for text in trace.warnings
+    )

@@ -33,7 +33,9 @@ def _files(folder: Path, case: str) -> list[str]:
         "an execution trace": {"a.json": EXECUTION_TRACE},
         "a snapshot of memory": {"a.json": '{"segments": [], "device_traces": []}'},
         "one rank twice": {"a.json": text, "b.json": text},
-        "different jobs": {f"rank{n}.json": json.dumps(document(two_steps(), n, 2 + 2 * n)) for n in (0, 1)},
+        "different jobs": {
+            f"rank{n}.json": json.dumps(document(two_steps(), n, 2 + 2 * n)) for n in (0, 1)
+        },
         "a report of Nsight": {"a.nsys-rep": "\x00"},
         "deep nesting": {"a.json": '{"traceEvents": [' + "[" * 100_000},
         "a list of numbers": {"a.json": "[1, 2, 3]"},
@@ -54,13 +56,20 @@ def _files(folder: Path, case: str) -> list[str]:
         ("a snapshot of memory", "a snapshot of memory"),
         ("one rank twice", "are both of rank 0; name one file a rank"),
         ("different jobs", "traces of different jobs: of 2 and 4 ranks"),
-        ("a report of Nsight", "a report of Nsight Systems; export it with `nsys export --type=sqlite`"),
+        (
+            "a report of Nsight",
+            "a report of Nsight Systems; export it with `nsys export --type=sqlite`",
+        ),
         ("deep nesting", "it has no events"),
         ("a list of numbers", "it has no events"),
     ],
 )
 def test_what_is_no_trace_is_one_sentence(
-    case: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    case: str,
+    sentence: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run(monkeypatch, "trace", *_files(tmp_path, case)) == 2
     error = capsys.readouterr().err
@@ -133,7 +142,10 @@ class _Hostile:
     ],
 )
 def test_a_pickle_that_is_more_than_data_is_refused(
-    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    content: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     (tmp_path / "nccl_trace_rank_0").write_bytes(content)
     assert run(monkeypatch, "trace", str(tmp_path), "--flight-recorder") == 2

@@ -16,11 +16,26 @@ TAKES = {"--budget": True, "-o": True, "--output": True, "--isolate": False, "--
     ("line", "own", "kind", "words"),
     [
         ("train.py --lr 0.1", "", "script", "train.py --lr 0.1"),
-        ("--budget 5 --isolate train.py -o theirs", "--budget 5 --isolate", "script", "train.py -o theirs"),
+        (
+            "--budget 5 --isolate train.py -o theirs",
+            "--budget 5 --isolate",
+            "script",
+            "train.py -o theirs",
+        ),
         ("--budget=5 train.py", "--budget=5", "script", "train.py"),
         ("-o out.json -m pkg.mod --budget 9", "-o out.json", "module", "pkg.mod --budget 9"),
-        ("--isolate -- accelerate launch train.py", "--isolate", "command", "accelerate launch train.py"),
-        ("--workload resnet18 -- --image-size 64", "--workload resnet18", "command", "--image-size 64"),
+        (
+            "--isolate -- accelerate launch train.py",
+            "--isolate",
+            "command",
+            "accelerate launch train.py",
+        ),
+        (
+            "--workload resnet18 -- --image-size 64",
+            "--workload resnet18",
+            "command",
+            "--image-size 64",
+        ),
         ("--isolate", "--isolate", "none", ""),
     ],
 )
@@ -67,7 +82,10 @@ def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_
     Path("alone/plain.py").write_text("import torch\n")
     Path("beside.py").write_text("def more(parser):\n    parser.add_argument('--workload')\n")
     assert (
-        find_strays(split_command(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")) == notes
+        find_strays(
+            split_command(line.replace("plain.py", "alone/plain.py").split(), TAKES), (*TAKES, "-h")
+        )
+        == notes
     )
 
 

@@ -78,7 +78,9 @@ def test_a_sentence_has_its_code_and_nothing_else() -> None:
 
 
 def test_an_unknown_series_is_drawn_plain() -> None:
-    drawn = draw_strip([(TRAP, 0.5), ("prep", 0.5)]) + tile(Tile((0, 1), (0, 1), tip=TRAP), 0, 0, 80, 40)
+    drawn = draw_strip([(TRAP, 0.5), ("prep", 0.5)]) + tile(
+        Tile((0, 1), (0, 1), tip=TRAP), 0, 0, 80, 40
+    )
     assert isinstance(drawn, Markup)
     assert "<script" not in drawn
     assert drawn.count('class="s-plain"') == 1
@@ -94,11 +96,24 @@ def test_a_plan_with_a_stall_of_another_name_is_refused() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "`a\\|<img src=x>`", "``<img src=x>`", "`a``<img src=x>``", "[x](javascript:alert(1))", "<https://a.b>",
-        "![x](https://a.b/c)", "https://a.b www.a.b a@b.c", "\\<img src=x>", "a | b", "&lt;img&gt;", "[x]: //a.b",
-        "<!-- x", "`<img src=x>", "1. <img src=x>", "<a href=//a.b>", "\\`<img src=x>`",
+        "`a\\|<img src=x>`",
+        "``<img src=x>`",
+        "`a``<img src=x>``",
+        "[x](javascript:alert(1))",
+        "<https://a.b>",
+        "![x](https://a.b/c)",
+        "https://a.b www.a.b a@b.c",
+        "\\<img src=x>",
+        "a | b",
+        "&lt;img&gt;",
+        "[x]: //a.b",
+        "<!-- x",
+        "`<img src=x>",
+        "1. <img src=x>",
+        "<a href=//a.b>",
+        "\\`<img src=x>`",
     ],
-)  # fmt: skip
+)
 def test_markdown_of_any_text_is_that_text(text: str) -> None:
     shown = escape_line(text)
     made = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(
@@ -117,19 +132,29 @@ def _markup(tree: ast.AST) -> Iterator[tuple[int, str]]:
             parts = list(node.values)
         elif isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mod)):
             parts = [node.left, node.right]
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "format":
+        elif (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and node.func.attr == "format"
+        ):
             parts = [node.func.value]
         for part in parts:
-            if isinstance(part, ast.Constant) and isinstance(part.value, str) and _OPENS.search(part.value):
+            if (
+                isinstance(part, ast.Constant)
+                and isinstance(part.value, str)
+                and _OPENS.search(part.value)
+            ):
                 yield node.lineno, part.value
 
 
 def _says_so(tree: ast.AST) -> bool:
     return any(
-        isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Markup" and node.args
+        isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") == "Markup"
+        and node.args
         and not isinstance(node.args[0], ast.Constant)
         for node in ast.walk(tree)
-    )  # fmt: skip
+    )
 
 
 def test_markup_is_written_in_one_place() -> None:

@@ -56,10 +56,16 @@ def test_without_a_table_there_are_none(tmp_path: Path) -> None:
     ("text", "why"),
     [
         ('[tool.stash.watch]\nstuck-after = "soon"', "stuck-after = soon: "),
-        ("[tool.stash.watch]\nmax-dollars = true", 'max-dollars: should be a text as it is typed, like "DOLLARS"'),
+        (
+            "[tool.stash.watch]\nmax-dollars = true",
+            'max-dollars: should be a text as it is typed, like "DOLLARS"',
+        ),
         ('[tool.stash.watch]\nmax-dollars = ["9"]', "max-dollars: should be a text"),
         ("[tool.stash.watch]\nmax-dolars = 9", "has no key max-dolars; did you mean max-dollars"),
-        ('[tool.stash.watch]\non-alert = "rm"', "has no key on-alert; there are stuck-after, max-dollars"),
+        (
+            '[tool.stash.watch]\non-alert = "rm"',
+            "has no key on-alert; there are stuck-after, max-dollars",
+        ),
         ("[tool.stash.wach]", r"\[tool.stash\] has no key wach; did you mean watch"),
         ("[tool]\nstash = 3", r"tool.stash is not a table; write \[tool.stash\]"),
         ("[tool.stash]\nwatch = 3", r"tool.stash.watch is not a table; write \[tool.stash.watch\]"),
@@ -77,7 +83,9 @@ def test_every_command_with_such_options_is_named() -> None:
         command = COMMANDS[name].load(name)
         return getattr(getattr(command, "callback", None), "model", Options)
 
-    found = [name for name in COMMANDS if any(one.project for one in declarations(model(name)).values())]
+    found = [
+        name for name in COMMANDS if any(one.project for one in declarations(model(name)).values())
+    ]
     assert sorted(found) == sorted(OF_PROJECTS)
 
 

@@ -18,7 +18,10 @@ ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 RANKED = Grid(
     title="",
     head=("time", "95%", "share", "remark"),
-    rows=(("compute", "50.0 ms", "± 1.0", "55%", ""), ("network", "30.0 ms", "± 1.0", "33%", "slower")),
+    rows=(
+        ("compute", "50.0 ms", "± 1.0", "55%", ""),
+        ("network", "30.0 ms", "± 1.0", "33%", "slower"),
+    ),
     texts=frozenset({0, 2, 4}),
     first="stall",
     ranks=(0, 0, 2, 1, 0),
@@ -26,7 +29,13 @@ RANKED = Grid(
 SENTENCES = Grid(
     title="",
     head=("cost", "why"),
-    rows=(("greedy", "$4.05", "spot, and idle without; on-demand to the end once that is the last moment " * 2),),
+    rows=(
+        (
+            "greedy",
+            "$4.05",
+            "spot, and idle without; on-demand to the end once that is the last moment " * 2,
+        ),
+    ),
     texts=frozenset({0, 2}),
     first="policy",
     prose=True,
@@ -39,15 +48,43 @@ def pages(draw: st.DrawFn) -> Page:
     columns = draw(st.integers(1, 9))
     rows = tuple(draw(st.lists(st.tuples(*[words] * (columns + 1)), min_size=1, max_size=4)))
     head = tuple(draw(st.lists(words, min_size=columns, max_size=columns)))
-    grid = Grid(draw(words), head, rows, frozenset(draw(st.sets(st.integers(0, columns)))), prose=draw(st.booleans()),
-                total=draw(st.booleans()), upright=draw(st.booleans()))  # fmt: skip
-    stall = Row("network", time="30.00 ms", interval="± 1.02", share="33.3%", fraction=draw(st.floats(-0.2, 1)))
+    grid = Grid(
+        draw(words),
+        head,
+        rows,
+        frozenset(draw(st.sets(st.integers(0, columns)))),
+        prose=draw(st.booleans()),
+        total=draw(st.booleans()),
+        upright=draw(st.booleans()),
+    )
+    stall = Row(
+        "network",
+        time="30.00 ms",
+        interval="± 1.02",
+        share="33.3%",
+        fraction=draw(st.floats(-0.2, 1)),
+    )
     return Page(
-        title=draw(words), subtitle=tuple(draw(st.lists(words, max_size=3))), verdict=(draw(words) * 5,),
-        bar=(stall,), rows=draw(st.sampled_from([(), (stall, Row("fetch", why="none " * 9), Row("step", "9 ms"))])),
-        grids=(grid,), next_steps=(draw(words) * 4,), warnings=(draw(words) * 4,),
-        chapters=(Chapter("c", draw(words), facts=((draw(words), draw(words)),), points=(draw(words),), brief=True),),
-    )  # fmt: skip
+        title=draw(words),
+        subtitle=tuple(draw(st.lists(words, max_size=3))),
+        verdict=(draw(words) * 5,),
+        bar=(stall,),
+        rows=draw(
+            st.sampled_from([(), (stall, Row("fetch", why="none " * 9), Row("step", "9 ms"))])
+        ),
+        grids=(grid,),
+        next_steps=(draw(words) * 4,),
+        warnings=(draw(words) * 4,),
+        chapters=(
+            Chapter(
+                "c",
+                draw(words),
+                facts=((draw(words), draw(words)),),
+                points=(draw(words),),
+                brief=True,
+            ),
+        ),
+    )
 
 
 @given(pages(), st.sampled_from([60, 80, 120]), st.booleans())
@@ -56,13 +93,19 @@ def test_no_line_is_wider_than_the_screen_and_without_colour_all_is_ascii(
     page: Page, width: int, colour: bool
 ) -> None:
     text = render(page, width, colour)
-    short = [line for line in ESCAPE.sub("", text).splitlines() if max(map(len, line.split() or [""])) < width // 2]
+    short = [
+        line
+        for line in ESCAPE.sub("", text).splitlines()
+        if max(map(len, line.split() or [""])) < width // 2
+    ]
     assert max(map(len, short)) <= width
     assert colour or (text.isascii() and "\x1b" not in text)
 
 
 def test_control_characters_reach_no_terminal() -> None:
-    page = Page("evil\x1b[31m", warnings=("\x1b]0;owned\x07",), grids=(replace(RANKED, title="\x1b[2J"),))
+    page = Page(
+        "evil\x1b[31m", warnings=("\x1b]0;owned\x07",), grids=(replace(RANKED, title="\x1b[2J"),)
+    )
     assert "\x1b" not in render(page)
 
 
@@ -87,8 +130,13 @@ def test_columns_that_must_stay_go_on_below() -> None:
 def test_sentences_stand_beside_their_row_or_below_it_with_what_did_not_fit() -> None:
     wide = render(Page("p", grids=(SENTENCES,)), 120).splitlines()
     assert any(line.startswith("  greedy  $4.05  spot, and idle") for line in wide)
-    crowded = replace(SENTENCES, head=("x" * 40, "late", "why"), ranks=(0, 0, 1, 0), texts=frozenset({0, 3}),
-                      rows=(("greedy", "$4.05", "3%", "it is cheap"),))  # fmt: skip
+    crowded = replace(
+        SENTENCES,
+        head=("x" * 40, "late", "why"),
+        ranks=(0, 0, 1, 0),
+        texts=frozenset({0, 3}),
+        rows=(("greedy", "$4.05", "3%", "it is cheap"),),
+    )
     text = render(Page("p", grids=(crowded,)), 60)
     assert "late: 3%" in " ".join(text.split()) or "3%" in text
 
@@ -96,7 +144,9 @@ def test_sentences_stand_beside_their_row_or_below_it_with_what_did_not_fit() ->
 @pytest.mark.parametrize("why", ["slower", ""])
 def test_a_first_column_without_room_beside_the_numbers_is_wrapped(why: str) -> None:
     change = "samples kept, 6.58 GB in memory, which pays from the second epoch on"
-    grid = replace(SENTENCES, rows=((change, "+3.3 ± 18.7 ms", why), ("fused", "-0.28 ± 3.1 ms", why)))
+    grid = replace(
+        SENTENCES, rows=((change, "+3.3 ± 18.7 ms", why), ("fused", "-0.28 ± 3.1 ms", why))
+    )
     lines = render(Page("p", grids=(grid,)), 60).splitlines()
     assert max(map(len, lines)) <= 60
     first = next(number for number, line in enumerate(lines) if "+3.3" in line)
@@ -105,13 +155,21 @@ def test_a_first_column_without_room_beside_the_numbers_is_wrapped(why: str) -> 
 
 
 def test_a_column_of_facts_without_room_follows_the_one_before() -> None:
-    grid = Grid("", ("node 0", "node 1"), (("CPU", "Xeon " * 12, "EPYC " * 12),), frozenset({0, 1, 2}), upright=True)
+    grid = Grid(
+        "",
+        ("node 0", "node 1"),
+        (("CPU", "Xeon " * 12, "EPYC " * 12),),
+        frozenset({0, 1, 2}),
+        upright=True,
+    )
     lines = render(Page("machines", grids=(grid,)), 80).splitlines()
     assert [line.strip() for line in lines if "node" in line] == ["node 0", "node 1"]
 
 
 def test_a_single_column_of_facts_without_room_wraps_under_its_labels() -> None:
-    grid = Grid("", ("vm",), (("network", "eth0 rate not stated; " * 5),), frozenset({0, 1}), upright=True)
+    grid = Grid(
+        "", ("vm",), (("network", "eth0 rate not stated; " * 5),), frozenset({0, 1}), upright=True
+    )
     lines = render(Page("machines", grids=(grid,)), 80).splitlines()
     wrapped = lines[lines.index("  vm") + 2 :]
     assert wrapped
@@ -124,7 +182,11 @@ def test_only_brief_chapters_are_shown_and_as_many_points_as_they_say() -> None:
         chapters=(
             Chapter("long", "Hidden"),
             Chapter(
-                "brief", "Shown", points=("one", "two", "three"), charts=(Blank("b", "Loss", "no run"),), brief=True
+                "brief",
+                "Shown",
+                points=("one", "two", "three"),
+                charts=(Blank("b", "Loss", "no run"),),
+                brief=True,
             ),
             Chapter("few", "Few", points=("one", "two", "three"), brief=True, most=2),
         ),
@@ -137,12 +199,16 @@ def test_only_brief_chapters_are_shown_and_as_many_points_as_they_say() -> None:
 
 
 def test_a_total_has_a_rule_above_it_and_an_empty_table_is_left_out() -> None:
-    lines = render(Page("p", grids=(replace(RANKED, total=True), replace(RANKED, rows=())))).splitlines()
+    lines = render(
+        Page("p", grids=(replace(RANKED, total=True), replace(RANKED, rows=())))
+    ).splitlines()
     assert set(lines[-2].strip()) == {"-"}
 
 
 def test_every_text_of_a_page_becomes_ascii_and_nothing_else_changes() -> None:
     row = Row("4 × V100", time="± 3 µs", fraction=0.5)
     assert each_text(plain_text, (row, ("a·b", 1), None)) == (
-        Row("4 x V100", time="+/- 3 us", fraction=0.5), ("a|b", 1), None,
-    )  # fmt: skip
+        Row("4 x V100", time="+/- 3 us", fraction=0.5),
+        ("a|b", 1),
+        None,
+    )

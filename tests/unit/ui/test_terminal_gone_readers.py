@@ -23,7 +23,9 @@ CODE = [sys.executable, "-c", PROGRAM]
 
 
 def test_a_closed_pipe_is_no_error() -> None:
-    program = subprocess.Popen(CODE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    program = subprocess.Popen(
+        CODE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert program.stdout.readline() == b"before\n"
     program.stdout.close()
     program.stdin.write(b"\n")
@@ -63,5 +65,7 @@ def test_streams_that_are_no_files_are_left_as_they_are(capsys: pytest.CaptureFi
 def test_letters_that_the_encoding_does_not_have_are_no_error(encoding: str, shown: bytes) -> None:
     program = "from stash.ui.arguments import readers_may_leave\nwith readers_may_leave(): print('caf\\xe9 \\udcff')"
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
-    printed = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, check=True)
+    printed = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, check=True
+    )
     assert printed.stdout == shown + b"\n"

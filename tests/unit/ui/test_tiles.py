@@ -15,12 +15,18 @@ sizes = st.floats(12, 400)
 
 
 def drawn(mark: Tile, width: float = 80.0, height: float = 34.0) -> ElementTree.Element:
-    return ElementTree.fromstring(f"<svg>{tile(mark, 10.0, 20.0, 10.0 + width, 20.0 + height)}</svg>")
+    return ElementTree.fromstring(
+        f"<svg>{tile(mark, 10.0, 20.0, 10.0 + width, 20.0 + height)}</svg>"
+    )
 
 
 @given(sizes, st.lists(st.text("0123456789%ms", min_size=1, max_size=30), min_size=1, max_size=4))
-def test_the_longest_words_that_fit_are_written_and_none_that_do_not(width: float, texts: list[str]) -> None:
-    written = [text.text or "" for text in drawn(Tile(*EVERYWHERE, tuple(texts)), width).iter("text")]
+def test_the_longest_words_that_fit_are_written_and_none_that_do_not(
+    width: float, texts: list[str]
+) -> None:
+    written = [
+        text.text or "" for text in drawn(Tile(*EVERYWHERE, tuple(texts)), width).iter("text")
+    ]
     fitting = [text for text in texts if length_of(len(text)) <= width - 7]
     assert written == fitting[:1]
 

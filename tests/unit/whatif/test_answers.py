@@ -29,7 +29,8 @@ def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() 
     sentences = suffices(answer)
     assert "hide" not in sentences
     assert (
-        "it has 2, so the 27.6 ms of prep are what loading slows training by: cheaper samples take that" in sentences
+        "it has 2, so the 27.6 ms of prep are what loading slows training by: cheaper samples take that"
+        in sentences
     )
 
 

@@ -14,7 +14,11 @@ from stash.whatif.answers import open_questions
 GOLDEN = Path(__file__).parents[2] / "golden"
 TIMES = {"solo": [0.1], "crowd": [0.2]}
 FACTS = {
-    "operators": (Operator(operator="aten.mm", shapes="2x3 3x4", dtype="float32", calls=1, flops=48, bytes=100),),
+    "operators": (
+        Operator(
+            operator="aten.mm", shapes="2x3 3x4", dtype="float32", calls=1, flops=48, bytes=100
+        ),
+    ),
     "gradients": (Gradient(name="w", bytes=4, ready_seconds=0.0, ready_steps=(0.0, 0.0)),),
 }
 WORKERS = (WorkerTimes(feed="warm", rank=0, round=0, batches=(4,), seconds=(0.1,)),)
@@ -25,10 +29,15 @@ def facts(profile: Profile) -> list[str]:
 
 
 @pytest.mark.parametrize("name", ["one-node", "schema-2"])
-def test_a_profile_of_an_older_schema_says_what_it_cannot_tell_and_what_command_adds_it(name: str) -> None:
+def test_a_profile_of_an_older_schema_says_what_it_cannot_tell_and_what_command_adds_it(
+    name: str,
+) -> None:
     found = open_questions(load(GOLDEN / f"{name}.stash.json"))
     assert [each.fact for each in found] == ["operators", "ready_steps", "workers"]
-    assert found[0].question == "what a step would take at least on a faster device, by launching its operators"
+    assert (
+        found[0].question
+        == "what a step would take at least on a faster device, by launching its operators"
+    )
     assert found[0].why == "it was made by a Stash that did not record this"
     assert found[0].command == "stash profile train.py"
 
@@ -50,7 +59,9 @@ def test_a_profile_with_every_fact_answers_everything() -> None:
 
 
 def test_a_fact_that_could_not_be_recorded_has_its_own_reason() -> None:
-    profile = build(TIMES, workload={"unrecorded": {"operators": "not recorded: the job is compiled"}})
+    profile = build(
+        TIMES, workload={"unrecorded": {"operators": "not recorded: the job is compiled"}}
+    )
     reasons = {each.fact: each.why for each in open_questions(profile)}
     assert reasons["operators"] == "not recorded: the job is compiled"
     assert reasons["ready_steps"] == "none of its blocks showed this"

@@ -36,19 +36,31 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
     parts = [stall["seconds"]["value"] for stall in forecast["stalls"]]
     assert sum(parts) == pytest.approx(forecast["step_seconds"]["value"], rel=1e-4)
     assert found["changes"] == {"nodes": "8", "network": "100gbit"}
-    assert forecast["step_seconds"]["low"] < forecast["step_seconds"]["value"] < forecast["step_seconds"]["high"]
-    assert {fact["origin"] for stall in forecast["stalls"] for fact in stall["facts"]} >= {"measured", "data sheet"}
+    assert (
+        forecast["step_seconds"]["low"]
+        < forecast["step_seconds"]["value"]
+        < forecast["step_seconds"]["high"]
+    )
+    assert {fact["origin"] for stall in forecast["stalls"] for fact in stall["facts"]} >= {
+        "measured",
+        "data sheet",
+    }
     assert "1,024 samples instead of 256" in found["training"][0]
 
 
 def test_the_document_has_names_of_its_own(monkeypatch: Patch, capsys: Capture):
     assert run(monkeypatch, "gpu.stash.json", "--dtype", "amp", "--workers", "4", "--json") == 0
-    assert json.loads(capsys.readouterr().out)["changes"] == {"workers": "4", "precision-of-training": "amp"}
+    assert json.loads(capsys.readouterr().out)["changes"] == {
+        "workers": "4",
+        "precision-of-training": "amp",
+    }
     assert run(monkeypatch, "gpu.stash.json", "--sweep", "dtype=fp32,amp", "--json") == 0
     assert json.loads(capsys.readouterr().out)["over"] == ["precision-of-training"]
 
 
-def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch: Patch, capsys: Capture):
+def test_what_cannot_be_predicted_is_named_and_there_is_no_step(
+    monkeypatch: Patch, capsys: Capture
+):
     assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "The step is unknown: network cannot be predicted" in out
@@ -66,7 +78,17 @@ def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys:
 
 def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
     for ending in ("svg", "html"):
-        assert run(monkeypatch, "gpu.stash.json", "--sweep", "network=1gbit..100gbit", "-o", f"curve.{ending}") == 0
+        assert (
+            run(
+                monkeypatch,
+                "gpu.stash.json",
+                "--sweep",
+                "network=1gbit..100gbit",
+                "-o",
+                f"curve.{ending}",
+            )
+            == 0
+        )
         drawn = (files / f"curve.{ending}").read_text()
         assert "100gbit" in drawn
         assert drawn.count("<circle") >= 7
@@ -79,11 +101,16 @@ def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
         (["--nodes", "2", "-o", "x.png"], "say over what"),
         (["--sweep", "nodes=1..4", "-o", "x.gif"], "pictures end in"),
         (["--sweep", "nodes=1..4", "--nodes", "2"], "both set and swept"),
-        (["--sweep", "instance=p3.8xlarge,p3.9xlarge"], "unknown instance 'p3.9xlarge'; did you mean"),
+        (
+            ["--sweep", "instance=p3.8xlarge,p3.9xlarge"],
+            "unknown instance 'p3.9xlarge'; did you mean",
+        ),
         (["--sweep", "gpu=T4,T5"], "unknown GPU 'T5'; did you mean"),
     ],
 )
-def test_what_cannot_be_is_one_sentence(monkeypatch: Patch, capsys: Capture, words: list[str], notes: str):
+def test_what_cannot_be_is_one_sentence(
+    monkeypatch: Patch, capsys: Capture, words: list[str], notes: str
+):
     assert run(monkeypatch, "gpu.stash.json", *words) == 2
     error = capsys.readouterr().err
     assert error.startswith("error: ")

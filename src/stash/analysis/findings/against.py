@@ -89,19 +89,26 @@ def measured_figures(hosts: Sequence[Host], node: int) -> Measured:
     links = hosts[node].links
     alone = host_copies(links, "host to GPU", together=False).values() if links else ()
     pairs = pair_copies(links).values() if links else ()
-    curves = [make_curve(exchange, hosts[node].hostname) for exchange in (links.exchanges if links else ())]
+    curves = [
+        make_curve(exchange, hosts[node].hostname)
+        for exchange in (links.exchanges if links else ())
+    ]
     gpus = [item for item in curves if item.backend == "nccl" and item.sizes]
     reads = [
         rate
         for read in (links.reads if links else ())
-        if read.pattern == "sequential" and (read.cold or read.direct) and (rate := sustained_rate(read)) is not None
+        if read.pattern == "sequential"
+        and (read.cold or read.direct)
+        and (rate := sustained_rate(read)) is not None
     ]
     return Measured(
         host_to_gpu=_largest_rate(alone, min),
         slowest_pair=_largest_rate(pairs, min),
         fastest_pair=_largest_rate(pairs, max),
         bus_inside=_largest_message_rate([item for item in gpus if item.nodes == 1]),
-        bus_across=_largest_message_rate([item for item in curves if item.nodes > 1 and item.sizes]),
+        bus_across=_largest_message_rate(
+            [item for item in curves if item.nodes > 1 and item.sizes]
+        ),
         network=network_reach(hosts),
         disk=_largest_rate(reads, max),
     )
@@ -113,16 +120,30 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
     rows: list[Compared] = []
 
     def row(
-        name: str, found: Interval | None, catalog: float | None, catalog_is: str = "", unit: Unit = "bytes/s"
+        name: str,
+        found: Interval | None,
+        catalog: float | None,
+        catalog_is: str = "",
+        unit: Unit = "bytes/s",
     ) -> None:
         if found is not None or catalog is not None:
             says = catalog_is if catalog is not None else ""
             network = name in ("network, TCP", "all-reduce across, bus", "RDMA")
             rows.append(
-                Compared(name=name, unit=unit, measured=found, catalog=catalog, catalog_is=says, network=network)
+                Compared(
+                    name=name,
+                    unit=unit,
+                    measured=found,
+                    catalog=catalog,
+                    catalog_is=says,
+                    network=network,
+                )
             )
 
-    gpu_memory = min((gpu.memory_bytes for gpu in working_gpus(host) if gpu.memory_bytes is not None), default=None)
+    gpu_memory = min(
+        (gpu.memory_bytes for gpu in working_gpus(host) if gpu.memory_bytes is not None),
+        default=None,
+    )
     row("memory per GPU", _exact_interval(gpu_memory), reference.gpu_memory_bytes, unit="bytes")
     row("vCPUs", _exact_interval(host.cores), reference.vcpus, unit="count")
     row("memory", _exact_interval(host.memory_bytes), reference.memory_bytes, unit="bytes")
@@ -133,7 +154,12 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
         row("host to GPU, slowest", best.host_to_gpu, pcie, pcie_is)
         row("GPU pair, slowest", best.slowest_pair, reference.pair_min_bytes_per_second)
         row("GPU pair, fastest", best.fastest_pair, reference.pair_max_bytes_per_second)
-        row("all-reduce inside, bus", best.bus_inside, reference.interconnect_bytes_per_second, "links of one GPU")
+        row(
+            "all-reduce inside, bus",
+            best.bus_inside,
+            reference.interconnect_bytes_per_second,
+            "links of one GPU",
+        )
     network, network_is = reference.network_bytes_per_second, "sustained"
     if network is None:
         network, network_is = reference.network_burst_bytes_per_second, "burst"
@@ -146,7 +172,11 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
     names = [gpu.name for gpu in working_gpus(host)]
     gpus = None
     if reference.gpu_count is not None:
-        gpus = f"{reference.gpu_count:g} × {reference.gpu or reference.gpu_model}" if reference.gpu_count else "none"
+        gpus = (
+            f"{reference.gpu_count:g} × {reference.gpu or reference.gpu_model}"
+            if reference.gpu_count
+            else "none"
+        )
     return Comparison(
         hostname=host.hostname,
         instance=reference.name,
@@ -154,7 +184,8 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
         as_of=reference.as_of,
         source=reference.source,
         notes=reference.notes,
-        gpus_measured=", ".join(f"{names.count(kind)} × {kind}" for kind in sorted(set(names))) or "none",
+        gpus_measured=", ".join(f"{names.count(kind)} × {kind}" for kind in sorted(set(names)))
+        or "none",
         gpus_catalog=gpus,
         rows=tuple(rows),
     )
@@ -195,23 +226,37 @@ def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) ->
     if reference.pcie_measured_bytes_per_second is not None:
         pcie = ("host to GPU", reference.pcie_measured_bytes_per_second, _PUBLISHED)
     yield from _shortfall_findings(
-        "slow-pcie", "pinned copies to the slowest GPU reach", best.host_to_gpu, *pcie, reference, host
+        "slow-pcie",
+        "pinned copies to the slowest GPU reach",
+        best.host_to_gpu,
+        *pcie,
+        reference,
+        host,
     )
     for name, rate, promised in (
         ("fastest", best.fastest_pair, reference.pair_max_bytes_per_second),
         ("slowest", best.slowest_pair, reference.pair_min_bytes_per_second),
     ):
-        says, missing = f"the {name} pair of GPUs here reaches", ": links that the type can have are missing here"
+        says, missing = (
+            f"the {name} pair of GPUs here reaches",
+            ": links that the type can have are missing here",
+        )
         pair = (f"{name} pair", promised, _ALL_REDUCE)
-        found = [*_shortfall_findings("slow-pairs", says, rate, *pair, reference, host, remark=missing)]
+        found = [
+            *_shortfall_findings("slow-pairs", says, rate, *pair, reference, host, remark=missing)
+        ]
         yield from found
         if found:  # where the fastest pair is too slow, the slowest is not reported
             break
     says = "all-reduce inside the machine reaches a bus bandwidth of"
     inside = ("links of one GPU", reference.interconnect_bytes_per_second, _ALL_REDUCE)
-    yield from _shortfall_findings("slow-all-reduce", says, best.bus_inside, *inside, reference, host)
+    yield from _shortfall_findings(
+        "slow-all-reduce", says, best.bus_inside, *inside, reference, host
+    )
     models = [disk.model.lower() for disk in host.disks if disk.model is not None]
-    if not any(word in model for model in models for word in ("instance storage", "local", "ephemeral")):
+    if not any(
+        word in model for model in models for word in ("instance storage", "local", "ephemeral")
+    ):
         limits = ": the volume, or one reader, is what limits"
         disk = ("network disks", reference.remote_disk_bytes_per_second, 0.20)
         yield from _shortfall_findings(
@@ -221,11 +266,17 @@ def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) ->
 
 def network_shortfalls(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
     """What the fastest pair of nodes, and all-reduce across all, reach of the type's network."""
-    best, about, promised = measured_figures(hosts, 0), "sustained network", reference.network_bytes_per_second
+    best, about, promised = (
+        measured_figures(hosts, 0),
+        "sustained network",
+        reference.network_bytes_per_second,
+    )
     if best.network is not None:
         how = " with one flow" if best.network.flows == 1 else f" with {best.network.flows} flows"
         tcp = (best.network.best, about, promised, _TCP)
-        yield from _shortfall_findings("slow-network", "the network reaches", *tcp, reference, how=how, network=True)
+        yield from _shortfall_findings(
+            "slow-network", "the network reaches", *tcp, reference, how=how, network=True
+        )
     says = f"all-reduce across {len(hosts)} nodes reaches a bus bandwidth of"  # of a ring, it cannot exceed it
     exchange = (best.bus_across, about, promised, _ALL_REDUCE)
     yield from _shortfall_findings("slow-all-reduce", says, *exchange, reference, network=True)
@@ -255,7 +306,11 @@ def _shortfall_findings(
     reached = format_bit_rate(rate) if network else format_quantity(rate, "bytes/s")
     should = format_bits(fact.value) if network else format_fact(fact.value, "bytes/s")
     yield unlike_finding(
-        fact, rate, name, f"{says} {reached}{how}; {fact.about}: {should} {format_origin(fact)}{remark}", host
+        fact,
+        rate,
+        name,
+        f"{says} {reached}{how}; {fact.about}: {should} {format_origin(fact)}{remark}",
+        host,
     )
 
 
@@ -280,7 +335,9 @@ class Near(Record):
     """Dimensions that the machine or the catalog does not know."""
 
 
-def nearest_types(hosts: Sequence[Host], node: int, catalog: Catalog, count: int = 3) -> tuple[Near, ...]:
+def nearest_types(
+    hosts: Sequence[Host], node: int, catalog: Catalog, count: int = 3
+) -> tuple[Near, ...]:
     """The ``count`` types most like ``hosts[node]``, nearest first; empty when too little is known of it.
 
     Compares shapes. A likeness is not an identity: clouds sell the same shape under many names.
@@ -299,7 +356,11 @@ def nearest_types(hosts: Sequence[Host], node: int, catalog: Catalog, count: int
         return ()
     models = {model_of(gpu, catalog) for gpu in gpus}
     model = models.pop() if len(models) == 1 else None
-    found = [near for instance in catalog.instances if (near := _likeness(shape, model, instance)) is not None]
+    found = [
+        near
+        for instance in catalog.instances
+        if (near := _likeness(shape, model, instance)) is not None
+    ]
     found.sort(key=lambda near: (near.distance, len(near.not_compared), near.cloud, near.instance))
     return tuple(found[:count])
 

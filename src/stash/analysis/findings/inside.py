@@ -9,7 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from stash.analysis.findings.machine import Fact, Finding, fact_of, format_origin, unlike_finding, working_gpus
+from stash.analysis.findings.machine import (
+    Fact,
+    Finding,
+    fact_of,
+    format_origin,
+    unlike_finding,
+    working_gpus,
+)
 from stash.analysis.findings.rates import copy_rate, find_burst, gpu_index
 from stash.catalog.facts import Instance
 from stash.core.formatting import format_fact, format_quantity, join_names
@@ -73,7 +80,13 @@ def host_copies(links: Links, way: str, together: bool) -> dict[int, Interval]:
         gpu = target if way == "host to GPU" else source
         rate = copy_rate(copy)
         one_way = (source is None) != (target is None)
-        if one_way and gpu is not None and rate is not None and copy.together == together and copy.pinned:
+        if (
+            one_way
+            and gpu is not None
+            and rate is not None
+            and copy.together == together
+            and copy.pinned
+        ):
             found[gpu] = rate
     return found
 
@@ -98,7 +111,9 @@ def _shared_uplinks(host: Host, links: Links) -> Iterator[Finding]:
     for way in ("host to GPU", "GPU to host"):
         alone, together = (host_copies(links, way, together=both) for both in (False, True))
         rates[way] = alone, together
-        slowed[way] = [g for g in sorted(alone) if g in together and together[g].slower_than(alone[g], _SHARED)]
+        slowed[way] = [
+            g for g in sorted(alone) if g in together and together[g].slower_than(alone[g], _SHARED)
+        ]
     way = max(slowed, key=lambda name: len(slowed[name]))
     if len(slowed[way]) < 2:
         return
@@ -122,10 +137,14 @@ def _behind_one_switch(host: Host, gpus: list[int]) -> list[tuple[list[int], boo
     Copying all at once shows that GPUs share, not which with which; the topology knows. Where it joins none of
     them, they stay together, and all that is known is that they slow one another down.
     """
-    near = {(route.a, route.b) for route in host.routes if route.kind in ("internal", "single switch")}
+    near = {
+        (route.a, route.b) for route in host.routes if route.kind in ("internal", "single switch")
+    }
     groups: list[list[int]] = []
     for gpu in gpus:
-        home = next((group for group in groups if any((other, gpu) in near for other in group)), None)
+        home = next(
+            (group for group in groups if any((other, gpu) in near for other in group)), None
+        )
         if home is None:
             groups.append([gpu])
         else:
@@ -141,9 +160,17 @@ def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Itera
     if uneven is None:
         return
     fastest, slow = uneven
-    best = fact_of(reference, "fastest pair", reference.pair_max_bytes_per_second, "bytes/s") if reference else None
+    best = (
+        fact_of(reference, "fastest pair", reference.pair_max_bytes_per_second, "bytes/s")
+        if reference
+        else None
+    )
     names = join_names([f"{a}-{b}" for a, b in slow])
-    several = f"{len(slow)} of {len(rates)} pairs of GPUs copy" if len(slow) > 1 else "one pair of GPUs copies"
+    several = (
+        f"{len(slow)} of {len(rates)} pairs of GPUs copy"
+        if len(slow) > 1
+        else "one pair of GPUs copies"
+    )
     text = (
         f"{several} much slower than the others ({names}): {slow[0][0]}-{slow[0][1]} reaches "
         f"{format_quantity(rates[slow[0]], 'bytes/s')}, {fastest[0]}-{fastest[1]} "
@@ -151,5 +178,7 @@ def _uneven_pairs(host: Host, links: Links, reference: Instance | None) -> Itera
     )
     if best is not None:
         text += f"; {best.about}: {format_fact(best.value, 'bytes/s')} {format_origin(best)}"
-    fact = best or Fact(value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}")
+    fact = best or Fact(
+        value=rates[fastest].value, unit="bytes/s", about=f"GPUs {fastest[0]}-{fastest[1]}"
+    )
     yield unlike_finding(fact, rates[slow[0]], "uneven-pairs", text, host)

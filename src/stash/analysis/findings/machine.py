@@ -49,17 +49,27 @@ class Finding(Record):
     fact: Fact | None = None
 
 
-def unlike_finding(fact: Fact, measured: Interval, name: str, text: str, host: Host | None = None) -> Finding:
+def unlike_finding(
+    fact: Fact, measured: Interval, name: str, text: str, host: Host | None = None
+) -> Finding:
     """The finding that ``measured`` is not what ``fact`` says; about ``host``, or about several machines."""
     hostname = None if host is None else host.hostname
-    return Finding(name=name, hostname=hostname, text=text, unit=fact.unit, measured=measured, fact=fact)
+    return Finding(
+        name=name, hostname=hostname, text=text, unit=fact.unit, measured=measured, fact=fact
+    )
 
 
 def fact_of(item: Instance | GpuFacts, about: str, value: float | None, unit: Unit) -> Fact | None:
     """The catalog's ``value`` as a fact with its date and source; ``None`` where the catalog is silent."""
     if value is None:
         return None
-    return Fact(value=value, unit=unit, about=f"{about} of {item.name}", as_of=item.as_of, source=item.source)
+    return Fact(
+        value=value,
+        unit=unit,
+        about=f"{about} of {item.name}",
+        as_of=item.as_of,
+        source=item.source,
+    )
 
 
 def format_origin(fact: Fact) -> str:
@@ -82,7 +92,12 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
             text = f"GPU {gpu.index} does not answer: the driver says {gpu.fault.rstrip('.')!r}"
             yield Finding(name="lost-gpu", hostname=host.hostname, text=text)
     limits = host.limits
-    if limits is not None and limits.cpus is not None and host.cores is not None and limits.cpus < host.cores:
+    if (
+        limits is not None
+        and limits.cpus is not None
+        and host.cores is not None
+        and limits.cpus < host.cores
+    ):
         text = (
             f"a control group allows {limits.cpus:g} CPUs of the {host.cores} cores: more processes than "
             "that wait for each other"
@@ -109,7 +124,9 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
 def _unlike_type(host: Host, reference: Instance, catalog: Catalog) -> Iterator[Finding]:
     """What the machine is against what its type is: GPUs, cores, memory, RDMA."""
     gpus, source = working_gpus(host), f"(catalog of {reference.as_of}: {reference.source})"
-    count = float(reference.devices) if reference.gpu_count else None  # a slice of one is a GPU to a driver
+    count = (
+        float(reference.devices) if reference.gpu_count else None
+    )  # a slice of one is a GPU to a driver
     promised = fact_of(reference, "GPUs", count, "count")
     if promised is not None and len(gpus) != promised.value:
         text = f"{len(gpus)} GPUs work here, {reference.name} has {promised.value:g} {format_origin(promised)}"
@@ -122,7 +139,9 @@ def _unlike_type(host: Host, reference: Instance, catalog: Catalog) -> Iterator[
         )
         yield unlike_finding(vcpus, exact_interval(host.cores), "vcpu-count", text, host)
     models = ((gpu, model_of(gpu, catalog)) for gpu in gpus)
-    others = Counter(gpu.name for gpu, model in models if model is not None and model != reference.gpu_model)
+    others = Counter(
+        gpu.name for gpu, model in models if model is not None and model != reference.gpu_model
+    )
     if others and reference.gpu_model is not None:
         here = join_names([f"{count} × {name}" for name, count in others.items()])
         text = f"the GPUs are {here}, {reference.name} has {reference.gpu_model} {source}"
@@ -130,7 +149,13 @@ def _unlike_type(host: Host, reference: Instance, catalog: Catalog) -> Iterator[
     smallest = min((gpu.memory_bytes for gpu in gpus if gpu.memory_bytes is not None), default=None)
     for name, has, size, about, should in (
         ("memory", "this machine has", host.memory_bytes, "memory", reference.memory_bytes),
-        ("gpu-memory", "the smallest GPU has", smallest, "memory per GPU", reference.gpu_memory_bytes),
+        (
+            "gpu-memory",
+            "the smallest GPU has",
+            smallest,
+            "memory per GPU",
+            reference.gpu_memory_bytes,
+        ),
     ):
         fact = fact_of(reference, about, should, "bytes")
         if size is None or fact is None or abs(size / fact.value - 1) <= _MEMORY_TOLERANCE:
@@ -155,7 +180,9 @@ def model_of(gpu: Gpu, catalog: Catalog) -> str | None:
     try:
         return catalog.gpu(gpu.name).model
     except UserError:
-        models = {known.model for known in catalog.gpus if name_words(known.model) <= name_words(gpu.name)}
+        models = {
+            known.model for known in catalog.gpus if name_words(known.model) <= name_words(gpu.name)
+        }
         return models.pop() if len(models) == 1 else None
 
 
@@ -204,11 +231,19 @@ def rates_by_flows(hosts: Sequence[Host]) -> dict[int, Flows]:
 def network_reach(hosts: Sequence[Host]) -> Reach | None:
     """The fastest stream of all and what one flow does between the same nodes; ``None`` without streams."""
     rates = rates_by_flows(hosts)
-    streams = [(rate.value, flows, pair) for flows, pairs in rates.items() for pair, rate in pairs.items()]
+    streams = [
+        (rate.value, flows, pair) for flows, pairs in rates.items() for pair, rate in pairs.items()
+    ]
     if not streams:
         return None
     _, flows, pair = max(streams)
-    return Reach(source=pair[0], target=pair[1], one=rates.get(1, {}).get(pair), best=rates[flows][pair], flows=flows)
+    return Reach(
+        source=pair[0],
+        target=pair[1],
+        one=rates.get(1, {}).get(pair),
+        best=rates[flows][pair],
+        flows=flows,
+    )
 
 
 def network_findings(hosts: Sequence[Host]) -> Iterator[Finding]:
@@ -235,12 +270,12 @@ def network_findings(hosts: Sequence[Host]) -> Iterator[Finding]:
         if best.is_above(claim):
             end = "so the claim means nothing"
         elif best.is_below(claim, _CLAIM_TOLERANCE):
-            end = (
-                f"less than the {format_bits(claim)} it claims: the network behind it is limited, shared or far away"
-            )
+            end = f"less than the {format_bits(claim)} it claims: the network behind it is limited, shared or far away"
         else:
             return
-        text = f"{nic.name} claims {format_bits(claim)} and TCP reaches {format_bit_rate(best)}, {end}"
+        text = (
+            f"{nic.name} claims {format_bits(claim)} and TCP reaches {format_bit_rate(best)}, {end}"
+        )
         fact = Fact(value=claim, unit="bytes/s", about=f"what {nic.name} claims")
         yield unlike_finding(fact, best, "nic-claim", text, host)
 
@@ -251,18 +286,28 @@ def _uneven_nodes(hosts: Sequence[Host], rates: Flows) -> Iterator[Finding]:
         return
     fastest, slow = uneven
     sound = {node for pair in rates if pair not in slow for node in pair}
-    blamed = [node for node in sorted({node for pair in slow for node in pair}) if node not in sound]
-    names = [f"{node} ({hosts[node].hostname})" if node < len(hosts) else str(node) for node in blamed]
+    blamed = [
+        node for node in sorted({node for pair in slow for node in pair}) if node not in sound
+    ]
+    names = [
+        f"{node} ({hosts[node].hostname})" if node < len(hosts) else str(node) for node in blamed
+    ]
     who = f"node{'s' if len(blamed) > 1 else ''} {join_names(names)}"
     verb = "have" if len(blamed) > 1 else "has"
-    start = f"{who} {verb} a slower network than the others" if blamed else "some nodes reach each other more slowly"
+    start = (
+        f"{who} {verb} a slower network than the others"
+        if blamed
+        else "some nodes reach each other more slowly"
+    )
     worst = slow[0]
     text = (
         f"{start}: {format_bit_rate(rates[worst])} from node {worst[0]} to {worst[1]}, "
         f"{format_bit_rate(rates[fastest])} from node "
         f"{fastest[0]} to {fastest[1]}; the slowest node sets the pace of every exchange"
     )
-    fact = Fact(value=rates[fastest].value, unit="bytes/s", about=f"node {fastest[0]} to {fastest[1]}")
+    fact = Fact(
+        value=rates[fastest].value, unit="bytes/s", about=f"node {fastest[0]} to {fastest[1]}"
+    )
     only = hosts[blamed[0]] if len(blamed) == 1 and blamed[0] < len(hosts) else None
     yield unlike_finding(fact, rates[worst], "uneven-nodes", text, only)
 
@@ -272,5 +317,7 @@ def claiming_interface(host: Host) -> Nic | None:
 
     Bridges and virtual pairs inside a machine claim rates too, and mean nothing by it: they have no driver.
     """
-    claims = [nic for nic in host.nics if nic.bytes_per_second is not None and nic.driver is not None]
+    claims = [
+        nic for nic in host.nics if nic.bytes_per_second is not None and nic.driver is not None
+    ]
     return claims[0] if len(claims) == 1 else None

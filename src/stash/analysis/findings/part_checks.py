@@ -48,34 +48,50 @@ def _is_braked(state: PartState) -> bool:
 
 STATE_CHECKS = (
     StateCheck(
-        "quota-used-up", "throttled", lambda state: (state.throttled or 0) > THROTTLED,
-        "the quota of CPU time of its control group was used up in {value:.0%} of its periods", "fraction",
+        "quota-used-up",
+        "throttled",
+        lambda state: (state.throttled or 0) > THROTTLED,
+        "the quota of CPU time of its control group was used up in {value:.0%} of its periods",
+        "fraction",
     ),
     StateCheck(
-        "busy-cores", "others_cores", lambda state: (state.others_cores or 0) > OTHERS,
+        "busy-cores",
+        "others_cores",
+        lambda state: (state.others_cores or 0) > OTHERS,
         "other programs used {value:.1f} cores meanwhile{programs}",
     ),
     StateCheck(
-        "gpu-in-use", "", lambda state: bool(state.users),
+        "gpu-in-use",
+        "",
+        lambda state: bool(state.users),
         "{part} was in use by {users}: its figures are of what is left",
     ),
     StateCheck(
-        "held-clock", "clock", _is_braked,
-        "{part} ran at {value:.0%} of its highest clock, held down by {held}{heat}", "fraction",
+        "held-clock",
+        "clock",
+        _is_braked,
+        "{part} ran at {value:.0%} of its highest clock, held down by {held}{heat}",
+        "fraction",
     ),
     StateCheck(
-        "memory-errors", "memory_errors", lambda state: bool(state.memory_errors),
+        "memory-errors",
+        "memory_errors",
+        lambda state: bool(state.memory_errors),
         "{part} had {value:.0f} uncorrectable errors of its memory since its driver was loaded",
     ),
     StateCheck(
-        "repair-due", "", lambda state: bool(state.repair_due),
+        "repair-due",
+        "",
+        lambda state: bool(state.repair_due),
         "{part} has memory that waits for a reset to be put out of use, or could not be",
     ),
     StateCheck(
-        "link-errors", "link_errors", lambda state: (state.link_errors or 0) > _LINK_ERRORS,
+        "link-errors",
+        "link_errors",
+        lambda state: (state.link_errors or 0) > _LINK_ERRORS,
         "the NVLinks of {part} had {value:,.0f} errors and replays since its driver was loaded",
     ),
-)  # fmt: skip
+)
 
 
 def state_findings(host: Host) -> Iterator[Finding]:
@@ -100,14 +116,20 @@ def state_findings(host: Host) -> Iterator[Finding]:
             if check.holds(state):
                 value = getattr(state, check.field, None)
                 yield found(check.name, check.text.format(value=value, **words), value, check.unit)
-    lanes = {gpu.index: gpu.nvlinks for gpu in host.gpus if gpu.nvlinks is not None and gpu.fault is None}
+    lanes = {
+        gpu.index: gpu.nvlinks for gpu in host.gpus if gpu.nvlinks is not None and gpu.fault is None
+    }
     most = max(lanes.values(), default=0)
     for index, count in lanes.items():
         if count < most:
             text = f"GPU {index} has {count} of the {most} NVLinks that the other GPUs here have"
             yield found("lost-nvlinks", text, count)
     for gpu in host.gpus:
-        if host.allowed_nodes and gpu.numa_node is not None and gpu.numa_node not in host.allowed_nodes:
+        if (
+            host.allowed_nodes
+            and gpu.numa_node is not None
+            and gpu.numa_node not in host.allowed_nodes
+        ):
             text = (
                 f"GPU {gpu.index} is on NUMA node {gpu.numa_node}, and this process may only use cores of others: "
                 "every copy crosses between sockets"
@@ -115,20 +137,32 @@ def state_findings(host: Host) -> Iterator[Finding]:
             yield found("far-numa", text)
     for figure in host.links.figures:
         rates = burst_rates(figure)
-        if figure.device != "cpu" and len(rates) > 2 and rates[0] > max(rates[1:]) and rates[0] > _WARM * rates[-1]:
+        if (
+            figure.device != "cpu"
+            and len(rates) > 2
+            and rates[0] > max(rates[1:])
+            and rates[0] > _WARM * rates[-1]
+        ):
             first, last = format_fact(rates[0], figure.unit), format_fact(rates[-1], figure.unit)
             whose = f"GPU {gpu_index(figure.device)} slows down as it gets warm"
-            yield found("slow-when-warm", f"{whose}: {figure.name} {first} at first, {last} at the end")
+            yield found(
+                "slow-when-warm", f"{whose}: {figure.name} {first} at first, {last} at the end"
+            )
 
 
 def is_disturbed(host: Host) -> bool:
     """Whether other programs, or a quota, took part of its figures: it is no peer then."""
-    return any(finding.name in ("quota-used-up", "busy-cores", "gpu-in-use") for finding in state_findings(host))
+    return any(
+        finding.name in ("quota-used-up", "busy-cores", "gpu-in-use")
+        for finding in state_findings(host)
+    )
 
 
 def _own_share(found: Sequence[FigureStanding], kinds: tuple[str, ...]) -> float | None:
     """Of what is usual, by the time that the core gave: how much the others take of it does not count."""
-    single = [each for each in found if each.group.startswith(kinds) and each.group.endswith(", 1 core")]
+    single = [
+        each for each in found if each.group.startswith(kinds) and each.group.endswith(", 1 core")
+    ]
     ratios = [each.own_ratio for each in single if each.own_ratio is not None]
     return median(ratios) if ratios else None
 
@@ -154,7 +188,9 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
             sure = "a data sheet proves little about one machine"
         text = f"{f'{member}: ' if member else ''}{named} (usual: {worst.about}; {sure})"
         fact = Fact(value=worst.usual, unit=worst.unit, about=worst.about)
-        yield unlike_finding(fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host)
+        yield unlike_finding(
+            fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host
+        )
     memory, products = _own_share(own, ("triad", "copy")), _own_share(own, ("gemm",))
     busy = [finding.text for finding in state_findings(host) if finding.name == "busy-cores"]
     if busy and memory is not None and products is not None and memory < _EATEN * products:

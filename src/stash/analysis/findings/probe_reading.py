@@ -18,7 +18,13 @@ from stash.analysis.findings.against import (
     shortfall_findings,
 )
 from stash.analysis.findings.inside import inside_findings
-from stash.analysis.findings.machine import Finding, machine_findings, model_of, network_findings, working_gpus
+from stash.analysis.findings.machine import (
+    Finding,
+    machine_findings,
+    model_of,
+    network_findings,
+    working_gpus,
+)
 from stash.analysis.findings.part_checks import is_disturbed, standing_findings, state_findings
 from stash.analysis.findings.rates import Curve, Link, exchange_rate, list_links, make_curve
 from stash.analysis.findings.standings import FigureStanding, PastProbe, compare_figures
@@ -50,7 +56,9 @@ class Reading(Record):
     """Figures against their like, where there is any."""
 
 
-def read_probe(probe: Probe, catalog: Catalog, against: str | None = None, past: Sequence[Probe] = ()) -> Reading:
+def read_probe(
+    probe: Probe, catalog: Catalog, against: str | None = None, past: Sequence[Probe] = ()
+) -> Reading:
     """The reading of ``probe``; ``against`` names the type every host is held to, else each is held to its own.
 
     ``past``: earlier probes, of which those of machines like these are peers.
@@ -73,12 +81,18 @@ def read_probe(probe: Probe, catalog: Catalog, against: str | None = None, past:
     # What is between nodes belongs to all of them: held to a type only if they are all of it.
     if types and types[0] is not None and all(reference == types[0] for reference in types):
         findings += network_shortfalls(hosts, types[0])
-    sheets = {host.hostname: sheet for host in hosts if (sheet := _sheet_of(host, catalog)) is not None}
+    sheets = {
+        host.hostname: sheet for host in hosts if (sheet := _sheet_of(host, catalog)) is not None
+    }
     like = [each for each in past if each.created != probe.created and are_alike(each, probe)]
     like = [each for each in like if not any(map(is_disturbed, each.hosts))]
     standing = compare_figures(every_link(hosts), [_past(each) for each in like], sheets)
     findings += [finding for host in hosts for finding in standing_findings(host, standing)]
-    unlisted = {host.instance for host, known in zip(hosts, types, strict=True) if host.instance and known is None}
+    unlisted = {
+        host.instance
+        for host, known in zip(hosts, types, strict=True)
+        if host.instance and known is None
+    }
     return Reading(
         links=tuple(link for node, host in enumerate(hosts) for link in list_links(host, node)),
         exchanges=tuple(
@@ -119,13 +133,17 @@ def are_alike(one: Probe, other: Probe) -> bool:
 
 
 def _past(probe: Probe) -> PastProbe:
-    return PastProbe(hostname=probe.hosts[0].hostname, created=probe.created, links=every_link(probe.hosts))
+    return PastProbe(
+        hostname=probe.hosts[0].hostname, created=probe.created, links=every_link(probe.hosts)
+    )
 
 
 def every_link(hosts: Sequence[Host]) -> tuple[Link, ...]:
     """All figures of a probe, all-reduces among them."""
     return tuple(
-        link for node, host in enumerate(hosts) for link in (*list_links(host, node), *exchange_links(host, node))
+        link
+        for node, host in enumerate(hosts)
+        for link in (*list_links(host, node), *exchange_links(host, node))
     )
 
 
@@ -150,7 +168,11 @@ def exchange_links(host: Host, node: int) -> tuple[Link, ...]:
 def _sheet_of(host: Host, catalog: Catalog) -> GpuFacts | None:
     """Of its GPUs, where they are of one known variant and no slices of one: those have their own figures."""
     gpus = working_gpus(host)
-    if not gpus or any("MIG" in gpu.name for gpu in gpus) or len({model_of(gpu, catalog) for gpu in gpus}) != 1:
+    if (
+        not gpus
+        or any("MIG" in gpu.name for gpu in gpus)
+        or len({model_of(gpu, catalog) for gpu in gpus}) != 1
+    ):
         return None
     with suppress(UserError):
         return catalog.gpu(gpus[0].name)
@@ -159,7 +181,9 @@ def _sheet_of(host: Host, catalog: Catalog) -> GpuFacts | None:
 
 def _type_of(host: Host, catalog: Catalog) -> Instance | None:
     if host.instance is not None:
-        for name in [f"{host.cloud}/{host.instance}", host.instance] if host.cloud else [host.instance]:
+        for name in (
+            [f"{host.cloud}/{host.instance}", host.instance] if host.cloud else [host.instance]
+        ):
             with suppress(UserError):
                 return catalog.instance(name)
     return None

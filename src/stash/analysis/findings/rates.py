@@ -52,7 +52,9 @@ def rate_of(timings: Iterable[Timing]) -> Interval | None:
 
 def _repetition_rates(timings: Iterable[Timing]) -> list[float]:
     """Bytes per second of every repetition, in the order in which they were taken."""
-    return [timing.bytes / seconds for timing in timings for seconds in timing.seconds if seconds > 0]
+    return [
+        timing.bytes / seconds for timing in timings for seconds in timing.seconds if seconds > 0
+    ]
 
 
 def copy_rate(copy: Copy) -> Interval | None:
@@ -79,13 +81,20 @@ def exchange_rate(exchange: Exchange) -> tuple[int, Interval] | None:
 
     Of GPUs the largest one that was measured; on CPUs 16 MiB, since how far a sweep gets depends on who disturbs it.
     """
-    fits = [each for each in exchange.timings if exchange.backend == "nccl" or each.bytes <= _CPU_MESSAGE]
+    fits = [
+        each
+        for each in exchange.timings
+        if exchange.backend == "nccl" or each.bytes <= _CPU_MESSAGE
+    ]
     timing = max(fits, key=lambda timing: timing.bytes, default=None)
     rates = sorted(_repetition_rates([timing]), reverse=True) if timing is not None else []
     if timing is None or not rates:
         return None
     half, value = median_interval(rates[: max(3, len(rates) // 2)]), float(np.quantile(rates, 0.75))
-    low, high = (None if end is None else limit(end, value) for end, limit in ((half.low, min), (half.high, max)))
+    low, high = (
+        None if end is None else limit(end, value)
+        for end, limit in ((half.low, min), (half.high, max))
+    )
     found = Interval(value=value, low=low, high=high, repetitions=len(rates))
     return timing.bytes, found.scale(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0)
 
@@ -101,7 +110,9 @@ def figure_rate(figure: PartFigure) -> Interval | None:
     value, half = rates[min(1, len(rates) - 1)], median_interval(rates[: max(3, len(rates) // 2)])
     if half.low is None or half.high is None or len(rates) == 2:
         return half
-    return half.model_copy(update={"value": value, "low": min(half.low, value), "high": max(half.high, value)})
+    return half.model_copy(
+        update={"value": value, "low": min(half.low, value), "high": max(half.high, value)}
+    )
 
 
 def sustained_figure(figure: PartFigure) -> float | None:
@@ -112,8 +123,13 @@ def sustained_figure(figure: PartFigure) -> float | None:
 
 def own_rate(figure: PartFigure) -> float | None:
     """The second fastest burst by the time that the cores gave it; ``None`` where that is unknown."""
-    spent = [(len(burst), seconds) for burst, seconds in zip(figure.bursts, figure.cpu_seconds, strict=False)]
-    rates = sorted((figure.work * count / seconds for count, seconds in spent if seconds > 0), reverse=True)
+    spent = [
+        (len(burst), seconds)
+        for burst, seconds in zip(figure.bursts, figure.cpu_seconds, strict=False)
+    ]
+    rates = sorted(
+        (figure.work * count / seconds for count, seconds in spent if seconds > 0), reverse=True
+    )
     return rates[min(1, len(rates) - 1)] if rates else None
 
 
@@ -124,10 +140,21 @@ def list_links(host: Host, node: int = 0) -> tuple[Link, ...]:
     found: list[Link] = []
 
     def add(
-        part: str, group: str, member: str, rate: Interval | None, unit: Unit = "bytes/s", **more: float | None
+        part: str,
+        group: str,
+        member: str,
+        rate: Interval | None,
+        unit: Unit = "bytes/s",
+        **more: float | None,
     ) -> None:
         if rate is not None:
-            names = {"hostname": host.hostname, "node": node, "part": part, "group": group, "member": member}
+            names = {
+                "hostname": host.hostname,
+                "node": node,
+                "part": part,
+                "group": group,
+                "member": member,
+            }
             found.append(Link(**names, unit=unit, rate=rate, **more))
 
     for figure in host.links.figures:
@@ -137,7 +164,9 @@ def list_links(host: Host, node: int = 0) -> tuple[Link, ...]:
         more = {"sustained": sustained_figure(figure), "own": own_rate(figure)}
         add("compute", f"{figure.name}{how}", member, figure_rate(figure), figure.unit, **more)
     for copy in host.links.copies:
-        how = (", pageable" if copy.pinned is False else "") + (", all at once" if copy.together else "")
+        how = (", pageable" if copy.pinned is False else "") + (
+            ", all at once" if copy.together else ""
+        )
         source, target = gpu_index(copy.source), gpu_index(copy.target)
         if source is None and target is None:
             group, member = "host memory", ""
@@ -150,7 +179,12 @@ def list_links(host: Host, node: int = 0) -> tuple[Link, ...]:
         add("copies", group + how, member, copy_rate(copy))
     for stream in host.links.streams:
         flows = format_count(stream.flows, "flow")
-        add("streams", f"TCP, {flows}", f"node {stream.source} to {stream.target}", rate_of(stream.timings))
+        add(
+            "streams",
+            f"TCP, {flows}",
+            f"node {stream.source} to {stream.target}",
+            rate_of(stream.timings),
+        )
     for read in host.links.reads:
         where = "direct" if read.direct else "cold" if read.cold else "page cache"
         readers = "" if read.readers == 1 else f", {read.readers} readers"
@@ -223,7 +257,9 @@ def make_curve(exchange: Exchange, hostname: str) -> Curve:
                 bytes=timing.bytes,
                 seconds=median_interval(seconds),
                 algorithm_bytes_per_second=algorithm,
-                bus_bytes_per_second=algorithm.scale(bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0),
+                bus_bytes_per_second=algorithm.scale(
+                    bus_factor(exchange.ranks) if exchange.ranks > 1 else 1.0
+                ),
             )
         )
     return Curve(
@@ -276,7 +312,9 @@ def fit_ring(sizes: tuple[Size, ...], ranks: int) -> RingFit | None:
         return None
     residuals = design / scale @ solution - 1
     variance = float(residuals @ residuals) / (len(sizes) - 2)
-    errors = np.sqrt(np.diag(np.linalg.inv((design / scale).T @ (design / scale))) * variance) / scale
+    errors = (
+        np.sqrt(np.diag(np.linalg.inv((design / scale).T @ (design / scale))) * variance) / scale
+    )
     start, slope = (float(value) for value in solution / scale)
     if slope <= 0:
         return None
@@ -317,14 +355,24 @@ def find_burst(read: DiskRead) -> Burst | None:
     """
     if not (read.cold or read.direct):
         return None
-    spells = [(t.bytes / seconds, seconds) for t in read.timings for seconds in t.seconds if seconds > 0]
+    spells = [
+        (t.bytes / seconds, seconds) for t in read.timings for seconds in t.seconds if seconds > 0
+    ]
     rates = [rate for rate, _ in spells]
-    slowest_before, fastest_after = [*accumulate(rates, min)], [*accumulate(reversed(rates), max)][::-1]
-    gaps = {cut: slowest_before[cut - 1] / fastest_after[cut] for cut in range(_FEWEST, len(spells) - _FEWEST + 1)}
+    slowest_before, fastest_after = (
+        [*accumulate(rates, min)],
+        [*accumulate(reversed(rates), max)][::-1],
+    )
+    gaps = {
+        cut: slowest_before[cut - 1] / fastest_after[cut]
+        for cut in range(_FEWEST, len(spells) - _FEWEST + 1)
+    }
     if not gaps or max(gaps.values()) <= 1:
         return None
     end = max(gaps, key=lambda cut: gaps[cut])
-    first, later = (overall_interval([rate for rate, _ in part]) for part in (spells[:end], spells[end:]))
+    first, later = (
+        overall_interval([rate for rate, _ in part]) for part in (spells[:end], spells[end:])
+    )
     if not later.slower_than(first, _SLOWER):
         return None
     return Burst(sum(seconds for _, seconds in spells[:end]), first, later)

@@ -35,7 +35,11 @@ class UsualSpread(NamedTuple):
     """Degrees of freedom that this counts for beside what peers show."""
 
 
-GPU_SPREAD, LINK_SPREAD, CORE_LINK_SPREAD = UsualSpread(0.035, 1), UsualSpread(0.15, 1), UsualSpread(0.35, 4)
+GPU_SPREAD, LINK_SPREAD, CORE_LINK_SPREAD = (
+    UsualSpread(0.035, 1),
+    UsualSpread(0.15, 1),
+    UsualSpread(0.35, 4),
+)
 """GPUs of one model lie 14 % apart in products (PRISM, 2026), four deviations; links and disks by assumption; an
 all-reduce between cores of one machine as below."""
 CPU_SPREADS: tuple[tuple[str, UsualSpread], ...] = (
@@ -77,7 +81,11 @@ class FigureStanding(Link):
     @property
     def sustained_ratio(self) -> float:
         """Over all of its time, where that is known."""
-        return self.sustained / self.usual_sustained if self.sustained and self.usual_sustained else self.ratio
+        return (
+            self.sustained / self.usual_sustained
+            if self.sustained and self.usual_sustained
+            else self.ratio
+        )
 
     @property
     def own_ratio(self) -> float | None:
@@ -96,7 +104,9 @@ class PastProbe(Record):
 def usual_spread(link: Link) -> UsualSpread:
     """Of a figure's kind."""
     if link.part == "compute" and not link.member:
-        return next((spread for kind, spread in CPU_SPREADS if link.group.startswith(kind)), GPU_SPREAD)
+        return next(
+            (spread for kind, spread in CPU_SPREADS if link.group.startswith(kind)), GPU_SPREAD
+        )
     if link.part == "exchanges" and "gloo" in link.group and " ranks on 1," in link.group:
         return CORE_LINK_SPREAD
     return GPU_SPREAD if link.part in ("compute", "copies") else LINK_SPREAD
@@ -118,12 +128,16 @@ def lowest_healthy(values: Sequence[float], spread: UsualSpread, tests: int) -> 
     count, mean = len(logs), float(np.mean(logs))
     freedom = spread.freedom + count - 1
     variance = (spread.freedom * spread.deviation**2 + float(np.sum((logs - mean) ** 2))) / freedom
-    arm = float(student_quantile(freedom, ERROR_RATE / tests)) * math.sqrt(variance * (1 + 1 / count))
+    arm = float(student_quantile(freedom, ERROR_RATE / tests)) * math.sqrt(
+        variance * (1 + 1 / count)
+    )
     return math.exp(mean + arm)
 
 
 def compare_figures(
-    links: Sequence[Link], past: Sequence[PastProbe] = (), sheets: Mapping[str, GpuFacts] | None = None
+    links: Sequence[Link],
+    past: Sequence[PastProbe] = (),
+    sheets: Mapping[str, GpuFacts] | None = None,
 ) -> tuple[FigureStanding, ...]:
     """Each figure against its other devices and nodes, and against earlier probes; against sheets where those lack.
 
@@ -138,7 +152,9 @@ def compare_figures(
     found = [_standing(link, peers, len(asked)) for link, peers in asked]
     known = {(each.hostname, each.group, each.member) for each in found}
     for link in links:
-        if (link.hostname, link.group, link.member) not in known and link.hostname in (sheets or {}):
+        if (link.hostname, link.group, link.member) not in known and link.hostname in (
+            sheets or {}
+        ):
             found += _against_sheet(link, (sheets or {})[link.hostname])
     return tuple(found)
 
@@ -151,7 +167,9 @@ class _Peers(NamedTuple):
 
     def values(self, rate: Callable[[Link], float | None]) -> list[float]:
         """One rate for each peer, the median of its parts."""
-        known = [[value for each in peer if (value := rate(each)) is not None] for peer in self.figures]
+        known = [
+            [value for each in peer if (value := rate(each)) is not None] for peer in self.figures
+        ]
         return [median(values) for values in known if values]
 
 
@@ -176,12 +194,16 @@ def _peer_rates(link: Link, links: Sequence[Link]) -> _Peers | None:
     others = tuple((each,) for each in links if each.group == link.group and each is not link)
     if link.part != "compute" or len(others) < LEAST_PEERS:
         return None
-    return _Peers(others, f"{len(others)} other {'GPUs' if link.member else 'machines'} of this probe")
+    return _Peers(
+        others, f"{len(others)} other {'GPUs' if link.member else 'machines'} of this probe"
+    )
 
 
 def _past_rates(link: Link, past: Sequence[PastProbe]) -> _Peers | None:
     """The figure in earlier probes that have it; and which these are."""
-    alike = {probe: tuple(each for each in probe.links if each.group == link.group) for probe in past}
+    alike = {
+        probe: tuple(each for each in probe.links if each.group == link.group) for probe in past
+    }
     found = {probe: figures for probe, figures in alike.items() if figures}
     if len(found) < LEAST_PEERS:
         return None
@@ -204,11 +226,17 @@ def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[FigureStanding]:
     own = [each for each in every if each.gpu == gpu.name] or every
     shares = [each.reached / each.of for each in own]
     low = claimed * min(shares) * (1 - _SHEET_TOLERANCE)
-    sources = ", ".join(dict.fromkeys(f"{each.source} ({each.gpu}, {each.published})" for each in own))
+    sources = ", ".join(
+        dict.fromkeys(f"{each.source} ({each.gpu}, {each.published})" for each in own)
+    )
     yield FigureStanding(
-        **link.model_dump(), usual=claimed * median(shares), low=low, peers=0, slow=link.rate.is_below(low),
+        **link.model_dump(),
+        usual=claimed * median(shares),
+        low=low,
+        peers=0,
+        slow=link.rate.is_below(low),
         about=f"{median(shares):.0%} of the data sheet of {gpu.name}: {gpu.source}, {sources}",
-    )  # fmt: skip
+    )
 
 
 def list_slow(found: Iterable[FigureStanding]) -> tuple[FigureStanding, ...]:

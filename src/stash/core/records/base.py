@@ -6,7 +6,15 @@ from datetime import datetime, timezone
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from stash.core.printable import escape_bytes, printable_line, shorten_text
 from stash.core.secrets import mask_text, mask_words
@@ -52,14 +60,18 @@ def _escape_field(value: Any) -> Any:
     """A field's text, or texts, with bytes that are no text escaped; anything else as it is."""
     if isinstance(value, str):
         return value if value.isascii() else escape_bytes(value)
-    if isinstance(value, (tuple, list)) and any(isinstance(part, str) and not part.isascii() for part in value):
+    if isinstance(value, (tuple, list)) and any(
+        isinstance(part, str) and not part.isascii() for part in value
+    ):
         return type(value)(map(_escape_field, value))
     return value
 
 
 Number = Annotated[float, Field(ge=-_LARGEST, le=_LARGEST, allow_inf_nan=False)]
 """Anything measured or stated."""
-Duration = Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_check_seconds)]
+Duration = Annotated[
+    float, Field(ge=0, le=1e12, allow_inf_nan=False), AfterValidator(_check_seconds)
+]
 """A duration that something is divided by."""
 Whole = Annotated[int, Field(ge=-(2**63), lt=2**63)]
 """An integer; of a difference of counters it may be negative."""
@@ -88,7 +100,9 @@ class Record(BaseModel):
             if isinstance(value, str):
                 if not value.isascii():
                     texts[name] = escape_bytes(value)
-            elif isinstance(value, (tuple, list)) and (written := _escape_field(value)) is not value:
+            elif (
+                isinstance(value, (tuple, list)) and (written := _escape_field(value)) is not value
+            ):
                 texts[name] = written
         return fields | texts if texts else fields
 

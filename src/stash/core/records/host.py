@@ -10,7 +10,16 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from stash.core.records.base import SCHEMA, Count, Duration, Number, PlainName, Record, Sentence, Whole
+from stash.core.records.base import (
+    SCHEMA,
+    Count,
+    Duration,
+    Number,
+    PlainName,
+    Record,
+    Sentence,
+    Whole,
+)
 from stash.core.records.circumstances import OtherProgram
 
 

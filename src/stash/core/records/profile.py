@@ -6,10 +6,26 @@ A ``Profile`` holds what was measured and what it was measured on, nothing deriv
 from __future__ import annotations
 
 from stash.core import block, notebooks
-from stash.core.records.base import SCHEMA, CommandWords, Count, Duration, Number, PlainName, Record, Sentence, Whole
+from stash.core.records.base import (
+    SCHEMA,
+    CommandWords,
+    Count,
+    Duration,
+    Number,
+    PlainName,
+    Record,
+    Sentence,
+    Whole,
+)
 from stash.core.records.circumstances import CellCost, GpuState, OtherProgram
 from stash.core.records.host import Host
-from stash.core.records.parallel import EmbeddingTable, GroupUse, MeshAxis, PipelineSchedule, StagePasses
+from stash.core.records.parallel import (
+    EmbeddingTable,
+    GroupUse,
+    MeshAxis,
+    PipelineSchedule,
+    StagePasses,
+)
 from stash.core.records.rank_ledger import RankLedger
 
 Block = block.Block

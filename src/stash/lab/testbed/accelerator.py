@@ -79,7 +79,9 @@ class _Pass(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         layer: EmulatedLayer = ctx.layer
         layer.queue.add(layer.spec.backward_seconds * layer.pace.factor + layer.late)
-        own = gradient.new_full(ctx.size, 1e-6)  # before the wait, so that filling it takes no time of its own
+        own = gradient.new_full(
+            ctx.size, 1e-6
+        )  # before the wait, so that filling it takes no time of its own
         layer.queue.wait()
         return gradient, own, None
 
@@ -109,7 +111,9 @@ class EmulatedModel(nn.Module):
         super().__init__()
         sharpen_sleep()
         self.queue, self.pace = DeviceQueue(), Pace(emulation, rank)
-        self.layers = nn.ModuleList(EmulatedLayer(layer, self.queue, self.pace) for layer in emulation.layers)
+        self.layers = nn.ModuleList(
+            EmulatedLayer(layer, self.queue, self.pace) for layer in emulation.layers
+        )
         self.late = 0.0
         """Seconds that its forward pass takes besides."""
 
@@ -176,7 +180,9 @@ class PacedExchange:
         self.late = 0.0
         """Seconds that each bucket takes besides."""
         self._ranks_per_node = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-        self._buckets: queue.SimpleQueue[tuple[Any, torch.Tensor, torch.Tensor, Any]] = queue.SimpleQueue()
+        self._buckets: queue.SimpleQueue[tuple[Any, torch.Tensor, torch.Tensor, Any]] = (
+            queue.SimpleQueue()
+        )
         threading.Thread(target=self._carry, daemon=True).start()
 
     def submit(self, gradients: torch.Tensor) -> Any:
@@ -204,7 +210,9 @@ class PacedExchange:
                     )
                     time.sleep(max(0.0, free - time.monotonic()))
                 future.set_result(gradients)
-            except Exception as error:  # the training thread waits for this future: it must get the error
+            except (
+                Exception
+            ) as error:  # the training thread waits for this future: it must get the error
                 future.set_exception(error)
 
 

@@ -19,7 +19,16 @@ from stash.core.interrupts import postpone_requests
 from stash.core.units import format_bytes, parse_rate
 from stash.lab.testbed import wiring
 from stash.lab.testbed.execute import Executor, require_programs, run_command
-from stash.lab.testbed.topology import MARK, PREFIX, Step, Wish, is_abandoned, make_topology, next_owner, out_of_sight
+from stash.lab.testbed.topology import (
+    MARK,
+    PREFIX,
+    Step,
+    Wish,
+    is_abandoned,
+    make_topology,
+    next_owner,
+    out_of_sight,
+)
 from stash.lab.testbed.verify import ShapedLink, verify_disks, verify_links
 
 
@@ -30,7 +39,12 @@ class Started(subprocess.Popen[bytes]):
     """
 
     def __init__(
-        self, argv: Sequence[str], node: int, environment: Mapping[str, str], folder: Path | None, pipe: bool = False
+        self,
+        argv: Sequence[str],
+        node: int,
+        environment: Mapping[str, str],
+        folder: Path | None,
+        pipe: bool = False,
     ) -> None:
         self.node = node
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as this object
@@ -57,7 +71,10 @@ class Started(subprocess.Popen[bytes]):
                 os.killpg(self.pid, sig)
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.kill()
         super().__exit__(kind, error, trace)
@@ -176,7 +193,9 @@ class Testbed:
         """Every shaped link, and every limited disk, as verified after set-up."""
         self._verify = verify
         self._disk_path = Path(disk_path)
-        self._limits = wiring.find_limits() if any(host.disk for host in self.topology.hosts) else None
+        self._limits = (
+            wiring.find_limits() if any(host.disk for host in self.topology.hosts) else None
+        )
         self._executor = Executor()
         self._started: list[Started] = []
 
@@ -188,7 +207,9 @@ class Testbed:
     @property
     def steps(self) -> tuple[Step, ...]:
         """What setting up runs, in order; raises UserError where the machine lacks a controller."""
-        device = wiring.device_of(self._disk_path) if any(h.disk for h in self.topology.hosts) else None
+        device = (
+            wiring.device_of(self._disk_path) if any(h.disk for h in self.topology.hosts) else None
+        )
         return wiring.set_up(self.topology, self.owner, self._limits, device)
 
     def __enter__(self) -> Testbed:
@@ -196,7 +217,10 @@ class Testbed:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self.close()
 
@@ -216,9 +240,14 @@ class Testbed:
 
     def close(self) -> None:
         """End everything that runs on the hosts and remove them; harmless when done already."""
-        with postpone_requests(), contextlib.ExitStack() as last:  # whatever fails, what follows is done, too
+        with (
+            postpone_requests(),
+            contextlib.ExitStack() as last,
+        ):  # whatever fails, what follows is done, too
             last.callback(self._executor.undo)
-            end_tree(lambda: [pid for node in range(self.nodes) for pid in self._running(node)], _GRACE)
+            end_tree(
+                lambda: [pid for node in range(self.nodes) for pid in self._running(node)], _GRACE
+            )
             for process in self._started:
                 process.kill()
                 process.wait()
@@ -252,7 +281,11 @@ class Testbed:
         """What runs ``argv`` on a node: through its control group into its namespace."""
         host, limits = self.owner.host(self._check_node(node)), self._limits
         is_limited = limits is not None and self.topology.hosts[node].disk is not None
-        enter = ("sh", "-c", _ENTER, "stash-tb", limits.group(host)) if limits is not None and is_limited else ()
+        enter = (
+            ("sh", "-c", _ENTER, "stash-tb", limits.group(host))
+            if limits is not None and is_limited
+            else ()
+        )
         return (*enter, "nsenter", f"--net=/run/netns/{host}", "--", *map(str, argv))
 
     def run(
@@ -273,7 +306,10 @@ class Testbed:
         return process
 
     def run_all(
-        self, argv_for_node: Callable[[int], Sequence[str]], env: Mapping[str, str] | None = None, pipe: bool = False
+        self,
+        argv_for_node: Callable[[int], Sequence[str]],
+        env: Mapping[str, str] | None = None,
+        pipe: bool = False,
     ) -> list[Started]:
         """Start ``argv_for_node(k)`` on every node k at once."""
         return [self.run(argv_for_node(node), node, env, pipe=pipe) for node in range(self.nodes)]
@@ -281,7 +317,9 @@ class Testbed:
     def set_network(self, node: int, rate: str | float) -> None:
         """Reshape a host's uplink while things run: a link that degrades, or recovers. Not verified."""
         number = parse_rate(rate) if isinstance(rate, str) else float(rate)
-        host = replace(self.topology.hosts[self._check_node(node)], network=number, interconnect=None)
+        host = replace(
+            self.topology.hosts[self._check_node(node)], network=number, interconnect=None
+        )
         self._executor.do(wiring.shaping(self.owner, node, host))
 
     def unplug(self, node: int) -> None:

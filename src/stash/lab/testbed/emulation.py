@@ -23,8 +23,12 @@ Seconds = Annotated[
     quantity(partial(parse_seconds, named="s"), bare=True),  # fields are called ``…_seconds``
     Field(ge=0, le=1e9, allow_inf_nan=False),
 ]
-Bytes = Annotated[int, quantity(lambda text: round(parse_bytes(text)), bare=True), Field(ge=0, le=10**18)]
-BytesPerSecond = Annotated[float, quantity(parse_rate, bare=True), Field(ge=1, le=1e18, allow_inf_nan=False)]
+Bytes = Annotated[
+    int, quantity(lambda text: round(parse_bytes(text)), bare=True), Field(ge=0, le=10**18)
+]
+BytesPerSecond = Annotated[
+    float, quantity(parse_rate, bare=True), Field(ge=1, le=1e18, allow_inf_nan=False)
+]
 """Bytes per second."""
 
 
@@ -69,7 +73,9 @@ class Emulation(_Strict):
     """Standard deviation of a step's compute, as a fraction of it."""
     spread: Annotated[float, Field(ge=0, le=1)] = 0.0
     """Batches differ: a batch's compute lies between 1 - spread and 1 + spread times that described."""
-    slow_ranks: dict[Annotated[int, Field(ge=0, le=1_000_000)], Annotated[float, Field(gt=0, le=1e6)]] = {}
+    slow_ranks: dict[
+        Annotated[int, Field(ge=0, le=1_000_000)], Annotated[float, Field(gt=0, le=1e6)]
+    ] = {}
     """Rank: the factor by which its compute takes longer."""
     prep_seconds: Seconds = 0.0
     """A loader worker's time to make a batch."""
@@ -115,11 +121,15 @@ class Emulation(_Strict):
 
 def load(path: str | Path) -> Emulation:
     """The description in a YAML file; raises UserError that names every mistake with its line and field."""
-    return user_files.load(Path(path), Emulation, "the model", "a model is described in YAML").content
+    return user_files.load(
+        Path(path), Emulation, "the model", "a model is described in YAML"
+    ).content
 
 
 def dump(emulation: Emulation) -> str:
     """The description as YAML that ``load`` reads back as it was."""
     import yaml
 
-    return str(yaml.safe_dump(emulation.model_dump(mode="json", exclude_defaults=True), sort_keys=False))
+    return str(
+        yaml.safe_dump(emulation.model_dump(mode="json", exclude_defaults=True), sort_keys=False)
+    )

@@ -72,16 +72,24 @@ def require_programs() -> None:
 
 
 def _missing(program: str) -> UserError:
-    return UserError(f"a testbed needs the program `{program}`; install {_PACKAGES.get(program, 'util-linux')}")
+    return UserError(
+        f"a testbed needs the program `{program}`; install {_PACKAGES.get(program, 'util-linux')}"
+    )
 
 
 def run_command(argv: Argv, patience: float = _PATIENCE) -> subprocess.CompletedProcess[str]:
     """One command out of reach of Ctrl-C, its output captured; raises UserError where there is no such program."""
     try:
         return subprocess.run(
-            argv, capture_output=True, text=True, check=False, timeout=patience, stdin=subprocess.DEVNULL,
-            start_new_session=True, env={**os.environ, "LC_ALL": "C", "PATH": _path()},
-        )  # fmt: skip
+            argv,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=patience,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "LC_ALL": "C", "PATH": _path()},
+        )
     except FileNotFoundError:
         raise _missing(argv[0]) from None
     except subprocess.TimeoutExpired:
@@ -96,9 +104,7 @@ def _path() -> str:
 def _explain(step: Step, words: str) -> str:
     words = words.splitlines()[-1] if words else "no reason given"
     if step.argv[:3] == ("ip", "netns", "add") and "File exists" in words:
-        return (
-            f"a network namespace called {step.argv[3]} exists already and is not ours; it was left alone: try again"
-        )
+        return f"a network namespace called {step.argv[3]} exists already and is not ours; it was left alone: try again"
     if step.argv[-1].endswith("cgroup.subtree_control"):
         return (
             f"the control group of {step.argv[-1]} does not pass {step.argv[-2][1:]} on to new groups ({words}), "

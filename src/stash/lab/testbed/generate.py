@@ -65,7 +65,11 @@ def emulate_workload(
             )
         )
     moved = 3 * sum(layer.bytes for layer in layers)  # weights read and written, gradients read
-    return Emulation(name=name, layers=tuple(layers), optimizer_seconds=moved / memory_bytes_per_second / efficiency)
+    return Emulation(
+        name=name,
+        layers=tuple(layers),
+        optimizer_seconds=moved / memory_bytes_per_second / efficiency,
+    )
 
 
 def _trace(name: str, batch: int | None, image_size: int) -> list[_Cost]:

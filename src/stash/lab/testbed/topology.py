@@ -60,7 +60,9 @@ def next_owner() -> Owner:
 def owner_of(name: str) -> Owner | None:
     """Who made the thing of that name; None if it is not named as a testbed names things."""
     match = _NAME.match(name)
-    return Owner(int(match[1]), int(match[2], 16), int(match[3], 16), int(match[4])) if match else None
+    return (
+        Owner(int(match[1]), int(match[2], 16), int(match[3], 16), int(match[4])) if match else None
+    )
 
 
 def is_abandoned(name: str) -> bool:
@@ -151,7 +153,9 @@ def make_topology(
     hosts = [_host(HostSpec(), wishes)] * nodes
     for node, own in (overrides or {}).items():
         if not 0 <= node < nodes:
-            raise UserError(f"there is no node {node} to be different: the nodes are 0 to {nodes - 1}")
+            raise UserError(
+                f"there is no node {node} to be different: the nodes are 0 to {nodes - 1}"
+            )
         hosts[node] = _host(hosts[node], own)
     return Topology(tuple(hosts), devices)
 

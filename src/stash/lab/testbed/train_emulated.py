@@ -74,9 +74,13 @@ class Samples(Dataset[Tensor]):
     """Samples that take a set time to make; from files, if there are any, which take longer when not cached."""
 
     def __init__(
-        self, emulation: Emulation, batch: int, count: int, files: Sequence[Path] = (),
+        self,
+        emulation: Emulation,
+        batch: int,
+        count: int,
+        files: Sequence[Path] = (),
         late: Callable[[int], float] = lambda batch: 0.0,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._late, self._made = late, 0
         self._prep, self._read = emulation.prep_seconds / batch, emulation.read_seconds / batch
         self._files, self._count = [str(path) for path in files], count
@@ -113,7 +117,9 @@ def _read_cached(descriptor: int) -> bool:
     found = pagecache.resident_pages(descriptor, size, layered=True)
     if found is None:
         path = os.readlink(f"/proc/self/fd/{descriptor}")
-        raise UserError(f"{path}: only its owner can see whether it is cached; copy --data, so that it is yours")
+        raise UserError(
+            f"{path}: only its owner can see whether it is cached; copy --data, so that it is yours"
+        )
     os.preadv(descriptor, [bytearray(size)], 0)
     return found[0] * pagecache.PAGE >= size
 
@@ -143,11 +149,16 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     loader = make_loader(emulation, options, rank, world, faults)
     emulated = EmulatedModel(emulation, rank)
     model, synchronise, paced = parallel(emulated, emulation, options)
-    optimizer = EmulatedOptimizer(emulated.parameters(), emulated.queue, emulation.optimizer_seconds)
+    optimizer = EmulatedOptimizer(
+        emulated.parameters(), emulated.queue, emulation.optimizer_seconds
+    )
     batches = repeat_epochs(loader)
     began = time.monotonic()
     for step in itertools.count(1):
-        emulated.late, optimizer.late = faults.delay_at("forward", step), faults.delay_at("optimizer", step)
+        emulated.late, optimizer.late = (
+            faults.delay_at("forward", step),
+            faults.delay_at("optimizer", step),
+        )
         emulated.slow_backward(faults.delay_at("backward", step))
         if paced is not None:
             paced.late = faults.delay_at("exchange", step)
@@ -159,7 +170,10 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
         optimizer.step()
         last = step == options.steps
         if rank == 0 and (last or step % LOG_EVERY == 0):
-            print(f"step {step}  {1000 * (time.monotonic() - began) / step:.2f} ms per step", flush=True)
+            print(
+                f"step {step}  {1000 * (time.monotonic() - began) / step:.2f} ms per step",
+                flush=True,
+            )
         if last:
             break
 
@@ -175,7 +189,9 @@ def parallel(
         return emulated, lambda exchanges: nullcontext(), None
     if options.parallel == "fsdp2":
         if emulation.exchange is not None:
-            raise UserError("an exchange of set time is of buckets: leave it out of the model, or use --parallel ddp")
+            raise UserError(
+                "an exchange of set time is of buckets: leave it out of the model, or use --parallel ddp"
+            )
         from torch.distributed.fsdp import fully_shard
 
         for layer in emulated.layers:
@@ -199,24 +215,34 @@ def make_loader(
     emulation: Emulation, options: argparse.Namespace, rank: int, world: int, faults: Faults
 ) -> DataLoader[Tensor]:
     """This rank's share of the samples; raises UserError if there are too few files, or none to read slowly."""
-    files = sorted(path for path in options.data.rglob("*") if path.is_file()) if options.data else []
+    files = (
+        sorted(path for path in options.data.rglob("*") if path.is_file()) if options.data else []
+    )
     if options.data and len(files) // world < options.batch:
         raise UserError(
             f"--data {options.data} holds {len(files)} files, too few for {world} batches of {options.batch}"
         )
     if emulation.read_seconds and not files:
-        raise UserError("read_seconds needs files to read: say where with --data, or leave it out of the model")
+        raise UserError(
+            "read_seconds needs files to read: say where with --data, or leave it out of the model"
+        )
     share = max(1, options.workers)  # each worker makes one batch in so many
 
     def late(made: int) -> float:
         return faults.delay_at("prep", made * share // options.accumulate)
 
     data = Samples(emulation, options.batch, EPOCH_BATCHES * options.batch * world, files, late)
-    sampler: DistributedSampler[Tensor] = DistributedSampler(data, num_replicas=world, rank=rank, drop_last=True)
+    sampler: DistributedSampler[Tensor] = DistributedSampler(
+        data, num_replicas=world, rank=rank, drop_last=True
+    )
     return DataLoader(
-        data, options.batch, sampler=sampler, num_workers=options.workers, drop_last=True,
+        data,
+        options.batch,
+        sampler=sampler,
+        num_workers=options.workers,
+        drop_last=True,
         persistent_workers=options.workers > 0,
-    )  # fmt: skip
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -225,19 +251,67 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="FILE", help="its description in YAML")
-    add("--size-scale", type=_size, default=1.0, metavar="F", help="all its bytes times this (links alike)")
-    add("--time-scale", type=_size, default=1.0, metavar="F", help="all its times times this")
-    add("--data", type=Path, metavar="DIR", help="a folder of files, one sample each (default: no files)")
-    add("--batch", type=_positive, default=8, metavar="N", help="samples per rank and batch (default 8)")
-    add("--accumulate", type=_positive, default=1, metavar="N", help="batches to a step, exchanged once (default 1)")
-    add("--workers", type=_natural, default=0, metavar="N", help="loader processes per rank (default 0)")
-    add("--steps", type=_positive, metavar="N", help="optimizer steps to take (default: until interrupted)")
-    add("--bucket-mb", type=_size, metavar="MIB", help="size of all of DDP's buckets (default: 1, then 25)")
     add(
-        "--parallel", choices=("ddp", "fsdp2"), default="ddp", help="replicas, or shards of every layer (default ddp)"
+        "--size-scale",
+        type=_size,
+        default=1.0,
+        metavar="F",
+        help="all its bytes times this (links alike)",
     )
-    add("--fault", type=_fault, action="append", default=[], metavar="RANK:WHAT:FROM:TO:SECONDS",
-        help=f"slow one rank's (-1: every rank's) {', '.join(FAULTS)} from a step until before another")  # fmt: skip
+    add("--time-scale", type=_size, default=1.0, metavar="F", help="all its times times this")
+    add(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="a folder of files, one sample each (default: no files)",
+    )
+    add(
+        "--batch",
+        type=_positive,
+        default=8,
+        metavar="N",
+        help="samples per rank and batch (default 8)",
+    )
+    add(
+        "--accumulate",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="batches to a step, exchanged once (default 1)",
+    )
+    add(
+        "--workers",
+        type=_natural,
+        default=0,
+        metavar="N",
+        help="loader processes per rank (default 0)",
+    )
+    add(
+        "--steps",
+        type=_positive,
+        metavar="N",
+        help="optimizer steps to take (default: until interrupted)",
+    )
+    add(
+        "--bucket-mb",
+        type=_size,
+        metavar="MIB",
+        help="size of all of DDP's buckets (default: 1, then 25)",
+    )
+    add(
+        "--parallel",
+        choices=("ddp", "fsdp2"),
+        default="ddp",
+        help="replicas, or shards of every layer (default ddp)",
+    )
+    add(
+        "--fault",
+        type=_fault,
+        action="append",
+        default=[],
+        metavar="RANK:WHAT:FROM:TO:SECONDS",
+        help=f"slow one rank's (-1: every rank's) {', '.join(FAULTS)} from a step until before another",
+    )
     return parser
 
 

@@ -80,7 +80,10 @@ def list_transfers(topology: Topology, owner: Owner) -> tuple[tuple[ShapedLink, 
                 burst = burst_bytes(rate, name == "interconnect")
                 seconds = min(_MAX_SECONDS, max(_SECONDS, _SEGMENTS / rate))
                 found.append(
-                    (ShapedLink(node, name, direction, rate, 0.0, burst), Transfer(*ends, seconds, 2 * burst))
+                    (
+                        ShapedLink(node, name, direction, rate, 0.0, burst),
+                        Transfer(*ends, seconds, 2 * burst),
+                    )
                 )
     return tuple(found)
 
@@ -110,7 +113,9 @@ def verify_links(topology: Topology, owner: Owner) -> tuple[ShapedLink, ...]:
 def _measure(wanted: list[tuple[ShapedLink, Transfer]]) -> list[float]:
     words = json.dumps([asdict(stream) for _, stream in wanted])
     patience = sum(_SLACK + stream.seconds + stream.skip / link.asked for link, stream in wanted)
-    done = run_command((sys.executable, "-I", "-S", str(Path(transfer.__file__)), words), _SLACK + patience)
+    done = run_command(
+        (sys.executable, "-I", "-S", str(Path(transfer.__file__)), words), _SLACK + patience
+    )
     if done.returncode != 0:
         raise StashError(
             f"the links could not be measured: {(done.stderr.strip() or 'no reason given').splitlines()[-1]}"
@@ -119,7 +124,9 @@ def _measure(wanted: list[tuple[ShapedLink, Transfer]]) -> list[float]:
 
 
 def _sentence(link: ShapedLink) -> str:
-    where = f"the {link.name} link of node {link.node}" + ("" if link.direction == "both" else f" ({link.direction})")
+    where = f"the {link.name} link of node {link.node}" + (
+        "" if link.direction == "both" else f" ({link.direction})"
+    )
     if link.measured == 0:
         return f"{where} carried nothing at all; `stash lab testbed doctor` says what this machine can emulate"
     if link.measured > link.asked:
@@ -141,7 +148,9 @@ Command = Callable[[Sequence[str], int], tuple[str, ...]]
 
 def limited_disks(topology: Topology) -> tuple[ShapedLink, ...]:
     """The limited disks of a testbed, nothing measured yet."""
-    limited = [(node, host.disk) for node, host in enumerate(topology.hosts) if host.disk is not None]
+    limited = [
+        (node, host.disk) for node, host in enumerate(topology.hosts) if host.disk is not None
+    ]
     return tuple(ShapedLink(node, "disk", "read", rate, 0.0, 0) for node, rate in limited)
 
 

@@ -54,7 +54,9 @@ class DiskLimits:
         if self.version == 2:
             yield Step(write_command(f"{device} rbps={round(rate)}", f"{folder}/io.max"))
         else:
-            yield Step(write_command(f"{device} {round(rate)}", f"{folder}/blkio.throttle.read_bps_device"))
+            yield Step(
+                write_command(f"{device} {round(rate)}", f"{folder}/blkio.throttle.read_bps_device")
+            )
 
 
 def find_limits(
@@ -69,7 +71,9 @@ def find_limits(
         if kind == "cgroup2":
             with suppress(OSError):
                 if "io" in read(f"{folder}/cgroup.controllers").split():
-                    found = DiskLimits(2, folder, "io" in read(f"{folder}/cgroup.subtree_control").split())
+                    found = DiskLimits(
+                        2, folder, "io" in read(f"{folder}/cgroup.subtree_control").split()
+                    )
     return found
 
 
@@ -78,7 +82,9 @@ def device_of(path: Path, devices: Path = Path("/sys/dev/block")) -> Device:
     try:
         number = os.stat(path).st_dev
     except OSError as error:
-        raise UserError(f"--disk-path {path}: {error.strerror}; name a folder on the disk to limit") from None
+        raise UserError(
+            f"--disk-path {path}: {error.strerror}; name a folder on the disk to limit"
+        ) from None
     major, minor = os.major(number), os.minor(number)
     node = devices / f"{major}:{minor}"
     if major == 0 or not node.exists():
@@ -133,7 +139,11 @@ def set_up(
     ]
     for node, host in enumerate(topology.hosts):
         steps += [*_namespace(owner.host(node)), *_link(owner, node), *shaping(owner, node, host)]
-    limited = [(owner.host(node), host.disk) for node, host in enumerate(topology.hosts) if host.disk is not None]
+    limited = [
+        (owner.host(node), host.disk)
+        for node, host in enumerate(topology.hosts)
+        if host.disk is not None
+    ]
     if limited and (limits is None or device is None):
         raise UserError("disk: this machine has no cgroup controller for block I/O; leave disk out")
     if limited and limits is not None and device is not None:
@@ -151,9 +161,23 @@ def _namespace(name: str) -> Iterator[Step]:
 def _link(owner: Owner, node: int) -> Iterator[Step]:
     name, port, host = interface(node), f"stash-tbp{node}", owner.host(node)
     yield _ip_step(
-        host, "link", "add", "name", name, "mtu", str(MTU), "type", "veth",
-        "peer", "name", port, "mtu", str(MTU), "netns", owner.switch,
-    )  # fmt: skip
+        host,
+        "link",
+        "add",
+        "name",
+        name,
+        "mtu",
+        str(MTU),
+        "type",
+        "veth",
+        "peer",
+        "name",
+        port,
+        "mtu",
+        str(MTU),
+        "netns",
+        owner.switch,
+    )
     yield _ip_step(host, "addr", "add", f"{address(node)}/24", "dev", name)
     yield _ip_step(host, "link", "set", name, "up")
     yield _ip_step(owner.switch, "link", "set", port, "master", BRIDGE, "up")
@@ -175,10 +199,25 @@ def plug(owner: Owner, node: int, connected: bool) -> Step:
 
 def _bucket(namespace: str, device: str, rate: float) -> Step:
     burst = burst_bytes(rate, device == "lo")
-    return Step((
-        "tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf",
-        "rate", f"{round(rate * 8)}bit", "burst", str(burst), "latency", LATENCY,
-    ))  # fmt: skip
+    return Step(
+        (
+            "tc",
+            "-n",
+            namespace,
+            "qdisc",
+            "replace",
+            "dev",
+            device,
+            "root",
+            "tbf",
+            "rate",
+            f"{round(rate * 8)}bit",
+            "burst",
+            str(burst),
+            "latency",
+            LATENCY,
+        )
+    )
 
 
 def _ip_step(namespace: str, *words: str) -> Step:

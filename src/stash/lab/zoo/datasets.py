@@ -94,15 +94,25 @@ KINDS: dict[str, DatasetKind] = {
     kind.name: kind
     for kind in (
         DatasetKind(
-            "images", MEAN_BYTES, 5_000, 1, 0, synthesis.image_sample,
+            "images",
+            MEAN_BYTES,
+            5_000,
+            1,
+            0,
+            synthesis.image_sample,
             lambda i: f"class_{i % IMAGE_CLASSES:03d}/{i:08d}.jpg",
         ),
         DatasetKind(
-            "text", 2 * TOKENS_PER_SAMPLE, 20_000, 4096, 1, synthesis.token_sample,
+            "text",
+            2 * TOKENS_PER_SAMPLE,
+            20_000,
+            4096,
+            1,
+            synthesis.token_sample,
             lambda i: f"tokens-{i:05d}.uint16.bin",
         ),
     )
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -155,7 +165,12 @@ def make_dataset(
         raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")
     try:
         found = read_manifest(root)
-        if found is not None and found.complete and found.kind == kind and count in (None, found.count):
+        if (
+            found is not None
+            and found.complete
+            and found.kind == kind
+            and count in (None, found.count)
+        ):
             return Made(root, kind, found.count, found.bytes or 0, None)
         _claim(root, found)
         step = spec.samples_per_file
@@ -177,14 +192,20 @@ def _claim(root: Path, found: Manifest | None) -> None:
     if root.exists() and not root.is_dir():
         raise UserError(f"{root} is a file; name a new or empty folder")
     if found is not None:
-        what = f"{found.count} samples of {found.kind}" if found.complete else f"unfinished {found.kind}"
+        what = (
+            f"{found.count} samples of {found.kind}"
+            if found.complete
+            else f"unfinished {found.kind}"
+        )
         raise UserError(f"{root} already holds {what}; delete it, or name a new folder")
     if root.exists() and any(not is_half(item.name, of=MANIFEST) for item in root.iterdir()):
         raise UserError(f"{root} holds files that Stash did not make; name a new or empty folder")
     root.mkdir(parents=True, exist_ok=True)
 
 
-def _write_all(spec: DatasetKind, count: int, files: list[_File], progress: ProgressCallback) -> None:
+def _write_all(
+    spec: DatasetKind, count: int, files: list[_File], progress: ProgressCallback
+) -> None:
     """Write the files with one thread per core; numpy and Pillow release the GIL."""
     done = 0
     size = _FILES_PER_TASK if spec.samples_per_file == 1 else 1
@@ -229,5 +250,9 @@ def _write_group(spec: DatasetKind, files: list[_File]) -> int:
 
 def _explain_error(error: OSError, root: Path) -> UserError:
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UserError(f"the disk of {root} is full; free some space, delete the folder and make it again")
-    return UserError(f"cannot write the data set {root}: {error.strerror or error}; name a folder you may write to")
+        return UserError(
+            f"the disk of {root} is full; free some space, delete the folder and make it again"
+        )
+    return UserError(
+        f"cannot write the data set {root}: {error.strerror or error}; name a folder you may write to"
+    )

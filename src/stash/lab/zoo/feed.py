@@ -47,9 +47,13 @@ class Tokens(Dataset[Sample]):
         file, offset = _locate(self.ends, index)
         path = self.files[file]
         stored = np.memmap(path, dtype="<u2", mode="r")
-        ids = torch.from_numpy(stored[offset * self.length : (offset + 1) * self.length].astype(np.int64))
+        ids = torch.from_numpy(
+            stored[offset * self.length : (offset + 1) * self.length].astype(np.int64)
+        )
         if (largest := int(ids.max())) >= VOCABULARY:
-            raise UserError(f"{path} holds token {largest}, but the model knows ids below {VOCABULARY}")
+            raise UserError(
+                f"{path} holds token {largest}, but the model knows ids below {VOCABULARY}"
+            )
         start, end = sorted(random.Random(index).choices(range(self.length), k=2))
         return ids, torch.tensor(start), torch.tensor(end)
 
@@ -85,10 +89,14 @@ def open_feed(
     except OSError as error:
         raise UserError(f"the data set {root} cannot be read: {error.strerror or error}") from error
     if len(feed) == 0:
-        raise UserError(f"{root} holds no {spec.kind} that {spec.name} can read; {make} fills an empty folder")
+        raise UserError(
+            f"{root} holds no {spec.kind} that {spec.name} can read; {make} fills an empty folder"
+        )
     classes = len(getattr(feed, "classes", ()))
     if classes > LABELS["images"]:
-        raise UserError(f"{root} has {classes} classes, but {spec.name} tells only {LABELS['images']} apart")
+        raise UserError(
+            f"{root} has {classes} classes, but {spec.name} tells only {LABELS['images']} apart"
+        )
     return feed
 
 
@@ -121,7 +129,11 @@ class Synthetic(Dataset[Sample]):
     """
 
     def __init__(
-        self, spec: WorkloadSpec, length: int, image_size: int = 224, sequence_length: int | None = None
+        self,
+        spec: WorkloadSpec,
+        length: int,
+        image_size: int = 224,
+        sequence_length: int | None = None,
     ) -> None:
         generator, tokens = torch.Generator().manual_seed(0), sequence_length or SEQUENCE_LENGTH
 
@@ -138,7 +150,10 @@ class Synthetic(Dataset[Sample]):
                 integers(LABELS["images"]),
             ),
             "text": make_answer,
-            "audio": lambda: (torch.rand(1, WAVE, generator=generator) - 0.5, integers(LABELS["audio"])),
+            "audio": lambda: (
+                torch.rand(1, WAVE, generator=generator) - 0.5,
+                integers(LABELS["audio"]),
+            ),
             "clicks": lambda: (
                 torch.rand(DENSE, generator=generator),
                 torch.cat([integers(rows, 1) for rows in TABLES]),

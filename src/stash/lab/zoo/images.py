@@ -52,5 +52,7 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
             with Image.open(path) as file:
                 picture = file.convert("RGB")
         except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            raise UserError(f"the image {path} cannot be decoded: {error}; replace or delete it") from error
+            raise UserError(
+                f"the image {path} cannot be decoded: {error}; replace or delete it"
+            ) from error
         return self.transform(picture), torch.tensor(label)

@@ -17,9 +17,33 @@ from stash.lab.zoo.synthesis import VOCABULARY
 DENSE = 13
 """Counters of a click."""
 CARDINALITIES = (
-    1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194,
-    27, 14992, 5461306, 10, 5652, 2173, 4, 7046547, 18, 15, 286181, 105, 142572,
-)  # fmt: skip
+    1460,
+    583,
+    10131227,
+    2202608,
+    305,
+    24,
+    12517,
+    633,
+    3,
+    93145,
+    5683,
+    8351593,
+    3194,
+    27,
+    14992,
+    5461306,
+    10,
+    5652,
+    2173,
+    4,
+    7046547,
+    18,
+    15,
+    286181,
+    105,
+    142572,
+)
 """Distinct values of the 26 categories of the Kaggle Display Advertising data (facebookresearch/dlrm)."""
 MAX_ROWS = 200_000
 """Rows kept per table (the original's ``--max-ind-range``), so that gradients are about 100 MB."""

@@ -87,7 +87,9 @@ class WorkloadSpec:
                 f"use --image-size {self.smallest_image} or more"
             )
         module, function = self.builder.split(":")
-        model: nn.Module = getattr(import_module(f"stash.lab.zoo.{module}"), function)(**self.arguments)
+        model: nn.Module = getattr(import_module(f"stash.lab.zoo.{module}"), function)(
+            **self.arguments
+        )
         return model
 
 
@@ -103,7 +105,9 @@ def _spec(row: dict[str, str]) -> WorkloadSpec:
 
 
 _TABLE = files("stash.lab.zoo").joinpath("workloads.csv").read_text(encoding="utf-8")
-WORKLOADS: dict[str, WorkloadSpec] = {row["name"]: _spec(row) for row in csv.DictReader(_TABLE.splitlines())}
+WORKLOADS: dict[str, WorkloadSpec] = {
+    row["name"]: _spec(row) for row in csv.DictReader(_TABLE.splitlines())
+}
 """Every workload by name, in the order of the listing."""
 
 
@@ -113,4 +117,6 @@ def workload(name: str) -> WorkloadSpec:
         return WORKLOADS[name]
     near = find_nearest(name, WORKLOADS)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    raise UserError(f"no workload is called {name!r}; {hint}`stash lab zoo` lists all {len(WORKLOADS)}")
+    raise UserError(
+        f"no workload is called {name!r}; {hint}`stash lab zoo` lists all {len(WORKLOADS)}"
+    )

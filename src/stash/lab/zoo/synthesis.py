@@ -34,7 +34,9 @@ def make_jpeg(random: np.random.Generator) -> bytes:
     if random.random() < 0.25:
         width, height = height, width
     pictures = require_package("PIL.Image", "making pictures", "pillow")
-    grain = random.integers(-128, 128, (height, width, 1), dtype=np.int8).astype(np.float32) * (TEXTURE / 128)
+    grain = random.integers(-128, 128, (height, width, 1), dtype=np.int8).astype(np.float32) * (
+        TEXTURE / 128
+    )
     scene = 128.0 + _field(random, width, height, 8, 96.0) + grain
     scene += _field(random, width, height, width // 16, TEXTURE)
     out = BytesIO()
@@ -42,12 +44,16 @@ def make_jpeg(random: np.random.Generator) -> bytes:
     return out.getvalue()
 
 
-def _field(random: np.random.Generator, width: int, height: int, cells: int, strength: float) -> NDArray[np.float32]:
+def _field(
+    random: np.random.Generator, width: int, height: int, cells: int, strength: float
+) -> NDArray[np.float32]:
     """Colour noise of ``cells`` patches along the width, interpolated; within +- ``strength``."""
     grid = random.integers(0, 256, (max(2, cells * height // width), cells, 3), dtype=np.uint8)
     pictures = require_package("PIL.Image", "making pictures", "pillow")
     pixels = pictures.fromarray(grid).resize((width, height), pictures.Resampling.BICUBIC)
-    field: NDArray[np.float32] = (np.asarray(pixels, dtype=np.float32) - 128) * np.float32(strength / 128)
+    field: NDArray[np.float32] = (np.asarray(pixels, dtype=np.float32) - 128) * np.float32(
+        strength / 128
+    )
     return field
 
 
@@ -70,6 +76,8 @@ def image_sample(random: np.random.Generator, samples: int) -> bytes:
 
 def token_sample(random: np.random.Generator, samples: int) -> bytes:
     """``samples`` x 1024 little-endian uint16 token ids, frequencies falling as 1/rank (Zipf)."""
-    size = float(VOCABULARY)  # ranks are log-uniform, the continuous form of the law with exponent 1
+    size = float(
+        VOCABULARY
+    )  # ranks are log-uniform, the continuous form of the law with exponent 1
     ranks = np.exp(random.random(samples * TOKENS_PER_SAMPLE) * math.log(size)) - 1
     return bytes(np.minimum(ranks, size - 1).astype("<u2").tobytes())

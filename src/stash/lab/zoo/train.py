@@ -82,12 +82,18 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
         model = DistributedDataParallel(model, device_ids=own, **buckets)
     optimizer = make_optimizer(spec, model)
     amp_type = torch.float16 if replica.device.type == "cuda" else torch.bfloat16
-    scaler = torch.amp.GradScaler(replica.device.type, enabled=options.amp and amp_type == torch.float16)
+    scaler = torch.amp.GradScaler(
+        replica.device.type, enabled=options.amp and amp_type == torch.float16
+    )
 
     started = time.monotonic()
     for step, tensors in enumerate(repeat_epochs(loader), start=1):
         moved = [
-            tensor.to(replica.device, non_blocking=True, memory_format=layout if tensor.ndim == 4 else None)
+            tensor.to(
+                replica.device,
+                non_blocking=True,
+                memory_format=layout if tensor.ndim == 4 else None,
+            )
             for tensor in tensors
         ]
         optimizer.zero_grad(set_to_none=True)
@@ -104,7 +110,9 @@ def train(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica) -> 
             break
 
 
-def make_loader(spec: WorkloadSpec, options: argparse.Namespace, replica: Replica, batch: int) -> DataLoader[Sample]:
+def make_loader(
+    spec: WorkloadSpec, options: argparse.Namespace, replica: Replica, batch: int
+) -> DataLoader[Sample]:
     """A loader of this rank's share of the data; raises UserError if that is less than one batch."""
     feed: Dataset[Sample]
     if options.synthetic:
@@ -167,12 +175,24 @@ def _check(options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m stash.lab.zoo.train", description="Train a workload of the zoo.")
+    parser = argparse.ArgumentParser(
+        prog="python -m stash.lab.zoo.train", description="Train a workload of the zoo."
+    )
     add = parser.add_argument
     add("--workload", required=True, metavar="NAME", help="one of those listed by `stash lab zoo`")
-    add("--data", type=Path, metavar="DIR", help="folder made by `stash lab dataset make`, or your own like it")
+    add(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder made by `stash lab dataset make`, or your own like it",
+    )
     add("--synthetic", action="store_true", help="random samples from memory instead of --data")
-    add("--batch", type=int, metavar="N", help="samples per process and step (default: the workload's)")
+    add(
+        "--batch",
+        type=int,
+        metavar="N",
+        help="samples per process and step (default: the workload's)",
+    )
     add(
         "--workers",
         type=int,
@@ -180,11 +200,36 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="loader processes per training process (default 2)",
     )
-    add("--steps", type=int, metavar="N", help="optimizer steps to take (default: until interrupted)")
-    add("--image-size", type=int, default=224, metavar="PIXELS", help="side of an image (default 224)")
-    add("--sequence-length", type=int, metavar="TOKENS", help="tokens per sample (default: the workload's)")
-    add("--bucket-mb", type=float, metavar="MIB", help="of DistributedDataParallel's buckets (default: its own)")
-    add("--channels-last", action="store_true", help="images and convolutions in channels-last order")
+    add(
+        "--steps",
+        type=int,
+        metavar="N",
+        help="optimizer steps to take (default: until interrupted)",
+    )
+    add(
+        "--image-size",
+        type=int,
+        default=224,
+        metavar="PIXELS",
+        help="side of an image (default 224)",
+    )
+    add(
+        "--sequence-length",
+        type=int,
+        metavar="TOKENS",
+        help="tokens per sample (default: the workload's)",
+    )
+    add(
+        "--bucket-mb",
+        type=float,
+        metavar="MIB",
+        help="of DistributedDataParallel's buckets (default: its own)",
+    )
+    add(
+        "--channels-last",
+        action="store_true",
+        help="images and convolutions in channels-last order",
+    )
     add("--amp", action="store_true", help="mixed precision: float16 on GPUs, bfloat16 on CPUs")
     return parser
 

@@ -61,7 +61,13 @@ class _WithoutProjection:
     """A block made without the projection of its shortcut, since it has no shortcut."""
 
     def __init__(
-        self, inplanes: int, planes: int, stride: int = 1, downsample: Any = None, *rest: Any, **named: Any
+        self,
+        inplanes: int,
+        planes: int,
+        stride: int = 1,
+        downsample: Any = None,
+        *rest: Any,
+        **named: Any,
     ) -> None:
         super().__init__(inplanes, planes, stride, None, *rest, **named)  # type: ignore[call-arg]
 

@@ -113,7 +113,9 @@ def _pin_once(launch: int, place: tuple[int, int]) -> None:
 def wait_for_watcher() -> None:
     """Let a watcher listen to this process later (``stash watch --attach``), and until then do nothing."""
     atexit.register(script.exits)
-    sys.meta_path.insert(0, PostImport({**WATCHED, "torch.optim.optimizer": "runner.watched_run:wait_for_watcher"}))
+    sys.meta_path.insert(
+        0, PostImport({**WATCHED, "torch.optim.optimizer": "runner.watched_run:wait_for_watcher"})
+    )
 
 
 class PostImport(importlib.abc.MetaPathFinder):
@@ -163,7 +165,9 @@ class _WrappingLoader(importlib.abc.Loader):
             return
         for name in self._wrap.split():
             home, _, function = name.partition(":")
-            wrap: Callable[[ModuleType], None] = getattr(import_module(f"stash.measure.agent.{home}"), function)
+            wrap: Callable[[ModuleType], None] = getattr(
+                import_module(f"stash.measure.agent.{home}"), function
+            )
             wrap(module)
 
     def __getattr__(self, name: str) -> object:

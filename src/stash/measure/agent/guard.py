@@ -56,7 +56,9 @@ def protect_files(orders: Orders) -> None:
         orders.files,
         orders.began,
         passing=lambda: (orders.passing or bool(_saving)) and script.passes() > 0,
-        unnoted=lambda why: script.note(f"new files of the job are neither removed nor named: {why}"),
+        unnoted=lambda why: script.note(
+            f"new files of the job are neither removed nor named: {why}"
+        ),
         trains=lambda: script.passes() > 0,
         traces=orders.traces or "",
     )
@@ -105,7 +107,9 @@ def _guard_open(keeper: FileBackup, path: Any, flags: int) -> None:
     if not flags & _WRITES or isinstance(path, int):
         return
     name = os.fsdecode(path)
-    keeper.before_writing(name, truncates=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND))
+    keeper.before_writing(
+        name, truncates=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND)
+    )
     _guard_new_path(keeper, name)
 
 

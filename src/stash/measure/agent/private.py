@@ -100,7 +100,9 @@ def wrap_starting_over(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
     _wrap_subclasses(base, {"_reset": wrapped})
 
 
-def wrap_loaders(dataloader: Any, making: Callable[[Any], Any], looping: Callable[[Any], Any]) -> None:
+def wrap_loaders(
+    dataloader: Any, making: Callable[[Any], Any], looping: Callable[[Any], Any]
+) -> None:
     """The same for the methods of loaders that make an iterator, and that give one to a loop."""
     wraps = {"_get_iterator": making, "__iter__": looping}
     _wrap_own(dataloader.DataLoader, wraps)
@@ -273,7 +275,11 @@ def current_stream(cuda: Any, device: Any = None) -> Callable[[], Any]:
     ask: Any = getattr(core, "_cuda_getCurrentStream", None)
     if ask is None:  # a build without CUDA
         return partial(cuda.current_stream, device)
-    index = device if device is None or isinstance(device, int) else sys.modules["torch"].device(device).index
+    index = (
+        device
+        if device is None or isinstance(device, int)
+        else sys.modules["torch"].device(device).index
+    )
     streams: dict[Any, Any] = {}
 
     def stream() -> Any:
@@ -320,7 +326,9 @@ def spans_several_jobs(group: Any) -> bool:
 def recorded_collectives() -> Any:
     """What the flight recorder holds, pickled by PyTorch itself: a dictionary with ``entries``."""
     recorder: Any = sys.modules["torch._C._distributed_c10d"]
-    dump = getattr(recorder, "_dump_fr_trace", None) or recorder._dump_nccl_trace  # its name before 2.8
+    dump = (
+        getattr(recorder, "_dump_fr_trace", None) or recorder._dump_nccl_trace
+    )  # its name before 2.8
     return dump()
 
 
@@ -378,7 +386,9 @@ _libraries: list[Any] = []
 """What was registered with the dispatcher, which lasts as long as these do."""
 
 
-def before_operator(namespace: str, name: str, hook: Callable[[Callable[[], Any], tuple[Any, ...]], Any]) -> None:
+def before_operator(
+    namespace: str, name: str, hook: Callable[[Callable[[], Any], tuple[Any, ...]], Any]
+) -> None:
     """Have an operator's calls go through ``hook(call, arguments)``, those of compiled graphs too.
 
     The kernel stands where the dispatcher would choose a backend: below autograd and tracing, above all devices.

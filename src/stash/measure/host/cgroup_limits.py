@@ -27,9 +27,13 @@ def read_limits(root: Path, devices: Iterable[str] = ()) -> Limits | None:
     if not (cpu or memory or blkio or unified):
         return None
     shares = [
-        [_parse_count(read_text(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period")] for folder in cpu
+        [_parse_count(read_text(folder / f"cpu.cfs_{name}_us")) for name in ("quota", "period")]
+        for folder in cpu
     ]
-    shares += [[_parse_count(word) for word in (read_text(folder / "cpu.max") or "").split()] for folder in unified]
+    shares += [
+        [_parse_count(word) for word in (read_text(folder / "cpu.max") or "").split()]
+        for folder in unified
+    ]
     sizes = [_parse_count(read_text(folder / "memory.limit_in_bytes")) for folder in memory]
     sizes = [size for size in sizes if size is not None and size < _UNLIMITED_BYTES]
     sizes += [_parse_count(read_text(folder / "memory.max")) for folder in unified]
@@ -48,11 +52,17 @@ def read_limits(root: Path, devices: Iterable[str] = ()) -> Limits | None:
         for setting in row[1:]
         if setting.startswith("rbps=")
     ]
-    quotas = [quota / period for quota, period in (share for share in shares if len(share) == 2) if quota and period]
+    quotas = [
+        quota / period
+        for quota, period in (share for share in shares if len(share) == 2)
+        if quota and period
+    ]
     return Limits(
         cpus=min(quotas, default=None),
         memory_bytes=min((size for size in sizes if size is not None), default=None),
-        read_bytes_per_second=min((float(rate) for rate in rates if rate is not None), default=None),
+        read_bytes_per_second=min(
+            (float(rate) for rate in rates if rate is not None), default=None
+        ),
     )
 
 

@@ -44,14 +44,19 @@ _MAX_BYTES = 2**16
 # The services are reached by number: looking up a name could hang longer than the timeout.
 LINK_LOCAL = "http://169.254.169.254"
 # docs.aws.amazon.com, EC2 user guide, "Use the Instance Metadata Service" (version 2: a token first)
-AWS_TOKEN = Question(f"{LINK_LOCAL}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT")
+AWS_TOKEN = Question(
+    f"{LINK_LOCAL}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "60"}, "PUT"
+)
 _AWS_TYPE = f"{LINK_LOCAL}/latest/meta-data/instance-type"
 QUESTIONS: Mapping[str, Question] = {
     # cloud.google.com, "About VM metadata"; the answer is projects/NUMBER/machineTypes/NAME
-    "gcp": Question(f"{LINK_LOCAL}/computeMetadata/v1/instance/machine-type", {"Metadata-Flavor": "Google"}),
+    "gcp": Question(
+        f"{LINK_LOCAL}/computeMetadata/v1/instance/machine-type", {"Metadata-Flavor": "Google"}
+    ),
     # learn.microsoft.com, "Azure Instance Metadata Service"
     "azure": Question(
-        f"{LINK_LOCAL}/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text", {"Metadata": "true"}
+        f"{LINK_LOCAL}/metadata/instance/compute/vmSize?api-version=2021-02-01&format=text",
+        {"Metadata": "true"},
     ),
     # docs.oracle.com, "Getting Instance Metadata" (version 2)
     "oracle": Question(f"{LINK_LOCAL}/opc/v2/instance/shape", {"Authorization": "Bearer Oracle"}),
@@ -81,7 +86,9 @@ def _fetch_answer(question: Question, fetch: Fetch) -> str:
     return fetch(question.url, question.headers, question.method, TIMEOUT_SECONDS).strip()
 
 
-def fetch_over_http(url: str, headers: Mapping[str, str], method: str, timeout_seconds: float) -> str:
+def fetch_over_http(
+    url: str, headers: Mapping[str, str], method: str, timeout_seconds: float
+) -> str:
     """The body of a good answer; anything else is an OSError."""
     answer = answer_over_http(url, headers, method, timeout_seconds)
     if answer.status != http.client.OK:
@@ -89,17 +96,23 @@ def fetch_over_http(url: str, headers: Mapping[str, str], method: str, timeout_s
     return answer.body
 
 
-def answer_over_http(url: str, headers: Mapping[str, str], method: str, timeout_seconds: float) -> ServiceAnswer:
+def answer_over_http(
+    url: str, headers: Mapping[str, str], method: str, timeout_seconds: float
+) -> ServiceAnswer:
     """Answers are short, direct and never redirected; a proxy would answer for another machine, so none is used."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc, timeout=timeout_seconds)
     try:
         connection.request(
-            method, f"{parts.path}?{parts.query}" if parts.query else parts.path, headers=dict(headers)
+            method,
+            f"{parts.path}?{parts.query}" if parts.query else parts.path,
+            headers=dict(headers),
         )
         response = connection.getresponse()
         named = {name.lower(): value for name, value in response.getheaders()}
-        return ServiceAnswer(response.status, response.read(_MAX_BYTES).decode(errors="replace"), named)
+        return ServiceAnswer(
+            response.status, response.read(_MAX_BYTES).decode(errors="replace"), named
+        )
     except http.client.HTTPException as error:
         raise OSError(f"{url} did not answer in HTTP") from error
     finally:
@@ -109,9 +122,14 @@ def answer_over_http(url: str, headers: Mapping[str, str], method: str, timeout_
 _AZURE_CHASSIS = "7783-7084-3265-9085-8269-3286-77"
 _NITRO_TYPE = re.compile(r"[a-z][a-z0-9-]*\.[a-z0-9-]+")
 _FIELDS = (
-    "sys_vendor", "product_name", "product_serial", "product_uuid", "bios_vendor", "bios_version",
+    "sys_vendor",
+    "product_name",
+    "product_serial",
+    "product_uuid",
+    "bios_vendor",
+    "bios_version",
     "chassis_asset_tag",
-)  # fmt: skip
+)
 # Field, value, cloud: the rules of cloud-init's tools/ds-identify, where the table says "is". Vendors' names that
 # clouds share with hardware or hypervisors of their makers ("Google", "Microsoft Corporation", "Oracle") are not
 # evidence. Alibaba and Tencent also name themselves as vendors.
@@ -143,7 +161,9 @@ class RentedMachine(NamedTuple):
     source: str | None = None
 
 
-def find_rental(root: Path, fetch: Fetch, *, given: str | None = None, ask_metadata: bool = False) -> RentedMachine:
+def find_rental(
+    root: Path, fetch: Fetch, *, given: str | None = None, ask_metadata: bool = False
+) -> RentedMachine:
     """The cloud and the instance type: as ``given``, else from the firmware, else asked for if that is allowed."""
     facts = read_firmware(root)
     cloud = cloud_of(facts, read_text(root / "sys/hypervisor/uuid"))
@@ -169,7 +189,9 @@ def cloud_of(facts: dict[str, str], hypervisor_uuid: str | None = None) -> str |
     if facts.get("product_serial", "").startswith("GoogleCloud-"):
         return "gcp"
     # EC2 before Nitro calls itself Xen: vendor "Xen", product "HVM domU", BIOS version "4.11.amazon"
-    if (hypervisor_uuid or "").lower().startswith("ec2") or facts.get("bios_version", "").endswith(".amazon"):
+    if (hypervisor_uuid or "").lower().startswith("ec2") or facts.get("bios_version", "").endswith(
+        ".amazon"
+    ):
         return "aws"
     # one may start so by chance, both and alike hardly
     uuid, serial = (facts.get(field, "").lower() for field in ("product_uuid", "product_serial"))

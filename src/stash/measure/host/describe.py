@@ -32,7 +32,9 @@ from stash.measure.linux.procfs import (
 def cpu_model(root: Path) -> str | None:
     """The CPU's name as the kernel has it; ARM kernels give numbers only, ``ARM implementer 0x41 part 0xd40``."""
     lines = (read_text(root / "proc/cpuinfo") or "").splitlines()
-    facts = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    facts = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+    }
     if "model name" in facts:
         return facts["model name"] or None
     if "CPU implementer" in facts and "CPU part" in facts:
@@ -41,21 +43,33 @@ def cpu_model(root: Path) -> str | None:
 
 
 _VECTORS = {
-    "amx": "amx_tile", "avx512": "avx512f", "avx2": "avx2", "avx": "avx", "sve": "sve", "neon": "asimd",
-}  # fmt: skip
+    "amx": "amx_tile",
+    "avx512": "avx512f",
+    "avx2": "avx2",
+    "avx": "avx",
+    "sve": "sve",
+    "neon": "asimd",
+}
 """The widest first: what the kernel calls them."""
 
 
 def vector_level(root: Path = Path("/")) -> str | None:
     """The widest vector instructions that all cores have, as the kernel lists them; ``None`` where it lists none."""
     lines = (line.partition(":") for line in (read_text(root / "proc/cpuinfo") or "").splitlines())
-    flags = {word for key, _, value in lines if key.strip() in ("flags", "Features") for word in value.split()}
+    flags = {
+        word
+        for key, _, value in lines
+        if key.strip() in ("flags", "Features")
+        for word in value.split()
+    }
     return next((name for name, flag in _VECTORS.items() if flag in flags), None)
 
 
 def huge_pages(root: Path) -> str | None:
     """Which memory gets huge pages without being asked: ``always``, ``madvise`` or ``never``."""
-    chosen = re.search(r"\[(\w+)\]", read_text(root / "sys/kernel/mm/transparent_hugepage/enabled") or "")
+    chosen = re.search(
+        r"\[(\w+)\]", read_text(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
+    )
     return None if chosen is None else chosen[1]
 
 
@@ -66,7 +80,11 @@ def allowed_nodes(root: Path) -> tuple[int, ...] | None:
         return None
     found = []
     for node in list_entries(root / "sys/devices/system/node"):
-        own = parse_ranges(read_text(node / "cpulist")) if node.name.removeprefix("node").isdecimal() else None
+        own = (
+            parse_ranges(read_text(node / "cpulist"))
+            if node.name.removeprefix("node").isdecimal()
+            else None
+        )
         if own and own & allowed:
             found.append(int(node.name.removeprefix("node")))
     return tuple(sorted(found)) or None
@@ -80,8 +98,12 @@ def count_cores(root: Path) -> int | None:
 
 def allowed_cores(root: Path) -> set[int] | None:
     """Their numbers."""
-    lines = (line.partition(":") for line in (read_text(root / "proc/self/status") or "").splitlines())
-    allowed = parse_ranges(next((value.strip() for key, _, value in lines if key == "Cpus_allowed_list"), None))
+    lines = (
+        line.partition(":") for line in (read_text(root / "proc/self/status") or "").splitlines()
+    )
+    allowed = parse_ranges(
+        next((value.strip() for key, _, value in lines if key == "Cpus_allowed_list"), None)
+    )
     online = parse_ranges(read_text(root / "sys/devices/system/cpu/online"))
     if allowed is None:
         return None
@@ -133,7 +155,9 @@ def list_nics(root: Path) -> tuple[Nic, ...]:
                 rdma=partner.name if partner else None,
             )
         )
-    alone = dict.fromkeys(f for name, f in rdma.items() if not (root / "sys/class/net" / name).exists())
+    alone = dict.fromkeys(
+        f for name, f in rdma.items() if not (root / "sys/class/net" / name).exists()
+    )
     found += [
         Nic(
             name=f.name,
@@ -164,7 +188,9 @@ def _find_numa_node(folder: Path) -> int | None:
     if device is None:
         return None
     node = numa_node(device)
-    return node if node is not None else numa_node(device.parent)  # virtio's devices sit on a PCI device
+    return (
+        node if node is not None else numa_node(device.parent)
+    )  # virtio's devices sit on a PCI device
 
 
 # The record

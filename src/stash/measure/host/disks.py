@@ -29,7 +29,10 @@ def describe_disk(root: Path, path: str, mount: Mount | None, statvfs: Statvfs) 
         device = f"/dev/{(bottom[0] if len(bottom) == 1 else wholes[0]).name}"
     models = Counter(model for folder in bottom if (model := read_text(folder / "device/model")))
     # virtio's disks claim to spin whatever lies behind them
-    turning = {(folder.name.startswith("vd"), read_number(folder / "queue/rotational")) for folder in bottom}
+    turning = {
+        (folder.name.startswith("vd"), read_number(folder / "queue/rotational"))
+        for folder in bottom
+    }
     unknown = not turning or any(flag is None or (flag and virtual) for virtual, flag in turning)
     try:
         sizes = statvfs(path)
@@ -39,7 +42,10 @@ def describe_disk(root: Path, path: str, mount: Mount | None, statvfs: Statvfs) 
         path=path,
         filesystem=mount.kind or None,
         device=device,
-        model=" + ".join(f"{count} x {model}" if count > 1 else model for model, count in models.items()) or None,
+        model=" + ".join(
+            f"{count} x {model}" if count > 1 else model for model, count in models.items()
+        )
+        or None,
         rotational=None if unknown else any(flag for _, flag in turning),
         size_bytes=sizes.f_frsize * sizes.f_blocks if sizes else None,
         free_bytes=sizes.f_frsize * sizes.f_bavail if sizes else None,
@@ -48,7 +54,9 @@ def describe_disk(root: Path, path: str, mount: Mount | None, statvfs: Statvfs) 
 
 def device_numbers(root: Path, mount: Mount | None) -> list[str]:
     """``major:minor`` of every block device under a mount that a control group may limit."""
-    found = [read_text(folder / "dev") for folder in _list_whole_devices(root, mount)] if mount else []
+    found = (
+        [read_text(folder / "dev") for folder in _list_whole_devices(root, mount)] if mount else []
+    )
     return [device for device in found if device is not None]
 
 

@@ -97,7 +97,10 @@ class Lanes:
 def read_lanes(ask: Ask) -> Lanes | None:
     """The lanes of a GPU; ``None`` if it has no NVLink or the driver does not say."""
     states: list[Any] = []
-    while len(states) < MAX_LANES and (state := ask("nvmlDeviceGetNvLinkState", len(states))) is not None:
+    while (
+        len(states) < MAX_LANES
+        and (state := ask("nvmlDeviceGetNvLinkState", len(states))) is not None
+    ):
         states.append(state)
     if not states:
         return None
@@ -194,12 +197,16 @@ class _Card:
         refusals = (_NOT_SUPPORTED, _NO_PERMISSION) if may_refuse else (_NOT_SUPPORTED,)
         return self._query_driver(question, *arguments, vital=True, refusals=refusals)
 
-    def _query_driver(self, question: str, *arguments: Any, vital: bool, refusals: Sequence[int] = ()) -> Any:
+    def _query_driver(
+        self, question: str, *arguments: Any, vital: bool, refusals: Sequence[int] = ()
+    ) -> Any:
         if self.fault is not None:
             return None
         try:
             return getattr(self.library, question)(*arguments)
-        except Exception as error:  # NVML has a class for each error, and old bindings lack some questions
+        except (
+            Exception
+        ) as error:  # NVML has a class for each error, and old bindings lack some questions
             code = getattr(error, "value", None)
             if code in _BROKEN or (vital and code not in refusals):
                 self.fault = str(error) or type(error).__name__
@@ -259,7 +266,10 @@ def describe_gpus(library: Any, root: Path) -> GpuInventory:
         if level not in _LEVELS:
             continue
         route = Route(
-            a=a.index, b=b.index, kind=_LEVELS[level], nvlinks=a.lanes.count_lanes_to(b.bus) if a.lanes else None
+            a=a.index,
+            b=b.index,
+            kind=_LEVELS[level],
+            nvlinks=a.lanes.count_lanes_to(b.bus) if a.lanes else None,
         )
         routes.append(route)
         nvlink = ""

@@ -115,10 +115,16 @@ class AwsNotices:
         if action.status != http.client.NOT_FOUND:
             when, deadline = str(_parse_object(action).get("time", "")), None
             with suppress(ValueError):  # that it goes is known, when is not
-                deadline = _convert_clock(datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock())
+                deadline = _convert_clock(
+                    datetime.fromisoformat(when.replace("Z", "+00:00")), action, self.clock()
+                )
             found["action"] = PendingEvent("revoked", "aws", when, deadline)
-        rebalance = self._get_answer(f"{self.base}/latest/meta-data/events/recommendations/rebalance")
-        if rebalance.status != http.client.NOT_FOUND:  # its time is when it was given, not when the machine goes
+        rebalance = self._get_answer(
+            f"{self.base}/latest/meta-data/events/recommendations/rebalance"
+        )
+        if (
+            rebalance.status != http.client.NOT_FOUND
+        ):  # its time is when it was given, not when the machine goes
             when = str(_parse_object(rebalance).get("noticeTime", ""))
             found["rebalance"] = PendingEvent("at risk", "aws rebalance", when, None)
         return found
@@ -128,7 +134,9 @@ class AwsNotices:
         if self._token is None:
             self._token = self._new_token()
         for _ in range(2):
-            answer = self.ask_service(url, {"X-aws-ec2-metadata-token": self._token}, "GET", _SOON_SECONDS)
+            answer = self.ask_service(
+                url, {"X-aws-ec2-metadata-token": self._token}, "GET", _SOON_SECONDS
+            )
             if answer.status != http.client.UNAUTHORIZED:
                 break
             self._token = self._new_token()
@@ -137,7 +145,9 @@ class AwsNotices:
     def _new_token(self) -> str:
         url = AWS_TOKEN.url.replace(LINK_LOCAL, self.base)
         hours = {"X-aws-ec2-metadata-token-ttl-seconds": "21600"}
-        return _check_answer(self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)).body.strip()
+        return _check_answer(
+            self.ask_service(url, hours, AWS_TOKEN.method, _SOON_SECONDS)
+        ).body.strip()
 
 
 @dataclass
@@ -158,15 +168,23 @@ class GcpNotices:
 
     def fetch_events(self) -> PendingEvents:
         url, patience = f"{self.base}/computeMetadata/v1/instance/preempted", _SOON_SECONDS
-        if self._etag is not None:  # the first question asks for what is, later ones for what changes
+        if (
+            self._etag is not None
+        ):  # the first question asks for what is, later ones for what changes
             url += f"?wait_for_change=true&timeout_sec={self.wait_seconds}&last_etag={quote(self._etag, safe='')}"
             patience += self.wait_seconds
-        answer = _check_answer(self.ask_service(url, {"Metadata-Flavor": "Google"}, "GET", patience))
+        answer = _check_answer(
+            self.ask_service(url, {"Metadata-Flavor": "Google"}, "GET", patience)
+        )
         state = answer.body.strip().upper()
         if state not in ("TRUE", "FALSE"):
             raise ValueError(f"preempted is {state[:40]!r}")
         self._etag = answer.headers.get("etag")
-        return {"preempted": PendingEvent("revoked", "gcp", state, self.clock() + 30.0)} if state == "TRUE" else {}
+        return (
+            {"preempted": PendingEvent("revoked", "gcp", state, self.clock() + 30.0)}
+            if state == "TRUE"
+            else {}
+        )
 
 
 @dataclass
@@ -210,7 +228,9 @@ class AzureNotices:
             deadline = None if moment is None else _convert_clock(moment, answer, self.clock())
             if event.get("EventStatus") == "Started":
                 when, deadline = "Started", self.clock()
-            found[str(event.get("EventId", number))] = PendingEvent("revoked", "azure", when, deadline)
+            found[str(event.get("EventId", number))] = PendingEvent(
+                "revoked", "azure", when, deadline
+            )
         return found
 
     def _get_answer(self, path: str, version: str, seconds: float) -> ServiceAnswer:
@@ -267,7 +287,9 @@ class NoticeWatch:
 
     def __init__(self, services: Sequence[NoticeService], clock: NoticeClock = time.time) -> None:
         self._services, self._clock = services, clock
-        self._received: queue.SimpleQueue[Notice] = queue.SimpleQueue()  # put in by signal handlers, too
+        self._received: queue.SimpleQueue[Notice] = (
+            queue.SimpleQueue()
+        )  # put in by signal handlers, too
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
@@ -275,7 +297,10 @@ class NoticeWatch:
         """Ask at once: some services need minutes for their first answer."""
         for service in self._services:
             thread = threading.Thread(
-                target=self._watch_service, args=(service,), name=f"notices-{service.name}", daemon=True
+                target=self._watch_service,
+                args=(service,),
+                name=f"notices-{service.name}",
+                daemon=True,
             )
             self._threads.append(thread)
             thread.start()

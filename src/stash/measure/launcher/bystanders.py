@@ -48,13 +48,19 @@ def program_name(words: Sequence[str]) -> str:
     interpreter = _INTERPRETER.fullmatch(program)
     if interpreter is None:
         return program
-    code = _CODE if interpreter[1].endswith("sh") or interpreter[1].startswith("py") else _OTHERS_CODE
+    code = (
+        _CODE if interpreter[1].endswith("sh") or interpreter[1].startswith("py") else _OTHERS_CODE
+    )
     for before, word in pairwise(words):
         if code.fullmatch(word):
             return program
         if not word.startswith(("-", "+")) and before not in _TAKE_VALUE:
-            script = os.path.basename(word)  # or the module or archive that the option before it runs
-            is_name = any(map(str.isalpha, script)) and not any(map(str.isspace, script))  # no descriptor
+            script = os.path.basename(
+                word
+            )  # or the module or archive that the option before it runs
+            is_name = any(map(str.isalpha, script)) and not any(
+                map(str.isspace, script)
+            )  # no descriptor
             return script if is_name else program
     return program
 
@@ -72,7 +78,11 @@ class Bystanders:
     def sample_programs(self, count: bool = True) -> None:
         """Add up what was used since the last look, unless it is not to ``count``."""
         now, numbers = self._clock(), [int(folder.name) for folder in self._proc.glob("[0-9]*")]
-        every = {number: status for number in numbers if (status := status_of(number, self._proc)) is not None}
+        every = {
+            number: status
+            for number in numbers
+            if (status := status_of(number, self._proc)) is not None
+        }
         found = {number: each for number, each in every.items() if not _is_ours(number, every)}
         if count:
             self.gpus.sample_gpus(lambda number: _is_ours(number, every))
@@ -101,13 +111,18 @@ class Bystanders:
         name, words = "", []
         with suppress(OSError):
             name = (folder / "comm").read_text(errors="replace").strip()
-            words = [word.decode(errors="replace") for word in (folder / "cmdline").read_bytes().split(b"\0")]
+            words = [
+                word.decode(errors="replace")
+                for word in (folder / "cmdline").read_bytes().split(b"\0")
+            ]
         return (program_name([word for word in words if word]) or name or "unknown")[:40]
 
     def list_programs(self) -> tuple[OtherProgram, ...]:
         """The busiest, with the cores that each used on average."""
         if not self._seconds:
             return ()
-        ranked = sorted(((used / self._seconds, name) for name, used in self._used.items()), reverse=True)
+        ranked = sorted(
+            ((used / self._seconds, name) for name, used in self._used.items()), reverse=True
+        )
         busy = [(name, cores) for cores, name in ranked[:_MAX_PROGRAMS] if cores > _MIN_CORES]
         return tuple(OtherProgram(name=name, cores=round(cores, 2)) for name, cores in busy)

@@ -25,13 +25,18 @@ _TRACEBACK = "Traceback (most recent call last):"
 _PREFIX = re.compile(r"^\[rank\d+\]: ?", re.M)
 """PyTorch writes it before every line of a rank's uncaught exception."""
 _REPORTED = re.compile(
-    r"^\s{0,9}rank\s{0,9}:\s{0,9}(\d{1,9}) [^\n]{0,99}\n\s{0,9}exitcode\s{0,9}:\s{0,9}(-?\d{1,9})", re.M
+    r"^\s{0,9}rank\s{0,9}:\s{0,9}(\d{1,9}) [^\n]{0,99}\n\s{0,9}exitcode\s{0,9}:\s{0,9}(-?\d{1,9})",
+    re.M,
 )
 _ROOT_CAUSE = "Root Cause (first observed failure)"
 _ELASTIC = re.compile(r"[EW]\d{4} ")
 _LAUNCHERS = (
-    "torch/distributed/run.py", "bin/torchrun", "bin/accelerate", "accelerate/commands/launch.py", "ChildFailedError",
-)  # fmt: skip
+    "torch/distributed/run.py",
+    "bin/torchrun",
+    "bin/accelerate",
+    "accelerate/commands/launch.py",
+    "ChildFailedError",
+)
 """In the traceback of a launcher, which only says that a rank has failed."""
 _CLOSED = re.compile(r"Sending process (\d+) closing signal")
 _USAGE = re.compile(r"usage:", re.I)
@@ -42,7 +47,9 @@ _BOXED = re.compile(r"^│ +(.*?) *│$")
 _NAMES_ERROR = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning)\b")
 _OF_HYDRA = "Set the environment variable HYDRA_FULL_ERROR=1"
 """Its last line, where it shows no traceback; what is wrong stands in the paragraph above."""
-_HINT = re.compile(rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|Config search path:)")
+_HINT = re.compile(
+    rf"^(?:\s|{_OF_HYDRA}|To append to your config|See https://|Config search path:)"
+)
 _MAX_OF_HYDRA = 3
 _LAST_WORDS = 40
 """Lines among which a job says why it ends."""
@@ -82,7 +89,11 @@ def find_closed(output: str) -> set[int]:
 def own_output(output: str) -> str:
     """The last lines the job itself printed, without what its launcher, or a rank's traceback, says of it."""
     lines = output[: _launcher_speaks(output)].splitlines()
-    kept = [line for line in lines if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)]
+    kept = [
+        line
+        for line in lines
+        if line.strip() and not _PREFIX.match(line) and not _CLOSED.search(line)
+    ]
     return "\n".join(kept[-_LINES_SHOWN:])
 
 
@@ -96,10 +107,15 @@ def find_stated_cause(output: str) -> str:
     if lines[-1].startswith(_OF_HYDRA):
         text = _find_hydra_cause(lines[:-1])
     else:
-        usage = max((position for position, line in enumerate(lines) if _USAGE.match(line)), default=len(lines))
+        usage = max(
+            (position for position, line in enumerate(lines) if _USAGE.match(line)),
+            default=len(lines),
+        )
         found = lines[usage + 1 :]
         wrong = next((match[1] for line in found if (match := _WRONG.match(line)) is not None), "")
-        text = (wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))).rstrip(".")
+        text = (
+            wrong or " ".join(match[1] for line in found if (match := _BOXED.match(line)))
+        ).rstrip(".")
     return text if len(text) <= _LONGEST_CAUSE else f"{text[:_LONGEST_CAUSE]} …"
 
 
@@ -120,7 +136,9 @@ def find_cause(own_words: str) -> str:
     if stating := find_stated_cause(own_words):
         return stating
     lines = find_errors(own_words)
-    return next((line for line in reversed(lines) if _NAMES_ERROR.match(line)), lines[-1] if lines else "")
+    return next(
+        (line for line in reversed(lines) if _NAMES_ERROR.match(line)), lines[-1] if lines else ""
+    )
 
 
 def find_question(output: str) -> str:
@@ -169,7 +187,10 @@ def _is_launchers(traceback: str) -> bool:
 
 def _launcher_speaks(output: str) -> int:
     """Where the launcher's report begins: with a line of torchrun's log, or with its traceback."""
-    first = next((begin for begin, end in _find_tracebacks(output) if _is_launchers(output[begin:end])), len(output))
+    first = next(
+        (begin for begin, end in _find_tracebacks(output) if _is_launchers(output[begin:end])),
+        len(output),
+    )
     position = 0
     for line in output[:first].splitlines(keepends=True):
         if _ELASTIC.match(line) and "torch/distributed/elastic" in line and "failed" in line:
@@ -186,7 +207,9 @@ _MEMORY = re.compile(
     re.I,
 )
 """The begin of an error about memory; what speaks of memory elsewhere may be a hint."""
-_PORT = re.compile(r"^[\w.]*(?:Error|Exception)\b.{0,2000}(?:EADDRINUSE|address already in use)", re.I)
+_PORT = re.compile(
+    r"^[\w.]*(?:Error|Exception)\b.{0,2000}(?:EADDRINUSE|address already in use)", re.I
+)
 _SHARED_MEMORY = re.compile(
     r"_multiprocessing\.SemLock\(|[Ii]nsufficient shared memory|out of shared memory|shared memory object </torch_"
     r"|unable to [\w ]{1,60} file </torch_|shared memory segment /dev/shm/nccl"
@@ -218,7 +241,9 @@ _SHELL = 128
 _AFTERMATH = (-15, -6)
 """SIGTERM is torchrun's own, to the ranks left; SIGABRT often a library's, on noticing that a peer is gone."""
 
-MARK_STEPS = "put `import stash` at its top and `stash.step()` after the update in its training loop"
+MARK_STEPS = (
+    "put `import stash` at its top and `stash.step()` after the update in its training loop"
+)
 """What to write where no step is seen."""
 
 
@@ -259,9 +284,13 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     first, and where the others only lost their connection, whichever came first.
     """
     crashes = [crash[-MAX_BYTES:] for crash in evidence.crashes if crash.strip()]
-    evidence = replace(evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:])  # causes stand at the end
+    evidence = replace(
+        evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:]
+    )  # causes stand at the end
     causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
-    own = strip_wraps(next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output))
+    own = strip_wraps(
+        next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output)
+    )
     ranks = [*find_reported(evidence.output), *_find_terminated(own)]
     killed = next((rank for rank in ranks if rank.code < 0 and rank.code not in _AFTERMATH), None)
     if killed and (killed == ranks[0] or not own or _NOTICED.search(own)):
@@ -314,7 +343,9 @@ def _known_error(evidence: Evidence, own: str) -> Diagnosis | None:
         )
     images = [line for line in words if _IMAGE.search(line)]
     if images:  # a worker's error comes wrapped in others; the last is its own
-        return Diagnosis(f"a sample of the data could not be read {evidence.moment}: {images[-1].strip()}", own)
+        return Diagnosis(
+            f"a sample of the data could not be read {evidence.moment}: {images[-1].strip()}", own
+        )
     return None
 
 
@@ -323,9 +354,15 @@ def _diagnose_ending(evidence: Evidence, root_cause: ReportedRank | None) -> Dia
     if root_cause and root_cause.code < 0:
         return _ended_by_signal(root_cause, evidence)
     if evidence.exit_code < 0:
-        return Diagnosis(f"{evidence.title} was ended by {_name_signal(evidence.exit_code)} {evidence.moment}")
+        return Diagnosis(
+            f"{evidence.title} was ended by {_name_signal(evidence.exit_code)} {evidence.moment}"
+        )
     code = root_cause.code if root_cause else evidence.exit_code
-    shells = f" (what a shell says of {_name_signal(_SHELL - code)})" if code - _SHELL in list(signal.Signals) else ""
+    shells = (
+        f" (what a shell says of {_name_signal(_SHELL - code)})"
+        if code - _SHELL in list(signal.Signals)
+        else ""
+    )
     why = find_stated_cause(evidence.output)
     ended = f"{evidence.title} ended with exit code {code}{shells} {evidence.moment}"
     return Diagnosis(f"{ended}: {why}" if why else ended, own_output(evidence.output))
@@ -338,7 +375,9 @@ def _find_terminated(traceback: str) -> list[ReportedRank]:
     return [ReportedRank(int(rank), -number) for rank, number in found if number is not None]
 
 
-def _connection_lost(silent: Sequence[int], ranks: Sequence[ReportedRank], evidence: Evidence) -> Diagnosis:
+def _connection_lost(
+    silent: Sequence[int], ranks: Sequence[ReportedRank], evidence: Evidence
+) -> Diagnosis:
     """Of ranks that noticed that these were gone, which had printed nothing."""
     lost = f"{evidence.moment}; the others lost their connection to it"
     for rank, code in ranks:
@@ -348,7 +387,9 @@ def _connection_lost(silent: Sequence[int], ranks: Sequence[ReportedRank], evide
     names = join_names([str(rank) for rank in silent])
     who = f"rank {names}" if len(silent) == 1 else f"one of the ranks {names}"
     when, _, others = lost.partition(";")
-    return Diagnosis(f"{who} of {evidence.title} ended without a word {when}, most likely by {_KILLED};{others}")
+    return Diagnosis(
+        f"{who} of {evidence.title} ended without a word {when}, most likely by {_KILLED};{others}"
+    )
 
 
 def _ended_by_signal(killed: ReportedRank, evidence: Evidence) -> Diagnosis:
@@ -373,17 +414,25 @@ def combine_diagnoses(first: Diagnosis, second: Diagnosis, ranks: int) -> Diagno
     )
 
 
-def diagnose_early_exit(left: tuple[int, int], output: str, steps: Mapping[int, int], title: str) -> Diagnosis:
+def diagnose_early_exit(
+    left: tuple[int, int], output: str, steps: Mapping[int, int], title: str
+) -> Diagnosis:
     """The sentence for a rank (its number, its exit code) that ended by itself while it was measured."""
     rank, code = left
     who = f"rank {rank} of {title}" if len(steps) > 1 else title
-    return Diagnosis(f"{who} ended with exit code {code} {_describe_progress(steps)}", own_output(output))
+    return Diagnosis(
+        f"{who} ended with exit code {code} {_describe_progress(steps)}", own_output(output)
+    )
 
 
 def diagnose_lost_nodes(nodes: Sequence[tuple[int, str]], since: float, steps: int) -> Diagnosis:
     """The sentence for nodes (number, address) that are silent since then (Unix time)."""
     who = join_names([f"node {node} ({address})" for node, address in nodes])
-    what = "those nodes, or the links to them, are" if len(nodes) > 1 else "that node, or the link to it, is"
+    what = (
+        "those nodes, or the links to them, are"
+        if len(nodes) > 1
+        else "that node, or the link to it, is"
+    )
     at = time.strftime("%H:%M:%S", time.localtime(since))
     return Diagnosis(f"{who} stopped answering at {at}, after {steps} training steps: {what} down")
 

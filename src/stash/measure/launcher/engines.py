@@ -77,7 +77,9 @@ def meeting_point(cluster: Cluster) -> tuple[str, int]:
         )
     host, _, port = cluster.rdzv_endpoint.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
-        raise UserError(f"cannot read --rdzv-endpoint {cluster.rdzv_endpoint!r}; write it as HOST:PORT")
+        raise UserError(
+            f"cannot read --rdzv-endpoint {cluster.rdzv_endpoint!r}; write it as HOST:PORT"
+        )
     return host.strip("[]"), int(port)
 
 
@@ -135,7 +137,9 @@ class Inherited:
     In charge where a launcher has set the variables of a rank, unless other numbers are asked for.
     """
 
-    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(
+        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
+    ) -> Cluster | None:
         if not is_rank(environment) or asked.nproc is not None or asked.nnodes is not None:
             return None
         return Cluster(
@@ -151,9 +155,15 @@ class Inherited:
 class Local:
     """One plain process, as ``python script.py`` starts it: nothing is added that was not typed. In charge last."""
 
-    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(
+        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
+    ) -> Cluster | None:
         one = ranks_here(asked, machine, environment)
-        return Cluster(one, engine="local", all_devices=ranks_here(replace(asked, ranks=True), machine, environment))
+        return Cluster(
+            one,
+            engine="local",
+            all_devices=ranks_here(replace(asked, ranks=True), machine, environment),
+        )
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
         return plain_command(job)
@@ -171,14 +181,20 @@ class Torchrun:
     launcher it would find that one's, so there torchrun gives it its own.
     """
 
-    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(
+        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
+    ) -> Cluster | None:
         nnodes = asked.nnodes or 1
         if asked.node_rank is not None and not 0 <= asked.node_rank < nnodes:
-            raise UserError(f"--node-rank {asked.node_rank} is not one of the {nnodes} nodes; use 0 to {nnodes - 1}")
+            raise UserError(
+                f"--node-rank {asked.node_rank} is not one of the {nnodes} nodes; use 0 to {nnodes - 1}"
+            )
         nproc = ranks_here(asked, machine, environment)
         if nproc == 1 and nnodes == 1 and not is_rank(environment):
             return None
-        return Cluster(nproc, nnodes, asked.node_rank, asked.endpoint, engine="torchrun", rdzv_id=asked.rdzv_id)
+        return Cluster(
+            nproc, nnodes, asked.node_rank, asked.endpoint, engine="torchrun", rdzv_id=asked.rdzv_id
+        )
 
     def command(self, job: Job, cluster: Cluster) -> CommandLine:
         module = ("-m",) if job.kind == "module" else ()
@@ -189,13 +205,32 @@ class Torchrun:
             host, port = meeting_point(cluster)
             number = _UNKNOWN if cluster.node_rank is None else str(cluster.node_rank)
         options = (
-            f"--nproc-per-node={cluster.nproc}", f"--nnodes={cluster.nnodes}", f"--node-rank={number}",
-            f"--master-addr={host}", f"--master-port={port}",
-        )  # fmt: skip
-        return (sys.executable, "-u", "-m", _PROGRAM, *options, *module, "--", job.target, *job.arguments)
+            f"--nproc-per-node={cluster.nproc}",
+            f"--nnodes={cluster.nnodes}",
+            f"--node-rank={number}",
+            f"--master-addr={host}",
+            f"--master-port={port}",
+        )
+        return (
+            sys.executable,
+            "-u",
+            "-m",
+            _PROGRAM,
+            *options,
+            *module,
+            "--",
+            job.target,
+            *job.arguments,
+        )
 
 
-_OF_A_STEP = ("SLURM_STEP_ID", "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_NODEID")
+_OF_A_STEP = (
+    "SLURM_STEP_ID",
+    "SLURM_STEP_NUM_NODES",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_NODELIST",
+    "SLURM_NODEID",
+)
 """What ``srun`` sets, all of them; some alone are left from another place."""
 
 
@@ -205,7 +240,9 @@ class Slurm(Torchrun):
     In charge inside ``srun``, unless the number of nodes was given.
     """
 
-    def cluster(self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]) -> Cluster | None:
+    def cluster(
+        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
+    ) -> Cluster | None:
         if asked.nnodes is not None or any(name not in environment for name in _OF_A_STEP):
             return None
         return super().cluster(_place_in_slurm(asked, environment), machine, environment)
@@ -213,7 +250,10 @@ class Slurm(Torchrun):
 
 def _place_in_slurm(asked: RankRequest, environment: Mapping[str, str]) -> RankRequest:
     """What was asked, with the nodes, this node's rank and the meeting point that Slurm knows."""
-    nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
+    nodes, tasks = (
+        int(environment["SLURM_STEP_NUM_NODES"]),
+        int(environment["SLURM_STEP_NUM_TASKS"]),
+    )
     if tasks != nodes:
         raise UserError(
             f"Slurm started {tasks} tasks on {nodes} nodes; start one per node "
@@ -237,7 +277,11 @@ ENGINES: Mapping[str, Inherited | Torchrun | Local] = {
 }
 
 
-def choose_cluster(asked: RankRequest, machine: Machine, environment: Mapping[str, str] = os.environ) -> Cluster:
+def choose_cluster(
+    asked: RankRequest, machine: Machine, environment: Mapping[str, str] = os.environ
+) -> Cluster:
     """The cluster of the first engine that is in charge here; raises UserError where wish and machine do not fit."""
     found = (engine.cluster(asked, machine, environment) for engine in ENGINES.values())
-    return next(cluster for cluster in found if cluster is not None)  # the last engine takes everything
+    return next(
+        cluster for cluster in found if cluster is not None
+    )  # the last engine takes everything

@@ -149,7 +149,9 @@ def _owners_of(name: str) -> list[int]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as visitor:
         try:
             visitor.connect(name)
-            credentials = visitor.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+            credentials = visitor.getsockopt(
+                socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+            )
         except OSError:
             return []
     return [struct.unpack("3i", credentials)[0]]
@@ -186,7 +188,9 @@ def describe_process(pid: int) -> str:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return ""
-    running = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_STARTED]) / os.sysconf("SC_CLK_TCK")
+    running = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_STARTED]) / os.sysconf(
+        "SC_CLK_TCK"
+    )
     since = time.strftime("%H:%M:%S", time.localtime(time.time() - running))
     command = printable_line(shlex.join(mask_words(_typed_words(words))), _MOST_CHARACTERS)
     return f"`{command}` (process {pid}, since {since})"

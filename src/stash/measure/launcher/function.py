@@ -60,7 +60,8 @@ def measure_function(
     cloudpickle = require_package("cloudpickle", "profiling a function")
     require_torch("profiling a function")
     where = choose_cluster(
-        RankRequest(ranks=False, nproc=nproc_per_node), Machine(count_gpus(), len(os.sched_getaffinity(0)))
+        RankRequest(ranks=False, nproc=nproc_per_node),
+        Machine(count_gpus(), len(os.sched_getaffinity(0))),
     )
     name = "loop" if isinstance(train, LoopText) else getattr(train, "__name__", "function")
     try:

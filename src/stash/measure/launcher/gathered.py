@@ -171,7 +171,12 @@ class GatheredRun:
         self.notes += [text for text in texts if text not in self.notes]
 
     def profile(
-        self, settings: Settings, job: Workload, ended: str, elapsed: float, before: float | None = None
+        self,
+        settings: Settings,
+        job: Workload,
+        ended: str,
+        elapsed: float,
+        before: float | None = None,
     ) -> Profile:
         """The artefact of what was gathered; ``elapsed`` seconds, of which ``before`` passed until the first block.
 
@@ -198,13 +203,18 @@ class GatheredRun:
             created=utc_now(),
             workload=workload,
             hosts=tuple(hosts),
-            ranks=tuple(Rank(**{**vars(seen), "rank": rank}) for rank, seen in sorted(self.ranks.items())),
+            ranks=tuple(
+                Rank(**{**vars(seen), "rank": rank}) for rank, seen in sorted(self.ranks.items())
+            ),
             software=self.software,
             settings=settings,
             blocks=tuple(self.blocks),
             rates=tuple(self.rates),
             collectives=tuple(self.collectives),
-            skipped=tuple(Skipped(rung=rung, why=why) for rung, why in {**self.skipped, **self.excused}.items()),
+            skipped=tuple(
+                Skipped(rung=rung, why=why)
+                for rung, why in {**self.skipped, **self.excused}.items()
+            ),
             notes=tuple(self.notes),
             left_files=tuple(self.left_files)[:MOST_LEFT_FILES],
             ended=ended,
@@ -245,11 +255,15 @@ def _merge_memory(before: Memory | None, seen: Memory) -> Memory:
     """The most of each kind of memory."""
     known = {} if before is None else before.model_dump(exclude_none=True)
     last = seen.model_dump(exclude_none=True)
-    return Memory(**{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()})
+    return Memory(
+        **{name: max(value, known.get(name, value)) for name, value in {**known, **last}.items()}
+    )
 
 
 def _make_record(
-    kind: type[R], message: Block | LoaderTimed | WorkersTimed | PassesTimed | MemorySeen, offset: int
+    kind: type[R],
+    message: Block | LoaderTimed | WorkersTimed | PassesTimed | MemorySeen,
+    offset: int,
 ) -> R:
     """The artefact's record of what a rank measured, whose fields have the same names."""
     values = {each.name: _cut_digits(getattr(message, each.name)) for each in fields(message)}
@@ -284,7 +298,9 @@ def disk_facts(blocks: list[Block], samples: list[int | None]) -> dict[str, floa
     A fetch takes what lies around a sample with it, so samples times fetches may exceed the data set by far. Its
     files bound it: those opened for a sample each, and those of many samples, which are there once.
     """
-    cold = [block for block in blocks if block.rung == "cold" and block.samples and block.storage_bytes]
+    cold = [
+        block for block in blocks if block.rung == "cold" and block.samples and block.storage_bytes
+    ]
     if not cold:
         return {}
     trained = sum(block.samples or 0 for block in cold)

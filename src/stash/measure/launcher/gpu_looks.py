@@ -18,8 +18,11 @@ from stash.measure.host.gpu_readings import Hold, make_asker, read_errors, read_
 from stash.measure.host.gpus import open_nvml
 
 _HELD: dict[Hold, Literal["power", "heat", "hardware"]] = {
-    "power cap": "power", "power brake": "power", "heat": "heat", "hardware": "hardware",
-}  # fmt: skip
+    "power cap": "power",
+    "power brake": "power",
+    "heat": "heat",
+    "hardware": "hardware",
+}
 """What a state calls it."""
 
 
@@ -55,8 +58,12 @@ class GpuLooks:
     def _find_gpus(self) -> dict[int, _SampledGpu]:
         self._library = self._open.enter_context(open_nvml(self._library))
         count = 0 if self._library is None else int(self._query("nvmlDeviceGetCount") or 0)
-        handles = {index: self._query("nvmlDeviceGetHandleByIndex", index) for index in range(count)}
-        return {index: _SampledGpu(handle) for index, handle in handles.items() if handle is not None}
+        handles = {
+            index: self._query("nvmlDeviceGetHandleByIndex", index) for index in range(count)
+        }
+        return {
+            index: _SampledGpu(handle) for index, handle in handles.items() if handle is not None
+        }
 
     def _query(self, question: str, *arguments: Any) -> Any:
         with suppress(Exception):  # this GPU, driver or binding has no answer
@@ -71,7 +78,9 @@ class GpuLooks:
         used = self._query("nvmlDeviceGetProcessUtilization", seen.handle, seen.since)
         seen.since = max((each.timeStamp for each in used or ()), default=seen.since)
         if used is not None and not first:  # of the first look they are from before
-            seen.others.append(sum(min(each.smUtil, 100) for each in used if not ours(each.pid)) / 100)
+            seen.others.append(
+                sum(min(each.smUtil, 100) for each in used if not ours(each.pid)) / 100
+            )
         now = read_gpu(make_asker(self._library, seen.handle))
         if now.clock is not None:
             seen.clocks.append(now.clock)
@@ -86,7 +95,9 @@ class GpuLooks:
 
     def list_states(self) -> tuple[GpuState, ...]:
         """Since counting began, the states of every GPU that a process of the job was seen on."""
-        return tuple(self._gpu_state(index, seen) for index, seen in (self._gpus or {}).items() if seen.ours)
+        return tuple(
+            self._gpu_state(index, seen) for index, seen in (self._gpus or {}).items() if seen.ours
+        )
 
     def _gpu_state(self, index: int, seen: _SampledGpu) -> GpuState:
         errors = read_errors(make_asker(self._library, seen.handle))
@@ -94,7 +105,9 @@ class GpuLooks:
             index=index,
             others=_mean(seen.others),
             clock=_mean(seen.clocks),
-            held_by={name: round(count / seen.looks, 3) for name, count in sorted(seen.held.items())},
+            held_by={
+                name: round(count / seen.looks, 3) for name, count in sorted(seen.held.items())
+            },
             memory_errors=errors["memory_errors"],
             link_errors=errors["link_errors"],
         )

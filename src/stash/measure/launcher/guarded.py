@@ -42,17 +42,29 @@ class GuardedFiles:
         with postpone_requests():
             made = claim_for_run(self._run)
             if made is None:
-                self._kept.mkdir(mode=0o700)  # that is what there is: it is lost if the temporary folder is
+                self._kept.mkdir(
+                    mode=0o700
+                )  # that is what there is: it is lost if the temporary folder is
             else:
                 (self._run / KEPT).symlink_to(made[0])
                 self._kept, self._claimed = made
             with suppress(OSError):  # no process can be started: nor can the job
                 self._guardian = subprocess.Popen(
-                    (sys.executable, "-I", "-S", _GUARDIAN, str(os.getpid()), self._run, self._kept),
+                    (
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        _GUARDIAN,
+                        str(os.getpid()),
+                        self._run,
+                        self._kept,
+                    ),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     start_new_session=True,  # what ends the launcher's group or session does not end it
-                    pass_fds=[each for each in (self._claimed, self._locked) if each is not None],  # its own after us
+                    pass_fds=[
+                        each for each in (self._claimed, self._locked) if each is not None
+                    ],  # its own after us
                 )
         return self
 
@@ -77,7 +89,9 @@ def report_sentences(report: RestoreReport) -> list[str]:
             f"{_name_paths(report.restored)}"
         )
     if report.unprotected:
-        found.append(f"look at files that could not be kept from the job: {_name_paths(report.unprotected)}")
+        found.append(
+            f"look at files that could not be kept from the job: {_name_paths(report.unprotected)}"
+        )
     if report.new:
         found.append(
             f"left where nothing was before: {format_count(len(report.new), 'file')}; remove what you do not need: "
@@ -89,14 +103,18 @@ def report_sentences(report: RestoreReport) -> list[str]:
 def killed_run_sentences(swept: SweepResult) -> list[str]:
     """What earlier runs had left, and the same of their files, which only this run could put back."""
     whose = "a killed run" if swept.dead == 1 else f"{swept.dead} killed runs"
-    removed = [f"removed what {whose} of Stash had left in the temporary folder"] if swept.dead else []
+    removed = (
+        [f"removed what {whose} of Stash had left in the temporary folder"] if swept.dead else []
+    )
     return removed + restored_sentences(swept.reports)
 
 
 def restored_sentences(reports: Iterable[RestoreReport]) -> list[str]:
     """The same of the files of earlier runs."""
     return [
-        f"an earlier profile was killed; {sentence}" for report in reports for sentence in report_sentences(report)
+        f"an earlier profile was killed; {sentence}"
+        for report in reports
+        for sentence in report_sentences(report)
     ]
 
 

@@ -36,12 +36,19 @@ def main(launcher: int, run: Path, kept: Path) -> int:
         time.sleep(_PERIOD)
     orders = [f"{launch}/orders.json" for launch in run.glob("launch-*")]
     deadline = time.monotonic() + _MAX_SECONDS
-    while any(find_by_word(f"{VARIABLE}={each}") for each in orders) and time.monotonic() < deadline:  # supervisors
+    while (
+        any(find_by_word(f"{VARIABLE}={each}") for each in orders) and time.monotonic() < deadline
+    ):  # supervisors
         time.sleep(0.05)
-    end_at_once(lambda: [process for each in orders for process in find_by_variable(VARIABLE, each)])
+    end_at_once(
+        lambda: [process for each in orders for process in find_by_variable(VARIABLE, each)]
+    )
     found = report_sentences(put_all_back(kept) + remove_run(run, late=False))
     if found:
-        print(f"stash: the profile (process {launcher}) was killed; {'; '.join(found)}", file=sys.stderr)
+        print(
+            f"stash: the profile (process {launcher}) was killed; {'; '.join(found)}",
+            file=sys.stderr,
+        )
     return 0
 
 

@@ -45,7 +45,11 @@ def run_ladder(measurement: Measurement, launches: Launches) -> Diagnosis | None
         failure = _launch_whole(measurement, launches, number)
         if failure is not None or gathered.end == "no process group":
             return failure
-        if number == 0 and alone and (why := gathered.skipped.get(alone[0]) or _another_job(gathered)) is not None:
+        if (
+            number == 0
+            and alone
+            and (why := gathered.skipped.get(alone[0]) or _another_job(gathered)) is not None
+        ):
             for name in alone:
                 gathered.leave_out(name, why)
             alone = ()
@@ -64,7 +68,9 @@ def _another_job(gathered: GatheredRun) -> str | None:
     for field, what in (("batch", "samples"), ("batches_per_step", "batches")):
         by_itself, of_rank = getattr(alone, field, None), getattr(whole, field, None)
         if by_itself is None or of_rank is None:
-            gathered.note(f"{what} of a step could not be counted: if one rank alone trains others, stalls are wrong")
+            gathered.note(
+                f"{what} of a step could not be counted: if one rank alone trains others, stalls are wrong"
+            )
         elif samples_differ((by_itself, of_rank)):
             return (
                 f"alone the script trains {by_itself} {what} in a step, and {of_rank} on each rank of the whole job: "
@@ -97,7 +103,14 @@ def _describe_situation(measurement: Measurement) -> Situation:
 
 def _make_orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:
     orders = launches.make_orders(launches.folder)
-    return replace(orders, rungs=rungs, isolated=True, endless=True, first_round=number * _BLOCKS, rounds=_BLOCKS)
+    return replace(
+        orders,
+        rungs=rungs,
+        isolated=True,
+        endless=True,
+        first_round=number * _BLOCKS,
+        rounds=_BLOCKS,
+    )
 
 
 def _launch_whole(measurement: Measurement, launches: Launches, number: int) -> Diagnosis | None:
@@ -114,14 +127,18 @@ def _launch_whole(measurement: Measurement, launches: Launches, number: int) -> 
     return launches.run_launch(Member(_make_orders(launches, rungs, number)))
 
 
-def _launch_alone(measurement: Measurement, launches: Launches, name: str, number: int) -> Diagnosis | None:
+def _launch_alone(
+    measurement: Measurement, launches: Launches, name: str, number: int
+) -> Diagnosis | None:
     """The job with one process, once or on every device at the same time."""
     cluster, gpus = measurement.cluster, measurement.gpus
     count = cluster.nproc if name == "crowd" else 1
     devices = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(gpus)))).split(",")
     members = []
     for index in range(count):
-        orders = replace(_make_orders(launches, (name,), number), gang=(index, cluster.nproc), crowd=count)
+        orders = replace(
+            _make_orders(launches, (name,), number), gang=(index, cluster.nproc), crowd=count
+        )
         shared = devices[index % len(devices)]  # several ranks may have been given one device
         variables = {"CUDA_VISIBLE_DEVICES": shared} if gpus else {}
         members.append(Member(orders, replace(cluster, nproc=1), index, variables))

@@ -38,7 +38,9 @@ def python_options(words: Sequence[str]) -> str | None:
     """Python with those of its options in a command that keep the agent out, if it has any: ``python -I``."""
     for position, word in enumerate(words):
         if _PYTHON.fullmatch(Path(word).name):
-            options = itertools.takewhile(lambda each: re.match(r"-[A-Za-z]", each), words[position + 1 :])
+            options = itertools.takewhile(
+                lambda each: re.match(r"-[A-Za-z]", each), words[position + 1 :]
+            )
             letters = "".join(itertools.takewhile(lambda each: each[1] not in "cmXW", options))
             shutting = "".join(letter for letter in _SHUTTING if letter in letters)
             if shutting:
@@ -50,7 +52,9 @@ def trainer_shut_out(orders: str, proc: Path = Path("/proc")) -> str | None:
     """The same of a live process, of the launch under these orders, that has loaded PyTorch."""
     for number in find_by_variable(VARIABLE, orders, proc):
         with suppress(OSError):  # it has ended
-            words = (proc / str(number) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            words = (
+                (proc / str(number) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            )
             found = python_options(words)
             if found is not None and _TRAINS in (proc / str(number) / "maps").read_bytes():
                 return found
@@ -66,7 +70,9 @@ _DISTRIBUTED = re.compile(
     r"torch\.distributed|init_process_group|DistributedDataParallel|\baccelerate\b|\blightning\b|pytorch_lightning"
     r"|\btransformers\b|\bdeepspeed\b|\bhorovod\b|LOCAL_RANK|fully_shard"
 )
-_SPAWNS = re.compile(r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\(")
+_SPAWNS = re.compile(
+    r"\bmp\.spawn\(|multiprocessing\.spawn\(|start_processes\(|notebook_launcher\("
+)
 _MODULE_LIMIT = 200
 _RUNS_PYTHON = re.compile(r"python[\d.]*|torchrun|accelerate|deepspeed")
 """Programs whose -m names a module."""
@@ -105,12 +111,16 @@ class Job:
             script = _module_path(self.target)
         folders = [Path.cwd(), *([] if script is None else [script.parent])]
         return kept_words(
-            words, frozenset() if script is None else frozenset(_iter_choices(_read_source(script))), folders
+            words,
+            frozenset() if script is None else frozenset(_iter_choices(_read_source(script))),
+            folders,
         )
 
     @property
     def title(self) -> str:
-        return self.name or (name_command(self.command) if self.kind == "command" else Path(self.target).name)
+        return self.name or (
+            name_command(self.command) if self.kind == "command" else Path(self.target).name
+        )
 
     @property
     def is_zoo_workload(self) -> bool:
@@ -147,14 +157,20 @@ def make_script_job(path: str, arguments: tuple[str, ...]) -> Job:
         hint = f"did you mean {' or '.join(meant)}?" if meant else f"its folder has {scripts}"
         raise UserError(f"there is no script {path}; {hint}")
     if file.is_dir():
-        raise UserError(f"{path} is a folder; name a script in it, or use `stash profile -m PACKAGE.MODULE`")
+        raise UserError(
+            f"{path} is a folder; name a script in it, or use `stash profile -m PACKAGE.MODULE`"
+        )
     if file.suffix in (".sh", ".bash"):
         raise UserError(f"{path} is a shell script; profile it with `stash profile -- bash {path}`")
     if file.suffix == ".ipynb":
-        raise UserError(f"{path} is a notebook; `jupyter nbconvert --to script {path}` makes a script of it")
+        raise UserError(
+            f"{path} is a notebook; `jupyter nbconvert --to script {path}` makes a script of it"
+        )
     try:
         source = read_up_to(file, _LARGEST)
-        compile(source, path, "exec", dont_inherit=True)  # which encoding it has, Python sees itself
+        compile(
+            source, path, "exec", dont_inherit=True
+        )  # which encoding it has, Python sees itself
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
         raise UserError(f"{path}{line}: {error.msg}; python cannot run it") from None
@@ -167,10 +183,14 @@ def make_script_job(path: str, arguments: tuple[str, ...]) -> Job:
 def make_command_job(words: tuple[str, ...]) -> Job:
     """Any launcher's command, run as it is; raises UserError if there is no such program."""
     if not words:
-        raise UserError("nothing after `--`; type the command that starts your job, like `-- torchrun train.py`")
+        raise UserError(
+            "nothing after `--`; type the command that starts your job, like `-- torchrun train.py`"
+        )
     program = shutil.which(words[0])
     if program is None:
-        raise UserError(f"there is no program {words[0]!r} on PATH; type the command as you would without Stash")
+        raise UserError(
+            f"there is no program {words[0]!r} on PATH; type the command as you would without Stash"
+        )
     _check_runs(Path(program))
     options = python_options(words)
     if options is not None:
@@ -188,12 +208,18 @@ def _check_runs(program: Path) -> None:
         return  # a binary
     by = head.partition(b"\n")[0].removeprefix(b"#!").split()
     if not head.startswith(b"#!"):
-        how = f"`stash profile {program}`" if program.suffix == ".py" else f"`stash profile -- bash {program}`"
+        how = (
+            f"`stash profile {program}`"
+            if program.suffix == ".py"
+            else f"`stash profile -- bash {program}`"
+        )
         raise UserError(
             f"{program} has no first line that names what runs it (#!), so nothing can start it; type {how}"
         )
     if by and not Path(os.fsdecode(by[0])).exists():
-        raise UserError(f"{program} is to be run by {os.fsdecode(by[0])}, as its first line says, which is not there")
+        raise UserError(
+            f"{program} is to be run by {os.fsdecode(by[0])}, as its first line says, which is not there"
+        )
 
 
 def make_workload_job(name: str, data: str | None, batch: int | None, more: tuple[str, ...]) -> Job:
@@ -206,7 +232,9 @@ def make_workload_job(name: str, data: str | None, batch: int | None, more: tupl
     arguments += ["--data", data] if data else ["--synthetic"]
     arguments += ["--batch", str(batch)] if batch else []
     if data and not Path(data).is_dir():
-        raise UserError(f"there is no data folder {data}; make one with `stash lab dataset make {spec.kind} {data}`")
+        raise UserError(
+            f"there is no data folder {data}; make one with `stash lab dataset make {spec.kind} {data}`"
+        )
     return Job("module", _ZOO, (*arguments, *more), name=spec.name, data=data)
 
 
@@ -227,14 +255,20 @@ def require_torch_of(job: Job) -> None:
     """Raise UserError where the Python that the job starts with lacks PyTorch."""
     python = python_of(job)
     if python is not None:
-        require_torch(job.title, python, "name the Python that trains, like `-- /path/to/python train.py`")
+        require_torch(
+            job.title, python, "name the Python that trains, like `-- /path/to/python train.py`"
+        )
 
 
 def require_torch(purpose: str, python: str = sys.executable, instead: str = "") -> None:
     """Raise UserError where this Python has no PyTorch, or an old one; the job finds out whatever this cannot."""
     try:
         done = subprocess.run(
-            [python, "-c", _FIND_TORCH], check=False, capture_output=True, text=True, timeout=_FIND_SECONDS
+            [python, "-c", _FIND_TORCH],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=_FIND_SECONDS,
         )
     except (OSError, subprocess.SubprocessError):
         return
@@ -306,13 +340,18 @@ def _iter_choices(source: str) -> Iterator[str]:
         listed_in += node.args[:1] if called == "Choice" else []
         found = [each for choices in listed_in for each in getattr(choices, "elts", ())]
         options = node.args if called == "add_argument" else []
-        yield from (str(each.value) for each in [*found, *options] if isinstance(each, ast.Constant))
+        yield from (
+            str(each.value) for each in [*found, *options] if isinstance(each, ast.Constant)
+        )
 
 
 def _module_path(name: str) -> Path | None:
     parts = name.split(".")
     for root in [Path.cwd(), *map(Path, sys.path)]:
-        for candidate in (root.joinpath(*parts).with_suffix(".py"), root.joinpath(*parts, "__main__.py")):
+        for candidate in (
+            root.joinpath(*parts).with_suffix(".py"),
+            root.joinpath(*parts, "__main__.py"),
+        ):
             if candidate.is_file():
                 return candidate
     return None
@@ -329,9 +368,17 @@ def _read_source(path: Path) -> str:
 # Whatever fails is not known.
 
 _GIT = (
-    "git", "--no-optional-locks", "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch",
-    "--no-ahead-behind", "--untracked-files=no", "--ignore-submodules=all",
-)  # fmt: skip
+    "git",
+    "--no-optional-locks",
+    "-c",
+    "core.fsmonitor=false",
+    "status",
+    "--porcelain=v2",
+    "--branch",
+    "--no-ahead-behind",
+    "--untracked-files=no",
+    "--ignore-submodules=all",
+)
 _COMMIT = re.compile(r"# branch\.oid ([0-9a-f]{40}|[0-9a-f]{64})")
 _GIT_SECONDS = 3.0
 
@@ -352,14 +399,31 @@ def commit_of(job: Job) -> Commit:
     words = (job.target,) if job.kind == "script" else job.command if job.kind == "command" else ()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     try:
-        there = next((path for path in map(Path, words) if path.suffix in _SCRIPTS and path.is_file()), None)
+        there = next(
+            (path for path in map(Path, words) if path.suffix in _SCRIPTS and path.is_file()), None
+        )
         done = subprocess.run(
-            _GIT, cwd=Path.cwd() if there is None else there.resolve().parent,
-            env={**environment, "GIT_TERMINAL_PROMPT": "0"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, timeout=_GIT_SECONDS, check=True, text=True, errors="replace",
-        )  # fmt: skip
-    except (OSError, ValueError, subprocess.SubprocessError):  # no git, no repository or somebody else's, a large one
+            _GIT,
+            cwd=Path.cwd() if there is None else there.resolve().parent,
+            env={**environment, "GIT_TERMINAL_PROMPT": "0"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_GIT_SECONDS,
+            check=True,
+            text=True,
+            errors="replace",
+        )
+    except (
+        OSError,
+        ValueError,
+        subprocess.SubprocessError,
+    ):  # no git, no repository or somebody else's, a large one
         return Commit()
     lines = done.stdout.splitlines()
     commit = next(filter(None, map(_COMMIT.fullmatch, lines)), None)
-    return Commit() if commit is None else Commit(commit[1], any(not line.startswith("# ") for line in lines))
+    return (
+        Commit()
+        if commit is None
+        else Commit(commit[1], any(not line.startswith("# ") for line in lines))
+    )

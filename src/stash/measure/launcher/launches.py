@@ -33,7 +33,13 @@ from stash.measure.launcher.guarded import name_left_file, report_sentences
 from stash.measure.launcher.job import trainer_shut_out, why_shut_out
 from stash.measure.launcher.measurement import Measurement, Watcher
 from stash.measure.launcher.peers import Peers
-from stash.measure.launcher.process import Process, Request, is_on_terminal, make_request, threads_of_a_rank
+from stash.measure.launcher.process import (
+    Process,
+    Request,
+    is_on_terminal,
+    make_request,
+    threads_of_a_rank,
+)
 from stash.measure.protocol.folder import RunFolder
 from stash.measure.protocol.journal import new_messages
 from stash.measure.protocol.messages import BlockDone, LadderEnded, Message, RoundDone
@@ -120,8 +126,12 @@ class _Running:
         if self.finish is None:
             return None
         ranks = {beat.pid: rank for rank, beat in self.process.beats().items()}
-        ended = sorted((ranks[number], code) for number, code in self.finish.codes.items() if number in ranks)
-        return next(((rank, code) for rank, code in ended if code != 0 or not self.finish.together), None)
+        ended = sorted(
+            (ranks[number], code) for number, code in self.finish.codes.items() if number in ranks
+        )
+        return next(
+            ((rank, code) for rank, code in ended if code != 0 or not self.finish.together), None
+        )
 
     def last_step(self) -> float | None:
         """When any rank last ended a step (monotonic time), or ``None`` before the first."""
@@ -206,7 +216,10 @@ class Launches:
         finally:
             self._mention_neighbours()
             for each in running:
-                each.silent, each.crashes = each.process.silent(), each.process.crashes()  # the rest is ended by us
+                each.silent, each.crashes = (
+                    each.process.silent(),
+                    each.process.crashes(),
+                )  # the rest is ended by us
                 each.process.stop()
                 if each.peers is not None:
                     each.peers.close()
@@ -217,12 +230,18 @@ class Launches:
                 self._mention_other_trainers(each)
         if failure is not None:
             return failure
-        return next((found for each in running if (found := self._diagnose_member(each)) is not None), None)
+        return next(
+            (found for each in running if (found := self._diagnose_member(each)) is not None), None
+        )
 
     def _diagnose_lateness(self) -> Diagnosis | None:
         m = self._measurement
         late = self.until is not None and m.clock.monotonic() >= self.until
-        return Diagnosis(f"{m.job.title} was ended: the time given was over", users_mistake=True) if late else None
+        return (
+            Diagnosis(f"{m.job.title} was ended: the time given was over", users_mistake=True)
+            if late
+            else None
+        )
 
     def _follow_members(self, running: list[_Running], begun: float) -> Diagnosis | None:
         """Follow members until all have ended, or something says that they should be; the value is what, if so."""
@@ -237,7 +256,9 @@ class Launches:
                     each.peers.open_socket()  # ranks that just met wait for it
             if clock.monotonic() - glanced > _GLANCE_SECONDS:
                 glanced = clock.monotonic()
-                self._measurement.bystanders.sample_programs(count=self._measurement.seconds_spent() > 0)
+                self._measurement.bystanders.sample_programs(
+                    count=self._measurement.seconds_spent() > 0
+                )
             if clock.monotonic() - looked > _LOOK_SECONDS:
                 looked = clock.monotonic()
                 self._mention_neighbours()
@@ -264,7 +285,9 @@ class Launches:
         m = self._measurement
         folder = self.folder / f"launch-{m.launches}-{member.offset}"
         folder.mkdir()
-        orders = replace(member.orders or self.make_orders(folder), folder=str(folder), launch=m.launches)
+        orders = replace(
+            member.orders or self.make_orders(folder), folder=str(folder), launch=m.launches
+        )
         asked = self.make_request(orders.write(), member.cluster)
         asked = replace(asked, variables={**asked.variables, **member.variables})
         peers = None if m.may_isolate else Peers(orders.files)
@@ -299,21 +322,29 @@ class Launches:
         """Show what the job asks on a terminal before it trains: its output goes to a log, what is typed to it."""
         if not is_on_terminal() or any(each.last_step() is not None for each in running):
             return
-        asked = next((text for each in running if (text := find_question(each.process.output()))), "")
+        asked = next(
+            (text for each in running if (text := find_question(each.process.output()))), ""
+        )
         if asked and asked != self._asked:
-            self.watcher(replace(self._measurement.make_moment(False), notice=f"the job asks: {asked}"))
+            self.watcher(
+                replace(self._measurement.make_moment(False), notice=f"the job asks: {asked}")
+            )
         self._asked = asked
 
     def _say_that_it_waits(self, running: list[_Running], begun: float) -> None:
         """Say once that no step was seen yet, long before it is given up: it may be one that Stash cannot see."""
         m, silence = self._measurement, self._measurement.clock.monotonic() - begun
-        if self._said_to_wait or silence < _SAID_AFTER or any(each.last_step() is not None for each in running):
+        if (
+            self._said_to_wait
+            or silence < _SAID_AFTER
+            or any(each.last_step() is not None for each in running)
+        ):
             return
         self._said_to_wait = True
-        text = (
-            f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
+        text = f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
+        self.watcher(
+            replace(m.make_moment(False), notice=f"{text}; if it trains by now, {MARK_STEPS}")
         )
-        self.watcher(replace(m.make_moment(False), notice=f"{text}; if it trains by now, {MARK_STEPS}"))
 
     def _follow_member(self, each: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""
@@ -325,14 +356,19 @@ class Launches:
             with suppress(FileNotFoundError):  # the job has removed the folder: it ends anyway
                 each.files.stop.touch()
         if messages:
-            first = any(isinstance(message, BlockDone) and message.rung == UNTOUCHED.name for message in messages)
+            first = any(
+                isinstance(message, BlockDone) and message.rung == UNTOUCHED.name
+                for message in messages
+            )
             self.watcher(m.make_moment(finished or first))
 
     def _finish_member(self, each: _Running) -> None:
         """End a launch whole once its ranks are done: nothing of the job may follow on their end."""
         if each.process.poll() is None and each.is_done(self._measurement.clock.time()):
             self._read_messages(each)
-            codes = each.process.finish([number for number, exits in each.files.list_waiting().items() if exits])
+            codes = each.process.finish(
+                [number for number, exits in each.files.list_waiting().items() if exits]
+            )
             each.finish = _Finish(codes, together=each.ended is not None or each.all_wait())
 
     def steps(self) -> int:
@@ -352,7 +388,9 @@ class Launches:
         """What to say of a job that trains where the agent cannot get in, and would do so for ever."""
         if any(each.last_step() is not None for each in running):
             return None
-        options = next(filter(None, (trainer_shut_out(str(each.files.orders)) for each in running)), None)
+        options = next(
+            filter(None, (trainer_shut_out(str(each.files.orders)) for each in running)), None
+        )
         return None if options is None else Diagnosis(why_shut_out(options), users_mistake=True)
 
     def _diagnose_lost(self, running: list[_Running]) -> Diagnosis | None:
@@ -386,7 +424,11 @@ class Launches:
         m = self._measurement
         signs = [sign for each in running if (sign := each.last_step()) is not None]
         last = max(signs, default=pace.begun)
-        limit = max(_SILENCE, m.wishes.budget, _SLOWER * pace.longest_step(last)) if signs else m.wishes.start_timeout
+        limit = (
+            max(_SILENCE, m.wishes.budget, _SLOWER * pace.longest_step(last))
+            if signs
+            else m.wishes.start_timeout
+        )
         silence = m.clock.monotonic() - last
         if silence <= limit:
             return None
@@ -398,7 +440,12 @@ class Launches:
                 self.last_words(),
             )
         phase, rounds = m.gathered.phase.name, m.gathered.rounds
-        if has_no_exchange(phase) and rounds == 0 and running[0].orders.may_isolate and m.isolated is None:
+        if (
+            has_no_exchange(phase)
+            and rounds == 0
+            and running[0].orders.may_isolate
+            and m.isolated is None
+        ):
             m.gathered.unsafe = "the job hung when ranks stepped without exchanging gradients"
             return Diagnosis(m.gathered.unsafe)
         fewest = min(beat.steps for beat in beats.values())
@@ -425,7 +472,9 @@ class Launches:
         left = each.left_early()
         output, beats = process.output(), process.beats()
         if left is not None:
-            return diagnose_early_exit(left, output, {rank: beat.steps for rank, beat in beats.items()}, job.title)
+            return diagnose_early_exit(
+                left, output, {rank: beat.steps for rank, beat in beats.items()}, job.title
+            )
         if not each.is_broken():
             return None
         ended_by_launcher = find_closed(output)

@@ -102,7 +102,11 @@ class Measurement:
     @property
     def may_isolate(self) -> bool:
         """Whether the job can be started in other sizes."""
-        return self.job.kind != "command" and not self.cluster.is_inherited and self.cluster.nnodes == 1
+        return (
+            self.job.kind != "command"
+            and not self.cluster.is_inherited
+            and self.cluster.nnodes == 1
+        )
 
     def add_message(self, message: Message, offset: int) -> None:
         """Gather a message; from the first block on time counts."""
@@ -149,7 +153,10 @@ class Measurement:
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
-        seen = {"others": self.bystanders.list_programs(), "gpu_states": self.bystanders.gpus.list_states()}
+        seen = {
+            "others": self.bystanders.list_programs(),
+            "gpu_states": self.bystanders.gpus.list_states(),
+        }
         return found.model_copy(update=seen)
 
     def complete_rounds(self) -> int:
@@ -160,7 +167,11 @@ class Measurement:
     def _make_breakdown(self, profile: Profile) -> Breakdown | None:
         """Of what was measured so far; ``None`` before the first complete round."""
         calm = self._calming.calm_profile(profile)
-        return attribute(profile, calm=calm) if profile.ranks and step_matrix(calm.profile).rounds else None
+        return (
+            attribute(profile, calm=calm)
+            if profile.ranks and step_matrix(calm.profile).rounds
+            else None
+        )
 
     def stop_reason(self) -> str | None:
         """Why measuring may end, as the artefact says it, if what was asked is known or cannot be; else ``None``."""
@@ -169,7 +180,9 @@ class Measurement:
             return None
         if is_decided(breakdown, precision):
             return "decided" if precision is None else "precision"
-        given_up = precision is None and is_settled(breakdown, self.seconds_spent(), self.wishes.budget)
+        given_up = precision is None and is_settled(
+            breakdown, self.seconds_spent(), self.wishes.budget
+        )
         return "settled" if given_up else None
 
     def is_enough(self) -> bool:
@@ -193,4 +206,12 @@ class Measurement:
         profile = self.profile("measuring") if round_finished else None
         breakdown = None if profile is None else self._make_breakdown(profile)
         spent = self.seconds_spent()
-        return Moment(phase.name, phase.round, spent, profile, breakdown, expected, step_seconds=phase.step_seconds)
+        return Moment(
+            phase.name,
+            phase.round,
+            spent,
+            profile,
+            breakdown,
+            expected,
+            step_seconds=phase.step_seconds,
+        )

@@ -18,7 +18,13 @@ from typing import NamedTuple
 
 from stash.core.errors import UserError
 from stash.measure.protocol.folder import KEPT, RunFolder, claim, disown_folder, has_owner, is_run
-from stash.measure.protocol.put_back import SHUTDOWN_SECONDS, RestoreReport, find_abandoned, put_back, restore_run
+from stash.measure.protocol.put_back import (
+    SHUTDOWN_SECONDS,
+    RestoreReport,
+    find_abandoned,
+    put_back,
+    restore_run,
+)
 
 # Other measurements: each shows itself to the others, whoever's they are. The sign is a name in the kernel's table of
 # Unix sockets: it needs no folder that two users could quarrel over, and goes with its process however that ends. All
@@ -34,7 +40,9 @@ class NeighbouringRuns:
     nodes of a run meet) belong together, and do not count as each other's neighbours."""
 
     def __init__(self, meeting: str | None = None, sockets: Path = _SOCKETS) -> None:
-        self._run = hashlib.sha256(meeting.encode()).hexdigest()[:16] if meeting else secrets.token_hex(8)
+        self._run = (
+            hashlib.sha256(meeting.encode()).hexdigest()[:16] if meeting else secrets.token_hex(8)
+        )
         self._sockets = sockets
         self._sign = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 
@@ -103,7 +111,9 @@ class TemporaryFolder:
         if self._kept is None:
             remove_run(self.path)
         else:
-            for folder in [path for path in self.path.iterdir() if path.is_dir() and path.name != KEPT]:
+            for folder in [
+                path for path in self.path.iterdir() if path.is_dir() and path.name != KEPT
+            ]:
                 shutil.rmtree(folder, ignore_errors=True)
             disown_folder(self.path)
         os.close(self._claimed)

@@ -79,19 +79,27 @@ def number_nodes(cluster: Cluster, patience: float = _MEETING_SECONDS) -> Cluste
             f"which of the {cluster.nnodes} nodes is this? Give the --rdzv-id that the first node prints, or any "
             "secret of yours on all of them, or number them with --node-rank"
         )
-    return replace(cluster, node_rank=_ask_number(host, port, cluster.rdzv_id, cluster.nnodes, deadline))
+    return replace(
+        cluster, node_rank=_ask_number(host, port, cluster.rdzv_id, cluster.nnodes, deadline)
+    )
 
 
 def _open_meeting(host: str, port: int) -> socket.socket | None:
     """A socket that listens at the meeting point; None where that is another machine's, or another node's of ours."""
     try:
-        return listen_at(host, port) or (bind_listener(socket.AF_INET, "", port) if is_here(host) else None)
+        return listen_at(host, port) or (
+            bind_listener(socket.AF_INET, "", port) if is_here(host) else None
+        )
     except OSError as error:
         if isinstance(error, socket.gaierror):
-            raise UserError(f"--rdzv-endpoint {host}:{port}: there is no host of that name") from None
+            raise UserError(
+                f"--rdzv-endpoint {host}:{port}: there is no host of that name"
+            ) from None
         if error.errno in (errno.EADDRNOTAVAIL, errno.EADDRINUSE):
             return None
-        raise UserError(f"--rdzv-endpoint {host}:{port}: {error.strerror}; choose another port") from None
+        raise UserError(
+            f"--rdzv-endpoint {host}:{port}: {error.strerror}; choose another port"
+        ) from None
 
 
 def _ask_number(host: str, port: int, secret: str, nodes: int, deadline: float) -> int:
@@ -242,7 +250,9 @@ class Peers:
         if self._declared is not None:
             return self._declared
         now, stepped = self._clock(), last_step or 0.0
-        gone = [peer for peer in self._peers.values() if now - max(peer.seen, stepped) > LOST_SECONDS]
+        gone = [
+            peer for peer in self._peers.values() if now - max(peer.seen, stepped) > LOST_SECONDS
+        ]
         if not gone:
             return None
         nodes = sorted({(peer.node, peer.address[0]) for peer in gone})
@@ -263,7 +273,9 @@ class Peers:
         assert self._neighbours is not None
         self._sent += 1
         words = pack_value(Word(self._own, self._neighbours.node, leaves, gone, self._sent))
-        with contextlib.suppress(OSError):  # no route: exactly what the other side is about to notice
+        with contextlib.suppress(
+            OSError
+        ):  # no route: exactly what the other side is about to notice
             self._socket.sendto(_make_member(self._meeting).sign(words) + words, address)
 
     def _receive(self, opened: socket.socket, launcher: RunMember) -> None:

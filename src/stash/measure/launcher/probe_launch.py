@@ -94,7 +94,9 @@ def _check(what: frozenset[str] | None) -> None:
     """Raise UserError for wishes that make no sense."""
     unknown = sorted((what or frozenset()) - set(PARTS))
     if unknown:
-        raise UserError(f"no part of a probe is called {unknown[0]!r}; choose from {', '.join(PARTS)}")
+        raise UserError(
+            f"no part of a probe is called {unknown[0]!r}; choose from {', '.join(PARTS)}"
+        )
     if what is not None and not what:
         raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
 
@@ -112,7 +114,9 @@ def _make_request(cluster: Cluster, path: Path, wait: float) -> Request:
     return replace(launch, variables={**variables, MEETING: f"{wait:.0f}", "PET_RDZV_CONF": limits})
 
 
-def _follow_workers(process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say) -> Probe | None:
+def _follow_workers(
+    process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, say: Say
+) -> Probe | None:
     """Follow the workers to their end, or to the end of their time."""
     tail, reached, bystanders, looked = Tail(orders.progress), [], Bystanders(), 0.0
     deadline = time.monotonic() + wait
@@ -133,7 +137,9 @@ def _follow_workers(process: Process, orders: ProbeOrders, cluster: Cluster, wai
     finally:
         process.stop()
     reached += _read_milestones(tail)
-    found = _read_result(process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached))
+    found = _read_result(
+        process, orders, cluster, wait, 0 if "done" in reached else status, bool(reached)
+    )
     if found is None:
         return None
     first = found.hosts[0].model_copy(update={"programs": bystanders.list_programs()})
@@ -146,7 +152,12 @@ def _read_milestones(progress: Tail) -> list[str]:
 
 
 def _read_result(
-    process: Process, orders: ProbeOrders, cluster: Cluster, wait: float, status: int | None, met: bool
+    process: Process,
+    orders: ProbeOrders,
+    cluster: Cluster,
+    wait: float,
+    status: int | None,
+    met: bool,
 ) -> Probe | None:
     """What rank 0 saved, with a note if it ended early; raises what stands for a probe that has nothing."""
     if status is None:
@@ -156,12 +167,18 @@ def _read_result(
         why = found.sentence.replace(" before its first training step", "")
     if orders.result.exists():
         saved = Probe.model_validate_json(orders.result.read_text())
-        return saved if status == 0 else saved.model_copy(update={"notes": (f"the probe ended early: {why}",)})
+        return (
+            saved
+            if status == 0
+            else saved.model_copy(update={"notes": (f"the probe ended early: {why}",)})
+        )
     if status == 0:
         return None
     if not met and (status is None or cluster.nnodes > 1):
         if cluster.nnodes == 1:
-            raise JobError(f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?")
+            raise JobError(
+                f"the probe's processes did not start within {wait:.0f} s; is the machine very busy?"
+            )
         raise UserError(
             f"the {cluster.nnodes} nodes did not meet at {cluster.rdzv_endpoint} within {wait:.0f} s; start the same "
             "command on every node, with --rdzv-endpoint naming an address and port of the first the others can reach"

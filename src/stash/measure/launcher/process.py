@@ -45,7 +45,9 @@ class Request:
 
     def describe(self) -> str:
         """The command as it could be pasted into a shell."""
-        settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in sorted(self.variables.items()))
+        settings = " ".join(
+            f"{name}={shlex.quote(value)}" for name, value in sorted(self.variables.items())
+        )
         return f"{settings} {shlex.join(self.argv)}".strip()
 
     def environment(self) -> dict[str, str]:
@@ -61,7 +63,9 @@ def make_request(job: Job, cluster: Cluster, orders: Path, threads: int | None =
     """
     path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
     variables = {VARIABLE: str(orders), "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
-    if _TORCHRUNS_FOLDER not in os.environ:  # else it leaves an empty one in the temporary folder at every start
+    if (
+        _TORCHRUNS_FOLDER not in os.environ
+    ):  # else it leaves an empty one in the temporary folder at every start
         variables[_TORCHRUNS_FOLDER] = str(orders.parent / "torchrun")
     if job.kind == "command":  # the user's own launcher
         return Request((job.target, *job.arguments), variables)
@@ -159,9 +163,21 @@ class Process:
             with theirs, folder.output.open("ab") as output, handed_on() as given:
                 self._supervisor = subprocess.Popen(
                     # Without any of the job's own settings for Python.
-                    (sys.executable, "-I", "-S", _SUPERVISOR, str(theirs.fileno()), orders, *request.argv),
+                    (
+                        sys.executable,
+                        "-I",
+                        "-S",
+                        _SUPERVISOR,
+                        str(theirs.fileno()),
+                        orders,
+                        *request.argv,
+                    ),
                     # It does not carry the orders itself: whoever ends all that do must leave it to do its work.
-                    env={name: value for name, value in request.environment().items() if name != VARIABLE},
+                    env={
+                        name: value
+                        for name, value in request.environment().items()
+                        if name != VARIABLE
+                    },
                     stdin=given,
                     stdout=output,
                     stderr=subprocess.STDOUT,
@@ -212,7 +228,10 @@ class Process:
         Those have come to their own end and wait there: they go on to it while nothing else moves.
         """
         wanted = set(exiting) & set(self._list_alive())
-        freeze(self._list_alive, {*wanted, *(child for number in wanted for child in list_descendants(number))})
+        freeze(
+            self._list_alive,
+            {*wanted, *(child for number in wanted for child in list_descendants(number))},
+        )
         self.folder.released.touch()
         found: dict[int, int] = {}
         deadline = time.monotonic() + _EXITING
@@ -231,7 +250,10 @@ class Process:
     def _list_alive(self) -> list[int]:
         """Every process of this launch: below its supervisor, or with its orders, as those of another namespace."""
         below = list_descendants(self._supervisor.pid) if self._supervisor is not None else []
-        return [*below, *(number for number in find_by_variable(VARIABLE, self._orders) if number not in below)]
+        return [
+            *below,
+            *(number for number in find_by_variable(VARIABLE, self._orders) if number not in below),
+        ]
 
     def output(self) -> str:
         """The last the job printed so far."""

@@ -16,9 +16,12 @@ class ProfileOptions(Options):
     """What the user wants of the measurement."""
 
     noise: float | None = option(
-        "PCT", "Measure until every stall is known to ± this of a step.",
-        parsers.percent, panel=_HOW, project=parsers.percent,
-    )  # fmt: skip
+        "PCT",
+        "Measure until every stall is known to ± this of a step.",
+        parsers.percent,
+        panel=_HOW,
+        project=parsers.percent,
+    )
     """A fraction of the step."""
     budget: float = option(
         "TIME",
@@ -29,7 +32,11 @@ class ProfileOptions(Options):
         project=parsers.duration,
     )
     rungs: tuple[str, ...] = option(
-        "A,B,C", "Measure only these rungs of the ladder (default: all).", parse_rungs, default=NAMES, panel=_HOW
+        "A,B,C",
+        "Measure only these rungs of the ladder (default: all).",
+        parse_rungs,
+        default=NAMES,
+        panel=_HOW,
     )
     isolate: bool = flag("Launch the job separately for every rung.", panel=_HOW)
     data_root: str | None = option("PATH", "Name the data folder, if C code reads it.", panel=_HOW)
@@ -44,4 +51,6 @@ class ProfileOptions(Options):
     trace: str | None = option(
         "FOLDER", "Then record some steps with torch.profiler here, for `stash trace`.", panel=_HOW
     )
-    keep_logging: bool = flag("Keep W&B, MLflow, TensorBoard, Neptune and Comet switched on.", panel=_HOW)
+    keep_logging: bool = flag(
+        "Keep W&B, MLflow, TensorBoard, Neptune and Comet switched on.", panel=_HOW
+    )

@@ -65,8 +65,14 @@ class AnotherStart:
 
 def restart_as_ranks(cluster: Cluster, failure: Diagnosis) -> AnotherStart | None:
     """How to start a job that failed so as one plain process; None if its error does not ask for a launcher."""
-    lines = [line for line in failure.own_words.splitlines() if not line.lstrip().startswith('File "')]
-    if cluster.nnodes > 1 or cluster.engine != "local" or not _WANTS_LAUNCHER.search("\n".join(lines)):
+    lines = [
+        line for line in failure.own_words.splitlines() if not line.lstrip().startswith('File "')
+    ]
+    if (
+        cluster.nnodes > 1
+        or cluster.engine != "local"
+        or not _WANTS_LAUNCHER.search("\n".join(lines))
+    ):
         return None
     ranks, why = format_count(cluster.all_devices, "rank"), find_cause(failure.own_words)
     return AnotherStart(
@@ -104,7 +110,9 @@ class ProfileSession:
         hide_masked(job.command, job.kept_command)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
-        shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"  # a name, until something is run
+        shown = (
+            Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"
+        )  # a name, until something is run
         self._neighbours = neighbours or NeighbouringRuns(cluster.meeting_address(os.environ))
         self.folder_lock = folder_lock or FolderLock(
             Path.cwd(),
@@ -140,7 +148,9 @@ class ProfileSession:
             folder = stack.enter_context(TemporaryFolder())
             stack.enter_context(GuardedFiles(folder.path, locked))
             self.measurement.cluster = number_nodes(self.measurement.cluster)
-            self.measurement.commit = commit_of(self.job)  # as it is now, that it is about to be run
+            self.measurement.commit = commit_of(
+                self.job
+            )  # as it is now, that it is about to be run
             result = self._measure_in(folder)
         return result
 
@@ -154,7 +164,12 @@ class ProfileSession:
             result = self._make_result("interrupted", None, interrupted=True)
         result = replace(result, swept=tuple(swept))
         log = self.launches.log_path()
-        if log is None or not log.exists() or result.failure is None or result.failure.users_mistake:
+        if (
+            log is None
+            or not log.exists()
+            or result.failure is None
+            or result.failure.users_mistake
+        ):
             return result
         return replace(result, log=folder.keep_file(log))
 
@@ -214,7 +229,11 @@ class ProfileSession:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
         m = self.measurement
         gathered, wishes = m.gathered, m.wishes
-        at_fault = gathered.phase.name == "resident" and gathered.rounds == 0 and gathered.end != "node lost"
+        at_fault = (
+            gathered.phase.name == "resident"
+            and gathered.rounds == 0
+            and gathered.end != "node lost"
+        )
         if not at_fault or "resident" not in wishes.rungs or m.cluster.nnodes > 1:
             return False
         m.wishes = replace(wishes, rungs=tuple(r for r in wishes.rungs if r != "resident"))
@@ -231,7 +250,11 @@ class ProfileSession:
         phase = gathered.phase.name
         whole = tuple(name for name in wishes.rungs if rung(name).exchanges)
         at_fault = has_no_exchange(phase) and phase not in whole and gathered.rounds == 0
-        if not (at_fault and failure.own_words and whole) or len(gathered.ranks) < 2 or m.cluster.nnodes > 1:
+        if (
+            not (at_fault and failure.own_words and whole)
+            or len(gathered.ranks) < 2
+            or m.cluster.nnodes > 1
+        ):
             return False
         why = f"the script fails where ranks exchange nothing ({failure.sentence})"
         note = f"{why}; it was started again, and only steps of the whole job were measured"
@@ -245,7 +268,12 @@ class ProfileSession:
     def _start_another_way(self, failure: Diagnosis) -> bool:
         """After a plain process failed before its first step: whether it is to be started as ranks, once."""
         m = self.measurement
-        if self._as_typed is not None or m.job.kind == "command" or m.gathered.led or self.launches.steps():
+        if (
+            self._as_typed is not None
+            or m.job.kind == "command"
+            or m.gathered.led
+            or self.launches.steps()
+        ):
             return False
         another = restart_as_ranks(m.cluster, failure)
         if another is None:
@@ -266,7 +294,10 @@ class ProfileSession:
         wanted = self.measurement.wishes.rungs
         skipped = self.measurement.gathered.skipped.items()
         reasons = "; ".join(f"{name}: {why}" for name, why in skipped if name in wanted)
-        return Diagnosis(f"none of the rungs asked for can be measured on this job ({reasons})", users_mistake=True)
+        return Diagnosis(
+            f"none of the rungs asked for can be measured on this job ({reasons})",
+            users_mistake=True,
+        )
 
     def _no_training(self) -> Diagnosis:
         return Diagnosis(
@@ -284,7 +315,9 @@ class ProfileSession:
             return False
         if self._endless is None:
             self._endless = True
-            m.gathered.note("the training loop ended before enough was measured; the job was started again")
+            m.gathered.note(
+                "the training loop ended before enough was measured; the job was started again"
+            )
             return True
         return m.complete_rounds() > 0 or self._shorten_blocks()
 
@@ -303,7 +336,11 @@ class ProfileSession:
 
     def _give_up_endlessness(self, failure: Diagnosis) -> bool:
         """After a script failed that was kept from ending, by an error of its own: whether to go on in its epochs."""
-        if not self._endless or not failure.own_words or self.measurement.gathered.end == "node lost":
+        if (
+            not self._endless
+            or not failure.own_words
+            or self.measurement.gathered.end == "node lost"
+        ):
             return False
         self._endless = False
         self.measurement.gathered.note(
@@ -328,16 +365,25 @@ class ProfileSession:
             + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
         )
 
-    def _make_result(self, ended: str, failure: Diagnosis | None, interrupted: bool = False) -> Result:
+    def _make_result(
+        self, ended: str, failure: Diagnosis | None, interrupted: bool = False
+    ) -> Result:
         m = self.measurement
         if failure is not None and self._as_typed is not None and not self.launches.steps():
             failure = combine_diagnoses(self._as_typed, failure, m.cluster.nproc)
-        if failure is not None and m.launches > 1 and "EOFError" in failure.own_words and read_once():
+        if (
+            failure is not None
+            and m.launches > 1
+            and "EOFError" in failure.own_words
+            and read_once()
+        ):
             advice = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
             failure = replace(failure, sentence=f"{failure.sentence}; {advice}")
         if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
             every = m.cluster.all_devices
-            m.gathered.note(f"started as typed: one process; for all devices type --nproc-per-node {every}")
+            m.gathered.note(
+                f"started as typed: one process; for all devices type --nproc-per-node {every}"
+            )
         return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
 
 
@@ -358,10 +404,14 @@ def watch_nothing(session: ProfileSession) -> AbstractContextManager[Watcher]:
     return nullcontext(lambda moment: None)
 
 
-def profile_job(job: Job, cluster: Cluster, wishes: ProfileOptions, watching: Watching = watch_nothing) -> Profile:
+def profile_job(
+    job: Job, cluster: Cluster, wishes: ProfileOptions, watching: Watching = watch_nothing
+) -> Profile:
     """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
     session = ProfileSession(job, cluster, wishes)
-    session.folder_lock.patience_seconds = math.inf  # a program's calls, or a test run's, follow each other
+    session.folder_lock.patience_seconds = (
+        math.inf
+    )  # a program's calls, or a test run's, follow each other
     with session.folder_lock, watching(session) as watcher:
         result = session.measure_job(watcher)
     if result.profile is not None:

@@ -47,7 +47,9 @@ def main(line: int, setting: str, *command: str) -> int:
             requests = [number for number in waker.recv(4096) if number in _REQUESTS]
             if requests:
                 return 128 + requests[0]
-            launcher.sendall("".join(f"{child} {status}\n" for child, status in _reap_children()).encode())
+            launcher.sendall(
+                "".join(f"{child} {status}\n" for child, status in _reap_children()).encode()
+            )
     except OSError:
         pass  # the launcher was gone already
     finally:
@@ -81,5 +83,7 @@ def _reap_children() -> list[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))  # no search path is given: it is not the job's
+    sys.path.insert(
+        0, str(Path(__file__).resolve().parents[3])
+    )  # no search path is given: it is not the job's
     sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

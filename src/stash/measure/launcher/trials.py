@@ -67,7 +67,9 @@ class Trials:
     they are without Stash, which then knows less of what other work on the machine costs them.
     """
 
-    def __init__(self, session: ProfileSession, *, until: float | None = None, bare: bool = True) -> None:
+    def __init__(
+        self, session: ProfileSession, *, until: float | None = None, bare: bool = True
+    ) -> None:
         self._measurement, self._until = session.measurement, until
         self._folder_lock = session.folder_lock
         self._number, self._bare = 0, bare
@@ -87,7 +89,11 @@ class Trials:
         self._stack.close()
 
     def run_trial(
-        self, settings: Mapping[str, Any], variables: Mapping[str, str], seconds: float, steps: int | None = None
+        self,
+        settings: Mapping[str, Any],
+        variables: Mapping[str, str],
+        seconds: float,
+        steps: int | None = None,
     ) -> TrialRun:
         """Run the job with these settings changed and variables set; never raises for what the job does.
 
@@ -101,12 +107,16 @@ class Trials:
             return self._launch_trial(settings, variables, seconds, most, bare)
         return found
 
-    def take_turns(self, rungs: Sequence[Mapping[str, Any]], rounds: int) -> tuple[list[dict[int, float]], TrialRun]:
+    def take_turns(
+        self, rungs: Sequence[Mapping[str, Any]], rounds: int
+    ) -> tuple[list[dict[int, float]], TrialRun]:
         """Many settings of the loader in one launch, in turns: by round, a step's seconds with each of them.
 
         Empty where the loader cannot be switched, or the launch failed, which the second value says.
         """
-        found = self._launch_trial({"rungs": [dict(rung) for rung in rungs], "rounds": rounds}, {}, 0.0, 0)
+        found = self._launch_trial(
+            {"rungs": [dict(rung) for rung in rungs], "rounds": rounds}, {}, 0.0, 0
+        )
         rows: list[dict[int, float]] = [{} for _ in range(rounds)]
         for number, seconds in found.numbered:
             rows[number // len(rungs)][number % len(rungs)] = seconds
@@ -128,9 +138,16 @@ class Trials:
         launches.passing, launches.until = True, self._until
         orders = launches.make_orders(self._folder)
         orders = replace(
-            orders, trial=dict(settings), trial_seconds=seconds, trial_steps=steps, trial_bare=bare, pin=False,
-            rungs=("warm",), endless=self._endless, first_round=0,
-        )  # fmt: skip
+            orders,
+            trial=dict(settings),
+            trial_seconds=seconds,
+            trial_steps=steps,
+            trial_bare=bare,
+            pin=False,
+            rungs=("warm",),
+            endless=self._endless,
+            first_round=0,
+        )
         failure = launches.run_launch(Member(orders, variables={**_SAME_HASHES, **variables}))
         elapsed = time.monotonic() - began
         folder = self._folder / f"launch-{orders.launch}-0"
@@ -154,8 +171,13 @@ def _summarize_launch(
     short = gathered.end != "trial done"
     if not whole:
         return TrialRun(None, elapsed_seconds=elapsed, evidence=evidence, short=short)
-    slowest = [max(blocks, key=lambda block: block.seconds / block.steps) for blocks in whole.values()]
-    taken, beginning = [block.seconds / block.steps for block in slowest], _epoch_shares(evidence, ranks)
+    slowest = [
+        max(blocks, key=lambda block: block.seconds / block.steps) for blocks in whole.values()
+    ]
+    taken, beginning = (
+        [block.seconds / block.steps for block in slowest],
+        _epoch_shares(evidence, ranks),
+    )
     doubts = [max(each.doubt for each in found.values()) for found in calm.lost.values() if found]
     memory = [(each.allocated_bytes, each.resident_bytes) for each in profile.memory]
     return TrialRun(
@@ -176,7 +198,9 @@ def _summarize_launch(
 def _epoch_shares(evidence: Sequence[Mapping[str, Any]], ranks: int) -> list[float] | None:
     """Of a step, each rank's share in beginning its epochs; ``None`` where one's is unknown."""
     known = [rank for rank in evidence if len(rank["epochs"]) > 1 and rank["length"]]
-    shares = [fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"] for rank in known]
+    shares = [
+        fmean(rank["epochs"][1:]) / rank["length"] * rank["batches_per_step"] for rank in known
+    ]
     return shares if len(shares) == ranks else None
 
 

@@ -28,11 +28,20 @@ class ControlGroups:
             return []
         path = self._groups[controller]
         # a container may see the path of a group that lies outside what is mounted; the mount is then its own group
-        inside = path[len(mount.root.rstrip("/")) :].strip("/") if is_below(mount.root, path) else ""
+        inside = (
+            path[len(mount.root.rstrip("/")) :].strip("/") if is_below(mount.root, path) else ""
+        )
         top = self._root / mount.point.strip("/")
         below = Path(inside).parts if ".." not in Path(inside).parts else ()
         return [top.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
 
     def _find_mount(self, controller: str) -> Mount | None:
         kind = "cgroup" if controller else "cgroup2"
-        return next((m for m in self._table if m.kind == kind and (not controller or controller in m.options)), None)
+        return next(
+            (
+                m
+                for m in self._table
+                if m.kind == kind and (not controller or controller in m.options)
+            ),
+            None,
+        )

@@ -36,7 +36,12 @@ class CoreTimes(NamedTuple):
     def sum_rows(cls, rows: Sequence[Sequence[str]], number: int, at: float) -> CoreTimes:
         """Of ``number`` cores; ``rows`` as in ``/proc/stat``."""
         ticks = [[int(each) for each in row[1:9]] for row in rows]
-        return cls(number, sum(row[3] + row[4] for row in ticks) / _TICKS, sum(row[7] for row in ticks) / _TICKS, at)
+        return cls(
+            number,
+            sum(row[3] + row[4] for row in ticks) / _TICKS,
+            sum(row[7] for row in ticks) / _TICKS,
+            at,
+        )
 
     def busy_since(self, before: CoreTimes) -> float:
         """Core seconds in which threads ran: those in which none did are exact to a tick, taken from the clock's.
@@ -64,7 +69,9 @@ def read_totals() -> Totals:
     cores = allowed = sent = read = None
     # Each fails by itself: not Linux, or a masked /proc.
     with suppress(OSError, ValueError, IndexError), open("/proc/stat") as file:
-        together, *each = [line.split() for line in itertools.takewhile(lambda line: line.startswith("cpu"), file)]
+        together, *each = [
+            line.split() for line in itertools.takewhile(lambda line: line.startswith("cpu"), file)
+        ]
         at = time.monotonic()
         if any(map(int, together[1:])):  # some sandboxes have a file of zeros
             cores = allowed = CoreTimes.sum_rows([together], len(each), at)
@@ -74,7 +81,9 @@ def read_totals() -> Totals:
                 allowed = CoreTimes.sum_rows(own, len(own), at)
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
         interfaces = [line.split(":") for line in file.readlines()[2:]]
-        sent = sum(int(counts.split()[8]) for name, counts in interfaces if not _hands_on(name.strip()))
+        sent = sum(
+            int(counts.split()[8]) for name, counts in interfaces if not _hands_on(name.strip())
+        )
     with suppress(OSError, ValueError, IndexError), open("/proc/diskstats") as file:
         devices = _whole_disks()
         read = sum(int(row[5]) * 512 for row in map(str.split, file) if row[2] in devices)
@@ -84,7 +93,9 @@ def read_totals() -> Totals:
 def _whole_disks() -> set[str]:
     """Block devices that lie on no other one (LVM, encryption, RAID) and on no file: what is read counts once."""
     return {
-        name for name in os.listdir("/sys/block") if not name.startswith(("loop", "zram")) and not _list_slaves(name)
+        name
+        for name in os.listdir("/sys/block")
+        if not name.startswith(("loop", "zram")) and not _list_slaves(name)
     }
 
 
@@ -125,12 +136,14 @@ def activity_since(before: Totals) -> Activity:
             steal = (now.cores.steal - before.cores.steal) / wall
     if now.allowed is not None and before.allowed is not None:
         used = now.allowed.busy_since(before.allowed)
-    return Activity(  # four decimals: a tick is 10 ms, and blocks are seldom of more than ten thousand
-        cpu=None if busy is None else round(busy, 4),
-        steal=None if steal is None else round(steal, 4),
-        network_bytes=_subtract(now.sent, before.sent),
-        disk_bytes=_subtract(now.read, before.read),
-        cpu_seconds=None if used is None else round(used, 4),
+    return (
+        Activity(  # four decimals: a tick is 10 ms, and blocks are seldom of more than ten thousand
+            cpu=None if busy is None else round(busy, 4),
+            steal=None if steal is None else round(steal, 4),
+            network_bytes=_subtract(now.sent, before.sent),
+            disk_bytes=_subtract(now.read, before.read),
+            cpu_seconds=None if used is None else round(used, 4),
+        )
     )
 
 
@@ -151,7 +164,9 @@ def bytes_read() -> BytesRead | None:
     """Bytes that this process has read; None where the kernel does not say."""
     try:
         words = os.pread(_own_counters(), 256, 0).split(None, 10)
-        return BytesRead(int(words[1]), int(words[9]))  # the numbers after ``rchar:`` and ``read_bytes:``
+        return BytesRead(
+            int(words[1]), int(words[9])
+        )  # the numbers after ``rchar:`` and ``read_bytes:``
     except (OSError, ValueError, IndexError):
         return None
 
@@ -162,7 +177,9 @@ def _own_counters() -> int:
     return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
 
 
-os.register_at_fork(after_in_child=_own_counters.cache_clear)  # a fork's descriptor is of its parent's counters
+os.register_at_fork(
+    after_in_child=_own_counters.cache_clear
+)  # a fork's descriptor is of its parent's counters
 
 
 def peak_resident_bytes() -> int | None:
@@ -187,6 +204,9 @@ def gpu_utilisation(uuid: str | None) -> float | None:
     if uuid is None:
         return None
     try:
-        return float(import_borrowed("pynvml").nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu) / 100
+        return (
+            float(import_borrowed("pynvml").nvmlDeviceGetUtilizationRates(_nvml_handle(uuid)).gpu)
+            / 100
+        )
     except Exception:  # NVML raises its own family of errors, and is optional altogether
         return None

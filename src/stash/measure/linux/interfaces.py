@@ -73,7 +73,10 @@ def listen_at(host: str, port: int) -> socket.socket | None:
     the others come is unknown. Raises OSError for an address of another
     machine (EADDRNOTAVAIL), or a port that is taken.
     """
-    found = {(family, place[0]) for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
+    found = {
+        (family, place[0])
+        for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    }
     if len(found) > 1:
         return None
     ((family, address),) = found

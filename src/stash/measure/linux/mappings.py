@@ -44,14 +44,18 @@ def held_files() -> list[HeldFile]:
                 flags = next(int(line.split()[1], 8) for line in info if line.startswith("flags:"))
         except OSError:
             continue  # the listing's own descriptor is gone by now
-        if path.startswith("/") and flags & os.O_ACCMODE != os.O_WRONLY:  # one only written to (a log) has no data
+        if (
+            path.startswith("/") and flags & os.O_ACCMODE != os.O_WRONLY
+        ):  # one only written to (a log) has no data
             regions[path] = []
     with open("/proc/self/maps") as maps:
         for line in maps:
             parts = line.rstrip("\n").split(maxsplit=5)
             if len(parts) == 6 and parts[5].startswith("/") and "x" not in parts[1]:
                 start, end = (int(part, 16) for part in parts[0].split("-"))
-                regions.setdefault(parts[5], []).append(Region(start, end - start, parts[1].endswith("p")))
+                regions.setdefault(parts[5], []).append(
+                    Region(start, end - start, parts[1].endswith("p"))
+                )
     return [HeldFile(path, tuple(found)) for path, found in sorted(regions.items())]
 
 

@@ -96,7 +96,11 @@ def list_descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
         children = _list_children(parent, proc) if listed else by_parent.get(parent, [])
         found += children
         ahead += children
-    return [number for number in found if (status := status_of(number, proc)) is not None and not status.ended]
+    return [
+        number
+        for number in found
+        if (status := status_of(number, proc)) is not None and not status.ended
+    ]
 
 
 def _list_children(parent: int, proc: Path) -> list[int]:
@@ -119,7 +123,9 @@ def _group_by_parent(proc: Path) -> dict[int, list[int]]:
 def status_of(number: int, proc: Path = _PROC) -> Status | None:
     """Status of one process; ``None`` once it is gone. Its own user and root see its exit code."""
     try:
-        fields = (proc / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        fields = (
+            (proc / str(number) / "stat").read_text(errors="replace").rpartition(")")[2].split()
+        )
     except OSError:
         return None
     raw = int(fields[49]) if len(fields) > 49 else 0

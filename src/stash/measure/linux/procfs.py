@@ -94,9 +94,14 @@ def read_mounts(root: Path) -> list[Mount]:
         fields, (kind, source, options, *_) = before.split(" "), (*after.split(" "), "", "", "")
         if len(fields) >= 6:
             # the kernel writes blanks in paths as octal numbers (proc(5))
-            names = (_OCTAL.sub(lambda match: chr(int(match[1], 8)), name) for name in (*fields[3:5], source))
+            names = (
+                _OCTAL.sub(lambda match: chr(int(match[1], 8)), name)
+                for name in (*fields[3:5], source)
+            )
             place, point, origin = names
-            found.append(Mount(fields[2], place, point, kind, origin, frozenset(options.split(","))))
+            found.append(
+                Mount(fields[2], place, point, kind, origin, frozenset(options.split(",")))
+            )
     return found
 
 
@@ -113,10 +118,29 @@ def is_below(point: str, path: str) -> bool:
 
 LAYERED = frozenset({"overlay", "aufs"})
 """Files are those of another file system below, and so are their pages."""
-_CACHES_ITSELF = frozenset({
-    "zfs", "nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs", "ceph", "lustre", "glusterfs", "beegfs", "gpfs", "afs",
-    "fuse", "fuseblk", "tmpfs", "ramfs", "rootfs", "devtmpfs",
-})  # fmt: skip
+_CACHES_ITSELF = frozenset(
+    {
+        "zfs",
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "9p",
+        "virtiofs",
+        "ceph",
+        "lustre",
+        "glusterfs",
+        "beegfs",
+        "gpfs",
+        "afs",
+        "fuse",
+        "fuseblk",
+        "tmpfs",
+        "ramfs",
+        "rootfs",
+        "devtmpfs",
+    }
+)
 _ROOT = Path("/")
 _known: dict[int, str | None] = {}
 

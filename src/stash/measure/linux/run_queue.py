@@ -101,8 +101,12 @@ class Helpers:
             there = {int(name) for name in os.listdir(self._tasks)} - {self._spared}
             for thread in self._files.keys() - there:
                 os.close(self._files.pop(thread))
-            self._of_loops &= self._files.keys()  # another thread may get the number of one that has ended
-            self._at_rest = {thread: seen for thread, seen in self._at_rest.items() if thread in there}
+            self._of_loops &= (
+                self._files.keys()
+            )  # another thread may get the number of one that has ended
+            self._at_rest = {
+                thread: seen for thread, seen in self._at_rest.items() if thread in there
+            }
             for thread in there - self._files.keys():
                 self._consider_thread(thread)
         self.exchanging = bool(self._files.keys() - self._of_loops)
@@ -116,7 +120,10 @@ class Helpers:
                 self._at_rest[thread] = now
                 return
             self._files[thread] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            with open(f"{self._tasks}/{thread}/comm") as name, open(f"{self._tasks}/{self._spared}/comm") as own:
+            with (
+                open(f"{self._tasks}/{thread}/comm") as name,
+                open(f"{self._tasks}/{self._spared}/comm") as own,
+            ):
                 if name.read() == own.read():
                     self._of_loops.add(thread)
 
@@ -137,7 +144,9 @@ class Helpers:
         found = {}
         for thread in self._of_loops:
             with suppress(OSError):
-                found[thread] = int(os.pread(self._files[thread], _BYTES, 0).split(None, 2)[1]) * 1e-9
+                found[thread] = (
+                    int(os.pread(self._files[thread], _BYTES, 0).split(None, 2)[1]) * 1e-9
+                )
         return found
 
     def __del__(self) -> None:
@@ -185,13 +194,18 @@ def throttled_seconds() -> float | None:
     Of all cores together, so it may be more than has passed; ``None`` if unknown.
     """
     counted = map(_read_counts, _throttled_files())
-    return max((each[name] * unit for each in counted for name, unit in _UNITS.items() if name in each), default=None)
+    return max(
+        (each[name] * unit for each in counted for name, unit in _UNITS.items() if name in each),
+        default=None,
+    )
 
 
 def quota_periods() -> tuple[int, int] | None:
     """(periods of time in which such a limit was reached, all in which the group ran); ``None`` if unknown."""
     counted = map(_read_counts, _throttled_files())
-    found = ((each["nr_throttled"], each["nr_periods"]) for each in counted if "nr_throttled" in each)
+    found = (
+        (each["nr_throttled"], each["nr_periods"]) for each in counted if "nr_throttled" in each
+    )
     return max(found, default=None)
 
 
@@ -209,4 +223,6 @@ def _read_counts(file: Path) -> dict[str, int]:
 def _throttled_files(root: Path = Path("/")) -> tuple[Path, ...]:
     """Where version 1 and version 2 of control groups may count it."""
     groups = ControlGroups(root)
-    return tuple(folder / "cpu.stat" for name in ("cpu", "") for folder in groups.list_folders(name))
+    return tuple(
+        folder / "cpu.stat" for name in ("cpu", "") for folder in groups.list_folders(name)
+    )

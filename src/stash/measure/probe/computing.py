@@ -183,7 +183,10 @@ class _Slot:
         self.bursts.append(taken[1:])  # the first one warms up
         lanes = range(len(self.pairs))
         self.cpu_seconds.append(
-            tuple(None if used[-1][at] is None else sum(row[at] or 0.0 for row in used[1:]) for at in lanes)
+            tuple(
+                None if used[-1][at] is None else sum(row[at] or 0.0 for row in used[1:])
+                for at in lanes
+            )
         )
 
     def _once(self, calls: int, look: Look) -> tuple[tuple[float, ...], tuple[float | None, ...]]:
@@ -200,17 +203,23 @@ class _Slot:
         for lane, _ in self.pairs:
             lane.stop()
         look([lane for lane, _ in self.pairs])
-        return tuple(lane.seconds() for lane, _ in self.pairs), tuple(lane.cpu_seconds for lane, _ in self.pairs)
+        return tuple(lane.seconds() for lane, _ in self.pairs), tuple(
+            lane.cpu_seconds for lane, _ in self.pairs
+        )
 
     def list_figures(self) -> list[PartFigure]:
         return [
             PartFigure(
-                device=lane.name, name=task.name, unit=task.unit, work=task.work * self.calls,
-                together=len(self.pairs) > 1, bursts=tuple(tuple(row[at] for row in burst) for burst in self.bursts),
+                device=lane.name,
+                name=task.name,
+                unit=task.unit,
+                work=task.work * self.calls,
+                together=len(self.pairs) > 1,
+                bursts=tuple(tuple(row[at] for row in burst) for burst in self.bursts),
                 cpu_seconds=tuple(own for row in self.cpu_seconds if (own := row[at]) is not None),
             )
             for at, (lane, task) in enumerate(self.pairs)
-        ]  # fmt: skip
+        ]
 
 
 def _slots(work: Sequence[DeviceWork]) -> list[_Slot]:
@@ -245,7 +254,9 @@ def take_bursts(
             except RuntimeError as error:
                 slots.remove(slot)
                 where = ", ".join(lane.name for lane, _ in slot.pairs)
-                failed.append(Unmeasured(link=f"{slot.pairs[0][1].name} on {where}", why=one_line(error)))
+                failed.append(
+                    Unmeasured(link=f"{slot.pairs[0][1].name} on {where}", why=one_line(error))
+                )
     torch.set_num_threads(threads)
     return [*(figure for slot in slots for figure in slot.list_figures()), *failed]
 
@@ -253,7 +264,9 @@ def take_bursts(
 # The tasks
 
 
-def cpu_tasks(products: Sequence[Product], cores: int, free_bytes: int, cache: int, vector: str | None) -> list[Task]:
+def cpu_tasks(
+    products: Sequence[Product], cores: int, free_bytes: int, cache: int, vector: str | None
+) -> list[Task]:
     """Of all cores, and of one: what trains, and what loads data."""
     usual = [Product("float32", shape) for shape in _ON_CPU]
     wanted = [product for product in products if product.dtype in ("float32", "bfloat16")] or usual
@@ -262,7 +275,10 @@ def cpu_tasks(products: Sequence[Product], cores: int, free_bytes: int, cache: i
     tasks.append(_product_task(usual[1], "cpu", 1, ", 1 core"))
     size = min(max(_MIN_ARRAY, 4 * cache), _MAX_ARRAY, free_bytes // 16)
     arrays = [_host_array(size // 4) for _ in range(3)]
-    tasks += [_triad_task(arrays, cores), *([_triad_task(arrays, 1, ", 1 core")] if cores > 1 else [])]
+    tasks += [
+        _triad_task(arrays, cores),
+        *([_triad_task(arrays, 1, ", 1 core")] if cores > 1 else []),
+    ]
     # not of a batch's size: how much of that the cache holds is chance
     tasks.append(Task("copy, 1 core", "bytes/s", 2.0 * size, lambda: arrays[0].copy_(arrays[1])))
     return [*tasks, *_decoding_tasks()]
@@ -295,14 +311,24 @@ def gpu_tasks(index: int, products: Sequence[Product]) -> tuple[list[Task], list
             way: Together = "both" if product == heaviest else "together"
             add(f"gemm {product.dtype}", partial(_product_task, product, device, way=way))
     add("launch", partial(_launches, device))
-    add("triad", lambda: _triad_task([torch.ones(_GPU_ARRAY // 4, device=device) for _ in range(3)], way="both"))
+    add(
+        "triad",
+        lambda: _triad_task(
+            [torch.ones(_GPU_ARRAY // 4, device=device) for _ in range(3)], way="both"
+        ),
+    )
     return tasks, missing
 
 
-def _product_task(product: Product, device: str, threads: int = 1, of: str = "", way: Together = "together") -> Task:
+def _product_task(
+    product: Product, device: str, threads: int = 1, of: str = "", way: Together = "together"
+) -> Task:
     type_, (rows, inner, columns) = product
     # random values: products of ones take less power, and so run at higher clocks, than those of data
-    first, second = torch.randn(rows, inner, device=device), torch.randn(columns, inner, device=device)
+    first, second = (
+        torch.randn(rows, inner, device=device),
+        torch.randn(columns, inner, device=device),
+    )
     act: Callable[[], object]
     if type_ == "fp8":
         # cuBLASLt wants the first by rows and the second by columns; a transposed view of rows is that
@@ -311,7 +337,9 @@ def _product_task(product: Product, device: str, threads: int = 1, of: str = "",
 
         def act() -> object:
             scaled = torch._scaled_mm
-            return scaled(left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True)
+            return scaled(
+                left, right, scale_a=one, scale_b=one, out_dtype=torch.bfloat16, use_fast_accum=True
+            )
     else:
         dtype = torch.float32 if type_ == "tf32" else getattr(torch, type_)
         left, right = first.to(dtype), second.t().to(dtype).contiguous()
@@ -336,7 +364,9 @@ def _host_array(count: int) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=torch.float32).fill_(1.0)
 
 
-def _triad_task(arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "", way: Together = "together") -> Task:
+def _triad_task(
+    arrays: Sequence[torch.Tensor], threads: int = 1, of: str = "", way: Together = "together"
+) -> Task:
     into, first, second = arrays
     moved = 3.0 * into.numel() * into.element_size()
 

@@ -56,7 +56,9 @@ def gpu_users(devices: int, library: Any = None) -> dict[int, tuple[str, ...]]:
         return {}
     with open_nvml(library) as answering:
         known = {} if answering is None else _find_known(answering)
-    found = {index: known[name].users for index in range(devices) if (name := _identity(index)) in known}
+    found = {
+        index: known[name].users for index in range(devices) if (name := _identity(index)) in known
+    }
     return {index: users for index, users in found.items() if users}
 
 
@@ -80,7 +82,9 @@ def measure(
     return found
 
 
-def _measure_cores(machine: ComputingMachine, seconds: float, products: Sequence[Product]) -> PartResults:
+def _measure_cores(
+    machine: ComputingMachine, seconds: float, products: Sequence[Product]
+) -> PartResults:
     before, quota, began = counters.read_totals(), run_queue.quota_periods(), time.monotonic()
     own = time.process_time()
     tasks = cpu_tasks(products, machine.cores, machine.free_bytes, cache_bytes(), vector_level())
@@ -95,7 +99,10 @@ def _measure_cores(machine: ComputingMachine, seconds: float, products: Sequence
         throttled = (quota_now[0] - quota[0]) / max(1, quota_now[1] - quota[1])
     if activity.cpu_seconds is not None:
         others = (activity.cpu_seconds - (time.process_time() - own)) / elapsed
-    return [*figures, PartState(device="cpu", steal=activity.steal, throttled=throttled, others_cores=others)]
+    return [
+        *figures,
+        PartState(device="cpu", steal=activity.steal, throttled=throttled, others_cores=others),
+    ]
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,11 @@ class _Looks:
 
 
 def _measure_gpus(
-    machine: ComputingMachine, library: Any, seconds: float, products: Sequence[Product], force: bool
+    machine: ComputingMachine,
+    library: Any,
+    seconds: float,
+    products: Sequence[Product],
+    force: bool,
 ) -> PartResults:
     known = {} if library is None else _find_known(library)
     watched, work, found = dict[str, _Watched](), list[DeviceWork](), PartResults()
@@ -188,4 +199,8 @@ def _find_known(library: Any) -> dict[str, _Watched]:
 def _slices(ask: Ask) -> list[Any]:
     """Handles of the slices (MIG) of one GPU."""
     most = ask("MaxMigDeviceCount") or 0
-    return [part for number in range(most) if (part := ask("MigDeviceHandleByIndex", number)) is not None]
+    return [
+        part
+        for number in range(most)
+        if (part := ask("MigDeviceHandleByIndex", number)) is not None
+    ]

@@ -38,12 +38,20 @@ def measure(
     ``in_use``: devices that are left alone, and why.
     """
     if count == 0:
-        return [Unmeasured(link="copies", why="this machine has no CUDA device that PyTorch can use")]
-    left = [Unmeasured(link=f"copies of cuda:{index}", why=why) for index, why in (in_use or {}).items()]
+        return [
+            Unmeasured(link="copies", why="this machine has no CUDA device that PyTorch can use")
+        ]
+    left = [
+        Unmeasured(link=f"copies of cuda:{index}", why=why) for index, why in (in_use or {}).items()
+    ]
     devices = [index for index in range(count) if index not in (in_use or {})]
     if not devices:
         return list(left)
-    return [*left, *_host_and_devices(2 * seconds / 3, free_bytes, devices), *_device_pairs(seconds / 3, devices)]
+    return [
+        *left,
+        *_host_and_devices(2 * seconds / 3, free_bytes, devices),
+        *_device_pairs(seconds / 3, devices),
+    ]
 
 
 def cache_bytes(root: Path = Path("/")) -> int:
@@ -58,12 +66,16 @@ def cache_bytes(root: Path = Path("/")) -> int:
             continue
         match = re.fullmatch(r"(\d+)([KMG]?)", size)
         if match is not None:
-            levels[int(level), sharers] = int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+            levels[int(level), sharers] = (
+                int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2]]
+            )
     last = max((level for level, _ in levels), default=None)
     return sum(size for (level, _), size in levels.items() if level == last) or _UNKNOWN_CACHE
 
 
-def _host_and_devices(seconds: float, free_bytes: int, devices: Sequence[int]) -> list[Copy | Unmeasured]:
+def _host_and_devices(
+    seconds: float, free_bytes: int, devices: Sequence[int]
+) -> list[Copy | Unmeasured]:
     """Pinned memory to and from each device: one by one, then all at once."""
     size = min(_HOST_BUFFER, free_bytes // 8 // len(devices))
     share = seconds / (2 * len(devices) + 2)
@@ -81,7 +93,9 @@ def _host_and_devices(seconds: float, free_bytes: int, devices: Sequence[int]) -
         found += _measure_copies([(host, there)], share, together=False)
     if len(pairs) > 1:
         found += _measure_copies(list(pairs.values()), share, together=True)
-        found += _measure_copies([(host, there) for there, host in pairs.values()], share, together=True)
+        found += _measure_copies(
+            [(host, there) for there, host in pairs.values()], share, together=True
+        )
     return found
 
 
@@ -111,9 +125,14 @@ class _Lane:
             self.began, self.ended = (_cuda.Event(enable_timing=True) for _ in range(2))
 
 
-def _measure_copies(moves: Sequence[Move], seconds: float, together: bool) -> list[Copy | Unmeasured]:
+def _measure_copies(
+    moves: Sequence[Move], seconds: float, together: bool
+) -> list[Copy | Unmeasured]:
     """One record for each of ``moves``, all of them made at the same time."""
-    names = [tuple(f"cuda:{t.device.index}" if t.is_cuda else "host" for t in (move[1], move[0])) for move in moves]
+    names = [
+        tuple(f"cuda:{t.device.index}" if t.is_cuda else "host" for t in (move[1], move[0]))
+        for move in moves
+    ]
     try:
         lanes = [_Lane(target, source) for target, source in moves]
         _time_lanes(lanes, 1)  # the first copy enables peer access and starts the device

@@ -59,7 +59,9 @@ def choose_from_data(data: Path) -> tuple[ChosenFiles | None, ChosenFiles | None
     """
     found = _list_files(data)
     random.shuffle(found)
-    found = sorted(found[:_MAX_CHOSEN], key=lambda file: resident_fraction([Piece(file[0], 0, file[1])]) or 0.0)
+    found = sorted(
+        found[:_MAX_CHOSEN], key=lambda file: resident_fraction([Piece(file[0], 0, file[1])]) or 0.0
+    )
     large = [(path, size) for path, size in found if size >= LARGE]
     small = [(path, size) for path, size in found if size < LARGE]
     sliced = [
@@ -67,7 +69,9 @@ def choose_from_data(data: Path) -> tuple[ChosenFiles | None, ChosenFiles | None
         for path, size in large
         for offset in range(0, size - PIECE_BYTES + 1, PIECE_BYTES)
     ]
-    front_to_back = ChosenFiles(tuple(sliced[:_MAX_PIECES]), large[0][1], data) if len(sliced) > 1 else None
+    front_to_back = (
+        ChosenFiles(tuple(sliced[:_MAX_PIECES]), large[0][1], data) if len(sliced) > 1 else None
+    )
     whole = tuple(Piece(path, 0, size) for path, size in small)
     typical = sum(size for _, size in small) // max(1, len(small))
     return front_to_back, ChosenFiles(whole, typical, data) if len(whole) >= 16 else None
@@ -82,7 +86,11 @@ def _list_files(root: Path) -> list[tuple[Path, int]]:
         for name in names:
             path = Path(folder, name)
             with contextlib.suppress(OSError):
-                if path.is_file() and os.access(path, os.R_OK) and (size := path.stat().st_size) > 0:
+                if (
+                    path.is_file()
+                    and os.access(path, os.R_OK)
+                    and (size := path.stat().st_size) > 0
+                ):
                     found.append((path, size))
             if len(found) >= _MAX_SEEN:
                 return found
@@ -158,7 +166,9 @@ def read_pieces(
 
     def take(piece: Piece, buffer: mmap.mmap) -> None:
         nonlocal done
-        descriptor = os.open(piece.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
+        descriptor = os.open(
+            piece.path, os.O_RDONLY | os.O_CLOEXEC | (os.O_DIRECT if direct else 0)
+        )
         try:
             at, end = piece.offset, piece.offset + piece.bytes
             while at < end and time.perf_counter() < began + seconds:

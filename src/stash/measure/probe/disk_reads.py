@@ -58,7 +58,9 @@ def measure(folders: Folders, seconds: float) -> Reads:
             continue
         if isinstance(chosen, Unmeasured):
             found.append(chosen)
-        elif pattern == "sequential":  # past the cache, through the empty cache, through the full one
+        elif (
+            pattern == "sequential"
+        ):  # past the cache, through the empty cache, through the full one
             first, second = chosen.halves()
             found.append(_read_cold("reads sequential direct", chosen, first, each, direct=True)[0])
             found.append(_read_cold("reads sequential cold", chosen, second, each)[0])
@@ -66,7 +68,9 @@ def measure(folders: Folders, seconds: float) -> Reads:
         else:  # one after the other and eight at a time from disk, and again from memory
             first, second = chosen.halves()
             one, read = _read_cold("reads random cold", chosen, first, each)
-            many, _ = _read_cold(f"reads random cold, {MANY} at once", chosen, second, each, readers=MANY)
+            many, _ = _read_cold(
+                f"reads random cold, {MANY} at once", chosen, second, each, readers=MANY
+            )
             found += [one, many, _read_warm(chosen, "random", first[:read], each)]
         shutil.rmtree(folders.scratch, ignore_errors=True)  # the next pattern may need the space
     return found
@@ -80,7 +84,11 @@ def _choose_files(folders: Folders, pattern: str, seconds: float) -> ChosenFiles
         own = large if pattern == "sequential" else small
         if own is not None:
             return own
-        what = "too few files of 16 MB or more" if pattern == "sequential" else "too few files below 16 MB"
+        what = (
+            "too few files of 16 MB or more"
+            if pattern == "sequential"
+            else "too few files below 16 MB"
+        )
         data_disk = folders.data.stat().st_dev
         if folders.scratch.parent.stat().st_dev != data_disk:
             elsewhere = "the current folder is on another disk; run it from the data's disk"
@@ -95,7 +103,13 @@ def _choose_files(folders: Folders, pattern: str, seconds: float) -> ChosenFiles
 
 
 def _read_cold(
-    link: str, chosen: ChosenFiles, wanted: Sequence[Piece], seconds: float, *, direct: bool = False, readers: int = 1
+    link: str,
+    chosen: ChosenFiles,
+    wanted: Sequence[Piece],
+    seconds: float,
+    *,
+    direct: bool = False,
+    readers: int = 1,
 ) -> tuple[DiskRead | Unmeasured, int]:
     """(the record, how many pieces were read) past the page cache (``direct``) or through the emptied one."""
     disk_pieces.evict_pieces(wanted)
@@ -110,11 +124,19 @@ def _read_cold(
         if direct:
             why = f"{chosen.where} cannot be read past the page cache ({error.strerror or error})"
         return Unmeasured(link=link, why=why), 0
-    timing = _split_by_piece(marks, wanted[0].bytes) if "sequential" in link else _split_timing(marks, cold=True)
-    return _make_record(link, chosen, timing, resident=cached, cold=True, direct=direct, readers=readers), read
+    timing = (
+        _split_by_piece(marks, wanted[0].bytes)
+        if "sequential" in link
+        else _split_timing(marks, cold=True)
+    )
+    return _make_record(
+        link, chosen, timing, resident=cached, cold=True, direct=direct, readers=readers
+    ), read
 
 
-def _read_warm(chosen: ChosenFiles, pattern: str, wanted: Sequence[Piece], seconds: float) -> DiskRead | Unmeasured:
+def _read_warm(
+    chosen: ChosenFiles, pattern: str, wanted: Sequence[Piece], seconds: float
+) -> DiskRead | Unmeasured:
     """What was just read, again; a first unmeasured pass makes sure that all of it is cached."""
     link = f"reads {pattern} warm"
     try:
@@ -136,7 +158,11 @@ def _split_by_piece(marks: Sequence[Mark], size: int) -> Timing | None:
     each = max(1, whole // _PARTS)
     end = whole // each * each * size or marks[-1][1]
     marks = [mark for mark in marks if mark[1] <= end]
-    return equal_parts(marks, whole // each) if whole // each >= _MIN_PARTS else _split_timing(marks, cold=True)
+    return (
+        equal_parts(marks, whole // each)
+        if whole // each >= _MIN_PARTS
+        else _split_timing(marks, cold=True)
+    )
 
 
 def _split_timing(marks: Sequence[Mark], cold: bool) -> Timing | None:

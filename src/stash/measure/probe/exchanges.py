@@ -71,7 +71,9 @@ class Group:
 def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasured]:
     """The curve inside this node, and, at rank 0, the one across all; every rank takes part."""
     if team.world == 1:
-        return [Unmeasured(link="exchanges", why="there is one rank, so there is nothing to exchange")]
+        return [
+            Unmeasured(link="exchanges", why="there is one rank, so there is nothing to exchange")
+        ]
     backend = "nccl" if devices else "gloo"
     found: list[Exchange | Unmeasured] = []
     doing = "exchanges"
@@ -80,17 +82,30 @@ def measure(team: Team, seconds: float, devices: int) -> list[Exchange | Unmeasu
         if team.nodes > 1:
             doing = f"exchanges inside node {team.node}"
             if inside is None:
-                found.append(Unmeasured(link=doing, why="there is one rank on it; --nproc-per-node sets more"))
+                found.append(
+                    Unmeasured(
+                        link=doing, why="there is one rank on it; --nproc-per-node sets more"
+                    )
+                )
             else:
                 timings = time_curve(inside, seconds * _NODE_SHARE)
-                found.append(Exchange(backend=backend, nodes=1, ranks=inside.ranks, timings=timings))
+                found.append(
+                    Exchange(backend=backend, nodes=1, ranks=inside.ranks, timings=timings)
+                )
             seconds *= 1 - _NODE_SHARE
             doing = "exchanges across nodes"
         timings = time_curve(across, seconds)
         if team.rank == 0:
-            found.append(Exchange(backend=backend, nodes=team.nodes, ranks=team.world, timings=timings))
-    except (RuntimeError, AbsentError) as error:  # every error of torch.distributed is a RuntimeError
-        found.append(Unmeasured(link=doing, why=f"the ranks' {backend} group failed: {one_line(error)}"))
+            found.append(
+                Exchange(backend=backend, nodes=team.nodes, ranks=team.world, timings=timings)
+            )
+    except (
+        RuntimeError,
+        AbsentError,
+    ) as error:  # every error of torch.distributed is a RuntimeError
+        found.append(
+            Unmeasured(link=doing, why=f"the ranks' {backend} group failed: {one_line(error)}")
+        )
     return found
 
 
@@ -104,7 +119,11 @@ def _form_groups(team: Team, backend: str, seconds: float) -> tuple[Group | None
         name = interface_of(team.addresses[team.node])
         os.environ.update({"GLOO_SOCKET_IFNAME": name} if name else {})
     dist.init_process_group(
-        "gloo", store=prefix_store(team.store, "gloo"), rank=team.rank, world_size=team.world, timeout=limit
+        "gloo",
+        store=prefix_store(team.store, "gloo"),
+        rank=team.rank,
+        world_size=team.world,
+        timeout=limit,
     )
     device = torch.device("cpu")
     if backend == "nccl":
@@ -113,7 +132,9 @@ def _form_groups(team: Team, backend: str, seconds: float) -> tuple[Group | None
 
     def group(ranks: list[int]) -> Group:
         control = dist.new_group(ranks, timeout=limit, backend="gloo")
-        data = control if backend == "gloo" else dist.new_group(ranks, timeout=limit, backend=backend)
+        data = (
+            control if backend == "gloo" else dist.new_group(ranks, timeout=limit, backend=backend)
+        )
         return Group(data, control, len(ranks), device)
 
     across = group(list(range(team.world)))
@@ -134,7 +155,9 @@ class _Size:
     taken: list[float]
 
     def take(self, group: Group, count: int) -> None:
-        self.taken += group.slowest([group.time_all_reduce(self.tensor, self.calls) for _ in range(count)])
+        self.taken += group.slowest(
+            [group.time_all_reduce(self.tensor, self.calls) for _ in range(count)]
+        )
 
 
 def time_curve(group: Group, seconds: float) -> tuple[Timing, ...]:
@@ -150,7 +173,9 @@ def time_curve(group: Group, seconds: float) -> tuple[Timing, ...]:
         if sizes and 4 * min(sizes[-1].taken) * (_MIN + 2) > left:
             break
         tensor = torch.zeros(size // 4, device=group.device)
-        group.time_all_reduce(tensor, 1 if sizes else _MAX_CALLS)  # connections and buffers are made, cores wake up
+        group.time_all_reduce(
+            tensor, 1 if sizes else _MAX_CALLS
+        )  # connections and buffers are made, cores wake up
         trials = [group.time_all_reduce(tensor, 1) for _ in range(_TRIALS if size <= _SMALL else 1)]
         once = min(group.slowest(trials))
         calls = min(_MAX_CALLS, max(1, round(_REPETITION / max(once, 1e-9))))

@@ -37,7 +37,10 @@ def products_of(work: Workload) -> tuple[Product, ...]:
     """The heaviest plain matrix products of a profiled job, if its profile holds any."""
     heaviest: dict[Product, float] = {}
     for operator in work.operators:
-        dtype, ends = operator.dtype.removeprefix("torch."), re.search(r"(\d+)x(\d+) (\d+)x(\d+)$", operator.shapes)
+        dtype, ends = (
+            operator.dtype.removeprefix("torch."),
+            re.search(r"(\d+)x(\d+) (\d+)x(\d+)$", operator.shapes),
+        )
         if operator.flops and dtype in _TYPES and ends and ends[2] == ends[3]:
             product = Product(dtype, (int(ends[1]), int(ends[2]), int(ends[4])))
             heaviest[product] = heaviest.get(product, 0.0) + operator.flops

@@ -38,7 +38,13 @@ from stash.core.records.host import (
 from stash.measure.host.describe import describe
 from stash.measure.linux import counters
 from stash.measure.probe import computing_parts, copies, disk_reads, exchanges, streams
-from stash.measure.probe.probe_orders import MEETING, ProbeOrders, Product, read_orders, share_budget
+from stash.measure.probe.probe_orders import (
+    MEETING,
+    ProbeOrders,
+    Product,
+    read_orders,
+    share_budget,
+)
 from stash.measure.probe.team import AbsentError, Team, join
 
 M = TypeVar("M", bound=Record)
@@ -136,14 +142,18 @@ class Board:
         self._hosts = [host.model_copy(update={"links": sort_links((), 0.0)}) for host in hosts]
         self._elapsed = 0.0
 
-    def add_part(self, part: str, reports: Sequence[tuple[Links, float | None]], elapsed: float) -> None:
+    def add_part(
+        self, part: str, reports: Sequence[tuple[Links, float | None]], elapsed: float
+    ) -> None:
         """Add what every node reports of a part, in the order of the nodes: its links, and its steal time so far."""
         for node, (found, steal) in enumerate(reports):
             more = {name: getattr(found, name) for name in _OF_ONE_NODE}
             self._extend(node, more, created=found.created, elapsed_seconds=found.elapsed_seconds)
             self._hosts[node] = self._hosts[node].model_copy(update={"steal_fraction": steal})
         for stream in (one for found, _ in reports for one in found.streams):
-            self._extend(stream.source, {"streams": (stream,)})  # timed where it arrives, kept where it comes from
+            self._extend(
+                stream.source, {"streams": (stream,)}
+            )  # timed where it arrives, kept where it comes from
         self._left.remove(part)
         self._elapsed = elapsed
 
@@ -151,11 +161,16 @@ class Board:
         known = self._hosts[node].links
         assert known is not None
         fields |= {name: (*getattr(known, name), *added) for name, added in more.items()}
-        self._hosts[node] = self._hosts[node].model_copy(update={"links": known.model_copy(update=fields)})
+        self._hosts[node] = self._hosts[node].model_copy(
+            update={"links": known.model_copy(update=fields)}
+        )
 
     def make_probe(self) -> Probe:
         """Everything so far."""
-        pending = tuple(Unmeasured(link=part, why="the probe ended before it was measured") for part in self._left)
+        pending = tuple(
+            Unmeasured(link=part, why="the probe ended before it was measured")
+            for part in self._left
+        )
         hosts = []
         for host in self._hosts:
             assert host.links is not None
@@ -196,11 +211,19 @@ class Run:
                 self.free_bytes = min(self.free_bytes, host.limits.memory_bytes)
         if team.rank == 0:
             texts = [team.wait_for(f"host/{node}", _GRACE) for node in range(team.nodes)]
-            board = Board(orders, [_parse_record(node, Host, text) for node, text in enumerate(texts)])
+            board = Board(
+                orders, [_parse_record(node, Host, text) for node, text in enumerate(texts)]
+            )
             board.save()
         # The other parts take no time: they say at once why they cannot be measured.
-        possible = {"copies": self.devices > 0, "streams": team.nodes > 1, "exchanges": team.world > 1}
-        seconds_for = share_budget([part for part in orders.parts if possible.get(part, True)], orders.budget)
+        possible = {
+            "copies": self.devices > 0,
+            "streams": team.nodes > 1,
+            "exchanges": team.world > 1,
+        }
+        seconds_for = share_budget(
+            [part for part in orders.parts if possible.get(part, True)], orders.budget
+        )
         for part in orders.parts:
             seconds = seconds_for.get(part, 0.0)
             try:
@@ -228,14 +251,18 @@ class Run:
         team, elapsed = self.team, time.monotonic() - self.began
         own, steal = sort_links(found, elapsed), counters.activity_since(self.before).steal
         if board is None:
-            team.publish(f"found/{part}/{team.node}", Contribution(links=own, steal=steal).model_dump_json())
+            team.publish(
+                f"found/{part}/{team.node}", Contribution(links=own, steal=steal).model_dump_json()
+            )
             return
         reports = [(own, steal)]
         for node in range(1, team.nodes):
             try:
                 if team.lost is not None:
                     raise AbsentError(team.lost)
-                other = _parse_record(node, Contribution, team.wait_for(f"found/{part}/{node}", patience))
+                other = _parse_record(
+                    node, Contribution, team.wait_for(f"found/{part}/{node}", patience)
+                )
                 reports.append((other.links, other.steal))
             except AbsentError:
                 team.lost = f"node {node} stopped answering"
@@ -248,10 +275,14 @@ class Run:
         team, orders = self.team, self.orders
         cores = len(os.sched_getaffinity(0))
         folders = disk_reads.Folders(self.data, Path(orders.scratch), _FILE_BYTES)
-        machine = computing_parts.ComputingMachine(cores, self.free_bytes, self.devices, self.gpu_users)
+        machine = computing_parts.ComputingMachine(
+            cores, self.free_bytes, self.devices, self.gpu_users
+        )
         left_alone = {} if orders.force else computing_parts.why_left_alone(self.gpu_users)
         do: dict[str, Callable[[], Found]] = {
-            "compute": lambda: computing_parts.measure(machine, seconds, orders.products, orders.force),
+            "compute": lambda: computing_parts.measure(
+                machine, seconds, orders.products, orders.force
+            ),
             "copies": lambda: copies.measure(seconds, self.free_bytes, self.devices, left_alone),
             "reads": lambda: disk_reads.measure(folders, seconds),
             "streams": lambda: streams.measure(team, seconds, orders.secret),

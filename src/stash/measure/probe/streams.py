@@ -60,7 +60,9 @@ def plan_slots(nodes: int, seconds: float) -> tuple[list[tuple[Direction, ...]],
     ]
     fits = max(1, int(seconds / _MIN_SECONDS))
     why = "the budget is too small for so many nodes; give a larger --budget"
-    left = [Unmeasured(link=direction.link, why=why) for slot in wanted[fits:] for direction in slot]
+    left = [
+        Unmeasured(link=direction.link, why=why) for slot in wanted[fits:] for direction in slot
+    ]
     return wanted[:fits], left
 
 
@@ -70,7 +72,11 @@ def pair_rounds(nodes: int) -> list[tuple[tuple[int, int], ...]]:
     every: list[tuple[tuple[int, int], ...]] = []
     for _ in range(len(seats) - 1):
         facing = zip(seats[: len(seats) // 2], reversed(seats), strict=False)
-        every.append(tuple(sorted((min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None)))
+        every.append(
+            tuple(
+                sorted((min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None)
+            )
+        )
         seats = [seats[0], seats[-1], *seats[1:-1]]
     return every[: math.ceil(math.log2(nodes)) + 1]
 
@@ -103,7 +109,10 @@ def measure(team: Team, seconds: float, secret: str | None = None) -> list[Strea
                         send(inlet, direction.flows, seconds / len(wanted), secret)
         team.meet(f"stream/{number}", seconds + 2 * _PATIENCE, size=team.nodes)
         for direction in slot:
-            ends, failed = (direction.source, direction.target), f"stream/{number}/{direction.target}/failed"
+            ends, failed = (
+                (direction.source, direction.target),
+                f"stream/{number}/{direction.target}/failed",
+            )
             if ends not in broken and (why := team.wait_for(failed, _PATIENCE)):
                 broken[ends] = why
     return found
@@ -120,10 +129,17 @@ def _time_receiving(
         team.publish(f"{name}/place", f"{inlet.port} {inlet.word}")
 
     try:
-        timing = equal_parts(receive(team.addresses[team.node], direction.flows, seconds, publish, secret), _PARTS)
+        timing = equal_parts(
+            receive(team.addresses[team.node], direction.flows, seconds, publish, secret), _PARTS
+        )
         if timing is None:
             raise OSError("too little arrived to be timed")
-        result = Stream(source=direction.source, target=direction.target, flows=direction.flows, timings=(timing,))
+        result = Stream(
+            source=direction.source,
+            target=direction.target,
+            flows=direction.flows,
+            timings=(timing,),
+        )
     except OSError as error:
         team.publish(f"{name}/place", "")  # the source must not wait for a listener that never was
         why = f"nothing came from node {direction.source} over TCP ({error}); see that its firewall lets it pass"
@@ -178,7 +194,9 @@ def send(place: Inlet, flows: int, seconds: float, secret: str | None = None) ->
 def _run_in_threads(
     act: Callable[[socket.socket], None], connections: Sequence[socket.socket], patience: float
 ) -> None:
-    threads = [threading.Thread(target=act, args=(connection,), daemon=True) for connection in connections]
+    threads = [
+        threading.Thread(target=act, args=(connection,), daemon=True) for connection in connections
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -194,7 +212,11 @@ def _mark(marks: list[Mark], now: float, total: int, began: float, seconds: floa
 
 
 def receive(
-    address: str, flows: int, seconds: float, publish: Callable[[Inlet], None], secret: str | None = None
+    address: str,
+    flows: int,
+    seconds: float,
+    publish: Callable[[Inlet], None],
+    secret: str | None = None,
 ) -> list[Mark]:
     """Take in ``flows`` connections for ``seconds`` and mark what came after the first part; raises OSError."""
     lock = threading.Lock()
@@ -221,7 +243,9 @@ def receive(
         listener.listen()
         place = Inlet(address, listener.getsockname()[1], secrets.token_hex(_WORD // 2))
         publish(place)
-        found = gather_members(listener, place.key(secret), _PURPOSE, flows, time.monotonic() + _PATIENCE)
+        found = gather_members(
+            listener, place.key(secret), _PURPOSE, flows, time.monotonic() + _PATIENCE
+        )
         connections = [opened.enter_context(each) for each, _ in found]
         if len(connections) < flows:
             raise TimeoutError("timed out")

@@ -88,13 +88,17 @@ def join(seconds: float) -> Team:
     """Meet the other ranks where torchrun says; raises AbsentError naming the place."""
     place = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
     try:
-        store, rank, world = next(iter(_dist.rendezvous("env://", timeout=timedelta(seconds=seconds))))
+        store, rank, world = next(
+            iter(_dist.rendezvous("env://", timeout=timedelta(seconds=seconds)))
+        )
     except RuntimeError as error:
         raise AbsentError(f"{place} cannot be reached from {socket.gethostname()}") from error
     team = Team(prefix_store(store, "probe"), rank, world, os.environ)
     if "GROUP_RANK" not in os.environ:
         team.publish(f"machine/{rank}", node_name())
-        team.learn_number([team.wait_for(f"machine/{other}", seconds) for other in range(world)], os.environ)
+        team.learn_number(
+            [team.wait_for(f"machine/{other}", seconds) for other in range(world)], os.environ
+        )
     team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
     found = [team.wait_for(f"rank/{other}", seconds) for other in range(world)]
     team.node_of, team.addresses = parse_places(found)
@@ -110,7 +114,9 @@ def parse_places(answers: Sequence[str]) -> tuple[tuple[int, ...], tuple[str, ..
             raise ValueError
         return nodes, tuple(found[nodes.index(number)][1] for number in range(max(nodes) + 1))
     except ValueError:
-        raise AbsentError("a rank published no node and address; is the same Stash installed on all nodes?") from None
+        raise AbsentError(
+            "a rank published no node and address; is the same Stash installed on all nodes?"
+        ) from None
 
 
 def prefix_store(store: Any, name: str) -> Any:

@@ -36,7 +36,9 @@ _CACHES = re.compile(r"tmp[a-z0-9_]{8}|torchinductor_|pymp-")
 _AHEAD = 2.0
 """Seconds by which a file's clock may be ahead of this process's before its age counts as from the future."""
 
-How = Literal["aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "early", "made", "whole"]
+How = Literal[
+    "aside", "copied", "link", "sized", "moved", "renamed", "left", "new", "early", "made", "whole"
+]
 
 _ORIGINALS = ("aside", "copied", "link", "sized")
 
@@ -86,18 +88,29 @@ class FileBackup:
         trains: Callable[[], bool] = bool,
         traces: str = "",
     ) -> None:
-        self._run, self._began, self._passing, self._unnoted = str(folder.run_path), began, passing, unnoted
+        self._run, self._began, self._passing, self._unnoted = (
+            str(folder.run_path),
+            began,
+            passing,
+            unnoted,
+        )
         self._trains = trains
-        with contextlib.suppress(OSError):  # it is there, unless nothing but the run's own folder could be written
+        with contextlib.suppress(
+            OSError
+        ):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
         ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
-        self._ledgers = os.path.realpath(ledger.parent)  # still there if the job empties the temporary folder
+        self._ledgers = os.path.realpath(
+            ledger.parent
+        )  # still there if the job empties the temporary folder
         self._file = os.path.join(self._ledgers, ledger.name)
         self._home = os.getcwd()
         # Found now: asked from within an event, where tempfile may hold its lock, it would wait for itself.
         self._temporary = os.path.realpath(tempfile.gettempdir()) + os.sep
         caches = (os.path.expanduser(place) for place in ("~/.cache", "~/.triton"))
-        self._staying = tuple(place + os.sep for place in (self._run, *caches, "/dev", "/proc", "/sys"))
+        self._staying = tuple(
+            place + os.sep for place in (self._run, *caches, "/dev", "/proc", "/sys")
+        )
         self._staying += (traces + os.sep,) if traces else ()
         self._sized: set[str] = set()
         self._once: set[str] = set()
@@ -203,7 +216,12 @@ class FileBackup:
                 self._note_in_ledger(self._note_passing, named)
         elif self._is_old(source, status := os.stat(path)):
             with self._locked_ledger() as ledger:
-                _write(ledger, BackupEntry(os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino))
+                _write(
+                    ledger,
+                    BackupEntry(
+                        os.path.realpath(path), "moved", os.path.abspath(target), status.st_ino
+                    ),
+                )
         else:
             self._note_renaming(source, named)
         if own:
@@ -211,7 +229,11 @@ class FileBackup:
 
     def _note_renaming(self, source: str, target: str) -> None:
         """What goes from a folder of the job's goes under its new name too, whichever process made it."""
-        made = [kept.path for kept in entries_of(Path(self._file)) or () if kept.how in ("made", "whole")]
+        made = [
+            kept.path
+            for kept in entries_of(Path(self._file)) or ()
+            if kept.how in ("made", "whole")
+        ]
         parts = [""] if source in made and not os.path.lexists(target) else []
         parts += [path.removeprefix(source) for path in made if path.startswith(source + os.sep)]
         for part in parts:
@@ -238,7 +260,8 @@ class FileBackup:
             return
         self._early.add(folders[-1])
         self._note_in_ledger(
-            lambda path, ledger: _write(ledger, BackupEntry(path, "early"), lasting=False), folders[-1]
+            lambda path, ledger: _write(ledger, BackupEntry(path, "early"), lasting=False),
+            folders[-1],
         )
 
     def _note_own(self, real: str) -> None:
@@ -253,15 +276,25 @@ class FileBackup:
         except OSError:
             return None
         is_file = stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)
-        return status if is_file and self._is_old(path, status) and not self._is_kept_elsewhere(path) else None
+        return (
+            status
+            if is_file and self._is_old(path, status) and not self._is_kept_elsewhere(path)
+            else None
+        )
 
     def _is_kept_elsewhere(self, path: str) -> bool:
         """Whether the original is another live run's to put back: what is there now that one's job wrote."""
         with contextlib.suppress(OSError):
             for folder in Path(self._ledgers).parent.iterdir():
-                if str(folder) == self._ledgers or not is_run(folder) or has_owner(folder) is not True:
+                if (
+                    str(folder) == self._ledgers
+                    or not is_run(folder)
+                    or has_owner(folder) is not True
+                ):
                     continue
-                entries = (kept for ledger in folder.glob("*.jsonl") for kept in entries_of(ledger) or ())
+                entries = (
+                    kept for ledger in folder.glob("*.jsonl") for kept in entries_of(ledger) or ()
+                )
                 if any(kept.path == path and kept.how in _ORIGINALS for kept in entries):
                     return True
         return False
@@ -302,7 +335,9 @@ class FileBackup:
     def _keep(self, path: str, ledger: int) -> BackupEntry:
         self._once.add(path)
         for attic in self._iter_attics(path):
-            kept = BackupEntry(path, "aside", os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}"))
+            kept = BackupEntry(
+                path, "aside", os.path.join(attic, f"{os.path.basename(path)[:200]}.{_new_name()}")
+            )
             _write(ledger, kept)
             try:
                 os.makedirs(attic, mode=0o700, exist_ok=True)
@@ -339,7 +374,9 @@ class FileBackup:
         lasting = [] if self._ledgers.startswith(os.path.realpath(self._run)) else [self._ledgers]
         for place in (*lasting, os.path.expanduser("~"), *reversed(above)):
             with contextlib.suppress(OSError):
-                if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(place, os.W_OK | os.X_OK):
+                if os.stat(place).st_dev == os.stat(folder).st_dev and os.access(
+                    place, os.W_OK | os.X_OK
+                ):
                     yield os.path.join(place, _ATTIC + os.path.basename(self._run))
 
     @contextlib.contextmanager

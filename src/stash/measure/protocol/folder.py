@@ -99,7 +99,11 @@ class RunFolder:
         """Ranks whose process is gone and has left no traceback."""
         crashed = {path.name.rpartition(".")[2] for path in self.list_crash_files()}
         left = {rank: path.name.rpartition(".")[2] for path, rank in self.list_beat_files().items()}
-        return sorted(rank for rank, pid in left.items() if pid not in crashed and not Path("/proc", pid).exists())
+        return sorted(
+            rank
+            for rank, pid in left.items()
+            if pid not in crashed and not Path("/proc", pid).exists()
+        )
 
     def crash(self, rank: str) -> Path:
         """The file in which a rank that dies now leaves its traceback."""
@@ -207,9 +211,13 @@ _BOOT, _STAT = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/stat")
 
 def claim(folder: Path) -> int:
     """Own a folder for as long as the descriptor returned is open, in this process or a fork of it."""
-    descriptor = os.open(folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    descriptor = os.open(
+        folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
+    )
     os.write(descriptor, _OWNED + (_kernel_id() + _OF + host_name() if lock(descriptor) else b""))
-    (folder / _DRAFT).rename(folder / _FILE)  # it has its name once it is locked: it is never found without an owner
+    (folder / _DRAFT).rename(
+        folder / _FILE
+    )  # it has its name once it is locked: it is never found without an owner
     return descriptor
 
 
@@ -252,7 +260,13 @@ def has_owner(folder: Path) -> bool | None:
 def machine_of(folder: Path) -> str:
     """The name of the machine whose launcher owns, or owned, a run's folder; empty if it does not say."""
     try:
-        return (folder / _FILE).read_bytes().removeprefix(_OWNED).partition(_OF)[2].decode(errors="replace")
+        return (
+            (folder / _FILE)
+            .read_bytes()
+            .removeprefix(_OWNED)
+            .partition(_OF)[2]
+            .decode(errors="replace")
+        )
     except OSError:
         return ""
 

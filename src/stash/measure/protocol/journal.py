@@ -15,7 +15,13 @@ from typing import NamedTuple
 
 from stash.core.jsonl import TO_ADD, Tail, add_lines, append_lines
 from stash.measure.protocol.folder import RunFolder, lock
-from stash.measure.protocol.messages import LadderEnded, Message, Payload, decode_message, encode_message
+from stash.measure.protocol.messages import (
+    LadderEnded,
+    Message,
+    Payload,
+    decode_message,
+    encode_message,
+)
 
 
 class Journal:
@@ -27,7 +33,10 @@ class Journal:
 
     def write(self, *messages: Message | Payload) -> None:
         """Add messages, all at once."""
-        add_lines(self._open_file(), "".join(f"{encode_message(message)}\n" for message in messages).encode())
+        add_lines(
+            self._open_file(),
+            "".join(f"{encode_message(message)}\n" for message in messages).encode(),
+        )
 
     def claim(self) -> bool:
         """Be this launch's one writer; False if another live process is, or if one has written its last message."""

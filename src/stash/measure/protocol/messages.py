@@ -249,7 +249,10 @@ class LadderEnded(AgentMessage, kind="end"):
 BlockDone = Block
 """As the artefact has it."""
 Message = AgentMessage | Block
-KINDS: Mapping[str, type[Message]] = {"block": Block, **{cls.kind: cls for cls in AgentMessage.__subclasses__()}}
+KINDS: Mapping[str, type[Message]] = {
+    "block": Block,
+    **{cls.kind: cls for cls in AgentMessage.__subclasses__()},
+}
 
 
 @register_record

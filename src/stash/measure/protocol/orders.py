@@ -116,7 +116,13 @@ def load_orders(path: Path) -> Orders | None:
     """The orders in a file; ``None`` where there are none."""
     try:
         return build_record(Orders, json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError):  # it is gone, or not what was written
+    except (
+        OSError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ):  # it is gone, or not what was written
         return None
 
 
@@ -233,9 +239,15 @@ class WatchRequest:
         """Raises OSError, ValueError, TypeError."""
         row = json.loads((folder / _REQUEST).read_text())
         trace = row.get("trace")
-        wanted = None if trace is None else TraceRequest(**{**trace, "ranks": tuple(trace["ranks"])})
+        wanted = (
+            None if trace is None else TraceRequest(**{**trace, "ranks": tuple(trace["ranks"])})
+        )
         return cls(
-            int(row["number"]), bool(row["paused"]), wanted, tuple(row.get("lines", ())), row.get("recorders", "")
+            int(row["number"]),
+            bool(row["paused"]),
+            wanted,
+            tuple(row.get("lines", ())),
+            row.get("recorders", ""),
         )
 
 

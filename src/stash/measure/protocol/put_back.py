@@ -44,7 +44,9 @@ class RestoreReport:
 
     def __add__(self, other: RestoreReport) -> RestoreReport:
         return RestoreReport(
-            self.restored + other.restored, self.unprotected + other.unprotected, self.new + other.new
+            self.restored + other.restored,
+            self.unprotected + other.unprotected,
+            self.new + other.new,
         )
 
 
@@ -60,11 +62,15 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[BackupEntry] = []
-    changed_since = {kept.path for kept in entries if _changed_after(last, kept)}  # before we change them
+    changed_since = {
+        kept.path for kept in entries if _changed_after(last, kept)
+    }  # before we change them
     moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
     for kept in reversed(_order_entries(entries, moves)):
         above = (each.path for each in undone if each.how == "moved")
-        waits = kept.how not in ("new", "early", "left") and any(_is_in(kept.path, folder) for folder in above)
+        waits = kept.how not in ("new", "early", "left") and any(
+            _is_in(kept.path, folder) for folder in above
+        )
         if not waits and not is_to_undo(kept):
             continue
         try:
@@ -76,25 +82,39 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                 if kept.how == "moved":
                     jobs += _makes_way(kept.path)
                     moved_back.add(kept)
-                if kept.how == "whole" and any(_holds_users_file(kept.path, other) for other in entries):
-                    raise OSError(errno.ENOTEMPTY, "a folder that was there before the run is in it")
+                if kept.how == "whole" and any(
+                    _holds_users_file(kept.path, other) for other in entries
+                ):
+                    raise OSError(
+                        errno.ENOTEMPTY, "a folder that was there before the run is in it"
+                    )
                 _undo_entry(kept)
                 restored += [kept.path] if kept.how not in NOT_BEFORE else []
         except OSError as error:
             where = f"as it was, it {_linking_verb(kept)} {kept.other}; " if kept.other else ""
-            unprotected.append(f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)")
+            unprotected.append(
+                f"{kept.path} ({error.strerror}; {where}`stash restore` tries again)"
+            )
             undone.insert(0, kept)
     _rewrite_ledger(ledger, undone)
     for attic in {os.path.dirname(kept.other) for kept in entries if kept.how == "aside"}:
         with suppress(OSError):  # not empty: somebody's file could not be put back
             os.rmdir(attic)
     unprotected += [f"{kept.path} (too large to keep)" for kept in entries if kept.how == "left"]
-    seen = [kept for kept in entries if kept.how in ("new", "early") and moves[kept] not in moved_back]
+    seen = [
+        kept for kept in entries if kept.how in ("new", "early") and moves[kept] not in moved_back
+    ]
     trained = [kept.path for kept in seen if kept.how == "new" and not _removed_empty(kept.path)]
     early = [kept.path for kept in seen if kept.how == "early" and os.path.lexists(kept.path)]
     whole = set(early)
-    new = jobs + [path for path in _distinct(early + trained) if whole.isdisjoint(map(str, Path(path).parents))]
-    restored = [path for path in restored if os.path.lexists(path)]  # at a name of the job's it is no more
+    new = jobs + [
+        path
+        for path in _distinct(early + trained)
+        if whole.isdisjoint(map(str, Path(path).parents))
+    ]
+    restored = [
+        path for path in restored if os.path.lexists(path)
+    ]  # at a name of the job's it is no more
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
@@ -110,7 +130,9 @@ def _match_moves(entries: list[BackupEntry]) -> dict[BackupEntry, BackupEntry | 
     return found
 
 
-def _order_entries(entries: list[BackupEntry], moves: dict[BackupEntry, BackupEntry | None]) -> list[BackupEntry]:
+def _order_entries(
+    entries: list[BackupEntry], moves: dict[BackupEntry, BackupEntry | None]
+) -> list[BackupEntry]:
     """What is made, folders before what is in them, then the rest, as it was done.
 
     What is made where a folder of the user's had been moved away follows that move: it goes before that is undone.
@@ -119,7 +141,9 @@ def _order_entries(entries: list[BackupEntry], moves: dict[BackupEntry, BackupEn
     rest = [kept for kept in entries if kept.how not in ("made", "whole")]
     users = {kept.path for kept in rest if kept.how not in NOT_BEFORE}
     made: dict[BackupEntry | None, list[BackupEntry]] = {}
-    for kept in sorted({kept for kept in entries if kept.how in ("made", "whole")}, key=lambda kept: kept.path):
+    for kept in sorted(
+        {kept for kept in entries if kept.how in ("made", "whole")}, key=lambda kept: kept.path
+    ):
         move = moves[kept]
         if kept.path not in users or (move is not None and move.path == kept.path):
             made.setdefault(move, []).append(kept)
@@ -155,7 +179,11 @@ def _changed_after(moment: float, kept: BackupEntry) -> bool:
     paths = [kept.path]
     if kept.how == "whole" and moment < math.inf:
         within = os.walk(kept.path)
-        paths += [os.path.join(folder, name) for folder, folders, files in within for name in (*folders, *files)]
+        paths += [
+            os.path.join(folder, name)
+            for folder, folders, files in within
+            for name in (*folders, *files)
+        ]
     for path in paths:
         with suppress(OSError):
             status = os.lstat(path)
@@ -202,7 +230,9 @@ def _undo_entry(kept: BackupEntry) -> None:
     elif kept.how == "sized":
         os.truncate(kept.path, kept.size)
     elif kept.how == "copied":
-        shutil.copyfile(kept.other, kept.path)  # in place: its owner, its links; the copy is there until that is done
+        shutil.copyfile(
+            kept.other, kept.path
+        )  # in place: its owner, its links; the copy is there until that is done
         with suppress(OSError):
             shutil.copystat(kept.other, kept.path)
         os.unlink(kept.other)
@@ -296,7 +326,9 @@ def find_abandoned() -> list[Path]:
     for place in map(Path, backup_places()):
         with suppress(OSError):
             if _is_private(place):
-                found += [folder for folder in place.iterdir() if folder.lstat().st_uid == os.geteuid()]
+                found += [
+                    folder for folder in place.iterdir() if folder.lstat().st_uid == os.geteuid()
+                ]
     return sorted(folder for folder in found if is_run(folder) and has_owner(folder) is not True)
 
 
@@ -317,7 +349,9 @@ def put_all_back(folder: Path, late: bool = False) -> RestoreReport:
         for ledger in reversed(list_ledgers(folder)):
             found += put_back(ledger, last)
         if list_ledgers(folder):
-            os.utime(folder, (status.st_atime, status.st_mtime))  # it is no sign of life that this did not succeed
+            os.utime(
+                folder, (status.st_atime, status.st_mtime)
+            )  # it is no sign of life that this did not succeed
         else:
             shutil.rmtree(folder)
     return found
@@ -338,6 +372,6 @@ def restore_run(folder: Path) -> RestoreReport | None:
 def _is_private(place: Path) -> bool:
     """Whether no other user can have made it or anything in it."""
     statuses = [path.lstat() for path in (place.parent, place)]
-    return all(stat.S_ISDIR(each.st_mode) and each.st_uid == os.geteuid() for each in statuses) and not (
-        statuses[1].st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
+    return all(
+        stat.S_ISDIR(each.st_mode) and each.st_uid == os.geteuid() for each in statuses
+    ) and not (statuses[1].st_mode & (stat.S_IWGRP | stat.S_IWOTH))

@@ -98,9 +98,17 @@ class StampedStep:
 
 def _parse_row(row: Sequence[float]) -> StampedStep:
     return StampedStep(
-        int(row[NUMBER]), row[BEGAN], row[ENDED], tuple(row[StepStage.BETWEEN : DELAY]), row[DELAY], row[INPUT_DELAY],
-        row[EXCHANGE_DELAY], int(row[SWITCHES]), tuple(row[INPUTS:GRADIENTS]), bool(row[GRADIENTS]),
-    )  # fmt: skip
+        int(row[NUMBER]),
+        row[BEGAN],
+        row[ENDED],
+        tuple(row[StepStage.BETWEEN : DELAY]),
+        row[DELAY],
+        row[INPUT_DELAY],
+        row[EXCHANGE_DELAY],
+        int(row[SWITCHES]),
+        tuple(row[INPUTS:GRADIENTS]),
+        bool(row[GRADIENTS]),
+    )
 
 
 def _read_rows(memory: Any, first: int, end: int) -> list[tuple[float, ...]]:
@@ -119,7 +127,9 @@ class StepRing:
         else:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(descriptor, 0, SIZE)  # a full disk is said here, and kills nobody later (SIGBUS)
+                os.posix_fallocate(
+                    descriptor, 0, SIZE
+                )  # a full disk is said here, and kills nobody later (SIGBUS)
                 self._memory = mmap.mmap(descriptor, SIZE)
             finally:
                 os.close(descriptor)
@@ -195,7 +205,9 @@ class RingReader:
         upto = self._count_rows()
         first = max(self.read, upto - ROWS)
         rows = _read_rows(self._memory, first, upto)
-        safe = max(first, self._count_rows() + 1 - ROWS)  # while they were copied the rank may have gone on
+        safe = max(
+            first, self._count_rows() + 1 - ROWS
+        )  # while they were copied the rank may have gone on
         self.read = upto
         return [_parse_row(row) for row in rows[safe - first :]]
 
@@ -211,7 +223,9 @@ class RingReader:
 
     def _text(self, place: int) -> str:
         begin = _TEXT + place * _TEXT_BYTES
-        return bytes(self._memory[begin : begin + _TEXT_BYTES]).rstrip(b"\0").decode(errors="replace")
+        return (
+            bytes(self._memory[begin : begin + _TEXT_BYTES]).rstrip(b"\0").decode(errors="replace")
+        )
 
     @property
     def loaders(self) -> list[str]:

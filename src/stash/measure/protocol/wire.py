@@ -13,7 +13,17 @@ import math
 from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, NamedTuple, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    NamedTuple,
+    NoReturn,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 MAX_BYTES = 32 << 20
 """Of one message between ranks: the leader's news for those who keep a copy of its journal are the longest."""
@@ -108,15 +118,27 @@ def _make_reader(hint: Any) -> Reader:
         return lambda value: _first_that_fits(members, value)
     if origin is tuple and of[-1] is not Ellipsis:
         each_in_place = [_make_reader(each) for each in of]
-        return lambda value: tuple(read(each) for read, each in zip(each_in_place, _check_list(value), strict=True))
+        return lambda value: tuple(
+            read(each) for read, each in zip(each_in_place, _check_list(value), strict=True)
+        )
     if origin in (tuple, list):
-        build, kinds, read = (tuple if origin is tuple else list), _json_types(of[0]), _make_reader(of[0])
-        return lambda value: build([each if type(each) in kinds else read(each) for each in _check_list(value)])
+        build, kinds, read = (
+            (tuple if origin is tuple else list),
+            _json_types(of[0]),
+            _make_reader(of[0]),
+        )
+        return lambda value: build(
+            [each if type(each) in kinds else read(each) for each in _check_list(value)]
+        )
     if origin is dict:
         key, item = _make_reader(of[0]), _make_reader(of[1])
-        return lambda value: {key(name): item(each) for name, each in _check_type(value, dict).items()}
+        return lambda value: {
+            key(name): item(each) for name, each in _check_type(value, dict).items()
+        }
     if hint is int:  # others than Python write 3.0, too, where 3 is meant
-        return lambda value: int(value) if type(value) is float and value.is_integer() else _check_type(value, int)
+        return lambda value: (
+            int(value) if type(value) is float and value.is_integer() else _check_type(value, int)
+        )
     kinds = _json_types(hint)
     return lambda value: value if type(value) in kinds else _check_type(value, hint)
 
@@ -155,7 +177,9 @@ def unpack_value(data: bytes) -> Any:
         raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
     try:
         head = data.decode().partition("\n")[0]  # what follows the line's end does not matter
-        value, end = _JSON.raw_decode(head)  # decode() would look for blanks around it, which takes a third as long
+        value, end = _JSON.raw_decode(
+            head
+        )  # decode() would look for blanks around it, which takes a third as long
         if end < len(head):
             raise ValueError(f"it goes on with {head[end : end + 20]!r}")
         return _untag(value) if type(value) in (dict, list) else value
@@ -227,7 +251,9 @@ def _make_builder(record: Any) -> Reader:
         if type(values) is not list or len(values) > len(fields):
             raise TypeError(f"{record.__name__} has other fields")
         pairs = zip(values, fields, strict=False)
-        return record(*[value if type(value) in kinds else read(value) for value, (kinds, read) in pairs])
+        return record(
+            *[value if type(value) in kinds else read(value) for value, (kinds, read) in pairs]
+        )
 
     return build
 

@@ -21,7 +21,9 @@ class FitOptions(Options):
     """One call of ``stash spot fit``."""
 
     runs: Path = argument(
-        "RUNS.csv", "A table with columns servers, workers (v100=2+k80=1) and updates_per_second.", Path
+        "RUNS.csv",
+        "A table with columns servers, workers (v100=2+k80=1) and updates_per_second.",
+        Path,
     )
     output: Path | None = option("FILE", "Write the model to this file.", Path, "--output", "-o")
     json: bool = json_flag()
@@ -49,7 +51,9 @@ def fit(options: FitOptions) -> None:
     write_output(target, model.model_dump_json(indent=1) + "\n")
     print_answer(document(model) if json else page_of_model(model, runs.name))
     print_written(target, json)
-    print_note(f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json)
+    print_note(
+        f"Ask it: stash spot predict {shlex.quote(str(target))} --fleet-workers TYPE=N", json
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,10 +103,17 @@ class LearnOptions(Options):
     job: str = argument("FILE.py:NAME", "File and name of a stash.spot.Job, like job.py:job.")
     output: Path | None = option("FILE", "Write the curve to this file.", Path, "--output", "-o")
     fleet_sizes: tuple[int, ...] = option(
-        "N,…", "Replay fleets of these sizes.", parsers.whole_numbers(_MAX), default="1,2,4,8",
-    )  # fmt: skip
-    budget: float = option("TIME", "Spend at most this long on all replays.", parsers.duration, default="600")
-    updates: int | None = option("N", "Replay N updates each (default: as the budget allows).", _updates)
+        "N,…",
+        "Replay fleets of these sizes.",
+        parsers.whole_numbers(_MAX),
+        default="1,2,4,8",
+    )
+    budget: float = option(
+        "TIME", "Spend at most this long on all replays.", parsers.duration, default="600"
+    )
+    updates: int | None = option(
+        "N", "Replay N updates each (default: as the budget allows).", _updates
+    )
     json: bool = json_flag()
     quiet: bool = quiet_flag()
 
@@ -130,12 +141,18 @@ def learn(options: LearnOptions) -> None:
     target = output_file(options.output, Path(job.rpartition(":")[0]).stem, CURVE_SUFFIX)
     batches = tuple(parts.batch * times for times in _TIMES)
     wish = LearnWish(options.fleet_sizes, batches, options.budget, options.updates)
-    curve = learned(parts, job, wish, (lambda sentence: None) if options.quiet else partial(print_note, json=True))
+    curve = learned(
+        parts,
+        job,
+        wish,
+        (lambda sentence: None) if options.quiet else partial(print_note, json=True),
+    )
     save_curve(curve, target)
     print_answer(document(curve) if json else page_of_curve(curve))
     print_written(target, json)
     print_note(
-        f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS", json
+        f"Plan with it: stash spot plan PROFILE --curve {shlex.quote(str(target))} --deadline 6h --loss LOSS",
+        json,
     )
 
 

@@ -36,7 +36,11 @@ class FleetPlanOptions(Options):
     """One call of ``stash spot plan``."""
 
     deadline: float = option(
-        "TIME", 'Reach the loss within this time, like "6h" or "2400s".', _deadline, panel=_WISH, default=...
+        "TIME",
+        'Reach the loss within this time, like "6h" or "2400s".',
+        _deadline,
+        panel=_WISH,
+        default=...,
     )
     loss: float = option("LOSS", "Train until this loss.", parsers.number, panel=_WISH, default=...)
     profile: str | None = argument("PROFILE", "A profile of `stash profile`.", default=None)
@@ -49,11 +53,20 @@ class FleetPlanOptions(Options):
     cloud: str | None = option("NAME", "Rent from this cloud, like aws.", panel=_MAY)
     region: str | None = option("NAME", "Rent in this region (default: the cheapest).", panel=_MAY)
     quota: tuple[tuple[str, int], ...] = option(
-        "TYPE=N", "Rent at most N machines of a type; repeatable.", parsers.amounts, panel=_MAY, many=True
+        "TYPE=N",
+        "Rent at most N machines of a type; repeatable.",
+        parsers.amounts,
+        panel=_MAY,
+        many=True,
     )
-    servers: int | None = option("N", "Use N parameter servers (default 1).", parsers.whole(1), panel=_MAY)
+    servers: int | None = option(
+        "N", "Use N parameter servers (default 1).", parsers.whole(1), panel=_MAY
+    )
     start: float | None = option(
-        "TIME", "Machines take this long to their first update.", parsers.duration_or_zero, panel=_MAY
+        "TIME",
+        "Machines take this long to their first update.",
+        parsers.duration_or_zero,
+        panel=_MAY,
     )
     instances: Path | None = option(
         "FILE", "Read your own machines and prices from this YAML file.", Path, panel=_MAY
@@ -67,15 +80,18 @@ class FleetPlanOptions(Options):
     interruptions: tuple[str, ...] = option(
         "RATE",
         "Revoke machines this often, like 10%/month or 0.02/h. Repeatable as TYPE=…",
-        panel=_REVOCATIONS, many=True,
-    )  # fmt: skip
+        panel=_REVOCATIONS,
+        many=True,
+    )
 
     def check(self) -> None:
         if self.pool is None:
             return
         said_twice = self.list_given("profile", "cloud", "region", "servers", "start", "instances")
         if said_twice:
-            raise UserError(f"{said_twice[0]} and --pool: a pool says that itself; leave one of them out")
+            raise UserError(
+                f"{said_twice[0]} and --pool: a pool says that itself; leave one of them out"
+            )
 
     @property
     def quotas(self) -> dict[str, int]:
@@ -106,7 +122,9 @@ def plan(options: FleetPlanOptions) -> None:
         found = plan_with_revocations(found, rates)
     if target is not None:
         write_output(target, found.model_dump_json(indent=1) + "\n")
-    print_answer(document(found) if json else page(found, options.profile or (pool.name if pool else "")))
+    print_answer(
+        document(found) if json else page(found, options.profile or (pool.name if pool else ""))
+    )
     if target is not None:
         print_written(target, json)
     if not can_keep_wish(found):
@@ -125,9 +143,14 @@ def _plan_pool(options: FleetPlanOptions, pool: Path) -> FleetPlan:
     offers = _limit_types(read_pool(pool, learned), options.quotas)
     if learned is not None and offers.server.needs_bytes is None:
         needs = server_bytes(learned, offers.server.count)
-        offers = offers.model_copy(update={"server": offers.server.model_copy(update={"needs_bytes": needs})})
+        offers = offers.model_copy(
+            update={"server": offers.server.model_copy(update={"needs_bytes": needs})}
+        )
     if offers.server.is_too_small:
-        has, wants = (format_bytes(each or 0.0) for each in (offers.server.memory_bytes, offers.server.needs_bytes))
+        has, wants = (
+            format_bytes(each or 0.0)
+            for each in (offers.server.memory_bytes, offers.server.needs_bytes)
+        )
         raise UserError(
             f"{pool}: a server has {has} of memory and needs {wants}; give it more (memory_bytes), or more servers "
             "(count)"
@@ -149,10 +172,14 @@ def _plan_profile(options: FleetPlanOptions) -> FleetPlan:
             "--loss 0.35 --cloud aws --quota g4dn.4xlarge=5, or give all numbers in a --pool"
         )
     if options.cloud is None:
-        raise UserError("--cloud is missing: workers and servers are rented in one, like --cloud aws")
+        raise UserError(
+            "--cloud is missing: workers and servers are rented in one, like --cloud aws"
+        )
     known = load_catalog(options.instances)
     regions = () if options.region is None else (options.region,)
-    resolve_names(Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas), known)
+    resolve_names(
+        Constraints(clouds=(options.cloud,), regions=regions, quotas=options.quotas), known
+    )
     kinds = OfferFilter(cloud=options.cloud, region=options.region, kinds=("spot", "on-demand"))
     return planned(
         find_profile(options.profile, None)[0],
@@ -181,7 +208,9 @@ def _limit_types(pool: FleetPool, asked: dict[str, int]) -> FleetPool:
             alike = find_nearest(name, known, 1)
             hint = f"did you mean {alike[0]}?" if alike else f"it has {join_names(known)}"
             raise UserError(f"--quota {name}: the pool has no such type; {hint}")
-    types = tuple(kind.model_copy(update={"quota": asked.get(kind.name, kind.quota)}) for kind in pool.types)
+    types = tuple(
+        kind.model_copy(update={"quota": asked.get(kind.name, kind.quota)}) for kind in pool.types
+    )
     return pool.model_copy(update={"types": types})
 
 
@@ -214,6 +243,8 @@ def stated_rates(plan: FleetPlan, words: Sequence[str]) -> dict[str, RevocationR
         else:
             common.append(band)
     if len(common) > 1:
-        raise UserError(f"--interruptions is given {len(common)} times for all types; give it once, or as TYPE=…")
+        raise UserError(
+            f"--interruptions is given {len(common)} times for all types; give it once, or as TYPE=…"
+        )
     known = {**bands, **(dict.fromkeys(bands, common[0]) if common else {}), **own}
     return {name: rate_of_band(band) for name, band in known.items() if band is not None}

@@ -47,12 +47,17 @@ class RunOptions(Options):
         parsers.one_of(RUN_PLACES),
         default="cloud",
     )
-    infra: str | None = option("CLOUD/REGION", "Rent here, like aws/us-east-1 or kubernetes.", panel=_RENTED)
+    infra: str | None = option(
+        "CLOUD/REGION", "Rent here, like aws/us-east-1 or kubernetes.", panel=_RENTED
+    )
     checkpoint_url: str | None = option(
         "URL", "Keep checkpoints in this bucket (default: the server's disk).", panel=_RENTED
     )
     max_dollars: float | None = option(
-        "DOLLARS", "End every machine before they cost more than this.", parsers.dollars, panel=_RENTED
+        "DOLLARS",
+        "End every machine before they cost more than this.",
+        parsers.dollars,
+        panel=_RENTED,
     )
     rent: bool = flag("Run the script, after asking.", panel=_RENTED)
     revoke: tuple[str, ...] = option(
@@ -73,7 +78,9 @@ class RunOptions(Options):
     checkpoint_every: float | None = option(
         "TIME", "Save a checkpoint this often (default 20s).", parsers.duration, panel=_HERE
     )
-    output: Path | None = option("FILE", "Write the log to this file.", Path, "--output", "-o", panel=_HERE)
+    output: Path | None = option(
+        "FILE", "Write the log to this file.", Path, "--output", "-o", panel=_HERE
+    )
     json: bool = json_flag(panel=_HERE)
 
     def check(self) -> None:
@@ -87,7 +94,9 @@ class RunOptions(Options):
             )
             return
         if self.rent and self.max_dollars is None:
-            raise UserError("--rent starts machines that cost money; limit it, like --max-dollars 40")
+            raise UserError(
+                "--rent starts machines that cost money; limit it, like --max-dollars 40"
+            )
         self._refuse(
             "is of training here; add --on testbed or --on local",
             *("revoke", "seconds", "loss", "checkpoint_dir", "checkpoint_every", "output", "json"),
@@ -137,7 +146,9 @@ def _rent(options: RunOptions) -> None:
     if not options.rent:
         print_note("Nothing was rented. Save this script, read it, and run it with bash.", True)
         return
-    if input(f"Rent these machines, for ${options.max_dollars:g} at most? [y/N] ").strip().lower() not in (
+    if input(
+        f"Rent these machines, for ${options.max_dollars:g} at most? [y/N] "
+    ).strip().lower() not in (
         "y",
         "yes",
     ):
@@ -146,7 +157,9 @@ def _rent(options: RunOptions) -> None:
     print_note(f"To end all of it, at any time: {'; '.join(script.end)}", True)
     status = subprocess.run(["bash", "-c", script.text], check=False).returncode
     if status:
-        raise JobError(f"renting failed with status {status}; what was started still runs: end it as said above")
+        raise JobError(
+            f"renting failed with status {status}; what was started still runs: end it as said above"
+        )
     print_note(f"To follow it: {script.follow}", True)
     print_note(f"To fetch what it leaves: {script.fetch}", True)
 
@@ -154,9 +167,13 @@ def _rent(options: RunOptions) -> None:
 def _require_answers() -> None:
     """Raise UserError where the user cannot agree to anything, or SkyPilot is missing."""
     if shutil.which("sky") is None:
-        raise UserError("SkyPilot's command `sky` is not here; install it with: pip install 'stash-ddl[sky]'")
+        raise UserError(
+            "SkyPilot's command `sky` is not here; install it with: pip install 'stash-ddl[sky]'"
+        )
     if not sys.stdin.isatty():
-        raise UserError("--rent asks before it starts machines: run it in a terminal, or save the script and run it")
+        raise UserError(
+            "--rent asks before it starts machines: run it in a terminal, or save the script and run it"
+        )
 
 
 def _rehearse(options: RunOptions) -> None:
@@ -174,25 +191,39 @@ def _rehearse(options: RunOptions) -> None:
     limit = options.seconds or _SECONDS
     revocations = [parse_revocation(text) for text in options.revoke]
     chosen_by = read_plan(options.plan)
-    target = output_file(options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX)
+    target = output_file(
+        options.output, Path(job.rpartition(":")[0]).stem or "job", SPOT_LOG_SUFFIX
+    )
     require_ray()
     chosen = rehearsed_fleet(chosen_by, job, options.on == "testbed")
     names = {each.name: each.type for each in chosen.workers}
     known = [*names, *chosen.servers, *sorted(set(names.values()))]
     for each in revocations:
         if each.who not in known:
-            raise UserError(f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}")
+            raise UserError(
+                f"--revoke {each.who}: the plan's fleet has no such one; it has {', '.join(known)}"
+            )
         if each.notice is not None and each.who in chosen.servers:
-            raise UserError(f"--revoke {each.who}: servers are on-demand and get no notice; leave notice= out")
+            raise UserError(
+                f"--revoke {each.who}: servers are on-demand and get no notice; leave notice= out"
+            )
         if each.at >= limit:
-            raise UserError(f"--revoke {each.who}@{each.at:g}s: training ends after {limit:g} s; raise --seconds")
+            raise UserError(
+                f"--revoke {each.who}@{each.at:g}s: training ends after {limit:g} s; raise --seconds"
+            )
     with tempfile.TemporaryDirectory(prefix="stash-spot-") as folder, interrupted_by(*REQUESTS):
         place = kept or Path(folder) / "checkpoints"
         place.mkdir(parents=True, exist_ok=True)
-        orders = orders_of(chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS)
-        spares = sum(max(sum(each.who in pair for pair in names.items()), 1) for each in revocations)
+        orders = orders_of(
+            chosen, job, place, limit, options.loss, options.checkpoint_every or _EVERY_SECONDS
+        )
+        spares = sum(
+            max(sum(each.who in pair for pair in names.items()), 1) for each in revocations
+        )
         backend = TrainingBackend(orders, Path(folder), chosen.emulated, spares)
-        rehearsal = Rehearsal(orders, backend, Path(folder), moments(revocations), _event_printer(json))
+        rehearsal = Rehearsal(
+            orders, backend, Path(folder), moments(revocations), _event_printer(json)
+        )
         try:
             rehearsal.run()
         finally:
@@ -202,7 +233,10 @@ def _rehearse(options: RunOptions) -> None:
     if rehearsal.account.error is not None:
         raise rehearsal.account.error
     if kept is not None:
-        print_note(f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.", json)
+        print_note(
+            f"The model is in {shlex.quote(str(kept / 'model.pt'))}; run it again to train on.",
+            json,
+        )
 
 
 def _resume(kept: Path | None) -> str:
@@ -260,7 +294,9 @@ def _keep(
 class GuardOptions(Options):
     """One call of ``stash spot guard``."""
 
-    folder: Path = argument("FOLDER", "The folder of the script's checkpoints, shared by all nodes.", Path)
+    folder: Path = argument(
+        "FOLDER", "The folder of the script's checkpoints, shared by all nodes.", Path
+    )
     command: tuple[str, ...] = argument("-- COMMAND", "torchrun with its own arguments.", many=True)
 
 

@@ -42,7 +42,11 @@ class TrainingBackend:
     """The head of a training and its machines: on emulated hosts each has a Ray of its own, here all share one."""
 
     def __init__(
-        self, orders: TrainingOrders, folder: Path, fleet: EmulatedFleet | None = None, spares: int = 0
+        self,
+        orders: TrainingOrders,
+        folder: Path,
+        fleet: EmulatedFleet | None = None,
+        spares: int = 0,
     ) -> None:
         """``fleet``: what to emulate; ``None``: all on this machine. ``spares``: hosts for successors."""
         # No process joins without these secrets, and Ray writes none into the home folder. Ray sends its own in the
@@ -108,7 +112,9 @@ class TrainingBackend:
 class EmulatedMachines:
     """A host for the head, each member and some successors, with Ray on it and a link as slow as planned."""
 
-    def __init__(self, names: Sequence[str], spares: int, fleet: EmulatedFleet, variables: Mapping[str, str]) -> None:
+    def __init__(
+        self, names: Sequence[str], spares: int, fleet: EmulatedFleet, variables: Mapping[str, str]
+    ) -> None:
         self._names, self._fleet, self._variables = names, fleet, variables
         self._hosts = {name: number for number, name in enumerate((HEAD, *names))}
         self._free = list(range(len(self._hosts), len(self._hosts) + spares))
@@ -133,11 +139,15 @@ class EmulatedMachines:
         """The head's, then all others; raises StashError if the first does not come up."""
         self._bed.start()
         (self._folder / "here").mkdir()
-        first = self._ray(HEAD, "--head", f"--port={_PORT}", *RAY_HEAD, f"--temp-dir={self._folder / 'here'}")
+        first = self._ray(
+            HEAD, "--head", f"--port={_PORT}", *RAY_HEAD, f"--temp-dir={self._folder / 'here'}"
+        )
         until = time.monotonic() + _START_SECONDS
         while _READY not in first.output:
             if first.poll() is not None or time.monotonic() > until:
-                raise StashError(f"Ray did not start on the emulated head: {last_line(first.output)}")
+                raise StashError(
+                    f"Ray did not start on the emulated head: {last_line(first.output)}"
+                )
             time.sleep(0.1)
         for name in self._names:
             self.join(name)
@@ -158,12 +168,20 @@ class EmulatedMachines:
         for name, (process, tries) in list(self._rays.items()):
             if process.poll() is not None:
                 if tries == _TRIES:
-                    raise StashError(f"Ray did not start on the emulated {name}: {last_line(process.output)}")
+                    raise StashError(
+                        f"Ray did not start on the emulated {name}: {last_line(process.output)}"
+                    )
                 self.join(name, tries + 1)
 
     def _ray(self, name: str, *words: str) -> Started:
         own = (f"--node-ip-address={self.address(name)}", f"--object-store-memory={STORE_BYTES}")
-        start = ("start", "--block", "--disable-usage-stats", "--num-cpus=1", f"--resources={json.dumps({name: 1})}")
+        start = (
+            "start",
+            "--block",
+            "--disable-usage-stats",
+            "--num-cpus=1",
+            f"--resources={json.dumps({name: 1})}",
+        )
         return self.run(name, (sys.executable, "-m", "ray.scripts.scripts", *start, *own, *words))
 
     def run(self, name: str, command: Sequence[str]) -> Started:
@@ -171,7 +189,16 @@ class EmulatedMachines:
         number = self._number(name)
         own = self._folder / str(number)
         own.mkdir(exist_ok=True)
-        bound = ("unshare", "--mount", "sh", "-c", _BIND, "sh", str(own), str(self._folder / "here"))
+        bound = (
+            "unshare",
+            "--mount",
+            "sh",
+            "-c",
+            _BIND,
+            "sh",
+            str(own),
+            str(self._folder / "here"),
+        )
         return self._bed.run((*bound, *command), number, self._variables)
 
     def close(self) -> None:
@@ -184,4 +211,6 @@ class EmulatedMachines:
 
 def last_line(text: str) -> str:
     """The last line that a program printed."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing")
+    return next(
+        (line.strip() for line in reversed(text.splitlines()) if line.strip()), "it printed nothing"
+    )

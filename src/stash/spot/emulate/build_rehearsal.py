@@ -92,7 +92,10 @@ def least_slower(
     ``sample_seconds``: processor time of one sample's gradient here; ``updates_per_second`` as planned.
     """
     kinds = [kind for kind in pool.types if workers.get(kind.name)]
-    load = sum(workers[kind.name] * kind.samples / kind.single_seconds for kind in kinds) * sample_seconds
+    load = (
+        sum(workers[kind.name] * kind.samples / kind.single_seconds for kind in kinds)
+        * sample_seconds
+    )
     for factor in FACTORS:
         pace = emulate_fleet(pool, exchange_bytes, factor).pace
         in_time = all(kind.samples * sample_seconds < _BUSY * pace[kind.name] for kind in kinds)
@@ -145,14 +148,18 @@ def rehearsed_fleet(plan: FleetPlan, where: str, on_testbed: bool) -> RehearsedF
         for number, kind in enumerate(kinds, start=1)
     )
     if on_testbed and 1 + len(servers) + len(workers) > TESTBED_NODES:
-        raise UserError(f"the plan has {len(workers)} workers; a testbed has {TESTBED_NODES} hosts at most")
+        raise UserError(
+            f"the plan has {len(workers)} workers; a testbed has {TESTBED_NODES} hosts at most"
+        )
     return RehearsedFleet(servers, workers, fleet, size, plan.pool.senders)
 
 
 def machines(plan: FleetPlan) -> list[WorkerType]:
     """The type of every worker that the plan chose; raises UserError if it chose none."""
     if plan.chosen is None:
-        raise UserError("the plan chose no fleet; plan again with a looser --deadline, --loss or --quota")
+        raise UserError(
+            "the plan chose no fleet; plan again with a looser --deadline, --loss or --quota"
+        )
     return [kind for kind in plan.pool.types for _ in range(plan.chosen.workers.get(kind.name, 0))]
 
 
@@ -192,6 +199,10 @@ def _measure_job(job: ElasticJob, servers: int) -> tuple[float, float]:
     except UserError:
         raise
     except Exception as error:
-        raise JobError(f"the job failed before it trained: {type(error).__name__}: {one_line(error)}") from error
-    size = sum(each.numel() * each.element_size() for each in model.parameters() if each.requires_grad)
+        raise JobError(
+            f"the job failed before it trained: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    size = sum(
+        each.numel() * each.element_size() for each in model.parameters() if each.requires_grad
+    )
     return float(size), (time.process_time() - began) / job.batch

@@ -47,11 +47,16 @@ def parse_revocation(text: str) -> Revocation:
     if not who.strip() or not at or (comma and (name.strip() != "notice" or not equals)):
         raise UserError(f"--revoke {text!r} cannot be read; write it like {EXAMPLE}")
     try:
-        seconds = [parse_seconds(each.strip(), named="s") for each in ((when, notice) if comma else (when,))]
+        seconds = [
+            parse_seconds(each.strip(), named="s")
+            for each in ((when, notice) if comma else (when,))
+        ]
     except UnitError as error:
         raise UserError(f"--revoke {text!r}: {error}; write it like {EXAMPLE}") from error
     if not all(each >= 0 and math.isfinite(each) for each in seconds):
-        raise UserError(f"--revoke {text!r}: a time cannot be below 0 or endless; write it like {EXAMPLE}")
+        raise UserError(
+            f"--revoke {text!r}: a time cannot be below 0 or endless; write it like {EXAMPLE}"
+        )
     return Revocation(who.strip(), *seconds)
 
 

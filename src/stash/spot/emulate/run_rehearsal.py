@@ -24,7 +24,14 @@ from stash.spot.emulate.build_rehearsal import RehearsedFleet
 from stash.spot.emulate.revocations import RevocationMoment
 from stash.spot.fleet_records import FleetPlan
 from stash.spot.model.stretches import outages, stretches, takeovers
-from stash.spot.run_records import LOSS_WINDOW, LeaseBooks, SpotEvent, SpotGround, SpotLog, SpotUpdates
+from stash.spot.run_records import (
+    LOSS_WINDOW,
+    LeaseBooks,
+    SpotEvent,
+    SpotGround,
+    SpotLog,
+    SpotUpdates,
+)
 from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders
 
 _POLL = 0.05
@@ -53,7 +60,11 @@ class Account:
         """What to raise once everything is saved."""
         if self.books is not None:
             return None if self.books.wrong is None else JobError(self.books.wrong)
-        return UserError(self.reason) if self.exit_code == UserError.exit_code else JobError(self.reason)
+        return (
+            UserError(self.reason)
+            if self.exit_code == UserError.exit_code
+            else JobError(self.reason)
+        )
 
 
 class Rehearsal:
@@ -105,7 +116,9 @@ class Rehearsal:
         finally:
             self._backend.close()
             rows = self._updates.read_new_rows()
-            columns: dict[str, Any] = {name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields}
+            columns: dict[str, Any] = {
+                name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields
+            }
             self.account.updates = SpotUpdates(**columns)
         return self.account
 
@@ -122,7 +135,9 @@ class Rehearsal:
         if self._began is None and time.monotonic() > self._started + 2 * self._overdue:
             raise JobError(f"nothing was trained for {2 * self._overdue:g} s")
         if self._began is not None and time.monotonic() > self._began + self._limit:
-            raise JobError(f"the head went on {self._overdue:g} s past its time; what the servers saved is kept")
+            raise JobError(
+                f"the head went on {self._overdue:g} s past its time; what the servers saved is kept"
+            )
 
     def _stop(self) -> None:
         self.account.reason = "interrupted"

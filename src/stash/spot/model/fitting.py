@@ -20,8 +20,21 @@ from stash.core.imports import require_package
 from stash.core.intervals import mean_interval
 from stash.core.records.base import utc_now
 from stash.core.version import __version__
-from stash.spot.fleet_records import FittedQueue, FleetModel, FleetRun, FleetSpeed, HeldOut, SingleWorker
-from stash.spot.model.queueing import MAX_STATES, ClosedNetwork, count_fleets, fleet_seconds, solve_exactly
+from stash.spot.fleet_records import (
+    FittedQueue,
+    FleetModel,
+    FleetRun,
+    FleetSpeed,
+    HeldOut,
+    SingleWorker,
+)
+from stash.spot.model.queueing import (
+    MAX_STATES,
+    ClosedNetwork,
+    count_fleets,
+    fleet_seconds,
+    solve_exactly,
+)
 
 _PULL = 0.003
 """How many per cent of an error it is worth to stay one unit nearer to where a coefficient would be without runs."""
@@ -54,7 +67,9 @@ def fit_fleets(runs: Sequence[FleetRun], source: str) -> FleetModel:
     timed: dict[tuple[str, int], list[float]] = {}
     for run in runs:
         if run.size == 1:
-            timed.setdefault((next(iter(run.workers)), run.servers), []).append(1 / run.updates_per_second)
+            timed.setdefault((next(iter(run.workers)), run.servers), []).append(
+                1 / run.updates_per_second
+            )
     single_workers = tuple(
         SingleWorker(type=kind, servers=servers, seconds=mean_interval(seconds))
         for (kind, servers), seconds in sorted(timed.items())
@@ -70,7 +85,11 @@ def fit_fleets(runs: Sequence[FleetRun], source: str) -> FleetModel:
         )
     queue = _fit_queue(together, singles)
     judged = tuple(_hold_out(together, number, singles, queue) for number in range(len(together)))
-    logs = [np.log(each.queue / each.run.updates_per_second) for each in judged if each.queue is not None]
+    logs = [
+        np.log(each.queue / each.run.updates_per_second)
+        for each in judged
+        if each.queue is not None
+    ]
     return FleetModel(
         stash_version=__version__,
         created=utc_now(),
@@ -84,12 +103,18 @@ def fit_fleets(runs: Sequence[FleetRun], source: str) -> FleetModel:
     )
 
 
-def _hold_out(together: Sequence[FleetRun], number: int, singles: Singles, start: FittedQueue) -> HeldOut:
+def _hold_out(
+    together: Sequence[FleetRun], number: int, singles: Singles, start: FittedQueue
+) -> HeldOut:
     run = together[number]
-    rest = [other for other in together if (other.servers, other.workers) != (run.servers, run.workers)]
+    rest = [
+        other for other in together if (other.servers, other.workers) != (run.servers, run.workers)
+    ]
     if not rest:
         return HeldOut(run=run, queue=None)
-    return HeldOut(run=run, queue=float(queue_speeds(_fit_queue(rest, singles, start), singles, [run])[0]))
+    return HeldOut(
+        run=run, queue=float(queue_speeds(_fit_queue(rest, singles, start), singles, [run])[0])
+    )
 
 
 # The queue
@@ -112,7 +137,9 @@ def queue_speeds(queue: FittedQueue, singles: Singles, runs: Sequence[FleetRun])
         at = [number for number, run in enumerate(runs) if run.servers == servers]
         names = sorted({name for number in at for name in runs[number].workers})
         counts = np.array([[runs[number].workers.get(name, 0) for name in names] for number in at])
-        net = make_network(queue, np.array([single_seconds(singles, name, servers) for name in names]), servers)
+        net = make_network(
+            queue, np.array([single_seconds(singles, name, servers) for name in names]), servers
+        )
         limits = [int(most) for most in counts.max(axis=0)]
         if count_fleets(limits) > _MAX_LATTICE:
             seconds = np.stack([fleet_seconds(row, net) for row in counts])
@@ -122,14 +149,18 @@ def queue_speeds(queue: FittedQueue, singles: Singles, runs: Sequence[FleetRun])
     return speeds
 
 
-def _fit_queue(runs: Sequence[FleetRun], singles: Singles, start: FittedQueue | None = None) -> FittedQueue:
+def _fit_queue(
+    runs: Sequence[FleetRun], singles: Singles, start: FittedQueue | None = None
+) -> FittedQueue:
     """Least squares of logarithms.
 
     What runs leave open stays near the product form, and near a server that can do twice what was seen: runs that
     never filled it fit any faster one as well.
     """
     measured = np.log([run.updates_per_second for run in runs])
-    most = 0.999 * min(single_seconds(singles, kind, run.servers) for run in runs for kind in run.workers)
+    most = 0.999 * min(
+        single_seconds(singles, kind, run.servers) for run in runs for kind in run.workers
+    )
     seen = max(run.updates_per_second / run.servers for run in runs)
     usual = np.array([np.log(min(1.0, 1 / (_HEADROOM * seen * most))), 1.0, 0.0])
     several = len({run.servers for run in runs}) > 1
@@ -161,7 +192,9 @@ def _solve(
     least_squares = require_package("scipy.optimize", "fitting speeds of fleets").least_squares
     low, high = (np.array(end) for end in bounds)
     inside = np.clip(start, low + 1e-6 * (high - low), high - 1e-6 * (high - low))
-    found = least_squares(residuals, inside, bounds=bounds, diff_step=1e-3, xtol=1e-6, ftol=1e-8, max_nfev=60)
+    found = least_squares(
+        residuals, inside, bounds=bounds, diff_step=1e-3, xtol=1e-6, ftol=1e-8, max_nfev=60
+    )
     return found.x, float(found.cost)
 
 
@@ -208,7 +241,10 @@ def _extrapolations(model: FleetModel, asked: FleetRun, speed: float) -> Iterato
         timed = sorted({run.servers for run in model.runs})
         yield f"no run had {asked.servers} servers, only {join_names([str(each) for each in timed])}"
     else:
-        largest, fastest = max(run.size for run in runs), max(run.updates_per_second for run in runs)
+        largest, fastest = (
+            max(run.size for run in runs),
+            max(run.updates_per_second for run in runs),
+        )
         if asked.size > largest:
             yield f"{asked.size} workers are more than the {largest} of the largest run with as many servers"
         if speed > _MARGIN * fastest:

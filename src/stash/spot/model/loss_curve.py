@@ -39,7 +39,9 @@ def slope(curve: LossCurve, mean_batch: Array, imbalance: Array, workers: Array)
     return found
 
 
-def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array) -> Array:
+def updates_to(
+    curve: LossCurve, loss: float, mean_batch: Array, imbalance: Array, workers: Array
+) -> Array:
     """(12) with (3): j; within a curve's levels as they say. Infinite for a loss that is never reached, as γ₅ is
     left after any number of updates, and where the form says nothing: a slope that is not positive.
     """
@@ -53,10 +55,15 @@ def updates_to(curve: LossCurve, loss: float, mean_batch: Array, imbalance: Arra
         between = steps[..., max(below - 1, 0)] * (1 - share) + steps[..., below] * share
         return np.maximum(np.exp(between), 1.0)
     if loss <= curve.gamma5:
-        return np.full(np.broadcast_shapes(np.shape(mean_batch), np.shape(imbalance), np.shape(workers)), np.inf)
+        return np.full(
+            np.broadcast_shapes(np.shape(mean_batch), np.shape(imbalance), np.shape(workers)),
+            np.inf,
+        )
     steep = slope(curve, mean_batch, imbalance, workers)
     ratio = np.maximum(steep, 0.0) / (loss - curve.gamma5)
-    found = np.maximum(ratio ** (1 / curve.exponent) - curve.gamma1, 1.0)  # a fleet that is rented takes a step
+    found = np.maximum(
+        ratio ** (1 / curve.exponent) - curve.gamma1, 1.0
+    )  # a fleet that is rented takes a step
     if curve.levels:  # what is below all of them takes no fewer than the last
         found = np.maximum(found, _updates_to_levels(curve.levels, mean_batch, workers)[..., -1])
     return np.where(steep > 0, found, np.inf)
@@ -73,7 +80,9 @@ def _updates_to_levels(levels: Sequence[LossLevel], mean_batch: Array, workers: 
         updates = level.updates * fleet**level.workers_exponent * batch**level.batch_exponent
         if level.sizes:
             logs = np.log([each.factor for each in level.sizes])
-            updates = updates * np.exp(np.interp(fleet, [each.workers for each in level.sizes], logs))
+            updates = updates * np.exp(
+                np.interp(fleet, [each.workers for each in level.sizes], logs)
+            )
         found.append(updates)
     falling_losses: Array = np.maximum.accumulate(np.stack(found, axis=-1), axis=-1)
     return falling_losses
@@ -87,7 +96,11 @@ LEVELS = 16
 
 def shape_of(replay: LossReplay) -> tuple[Array, Array, Array]:
     """bw, R, N."""
-    return np.array(replay.mean_batch), np.array(replay.imbalance), np.array(float(len(replay.workers)))
+    return (
+        np.array(replay.mean_batch),
+        np.array(replay.imbalance),
+        np.array(float(len(replay.workers))),
+    )
 
 
 def falling(replay: LossReplay) -> Array:
@@ -126,7 +139,9 @@ def common_losses(replays: Sequence[LossReplay]) -> Array:
     start = max(replay.updates[0] for replay in replays)
     end = min(replay.updates[-1] for replay in replays)
     at = np.linspace(np.log(start), np.log(end), LEVELS)
-    mean = np.mean([np.interp(at, np.log(replay.updates), falling(replay)) for replay in replays], axis=0)
+    mean = np.mean(
+        [np.interp(at, np.log(replay.updates), falling(replay)) for replay in replays], axis=0
+    )
     inside = mean[(mean < highest) & (mean > lowest)]
     found: Array = np.unique(np.concatenate([[highest], inside, [lowest]]))[::-1]
     return found
@@ -141,7 +156,9 @@ def add_levels(beyond: LossCurve, replays: Sequence[LossReplay], losses: Array) 
     batches = np.log([each.mean_batch for each in replays])
     seen = np.log(np.stack([updates_to_losses(each, losses) for each in replays]))
     # Columns are centred, so that of replays of one size the exponent of sizes comes out as 0.
-    columns = np.stack([np.ones(len(sizes)), sizes - sizes.mean(), batches - batches.mean()], axis=1)
+    columns = np.stack(
+        [np.ones(len(sizes)), sizes - sizes.mean(), batches - batches.mean()], axis=1
+    )
     mean, by_size, by_batch = np.linalg.lstsq(columns, seen, rcond=None)[0]
     updates = np.exp(mean - by_size * sizes.mean() - by_batch * batches.mean())
     found = tuple(
@@ -187,7 +204,9 @@ def _errors(held_out: Sequence[LossCurve], replays: Sequence[LossReplay], losses
     """ln(predicted / replayed) of the updates to each loss, by curves that have not seen it: [replay, loss]."""
     logs = []
     for without, replay in zip(held_out, replays, strict=True):
-        updates = np.array([float(updates_to(without, float(loss), *shape_of(replay))) for loss in losses])
+        updates = np.array(
+            [float(updates_to(without, float(loss), *shape_of(replay))) for loss in losses]
+        )
         logs.append(np.log(updates / updates_to_losses(replay, losses)))
     return np.array(logs)
 
@@ -241,7 +260,11 @@ def residual_weights(replay: LossReplay) -> Array:
     steepest counts as a tenth."""
     steps = np.log(np.array(replay.updates, dtype=float))
     centred = (steps - steps.mean()) / max(float(steps.std()), 1e-12)
-    falls = np.abs(np.polyval(np.polyder(np.polyfit(centred, falling(replay), min(4, len(steps) - 1))), centred))
+    falls = np.abs(
+        np.polyval(
+            np.polyder(np.polyfit(centred, falling(replay), min(4, len(steps) - 1))), centred
+        )
+    )
     steepest = float(falls.max())
     if steepest <= 0:
         alike: Array = np.full(len(steps), 1 / np.sqrt(len(steps)))

@@ -59,11 +59,18 @@ def market_of(
     for name in quotas:
         if name not in names:
             alike = find_nearest(name, names)
-            hint = f"did you mean {join_names(alike)}?" if alike else "`stash catalog` lists what there is"
+            hint = (
+                f"did you mean {join_names(alike)}?"
+                if alike
+                else "`stash catalog` lists what there is"
+            )
             raise UserError(f"--quota {name}: no offer has that type; {hint}")
     named = sorted({each.region for each in every if each.region is not None})
     regions: list[str | None] = [*named] if named else [None]
-    found = [_region_market(region, every, quotas, servers, start_seconds, needs_bytes) for region in regions]
+    found = [
+        _region_market(region, every, quotas, servers, start_seconds, needs_bytes)
+        for region in regions
+    ]
     whole = [each for each in found if len(each.workers) == len(quotas)]
     if not whole:
         raise UserError(_explain_unpriced(found, quotas))
@@ -75,7 +82,9 @@ def market_of(
             "among more with --servers N, get prices with `stash catalog refresh`, or write yours into your "
             "instances file (docs/how-to/own-instances.md)"
         )
-    return min(served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers))
+    return min(
+        served, key=lambda each: sum(one.spot.dollars_per_hour * one.quota for one in each.workers)
+    )
 
 
 def is_old(offer: Offer, today: date) -> bool:
@@ -92,7 +101,10 @@ def _region_market(
     start_seconds: float,
     needs_bytes: float | None,
 ) -> FleetMarket:
-    here = sorted((each for each in every if each.region in (region, None)), key=lambda each: each.dollars_per_hour)
+    here = sorted(
+        (each for each in every if each.region in (region, None)),
+        key=lambda each: each.dollars_per_hour,
+    )
     spot: dict[str, Offer] = {}
     fixed: dict[str, Offer] = {}
     for offer in here:
@@ -105,7 +117,9 @@ def _region_market(
     )
     servers_here: list[ParameterServers] = []
     for offer in fixed.values():
-        found = _server_offer(offer, servers, needs_bytes) if offer.instance.gpu_count == 0 else None
+        found = (
+            _server_offer(offer, servers, needs_bytes) if offer.instance.gpu_count == 0 else None
+        )
         if found is None or found.is_too_small:
             continue
         if not servers_here or found.bytes_per_second > servers_here[-1].bytes_per_second:

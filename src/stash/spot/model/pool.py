@@ -15,7 +15,15 @@ from datetime import date
 
 import numpy as np
 
-from stash.api import Alteration, Array, Base, count_readers, job_footprint, reached_share, stall_draws
+from stash.api import (
+    Alteration,
+    Array,
+    Base,
+    count_readers,
+    job_footprint,
+    reached_share,
+    stall_draws,
+)
 from stash.core.errors import UserError
 from stash.core.formatting import join_names
 from stash.core.ladder import EXCHANGE_STALLS
@@ -47,7 +55,9 @@ class _Single:
 
     def add_server(self, size: float, server: ParameterServers) -> WorkerType:
         """The type with this server; (6), (7) with an update's work: Tcomp + 2 · S / Bw + 2 · g · S / Bpcie."""
-        exchange = 2 * size / min(self.network, server.bytes_per_second) + 2 * self.gpus * size / self.pcie
+        exchange = (
+            2 * size / min(self.network, server.bytes_per_second) + 2 * self.gpus * size / self.pcie
+        )
         seconds = float(self.computes.mean()) + exchange + server.apply_seconds / server.cores
         fixed = self.priced.on_demand
         return WorkerType(
@@ -76,7 +86,9 @@ def pools_of(
             "`stash spot learn FILE.py:JOB`"
         )
     if count_readers(base.profile, 1) < 1:
-        raise UserError(f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so")
+        raise UserError(
+            f"ranks of {source} share a model, and each worker of a fleet holds all of it; profile it so"
+        )
     singles = [_single_worker(base, each) for each in market.workers]
     dates = [each.spot.as_of for each in market.workers if each.spot.as_of is not None]
     size = float(base.profile.workload.parameter_bytes or curve.parameter_bytes)
@@ -95,7 +107,9 @@ def pools_of(
             as_of=min(dates, default="an unknown date"),
             source=f"{source}, {curve.job} and the catalog",
             exchange_bytes=size,
-            worker_bytes_per_second=min(reached, offer.bytes_per_second),  # it may be slower than what workers reach
+            worker_bytes_per_second=min(
+                reached, offer.bytes_per_second
+            ),  # it may be slower than what workers reach
             pcie_bytes_per_second=max(each.pcie for each in singles),
             server=server,
             loss=curve.fitted.curve,
@@ -118,8 +132,13 @@ def _single_worker(base: Base, priced: PricedWorker) -> _Single:
     drawn = stall_draws(base, wanted)
     target, memory = drawn.target, drawn.target.device_memory_bytes
     if base.passes is None:
-        raise UserError("the profile does not say how many samples a step has; profile it again with --batch N")
-    batch, smaller = base.passes.samples, _room(base, instance.name, None if memory is None else memory.value)
+        raise UserError(
+            "the profile does not say how many samples a step has; profile it again with --batch N"
+        )
+    batch, smaller = (
+        base.passes.samples,
+        _room(base, instance.name, None if memory is None else memory.value),
+    )
     if smaller is not None:
         batch = smaller * base.passes.accumulated
         drawn = stall_draws(base, wanted.replace_facts(batch=smaller))
@@ -133,12 +152,16 @@ def _single_worker(base: Base, priced: PricedWorker) -> _Single:
     notes = [sentence for part in own for sentence in part.beyond]
     notes += [f"the {each.name} stall is unknown and not counted: {each.why}" for each in unknown]
     if smaller is not None:
-        notes.append(f"a GPU has no room for the profile's batch: {batch} samples are taken, by equation (10)")
+        notes.append(
+            f"a GPU has no room for the profile's batch: {batch} samples are taken, by equation (10)"
+        )
     seconds: Array = np.sum([part.seconds for part in own], axis=0)
     unsure = sum(float(part.seconds.mean()) for part in own if not part.spread_known)
     known = unsure <= _NEGLIGIBLE * float(seconds.mean())
     network = target.network.bytes_per_second.value
-    return _Single(priced, target.devices, batch, seconds, known, network, _pcie(priced), tuple(notes))
+    return _Single(
+        priced, target.devices, batch, seconds, known, network, _pcie(priced), tuple(notes)
+    )
 
 
 def _room(base: Base, name: str, memory: float | None) -> int | None:
@@ -146,7 +169,12 @@ def _room(base: Base, name: str, memory: float | None) -> int | None:
     those that it had fit.
     """
     line = job_footprint(base, ranks=1)
-    if line is None or memory is None or base.passes is None or line.fits(line.bytes_at(base.passes.batch), memory):
+    if (
+        line is None
+        or memory is None
+        or base.passes is None
+        or line.fits(line.bytes_at(base.passes.batch), memory)
+    ):
         return None
     room = line.largest_batch(memory)
     if room < 1:
@@ -168,7 +196,9 @@ def _pcie(priced: PricedWorker) -> float:
     return instance.pcie_bytes_per_second * share.value
 
 
-def _uncertainty(singles: Sequence[_Single], curve: LearnedCurve, loss: float) -> Uncertainty | None:
+def _uncertainty(
+    singles: Sequence[_Single], curve: LearnedCurve, loss: float
+) -> Uncertainty | None:
     """Of speed the widest forecast's, of updates the curve's held-out error; ``None`` where one is not known."""
     seen = loss >= curve.learned_range.least_loss
     spread = curve.fitted.spread if seen else curve.fitted.beyond_spread
@@ -184,7 +214,9 @@ def _notes(
     yield "what a single worker reaches while it communicates comes from catalogs: no replay on one machine can tell"
     stale = [each.instance.name for each in market.workers if is_old(each.spot, today)]
     if stale:
-        dated = join_names(sorted({each.spot.as_of or "an unknown date" for each in market.workers}))
+        dated = join_names(
+            sorted({each.spot.as_of or "an unknown date" for each in market.workers})
+        )
         yield (
             f"spot prices of {join_names(stale)} are of {dated}: renew them with `stash catalog refresh`, what "
             f"they are "
@@ -224,7 +256,9 @@ def server_bytes(curve: LearnedCurve, servers: int) -> float:
     state = curve.optimizer_bytes * share / whole
     kept = share + buffers + state
     exchange = _TRAYS * (share + buffers)
-    training = kept + exchange + kept + curve.largest_bytes  # and a copy for the checkpoint, and what a step makes
+    training = (
+        kept + exchange + kept + curve.largest_bytes
+    )  # and a copy for the checkpoint, and what a step makes
     starting = whole + buffers + kept
     ending = kept + exchange + share + buffers + _ASSEMBLED * (whole + buffers)
     return BASE_BYTES + HEAD_BYTES + max(training, starting, ending)

@@ -85,7 +85,9 @@ def count_fleets(limits: Sequence[int]) -> int:
 def lattice(limits: Sequence[int]) -> Array:
     """Every fleet within ``limits``, the empty one first: [fleet, type]."""
     shape = tuple(limit + 1 for limit in limits)
-    found: Array = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1).astype(float)
+    found: Array = np.stack(np.unravel_index(np.arange(math.prod(shape)), shape), axis=1).astype(
+        float
+    )
     return found
 
 
@@ -126,7 +128,9 @@ def solve_exactly(limits: Sequence[int], network: ClosedNetwork) -> Fleets:
             fewer = np.where(counts[level, kind] > 0, level - strides[kind], 0)
             waits[:, kind] = _waits(network, queue[fewer], busy[fewer])
             found[:, kind] = network.think[kind] + waits[:, kind] @ network.copies
-        seconds[level], queue[level], busy[level] = _settle_stations(network, counts[level], found, waits)
+        seconds[level], queue[level], busy[level] = _settle_stations(
+            network, counts[level], found, waits
+        )
     return Fleets(counts, seconds)
 
 
@@ -208,5 +212,7 @@ def asynchronous(counts: Array, seconds: Array, samples: Array) -> FleetPace:
     shares = samples[None, :] / seconds / total[:, None]
     fastest = np.where(counts > 0, shares, 0.0).max(axis=1)
     squared = 1 - 2 * fastest + (counts * shares**2).sum(axis=1)
-    imbalance = np.sqrt(np.maximum(squared, 0.0))  # of a single worker it is 0, or a rounding error below
+    imbalance = np.sqrt(
+        np.maximum(squared, 0.0)
+    )  # of a single worker it is 0, or a rounding error below
     return FleetPace(rates.sum(axis=1), total, imbalance)

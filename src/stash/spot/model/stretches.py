@@ -42,15 +42,28 @@ def stretches(
     if len(times) < 2:
         return ()
     life = _lives(updates)
-    edges = sorted({edge for pair in (*life.values(), *outages) for edge in pair if times[0] <= edge <= times[-1]})
+    edges = sorted(
+        {
+            edge
+            for pair in (*life.values(), *outages)
+            for edge in pair
+            if times[0] <= edge <= times[-1]
+        }
+    )
     found = []
     for start, stop in pairwise(edges):
         inside = int(((times > start) & (times <= stop)).sum())
         if inside < MIN_UPDATES or any(began < stop and start < ended for began, ended in outages):
             continue
-        there = Counter(types[name] for name, (began, ended) in life.items() if began <= start and stop <= ended)
+        there = Counter(
+            types[name] for name, (began, ended) in life.items() if began <= start and stop <= ended
+        )
         workers = dict(sorted(there.items()))
-        found.append(SpotStretch(start=start, stop=stop, workers=workers, updates=inside, predicted=predict(workers)))
+        found.append(
+            SpotStretch(
+                start=start, stop=stop, workers=workers, updates=inside, predicted=predict(workers)
+            )
+        )
     return tuple(found)
 
 
@@ -96,7 +109,9 @@ def takeovers(events: Sequence[SpotEvent], updates: SpotUpdates) -> tuple[SpotTa
                 successor=name,
                 notice=event.seconds if with_notice else None,
                 decided_seconds=None if decided is None else decided - event.at,
-                noticed_seconds=event.at - life[event.who][1] if missing and event.who in life else None,
+                noticed_seconds=event.at - life[event.who][1]
+                if missing and event.who in life
+                else None,
                 joined_seconds=None if joined is None or decided is None else joined - decided,
             )
         )

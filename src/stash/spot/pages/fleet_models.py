@@ -25,12 +25,17 @@ def document(model: FleetModel | FleetSpeed | LearnedCurve) -> dict[str, Any]:
 
 def page_of_model(model: FleetModel, source: str) -> Page:
     """How fast workers are alone, what was fitted, and each fleet as predicted from all others."""
-    singles = tuple((each.type, str(each.servers), format_quantity(each.seconds, "seconds")) for each in model.lone)
+    singles = tuple(
+        (each.type, str(each.servers), format_quantity(each.seconds, "seconds"))
+        for each in model.lone
+    )
     judged = tuple(
         (
             f"{fleet(each.run.workers)}, {format_count(each.run.servers, 'server')}",
             f"{speed:.3g}/s",
-            "unknown" if each.queue is None else f"{each.queue:.3g}/s ({each.queue / speed - 1:+.0%})",
+            "unknown"
+            if each.queue is None
+            else f"{each.queue:.3g}/s ({each.queue / speed - 1:+.0%})",
         )
         for each in model.judged
         for speed in (each.run.updates_per_second,)
@@ -51,8 +56,12 @@ def _summary(model: FleetModel) -> str:
     read = f"{format_count(len(model.runs), 'run')}, {together} of several workers."
     error = model.error
     if error is None:
-        return f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
-    return f"{read} Of fleets it had not seen, the queue at the servers errs by {error:.1%} (median)."
+        return (
+            f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
+        )
+    return (
+        f"{read} Of fleets it had not seen, the queue at the servers errs by {error:.1%} (median)."
+    )
 
 
 def _servers(model: FleetModel) -> str:
@@ -90,18 +99,30 @@ def page_of_curve(curve: LearnedCurve) -> Page:
     fitted, seen = curve.fitted, curve.learned_range
     took = sum(each.seconds for each in curve.replays)
     facts = (
-        ("model", f"{curve.parameters:,} parameters, {format_bytes(curve.parameter_bytes)} one way; to apply an "
-                  f"update takes one core {format_seconds(curve.apply_seconds)}"),
+        (
+            "model",
+            f"{curve.parameters:,} parameters, {format_bytes(curve.parameter_bytes)} one way; to apply an "
+            f"update takes one core {format_seconds(curve.apply_seconds)}",
+        ),
         ("data", f"{curve.samples:,} samples, {curve.batch} in a batch of the job"),
         ("replays", f"{len(curve.replays)} in {format_span(took)} on {curve.device}"),
-        ("loss", f"the mean over the last {curve.window} updates, by samples; parameters begin with seed "
-                 f"{curve.seed}, and every replay has the samples in an order of its own"),
-        ("seen", f"down to {seen.least_loss:.4g}, {format_count(seen.most_workers, 'worker')}, mean batches "
-                 f"{seen.least_batch:.4g} to {seen.most_batch:.4g}, {seen.most_updates:,} updates"),
-        ("error", f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
-                  f"(median), {_percent(fitted.worst_error)} nine times in ten"),
+        (
+            "loss",
+            f"the mean over the last {curve.window} updates, by samples; parameters begin with seed "
+            f"{curve.seed}, and every replay has the samples in an order of its own",
+        ),
+        (
+            "seen",
+            f"down to {seen.least_loss:.4g}, {format_count(seen.most_workers, 'worker')}, mean batches "
+            f"{seen.least_batch:.4g} to {seen.most_batch:.4g}, {seen.most_updates:,} updates",
+        ),
+        (
+            "error",
+            f"of a fleet it had not seen, it tells the updates to a loss within {_percent(fitted.error)} "
+            f"(median), {_percent(fitted.worst_error)} nine times in ten",
+        ),
         ("updates", f"grow with {_levels(fitted)}"),
-    )  # fmt: skip
+    )
     replays = tuple(map(_replay, curve.replays))
     head = ("mean batch", "updates", "loss")
     return Page(
@@ -109,10 +130,14 @@ def page_of_curve(curve: LearnedCurve) -> Page:
         warnings=(*((_ENDS[curve.ended],) if curve.ended in _ENDS else ()), *curve.left_out),
         chapters=(
             Chapter("facts", "What was learned", facts=facts, brief=True),
-            Chapter("replays", "Every replay", brief=True, grids=(
-                Grid("", head, replays, frozenset({3}), first="workers"),)),
+            Chapter(
+                "replays",
+                "Every replay",
+                brief=True,
+                grids=(Grid("", head, replays, frozenset({3}), first="workers"),),
+            ),
         ),
-    )  # fmt: skip
+    )
 
 
 def _levels(fitted: FittedLoss) -> str:

@@ -26,7 +26,8 @@ _UNKNOWN_RISK = (
 def fleet(workers: Mapping[str, int], on_demand: Collection[str] = ()) -> str:
     """``"2 × p3.2xlarge + 4 × g3.8xlarge"``; those ``on_demand`` say so."""
     return " + ".join(
-        f"{count} × {name}" + (" on demand" if name in on_demand else "") for name, count in workers.items()
+        f"{count} × {name}" + (" on demand" if name in on_demand else "")
+        for name, count in workers.items()
     )
 
 
@@ -37,11 +38,17 @@ def page(plan: FleetPlan, source: str) -> Page:
     facts: tuple[tuple[str, str], ...] = (("rent", f"nothing: no fleet does it{sure}"),)
     if chosen is not None:
         facts = _chosen_rows(plan, chosen)
-    verdict = f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
-    advice = "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
+    verdict = (
+        f"Rent {facts[0][1]}." if chosen is None else f"Rent {facts[0][1]}: {dict(facts)['cost']}."
+    )
+    advice = (
+        "" if risk is None or not risk.advice else f"{risk.advice[0].upper()}{risk.advice[1:]}."
+    )
     rows = tuple(_other(plan))
     how = (_proof(plan), *plan.pool.notes)
-    grid = Grid("Other fleets", ("cost", "time", "why"), rows, frozenset({0, 3}), first="fleet", prose=True)
+    grid = Grid(
+        "Other fleets", ("cost", "time", "why"), rows, frozenset({0, 3}), first="fleet", prose=True
+    )
     return Page(
         title=f"Loss {plan.loss:g} within {_time(plan.deadline_seconds)}",
         source=source,
@@ -51,7 +58,11 @@ def page(plan: FleetPlan, source: str) -> Page:
         warnings=(*plan.beyond, *(() if risk is None else risk.beyond)),
         next_steps=tuple(f"`{each.to}`: {each.text}" for each in plan.looser),
         chapters=(
-            *((Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),) if chosen is not None else ()),
+            *(
+                (Chapter("fleet", "The fleet", label="Fleet", facts=facts, brief=True),)
+                if chosen is not None
+                else ()
+            ),
             Chapter("how", "How it was found", points=how, brief=True),
         ),
         made=f"{plan.created.replace('T', ' ')[:16]} UTC, Stash {plan.stash_version}",
@@ -63,13 +74,20 @@ def _other(plan: FleetPlan) -> Iterator[tuple[str, ...]]:
     beside: list[tuple[CostedFleet | None, str]]
     beside = [(each.fleet, f"runner-up: {each.why}") for each in plan.runners_up]
     beside += [
-        (each.fleet, f"{each.name}: {each.why or each.text}") for each in plan.baselines if each.fleet != plan.chosen
+        (each.fleet, f"{each.name}: {each.why or each.text}")
+        for each in plan.baselines
+        if each.fleet != plan.chosen
     ]
     for one, why in beside:
         if one is None:
             yield "none", "", "", why
         else:
-            yield fleet(one.workers, one.on_demand), f"${one.dollars:.3f}", f"{one.seconds:,.0f} s", why
+            yield (
+                fleet(one.workers, one.on_demand),
+                f"${one.dollars:.3f}",
+                f"{one.seconds:,.0f} s",
+                why,
+            )
 
 
 def _chosen_rows(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str], ...]:
@@ -78,7 +96,11 @@ def _chosen_rows(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str],
         likely = f"{chosen.p_deadline:.1%}"
     server = plan.pool.server
     priced = "servers included" if server.dollars_per_hour else "servers cost nothing in this pool"
-    hired = () if server.instance is None else (("server", f"{server.count} × {server.instance}, on demand"),)
+    hired = (
+        ()
+        if server.instance is None
+        else (("server", f"{server.count} × {server.instance}, on demand"),)
+    )
     return (
         ("rent", fleet(chosen.workers, chosen.on_demand)),
         *hired,
@@ -88,16 +110,34 @@ def _chosen_rows(plan: FleetPlan, chosen: CostedFleet) -> tuple[tuple[str, str],
             "time",
             f"{_time(chosen.seconds)}: {chosen.updates:,.0f} updates, {chosen.updates_per_second:.3g} a second",
         ),
-        ("in time", f"without revocations {likely}" if plan.risk is not None or _is_revocable(chosen) else likely),
-        *(_risk_rows(plan, plan.risk) if plan.risk is not None else _UNKNOWN_RISK if _is_revocable(chosen) else ()),
+        (
+            "in time",
+            f"without revocations {likely}"
+            if plan.risk is not None or _is_revocable(chosen)
+            else likely,
+        ),
+        *(
+            _risk_rows(plan, plan.risk)
+            if plan.risk is not None
+            else _UNKNOWN_RISK
+            if _is_revocable(chosen)
+            else ()
+        ),
     )
 
 
 def _memory(server: ParameterServers) -> tuple[tuple[str, str], ...]:
     if server.needs_bytes is None:
-        return (("memory", "of a server: unknown, as what the optimizer keeps is not; --curve says that"),)
+        return (
+            (
+                "memory",
+                "of a server: unknown, as what the optimizer keeps is not; --curve says that",
+            ),
+        )
     of = "" if server.memory_bytes is None else f" of {format_bytes(server.memory_bytes)}"
-    return (("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),)
+    return (
+        ("memory", f"a server needs {format_bytes(server.needs_bytes)}{of}, the head included"),
+    )
 
 
 def _risk_rows(plan: FleetPlan, risk: FleetRisk) -> Iterator[tuple[str, str]]:
@@ -108,7 +148,10 @@ def _risk_rows(plan: FleetPlan, risk: FleetRisk) -> Iterator[tuple[str, str]]:
     share = chance_in_time(plan)
     with_them = "unknown with them" if share is None else f"{_share(share)} with them"
     yield "", f"{with_them}, {how}; ${cost.value:.3f}{spread} in the mean"
-    yield "revoked", f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined"
+    yield (
+        "revoked",
+        f"{risk.revocations:.2g} machines a run; each costs its worker until another has joined",
+    )
     for life in risk.lives:
         mean = "unknown" if life.mean_seconds is None else _time(life.mean_seconds)
         yield "", f"{life.type} lives {mean} in the mean: {life.why}"
@@ -149,13 +192,18 @@ def document(plan: FleetPlan) -> dict[str, Any]:
         **{name: own.get(name) for name in ("seconds", "dollars")},
         "p_deadline": chance_in_time(plan),
         "p_deadline_without_revocations": own.get("p_deadline"),
-        **{name: whole[name] for name in ("optimal", "gap", "evaluations", "search_seconds", "baselines")},
+        **{
+            name: whole[name]
+            for name in ("optimal", "gap", "evaluations", "search_seconds", "baselines")
+        },
         "server_needs_bytes": plan.pool.server.needs_bytes,
         **{name: own.get(name) for name in ("updates", "updates_per_second")},
         **{name: whole[name] for name in ("runners_up", "looser", "beyond")},
         "notes": plan.pool.notes,
         "advice": None if plan.risk is None else plan.risk.advice,
-        "risk": None if plan.risk is None else whole["risk"] | ({"p_deadline": None} if unsure else {}),
+        "risk": None
+        if plan.risk is None
+        else whole["risk"] | ({"p_deadline": None} if unsure else {}),
     }
 
 

@@ -27,7 +27,11 @@ _PLACES = {"testbed": "an emulated cluster"}
 
 def page(log: SpotLog, source: str = "") -> Page:
     """Who was there, how fast it went and how far, against what was predicted; and everything that happened."""
-    rates, began, books = _rates(log), log.updates.seconds[0] if log.updates.seconds else None, log.books
+    rates, began, books = (
+        _rates(log),
+        log.updates.seconds[0] if log.updates.seconds else None,
+        log.books,
+    )
     slower = f", {log.slower:g} times slower than planned" if log.slower != 1 else ""
     observed, predicted = rates["updates_per_second"], rates["predicted_updates_per_second"]
     speed = "updates/s unknown" if observed is None else f"{observed:.3g} updates/s"
@@ -43,7 +47,11 @@ def page(log: SpotLog, source: str = "") -> Page:
         f"loss {_number(log.loss)} (mean of the last {log.loss_window} updates); {_stale(log)}",
         booked,
     )
-    wrong = [f"the books are wrong: {books.wrong}"] if books is not None and books.wrong is not None else []
+    wrong = (
+        [f"the books are wrong: {books.wrong}"]
+        if books is not None and books.wrong is not None
+        else []
+    )
     texts = filter(None, (line(event, began) for event in log.events))
     place = _PLACES.get(log.on, "this machine")
     return Page(
@@ -55,7 +63,13 @@ def page(log: SpotLog, source: str = "") -> Page:
         warnings=tuple(wrong),
         chapters=(
             Chapter("loss", "How far it came", label="Loss", charts=(losses(log),)),
-            Chapter("events", "What happened", label="Events", points=tuple(map(str.strip, texts)), folded=True),
+            Chapter(
+                "events",
+                "What happened",
+                label="Events",
+                points=tuple(map(str.strip, texts)),
+                folded=True,
+            ),
         ),
         made=f"{log.created.replace('T', ' ')[:16]} UTC, Stash {log.stash_version}",
     )
@@ -63,7 +77,9 @@ def page(log: SpotLog, source: str = "") -> Page:
 
 def _grids(log: SpotLog) -> Iterator[Grid]:
     """How fast each fleet was, timed from the first update as events are; and who took over."""
-    began = next((event.at for event in log.events if event.what == "began" and event.at is not None), 0.0)
+    began = next(
+        (event.at for event in log.events if event.what == "began" and event.at is not None), 0.0
+    )
     if log.stretches:
         head = ("updates/s", "predicted", "off", "fleet")
         rows = tuple(_stretch(each, began) for each in log.stretches)
@@ -87,7 +103,9 @@ def _stale(log: SpotLog) -> str:
 
 def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
     predicted = "" if found.predicted is None else f"{found.predicted:.3g}"
-    error = "" if not found.predicted else f"{(found.observed_rate / found.predicted - 1) * 100:+.1f} %"
+    error = (
+        "" if not found.predicted else f"{(found.observed_rate / found.predicted - 1) * 100:+.1f} %"
+    )
     times = f"{found.start - began:.1f} to {found.stop - began:.1f}"
     return times, f"{found.observed_rate:.3g}", predicted, error, fleet(found.workers)
 
@@ -95,9 +113,13 @@ def _stretch(found: SpotStretch, began: float) -> tuple[str, ...]:
 def _takeover(found: SpotTakeover) -> tuple[str, ...]:
     notice = "none" if found.notice is None else f"{found.notice:g} s"
     return (
-        found.gone, notice, _after(found.noticed_seconds), _after(found.decided_seconds),
-        _after(found.joined_seconds), found.successor or "none",
-    )  # fmt: skip
+        found.gone,
+        notice,
+        _after(found.noticed_seconds),
+        _after(found.decided_seconds),
+        _after(found.joined_seconds),
+        found.successor or "none",
+    )
 
 
 def _after(seconds: float | None) -> str:
@@ -112,8 +134,13 @@ def losses(log: SpotLog) -> Chart | Blank:
         return Blank(name, title, f"fewer than two means of {log.loss_window} losses are known")
     end, goal = points[-1][0], log.goal_loss
     scale = span_scale(end)
-    observed = PlotCurve("contention", tuple(PlotPoint(at, loss) for at, loss in points), line=True, dots=False)
-    rows = tuple((f"{at / scale.size:.2f}", f"{loss:.4g}") for at, loss in points[:: max(len(points) // 20, 1)])
+    observed = PlotCurve(
+        "contention", tuple(PlotPoint(at, loss) for at, loss in points), line=True, dots=False
+    )
+    rows = tuple(
+        (f"{at / scale.size:.2f}", f"{loss:.4g}")
+        for at, loss in points[:: max(len(points) // 20, 1)]
+    )
     return plane_chart(
         name,
         title,
@@ -122,7 +149,10 @@ def losses(log: SpotLog) -> Chart | Blank:
         make_ruler([*(loss for _, loss in points), goal], "loss", zero=False),
         Grid(title, ("loss",), rows, frozenset(), first=scale.unit),
         how=f"Mean over the last {log.loss_window} updates, by samples, each before it was applied.",
-        keys=(Legend("contention", "observed"), *(() if goal is None else (Legend("plain", f"goal, {goal:g}"),))),
+        keys=(
+            Legend("contention", "observed"),
+            *(() if goal is None else (Legend("plain", f"goal, {goal:g}"),)),
+        ),
     )
 
 
@@ -130,14 +160,20 @@ def _running(log: SpotLog) -> list[tuple[float, float]]:
     """(second, mean by samples of the last losses that are numbers), as many as a screen shows."""
     rows = zip(log.updates.seconds, log.updates.loss, log.updates.samples, strict=True)
     known = np.array(
-        [(at, loss * samples, samples) for at, loss, samples in rows if loss is not None and samples > 0]
+        [
+            (at, loss * samples, samples)
+            for at, loss, samples in rows
+            if loss is not None and samples > 0
+        ]
     )
     window = max(log.loss_window, 1)
     if len(known) < window:
         return []
     sums = np.cumsum(np.vstack([np.zeros(3), known]), axis=0)
     inside = sums[window:] - sums[:-window]
-    means = list(zip(known[window - 1 :, 0].tolist(), (inside[:, 1] / inside[:, 2]).tolist(), strict=True))
+    means = list(
+        zip(known[window - 1 :, 0].tolist(), (inside[:, 1] / inside[:, 2]).tolist(), strict=True)
+    )
     return means[:: max(len(means) // _MAX_POINTS, 1)]
 
 
@@ -173,13 +209,26 @@ def document(log: SpotLog) -> dict[str, Any]:
     """What ``--json`` prints: the log without its updates, and what they come to."""
     kept = log.model_dump(exclude={"updates", "log_schema"})
     stretches = [{**each.model_dump(), "observed": each.observed_rate} for each in log.stretches]
-    return {"schema": SCHEMA, **kept, "stretches": stretches, "updates": len(log.updates.seconds), **_rates(log)}
+    return {
+        "schema": SCHEMA,
+        **kept,
+        "stretches": stretches,
+        "updates": len(log.updates.seconds),
+        **_rates(log),
+    }
 
 
 def _rates(log: SpotLog) -> dict[str, float | None]:
     """Of the whole run: updates per second, as observed, and as predicted of the fleets that it had."""
-    made, seconds = sum(each.updates for each in log.stretches), sum(each.stop - each.start for each in log.stretches)
-    known = [each.predicted * (each.stop - each.start) for each in log.stretches if each.predicted is not None]
+    made, seconds = (
+        sum(each.updates for each in log.stretches),
+        sum(each.stop - each.start for each in log.stretches),
+    )
+    known = [
+        each.predicted * (each.stop - each.start)
+        for each in log.stretches
+        if each.predicted is not None
+    ]
     whole = seconds > 0 and len(known) == len(log.stretches)
     return {
         "updates_per_second": made / seconds if seconds > 0 else None,

@@ -65,7 +65,9 @@ def put_request(folder: Path, word: str) -> None:
 class CheckpointRequest:
     """One that a notice asks for."""
 
-    def __init__(self, folder: Path, notice: float, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, folder: Path, notice: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """``notice``: seconds until the machine is gone."""
         self._folder, self._clock, self._began = folder, clock, clock()
         self._room = notice - SHUTDOWN_SECONDS
@@ -73,7 +75,11 @@ class CheckpointRequest:
         """Of this request."""
         self.seconds: float | None = None
         """From the notice until it was whole; ``None`` as long as it is not."""
-        self.why = "" if has_listener(folder) else "the script saves nothing there with stash.spot.checkpoint"
+        self.why = (
+            ""
+            if has_listener(folder)
+            else "the script saves nothing there with stash.spot.checkpoint"
+        )
         """Why there is none; empty as long as there may be one."""
         if not self.why:
             try:

@@ -42,7 +42,11 @@ class NodeGuard:
 
     def run(self, watch: NoticeWatch) -> int:
         """Wait until the command ends; return its exit status, as a shell has it. Raises UserError."""
-        with sigterm_as_notice(watch.receive, _SIGTERM_SECONDS), interrupted_by(signal.SIGHUP, signal.SIGQUIT), watch:
+        with (
+            sigterm_as_notice(watch.receive, _SIGTERM_SECONDS),
+            interrupted_by(signal.SIGHUP, signal.SIGQUIT),
+            watch,
+        ):
             process = _start(self._command, {FOLDER: str(self._folder)})
             try:
                 while process.poll() is None:
@@ -64,7 +68,9 @@ class NodeGuard:
                 self._say(f"{notice.source}: the notice is withdrawn")
         elif self._request is None and not self._ending:
             left = _SIGTERM_SECONDS if notice.deadline is None else notice.deadline - time.time()
-            self._say(f"{notice.source}: this machine will be gone in {left:.0f} s; asking for a checkpoint")
+            self._say(
+                f"{notice.source}: this machine will be gone in {left:.0f} s; asking for a checkpoint"
+            )
             self._request, self._source = CheckpointRequest(self._folder, left), notice.source
 
     def _end_with(self, request: CheckpointRequest, process: subprocess.Popen[bytes]) -> None:
@@ -95,7 +101,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
         def find() -> list[int]:
             known.update(list_descendants(process.pid))  # those that it started may outlive it
-            return [number for number in known if (status := process_status(number)) is not None and not status.ended]
+            return [
+                number
+                for number in known
+                if (status := process_status(number)) is not None and not status.ended
+            ]
 
         end_at_once(find)
         process.wait()

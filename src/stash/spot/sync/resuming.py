@@ -35,7 +35,10 @@ _asked: Counter[str] = Counter()
 
 
 def find_newest(
-    folder: Path, shard: int, seen_seconds: float = _SEEN_SECONDS, sleep: Callable[[float], None] = time.sleep
+    folder: Path,
+    shard: int,
+    seen_seconds: float = _SEEN_SECONDS,
+    sleep: Callable[[float], None] = time.sleep,
 ) -> StoredState | None:
     """The same on all ranks of the default process group; without one, what this process sees.
 
@@ -96,7 +99,9 @@ class HasState(Protocol):
 class ResumedTraining:
     """What ``stash.spot.checkpoint`` returns."""
 
-    def __init__(self, folder: Path, every: float, parts: dict[str, HasState], clock: Callable[[], float]) -> None:
+    def __init__(
+        self, folder: Path, every: float, parts: dict[str, HasState], clock: Callable[[], float]
+    ) -> None:
         self._folder, self._every, self._parts, self._clock = folder, every, parts, clock
         self._saves = os.environ.get("RANK", "0") == "0"
         self._last = self._looked = clock()
@@ -170,7 +175,9 @@ def checkpoint(
     ``checkpoints``; ``stash spot guard`` sets the variable. Raises UserError for a checkpoint that cannot be used.
     """
     if not parts:
-        raise UserError("stash.spot.checkpoint needs what has a state, like model=model, optimizer=optimizer")
+        raise UserError(
+            "stash.spot.checkpoint needs what has a state, like model=model, optimizer=optimizer"
+        )
     if not every > 0:
         raise UserError(f"stash.spot.checkpoint(every={every:g}): it must be more than 0 seconds")
     place = Path(folder or os.environ.get(checkpoint_request.FOLDER, "checkpoints"))

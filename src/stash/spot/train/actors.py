@@ -42,7 +42,7 @@ QUIET = {
     "RAY_health_check_period_ms": "1000",
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
-}  # fmt: skip
+}
 """The environment of everything that is Ray's: nothing leaves the machine, nothing is started ahead of need."""
 ON_LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 """Of a Ray that is on this machine alone: else it takes the outward address, and listens on all of them."""
@@ -86,11 +86,15 @@ class ServerActor:
         """Return its address, its version, and what was wrong with newer checkpoints; raises UserError."""
         orders = self._orders
         _prefer_exchange()
-        self._shard = ParameterShard(load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds)
+        self._shard = ParameterShard(
+            load_job(orders.job), self._number, len(orders.servers), orders.apply_seconds
+        )
         found = self._shard.resume(Path(orders.checkpoints))
         keys = RunKeys(run_secret(), self._lease_key)
         most = _MAX_WORKERS * len(orders.workers) + _MORE_WORKERS
-        self._server = ShardServer(self._shard, address_towards(orders.interface), keys, orders.at_once, most)
+        self._server = ShardServer(
+            self._shard, address_towards(orders.interface), keys, orders.at_once, most
+        )
         return self._server.address, self._shard.version, () if found is None else found.skipped
 
     def applied_ranges(self) -> tuple[Range, ...]:
@@ -121,7 +125,9 @@ class WorkerActor:
         """Make the job's parts and join; raises UserError."""
         _prefer_exchange()
         place, job = self._place, load_job(self._orders.job)
-        self._trainer = Trainer(job, len(self._orders.servers), place.samples, devices_here(place.gpus))
+        self._trainer = Trainer(
+            job, len(self._orders.servers), place.samples, devices_here(place.gpus)
+        )
         require_ray().get(self._coordinator.join.remote(self._place.name, self._place.samples))
 
     def answer(self) -> None:
@@ -130,7 +136,13 @@ class WorkerActor:
     def work(self) -> int:
         coordinator = _RemoteCoordinator(self._coordinator)
         try:
-            return work(self._place.name, self._trainer, coordinator, Pacing(self._place.seconds), run_secret())
+            return work(
+                self._place.name,
+                self._trainer,
+                coordinator,
+                Pacing(self._place.seconds),
+                run_secret(),
+            )
         finally:
             self._trainer.feed.close()
 
@@ -166,9 +178,16 @@ class ActorFleet:
     def __init__(self, orders: TrainingOrders) -> None:
         self._ray, self._orders = require_ray(), orders
         # A Ray of its own, even where another one runs.
-        own = {"address": "local", "include_dashboard": False, "object_store_memory": STORE_BYTES, "num_cpus": 1}
+        own = {
+            "address": "local",
+            "include_dashboard": False,
+            "object_store_memory": STORE_BYTES,
+            "num_cpus": 1,
+        }
         there = {"address": orders.address} if orders.address else own
-        self._start_ray(**there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error")
+        self._start_ray(
+            **there, _node_ip_address=orders.interface, log_to_driver=False, logging_level="error"
+        )
         batch = max(each.samples for each in orders.workers)
         coordinator = self._ray.remote(num_cpus=0, max_concurrency=_CALLS)(Coordinator)
         if orders.address:
@@ -193,12 +212,16 @@ class ActorFleet:
             except Exception as error:  # of no class of its own
                 self._ray.shutdown()
                 if not left:
-                    raise JobError(f"Ray did not start in {_TRIES} tries: {one_line(error)}") from error
+                    raise JobError(
+                        f"Ray did not start in {_TRIES} tries: {one_line(error)}"
+                    ) from error
 
     def ask(self, method: str, *words: Any) -> Any:
         """The coordinator's answer; raises JobError if there is none."""
         try:
-            return self._ray.get(getattr(self.coordinator, method).remote(*words), timeout=_ANSWER_SECONDS)
+            return self._ray.get(
+                getattr(self.coordinator, method).remote(*words), timeout=_ANSWER_SECONDS
+            )
         except self._ray.exceptions.GetTimeoutError:
             raise JobError(f"the coordinator has not answered for {_ANSWER_SECONDS:g} s") from None
         except self._ray.exceptions.RayError as error:
@@ -212,7 +235,9 @@ class ActorFleet:
 
     def start_worker(self, place: WorkerPlace) -> None:
         """Begin a worker on the machine of its name, or here."""
-        actor = self._make_actor(WorkerActor, place.name, 2).remote(self._orders, place, self.coordinator)
+        actor = self._make_actor(WorkerActor, place.name, 2).remote(
+            self._orders, place, self.coordinator
+        )
         self._actors[place.name] = actor
         self._starting[actor.arrive.remote()] = place.name
 
@@ -246,13 +271,18 @@ class ActorFleet:
 
     def _look_for_signs(self) -> None:
         now = time.monotonic()
-        passed, self._looked = min(now - self._looked, 1.0), now  # this process may have been stopped itself
+        passed, self._looked = (
+            min(now - self._looked, 1.0),
+            now,
+        )  # this process may have been stopped itself
         working = set(self._running.values())
         for name in working - self._signs.keys():
             self._signs[name] = self._actors[name].answer.remote(), 0.0
         for name, (question, before) in list(self._signs.items()):
             silent = before + passed
-            if name not in working or (silent > _SIGN_SECONDS and self._ray.wait([question], timeout=0)[0]):
+            if name not in working or (
+                silent > _SIGN_SECONDS and self._ray.wait([question], timeout=0)[0]
+            ):
                 del self._signs[name]
             elif silent > _SILENT_SECONDS:
                 del self._signs[name]
@@ -294,7 +324,9 @@ class ActorFleet:
         if arrays is not None:
             save_model(load_job(self._orders.job), [torch.tensor(each) for each in arrays], path)
 
-    def _answers(self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS) -> list[Any] | None:
+    def _answers(
+        self, asked: Mapping[str, Any], seconds: float = _SERVERS_SECONDS
+    ) -> list[Any] | None:
         """Of actors, by name; ``None`` if one is gone, or too slow. Raises StashError for what one raised itself."""
         if self._wait(list(asked.values()), seconds):
             return None
@@ -314,7 +346,11 @@ class ActorFleet:
         shown = cause if isinstance(cause, BaseException) else error
         if isinstance(shown, UserError):
             return UserError(str(shown))
-        text = str(shown) if isinstance(shown, StashError) else f"{type(shown).__name__}: {one_line(shown)}"
+        text = (
+            str(shown)
+            if isinstance(shown, StashError)
+            else f"{type(shown).__name__}: {one_line(shown)}"
+        )
         return JobError(f"{who} failed: {text}")
 
     def is_gone(self, error: Exception) -> bool:

@@ -137,7 +137,9 @@ class Coordinator:
                 self._failure = NotFinite(worker, report.lease, report.loss)
         elif self._ledger.complete_lease(worker, report.lease):
             lease = report.lease
-            self._rows.append(UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss))
+            self._rows.append(
+                UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss)
+            )
         self._changed.notify_all()
 
     def _await_turn(self, worker: str) -> None:
@@ -215,13 +217,16 @@ class Coordinator:
             wrong = found.audit()
             lacking = sum(lease.samples for lease in (*found.out, *found.waiting))
             if wrong is None and lacking and self._redoes is not None:
-                wrong = (
-                    f"{format_count(lacking, 'sample')} that workers took are not in the model: none handed them in"
-                )
+                wrong = f"{format_count(lacking, 'sample')} that workers took are not in the model: none handed them in"
             return LeaseBooks(
-                issued=found.issued, done=found.done_samples, out=len(found.out), waiting=len(found.waiting),
-                reissued=found.reissued, repeated=found.repeated, wrong=wrong,
-            )  # fmt: skip
+                issued=found.issued,
+                done=found.done_samples,
+                out=len(found.out),
+                waiting=len(found.waiting),
+                reissued=found.reissued,
+                repeated=found.repeated,
+                wrong=wrong,
+            )
 
     def seconds(self) -> float:
         """Since it began: the clock of its updates."""

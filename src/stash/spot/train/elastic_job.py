@@ -46,7 +46,9 @@ class ElasticJob:
     """Of the first parameters and of the order of samples."""
 
 
-def build_optimizer(job: ElasticJob, parameters: Sequence[torch.nn.Parameter]) -> torch.optim.Optimizer:
+def build_optimizer(
+    job: ElasticJob, parameters: Sequence[torch.nn.Parameter]
+) -> torch.optim.Optimizer:
     """The job's optimizer; raises UserError for one whose ``step`` needs a closure, which no server can give."""
     optimizer = job.optimizer(parameters)
     closure = inspect.signature(optimizer.step).parameters.get("closure")
@@ -66,7 +68,9 @@ def check_optimizer(job: ElasticJob) -> None:
         build_optimizer(job, [torch.nn.Parameter(torch.zeros(1, 1))])
     except UserError:
         raise
-    except Exception:  # it is not made for such a parameter; the servers will see what it makes of theirs
+    except (
+        Exception
+    ):  # it is not made for such a parameter; the servers will see what it makes of theirs
         return
 
 
@@ -74,14 +78,22 @@ def load_job(where: str) -> ElasticJob:
     """The job that ``file.py:name`` names; raises UserError. Its file's folder is importable from then on."""
     path, _, name = where.rpartition(":")
     if not path or not name.isidentifier():
-        raise UserError(f"{where!r} names no job; write the file and the name of its stash.spot.Job, like {EXAMPLE}")
+        raise UserError(
+            f"{where!r} names no job; write the file and the name of its stash.spot.Job, like {EXAMPLE}"
+        )
     file = Path(path)
     if not file.is_file():
         raise UserError(f"there is no file {path}; a job is named like {EXAMPLE}")
     job = getattr(_import_file(file), name, None)
     if not isinstance(job, ElasticJob):
-        found = "has no" if job is None else f"has a {type(job).__name__}, not a stash.spot.Job, under the"
-        raise UserError(f"{path} {found} name {name}; it needs a line like: {name} = stash.spot.Job(...)")
+        found = (
+            "has no"
+            if job is None
+            else f"has a {type(job).__name__}, not a stash.spot.Job, under the"
+        )
+        raise UserError(
+            f"{path} {found} name {name}; it needs a line like: {name} = stash.spot.Job(...)"
+        )
     return job
 
 

@@ -108,10 +108,15 @@ class TensorBuffer:
 
     def read_tensors(self) -> list[Tensor | None]:
         """The tensors in it, ``None`` where nothing was; they are views of the tray."""
-        return [place if mark else None for place, mark in zip(self.places, self._marks.tolist(), strict=True)]
+        return [
+            place if mark else None
+            for place, mark in zip(self.places, self._marks.tolist(), strict=True)
+        ]
 
 
-def send_head(link: socket.socket, message: FrameKind, lease: DataLease, version: int, size: int = 0) -> None:
+def send_head(
+    link: socket.socket, message: FrameKind, lease: DataLease, version: int, size: int = 0
+) -> None:
     """A head; ``size`` bytes are to follow."""
     tag = lease.tag or _UNSIGNED
     link.sendall(_HEAD.pack(_MAGIC, message, lease.start, lease.stop, version, size, tag))
@@ -131,7 +136,9 @@ class _Progress:
         if self._window is None or now - self._since <= self._window:
             return
         if self._moved < _MIN:
-            raise TimeoutError(f"the other end moved {self._moved} bytes in {now - self._since:.0f} s")
+            raise TimeoutError(
+                f"the other end moved {self._moved} bytes in {now - self._since:.0f} s"
+            )
         self._since, self._moved = now, 0
 
 

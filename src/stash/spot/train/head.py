@@ -19,7 +19,14 @@ from stash.api import lock_file
 from stash.core.errors import JobError, StashError, UserError, one_line
 from stash.core.jsonl import Tail, append_row
 from stash.spot.run_records import LOSS_WINDOW, mean_loss
-from stash.spot.train.run_orders import EVENTS, UPDATES, WISHES, TrainingOrders, WorkerPlace, read_orders
+from stash.spot.train.run_orders import (
+    EVENTS,
+    UPDATES,
+    WISHES,
+    TrainingOrders,
+    WorkerPlace,
+    read_orders,
+)
 
 if TYPE_CHECKING:
     from stash.spot.train.actors import ActorFleet
@@ -54,7 +61,9 @@ class TrainingHead:
     def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
         self._orders, self._fleet = orders, fleet
         self._folder, self._wishes = folder, Tail(folder / WISHES)
-        since = float(fleet.ask("seconds"))  # before the clock is read: the first answer may take seconds
+        since = float(
+            fleet.ask("seconds")
+        )  # before the clock is read: the first answer may take seconds
         self._zero = time.monotonic() - since
         self._servers = list(orders.servers)
         self._addresses: dict[str, Any] = {}
@@ -90,9 +99,14 @@ class TrainingHead:
                 self._grant(wish)
             self._end_hanging()
             self._follow()
-            if self._saving is not None:  # begun when it was time; training does not wait for a slow disk
+            if (
+                self._saving is not None
+            ):  # begun when it was time; training does not wait for a slow disk
                 self._take_saved(0.0)
-            elif self._began is not None and time.monotonic() - self._saved >= self._orders.checkpoint_seconds:
+            elif (
+                self._began is not None
+                and time.monotonic() - self._saved >= self._orders.checkpoint_seconds
+            ):
                 self._begin_saving()
         self._finish(reason)
 
@@ -186,7 +200,9 @@ class TrainingHead:
         return f"{role}{self._made[role]}"
 
     def _emit(self, what: str, who: str, **facts: Any) -> None:
-        append_row(self._folder / EVENTS, at=time.monotonic() - self._zero, what=what, who=who, **facts)
+        append_row(
+            self._folder / EVENTS, at=time.monotonic() - self._zero, what=what, who=who, **facts
+        )
 
     def _follow(self) -> None:
         rows, refused, failure = self._fleet.ask("take_updates")
@@ -230,7 +246,9 @@ class TrainingHead:
         if not missing:
             self._complete = time.monotonic()
         elif time.monotonic() - self._complete > _ARRIVAL_SECONDS:
-            raise JobError(f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept")
+            raise JobError(
+                f"{missing[0]} did not come within {_ARRIVAL_SECONDS:g} s; what was saved is kept"
+            )
         if any(each.joined and not each.ended for each in self._workers.values()):
             self._attended = time.monotonic()
         elif not orders.replace and time.monotonic() - self._attended > DESERTED_SECONDS:
@@ -251,7 +269,9 @@ class TrainingHead:
         """Let workers end what they are at, save all of it, and say how the books stand."""
         self._stop = True
         began = time.monotonic()
-        while True:  # for workers a little, for a server's successor and what others left undone longer
+        while (
+            True
+        ):  # for workers a little, for a server's successor and what others left undone longer
             patience = self._fleet.ask("end", self._diverged is None)
             seconds, missing = time.monotonic() - began, len(self._addresses) < len(self._servers)
             training = any(each.joined and not each.ended for each in self._workers.values())
@@ -273,15 +293,22 @@ class TrainingHead:
         books = self._audit_books()
         if self._diverged is not None:
             raise JobError(f"{self._diverged}; what was trained before is kept")
-        self._emit("ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books)
+        self._emit(
+            "ended", "", reason=reason, updates=self._count, loss=self.running_loss, books=books
+        )
 
     def _audit_books(self) -> dict[str, Any]:
         """The books, held against what the servers themselves say that they applied."""
-        applied = self._fleet.applied_ranges(self._servers) if len(self._addresses) == len(self._servers) else None
+        applied = (
+            self._fleet.applied_ranges(self._servers)
+            if len(self._addresses) == len(self._servers)
+            else None
+        )
         books: dict[str, Any] = self._fleet.ask("books").model_dump()
         if applied is None:
             return books | {
-                "wrong": books["wrong"] or "a server was missing at the end, so they could not be checked"
+                "wrong": books["wrong"]
+                or "a server was missing at the end, so they could not be checked"
             }
         missing = self._fleet.ask("reconcile", applied)
         if missing and books["wrong"] is None:
@@ -310,11 +337,20 @@ def main(folder: Path) -> int:
         fleet = ActorFleet(orders)
         TrainingHead(orders, folder, fleet).run()
     except StashError as error:
-        append_row(folder / EVENTS, at=None, what="failed", who="", why=str(error), exit_code=error.exit_code)
+        append_row(
+            folder / EVENTS,
+            at=None,
+            what="failed",
+            who="",
+            why=str(error),
+            exit_code=error.exit_code,
+        )
         return error.exit_code
     except Exception as error:
         why = f"the head failed: {type(error).__name__}: {one_line(error)}"
-        append_row(folder / EVENTS, at=None, what="failed", who="", why=why, exit_code=StashError.exit_code)
+        append_row(
+            folder / EVENTS, at=None, what="failed", who="", why=why, exit_code=StashError.exit_code
+        )
         raise
     finally:
         if fleet is not None:
@@ -330,7 +366,9 @@ def _lock_checkpoints(checkpoints: Path) -> int:
     held = os.open(checkpoints / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     if lock_file(held) is False:
         os.close(held)
-        raise UserError(f"another run saves in {checkpoints}; wait for it, end it, or name another --checkpoint-dir")
+        raise UserError(
+            f"another run saves in {checkpoints}; wait for it, end it, or name another --checkpoint-dir"
+        )
     return held
 
 

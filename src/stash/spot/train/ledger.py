@@ -175,9 +175,13 @@ class LeaseLedger:
         before = self._done
         self.issued = max([self.issued, *(stop for spans in applied for _, stop in spans.ranges)])
         edges = {edge for spans in applied for pair in spans.ranges for edge in pair}
-        edges.update(edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop))
+        edges.update(
+            edge for lease in (*self._out, *self._waiting) for edge in (lease.start, lease.stop)
+        )
         self._done = _held_by_all(applied, self.issued)
-        pieces = [piece for gap in self._done.gaps(self.issued) for piece in cut_range(*gap, edges, most)]
+        pieces = [
+            piece for gap in self._done.gaps(self.issued) for piece in cut_range(*gap, edges, most)
+        ]
         self._waiting, self._out = [DataLease(*piece) for piece in pieces], {}
         self._tried.update(self._waiting)
         return before.samples - _held_by_all([before, self._done], self.issued).samples

@@ -56,7 +56,10 @@ class SampleOrder:
         epoch, place = divmod(number, self._count)
         if epoch != self._epoch:
             shuffle = torch.Generator().manual_seed(self._seed + _BETWEEN_EPOCHS * epoch)
-            self._epoch, self._places = epoch, torch.randperm(self._count, generator=shuffle).tolist()
+            self._epoch, self._places = (
+                epoch,
+                torch.randperm(self._count, generator=shuffle).tolist(),
+            )
         return self._places[place]
 
     def __iter__(self) -> Iterator[int]:
@@ -95,7 +98,9 @@ class _Batches(Dataset[tuple[int, Any]]):
         if number == _NOTHING:
             return number, None
         several = getattr(self._data, "__getitems__", None)
-        return number, self._collate(several(samples) if several else [self._data[each] for each in samples])
+        return number, self._collate(
+            several(samples) if several else [self._data[each] for each in samples]
+        )
 
 
 def _return_batch(batch: Any) -> Any:
@@ -117,7 +122,13 @@ class LeaseFeed:
         self._arrived: dict[Range, Any] = {}
         settings: dict[str, Any] = {}
         if isinstance(data, DataLoader):
-            copied = ("num_workers", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context")
+            copied = (
+                "num_workers",
+                "pin_memory",
+                "timeout",
+                "worker_init_fn",
+                "multiprocessing_context",
+            )
             settings = {name: getattr(data, name) for name in (*copied, "prefetch_factor")}
             self.ahead = data.num_workers * (data.prefetch_factor or 0)
         seeds = torch.Generator()
@@ -132,7 +143,9 @@ class LeaseFeed:
         )
         self._batches: Iterator[Any] | None = None
 
-    def batches(self, lease: DataLease, later: Sequence[DataLease] = ()) -> Iterator[tuple[float, Any]]:
+    def batches(
+        self, lease: DataLease, later: Sequence[DataLease] = ()
+    ) -> Iterator[tuple[float, Any]]:
         """A lease's batches, each with its share of the samples; what comes ``later`` is read meanwhile."""
         own = self._ranges(lease)
         wanted = [*own, *(each for one in later for each in self._ranges(one))]
@@ -143,7 +156,9 @@ class LeaseFeed:
                 self._coming[number] = start, stop
                 self._requests.append((number, [self._order[each] for each in range(start, stop)]))
         if self._batches is None:
-            self._batches = iter(self._loader)  # which asks for all that its workers may read at once
+            self._batches = iter(
+                self._loader
+            )  # which asks for all that its workers may read at once
         for start, stop in own:
             while (start, stop) not in self._arrived:
                 number, batch = next(self._batches)

@@ -36,11 +36,18 @@ def shard_name(shard: int, number: int) -> str:
     return f"shard{shard}-{number:08d}.ckpt"
 
 
-def save_shard(folder: Path, shard: int, facts: dict[str, Any], content: bytes | memoryview) -> Path:
+def save_shard(
+    folder: Path, shard: int, facts: dict[str, Any], content: bytes | memoryview
+) -> Path:
     """Write one more checkpoint of a shard's, then remove all but the newest two."""
     earlier = _numbers(folder, shard)
     path = folder / shard_name(shard, earlier[-1] + 1 if earlier else 0)
-    head = {"format": FORMAT, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(), "facts": facts}
+    head = {
+        "format": FORMAT,
+        "bytes": len(content),
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "facts": facts,
+    }
     write_whole(path, json.dumps(head), "\n", content)
     for number in earlier[: 1 - KEPT]:
         (folder / shard_name(shard, number)).unlink(missing_ok=True)
@@ -59,9 +66,14 @@ def newest_shard(folder: Path, shard: int) -> StoredState | None:
         except UserError as error:
             skipped.append(str(error))
             continue
-        return replace(found, skipped=tuple(f"{why}; the one before it, {path.name}, is used" for why in skipped))
+        return replace(
+            found,
+            skipped=tuple(f"{why}; the one before it, {path.name}, is used" for why in skipped),
+        )
     if skipped:
-        raise UserError(f"{skipped[0]}, and no earlier one is whole; remove {folder} to start again")
+        raise UserError(
+            f"{skipped[0]}, and no earlier one is whole; remove {folder} to start again"
+        )
     return None
 
 
@@ -73,15 +85,25 @@ def read_shard(path: Path) -> StoredState:
             content = file.read()
         head = parse_json(line)
         made_by, facts = int(head["format"]), head["facts"]
-        whole = len(content) == head["bytes"] and hashlib.sha256(content).hexdigest() == head["sha256"]
+        whole = (
+            len(content) == head["bytes"] and hashlib.sha256(content).hexdigest() == head["sha256"]
+        )
     except OSError as error:
-        raise UserError(f"the checkpoint {path} cannot be read: {error.strerror or error}") from error
+        raise UserError(
+            f"the checkpoint {path} cannot be read: {error.strerror or error}"
+        ) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"the checkpoint {path} is damaged: it has no readable first line") from error
+        raise UserError(
+            f"the checkpoint {path} is damaged: it has no readable first line"
+        ) from error
     if made_by > FORMAT:
-        raise UserError(f"the checkpoint {path} is from a newer Stash (format {made_by}); upgrade Stash")
+        raise UserError(
+            f"the checkpoint {path} is from a newer Stash (format {made_by}); upgrade Stash"
+        )
     if not whole:
-        raise UserError(f"the checkpoint {path} is truncated or damaged: its checksum does not agree")
+        raise UserError(
+            f"the checkpoint {path} is truncated or damaged: its checksum does not agree"
+        )
     return StoredState(path, facts, content)
 
 

@@ -73,12 +73,16 @@ class ParameterShard:
     slower machine: how long an update takes at least.
     """
 
-    def __init__(self, job: ElasticJob, number: int, servers: int, apply_seconds: float = 0.0) -> None:
+    def __init__(
+        self, job: ElasticJob, number: int, servers: int, apply_seconds: float = 0.0
+    ) -> None:
         whole = build_model(job)
         self.number, self.servers = number, servers
         names = list_parts(whole, servers)[number]
         trained, others = dict(whole.named_parameters()), dict(whole.named_buffers())
-        self.parameters = {name: torch.nn.Parameter(_alone(trained[name])) for name in names if name in trained}
+        self.parameters = {
+            name: torch.nn.Parameter(_alone(trained[name])) for name in names if name in trained
+        }
         self.buffers = {name: _alone(others[name]) for name in names if name in others}
         self.optimizer = build_optimizer(job, list(self.parameters.values()))
         self.failure: Future[None] = Future()
@@ -94,7 +98,9 @@ class ParameterShard:
         """The tensors in a tray's order: parameters, then the model's buffers, which the last worker's replace."""
         return [*self.parameters.values(), *self.buffers.values()]
 
-    def apply_gradients(self, lease: DataLease, tray: TensorBuffer, out: TensorBuffer) -> tuple[FrameKind, int]:
+    def apply_gradients(
+        self, lease: DataLease, tray: TensorBuffer, out: TensorBuffer
+    ) -> tuple[FrameKind, int]:
         """Apply what is in ``tray`` unless it was, and put the parameters into ``out``: outcome and version.
 
         ``out`` may be ``tray``. Raises JobError if the update fails, which ``failure`` then has.
@@ -134,7 +140,9 @@ class ParameterShard:
                 if value is not None:
                     buffer.copy_(value)
         except Exception as error:
-            raise self.record_failure(f"{type(self.optimizer).__name__}.step() failed:", error) from error
+            raise self.record_failure(
+                f"{type(self.optimizer).__name__}.step() failed:", error
+            ) from error
 
     def record_failure(self, what: str, error: Exception) -> JobError:
         """End ``failure`` with this error, unless an earlier one has; the error to raise."""
@@ -192,7 +200,10 @@ class ParameterShard:
     def _identity(self) -> dict[str, Any]:
         return {
             "servers": self.servers,
-            "tensors": [[name, str(tensor.dtype), list(tensor.shape)] for name, tensor in self.named_tensors.items()],
+            "tensors": [
+                [name, str(tensor.dtype), list(tensor.shape)]
+                for name, tensor in self.named_tensors.items()
+            ],
             "optimizer": type(self.optimizer).__name__,
         }
 
@@ -207,13 +218,17 @@ def build_model(job: ElasticJob) -> nn.Module:
 def _alone(tensor: Tensor) -> Tensor:
     """The tensor without its history, and without others that share its memory: a copy only where some do."""
     own = tensor.detach()
-    return own if own.untyped_storage().nbytes() == own.numel() * own.element_size() else own.clone()
+    return (
+        own if own.untyped_storage().nbytes() == own.numel() * own.element_size() else own.clone()
+    )
 
 
 def list_parts(model: nn.Module, servers: int) -> tuple[tuple[str, ...], ...]:
     """What each server keeps: its share of what is trained, and the first one the model's buffers too."""
     sizes = {
-        name: each.numel() * each.element_size() for name, each in model.named_parameters() if each.requires_grad
+        name: each.numel() * each.element_size()
+        for name, each in model.named_parameters()
+        if each.requires_grad
     }
     if not sizes:
         raise UserError("the job's model has no parameters that are trained")
@@ -244,7 +259,9 @@ class ShardServer:
     sends, waits for its update or receives has one of ``trays_of(at_once)`` buffers, however many are connected.
     """
 
-    def __init__(self, shard: ParameterShard, host: str, keys: RunKeys, at_once: int = 1, most: int = 64) -> None:
+    def __init__(
+        self, shard: ParameterShard, host: str, keys: RunKeys, at_once: int = 1, most: int = 64
+    ) -> None:
         """``most``: workers that are connected at the same time; they share ``trays_of(at_once)`` buffers."""
         self._shard, self._keys, self._most = shard, keys, most
         self._trays, self._free = threading.Semaphore(trays_of(at_once)), list[TensorBuffer]()
@@ -273,7 +290,9 @@ class ShardServer:
         try:
             with link:
                 if full:
-                    raise StashError(f"{self._most} workers are connected already, as many as there may be")
+                    raise StashError(
+                        f"{self._most} workers are connected already, as many as there may be"
+                    )
                 self._talk(tune_link(link), worker.name)
         except OSError:
             pass  # the worker went; it, or its successor, will ask again
@@ -293,7 +312,9 @@ class ShardServer:
                     self._answer(link, head, tray)
             except (OSError, StashError):
                 raise
-            except Exception as error:  # the server's own, like no memory: workers would try for ever
+            except (
+                Exception
+            ) as error:  # the server's own, like no memory: workers would try for ever
                 raise self._shard.record_failure("an exchange failed:", error) from error
 
     def _check(self, head: FrameHead, worker: str) -> None:

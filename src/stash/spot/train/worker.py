@@ -91,7 +91,11 @@ class ServerLinks:
     """Connections to all servers, and the parameters that they keep."""
 
     def __init__(
-        self, addresses: Sequence[Address], tensors: Sequence[Sequence[Tensor]], secret: bytes, name: str
+        self,
+        addresses: Sequence[Address],
+        tensors: Sequence[Sequence[Tensor]],
+        secret: bytes,
+        name: str,
     ) -> None:
         """``tensors``: of each server, in its order. Raises OSError, which StrangerError is."""
         self._trays = [(TensorBuffer(each), TensorBuffer(each)) for each in tensors]
@@ -129,8 +133,14 @@ class ServerLinks:
             link.close()
         self._pool.shutdown(wait=False)
 
-    def _all(self, message: FrameKind, lease: DataLease) -> tuple[list[FrameKind], list[list[Tensor | None]]]:
-        done = list(self._pool.map(lambda server: self._one(server, message, lease), range(len(self._links))))
+    def _all(
+        self, message: FrameKind, lease: DataLease
+    ) -> tuple[list[FrameKind], list[list[Tensor | None]]]:
+        done = list(
+            self._pool.map(
+                lambda server: self._one(server, message, lease), range(len(self._links))
+            )
+        )
         return done, [arrived.read_tensors() for _, arrived in self._trays]
 
     def _one(self, server: int, message: FrameKind, lease: DataLease) -> FrameKind:
@@ -149,7 +159,9 @@ class ServerLinks:
 class Trainer:
     """The job on this machine: its model on each of its GPUs, its data, and the loss of a lease."""
 
-    def __init__(self, job: ElasticJob, servers: int, batch: int, devices: Sequence[torch.device] = ()) -> None:
+    def __init__(
+        self, job: ElasticJob, servers: int, batch: int, devices: Sequence[torch.device] = ()
+    ) -> None:
         """``batch``: samples of a lease, which ``devices`` share; without any the processor has all of them."""
         self._devices = tuple(devices) or (torch.device("cpu"),)
         self._job, self.feed = job, LeaseFeed(job, math.ceil(batch / len(self._devices)))
@@ -159,7 +171,8 @@ class Trainer:
             model.to(device).train()
         self._copies = [_places(model, named) for model in self._models]
         self._parameters = [
-            [tensor for tensor in own if isinstance(tensor, torch.nn.Parameter)] for own in self.tensors
+            [tensor for tensor in own if isinstance(tensor, torch.nn.Parameter)]
+            for own in self.tensors
         ]
         self._pool = ThreadPoolExecutor(len(self._devices))
 
@@ -177,7 +190,9 @@ class Trainer:
                         if value is not None:
                             tensor.copy_(value)
 
-    def gradients(self, lease: DataLease, later: Sequence[DataLease] = ()) -> tuple[float, list[list[Tensor | None]]]:
+    def gradients(
+        self, lease: DataLease, later: Sequence[DataLease] = ()
+    ) -> tuple[float, list[list[Tensor | None]]]:
         """The mean loss of a lease, and its gradients with the buffers behind them, as servers take them.
 
         The devices compute its parts side by side; what comes ``later`` is read meanwhile.
@@ -223,7 +238,9 @@ def devices_here(gpus: int) -> list[torch.device]:
     return [torch.device("cuda", number) for number in range(min(gpus, torch.cuda.device_count()))]
 
 
-def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pacing, secret: bytes) -> int:
+def work(
+    name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pacing, secret: bytes
+) -> int:
     """Train until the coordinator says that it is enough; how many leases were done."""
     done, report = 0, None
     for links in _connections(trainer, coordinator, secret, name):
@@ -234,7 +251,9 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pa
                 report = None
                 if lease is None:
                     return done
-                report = UpdateReport(lease, False, False, float("nan"), 0)  # unless it comes to more
+                report = UpdateReport(
+                    lease, False, False, float("nan"), 0
+                )  # unless it comes to more
                 later = coordinator.later(name, trainer.feed.ahead) if trainer.feed.ahead else ()
                 loss, gradients = trainer.gradients(lease, later)
                 if not (math.isfinite(loss) and trainer.is_finite()):
@@ -255,7 +274,9 @@ def work(name: str, trainer: Trainer, coordinator: CoordinatorClient, pacing: Pa
     return done
 
 
-def _connections(trainer: Trainer, coordinator: CoordinatorClient, secret: bytes, name: str) -> Iterator[ServerLinks]:
+def _connections(
+    trainer: Trainer, coordinator: CoordinatorClient, secret: bytes, name: str
+) -> Iterator[ServerLinks]:
     """Connections to the servers wherever they are now, new ones whenever the last are of no use; until the end."""
     while addresses := coordinator.servers():
         try:

@@ -59,14 +59,19 @@ class Ruler:
         return self.shown.low <= value / self.size <= self.shown.high
 
 
-def make_ruler(values: Iterable[float | None], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
+def make_ruler(
+    values: Iterable[float | None], label: str, size: float = 1.0, zero: bool = True
+) -> Ruler:
     """Numbers in units of ``size``, with round ends around all values."""
     shown = round_extent([None if value is None else value / size for value in values], zero)
     return Ruler(shown, plain_axis(shown, label), size)
 
 
 def worded_ruler(
-    values: Iterable[float | None], label: str, write: Callable[[float], str], by_powers: bool = False
+    values: Iterable[float | None],
+    label: str,
+    write: Callable[[float], str],
+    by_powers: bool = False,
 ) -> Ruler:
     """Values as ``write`` writes them, evenly or ``by_powers`` of ten."""
     known = [value for value in values if value is not None]
@@ -138,10 +143,14 @@ def lane_chart(
                 marks.append(Whisker(x.span(each.low, each.high), (y, y), each.line or each.series))
             marks.append(Dot(x.locate(each.value), y, each.series, each.tip if tips else ""))
     lanes = tuple(
-        Lane(row.name, f"unknown: {row.unknown}", quiet=True) if row.unknown else Lane(row.name, row.text)
+        Lane(row.name, f"unknown: {row.unknown}", quiet=True)
+        if row.unknown
+        else Lane(row.name, row.text)
         for row in rows
     )
-    return Chart(name, title, caption, how, x.axis, tuple(marks), table, lanes=lanes, keys=tuple(keys))
+    return Chart(
+        name, title, caption, how, x.axis, tuple(marks), table, lanes=lanes, keys=tuple(keys)
+    )
 
 
 def lanes_ruler(rows: Sequence[LaneRow], label: str, size: float = 1.0, zero: bool = True) -> Ruler:
@@ -186,7 +195,9 @@ class PlotCurve:
 
 def level(y: float, series: str = "plain") -> PlotCurve:
     """A line across the whole plane; ``x`` of its points are the axis' ends, wherever these are."""
-    return PlotCurve(series, (PlotPoint(float("-inf"), y), PlotPoint(float("inf"), y)), line=True, dots=False)
+    return PlotCurve(
+        series, (PlotPoint(float("-inf"), y), PlotPoint(float("inf"), y)), line=True, dots=False
+    )
 
 
 def plane_chart(
@@ -207,17 +218,22 @@ def plane_chart(
     tips = sum(len(curve.points) for curve in curves if curve.dots) <= _MAX_TIPS
     for curve in curves:
         marks += _drawn(curve, x, y, tips)
-    return Chart(name, title, caption, how, x.axis, (*marks, *tags), table, y=y.axis, keys=tuple(keys))
+    return Chart(
+        name, title, caption, how, x.axis, (*marks, *tags), table, y=y.axis, keys=tuple(keys)
+    )
 
 
 def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, tips: bool) -> Iterable[Drawn]:
     known = [point for point in curve.points if point.low is not None and point.high is not None]
     if curve.ribbon:
         yield Ribbon(
-            tuple((x.locate(p.x), y.locate(p.low or 0.0), y.locate(p.high or 0.0)) for p in known), curve.series
+            tuple((x.locate(p.x), y.locate(p.low or 0.0), y.locate(p.high or 0.0)) for p in known),
+            curve.series,
         )
     if curve.line and len(curve.points) > 1:
-        yield Trail(tuple((x.locate(point.x), y.locate(point.y)) for point in curve.points), curve.series)
+        yield Trail(
+            tuple((x.locate(point.x), y.locate(point.y)) for point in curve.points), curve.series
+        )
     if not curve.dots:
         return
     for point in curve.points:
@@ -225,5 +241,7 @@ def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, tips: bool) -> Iterable[Drawn]:
         if point.left is not None and point.right is not None:
             yield Whisker((x.locate(point.left), x.locate(point.right)), (up, up), curve.series)
         if point.low is not None and point.high is not None and not curve.ribbon:
-            yield Whisker((across, across), (y.locate(point.low), y.locate(point.high)), curve.series)
+            yield Whisker(
+                (across, across), (y.locate(point.low), y.locate(point.high)), curve.series
+            )
         yield Dot(across, up, curve.series, point.tip if tips else "", hollow=point.hollow)

@@ -242,7 +242,11 @@ def round_extent(values: Iterable[float | None], zero: bool = True) -> Extent:
         low, high = min(low, 0.0), max(high, 0.0)
     size = max(abs(low), abs(high))
     if high - low <= max(1e-9 * size, _TINY):
-        low, high = (low - 0.5, high + 0.5) if size <= _TINY else (low - abs(low) / 10, high + abs(high) / 10)
+        low, high = (
+            (low - 0.5, high + 0.5)
+            if size <= _TINY
+            else (low - abs(low) / 10, high + abs(high) / 10)
+        )
     step = _step(high - low)
     return Extent(step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9), step)
 
@@ -266,7 +270,9 @@ def round_places(shown: Extent) -> list[float]:
 
 def make_axis(shown: Extent, label: str, text: Callable[[float], str]) -> Axis:
     """An axis with its round places as ``text`` writes them."""
-    return Axis(label, tuple(Tick(shown.locate(value), text(value)) for value in round_places(shown)))
+    return Axis(
+        label, tuple(Tick(shown.locate(value), text(value)) for value in round_places(shown))
+    )
 
 
 def plain_axis(shown: Extent, label: str) -> Axis:

@@ -34,7 +34,9 @@ def render_chart(chart: Chart, ending: str, width_mm: float) -> str | bytes:
     # A unit of vl-convert is a point.
     drawing = draw_svg(chart, width, paper=True, zoom=_POINTS_PER_PIXEL)
     made: bytes = (
-        vl_convert.svg_to_pdf(drawing) if ending == "pdf" else vl_convert.svg_to_png(drawing, ppi=_DOTS_PER_INCH)
+        vl_convert.svg_to_pdf(drawing)
+        if ending == "pdf"
+        else vl_convert.svg_to_png(drawing, ppi=_DOTS_PER_INCH)
     )
     return made
 

@@ -67,7 +67,9 @@ RULES = (
 """Of style, that hold on any page."""
 
 
-def draw_svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom: float = 1.0) -> Markup:
+def draw_svg(
+    chart: Chart, width: int, paper: bool = False, font: str = "", zoom: float = 1.0
+) -> Markup:
     """The drawing of ``chart``, ``width`` pixels wide and shown at ``zoom`` times that.
 
     On ``paper`` it has its own colours, and ``font`` is the rule that brings its font. Else the page around it gives
@@ -75,15 +77,26 @@ def draw_svg(chart: Chart, width: int, paper: bool = False, font: str = "", zoom
     """
     frame = _Frame(chart, width)
     high = frame.height
-    ground = (style_sheet(font + _paper()), element("rect", class_="ground", width=width, height=high))
+    ground = (
+        style_sheet(font + _paper()),
+        element("rect", class_="ground", width=width, height=high),
+    )
     return element(
         "svg",
-        *(ground if paper else ()), *frame.keys(), *frame.grid(), *frame.lanes(), *map(frame.mark, chart.marks),
+        *(ground if paper else ()),
+        *frame.keys(),
+        *frame.grid(),
+        *frame.lanes(),
+        *map(frame.mark, chart.marks),
         *frame.labels(),
-        xmlns=_NAMESPACE, class_="chart", role="img",
+        xmlns=_NAMESPACE,
+        class_="chart",
+        role="img",
         aria_label=printable_line(f"{chart.title}. {chart.caption} {chart.how}".strip()),
-        viewBox=f"0 0 {width} {short_number(high)}", width=width * zoom, height=high * zoom,
-    )  # fmt: skip
+        viewBox=f"0 0 {width} {short_number(high)}",
+        width=width * zoom,
+        height=high * zoom,
+    )
 
 
 def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
@@ -95,9 +108,15 @@ def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
         reached += wide
     label = ", ".join(f"{name} {length:.0%}" for name, length in parts)
     return element(
-        "svg", *drawn, xmlns=_NAMESPACE, class_="strip", role="img", aria_label=label, viewBox="0 0 1000 30",
+        "svg",
+        *drawn,
+        xmlns=_NAMESPACE,
+        class_="strip",
+        role="img",
+        aria_label=label,
+        viewBox="0 0 1000 30",
         preserveAspectRatio="none",
-    )  # fmt: skip
+    )
 
 
 def _paper() -> str:
@@ -131,7 +150,11 @@ class _Frame:
 
     def _row(self) -> int:
         """The height of a row, its name above it included."""
-        return (44 if self.stacked else 30) if len(self.chart.lanes) <= 12 else (36 if self.stacked else 22)
+        return (
+            (44 if self.stacked else 30)
+            if len(self.chart.lanes) <= 12
+            else (36 if self.stacked else 22)
+        )
 
     def _sides(self) -> tuple[float, float]:
         """Room left and right of the plane."""
@@ -169,7 +192,9 @@ class _Frame:
             return short_number(self.top + (1 - y) * self.tall)
         rows = (1 - y) * len(self.chart.lanes)
         row = min(int(rows), len(self.chart.lanes) - 1)
-        return short_number(self.top + row * self.row + self.above + (rows - row) * (self.row - self.above))
+        return short_number(
+            self.top + row * self.row + self.above + (rows - row) * (self.row - self.above)
+        )
 
     def keys(self) -> Iterator[Markup]:
         for number, line in enumerate(self.key_lines):
@@ -186,7 +211,9 @@ class _Frame:
         for tick in self._fitting(self.chart.x):
             yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
-            yield element("path", class_="line", d=f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}")
+            yield element(
+                "path", class_="line", d=f"M{self.across(0)} {self.down(tick.at)}H{self.across(1)}"
+            )
         yield element("path", class_="quiet", d=f"M{self.across(0)} {bottom}H{self.across(1)}")
 
     def lanes(self) -> Iterator[Markup]:
@@ -207,22 +234,37 @@ class _Frame:
                 yield words_at(left, below, text, "quiet", tip=lane.text)
             elif lane.text:
                 room = self.width - 16 - (length_of(len(name)) if self.stacked else 0)
-                yield words_at(self.width - 4, base, shortened_name(lane.text, letters_in(room)), "", "end")
+                yield words_at(
+                    self.width - 4, base, shortened_name(lane.text, letters_in(room)), "", "end"
+                )
 
     def labels(self) -> Iterator[Markup]:
         """What the axes are, and the values at their lines."""
         for tick in self._fitting(self.chart.x):
-            yield words_at(self.left + tick.at * self.plane, self.bottom + 15, tick.text, "quiet", "middle")
-        yield words_at(self.left + self.plane / 2, self.bottom + 15 + _LINE, self.chart.x.label, "quiet", "middle")
+            yield words_at(
+                self.left + tick.at * self.plane, self.bottom + 15, tick.text, "quiet", "middle"
+            )
+        yield words_at(
+            self.left + self.plane / 2,
+            self.bottom + 15 + _LINE,
+            self.chart.x.label,
+            "quiet",
+            "middle",
+        )
         if self.chart.y is not None:
             for tick in self.chart.y.ticks:
-                yield words_at(self.left - 8, float(self.down(tick.at)) + 4, tick.text, "quiet", "end")
+                yield words_at(
+                    self.left - 8, float(self.down(tick.at)) + 4, tick.text, "quiet", "end"
+                )
 
     def _fitting(self, axis: Axis) -> tuple[Tick, ...]:
         """Every place, or every second, third … one: as many as there is room for."""
         count = len(axis.ticks)
         longest = length_of(max((len(tick.text) for tick in axis.ticks), default=0)) + 10
-        every = next((n for n in range(1, count) if longest <= self.plane * n / max(1, count - 1)), max(1, count - 1))
+        every = next(
+            (n for n in range(1, count) if longest <= self.plane * n / max(1, count - 1)),
+            max(1, count - 1),
+        )
         return axis.ticks[::every]
 
     def mark(self, mark: Drawn) -> Markup:
@@ -242,7 +284,9 @@ class _Frame:
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
                 return element("polygon", class_=series(mark.series, "ribbon"), points=points)
             case Rule():
-                line = f"M{self.across(mark.x)} {short_number(self.top)}V{short_number(self.bottom)}"
+                line = (
+                    f"M{self.across(mark.x)} {short_number(self.top)}V{short_number(self.bottom)}"
+                )
                 return element("path", class_="quiet bold", d=line)
             case Tag():
                 return self._tag(mark)
@@ -262,21 +306,28 @@ class _Frame:
         (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
         tone = series(whisker.series, "bold") if whisker.series else "bold"
         if whisker.y[0] == whisker.y[1]:
-            ends = (
-                f"M{x} {short_number(float(y) - _END)}v{2 * _END}M{right} {short_number(float(y) - _END)}v{2 * _END}"
-            )
+            ends = f"M{x} {short_number(float(y) - _END)}v{2 * _END}M{right} {short_number(float(y) - _END)}v{2 * _END}"
             line = f"M{x} {y}H{right}{ends}"
         else:
             line = f"M{x} {y}V{top}"
         return element("path", class_=tone, d=line)
 
     def _dot(self, dot: Dot) -> Markup:
-        tip, tone = "" if self.narrow else dot.tip, series(dot.series, "hollow" if dot.hollow else "")
-        return titled_element("circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS)
+        tip, tone = (
+            "" if self.narrow else dot.tip,
+            series(dot.series, "hollow" if dot.hollow else ""),
+        )
+        return titled_element(
+            "circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS
+        )
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
-        x, y, wide = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE, length_of(len(tag.text))
+        x, y, wide = (
+            float(self.across(tag.x)),
+            float(self.down(tag.y)) - _BESIDE,
+            length_of(len(tag.text)),
+        )
         for begin in (x + _BESIDE, x - _BESIDE - wide):
             box = (begin, begin + wide, y - SIZE, y)
             if self._is_free(box, tag.firm):
@@ -290,7 +341,11 @@ class _Frame:
             return False
         if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
             return False
-        places = [(float(self.across(mark.x)), mark) for mark in self.chart.marks if isinstance(mark, (Rule, Dot))]
+        places = [
+            (float(self.across(mark.x)), mark)
+            for mark in self.chart.marks
+            if isinstance(mark, (Rule, Dot))
+        ]
         for x, mark in places:
             level = top if isinstance(mark, Rule) else float(self.down(mark.y))
             if left < x < right and top <= level <= bottom and not (firm and isinstance(mark, Dot)):

@@ -32,7 +32,9 @@ def titled_element(name: str, tip: str, *inside: str, **attributes: Attribute) -
     return element(name, *title, *inside, **attributes)
 
 
-def words_at(x: float, y: float, text: str, tone: str = "", anchor: str = "", tip: str = "") -> Markup:
+def words_at(
+    x: float, y: float, text: str, tone: str = "", anchor: str = "", tip: str = ""
+) -> Markup:
     """Words whose base line begins at a place, or is anchored to it; ``says`` is what pointing at them tells."""
     return titled_element("text", tip, text or " ", x=x, y=y, class_=tone, text_anchor=anchor)
 
@@ -52,7 +54,9 @@ _GAP = 1.5
 _PALEST = 0.07
 
 
-def tile(mark: Tile, left: float, top: float, right: float, bottom: float, pointed_at: bool = True) -> Markup:
+def tile(
+    mark: Tile, left: float, top: float, right: float, bottom: float, pointed_at: bool = True
+) -> Markup:
     """One box, which has all the room from ``left`` to ``right`` and from ``top`` to ``bottom``.
 
     ``pointed_at``: whether anybody can, so that it says something then.
@@ -60,11 +64,24 @@ def tile(mark: Tile, left: float, top: float, right: float, bottom: float, point
     left, top, right, bottom = left + _GAP, top + _GAP, right - _GAP, bottom - _GAP
     tone, opacity = "", "0"  # what a pointer finds between words
     if mark.level is not None:
-        tone, opacity = "s-heat", f"{short_number(100 * (_PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))))}%"
+        tone, opacity = (
+            "s-heat",
+            f"{short_number(100 * (_PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))))}%",
+        )
     body = [
-        element("rect", class_=tone, fill_opacity=opacity, x=left, y=top, width=right - left, height=bottom - top)
+        element(
+            "rect",
+            class_=tone,
+            fill_opacity=opacity,
+            x=left,
+            y=top,
+            width=right - left,
+            height=bottom - top,
+        )
     ]
     words = next((text for text in mark.texts if length_of(len(text)) <= right - left - 4), "")
     if words:
-        body.append(words_at((left + right) / 2, (top + bottom) / 2 + 0.36 * SIZE, words, "", "middle"))
+        body.append(
+            words_at((left + right) / 2, (top + bottom) / 2 + 0.36 * SIZE, words, "", "middle")
+        )
     return titled_element("g", mark.tip, *body) if mark.tip and pointed_at else join_markup(*body)

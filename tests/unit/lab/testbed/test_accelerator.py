@@ -50,7 +50,9 @@ def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch: pytest.Monk
 
 
 def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> None:
-    layers = [LayerSpec(name=n, bytes=40_000, forward_seconds=0.02, backward_seconds=0.03) for n in "ab"]
+    layers = [
+        LayerSpec(name=n, bytes=40_000, forward_seconds=0.02, backward_seconds=0.03) for n in "ab"
+    ]
     free = LayerSpec(name="free", bytes=0, forward_seconds=0.0, backward_seconds=0.05)
     emulation = Emulation(layers=(*layers, free), optimizer_seconds=0.05)
     model = EmulatedModel(emulation)

@@ -36,7 +36,9 @@ def test_a_user_without_rights_is_told_to_use_sudo(monkeypatch: pytest.MonkeyPat
     refused(Testbed(2), "a testbed needs root; run it with sudo")
 
 
-def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     done: list[tuple[str, ...]] = []
 
     def run(argv: tuple[str, ...], patience: float = 0.0) -> SimpleNamespace:
@@ -68,7 +70,9 @@ def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.Mon
     assert sum(" tbf rate 1000000000bit " in line for line in steps) == 4
 
 
-@pytest.mark.parametrize(("program", "package"), [("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")])
+@pytest.mark.parametrize(
+    ("program", "package"), [("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")]
+)
 def test_a_missing_program_is_named_with_its_package_before_anything_is_done(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, package: str
 ) -> None:
@@ -79,6 +83,10 @@ def test_a_missing_program_is_named_with_its_package_before_anything_is_done(
 
 
 @needs_ip
-def test_more_ranks_than_memory_are_refused_with_how_many_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_ranks_than_memory_are_refused_with_how_many_fit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1e9))
-    refused(Testbed(4, 2), "8 ranks need about 2.40 GB of memory and 1.00 GB are free; use 3 or fewer")
+    refused(
+        Testbed(4, 2), "8 ranks need about 2.40 GB of memory and 1.00 GB are free; use 3 or fewer"
+    )

@@ -66,7 +66,9 @@ def test_a_missing_empty_or_binary_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_scaling_keeps_the_ratio_of_wire_time_to_compute() -> None:
-    made = Emulation(layers=(LayerSpec(name="a", bytes=4_000_000, forward_seconds=0.1, backward_seconds=0.2),))
+    made = Emulation(
+        layers=(LayerSpec(name="a", bytes=4_000_000, forward_seconds=0.1, backward_seconds=0.2),)
+    )
     small = made.scale(size=0.1, time=0.5)
     before = made.bytes / 1e9 / made.compute_seconds
     after = small.bytes / (1e9 * 0.1 / 0.5) / small.compute_seconds

@@ -26,14 +26,20 @@ def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path)
 
 
 def test_a_clash_of_names_is_explained() -> None:
-    sentence = _explain(Step(("ip", "netns", "add", "stash-tb-x")), 'Cannot create namespace file "x": File exists')
+    sentence = _explain(
+        Step(("ip", "netns", "add", "stash-tb-x")), 'Cannot create namespace file "x": File exists'
+    )
     assert "stash-tb-x exists already" in sentence
 
 
 def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path: Path) -> None:
     executor, ended, folder = Executor(), threading.Event(), str(tmp_path / "made")
-    executor.do([Step(("mkdir", folder), ("rmdir", folder)),
-                 Step(("true",), ("sh", "-c", f"kill -INT {os.getpid()}"))])  # fmt: skip
+    executor.do(
+        [
+            Step(("mkdir", folder), ("rmdir", folder)),
+            Step(("true",), ("sh", "-c", f"kill -INT {os.getpid()}")),
+        ]
+    )
     other = threading.Thread(target=ended.wait)
     other.start()
     try:

@@ -16,12 +16,17 @@ from stash.lab.testbed.verify import ShapedLink
 @pytest.mark.parametrize(
     ("measured", "words"),
     [
-        (1.3e9, r"cannot read --disk 5.00 GB/s: the highest rate verified under /data on node 1 is 1.30 GB/s"),
+        (
+            1.3e9,
+            r"cannot read --disk 5.00 GB/s: the highest rate verified under /data on node 1 is 1.30 GB/s",
+        ),
         (6.0e9, r"reads under /data on node 1 reach 6.00 GB/s in spite of the limit"),
     ],
 )
 def test_a_disk_that_is_off_is_refused_with_what_was_measured(measured: float, words: str) -> None:
-    assert words in verify.why_refused(ShapedLink(1, "disk", "read", 5e9, measured, 0), Path("/data"))
+    assert words in verify.why_refused(
+        ShapedLink(1, "disk", "read", 5e9, measured, 0), Path("/data")
+    )
 
 
 def limited() -> Topology:
@@ -45,5 +50,8 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path: Pa
     def on_node(words: Sequence[str], node: int) -> tuple[str, ...]:
         return tuple(words)
 
-    with pytest.raises(UserError, match=r"--disk cannot be verified: .*none.*No such file or directory.*--disk-path"):
+    with pytest.raises(
+        UserError,
+        match=r"--disk cannot be verified: .*none.*No such file or directory.*--disk-path",
+    ):
         verify.verify_disks(limited(), tmp_path / "none", on_node)

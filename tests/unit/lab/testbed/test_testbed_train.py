@@ -18,14 +18,18 @@ from stash.lab.testbed import train_emulated
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
 
 
-def test_reading_what_is_not_cached_takes_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_what_is_not_cached_takes_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [tmp_path / str(number) for number in range(4)]
     for path in paths:
         path.write_bytes(b"x" * 5000)
     layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
     emulation = Emulation(layers=(layer,), prep_seconds=0.02, read_seconds=0.1)
     cold: set[int] = set()
-    monkeypatch.setattr(train_emulated, "_read_cached", lambda file: os.fstat(file).st_ino not in cold)
+    monkeypatch.setattr(
+        train_emulated, "_read_cached", lambda file: os.fstat(file).st_ino not in cold
+    )
     samples = train_emulated.Samples(emulation, 4, 0, paths)
     clock = Clock()
     monkeypatch.setattr(train_emulated, "time", SimpleNamespace(monotonic=clock, sleep=clock.act))
@@ -83,11 +87,15 @@ def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
     assert "step 2" in capsys.readouterr().out
     steps, ends = [], train_emulated.EmulatedOptimizer.step
     monkeypatch.setattr(
-        train_emulated.EmulatedOptimizer, "step", lambda self: (steps.append(len(batches)), ends(self))
+        train_emulated.EmulatedOptimizer,
+        "step",
+        lambda self: (steps.append(len(batches)), ends(self)),
     )
     batches: list[object] = []
     monkeypatch.setattr(
-        train_emulated.EmulatedModel, "forward", _counting(batches, train_emulated.EmulatedModel.forward)
+        train_emulated.EmulatedModel,
+        "forward",
+        _counting(batches, train_emulated.EmulatedModel.forward),
     )
     assert train_emulated.main(["--model", str(path), "--steps", "2", "--accumulate", "3"]) == 0
     assert steps == [3, 6]  # batches seen when each step was taken

@@ -10,7 +10,10 @@ from stash.lab.testbed.topology import HostSpec, make_topology
 
 def test_hosts_are_alike_but_for_their_overrides() -> None:
     made = make_topology(
-        3, network="1gbit", interconnect="1GB/s", overrides={1: {"network": "100mbit", "disk": "50MB/s"}}
+        3,
+        network="1gbit",
+        interconnect="1GB/s",
+        overrides={1: {"network": "100mbit", "disk": "50MB/s"}},
     )
     assert made.hosts[0] == made.hosts[2] == HostSpec(network=125e6, interconnect=1e9)
     assert made.hosts[1] == HostSpec(network=12.5e6, interconnect=1e9, disk=50e6)
@@ -27,6 +30,8 @@ def test_hosts_are_alike_but_for_their_overrides() -> None:
         ({"nodes": 2, "overrides": {1: {"netwrok": "1gbit"}}}, "network, interconnect, disk"),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused_in_words(arguments: dict[str, object], words: str) -> None:
+def test_a_wish_that_makes_no_sense_is_refused_in_words(
+    arguments: dict[str, object], words: str
+) -> None:
     with pytest.raises(UserError, match=words):
         make_topology(**arguments)  # type: ignore[arg-type]

@@ -16,8 +16,10 @@ OWNER = Owner(77, 0xABC, 0xD, 0)
 def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> None:
     found = verify.list_transfers(make_topology(1, network="1mbit", interconnect="1gbit"), OWNER)
     assert [(link.name, link.direction) for link, _ in found] == [
-        ("network", "up"), ("network", "down"), ("interconnect", "both"),
-    ]  # fmt: skip
+        ("network", "up"),
+        ("network", "down"),
+        ("interconnect", "both"),
+    ]
     slow, fast = found[0][1].seconds, found[2][1].seconds
     assert slow == 10
     assert fast == pytest.approx(0.3)
@@ -26,7 +28,9 @@ def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> No
     assert not verify.ShapedLink(0, "network", "up", 100.0, 94.9, 0).right
 
 
-def test_many_slow_links_are_waited_for_as_long_as_all_of_them_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_slow_links_are_waited_for_as_long_as_all_of_them_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waited = []
 
     def measured(argv: tuple[str, ...], patience: float) -> subprocess.CompletedProcess[str]:

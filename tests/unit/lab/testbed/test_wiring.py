@@ -14,7 +14,10 @@ def lines(*args: object, **options: object) -> list[str]:
 
 def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect() -> None:
     steps = lines(
-        make_topology(2, network="1gbit", interconnect="4gbit", overrides={1: {"network": "100mbit"}}), OWNER
+        make_topology(
+            2, network="1gbit", interconnect="4gbit", overrides={1: {"network": "100mbit"}}
+        ),
+        OWNER,
     )
     shaped = [line.split(" latency")[0] for line in steps if " tbf " in line]
     head = "tc -n stash-tb-77-abc-d-0"
@@ -30,7 +33,9 @@ def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect
 
 def test_every_command_stays_inside_namespaces_of_our_own() -> None:
     steps = wiring.set_up(make_topology(3, network="1gbit", interconnect="1gbit"), OWNER)
-    assert sum(step.undo is not None for step in steps) == 4  # a namespace for each host, and the switch
+    assert (
+        sum(step.undo is not None for step in steps) == 4
+    )  # a namespace for each host, and the switch
     for step in steps:
         program, first, second, *_ = step.argv
         assert (program, first) in (("ip", "netns"), ("ip", "-n"), ("tc", "-n"))

@@ -18,12 +18,20 @@ OWNER = Owner(77, 0xABC, 0xD, 0)
 
 @pytest.mark.parametrize(
     ("version", "file", "text"),
-    [(1, "blkio.throttle.read_bps_device", "254:0 100000000"), (2, "io.max", "254:0 rbps=100000000")],
+    [
+        (1, "blkio.throttle.read_bps_device", "254:0 100000000"),
+        (2, "io.max", "254:0 rbps=100000000"),
+    ],
 )
 def test_a_limit_in_control_groups(version: int, file: str, text: str) -> None:
-    steps = wiring.set_up(make_topology(1, disk="100MB/s"), OWNER, DiskLimits(version, "/cg"), Device(254, 0))
+    steps = wiring.set_up(
+        make_topology(1, disk="100MB/s"), OWNER, DiskLimits(version, "/cg"), Device(254, 0)
+    )
     group = "/cg/stash-tb-77-abc-d-0-n0"
-    assert steps[-2:] == (Step(("mkdir", group), ("rmdir", group)), Step(write_command(text, f"{group}/{file}")))
+    assert steps[-2:] == (
+        Step(("mkdir", group), ("rmdir", group)),
+        Step(write_command(text, f"{group}/{file}")),
+    )
 
 
 def test_a_limit_without_a_controller_is_refused() -> None:
@@ -36,8 +44,14 @@ def test_a_limit_without_a_controller_is_refused() -> None:
     [
         ("tmpfs /run tmpfs rw 0 0", None),
         ("cgroup2 /u cgroup2 rw 0 0", DiskLimits(2, "/u", False)),
-        ("cgroup2 /u cgroup2 rw 0 0\ncgroup /c/blkio cgroup rw,blkio 0 0", DiskLimits(1, "/c/blkio")),
-        ("cgroup /c/blkio cgroup rw,blkio 0 0\ncgroup2 /u cgroup2 rw 0 0", DiskLimits(1, "/c/blkio")),
+        (
+            "cgroup2 /u cgroup2 rw 0 0\ncgroup /c/blkio cgroup rw,blkio 0 0",
+            DiskLimits(1, "/c/blkio"),
+        ),
+        (
+            "cgroup /c/blkio cgroup rw,blkio 0 0\ncgroup2 /u cgroup2 rw 0 0",
+            DiskLimits(1, "/c/blkio"),
+        ),
         ("cgroup2 /unreadable cgroup2 rw 0 0", None),
     ],
 )
@@ -86,5 +100,7 @@ def test_a_partition_stands_for_its_whole_disk(tmp_path: Path) -> None:
 
 
 def test_a_disk_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"--disk-path .*none: No such file or directory; name a folder"):
+    with pytest.raises(
+        UserError, match=r"--disk-path .*none: No such file or directory; name a folder"
+    ):
         wiring.device_of(tmp_path / "none")

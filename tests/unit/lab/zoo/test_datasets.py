@@ -18,7 +18,9 @@ COUNTS = {"images": 5, "text": 5_000}
 
 
 def contents(root: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()
+    }
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -49,16 +51,24 @@ def test_nothing_is_written_where_the_same_is_there(tmp_path: Path) -> None:
 @small_pictures
 def test_progress_counts_up_to_the_whole(tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
-    make_dataset("images", tmp_path / "data", 70, progress=lambda done, total: seen.append((done, total)))
+    make_dataset(
+        "images", tmp_path / "data", 70, progress=lambda done, total: seen.append((done, total))
+    )
     assert seen[0] == (0, 70)
     assert seen[-1] == (70, 70)
     assert seen == sorted(seen)
 
 
 @small_pictures
-def test_every_file_is_flushed_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_file_is_flushed_before_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     flushed: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda handle: flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda handle: flushed.append(Path(os.readlink(f"/proc/self/fd/{handle}")).name),
+    )
     make_dataset("images", tmp_path / "data", 3)
     assert {f".{index:08d}.jpg.tmp" for index in range(3)} <= set(flushed)
 
@@ -82,7 +92,9 @@ def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(
         make_dataset("images", tmp_path / "data", 6)
 
 
-def test_a_read_only_folder_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_only_folder_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 

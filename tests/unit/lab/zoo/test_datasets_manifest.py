@@ -21,5 +21,9 @@ def test_a_damaged_manifest_is_named(damage: str, tmp_path: Path) -> None:
 def test_the_manifest_says_what_was_made(tmp_path: Path) -> None:
     made = make_dataset("text", tmp_path / "data", 2)
     assert json.loads((made.path / MANIFEST).read_text()) == {
-        "kind": "text", "count": 2, "complete": True, "bytes": 4096, "format": 1,
-    }  # fmt: skip
+        "kind": "text",
+        "count": 2,
+        "complete": True,
+        "bytes": 4096,
+        "format": 1,
+    }

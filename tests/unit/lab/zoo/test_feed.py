@@ -24,11 +24,15 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_samples_have_the_shapes_that_a_model_takes_in_memory_and_from_files_alike(name: str, tmp_path: Path) -> None:
+def test_samples_have_the_shapes_that_a_model_takes_in_memory_and_from_files_alike(
+    name: str, tmp_path: Path
+) -> None:
     item = workload(name)
     feeds = [Synthetic(item, 8, image_size=96)]
     if item.kind in ON_DISK:
-        feeds.append(open_feed(item, make_dataset(item.kind, tmp_path / "data", 5).path, image_size=96))
+        feeds.append(
+            open_feed(item, make_dataset(item.kind, tmp_path / "data", 5).path, image_size=96)
+        )
     for feed in feeds:
         batch = next(iter(DataLoader(feed, batch_size=2)))
         assert [(tuple(tensor.shape), tensor.dtype) for tensor in batch] == SHAPES[name]
@@ -44,7 +48,9 @@ def test_an_image_folder_of_one_s_own_is_read(tmp_path: Path) -> None:
     assert len(feed) == 2
 
 
-def test_more_classes_than_the_model_tells_apart_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_classes_than_the_model_tells_apart_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(LABELS, "images", 1)
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
@@ -62,5 +68,7 @@ def test_tokens_come_in_order_and_answers_are_fixed(tmp_path: Path) -> None:
     assert all(0 <= start <= end < 10 for _, start, end in (feed[index] for index in range(4)))
     assert len({tuple(map(int, feed[index][1:])) for index in range(4)}) > 1
     np.full(10, 40_000, dtype="<u2").tofile(tmp_path / "c.uint16.bin")
-    with pytest.raises(UserError, match=r"c\.uint16\.bin holds token 40000, but the model knows ids below 30522"):
+    with pytest.raises(
+        UserError, match=r"c\.uint16\.bin holds token 40000, but the model knows ids below 30522"
+    ):
         Tokens(tmp_path, length=10)[4]

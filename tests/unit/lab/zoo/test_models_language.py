@@ -19,7 +19,9 @@ def test_a_narrow_transformer_learns_from_a_tiny_batch(monkeypatch: pytest.Monke
     monkeypatch.setitem(models.BERT_SIZES, "base", bert)
     item = workload("bert_base_qa")
     model = item.build().train()
-    loss = LOSSES[item.kind](model, default_collate(Synthetic(item, 2, sequence_length=16).samples[:2]))
+    loss = LOSSES[item.kind](
+        model, default_collate(Synthetic(item, 2, sequence_length=16).samples[:2])
+    )
     loss.backward()
     assert loss.item() == pytest.approx(math.log(16), rel=0.2)  # Random weights guess.
     # A parameter without a gradient would make DistributedDataParallel wait for ever.

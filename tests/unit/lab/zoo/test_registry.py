@@ -12,13 +12,27 @@ from stash.lab.zoo.feed import LOSSES, Synthetic
 from stash.lab.zoo.registry import WORKLOADS, workload
 
 PAPER = {
-    "alexnet", "resnet18", "shufflenet_v2_x0_5", "mobilenet_v2",
-    "squeezenet1_0", "resnet50", "vgg11", "bert_large_qa",
-}  # fmt: skip
+    "alexnet",
+    "resnet18",
+    "shufflenet_v2_x0_5",
+    "mobilenet_v2",
+    "squeezenet1_0",
+    "resnet50",
+    "vgg11",
+    "bert_large_qa",
+}
 TRAINED = [
-    "squeezenet1_0", "mobilenet_v2", "shufflenet_v2_x0_5", "resnet10", "resnet10_noskip", "resnet10_nobn",
-    "resnet50_noskip", "resnet50_nobn", "m5", "dlrm",
-]  # fmt: skip
+    "squeezenet1_0",
+    "mobilenet_v2",
+    "shufflenet_v2_x0_5",
+    "resnet10",
+    "resnet10_noskip",
+    "resnet10_nobn",
+    "resnet50_noskip",
+    "resnet50_nobn",
+    "m5",
+    "dlrm",
+]
 
 
 def on_meta(name: str) -> nn.Module:
@@ -29,14 +43,20 @@ def on_meta(name: str) -> nn.Module:
 def test_the_paper_s_grid_is_complete() -> None:
     assert {name for name, item in WORKLOADS.items() if item.group == "paper"} == PAPER
     for depth in (10, 12, 16, 18, 34, 50, 101, 152):
-        assert {f"resnet{depth}", f"resnet{depth}_noskip", f"resnet{depth}_nobn"} <= WORKLOADS.keys()
+        assert {
+            f"resnet{depth}",
+            f"resnet{depth}_noskip",
+            f"resnet{depth}_nobn",
+        } <= WORKLOADS.keys()
     assert {"vgg11", "vgg13", "vgg16", "vgg19"} <= WORKLOADS.keys()
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_workload_has_as_many_parameters_as_the_registry_says(name: str) -> None:
     model = on_meta(name)
-    assert sum(p.numel() for p in model.parameters() if p.requires_grad) == WORKLOADS[name].parameters
+    assert (
+        sum(p.numel() for p in model.parameters() if p.requires_grad) == WORKLOADS[name].parameters
+    )
     assert WORKLOADS[name].gradient_bytes == 4 * WORKLOADS[name].parameters
     assert sum(p.requires_grad for p in model.parameters()) == WORKLOADS[name].trained_tensors
 
@@ -51,7 +71,9 @@ def test_a_workload_learns_from_a_tiny_batch(name: str) -> None:
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-@pytest.mark.parametrize(("typed", "meant"), [("resnet5O", "resnet50"), ("BERT_base", "bert_base_qa")])
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("resnet5O", "resnet50"), ("BERT_base", "bert_base_qa")]
+)
 def test_an_unknown_workload_suggests_the_nearest(typed: str, meant: str) -> None:
     with pytest.raises(UserError, match=f"did you mean .*{meant}"):
         workload(typed)

@@ -17,21 +17,37 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_dataset("images", tmp_path_factory.mktemp("data") / "images", 12).path
 
 
-def test_training_takes_the_steps_asked_for(images: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_takes_the_steps_asked_for(
+    images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # Three epochs of three batches: the loop goes round, and stops in the middle of the last.
-    arguments = "--workload shufflenet_v2_x0_5 --batch 4 --workers 0 --image-size 32 --steps 8 --amp"
+    arguments = (
+        "--workload shufflenet_v2_x0_5 --batch 4 --workers 0 --image-size 32 --steps 8 --amp"
+    )
     assert train.main([*arguments.split(), "--data", str(images)]) == 0
     assert capsys.readouterr().out.startswith("step 8  loss ")
 
 
 def test_training_runs_on_synthetic_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert train.main(["--workload", "m5", "--synthetic", "--batch", "2", "--workers", "0", "--steps", "2"]) == 0
+    assert (
+        train.main(
+            ["--workload", "m5", "--synthetic", "--batch", "2", "--workers", "0", "--steps", "2"]
+        )
+        == 0
+    )
     assert "step 2" in capsys.readouterr().out
 
 
 @pytest.mark.slow  # one process trains by day, and two ranks of every other script do
 def test_two_processes_train_one_model(images: Path) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+    ]
     script = "-m stash.lab.zoo.train --workload shufflenet_v2_x0_5 --batch 2 --workers 1 --image-size 32 --steps 2"
     run = subprocess.run(
         [*launcher, *script.split(), "--data", str(images)],
@@ -55,7 +71,10 @@ def test_two_processes_train_one_model(images: Path) -> None:
         ("--workload bert_base_qa --data {images}", "holds images, but bert_base_qa reads text"),
         ("--workload m5 --data {images}", "m5 trains on samples in memory only; leave --data out"),
         ("--workload dlrm", "dlrm trains on samples in memory only; use --synthetic"),
-        ("--workload resnet18 --data {images} --batch 13", "holds 12 samples, too few for a batch of 13"),
+        (
+            "--workload resnet18 --data {images} --batch 13",
+            "holds 12 samples, too few for a batch of 13",
+        ),
         ("--workload resnet18 --synthetic --batch 0", "--batch must be at least 1"),
         ("--workload bert_base_qa --synthetic --sequence-length 600", "at most 512 tokens"),
     ],
@@ -78,7 +97,16 @@ def test_a_corrupt_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[
     folder = tmp_path / "cat"
     folder.mkdir()
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 not really")
-    arguments = ["--workload", "shufflenet_v2_x0_5", "--batch", "1", "--data", str(tmp_path), "--workers", "0"]
+    arguments = [
+        "--workload",
+        "shufflenet_v2_x0_5",
+        "--batch",
+        "1",
+        "--data",
+        str(tmp_path),
+        "--workers",
+        "0",
+    ]
     assert train.main(arguments) == 2
     error = capsys.readouterr().err
     assert f"error: the image {folder / 'broken.jpg'} cannot be decoded" in error

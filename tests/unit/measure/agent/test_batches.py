@@ -30,16 +30,23 @@ def test_fresh_containers_are_around_the_same_tensors(batch: Any) -> None:
     again = batches.copy_containers(batch)
     assert again is not batch
     assert type(again) is type(batch)
-    assert [id(leaf) for leaf in batches.iter_leaves(again)] == [id(leaf) for leaf in batches.iter_leaves(batch)]
+    assert [id(leaf) for leaf in batches.iter_leaves(again)] == [
+        id(leaf) for leaf in batches.iter_leaves(batch)
+    ]
 
 
 @pytest.mark.parametrize(
     ("kind", "size"),
     [
-        ("tensor", 12), ("array", 48), ("graphs", 12 + 40), ("packed", 20 + 24), ("sized", 24),
-        ("sparse", 2 * 4 * 8 + 4 * 4), ("jagged", 6 * 3 * 4 + 3 * 8),
+        ("tensor", 12),
+        ("array", 48),
+        ("graphs", 12 + 40),
+        ("packed", 20 + 24),
+        ("sized", 24),
+        ("sparse", 2 * 4 * 8 + 4 * 4),
+        ("jagged", 6 * 3 * 4 + 3 * 8),
     ],
-)  # fmt: skip
+)
 def test_bytes_are_those_of_all_that_is_inside(kind: str, size: int) -> None:
     assert batches.count_bytes(KINDS[kind]) == size
 
@@ -66,22 +73,33 @@ def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -
             (np.ones(3), torch.ones(3)),
             "batches (tuple) hold numpy arrays, which the script itself makes into tensors",
         ),
-        (containers.Stubborn(torch.ones(2)), "batches (Stubborn) cannot be put on meta: TypeError: not to be copied"),
+        (
+            containers.Stubborn(torch.ones(2)),
+            "batches (Stubborn) cannot be put on meta: TypeError: not to be copied",
+        ),
     ],
 )
 def test_what_cannot_be_moved_says_why(batch: Any, why: str) -> None:
     assert batches.why_immovable(batch, "meta") == why
 
 
-def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ids, mask = torch.ones(2, 8, dtype=torch.int64), torch.tensor([[1] * 8, [1] * 4 + [0] * 4])
     assert batches.count_tokens({"input_ids": ids, "labels": ids}) == (16, None)
     assert batches.count_tokens({"input_ids": ids, "attention_mask": mask}) == (16, 12)
-    assert batches.count_tokens({"input_ids": ids, "attention_mask": torch.ones(2, 1, 8, 8)}) == (16, None)
+    assert batches.count_tokens({"input_ids": ids, "attention_mask": torch.ones(2, 1, 8, 8)}) == (
+        16,
+        None,
+    )
     assert batches.count_tokens({"tokens": ids}) == (16, None)
     notes: list[str] = []
     monkeypatch.setattr("stash.measure.agent.script.note", notes.append)
-    assert batches.count_tokens({"input_ids": ids, "attention_mask": mask / 0 * 0}) == (16, None)  # NaN tells nothing
+    assert batches.count_tokens({"input_ids": ids, "attention_mask": mask / 0 * 0}) == (
+        16,
+        None,
+    )  # NaN tells nothing
     assert batches.count_tokens({"input_ids": ids / 0 * 0, "attention_mask": mask}) is None
     unknown = "a batch holds NaN where {0} would be counted: {0} unknown"
     assert notes == [unknown.format("padding"), unknown.format("tokens")]

@@ -47,7 +47,14 @@ def test_fields_that_agree_tell(batch: Any, count: int) -> None:
         (containers.Sized({"x": torch.zeros(6, 2)}, (6,)), 6),
         (pack_sequence([torch.zeros(5), torch.zeros(3)]), 2),
         (torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged), 2),
-        ({"input_ids": torch.zeros(4, 9), "pixel_values": torch.zeros(4, 3), "image_sizes": torch.zeros(7)}, 4),
+        (
+            {
+                "input_ids": torch.zeros(4, 9),
+                "pixel_values": torch.zeros(4, 3),
+                "image_sizes": torch.zeros(7),
+            },
+            4,
+        ),
         (containers.Encoding(input_ids=torch.zeros(4, 9), token_count=torch.zeros(30)), 4),
     ],
 )
@@ -59,7 +66,11 @@ def test_lists_of_samples_are_as_long_as_they_are_long() -> None:
     # as torchvision's detection scripts collate, and as detectron does
     assert count_samples((pictures(5), tuple(boxes(n) for n in (2, 4, 1, 3, 2)))) == 5
     found = [
-        {"image": picture, "file": "name", "instances": containers.Instances(boxes=torch.zeros(n, 4))}
+        {
+            "image": picture,
+            "file": "name",
+            "instances": containers.Instances(boxes=torch.zeros(n, 4)),
+        }
         for n, picture in zip((2, 4, 1, 3, 2, 9), pictures(6), strict=True)
     ]
     assert count_samples(found) == 6

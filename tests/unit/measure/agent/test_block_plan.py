@@ -29,14 +29,18 @@ def test_what_exchanges_settles_since_connections_that_were_idle_begin_slowly():
 
 
 def test_blocks_are_long_beside_what_ranks_need_to_agree():
-    assert plan_blocks(VISITS, StepPace(0.05, agreement_seconds=0.05), budget=60).replay == BlockSize(0, 10)
+    assert plan_blocks(
+        VISITS, StepPace(0.05, agreement_seconds=0.05), budget=60
+    ).replay == BlockSize(0, 10)
 
 
 def test_data_blocks_measure_whole_bursts_of_the_workers():
     planned = plan_blocks(VISITS, StepPace(0.1, workers=4, accelerator=True), budget=60)
     assert planned.replay == BlockSize(2, 5)
     assert planned.data == BlockSize(4, 4)
-    assert plan_blocks(VISITS, StepPace(0.1, workers=4, batches_per_step=2), budget=60).data == BlockSize(2, 2)
+    assert plan_blocks(
+        VISITS, StepPace(0.1, workers=4, batches_per_step=2), budget=60
+    ).data == BlockSize(2, 2)
 
 
 def test_data_blocks_are_run_in_until_the_workers_have_filled_their_queue():
@@ -46,11 +50,17 @@ def test_data_blocks_are_run_in_until_the_workers_have_filled_their_queue():
     assert planned.set_settle(planned.settle_until_full(busy=0.1, queue=8)).data == BlockSize(1, 4)
     assert planned.settle_until_full(busy=0.25, queue=8) == 3
     # THEN it takes longer the less they get ahead, and where they do not a burst is enough
-    assert planned.settle_until_full(busy=0.9, queue=8) == planned.settle_until_full(busy=1.2, queue=8) == 4
+    assert (
+        planned.settle_until_full(busy=0.9, queue=8)
+        == planned.settle_until_full(busy=1.2, queue=8)
+        == 4
+    )
 
 
 def test_a_loop_of_few_steps_has_short_blocks():
-    assert plan_blocks(VISITS, StepPace(0.01, workers=8), budget=60, most_steps=3).data == BlockSize(3, 3)
+    assert plan_blocks(
+        VISITS, StepPace(0.01, workers=8), budget=60, most_steps=3
+    ).data == BlockSize(3, 3)
 
 
 def test_steps_of_seconds_are_measured_one_by_one():
@@ -58,16 +68,21 @@ def test_steps_of_seconds_are_measured_one_by_one():
     assert (planned.replay, planned.data) == (BlockSize(0, 1), BlockSize(1, 1))
     assert planned.alone_rounds == 1
     # Ranks left the barrier together, and step as they do by themselves only from the second step on.
-    assert {planned.block_size(visit) for visit in VISITS if visit.rung in ("node", "cluster")} == {BlockSize(2, 1)}
+    assert {planned.block_size(visit) for visit in VISITS if visit.rung in ("node", "cluster")} == {
+        BlockSize(2, 1)
+    }
 
 
 def test_what_is_expected_counts_what_is_read_without_being_timed():
     quick, slow = (
-        plan_blocks(VISITS, StepPace(3.0, 2, reading_seconds=wait, ahead=4), budget=40) for wait in (0.0, 2.0)
+        plan_blocks(VISITS, StepPace(3.0, 2, reading_seconds=wait, ahead=4), budget=40)
+        for wait in (0.0, 2.0)
     )
     assert quick.expected_seconds == quick.round_seconds == slow.round_seconds
     reading = [visit for visit in VISITS if visit.reads_data]
-    assert slow.expected_seconds == slow.round_seconds + 2.0 * (slow.data.total_steps + 4 * len(reading))
+    assert slow.expected_seconds == slow.round_seconds + 2.0 * (
+        slow.data.total_steps + 4 * len(reading)
+    )
 
 
 def test_where_not_one_round_fits_steps_without_workers_are_not_run_in():
@@ -80,5 +95,7 @@ def test_three_rounds_fit_or_blocks_cannot_be_shorter(
     step: float, workers: int, micro: int, accelerator: bool, budget: float
 ):
     planned = plan_blocks(VISITS, StepPace(step, workers, micro, accelerator), budget)
-    assert 3 * planned.round_seconds <= 0.8 * budget or planned.replay.steps == planned.data.steps == 1
+    assert (
+        3 * planned.round_seconds <= 0.8 * budget or planned.replay.steps == planned.data.steps == 1
+    )
     assert 1 <= planned.replay.steps <= MAX_STEPS

@@ -54,9 +54,12 @@ class RoundsOfOneRank:
         """How many times as large the batches of another rank are."""
         self.notes: list[str] = []
         rank = SimpleNamespace(
-            feeds=[self.feed], device=torch.device("cpu"), orders=SimpleNamespace(first_round=0),
-            agree=self._agree, note=self.notes.append,
-        )  # fmt: skip
+            feeds=[self.feed],
+            device=torch.device("cpu"),
+            orders=SimpleNamespace(first_round=0),
+            agree=self._agree,
+            note=self.notes.append,
+        )
         self.supply = Supply(rank, on_device=False)
 
     def _agree(self, report: Any, decide: Any) -> None:
@@ -87,7 +90,12 @@ EVEN = (BlockSize(1, 4), BlockSize(1, 4))
 SHORT_REPLAYS = (BlockSize(1, 2), BlockSize(4, 8))
 LONG_SETTLE = (BlockSize(2, 4), BlockSize(1, 4))
 LONG_COLD = (BlockSize(0, 2), BlockSize(1, 2), BlockSize(4, 6))
-SIZES = {"even": EVEN, "short replays": SHORT_REPLAYS, "long settle": LONG_SETTLE, "long cold": LONG_COLD}
+SIZES = {
+    "even": EVEN,
+    "short replays": SHORT_REPLAYS,
+    "long settle": LONG_SETTLE,
+    "long cold": LONG_COLD,
+}
 
 
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
@@ -106,7 +114,9 @@ def test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do(
     assert one.met == 3
 
 
-def test_ranks_that_wait_for_the_largest_batch_of_a_step_are_told_apart_from_a_slow_exchange() -> None:
+def test_ranks_that_wait_for_the_largest_batch_of_a_step_are_told_apart_from_a_slow_exchange() -> (
+    None
+):
     (visit,) = round_of_visits(("solo",), 0, 1)
     even, uneven = RoundsOfOneRank(*EVEN), RoundsOfOneRank(*EVEN)
     uneven.others = 3

@@ -85,7 +85,8 @@ def test_the_first_cold_block_is_long_enough_to_have_halves_in_whole_bursts() ->
 
 def test_what_is_said_names_both_rates() -> None:
     lent = Halves(0.0374, 0.0751, 0.001)
-    assert "37.4 ms at first and 75.1 ms a few steps later; fetch is at the rate that it keeps" in credit_note(
-        lent, True
+    assert (
+        "37.4 ms at first and 75.1 ms a few steps later; fetch is at the rate that it keeps"
+        in credit_note(lent, True)
     )
     assert "in a long run fetch is larger" in credit_note(lent, False)

@@ -30,7 +30,9 @@ def test_a_module_is_wrapped_once_and_right_after_it_was_executed(
     home.wrap = lambda module: seen.append(module.value)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, home.__name__, home)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(sys, "meta_path", [boot.PostImport({"later": "of_this_test:wrap"}), *sys.meta_path])
+    monkeypatch.setattr(
+        sys, "meta_path", [boot.PostImport({"later": "of_this_test:wrap"}), *sys.meta_path]
+    )
     assert find_spec("later") is not None  # a look whether it is there, which imports nothing
     import_module("later")
     monkeypatch.delitem(sys.modules, "later")
@@ -45,7 +47,9 @@ def test_what_was_not_asked_for_is_not_looked_at() -> None:
     assert hook.find_spec("json", None) is None
 
 
-def test_what_a_rank_starts_does_not_share_its_cores_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_rank_starts_does_not_share_its_cores_once_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pinned: list[tuple[int, int]] = []
     monkeypatch.setattr(boot, "pin_rank", lambda *place: pinned.append(place))
     monkeypatch.setenv("STASH_PINNED", "1 (0, 1)")  # by torchrun, which has no rank

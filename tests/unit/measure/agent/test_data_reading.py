@@ -40,7 +40,9 @@ def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path: Path) 
     assert totals["making_ns"] > 0
 
 
-def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally: Tally, tmp_path: Path) -> None:
+def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(
+    tally: Tally, tmp_path: Path
+) -> None:
     one, other = object(), object()
     for _ in range(2):
         tally.set_mode(WARM)
@@ -65,7 +67,9 @@ def test_with_a_data_root_only_what_lies_below_it_is_data(tally: Tally, tmp_path
     assert not reads.is_data(str(tmp_path / "elsewhere.bin"))
 
 
-def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_one_it_is_what_no_system_owns(
+    tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given = Orders(str(tmp_path / "run"), ("solo",), 1.0)
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current_orders.cache_clear()
@@ -82,7 +86,10 @@ def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path: Path, mon
 def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path: Path) -> None:
     read_all(tmp_path / "data")
     whole = reads.files_below(str(tmp_path / "data"))
-    assert reads.examine_files(whole, cold=False) == {"pages": FILES * PAGES, "resident": FILES * PAGES}
+    assert reads.examine_files(whole, cold=False) == {
+        "pages": FILES * PAGES,
+        "resident": FILES * PAGES,
+    }
     assert len(list(reads.files_below(str(tmp_path / "data"), limit=1))) == 1
 
 
@@ -116,6 +123,10 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
     # but a file that was read whole is dropped whenever it is opened
     a_batch(tally, lambda: [small.read_bytes() for _ in range(2)])
     totals = tally.sum_counters()
-    assert (totals["files"], totals["bytes"], totals["resident"]) == (5, 2 * PAGES * pagecache.PAGE, 0)
+    assert (totals["files"], totals["bytes"], totals["resident"]) == (
+        5,
+        2 * PAGES * pagecache.PAGE,
+        0,
+    )
     # and before the next block it is to be dropped together with what is held open
     assert reads._OpenedFiles.shared == {str(big)}

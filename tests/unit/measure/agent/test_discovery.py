@@ -63,7 +63,9 @@ def introduced(
             FirstBatch(
                 rank * batches // 8,
                 None,
-                tuple(range(rank // together * together, (rank // together + 1) * together)) if together > 1 else (),
+                tuple(range(rank // together * together, (rank // together + 1) * together))
+                if together > 1
+                else (),
             ),
             0.2,
         )
@@ -71,7 +73,9 @@ def introduced(
     ]
 
 
-def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str, str], list[object]]:
+def chosen(
+    rank: OwnRank, reports: list[Introduction]
+) -> tuple[Ladder, dict[str, str], list[object]]:
     """The ladder, why rungs were skipped, and everything that was published."""
     ladder = discovery._choose_ladder(rank, reports)
     published = new_messages(Tail(rank.orders.files.journal))
@@ -82,11 +86,17 @@ def chosen(rank: OwnRank, reports: list[Introduction]) -> tuple[Ladder, dict[str
 def test_ranks_with_different_numbers_of_steps_are_named(tmp_path: Path) -> None:
     reports = [replace(each, epoch=40 if each.rank.rank == 5 else 64) for each in introduced()]
     _, _, published = chosen(leader(tmp_path), reports)
-    (note,) = [message.text for message in published if isinstance(message, Noted) and "epoch" in message.text]
+    (note,) = [
+        message.text
+        for message in published
+        if isinstance(message, Noted) and "epoch" in message.text
+    ]
     assert note.startswith("an epoch has 40 batches on rank 5 and 64 on rank 7:")
     (even := tmp_path / "even").mkdir()
     _, _, published = chosen(leader(even), [replace(each, epoch=64) for each in introduced()])
-    assert not [message for message in published if isinstance(message, Noted) and "epoch" in message.text]
+    assert not [
+        message for message in published if isinstance(message, Noted) and "epoch" in message.text
+    ]
 
 
 def test_every_group_across_nodes_is_cut_for_the_rung_node(tmp_path: Path) -> None:
@@ -102,7 +112,11 @@ def test_where_interconnect_and_network_are_kept_apart_their_sum_is_what_is_cert
 ) -> None:
     _, _, published = chosen(leader(tmp_path, rungs=rungs), introduced(groups=(EVEN,)))
     assert (
-        any("only the sum of interconnect and network" in m.text for m in published if isinstance(m, Noted))
+        any(
+            "only the sum of interconnect and network" in m.text
+            for m in published
+            if isinstance(m, Noted)
+        )
         is sentence
     )
 
@@ -111,10 +125,14 @@ def test_where_any_rank_hands_data_on_only_the_whole_step_is_measured(tmp_path: 
     ladder, skipped, _ = chosen(leader(tmp_path), introduced(handed_on=("isend",)))
     assert ladder.rungs == ("cluster",)
     assert ladder.whole_only
-    assert all("hand data to each other (isend)" in skipped[name] for name in ("solo", "crowd", "node"))
+    assert all(
+        "hand data to each other (isend)" in skipped[name] for name in ("solo", "crowd", "node")
+    )
 
 
-def test_where_a_rank_hands_out_batches_no_rank_trains_alone_and_all_do_without_exchange(tmp_path: Path) -> None:
+def test_where_a_rank_hands_out_batches_no_rank_trains_alone_and_all_do_without_exchange(
+    tmp_path: Path,
+) -> None:
     reports = introduced(nodes=1)
     reports[3] = replace(reports[3], handed_out=("broadcast_object_list",))
     ladder, skipped, _ = chosen(leader(tmp_path, nodes=1), reports)
@@ -129,7 +147,12 @@ def test_where_parameters_are_divided_among_ranks_only_the_whole_job_is_measured
     tmp_path: Path, isolated: bool
 ) -> None:
     # GIVEN DTensors divided among pairs of ranks, whatever each of them reads
-    rank = leader(tmp_path, nodes=1, isolated=isolated, rungs=("node",) if isolated else ("solo", "crowd", "node"))
+    rank = leader(
+        tmp_path,
+        nodes=1,
+        isolated=isolated,
+        rungs=("node",) if isolated else ("solo", "crowd", "node"),
+    )
     ladder, skipped, published = chosen(rank, introduced(nodes=1, together=2))
     # THEN no rank is measured alone, and samples are counted for each pair
     assert ladder.rungs == ("node",)
@@ -148,13 +171,22 @@ def test_what_runs_before_the_forward_pass_is_noted_by_the_first_launch_that_mea
     rank.publish = lambda *messages: published.extend(messages)  # type: ignore[method-assign]
     discovery._note_unseen_input(rank, (0.01, 0.02), True)
     assert JobFacts(before_forward=0.5, inputs_placed=True) in published
-    assert any("your code between steps takes 10 ms" in m.text for m in published if isinstance(m, Noted)) is noted
+    assert (
+        any(
+            "your code between steps takes 10 ms" in m.text
+            for m in published
+            if isinstance(m, Noted)
+        )
+        is noted
+    )
 
 
 def test_what_any_rank_calls_across_nodes_may_forbid_the_rung_node(tmp_path: Path) -> None:
     ladder, skipped, _ = chosen(leader(tmp_path), introduced(beyond_node=("all_to_all_single",)))
     assert ladder.rungs == ("solo", "crowd", "cluster")
-    assert skipped["node"] == "the script calls all_to_all_single, which cannot be confined to a node"
+    assert (
+        skipped["node"] == "the script calls all_to_all_single, which cannot be confined to a node"
+    )
 
 
 def test_ranks_that_share_a_replica_cannot_be_started_alone(tmp_path: Path) -> None:
@@ -165,7 +197,9 @@ def test_ranks_that_share_a_replica_cannot_be_started_alone(tmp_path: Path) -> N
     assert JobFacts(replicas=4) in published
 
 
-@pytest.mark.parametrize(("counts", "left"), [((5, 5), ("node", "cluster")), ((5, 6), ("cluster",))])
+@pytest.mark.parametrize(
+    ("counts", "left"), [((5, 5), ("node", "cluster")), ((5, 6), ("cluster",))]
+)
 def test_the_rung_node_is_given_up_where_something_goes_beyond_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: tuple[int, int], left: tuple[str, ...]
 ) -> None:

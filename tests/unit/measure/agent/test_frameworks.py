@@ -17,7 +17,11 @@ class LightningTrainer:
     def __init__(self) -> None:
         self.fit_loop = SimpleNamespace(max_epochs=2, epoch_loop=SimpleNamespace(max_steps=10))
         self.num_sanity_val_steps, self.limit_val_batches, self.loggers = 2, 1.0, ["a service"]
-        self.callbacks = [SimpleNamespace(best_model_path="best.ckpt"), SimpleNamespace(stopped_epoch=0), "progress"]
+        self.callbacks = [
+            SimpleNamespace(best_model_path="best.ckpt"),
+            SimpleNamespace(stopped_epoch=0),
+            "progress",
+        ]
 
     def fit(self, model: str) -> str:
         return f"trained {model}"
@@ -37,7 +41,11 @@ def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_servi
     assert trainer.fit("it") == "trained it"
     assert trainer.fit_loop.max_epochs == PLENTY
     assert trainer.fit_loop.epoch_loop.max_steps == -1
-    assert (trainer.num_sanity_val_steps, trainer.limit_val_batches, trainer.callbacks) == (0, 1, ["progress"])
+    assert (trainer.num_sanity_val_steps, trainer.limit_val_batches, trainer.callbacks) == (
+        0,
+        1,
+        ["progress"],
+    )
     assert [type(logger).__name__ for logger in trainer.loggers] == ["DummyLogger"]
     listener.listens = False
     untouched = LightningTrainer()
@@ -56,14 +64,18 @@ class Deciding(TrainerCallback):
     """Wants everything after every step, as a trainer's own callback does at its limits."""
 
     def on_step_end(self, args: Any, state: Any, control: Any) -> Any:
-        control.should_evaluate = control.should_save = control.should_training_stop = control.should_log = True
+        control.should_evaluate = control.should_save = control.should_training_stop = (
+            control.should_log
+        ) = True
         return control
 
 
 class HfTrainer:
     def __init__(self) -> None:
         self.args = SimpleNamespace(max_steps=10, eval_strategy="steps", eval_on_start=True)
-        service = type("Service", (TrainerCallback,), {"__module__": "transformers.integrations.it"})()
+        service = type(
+            "Service", (TrainerCallback,), {"__module__": "transformers.integrations.it"}
+        )()
         self.callback_handler = SimpleNamespace(callbacks=[Deciding(), service])
         self.callback_handler.remove_callback = self.callback_handler.callbacks.remove
 
@@ -77,13 +89,21 @@ class HfTrainer:
         return control
 
 
-def test_hf_trainer_neither_evaluates_nor_saves_nor_stops_and_keeps_its_strategies(listener: Recorder):
-    module = SimpleNamespace(Trainer=type("Trainer", (HfTrainer,), {}), TrainerCallback=TrainerCallback)
+def test_hf_trainer_neither_evaluates_nor_saves_nor_stops_and_keeps_its_strategies(
+    listener: Recorder,
+):
+    module = SimpleNamespace(
+        Trainer=type("Trainer", (HfTrainer,), {}), TrainerCallback=TrainerCallback
+    )
     frameworks.wrap_transformers(module)
     trainer = module.Trainer()
     control = trainer.train()
     assert (trainer.args.max_steps, trainer.args.eval_strategy) == (PLENTY, "steps")
-    assert (control.should_evaluate, control.should_save, control.should_training_stop) == (False, False, False)
+    assert (control.should_evaluate, control.should_save, control.should_training_stop) == (
+        False,
+        False,
+        False,
+    )
     assert control.should_log
     assert [type(callback).__name__ for callback in trainer.callback_handler.callbacks] == [
         "Deciding",

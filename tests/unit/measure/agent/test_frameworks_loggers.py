@@ -41,10 +41,15 @@ def test_a_mode_the_script_asks_for_is_overruled_and_said_once_each_time(listene
 
 
 def test_event_files_go_where_they_are_thrown_away(listener: Recorder, tmp_path: Path):
-    module = SimpleNamespace(SummaryWriter=type("SummaryWriter", (Writer,), {"__init__": Writer.__init__}))
+    module = SimpleNamespace(
+        SummaryWriter=type("SummaryWriter", (Writer,), {"__init__": Writer.__init__})
+    )
     frameworks.wrap_tensorboard(module)
     writer = module.SummaryWriter("runs/mine", comment="best")
-    assert (writer.log_dir, writer.comment) == (str(orders(tmp_path).files.discarded / "tensorboard"), "best")
+    assert (writer.log_dir, writer.comment) == (
+        str(orders(tmp_path).files.discarded / "tensorboard"),
+        "best",
+    )
 
 
 def test_with_keep_logging_nothing_is_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -16,7 +16,10 @@ def test_a_group_on_one_node_has_no_parts() -> None:
 
 
 def test_a_group_across_nodes_falls_into_one_part_a_node_in_its_own_order() -> None:
-    assert parts_on(NODES, [group("even", 6, 4, 2, 0)]) == [group("even", 6, 4), group("even", 2, 0)]
+    assert parts_on(NODES, [group("even", 6, 4, 2, 0)]) == [
+        group("even", 6, 4),
+        group("even", 2, 0),
+    ]
 
 
 def test_a_rank_that_is_alone_on_its_node_needs_no_group() -> None:

@@ -38,13 +38,19 @@ def test_a_root_on_another_node_is_replaced_by_the_nodes_first_rank():
 
 
 def test_a_root_may_be_named_by_its_place_in_the_group():
-    _, (call,) = confined("broadcast", {"tensor": torch.ones(1), "src": None, "group_src": 1}, whole=(0, 3, 2))
+    _, (call,) = confined(
+        "broadcast", {"tensor": torch.ones(1), "src": None, "group_src": 1}, whole=(0, 3, 2)
+    )
     assert (call["src"], "group_src" in call) == (3, False)
 
 
 def test_a_subgroup_keeps_its_own_places():
     _, (call,) = confined(
-        "reduce_scatter_tensor", {"output": torch.zeros(1), "input": torch.arange(4.0)}, None, (4, 6), (0, 2, 4, 6)
+        "reduce_scatter_tensor",
+        {"output": torch.zeros(1), "input": torch.arange(4.0)},
+        None,
+        (4, 6),
+        (0, 2, 4, 6),
     )
     assert call["input"].tolist() == [2, 3]
 
@@ -62,7 +68,11 @@ def test_gathered_lists_have_own_values_in_the_places_of_other_nodes():
 
 def test_ranks_of_other_nodes_may_give_another_number_of_values():
     places = [torch.full((size,), -1.0) for size in (3, 1, 2, 2)]
-    confined("all_gather", {"tensor_list": places, "tensor": torch.ones(2)}, lambda tensor_list, tensor, group: None)
+    confined(
+        "all_gather",
+        {"tensor_list": places, "tensor": torch.ones(2)},
+        lambda tensor_list, tensor, group: None,
+    )
     assert [place.tolist() for place in places] == [[0, 0, 0], [0], [-1, -1], [-1, -1]]
 
 
@@ -82,19 +92,27 @@ def test_a_gathered_tensor_is_filled_piece_by_piece():
     def gather(output_tensor, input_tensor, group):
         output_tensor.copy_(torch.tensor([20.0, 20, 30, 30]))
 
-    confined("all_gather_into_tensor", {"output_tensor": output, "input_tensor": torch.tensor([7.0, 7])}, gather)
+    confined(
+        "all_gather_into_tensor",
+        {"output_tensor": output, "input_tensor": torch.tensor([7.0, 7])},
+        gather,
+    )
     assert output.tolist() == [7, 7, 7, 7, 20, 20, 30, 30]
 
 
 def test_ranks_that_are_not_neighbours_exchange_as_many_bytes_side_by_side():
     output = torch.zeros(4)
     _, (call,) = confined(
-        "all_gather_into_tensor", {"output_tensor": output, "input_tensor": torch.tensor([7.0])}, ranks=(1, 3)
+        "all_gather_into_tensor",
+        {"output_tensor": output, "input_tensor": torch.tensor([7.0])},
+        ranks=(1, 3),
     )
     assert call["output_tensor"].shape == (2,)
     assert output.tolist() == [7] * 4
 
 
 def test_a_scattered_tensor_keeps_the_nodes_chunks():
-    _, (call,) = confined("reduce_scatter_tensor", {"output": torch.zeros(1), "input": torch.arange(4.0)})
+    _, (call,) = confined(
+        "reduce_scatter_tensor", {"output": torch.zeros(1), "input": torch.arange(4.0)}
+    )
     assert call["input"].tolist() == [2, 3]

@@ -18,7 +18,9 @@ def test_a_synchronous_call_returns_nothing_and_an_asynchronous_one_its_work():
     work = of_four("all_reduce", tensor=(tensor := torch.ones(1)), async_op=True)
     assert (work.wait(), work.is_completed(), work.is_success()) == (True, True, True)
     assert work.result() is tensor
-    assert isinstance(work, torch.distributed.Work)  # DistributedDataParallel's reducer, in a Join, asks for one
+    assert isinstance(
+        work, torch.distributed.Work
+    )  # DistributedDataParallel's reducer, in a Join, asks for one
 
 
 def test_point_to_point_is_over_at_once():
@@ -43,16 +45,24 @@ def test_a_gather_may_be_uneven():
 
 def test_scatters_keep_this_ranks_own_part():
     output = torch.zeros(1)
-    of_four("reduce_scatter", output=output, input_list=[torch.tensor([float(n)]) for n in range(4)])
+    of_four(
+        "reduce_scatter", output=output, input_list=[torch.tensor([float(n)]) for n in range(4)]
+    )
     assert output.item() == 2
     received = [None]
-    of_four("scatter_object_list", scatter_object_output_list=received, scatter_object_input_list=list("abcd"))
+    of_four(
+        "scatter_object_list",
+        scatter_object_output_list=received,
+        scatter_object_input_list=list("abcd"),
+    )
     assert received == ["c"]
 
 
 def test_exchanges_hand_back_what_was_given_where_shapes_agree():
     outputs = [torch.zeros(1), torch.full((2,), -1.0)]  # whatever was in memory
-    of_four("all_to_all", output_tensor_list=outputs, input_tensor_list=[torch.ones(1), torch.ones(3)])
+    of_four(
+        "all_to_all", output_tensor_list=outputs, input_tensor_list=[torch.ones(1), torch.ones(3)]
+    )
     assert [output.tolist() for output in outputs] == [[1], [0, 0]]
     flat = torch.zeros(4)
     of_four("all_to_all_single", output=flat, input=torch.arange(4.0))

@@ -37,7 +37,9 @@ WAYS = {
 }
 
 
-def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(given: Orders, tmp_path: Path) -> None:
+def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(
+    given: Orders, tmp_path: Path
+) -> None:
     # GIVEN a database of the user's in which the job writes ahead, and is killed
     path = tmp_path / "mine.db"
     own = sqlite3.connect(path)
@@ -63,7 +65,9 @@ def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(given: Orde
     assert str(path) in put_back(given.files.kept).restored
     # THEN it is as it was, and no log is left that would be played into it
     assert path.read_bytes() == before
-    assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith("mine")) == ["mine.db"]
+    assert sorted(each.name for each in tmp_path.iterdir() if each.name.startswith("mine")) == [
+        "mine.db"
+    ]
 
 
 @pytest.fixture
@@ -96,7 +100,9 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path
     assert path.stat().st_mtime == 1 or way == "sqlite"
 
 
-def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(tmp_path: Path):
+def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(
+    tmp_path: Path,
+):
     # GIVEN a ledger that cannot be written, as on a disk that is full
     launch, work = tmp_path / "run" / "launch", tmp_path / "work"
     for folder in (launch, work):

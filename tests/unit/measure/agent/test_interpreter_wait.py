@@ -48,7 +48,9 @@ def test_a_thread_that_computes_in_python_is_waited_for_and_its_line_is_known(
 ) -> None:
     beside(compute)
     found, until = None, time.monotonic() + 60
-    while found is None and time.monotonic() < until:  # on a busy machine the other thread has no core now and then
+    while (
+        found is None and time.monotonic() < until
+    ):  # on a busy machine the other thread has no core now and then
         found = give_up_often()
     assert found is not None
     assert found.seconds > 0

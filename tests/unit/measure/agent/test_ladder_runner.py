@@ -37,7 +37,11 @@ def test_a_ladder_measures_every_rung_of_every_round_and_leaves(tmp_path: Path) 
     assert one.left == ["left"]
     assert end_reason(one) == "rounds done"
     assert [(block.round, block.rung) for block in one.blocks()] == [
-        *[(0, "cold"), (0, "warm"), (0, "solo")],  # the cold block proves that there is nothing to make cold
+        *[
+            (0, "cold"),
+            (0, "warm"),
+            (0, "solo"),
+        ],  # the cold block proves that there is nothing to make cold
         *[(1, "warm"), (1, "solo")],
     ]
     # The exchange of a single rank is not there to be measured, so only the loader's time lies between the rungs.
@@ -58,7 +62,9 @@ def test_steps_under_the_top_rung_are_traced_after_all_blocks(tmp_path: Path) ->
     assert b"ProfilerStep#0" in gzip.decompress(trace.read_bytes())
 
 
-def test_what_handing_out_a_batch_takes_is_no_part_of_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_handing_out_a_batch_takes_is_no_part_of_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one, count = job(orders(tmp_path)), feeds.count_samples
 
     def slowly(batch: object) -> int | None:
@@ -97,7 +103,9 @@ def test_cold_blocks_are_measured_after_what_storage_lends_at_first(
     one = job(orders(tmp_path, budget=90.0))
     begun = lent = 0
     for _, feed in reading(one, BATCHES):
-        blocks = sum(isinstance(message, PhaseBegun) and message.name == "cold" for message in one.messages())
+        blocks = sum(
+            isinstance(message, PhaseBegun) and message.name == "cold" for message in one.messages()
+        )
         begun, lent = blocks, 5 if blocks > begun else lent - 1
         one.step(0.1 if feed != "cold" else 0.3 if lent > 0 else 0.6)
     # THEN the first round's block is tried until it tells of the rest only, and no other was written down
@@ -118,7 +126,9 @@ def test_what_storage_owes_after_loaders_were_timed_by_themselves_is_not_measure
     begun = alone = owed = 0
     for _, feed in reading(one, BATCHES):
         messages = one.messages()
-        blocks = sum(isinstance(message, PhaseBegun) and message.name == "cold" for message in messages)
+        blocks = sum(
+            isinstance(message, PhaseBegun) and message.name == "cold" for message in messages
+        )
         timed = sum(isinstance(message, LoaderTimed) for message in messages)
         owed = 3 if blocks > begun and timed > alone else 0 if blocks > begun else owed - 1
         begun, alone = blocks, timed if blocks > begun else alone
@@ -142,7 +152,9 @@ def test_the_stop_file_ends_the_ladder_after_the_block_under_way(tmp_path: Path)
     assert sum(isinstance(m, RoundDone) for m in one.messages()) <= rounds + 1
 
 
-def test_without_a_word_from_the_launcher_the_ladder_ends_by_itself_past_the_budget(tmp_path: Path) -> None:
+def test_without_a_word_from_the_launcher_the_ladder_ends_by_itself_past_the_budget(
+    tmp_path: Path,
+) -> None:
     one = job(orders(tmp_path, rounds=None, budget=1000.0))
     train(one, most=30)
     assert one.runner.listens
@@ -167,7 +179,9 @@ def test_a_round_that_would_end_well_after_the_budget_is_not_begun(tmp_path: Pat
     assert spent <= 1.1 * 30.0 < spent + spent / rounds_of(one)
 
 
-def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinions(tmp_path: Path) -> None:
+def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinions(
+    tmp_path: Path,
+) -> None:
     one = job(orders(tmp_path, rounds=None, budget=1.0))
     train(one)
     assert end_reason(one) == "stopped"
@@ -176,7 +190,9 @@ def test_where_no_round_fits_there_is_one_of_single_steps_without_second_opinion
     assert not any(isinstance(message, LoaderTimed) for message in one.messages())
 
 
-def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(tmp_path: Path) -> None:
+def test_a_first_round_that_becomes_far_slower_than_was_expected_is_given_up(
+    tmp_path: Path,
+) -> None:
     one = job(orders(tmp_path, rounds=None, budget=1.0))
     for _, _feed in reading(one, BATCHES):
         begun = any(isinstance(message, RoundsPlanned) for message in one.messages())
@@ -202,7 +218,9 @@ def test_a_script_that_exits_before_anything_was_measured_is_not_held(tmp_path: 
     assert one.left == []
 
 
-def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_not_measured(tmp_path: Path) -> None:
+def test_epochs_stay_as_long_as_the_scripts_own_and_what_lies_between_them_is_not_measured(
+    tmp_path: Path,
+) -> None:
     one = job(orders(tmp_path))
     feed, lengths = WatchedFeed(BATCHES), []
     while one.runner.listens:
@@ -226,7 +244,9 @@ def test_without_an_epochs_end_a_script_may_be_asked_to_train_on(tmp_path: Path)
     assert one.steps > len(BATCHES)
 
 
-def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_nothing_comes_after_an_epoch_training_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     feed = WatchedFeed(BATCHES)
     for _ in range(3):
@@ -239,7 +259,9 @@ def test_when_nothing_comes_after_an_epoch_training_is_over(tmp_path: Path, monk
     assert one.left == ["left"]
 
 
-def test_a_step_in_which_others_are_waited_for_may_take_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_step_in_which_others_are_waited_for_may_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(loops, "PATIENCE", 0.05)
     over: list[str] = []
     of_rank = loops.Loops(SimpleNamespace(feeds=[]), lambda: over.append("over"))
@@ -253,7 +275,9 @@ def test_a_step_in_which_others_are_waited_for_may_take_longer(monkeypatch: pyte
     until(lambda: over == ["over"])
 
 
-def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_save_shortens_the_wait_for_another_epoch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(loops, "PATIENCE_AFTER_SAVING", 0.05)
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     feed = WatchedFeed(BATCHES)
@@ -265,7 +289,9 @@ def test_a_save_shortens_the_wait_for_another_epoch(tmp_path: Path, monkeypatch:
     assert end_reason(one) == "script ended"
 
 
-def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(
+    tmp_path: Path,
+) -> None:
     one = job(orders(tmp_path))
     made = []
     while one.runner.listens:
@@ -280,7 +306,9 @@ def test_a_loader_made_again_for_every_epoch_goes_on_where_the_last_one_stopped(
     assert one.runner.rank.feeds[0].learned.is_remade
 
 
-def test_a_validation_loader_ends_after_one_batch_and_its_time_is_not_the_steps(tmp_path: Path) -> None:
+def test_a_validation_loader_ends_after_one_batch_and_its_time_is_not_the_steps(
+    tmp_path: Path,
+) -> None:
     one = job(orders(tmp_path, rounds=1))
     for _, feed in reading(one, BATCHES):
         if one.runner.rank.feeds and not one.runner.rank.ledger.may_evaluate:
@@ -366,7 +394,9 @@ def test_copies_that_form_no_group_are_no_job_of_several(
     assert bool(one.blocks()) is (published == ["rounds done"])
 
 
-def test_a_number_left_from_somewhere_else_makes_no_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_number_left_from_somewhere_else_makes_no_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "x")
     one = job(orders(tmp_path, rungs=("solo",)))

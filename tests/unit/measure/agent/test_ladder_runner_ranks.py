@@ -25,7 +25,10 @@ def run_together(tmp_path: Path, loops: list[int], **changes: object) -> list[Jo
         if one.runner.listens:
             one.runner.loop_ended()
 
-    threads = [threading.Thread(target=loop, args=pair, daemon=True) for pair in zip(ranks, loops, strict=True)]
+    threads = [
+        threading.Thread(target=loop, args=pair, daemon=True)
+        for pair in zip(ranks, loops, strict=True)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -47,13 +50,17 @@ def test_ranks_take_the_same_steps_although_some_sit_blocks_out(tmp_path: Path) 
 
 
 def test_a_rank_whose_loop_ends_takes_all_others_with_it(tmp_path: Path) -> None:
-    leader, follower = run_together(tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None, budget=float("inf"))
+    leader, follower = run_together(
+        tmp_path, [500, 24], rungs=("crowd", "node"), rounds=None, budget=float("inf")
+    )
     assert leader.left == follower.left == ["left"]
     assert end_reason(leader) == "script ended"
     assert leader.steps < 100
 
 
-def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_unmeasured(tmp_path: Path) -> None:
+def test_a_trainer_that_comes_second_and_knows_nothing_of_the_first_trains_on_unmeasured(
+    tmp_path: Path,
+) -> None:
     given = orders(tmp_path)
     first, second = job(given), job(given)
     for one in (first, second):

@@ -61,7 +61,9 @@ def test_a_script_that_dies_of_an_exception_is_let_go_in_every_state(state: Ladd
     assert handle_event(state, LadderEvent.ABANDONED)[0] is LadderState.FINISHED
 
 
-@pytest.mark.parametrize("event", [event for event in LadderEvent if event.name not in ("OTHERS_ENDED", "DONE")])
+@pytest.mark.parametrize(
+    "event", [event for event in LadderEvent if event.name not in ("OTHERS_ENDED", "DONE")]
+)
 def test_nothing_begins_again_once_a_ladder_is_finished(event: LadderEvent) -> None:
     after, actions = handle_event(LadderState.FINISHED, event)
     assert after is LadderState.FINISHED

@@ -52,7 +52,11 @@ def start(beats, train=train):
     ],
 )
 def test_word_is_left_by_the_process_that_failed(tmp_path: Path, program: str, left: int) -> None:
-    environment = {**os.environ, VARIABLE: str(Orders(str(tmp_path), ("solo",), 1.0).write()), "RANK": "3"}
+    environment = {
+        **os.environ,
+        VARIABLE: str(Orders(str(tmp_path), ("solo",), 1.0).write()),
+        "RANK": "3",
+    }
     done = subprocess.run(
         [sys.executable, "-c", FAILS + program],
         env=environment,

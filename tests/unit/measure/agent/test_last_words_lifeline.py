@@ -39,7 +39,11 @@ def test_it_ends_with_all_that_it_started_once_the_launcher_is_gone(tmp_path: Pa
     owner = claim(tmp_path)
     environment = {**os.environ, VARIABLE: str(orders.write())}
     rank = subprocess.Popen(
-        [sys.executable, "-c", RANK], env=environment, stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        [sys.executable, "-c", RANK],
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
     )
     try:
         worker = psutil.Process(int(rank.stdout.readline()))
@@ -58,5 +62,7 @@ def test_where_the_launcher_is_out_of_sight_nothing_is_watched(
 ) -> None:
     orders = orders_of_a_run(tmp_path)
     (tmp_path / "owner").write_text("of another machine")
-    monkeypatch.setattr(last_words.threading, "Thread", lambda **_: pytest.fail("a watch was started"))
+    monkeypatch.setattr(
+        last_words.threading, "Thread", lambda **_: pytest.fail("a watch was started")
+    )
     last_words.end_with_launcher(orders)

@@ -64,7 +64,9 @@ def alike(one: Job, samples: int = 4) -> None:
     assert end_reason(one) == "rounds done"
     assert one.blocks()
     for block in one.blocks():
-        assert block.step_seconds == pytest.approx((1.0 if block.rung == "solo" else 3.5,) * block.steps)
+        assert block.step_seconds == pytest.approx(
+            (1.0 if block.rung == "solo" else 3.5,) * block.steps
+        )
         assert block.step_samples == (samples,) * block.steps
     (feed,) = one.runner.rank.feeds
     assert feed.per_step == samples / 4
@@ -158,7 +160,9 @@ def test_a_new_iterator_for_every_step_is_no_evaluation(tmp_path: Path) -> None:
     alike(one)
 
 
-def test_a_job_that_reads_what_it_trains_on_without_gradients_has_a_loader_all_the_same(tmp_path: Path) -> None:
+def test_a_job_that_reads_what_it_trains_on_without_gradients_has_a_loader_all_the_same(
+    tmp_path: Path,
+) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
     with torch.no_grad():
         while one.runner.listens:
@@ -182,11 +186,15 @@ def test_batches_that_another_thread_reads_ahead_are_not_given_by_blocks(tmp_pat
     assert {block.rung for block in one.blocks()} == {"solo"}
     assert {t for block in one.blocks() for t in block.step_seconds} == {3.5}
     assert any(
-        "a thread of the script's own reads its loader" in m.text for m in one.messages() if isinstance(m, Noted)
+        "a thread of the script's own reads its loader" in m.text
+        for m in one.messages()
+        if isinstance(m, Noted)
     )
 
 
-def test_a_job_whose_gradients_come_from_elsewhere_is_not_judged_by_backward_passes(tmp_path: Path) -> None:
+def test_a_job_whose_gradients_come_from_elsewhere_is_not_judged_by_backward_passes(
+    tmp_path: Path,
+) -> None:
     one, feed = job(orders(tmp_path)), WatchedFeed(BATCHES)
     while one.runner.listens:
         for _, mode in epoch(one, feed):
@@ -211,7 +219,9 @@ def test_a_batch_that_is_read_ahead_counts_for_the_step_that_trains_on_it(tmp_pa
     assert alike_in_samples == {(4,)}
 
 
-def test_the_first_batch_of_a_loader_that_is_made_for_every_epoch_is_its_steps(tmp_path: Path) -> None:
+def test_the_first_batch_of_a_loader_that_is_made_for_every_epoch_is_its_steps(
+    tmp_path: Path,
+) -> None:
     # GIVEN an epoch that ends while blocks are measured: the next one's loader is not known by its first batch
     one = job(orders(tmp_path, rounds=30, most_steps=2))
     while one.runner.listens:
@@ -247,7 +257,9 @@ def tapped(loader: Any) -> Any:
     return iterator
 
 
-def test_in_a_trial_what_an_epochs_first_batch_is_waited_for_is_counted_by_itself(tmp_path: Path) -> None:
+def test_in_a_trial_what_an_epochs_first_batch_is_waited_for_is_counted_by_itself(
+    tmp_path: Path,
+) -> None:
     one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=200.0, trial_steps=1_000))
 
     class Slow:
@@ -265,7 +277,9 @@ def test_in_a_trial_what_an_epochs_first_batch_is_waited_for_is_counted_by_itsel
     assert {second for block in one.blocks() for second in block.step_seconds} == {3.5}
 
 
-def test_what_recording_takes_in_a_trial_is_no_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_recording_takes_in_a_trial_is_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=100.0, trial_steps=1_000))
     feed, recorded = WatchedFeed(BATCHES), [0.0]
     monkeypatch.setattr(trial_changes, "own_seconds", lambda: recorded[0])

@@ -37,11 +37,15 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 @pytest.fixture
 def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     words: list[tuple[str, bool]] = []
-    monkeypatch.setattr(guard, "about_to_write", lambda path, truncates: words.append((path, truncates)))
+    monkeypatch.setattr(
+        guard, "about_to_write", lambda path, truncates: words.append((path, truncates))
+    )
     return words
 
 
-def test_a_file_of_hdf5_is_named_as_it_is_opened(written: list[tuple[str, bool]], read: list[object]):
+def test_a_file_of_hdf5_is_named_as_it_is_opened(
+    written: list[tuple[str, bool]], read: list[object]
+):
     own = type("File", (File,), {"__init__": File.__init__})
     opened_files.wrap_h5py(SimpleNamespace(File=own))
     for mode in ("r", "w", "a"):
@@ -54,7 +58,9 @@ def test_a_file_of_hdf5_is_named_as_it_is_opened(written: list[tuple[str, bool]]
 
 
 def test_pictures_and_tables_are_named(written: list[tuple[str, bool]], read: list[object]):
-    cv2 = SimpleNamespace(imwrite=lambda filename, image: filename, imread=lambda filename, flags=1: flags)
+    cv2 = SimpleNamespace(
+        imwrite=lambda filename, image: filename, imread=lambda filename, flags=1: flags
+    )
     opened_files.wrap_cv2(cv2)
     assert cv2.imwrite("a.png", None) == "a.png"
     assert cv2.imread("c.png", 0) == 0

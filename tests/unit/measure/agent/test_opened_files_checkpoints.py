@@ -61,13 +61,17 @@ def test_placeholders_are_swept(listener: Recorder, guarded: SimpleNamespace, tm
     assert not path.exists()
 
 
-def test_a_save_into_memory_is_the_scripts_own_business(listener: Recorder, guarded: SimpleNamespace):
+def test_a_save_into_memory_is_the_scripts_own_business(
+    listener: Recorder, guarded: SimpleNamespace
+):
     buffer = io.BytesIO()
     guarded.save(torch.ones(2), buffer)
     assert len(buffer.getvalue()) > 0
 
 
-def test_before_replicas_drift_a_checkpoint_is_written(listener: Recorder, guarded: SimpleNamespace, tmp_path: Path):
+def test_before_replicas_drift_a_checkpoint_is_written(
+    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path
+):
     listener.drifted = False
     guarded.save(torch.ones(2), tmp_path / "first.pt")
     assert torch.load(tmp_path / "first.pt").tolist() == [1, 1]
@@ -75,11 +79,17 @@ def test_before_replicas_drift_a_checkpoint_is_written(listener: Recorder, guard
 
 @pytest.mark.parametrize("how", ["torch.save", "distributed"])
 def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
-    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+    listener: Recorder,
+    guarded: SimpleNamespace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    how: str,
 ):
     # GIVEN a script that drifts, and saves into a folder
     saved: list[str] = []
-    monkeypatch.setattr(opened_files.guard, "about_to_write", lambda path, truncates: saved.append(path))
+    monkeypatch.setattr(
+        opened_files.guard, "about_to_write", lambda path, truncates: saved.append(path)
+    )
     monkeypatch.setattr(opened_files.guard, "saving", lambda: _noted(saved))
     if how == "torch.save":
         guarded.save({}, tmp_path / "weights.pt")
@@ -87,7 +97,9 @@ def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
         assert saved == ["begins", "ends"]
         assert opened_files._placeholders == {str(tmp_path / "weights.pt")}
     else:
-        module = SimpleNamespace(save=lambda *args, **kwargs: pytest.fail("a drifted model was saved"))
+        module = SimpleNamespace(
+            save=lambda *args, **kwargs: pytest.fail("a drifted model was saved")
+        )
         opened_files.guard_distributed_checkpoint(module)
         assert module.save({}, checkpoint_id=tmp_path / "5") is None
         assert saved == ["begins", str(tmp_path / "5" / ".metadata"), "ends"]

@@ -43,8 +43,14 @@ def test_a_linear_layer_forward_and_backward() -> None:
     layer, x, gradient = nn.Linear(8, 4), torch.randn(16, 8), torch.randn(16, 4)
     found = rows(counted(lambda: layer(x).backward(gradient)))
     forward, of_weight, of_bias = found["addmm"], found["mm"], found["sum"]
-    assert (forward["flops"], forward["bytes"]) == (2 * 16 * 8 * 4, (4 + 16 * 8 + 8 * 4 + 16 * 4) * FLOAT)
-    assert (of_weight["flops"], of_weight["bytes"]) == (2 * 4 * 16 * 8, (4 * 16 + 16 * 8 + 4 * 8) * FLOAT)
+    assert (forward["flops"], forward["bytes"]) == (
+        2 * 16 * 8 * 4,
+        (4 + 16 * 8 + 8 * 4 + 16 * 4) * FLOAT,
+    )
+    assert (of_weight["flops"], of_weight["bytes"]) == (
+        2 * 4 * 16 * 8,
+        (4 * 16 + 16 * 8 + 4 * 8) * FLOAT,
+    )
     assert (of_bias["flops"], of_bias["bytes"]) == (None, (16 * 4 + 4) * FLOAT)
     assert (forward["shapes"], forward["dtype"], forward["calls"]) == ("4 16x8 8x4", "float32", 1)
     assert found.keys() == {"addmm", "mm", "sum"}  # transposing moves nothing
@@ -56,7 +62,10 @@ def test_a_convolution_forward_and_backward() -> None:
     gradient = torch.randn(2, 8, 8, 8)
     found = rows(counted(lambda: layer(x).backward(gradient)))
     forward, backward = found["convolution"], found["convolution_backward"]
-    assert (forward["flops"], forward["bytes"]) == (2 * out * 3 * 3 * 3, (image + weight + out) * FLOAT)
+    assert (forward["flops"], forward["bytes"]) == (
+        2 * out * 3 * 3 * 3,
+        (image + weight + out) * FLOAT,
+    )
     assert backward["flops"] == 2 * out * 3 * 3 * 3  # the weight's gradient; the image needs none
     assert backward["bytes"] == (out + image + weight + weight) * FLOAT
 
@@ -121,7 +130,9 @@ def mixed() -> Step:
 
 def mapped() -> Step:
     weight, x = torch.randn(5, 3), torch.randn(7, 4, 5)
-    return lambda: torch.func.vmap(torch.func.grad(lambda w, x: (x @ w).sum()), (None, 0))(weight, x)
+    return lambda: torch.func.vmap(torch.func.grad(lambda w, x: (x @ w).sum()), (None, 0))(
+        weight, x
+    )
 
 
 @pytest.mark.parametrize("kind", [attention, recomputing, mixed, mapped])
@@ -166,7 +177,9 @@ def test_counting_leaves_results_and_random_numbers_alone() -> None:
     assert all(torch.equal(one, other) for one, other in zip(alone, seen, strict=True))
 
 
-def test_what_fails_while_counting_ends_the_counting_and_not_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_while_counting_ends_the_counting_and_not_the_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def fail(operator: object) -> bool:
         raise RuntimeError("no such operator")
 
@@ -212,7 +225,9 @@ def test_compiled_code_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_script_that_looks_at_operators_itself_is_left_alone() -> None:
     class Theirs(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             return func(*args, **(kwargs or {}))
 
     with Theirs():
@@ -223,4 +238,6 @@ def test_a_script_that_looks_at_operators_itself_is_left_alone() -> None:
 def test_what_a_tensor_of_another_class_calls_is_what_counts() -> None:
     nested = torch.nested.nested_tensor([torch.randn(3, 4), torch.randn(5, 4)], layout=torch.jagged)
     counter = counted(nested.sin)
-    assert [(row["shapes"], row["bytes"]) for row in counter.table()] == [("8x4", 2 * 8 * 4 * FLOAT)]
+    assert [(row["shapes"], row["bytes"]) for row in counter.table()] == [
+        ("8x4", 2 * 8 * 4 * FLOAT)
+    ]

@@ -56,8 +56,12 @@ class InTwoHalves(torch.nn.Embedding):
         return torch.cat(list(self.halves), 1)[ids]
 
 
-@pytest.mark.parametrize(("table", "given"), [(OfWords(10, 8), ["ab", "c"]), (InTwoHalves(), torch.tensor([1, 2]))])
-def test_a_table_of_another_kind_is_no_concern_of_the_step(table: torch.nn.Module, given: object) -> None:
+@pytest.mark.parametrize(
+    ("table", "given"), [(OfWords(10, 8), ["ab", "c"]), (InTwoHalves(), torch.tensor([1, 2]))]
+)
+def test_a_table_of_another_kind_is_no_concern_of_the_step(
+    table: torch.nn.Module, given: object
+) -> None:
     counter = LookupCounter()
     counter.begin()
     assert table(given).shape == (2, 8)

@@ -23,7 +23,9 @@ def optimizer_of(*parameters: nn.Parameter) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr=0.1)
 
 
-def replacing(one: Job, every: int, make: Callable[[], torch.optim.Optimizer], most: int = 400) -> None:
+def replacing(
+    one: Job, every: int, make: Callable[[], torch.optim.Optimizer], most: int = 400
+) -> None:
     """Train with a new optimizer every so many steps."""
     for _, mode in reading(one, BATCHES):
         if one.steps % every == 0:
@@ -34,7 +36,9 @@ def replacing(one: Job, every: int, make: Callable[[], torch.optim.Optimizer], m
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_a_new_optimizer_of_the_same_model_goes_on_with_its_steps(tmp_path: Path, every: int) -> None:
+def test_a_new_optimizer_of_the_same_model_goes_on_with_its_steps(
+    tmp_path: Path, every: int
+) -> None:
     one, parameter = job(orders(tmp_path)), nn.Parameter(torch.zeros(2))
     replacing(one, every, lambda: optimizer_of(parameter))
     # THEN no step is lost
@@ -44,7 +48,9 @@ def test_a_new_optimizer_of_the_same_model_goes_on_with_its_steps(tmp_path: Path
         assert block.step_samples == (4,) * block.steps
 
 
-def test_a_new_model_with_a_new_optimizer_goes_on_once_the_old_one_is_overdue(tmp_path: Path) -> None:
+def test_a_new_model_with_a_new_optimizer_goes_on_once_the_old_one_is_overdue(
+    tmp_path: Path,
+) -> None:
     # GIVEN folds of a cross-validation, whose old optimizers the script keeps
     one, kept = job(orders(tmp_path)), []
 
@@ -75,7 +81,9 @@ def test_no_replaced_optimizer_is_kept_alive(tmp_path: Path) -> None:
     assert one.runner.rank.optimizer is made[-1]() is not None
 
 
-def test_another_phase_of_training_is_not_mixed_with_the_one_that_was_measured(tmp_path: Path) -> None:
+def test_another_phase_of_training_is_not_mixed_with_the_one_that_was_measured(
+    tmp_path: Path,
+) -> None:
     # GIVEN a head that is trained first, and then everything
     one = job(orders(tmp_path, rounds=None, budget=float("inf")))
     head, rest = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(3))
@@ -95,7 +103,11 @@ def test_another_phase_of_training_is_not_mixed_with_the_one_that_was_measured(t
 
 @pytest.fixture
 def pair() -> tuple[Optimizers, torch.optim.Optimizer, torch.optim.Optimizer]:
-    return Optimizers(), optimizer_of(nn.Parameter(torch.zeros(2))), optimizer_of(nn.Parameter(torch.zeros(2)))
+    return (
+        Optimizers(),
+        optimizer_of(nn.Parameter(torch.zeros(2))),
+        optimizer_of(nn.Parameter(torch.zeros(2))),
+    )
 
 
 def test_a_second_optimizer_beside_the_first_does_not_take_its_place(pair) -> None:

@@ -37,7 +37,9 @@ def test_the_mesh_with_most_axes_is_the_jobs(of_eight: None) -> None:
     del mesh, flat
 
 
-def test_megatrons_groups_are_asked_of_its_registry(of_eight: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_megatrons_groups_are_asked_of_its_registry(
+    of_eight: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuses() -> None:
         raise AssertionError("not initialized")
 
@@ -59,8 +61,12 @@ def test_a_schedule_that_is_alive_is_the_pipelines() -> None:
     made.__dict__ |= {"_stage": SimpleNamespace(num_stages=4, group_size=4), "_n_microbatches": 16}
     made.pipeline_order = {0: ["0F0", None, "0B0"], 1: ["1F0", "1B0"]}
     assert parallel_facts({0: 0})["pipeline"] == {
-        "name": "Schedule1F1B", "stages": 4, "ranks": 4, "microbatches": 16, "orders": ["0F0 0B0", "1F0 1B0"],
-    }  # fmt: skip
+        "name": "Schedule1F1B",
+        "stages": 4,
+        "ranks": 4,
+        "microbatches": 16,
+        "orders": ["0F0 0B0", "1F0 1B0"],
+    }
 
 
 def test_where_neither_is_nothing_is_said() -> None:

@@ -29,7 +29,9 @@ def test_garbage_is_collected_at_the_first_step_and_then_once_in_so_many(collect
     assert collections == ["collect", "freeze", "disable", "collect", "collect"]
 
 
-def test_what_is_alive_after_the_first_step_is_frozen_and_the_rest_left_to_python(collections: list[str]):
+def test_what_is_alive_after_the_first_step_is_frozen_and_the_rest_left_to_python(
+    collections: list[str],
+):
     frozen = SeldomCollected()
     for _ in range(7):
         frozen()
@@ -40,7 +42,9 @@ def begin(worker: int) -> None:
     torch.set_num_threads(4 + worker)
 
 
-def test_a_worker_gets_one_thread_after_what_the_script_begins_it_with(monkeypatch: pytest.MonkeyPatch):
+def test_a_worker_gets_one_thread_after_what_the_script_begins_it_with(
+    monkeypatch: pytest.MonkeyPatch,
+):
     calls: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", calls.append)
     monkeypatch.setitem(sys.modules, "cv2", SimpleNamespace(setNumThreads=calls.append))

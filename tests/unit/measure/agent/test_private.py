@@ -20,7 +20,9 @@ NOT_OF_TORCH = {"_config", "_exit", "_getframe", "_fields", "_replace"}
 """Underscored names of the standard library."""
 
 
-@pytest.mark.parametrize(("module", "name"), [(m, n) for m, names in private.NAMES.items() for n in names])
+@pytest.mark.parametrize(
+    ("module", "name"), [(m, n) for m, names in private.NAMES.items() for n in names]
+)
 def test_the_installed_version_has_the_name(module: str, name: str) -> None:
     found = import_module(module)
     for part in name.split("."):
@@ -30,15 +32,21 @@ def test_the_installed_version_has_the_name(module: str, name: str) -> None:
 
 def test_loaders_and_their_iterators_have_the_attributes() -> None:
     loader = DataLoader(TensorDataset(torch.zeros(4)), batch_size=2)
-    assert [hasattr(loader, name) for name in private.OF_LOADERS] == [True] * len(private.OF_LOADERS)
+    assert [hasattr(loader, name) for name in private.OF_LOADERS] == [True] * len(
+        private.OF_LOADERS
+    )
     alone = iter(loader)
-    assert [hasattr(alone, name) for name in private.OF_ITERATORS] == [True] * len(private.OF_ITERATORS)
+    assert [hasattr(alone, name) for name in private.OF_ITERATORS] == [True] * len(
+        private.OF_ITERATORS
+    )
     assert private.worker_processes(alone) == ()
     assert not private.workers_persist(alone)
 
 
 def test_iterators_with_workers_have_theirs() -> None:
-    iterator = iter(DataLoader(TensorDataset(torch.zeros(8)), batch_size=2, num_workers=1, prefetch_factor=2))
+    iterator = iter(
+        DataLoader(TensorDataset(torch.zeros(8)), batch_size=2, num_workers=1, prefetch_factor=2)
+    )
     try:
         wanted = (*private.OF_ITERATORS, *private.OF_WORKERS_ITERATORS)
         assert [hasattr(iterator, name) for name in wanted] == [True] * len(wanted)
@@ -57,8 +65,12 @@ def test_kinds_of_data_sets_are_told_apart() -> None:
     assert not private.is_iterable(DataLoader(TensorDataset(torch.zeros(4))))
 
 
-@pytest.mark.parametrize(("how", "length"), [({}, 4), ({"drop_last": True}, 3), ({"batch_size": None}, 7)])
-def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(how: dict[str, Any], length: int) -> None:
+@pytest.mark.parametrize(
+    ("how", "length"), [({}, 4), ({"drop_last": True}, 3), ({"batch_size": None}, 7)]
+)
+def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(
+    how: dict[str, Any], length: int
+) -> None:
     class Stream(IterableDataset):
         def __iter__(self):
             return iter(range(7))
@@ -66,7 +78,9 @@ def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(how: dict[str, A
         def __len__(self):
             return 7
 
-    assert private.count_batches(loader := DataLoader(Stream(), **{"batch_size": 2, **how})) == length
+    assert (
+        private.count_batches(loader := DataLoader(Stream(), **{"batch_size": 2, **how})) == length
+    )
     assert len(list(loader)) == length
 
 
@@ -95,8 +109,14 @@ def test_no_other_module_of_the_agent_reaches_for_a_private_name() -> None:
         tree = ast.parse(path.read_text())
         own = _own_names(tree) | NOT_OF_TORCH
         names = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-        private_ones = (node for node in names if node.attr.startswith("_") and not node.attr.startswith("__"))
-        reached += [f"{path.name}:{node.lineno} {node.attr}" for node in private_ones if node.attr not in own]
+        private_ones = (
+            node for node in names if node.attr.startswith("_") and not node.attr.startswith("__")
+        )
+        reached += [
+            f"{path.name}:{node.lineno} {node.attr}"
+            for node in private_ones
+            if node.attr not in own
+        ]
     assert len(modules) > 20
     assert not reached
 
@@ -104,13 +124,25 @@ def test_no_other_module_of_the_agent_reaches_for_a_private_name() -> None:
 def test_a_group_that_spans_jobs_is_told_apart_by_where_its_ranks_met(tmp_path):
     # GIVEN the job's own group, one made of it, and one whose ranks met at a store of another job's
     c10d = dist.distributed_c10d
-    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "job"), 1), rank=0, world_size=1)
+    dist.init_process_group(
+        "gloo", store=dist.FileStore(str(tmp_path / "job"), 1), rank=0, world_size=1
+    )
     try:
         own = dist.new_group([0])
         meeting = dist.PrefixStore("weights", dist.FileStore(str(tmp_path / "other"), 1))
         other, _ = c10d._new_process_group_helper(
-            1, 0, [], dist.Backend("gloo"), meeting, group_name="weights", timeout=c10d.default_pg_timeout
+            1,
+            0,
+            [],
+            dist.Backend("gloo"),
+            meeting,
+            group_name="weights",
+            timeout=c10d.default_pg_timeout,
         )
-        assert [private.spans_several_jobs(each) for each in (dist.group.WORLD, own, other)] == [False, False, True]
+        assert [private.spans_several_jobs(each) for each in (dist.group.WORLD, own, other)] == [
+            False,
+            False,
+            True,
+        ]
     finally:
         dist.destroy_process_group()

@@ -49,7 +49,9 @@ def test_only_the_leader_writes_and_a_note_is_published_once(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("nodes", "asked", "reached"), [(1, "node", "world"), (2, "node", "node"), (2, "self", "self")]
 )
-def test_the_node_is_the_world_on_one_node(tmp_path: Path, nodes: int, asked: str, reached: str) -> None:
+def test_the_node_is_the_world_on_one_node(
+    tmp_path: Path, nodes: int, asked: str, reached: str
+) -> None:
     try:
         placed(tmp_path, Place(0, 2, 0, 0, (0,), nodes)).set_scope(asked)
         assert scope.name == reached
@@ -75,11 +77,15 @@ def test_collectives_are_counted_per_step_of_the_whole_world(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(("nodes", "top"), [(1, "node"), (2, "cluster")])
-def test_without_switching_the_top_of_the_ladder_is_left(tmp_path: Path, nodes: int, top: str) -> None:
+def test_without_switching_the_top_of_the_ladder_is_left(
+    tmp_path: Path, nodes: int, top: str
+) -> None:
     rank = placed(tmp_path, Place(0, 4, 0, 0, (0, 1), nodes))
     left = drop_switching(rank, ("solo", "crowd", top, "warm", "cold"), "it shards")
     assert left == (top, "warm", "cold")
     assert not rank.known.switches
     published = new_messages(Tail(rank.orders.files.journal))
     assert [m.rung for m in published if isinstance(m, RungSkipped)] == ["solo", "crowd"]
-    assert all(m.why == "it shards, and this job cannot be started in other sizes" for m in published)
+    assert all(
+        m.why == "it shards, and this job cannot be started in other sizes" for m in published
+    )

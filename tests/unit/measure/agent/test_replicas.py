@@ -99,7 +99,9 @@ def test_a_rank_that_is_its_groups_only_one_on_a_node_exchanges_nothing(wrapped,
     assert ddp.broadcast_buffers
 
 
-def test_a_group_inside_the_node_is_exchanged_over_whole(wrapped, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_inside_the_node_is_exchanged_over_whole(
+    wrapped, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(scope, "node_ranks", (0, 1))
     ddp = wrapped(model())
     whole = ddp.process_group
@@ -143,7 +145,9 @@ def test_what_a_group_has_started_is_counted(world: None) -> None:
     assert sum(private.sequence_numbers().values()) == sum(before.values()) + 1
 
 
-def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(wrapped) -> None:
+def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(
+    wrapped,
+) -> None:
     replicas._made.clear()
     assert (replicas.own_hook(), replicas.skips_exchanges()) == (None, None)
     ddp = wrapped(model())

@@ -101,7 +101,9 @@ def test_clones_are_made_before_the_block(monkeypatch: pytest.MonkeyPatch) -> No
     ring = ring_of(*torch.ones(2, 3))
     write(block(ring, 1)[0])
     assert ring.begin(4, 0)
-    monkeypatch.setattr(batches, "copy_batch", lambda batch: pytest.fail("a batch was cloned in a timed step"))
+    monkeypatch.setattr(
+        batches, "copy_batch", lambda batch: pytest.fail("a batch was cloned in a timed step")
+    )
     for _ in range(4):
         write(ring.next_batch())
 
@@ -141,7 +143,9 @@ def test_no_more_is_kept_than_a_tenth_of_the_devices_free_memory_holds(meta: tor
     ring = Ring()
     assert not ring.refill(torch.zeros(5, 100), meta)
     assert len(ring) == 2
-    assert not ring.refill(torch.zeros(5, 100, device="meta"))  # they come from the loader on the device already
+    assert not ring.refill(
+        torch.zeros(5, 100, device="meta")
+    )  # they come from the loader on the device already
     assert len(ring) == 2
     assert ring.refill(torch.zeros(5, 100))
     assert len(ring) == 5

@@ -62,7 +62,9 @@ def thread() -> Thread:
     return found
 
 
-def test_a_process_starts_up_until_its_first_step_and_its_first_epoch_is_known_by_itself(thread: Thread) -> None:
+def test_a_process_starts_up_until_its_first_step_and_its_first_epoch_is_known_by_itself(
+    thread: Thread,
+) -> None:
     assert thread.rows() == {"start-up": 16.25, "other": 0.125}
     assert thread.ledger.occurrences[EPOCH_START].seconds == [3.0]
 
@@ -109,7 +111,12 @@ def test_the_scripts_own_code_between_epochs_goes_on_after_an_evaluation(thread:
     thread.now += 0.125
     thread.step()
     rows = thread.rows()
-    assert (rows[EPOCH_END], rows[EVALUATION], rows[EPOCH_START], rows[LOOP]) == (0.75, 2.0, 1.0, 0.125)
+    assert (rows[EPOCH_END], rows[EVALUATION], rows[EPOCH_START], rows[LOOP]) == (
+        0.75,
+        2.0,
+        1.0,
+        0.125,
+    )
     assert thread.ledger.occurrences[EPOCH_END].at_steps == [1, 1]
 
 
@@ -126,7 +133,11 @@ def test_the_end_of_another_loader_in_an_epoch_is_no_epochs_end(thread: Thread) 
 
 @pytest.mark.parametrize("gradients", [False, True])
 def test_a_loop_without_a_backward_pass_is_an_evaluation(thread: Thread, gradients: bool) -> None:
-    asks = (ThreadEvent.ITERATOR_ASKED, ThreadEvent.BATCH_ASKED) if gradients else (ThreadEvent.EVALUATION_ASKED,) * 2
+    asks = (
+        (ThreadEvent.ITERATOR_ASKED, ThreadEvent.BATCH_ASKED)
+        if gradients
+        else (ThreadEvent.EVALUATION_ASKED,) * 2
+    )
     thread.tell(asks[0], 0.5, TEST)
     for _ in range(3):
         thread.tell(asks[1], 1.0, TEST)
@@ -202,7 +213,9 @@ def test_a_collective_between_steps_is_not_the_loops(thread: Thread) -> None:
 
 def test_a_flush_is_a_checkpoints_only_where_its_step_saved_something(tmp_path: Path) -> None:
     clock = iter(range(100))
-    keeper = LedgerKeeper(SimpleNamespace(now=lambda: float(next(clock)), is_this_thread=True), 30.0)
+    keeper = LedgerKeeper(
+        SimpleNamespace(now=lambda: float(next(clock)), is_this_thread=True), 30.0
+    )
     try:
         with (tmp_path / "log.csv").open("w") as log:
             keeper._tell(ThreadEvent.STEPPED)

@@ -77,11 +77,19 @@ def test_what_a_rank_hands_to_all_others_is_real_under_every_scope_and_weights_a
     scope.weights = scope.always_real = frozenset()
 
 
-@pytest.mark.parametrize(("name", "value", "steps", "found"), [
-    ("broadcast", torch.ones(2), 2, True),
-    ("broadcast", torch.ones(2), 20, False),  # once an epoch, as states of random generators are
-    ("broadcast_object_list", [None], 20, True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "value", "steps", "found"),
+    [
+        ("broadcast", torch.ones(2), 2, True),
+        (
+            "broadcast",
+            torch.ones(2),
+            20,
+            False,
+        ),  # once an epoch, as states of random generators are
+        ("broadcast_object_list", [None], 20, True),
+    ],
+)
 def test_tensors_that_are_synchronised_now_and_then_are_no_batches(c10d, name, value, steps, found):
     scope.name = "world"
     with pytest.raises(AssertionError):
@@ -102,7 +110,9 @@ def test_collectives_are_counted_by_name_but_not_stashs_own(c10d):
 
 
 @pytest.mark.parametrize(("node", "beyond"), [((0, 1), ["scatter"]), ((0, 1, 2, 3), [])])
-def test_what_cannot_be_confined_matters_only_to_groups_that_reach_beyond_the_node(c10d, node, beyond):
+def test_what_cannot_be_confined_matters_only_to_groups_that_reach_beyond_the_node(
+    c10d, node, beyond
+):
     scope.name, scope.node_ranks = "world", node
     for collective in (c10d.all_reduce, c10d.scatter):
         with pytest.raises(AssertionError):
@@ -152,7 +162,9 @@ def test_a_collective_is_as_large_as_the_largest_thing_it_is_given():
 
 def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
     # this rank, of four, sends 2 rows to each and gets 9, which go back: its experts compute 9
-    def all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False):
+    def all_to_all_single(
+        output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False
+    ):
         return None
 
     monkeypatch.setattr("stash.measure.agent.wraps.scope.ranks_of", lambda group: (0, 1, 2, 3))
@@ -162,7 +174,9 @@ def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
         sizes, got = [2, 2, 2, 2], [1, 5, 0, 3]
         call(torch.empty(9), torch.ones(8), got, sizes, group=Group())
         call(torch.empty(8), torch.ones(9), sizes, got, group=Group())
-        call(torch.empty(8), torch.ones(8), group=Group())  # as many for each: nothing is known to be uneven
+        call(
+            torch.empty(8), torch.ones(8), group=Group()
+        )  # as many for each: nothing is known to be uneven
         ledger.end(steps=1)
         assert ledger.last_block.rows == {"four": 9}
         assert ledger.last_block.uses["four", "all_to_all_single"].calls == 3

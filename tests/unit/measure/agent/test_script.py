@@ -33,7 +33,15 @@ def handle_of(batches: list[int]) -> Handle:
 
 def test_every_event_reaches_the_listener(listener: Recorder):
     tell()
-    assert listener.events == ["world formed", "acted", "ended", "abandoned", "beat", "stepped", "a note"]
+    assert listener.events == [
+        "world formed",
+        "acted",
+        "ended",
+        "abandoned",
+        "beat",
+        "stepped",
+        "a note",
+    ]
     assert script.active()
 
 

@@ -51,7 +51,8 @@ DP, TP = (1, (1, 3)), (1, (2, 3))
 def divided(mesh: Mesh, *shards: bool) -> SimpleNamespace:
     """A DTensor over that mesh."""
     return SimpleNamespace(
-        device_mesh=mesh, placements=[SimpleNamespace(is_shard=lambda each=each: each) for each in shards]
+        device_mesh=mesh,
+        placements=[SimpleNamespace(is_shard=lambda each=each: each) for each in shards],
     )
 
 
@@ -103,7 +104,10 @@ def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names) -> N
 
     sharding.watch_fsdp(SimpleNamespace(FullyShardedDataParallel=Wrapper))
     group = SimpleNamespace(rank=lambda: 2)
-    for arguments, named in ((("model", group), {}), ((), {"module": "model", "process_group": group})):
+    for arguments, named in (
+        (("model", group), {}),
+        ((), {"module": "model", "process_group": group}),
+    ):
         Wrapper(*arguments, **named)
         assert sharded.pop("FullyShardedDataParallel") == (2,)
     Wrapper("model")
@@ -113,7 +117,9 @@ def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names) -> N
 @pytest.mark.parametrize(
     ("stage", "names"), [(0, []), (1, ["DeepSpeed ZeRO stage 1"]), (3, ["DeepSpeed ZeRO stage 3"])]
 )
-def test_deepspeed_shards_from_its_first_stage_on(sharded: Names, stage: int, names: list[str]) -> None:
+def test_deepspeed_shards_from_its_first_stage_on(
+    sharded: Names, stage: int, names: list[str]
+) -> None:
     class Engine:
         def __init__(self, config: dict[str, int]) -> None:
             self.config = config

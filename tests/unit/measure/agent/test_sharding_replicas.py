@@ -26,7 +26,12 @@ from stash.measure.agent.wraps.sharding import FirstBatch
         ),  # DDP on the same made-up batches
         ([FirstBatch(1, (0,)), FirstBatch(1, (0,)), FirstBatch(1, (1,)), FirstBatch(1, (1,))], 2),
         (
-            [FirstBatch(1, None), FirstBatch(None, None), FirstBatch(2, None), FirstBatch(None, None)],
+            [
+                FirstBatch(1, None),
+                FirstBatch(None, None),
+                FirstBatch(2, None),
+                FirstBatch(None, None),
+            ],
             2,
         ),  # one of each pair reads
         ([FirstBatch(None, None), FirstBatch(None, None)], None),
@@ -37,10 +42,20 @@ from stash.measure.agent.wraps.sharding import FirstBatch
         # experts divided among ranks that FSDP takes for replicas
         ([FirstBatch(n, (n,), (0, 1, 2, 3)) for n in range(4)], 4),
         # replicas by a wrapper's word that read nothing which can be compared
-        ([FirstBatch(None, (0,)), FirstBatch(None, (0,)), FirstBatch(None, (1,)), FirstBatch(None, (1,))], 2),
+        (
+            [
+                FirstBatch(None, (0,)),
+                FirstBatch(None, (0,)),
+                FirstBatch(None, (1,)),
+                FirstBatch(None, (1,)),
+            ],
+            2,
+        ),
     ],
 )
-def test_ranks_that_read_the_same_samples_share_a_replica(ranks: list[FirstBatch], replicas: int | None) -> None:
+def test_ranks_that_read_the_same_samples_share_a_replica(
+    ranks: list[FirstBatch], replicas: int | None
+) -> None:
     assert sharding.count_replicas(ranks) == replicas
 
 
@@ -49,8 +64,14 @@ def feed(batch: object) -> SimpleNamespace:
 
 
 def test_batches_are_told_apart_by_what_is_in_them() -> None:
-    one, other = (torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16), 3), (torch.tensor([[1.0, 2.5]]).bfloat16(), 3)
-    sums = [sharding.describe_first_batch([feed(batch)]).checksum for batch in (one, one, other, np.arange(3))]
+    one, other = (
+        (torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16), 3),
+        (torch.tensor([[1.0, 2.5]]).bfloat16(), 3),
+    )
+    sums = [
+        sharding.describe_first_batch([feed(batch)]).checksum
+        for batch in (one, one, other, np.arange(3))
+    ]
     assert sums[0] == sums[1]
     assert len(set(sums)) == 3
 

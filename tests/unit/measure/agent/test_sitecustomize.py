@@ -49,7 +49,9 @@ def orders(tmp_path: Path) -> Iterator[Path]:
 def looked(site: Path, orders: Path, *more: Path) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(map(str, [site / "stash" / "measure" / "agent" / "site", *more]))
     variables = {VARIABLE: str(orders), "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-    return subprocess.run([sys.executable, "-c", LOOK], env=variables, capture_output=True, text=True, check=True)
+    return subprocess.run(
+        [sys.executable, "-c", LOOK], env=variables, capture_output=True, text=True, check=True
+    )
 
 
 def test_an_interpreter_of_another_environment_gets_the_agent_and_no_path_to_stashs_own(
@@ -59,13 +61,18 @@ def test_an_interpreter_of_another_environment_gets_the_agent_and_no_path_to_sta
     other.mkdir()
     (other / "stash.py").write_text("raise RuntimeError('another project of that name')")
     done = looked(installed, orders, other)
-    assert done.stdout.splitlines() == ["agent True", f"stash {installed}/stash/__init__.py", "not found"]
+    assert done.stdout.splitlines() == [
+        "agent True",
+        f"stash {installed}/stash/__init__.py",
+        "not found",
+    ]
     assert done.stderr == ""
 
 
 @pytest.mark.parametrize("name", ["sitecustomize", "usercustomize"])
 @pytest.mark.parametrize(
-    ("does", "sentence"), [("raise RuntimeError('of the user')", "of the user"), ("print('hello')", "hello")]
+    ("does", "sentence"),
+    [("raise RuntimeError('of the user')", "of the user"), ("print('hello')", "hello")],
 )
 def test_a_customisation_of_the_users_own_does_what_it_does_without_stash(
     name: str, does: str, sentence: str, installed: Path, orders: Path, tmp_path: Path
@@ -74,7 +81,11 @@ def test_a_customisation_of_the_users_own_does_what_it_does_without_stash(
     own.mkdir()
     (own / f"{name}.py").write_text(does)
     plain = subprocess.run(
-        [sys.executable, "-c", ""], env={"PYTHONPATH": str(own)}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", ""],
+        env={"PYTHONPATH": str(own)},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     done = looked(installed, orders, own)
     assert "agent True" in done.stdout

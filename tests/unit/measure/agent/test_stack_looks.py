@@ -12,7 +12,16 @@ import pytest
 import torch
 
 import stash.core.jsonl
-from stash.core.ledger_rows import BACKWARD, COLLECTIVE, EPOCH_START, EVALUATION, FORWARD, INPUT, LOOP, OPTIMIZER
+from stash.core.ledger_rows import (
+    BACKWARD,
+    COLLECTIVE,
+    EPOCH_START,
+    EVALUATION,
+    FORWARD,
+    INPUT,
+    LOOP,
+    OPTIMIZER,
+)
 from stash.measure.agent.runner import stack_looks
 from stash.measure.agent.runner.stack_looks import Places
 
@@ -45,7 +54,9 @@ def run(folder: Path, script: str = SCRIPT) -> Places:
     return places
 
 
-def test_a_look_counts_for_the_scripts_innermost_line_and_says_what_that_waits_for(tmp_path: Path) -> None:
+def test_a_look_counts_for_the_scripts_innermost_line_and_says_what_that_waits_for(
+    tmp_path: Path,
+) -> None:
     loop = [row for row in run(tmp_path).rows() if row["row"] == LOOP]
     assert [(row["line"], row["seconds"]) for row in loop] == [(12, 0.5)]
     assert loop[0]["text"].startswith("json.loads(")
@@ -58,14 +69,24 @@ def test_a_line_in_a_function_is_named_with_where_the_loop_called_it(tmp_path: P
     assert callers[13] == ""
 
 
-def test_what_the_loop_does_before_it_calls_its_model_is_its_own_and_the_models_lines_are_not(tmp_path: Path) -> None:
+def test_what_the_loop_does_before_it_calls_its_model_is_its_own_and_the_models_lines_are_not(
+    tmp_path: Path,
+) -> None:
     places = run(tmp_path)
     assert places.move_to_loop() == 2.0
     by_line = {(row["row"], row["line"]): row["seconds"] for row in places.rows()}
-    assert by_line == {(LOOP, 4): 2.0, (LOOP, 12): 0.5, (FORWARD, 7): 0.75, (FORWARD, 8): 1.0, (FORWARD, 13): 0.25}
+    assert by_line == {
+        (LOOP, 4): 2.0,
+        (LOOP, 12): 0.5,
+        (FORWARD, 7): 0.75,
+        (FORWARD, 8): 1.0,
+        (FORWARD, 13): 0.25,
+    }
 
 
-def test_a_loop_that_computes_in_functions_of_its_own_is_followed_through_them(tmp_path: Path) -> None:
+def test_a_loop_that_computes_in_functions_of_its_own_is_followed_through_them(
+    tmp_path: Path,
+) -> None:
     """The same helper counts for the loop before the step's function is called, and for the model below that."""
     script = """
 import torch
@@ -94,7 +115,10 @@ def train(look):
         (FORWARD, 4): 1.0,
         (BACKWARD, 12): 2.0,
     }
-    assert {(row["row"], row["line"]) for row in places.rows() if row["prepares"]} == {(LOOP, 4), (LOOP, 10)}
+    assert {(row["row"], row["line"]) for row in places.rows() if row["prepares"]} == {
+        (LOOP, 4),
+        (LOOP, 10),
+    }
 
 
 def test_without_a_batch_a_pass_ends_where_the_last_gradients_are_computed(tmp_path: Path) -> None:
@@ -111,7 +135,10 @@ def train(look):
 """
     places = run(tmp_path, script)
     assert places.move_to_forward() == 3.0
-    assert {row["line"]: row["prepares"] for row in places.rows() if row["row"] == LOOP} == {4: True, 10: False}
+    assert {row["line"]: row["prepares"] for row in places.rows() if row["row"] == LOOP} == {
+        4: True,
+        10: False,
+    }
 
 
 def test_a_collective_is_the_scripts_own_where_its_own_line_calls_it_and_not_where_its_model_does(
@@ -192,10 +219,16 @@ def train(look, library, optimizer, parameters):
     exec(compile(script, str(tmp_path / "train.py"), "exec"), names)
     names["train"](look, torch.nn.utils.clip_grad_norm_, optimizer, parameters)  # type: ignore[operator]
     assert places.before_update == 2.0
-    assert {(row["row"], row["line"]) for row in places.rows()} == {(LOOP, 3), (OPTIMIZER, 6), (OPTIMIZER, 7)}
+    assert {(row["row"], row["line"]) for row in places.rows()} == {
+        (LOOP, 3),
+        (OPTIMIZER, 6),
+        (OPTIMIZER, 7),
+    }
 
 
-def test_without_a_batch_that_begins_a_pass_it_begins_where_the_model_is_called(tmp_path: Path) -> None:
+def test_without_a_batch_that_begins_a_pass_it_begins_where_the_model_is_called(
+    tmp_path: Path,
+) -> None:
     script = """
 import torch
 def train(look):
@@ -213,7 +246,9 @@ def train(look):
     assert sum(seconds for (row, _), seconds in rows.items() if row == FORWARD) == 1.25
 
 
-def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tmp_path: Path) -> None:
+def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(
+    tmp_path: Path,
+) -> None:
     row, looks, began = EPOCH_START, list[str](), time.perf_counter()
 
     def row_now() -> str:
@@ -231,12 +266,16 @@ def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(tm
         if thread.name == "stash-places":
             thread.join()
     assert {found["row"] for found in places.rows()} == {EPOCH_START, LOOP}
-    assert 0 < places.cost <= time.perf_counter() - began - len(looks) * stack_looks._PERIOD  # not while it sleeps
+    assert (
+        0 < places.cost <= time.perf_counter() - began - len(looks) * stack_looks._PERIOD
+    )  # not while it sleeps
     places.clear(keep=(EPOCH_START,))
     assert {found["row"] for found in places.rows()} == {EPOCH_START}
 
 
-def test_what_is_seen_while_the_training_thread_forgets_is_no_error_of_the_jobs(tmp_path: Path) -> None:
+def test_what_is_seen_while_the_training_thread_forgets_is_no_error_of_the_jobs(
+    tmp_path: Path,
+) -> None:
     """As the thread that looks does between any two of the training thread's instructions."""
     places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
 
@@ -259,7 +298,14 @@ def test_what_is_seen_while_the_training_thread_forgets_is_no_error_of_the_jobs(
 def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() -> None:
     """Of 1 s of input ten looks saw 10 s, of 6 s of loop thirty saw 3: the latter are at the script's two lines."""
     places, names = Places(threading.get_ident(), lambda: LOOP), dict[str, object]()
-    exec(compile("import sys\ndef first():\n    return sys._getframe()\nframe = first()", __file__, "exec"), names)
+    exec(
+        compile(
+            "import sys\ndef first():\n    return sys._getframe()\nframe = first()",
+            __file__,
+            "exec",
+        ),
+        names,
+    )
     frame = names["frame"]
     assert isinstance(frame, FrameType)
     for row, looks, seconds in ((INPUT, 10, 1.0), (LOOP, 30, 0.1), (EVALUATION, 10, 1.0)):
@@ -267,11 +313,14 @@ def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() ->
             places.add(row, frame, seconds)
     places.fit({INPUT: 1.0, LOOP: 6.0, EVALUATION: 3.0})
     found = {row["row"]: row["seconds"] for row in places.rows()}
-    assert found == pytest.approx({INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0})  # what comes now and then is as seen
+    assert found == pytest.approx(
+        {INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0}
+    )  # what comes now and then is as seen
 
 
 @pytest.mark.parametrize(
-    ("file", "is_own"), [("/home/me/train.py", True), (stash.core.jsonl.__file__, False), (torch.__file__, False)]
+    ("file", "is_own"),
+    [("/home/me/train.py", True), (stash.core.jsonl.__file__, False), (torch.__file__, False)],
 )
 def test_lines_of_stash_and_of_libraries_are_not_the_script_s(file: str, is_own: bool) -> None:
     assert stack_looks.is_own(file) is is_own

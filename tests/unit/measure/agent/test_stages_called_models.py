@@ -71,7 +71,9 @@ def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_kno
     assert [after.seconds_in(stage) for stage in stages] == [2, 3, 1, 5]
 
 
-def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(stamps: Stamps) -> None:
+def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(
+    stamps: Stamps,
+) -> None:
     look = CalledModels()
     nn.ReLU()(HOST)
     with torch.no_grad():
@@ -124,7 +126,9 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
     assert [found.seconds_in(stage) for stage in stages] == [4, 24, 2, 0]
 
 
-def test_a_module_that_fails_has_no_part_in_what_follows(stamps: Stamps, step: Step, clock: Seconds) -> None:
+def test_a_module_that_fails_has_no_part_in_what_follows(
+    stamps: Stamps, step: Step, clock: Seconds
+) -> None:
     class Fails(nn.Linear):
         def forward(self, inputs: Any) -> Any:
             clock.now += 3.0
@@ -143,7 +147,9 @@ def test_a_module_that_fails_has_no_part_in_what_follows(stamps: Stamps, step: S
     assert step(act).seconds_in(StepStage.FORWARD) == 5
 
 
-def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(step: Step) -> None:
+def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(
+    step: Step,
+) -> None:
     class Odd(nn.Linear):
         def parameters(self, recurse: bool = True) -> Any:
             raise NotImplementedError
@@ -182,7 +188,9 @@ def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: S
 
 
 @pytest.mark.parametrize("how", ["module", "in place", "function"])
-def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamps, how: str) -> None:
+def test_compiled_models_are_compiled_no_more_often(
+    compiled: Any, stamps: Stamps, how: str
+) -> None:
     class Model(nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return super().forward(inputs)

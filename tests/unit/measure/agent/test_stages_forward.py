@@ -54,7 +54,9 @@ def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> 
 
     for name in ("to", "cuda", "copy_"):
         monkeypatch.setattr(torch.Tensor, name, fake(getattr(torch.Tensor, name)))
-    monkeypatch.setattr(private, "current_stream", lambda cuda, device=None: lambda: streams.current)
+    monkeypatch.setattr(
+        private, "current_stream", lambda cuda, device=None: lambda: streams.current
+    )
     BatchCopies()
     return streams
 
@@ -75,7 +77,10 @@ HOST = torch.ones(2)
         (lambda: HOST.to(dtype=torch.float64), 0),
         (lambda: HOST.to(HOST), 0),
         (lambda: HOST.to(tensor=HOST), 0),
-        (lambda: nn.Linear(1, 1).to("cuda"), 0),  # no batch: a module moves its parameters without gradients
+        (
+            lambda: nn.Linear(1, 1).to("cuda"),
+            0,
+        ),  # no batch: a module moves its parameters without gradients
         (lambda: [HOST.to("cuda"), HOST.to("cuda")], 8),
     ],
 )
@@ -87,7 +92,9 @@ def test_copies_of_host_tensors_to_the_current_device_are_transfer(
 
 
 @pytest.mark.usefixtures("streams")
-def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(step: Step, monkeypatch: Any) -> None:
+def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(
+    step: Step, monkeypatch: Any
+) -> None:
     class There(SimpleNamespace):
         is_cuda, device = True, torch.device("cuda", 0)
 
@@ -96,12 +103,17 @@ def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(step: Step
 
     assert filled(HOST).seconds_in(StepStage.TRANSFER) == 4
     assert (
-        step(lambda: torch.Tensor.copy_(There(), src=HOST, non_blocking="cuda")).seconds_in(StepStage.TRANSFER) == 4
+        step(lambda: torch.Tensor.copy_(There(), src=HOST, non_blocking="cuda")).seconds_in(
+            StepStage.TRANSFER
+        )
+        == 4
     )
     assert filled(There()).seconds_in(StepStage.TRANSFER) == 0
 
 
-def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(step: Step, streams: Streams) -> None:
+def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(
+    step: Step, streams: Streams
+) -> None:
     streams.current = Stream()
     found = step(lambda: HOST.to("cuda"))
     assert (found.seconds_in(StepStage.TRANSFER), found.seconds_in(StepStage.BETWEEN)) == (0, 4)
@@ -132,7 +144,11 @@ def takes(
 
     stamps.follow_device()
     device = stamps._device
-    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda: None
+    device._event, device._captures, device._stream = (
+        lambda enable_timing: Queued(),
+        bool,
+        lambda: None,
+    )
     monkeypatch.setattr(streams, "copying", lambda: takes(4.0))
     return takes
 
@@ -156,7 +172,9 @@ def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
         takes(10.0)
         stamps.tell(ThreadEvent.STEP_ENDED)
     last = last_of(stamps, clock)
-    assert [last.seconds_in(stage) for stage in (StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD)] == [
+    assert [
+        last.seconds_in(stage) for stage in (StepStage.INPUT, StepStage.TRANSFER, StepStage.FORWARD)
+    ] == [
         0,
         4,
         10,
@@ -186,7 +204,9 @@ def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
 
 
 @pytest.mark.usefixtures("streams")
-def test_copies_in_waits_validation_and_other_threads_are_no_transfer(step: Step, stamps: Stamps) -> None:
+def test_copies_in_waits_validation_and_other_threads_are_no_transfer(
+    step: Step, stamps: Stamps
+) -> None:
     def act() -> None:
         with torch.no_grad():
             HOST.to("cuda")

@@ -48,10 +48,20 @@ def step_of(clock: Moments, stamps: Stamps, *events: tuple[float, ThreadEvent]) 
     return stamps.ring.rows(0)[-1]
 
 
-def test_what_stash_does_after_a_step_is_no_part_of_the_next(clock: Moments, stamps: Stamps) -> None:
+def test_what_stash_does_after_a_step_is_no_part_of_the_next(
+    clock: Moments, stamps: Stamps
+) -> None:
     first = step_of(clock, stamps, (2.0, ThreadEvent.REPLAYED), (5.0, ThreadEvent.STEP_ENDED))
-    assert (first.seconds_in(StepStage.BETWEEN), first.seconds_in(StepStage.FORWARD), first.number) == (2, 3, 1)
-    own = [(6.0, ThreadEvent.COLLECTIVE_BEGINS), (7.0, ThreadEvent.COLLECTIVE_ENDED), (9.0, ThreadEvent.STEP_BEGINS)]
+    assert (
+        first.seconds_in(StepStage.BETWEEN),
+        first.seconds_in(StepStage.FORWARD),
+        first.number,
+    ) == (2, 3, 1)
+    own = [
+        (6.0, ThreadEvent.COLLECTIVE_BEGINS),
+        (7.0, ThreadEvent.COLLECTIVE_ENDED),
+        (9.0, ThreadEvent.STEP_BEGINS),
+    ]
     second = step_of(clock, stamps, *own, (10.0, ThreadEvent.STEP_ENDED))
     assert sum(second.stages) == second.ended - second.began == 1
 
@@ -63,7 +73,9 @@ def test_what_other_threads_wait_for_does_not_count(clock: Moments, stamps: Stam
     assert step_of(clock, stamps, (4.0, ThreadEvent.STEP_ENDED)).seconds_in(StepStage.BETWEEN) == 4
 
 
-def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(clock: Moments, stamps: Stamps) -> None:
+def test_the_last_of_the_gradients_that_are_followed_ends_the_backward_pass(
+    clock: Moments, stamps: Stamps
+) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
     stamps.follow(list(model.parameters()))
     stamps.tell(ThreadEvent.BACKWARD_BEGINS)
@@ -111,11 +123,17 @@ def stages(made: list[Event]) -> DeviceStages:
 def marked(stages: DeviceStages, *begun: StepStage, first: Mark | None = None) -> list[Mark]:
     """Marks of a step of these stages, whose first may be the last mark of the one before."""
     marks = [] if first is None else [first]
-    return marks + [(int(stage), 0.0, 0.0, 0, stages.record_event()) for stage in (*begun, StepStage.BETWEEN)]
+    return marks + [
+        (int(stage), 0.0, 0.0, 0, stages.record_event()) for stage in (*begun, StepStage.BETWEEN)
+    ]
 
 
-def test_on_a_device_a_step_is_told_once_its_last_event_is_done(stages: DeviceStages, made: list[Event]) -> None:
-    marks = marked(stages, StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.EXCHANGE)
+def test_on_a_device_a_step_is_told_once_its_last_event_is_done(
+    stages: DeviceStages, made: list[Event]
+) -> None:
+    marks = marked(
+        stages, StepStage.BETWEEN, StepStage.FORWARD, StepStage.BACKWARD, StepStage.EXCHANGE
+    )
     stages.close([9.0] * FIELDS, marks)
     assert list(stages.take_finished()) == []
     made[-1].come = True
@@ -125,7 +143,9 @@ def test_on_a_device_a_step_is_told_once_its_last_event_is_done(stages: DeviceSt
     assert len(made) == 5  # events are used again; the last one begins the next step
 
 
-def test_what_a_device_waits_for_between_two_steps_belongs_to_none(stages: DeviceStages, made: list[Event]) -> None:
+def test_what_a_device_waits_for_between_two_steps_belongs_to_none(
+    stages: DeviceStages, made: list[Event]
+) -> None:
     marks = marked(stages)
     for _ in range(3):
         _, *ended = marks[-1]  # a moment after the last step's end
@@ -138,7 +158,9 @@ def test_what_a_device_waits_for_between_two_steps_belongs_to_none(stages: Devic
     assert len(made) == 4  # events are used again
 
 
-def test_no_event_is_put_into_a_graph_that_is_captured(stages: DeviceStages, made: list[Event]) -> None:
+def test_no_event_is_put_into_a_graph_that_is_captured(
+    stages: DeviceStages, made: list[Event]
+) -> None:
     begun, ended = marked(stages)[0], marked(stages)[0]
     stages._captures = lambda: True
     captured = marked(stages, StepStage.BACKWARD)
@@ -148,14 +170,18 @@ def test_no_event_is_put_into_a_graph_that_is_captured(stages: DeviceStages, mad
     assert row[StepStage.BETWEEN : StepStage.OPTIMIZER + 1] == [1, 0, 0, 0, 0, 0, 0, 0]
 
 
-def test_events_are_of_the_device_that_trains_whichever_is_the_current_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_events_are_of_the_device_that_trains_whichever_is_the_current_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     recorded: list[object] = []
 
     class OfStream(Event):
         def record(self, stream: object = None) -> None:
             recorded.append(stream)
 
-    monkeypatch.setattr(private, "current_stream", lambda cuda, device: lambda: f"stream of {device}")
+    monkeypatch.setattr(
+        private, "current_stream", lambda cuda, device: lambda: f"stream of {device}"
+    )
     stages = DeviceStages("cuda:1")
     stages._event, stages._captures = lambda enable_timing: OfStream(), bool
     stages.record_event()
@@ -196,7 +222,11 @@ def asked(clock: Moments, stamps: Stamps) -> Callable[[float], float]:
     stamps.follow_device()
     device = stamps._device
     assert device is not None
-    device._event, device._captures, device._stream = lambda enable_timing: Queued(), bool, lambda: None
+    device._event, device._captures, device._stream = (
+        lambda enable_timing: Queued(),
+        bool,
+        lambda: None,
+    )
     return asked
 
 
@@ -214,13 +244,20 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(
         stamps.tell(ThreadEvent.STEP_BEGINS)
     clock.now = asked(0.0)
     assert [sum(step.stages) for step in stamps.block_steps()] == [20.0] * 6
-    leads = stamps.host_leads(clock.now)  # it is 4 s ahead by every step, the one before the block too
+    leads = stamps.host_leads(
+        clock.now
+    )  # it is 4 s ahead by every step, the one before the block too
     assert leads == pytest.approx((24.0, 28.0, 32.0, 36.0, 40.0, 44.0), abs=1e-3)
 
 
 @pytest.mark.parametrize(("submitting", "running", "ahead"), [(10.0, 1.0, 1.0), (1.0, 10.0, 10.0)])
 def test_a_host_that_waits_for_the_device_every_step_is_ahead_by_what_the_device_takes_longer(
-    clock: Moments, stamps: Stamps, asked: Callable[[float], float], submitting: float, running: float, ahead: float
+    clock: Moments,
+    stamps: Stamps,
+    asked: Callable[[float], float],
+    submitting: float,
+    running: float,
+    ahead: float,
 ) -> None:
     stamps.begin()
     for _ in range(3):

@@ -15,7 +15,10 @@ from stash.measure.agent.runner.stamps import Clock
 from stash.measure.linux import counters
 from stash.measure.probe import copies
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
 CYCLES = 200_000_000
 
 
@@ -82,4 +85,6 @@ def test_the_gpu_that_works_is_the_one_whose_utilisation_is_read() -> None:
 
 def test_copies_between_host_and_device_are_measured_both_ways() -> None:
     found = copies.measure(2.0, 1, 1 << 30, 1)
-    assert {("host", "cuda:0"), ("cuda:0", "host")} <= {(c.source, c.target) for c in found if hasattr(c, "source")}
+    assert {("host", "cuda:0"), ("cuda:0", "host")} <= {
+        (c.source, c.target) for c in found if hasattr(c, "source")
+    }

@@ -9,7 +9,14 @@ import pytest
 from stash.measure.agent.runner import step_stages
 from stash.measure.agent.runner.step_stages import STAGES, WATCHED_STAGES, Stages, StepUnderWay
 from stash.measure.agent.thread_events import ThreadEvent
-from stash.measure.protocol.stamped import DELAY, EXCHANGE_DELAY, INPUT_DELAY, INPUTS, LOADERS, StepStage
+from stash.measure.protocol.stamped import (
+    DELAY,
+    EXCHANGE_DELAY,
+    INPUT_DELAY,
+    INPUTS,
+    LOADERS,
+    StepStage,
+)
 
 Event = tuple[str, float] | tuple[str, float, Any]
 """What happens, after so many seconds, and what comes with it."""
@@ -81,7 +88,9 @@ def taken(row: list[float]) -> dict[str, float]:
             id="a collective goes back to where it was called",
         ),
         pytest.param(
-            [("COLLECTIVE_ENDED", 1), ("STEPPED", 1)], {"BETWEEN": 2}, id="what nobody saw begin ends nothing"
+            [("COLLECTIVE_ENDED", 1), ("STEPPED", 1)],
+            {"BETWEEN": 2},
+            id="what nobody saw begin ends nothing",
         ),
         pytest.param(
             [
@@ -118,7 +127,9 @@ def taken(row: list[float]) -> dict[str, float]:
         ),
     ],
 )
-def test_an_event_ends_one_stage_and_begins_another(events: list[Event], expected: dict[str, float]) -> None:
+def test_an_event_ends_one_stage_and_begins_another(
+    events: list[Event], expected: dict[str, float]
+) -> None:
     assert taken(row_of(events)) == expected
 
 
@@ -126,7 +137,13 @@ def test_an_event_ends_one_stage_and_begins_another(events: list[Event], expecte
     ("events", "expected"),
     [
         pytest.param(
-            [("EPOCH_BEGINS", 1), ("ITERATOR_GIVEN", 2), ("FIRST_ASKED", 1), ("READ_ENDED", 3), *PASS],
+            [
+                ("EPOCH_BEGINS", 1),
+                ("ITERATOR_GIVEN", 2),
+                ("FIRST_ASKED", 1),
+                ("READ_ENDED", 3),
+                *PASS,
+            ],
             {"BETWEEN": 2, "EPOCH_START": 5, "FORWARD": 1, "BACKWARD": 2},
             id="an epoch's start",
         ),
@@ -162,13 +179,20 @@ def test_an_event_ends_one_stage_and_begins_another(events: list[Event], expecte
             id="a loop that no step trained on, and nothing before it",
         ),
         pytest.param(
-            [("SAVE_BEGINS", 1), ("COLLECTION_BEGINS", 1), ("COLLECTION_ENDED", 2), ("SAVE_ENDED", 1)],
+            [
+                ("SAVE_BEGINS", 1),
+                ("COLLECTION_BEGINS", 1),
+                ("COLLECTION_ENDED", 2),
+                ("SAVE_ENDED", 1),
+            ],
             {"BETWEEN": 1, "CHECKPOINT": 2, "COLLECTOR": 2},
             id="interruptions within each other",
         ),
     ],
 )
-def test_a_watched_run_has_stages_for_what_is_no_step(events: list[Event], expected: dict[str, float]) -> None:
+def test_a_watched_run_has_stages_for_what_is_no_step(
+    events: list[Event], expected: dict[str, float]
+) -> None:
     assert taken(row_of(events, WATCHED_STAGES)) == expected
 
 

@@ -19,7 +19,9 @@ def sgd() -> torch.optim.Optimizer:
 
 def optimizers(hooks: list) -> SimpleNamespace:
     """Stands for ``torch.optim.optimizer``."""
-    return SimpleNamespace(register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {}))
+    return SimpleNamespace(
+        register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {})
+    )
 
 
 def test_every_optimizer_step_is_noticed(listener: Recorder):

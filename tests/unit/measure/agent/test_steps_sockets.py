@@ -27,9 +27,14 @@ def test_a_socket_is_where_it_fits(name: str, inside: bool) -> None:
     with TemporaryDirectory(prefix=name) as folder:
         launch = Path(folder) / "launch-0-0"
         launch.mkdir()
-        environment = {VARIABLE: str(Orders(str(launch), ("solo",), 1.0).write()), "PYTHONPATH": ":".join(sys.path)}
+        environment = {
+            VARIABLE: str(Orders(str(launch), ("solo",), 1.0).write()),
+            "PYTHONPATH": ":".join(sys.path),
+        }
         program = [sys.executable, "-c", LISTEN]
-        address = subprocess.run(program, env=environment, capture_output=True, text=True, check=True).stdout
+        address = subprocess.run(
+            program, env=environment, capture_output=True, text=True, check=True
+        ).stdout
         assert address.startswith(f"{folder}/sockets/") is inside
 
 

@@ -20,7 +20,9 @@ def listener(listener: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
     monkeypatch.setattr(torch.autograd, "grad", torch.autograd.grad)
-    monkeypatch.setattr(eager_transforms, "grad_and_value_impl", eager_transforms.grad_and_value_impl)
+    monkeypatch.setattr(
+        eager_transforms, "grad_and_value_impl", eager_transforms.grad_and_value_impl
+    )
     steps.wrap_backward(torch.autograd)
     steps.wrap_functorch(eager_transforms)
     return listener
@@ -38,7 +40,9 @@ def zero_unnoticed(weight: torch.Tensor) -> None:
     weight.grad.data.zero_()
 
 
-def train(cycles: int, passes: int = 1, end: Callable[[torch.Tensor], None] = clear) -> torch.Tensor:
+def train(
+    cycles: int, passes: int = 1, end: Callable[[torch.Tensor], None] = clear
+) -> torch.Tensor:
     """``cycles`` updates of ``passes`` backward passes each; the value is what was trained."""
     weight = torch.ones(3, requires_grad=True)
     for _ in range(cycles):
@@ -56,7 +60,9 @@ def steps_counted(listener: Recorder) -> int:
 
 @pytest.mark.parametrize("end", [clear, zero, zero_unnoticed])
 @pytest.mark.parametrize("passes", [1, 4])
-def test_a_step_is_counted_for_every_update_once_three_were_alike(listener: Recorder, passes: int, end: Callable):
+def test_a_step_is_counted_for_every_update_once_three_were_alike(
+    listener: Recorder, passes: int, end: Callable
+):
     train(8, passes, end)
     assert steps_counted(listener) == 5
     (note,) = [event for event in listener.events if event != "stepped"]
@@ -82,9 +88,13 @@ def test_the_stand_in_holds_what_is_trained(listener: Recorder):
     assert [id(parameter) for parameter in group["params"]] == [id(weight)]
 
 
-def test_where_there_is_an_optimizer_backward_is_no_step(listener: Recorder, monkeypatch: pytest.MonkeyPatch):
+def test_where_there_is_an_optimizer_backward_is_no_step(
+    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(steps, "own_update", steps.own_update)
-    module = SimpleNamespace(register_optimizer_step_post_hook=lambda hook: None, Optimizer=type("Optimizer", (), {}))
+    module = SimpleNamespace(
+        register_optimizer_step_post_hook=lambda hook: None, Optimizer=type("Optimizer", (), {})
+    )
     steps.wrap_optimizer(module)
     module.Optimizer()
     train(8)
@@ -107,7 +117,9 @@ def of_graph(weight: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("gradients", [of_function, of_graph])
-def test_calls_for_gradients_are_steps_once_there_were_three(listener: Recorder, gradients: Callable):
+def test_calls_for_gradients_are_steps_once_there_were_three(
+    listener: Recorder, gradients: Callable
+):
     weight = torch.ones(3, requires_grad=gradients is of_graph)
     before = script.passes()
     for _ in range(8):

@@ -76,7 +76,9 @@ def ready_times(monkeypatch, *devices: str) -> list[float | None]:
     clock.end()
     rows = clock.rows
     assert [row["name"] for row in rows] == [name for name, _ in parameters]
-    return [None if row["ready_seconds"] is None else round(row["ready_seconds"], 6) for row in rows]
+    return [
+        None if row["ready_seconds"] is None else round(row["ready_seconds"], 6) for row in rows
+    ]
 
 
 def test_gradients_of_a_gpu_are_timed_by_its_own_events(monkeypatch):
@@ -133,7 +135,9 @@ def test_what_runs_before_the_first_forward_pass_of_a_step_is_timed():
     assert step >= seconds + 0.05
 
 
-def test_waiting_for_a_core_is_not_taken_for_making_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_a_core_is_not_taken_for_making_batches(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     delayed = iter((1.0, 1.015, 1.025))  # 15 ms before the first forward pass, 10 ms after
     monkeypatch.setattr(survey, "RunQueue", lambda: SimpleNamespace(delay=lambda: next(delayed)))
     seconds = iter((5.0, 5.020, 5.100))  # 20 ms and 80 ms by the clock
@@ -168,7 +172,9 @@ def test_a_step_that_calls_no_module_has_no_known_input():
     assert clock.end() is None
 
 
-@pytest.mark.parametrize(("in_forward", "in_backward", "found"), [(1, 0, True), (0, 1, False), (0, 0, False)])
+@pytest.mark.parametrize(
+    ("in_forward", "in_backward", "found"), [(1, 0, True), (0, 1, False), (0, 0, False)]
+)
 def test_what_modules_exchange_in_their_forward_pass_is_kept_apart_from_what_gradients_do(
     monkeypatch: pytest.MonkeyPatch, in_forward: int, in_backward: int, found: bool
 ) -> None:

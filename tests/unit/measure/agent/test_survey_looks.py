@@ -71,7 +71,10 @@ def test_gradients_are_looked_at_in_several_steps_and_buckets_are_ready_with_the
     last = next(row for row in learned["gradients"] if row["name"] == "0")
     assert last["ready_steps"][0] == pytest.approx(last["ready_seconds"], abs=1e-6)
     assert len(last["ready_steps"]) == 3
-    assert [bucket["ready_steps"] for bucket in learned["buckets"]] == [[0.0] * 3, last["ready_steps"]]
+    assert [bucket["ready_steps"] for bucket in learned["buckets"]] == [
+        [0.0] * 3,
+        last["ready_steps"],
+    ]
     assert "unrecorded" not in learned
 
 
@@ -85,11 +88,15 @@ def test_one_look_tells_no_spread(tmp_path: Path) -> None:
 def test_what_was_not_ready_in_every_look_has_no_spread() -> None:
     row = {"name": "w", "bytes": 4, "ready_seconds": 0.1}
     assert survey.combine_readiness([[row], []])[0]["ready_steps"] == []
-    assert survey.combine_readiness([[row], [{**row, "ready_seconds": None}]])[0]["ready_steps"] == []
+    assert (
+        survey.combine_readiness([[row], [{**row, "ready_seconds": None}]])[0]["ready_steps"] == []
+    )
     assert survey.combine_readiness([]) == []
 
 
-def test_what_fails_while_looking_is_said_and_ends_no_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_while_looking_is_said_and_ends_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(device: object) -> None:
         raise RuntimeError("no events on this device")
 

@@ -14,7 +14,10 @@ def test_a_tally_tells_what_each_process_that_made_batches_took(tmp_path: Path):
     own.add(2, {"batches": 1, "making_ns": 7})
     own.add(1, {"batches": 3, "making_ns": 5})
     own.add(3, {"files": 1})
-    assert [(counts["batches"], counts["making_ns"]) for counts in own.list_makers()] == [(3, 5), (1, 7)]
+    assert [(counts["batches"], counts["making_ns"]) for counts in own.list_makers()] == [
+        (3, 5),
+        (1, 7),
+    ]
     own.set_mode(WARM)
     assert own.list_makers() == []
 

@@ -26,7 +26,9 @@ def counted(tally: Tally) -> tuple[int, int]:
     return tally.sum_counters()["pages"], tally.sum_counters()["resident"]
 
 
-def test_a_cold_block_begins_with_held_files_out_of_the_cache(rank: OwnRank, tally: Tally, tmp_path: Path) -> None:
+def test_a_cold_block_begins_with_held_files_out_of_the_cache(
+    rank: OwnRank, tally: Tally, tmp_path: Path
+) -> None:
     with (tmp_path / "data" / "0.bin").open("rb") as held:
         held.read()
         begin_data_block(rank, tally, COLD, whole_folder=False)

@@ -13,7 +13,13 @@ TAKEN_BACK_ONCE = {"profile eval_gradients"}
 
 
 INTERRUPTED_BETWEEN_EPOCHS = {
-    *("profile eval_update_bn", "profile gan", "profile gan 2", "profile lightning", "profile lightning 2"),
+    *(
+        "profile eval_update_bn",
+        "profile gan",
+        "profile gan 2",
+        "profile lightning",
+        "profile lightning 2",
+    ),
     *("profile recipe", "profile recipe 2", "profile remade", "profile replace_fold"),
 }
 """Collections and collectives between epochs were rows of their own; now they are the epoch's end."""
@@ -29,12 +35,19 @@ def is_same(then: Line, now: Line, name: str) -> bool:
 def merge_epoch_ends(rows: list[Line]) -> list[Line]:
     """The rows, as they were before the script's own code between epochs had one of its own."""
     ends = sum(row[1] for row in rows if row[0] == "epoch end")
-    return [[row[0], row[1] + ends, *row[2:]] if row[0] == "loop" else row for row in rows if row[0] != "epoch end"]
+    return [
+        [row[0], row[1] + ends, *row[2:]] if row[0] == "loop" else row
+        for row in rows
+        if row[0] != "epoch end"
+    ]
 
 
 def merge_interrupts(rows: list[Line]) -> list[Line]:
     own = ("loop", "collector", "collective")
-    return [*(row for row in rows if row[0] not in own), ["own", sum(row[1] for row in rows if row[0] in own)]]
+    return [
+        *(row for row in rows if row[0] not in own),
+        ["own", sum(row[1] for row in rows if row[0] in own)],
+    ]
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -62,6 +75,20 @@ def test_a_watched_run_stamps_what_it_stamped(name: str) -> None:
 
 def test_the_logs_have_every_kind_of_loop() -> None:
     calls = {line[1] for lines in LOGS.values() for line in lines if line[0] == "loops"}
-    assert calls >= {"opened", "closed", "should_stop", "next_batch", "stepped", "skipped_steps", "training"}
-    effects = {letter for lines in LOGS.values() for line in lines if line[0] == "loops" for letter in line[-1]}
+    assert calls >= {
+        "opened",
+        "closed",
+        "should_stop",
+        "next_batch",
+        "stepped",
+        "skipped_steps",
+        "training",
+    }
+    effects = {
+        letter
+        for lines in LOGS.values()
+        for line in lines
+        if line[0] == "loops"
+        for letter in line[-1]
+    }
     assert effects >= set("Nrecupqkwx")

@@ -16,9 +16,19 @@ from stash.measure.agent.wraps.trial_changes import LoopBegun
 
 @pytest.mark.parametrize(
     ("workers", "per_step", "steps", "whole"),
-    [(0, 1, 19, 19), (1, 1, 19, 19), (8, 1, 19, 24), (6, 1, 12, 12), (32, 1, 11, 32), (8, 4, 19, 20), (6, 4, 19, 21)],
+    [
+        (0, 1, 19, 19),
+        (1, 1, 19, 19),
+        (8, 1, 19, 24),
+        (6, 1, 12, 12),
+        (32, 1, 11, 32),
+        (8, 4, 19, 20),
+        (6, 4, 19, 21),
+    ],
 )
-def test_a_block_holds_as_many_batches_of_every_worker(workers: int, per_step: int, steps: int, whole: int):
+def test_a_block_holds_as_many_batches_of_every_worker(
+    workers: int, per_step: int, steps: int, whole: int
+):
     cycle = trial._worker_cycle(SimpleNamespace(workers=workers, per_step=per_step))
     found = trial._round_to_cycles(steps, cycle)
     assert found == whole
@@ -38,7 +48,16 @@ def recording_again(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("recording_again", "one_process_after_the_other")
 def test_bare_steps_are_known_by_when_they_end_alone(tmp_path: Path) -> None:
     # GIVEN steps of 50 ms, of which each tenth begins an epoch and each fourth one validates, too
-    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_bare=True, trial_seconds=3.0, trial_steps=1_000))
+    one = job(
+        orders(
+            tmp_path,
+            rungs=("warm",),
+            trial={},
+            trial_bare=True,
+            trial_seconds=3.0,
+            trial_steps=1_000,
+        )
+    )
     runner, watched = one.runner, 0
     while not one.left and one.steps < 500:
         runner.stepped(one.optimizer)
@@ -64,7 +83,16 @@ def test_a_script_that_stops_to_step_among_bare_steps_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a script that evaluates for minutes after it has trained
-    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_bare=True, trial_seconds=30.0, trial_steps=1_000))
+    one = job(
+        orders(
+            tmp_path,
+            rungs=("warm",),
+            trial={},
+            trial_bare=True,
+            trial_seconds=30.0,
+            trial_steps=1_000,
+        )
+    )
     for _ in range(100):
         one.runner.stepped(one.optimizer)
         one.clock.seconds += 0.05
@@ -90,7 +118,9 @@ def test_steps_that_are_long_or_need_watching_are_watched(
     tmp_path: Path, seconds: float, changes: dict[str, bool]
 ) -> None:
     given = {"trial_bare": True, **changes}
-    one = job(orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=3.0, trial_steps=1_000, **given))
+    one = job(
+        orders(tmp_path, rungs=("warm",), trial={}, trial_seconds=3.0, trial_steps=1_000, **given)
+    )
     while one.runner.listens and one.steps < 500:
         one.step(seconds)
     assert end_reason(one) == "trial done"

@@ -28,7 +28,7 @@ class Loader:
         worker_init_fn: Any = None,
     ) -> None:
         self.starts = multiprocessing_context, worker_init_fn
-        self.given = (batch_size, num_workers, prefetch_factor, persistent_workers)  # fmt: skip
+        self.given = (batch_size, num_workers, prefetch_factor, persistent_workers)
 
 
 @pytest.mark.parametrize(
@@ -36,11 +36,15 @@ class Loader:
     [
         (("data", 8, 2), {}, {"num_workers": 6}, (8, 6, None, False)),
         (("data",), {"num_workers": 2, "prefetch_factor": 4}, {"num_workers": 6}, (1, 6, 4, False)),
-        (("data",), {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True}, {"num_workers": 0},
-         (1, 0, None, False)),
+        (
+            ("data",),
+            {"num_workers": 2, "prefetch_factor": 4, "persistent_workers": True},
+            {"num_workers": 0},
+            (1, 0, None, False),
+        ),
         ((), {"dataset": "data", "num_workers": 2}, {"prefetch_factor": 8}, (1, 2, 8, False)),
     ],
-)  # fmt: skip
+)
 def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
     args: tuple[Any, ...], kwargs: dict[str, Any], asked: dict[str, Any], given: tuple[Any, ...]
 ):
@@ -53,7 +57,9 @@ def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
 def test_workers_are_started_and_begun_as_asked():
     def built(asked: dict[str, Any], **kwargs: Any) -> Any:
         loader = Loader.__new__(Loader)
-        args, kwargs = trial_changes._override_loader(Loader.__init__, loader, ("data",), kwargs, asked)
+        args, kwargs = trial_changes._override_loader(
+            Loader.__init__, loader, ("data",), kwargs, asked
+        )
         Loader.__init__(loader, *args, **kwargs)
         return loader.starts
 
@@ -64,7 +70,9 @@ def test_workers_are_started_and_begun_as_asked():
     assert begin._init is print
 
 
-def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeypatch: pytest.MonkeyPatch):
+def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+):
     found: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     monkeypatch.setattr(trial_changes, "settings", lambda: {"threads": 3})
@@ -79,9 +87,15 @@ def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeyp
 
 def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():
     batch = (torch.arange(10.0), {"label": torch.tensor([1, 2])})
-    assert fingerprint_batch(batch) == fingerprint_batch((torch.arange(10.0), {"label": torch.tensor([1, 2])}))
-    assert fingerprint_batch(batch) != fingerprint_batch((torch.arange(10.0), {"label": torch.tensor([2, 1])}))
-    assert fingerprint_batch(torch.tensor([1.0, 2.0])) != fingerprint_batch(torch.tensor([2.0, 1.0]))
+    assert fingerprint_batch(batch) == fingerprint_batch(
+        (torch.arange(10.0), {"label": torch.tensor([1, 2])})
+    )
+    assert fingerprint_batch(batch) != fingerprint_batch(
+        (torch.arange(10.0), {"label": torch.tensor([2, 1])})
+    )
+    assert fingerprint_batch(torch.tensor([1.0, 2.0])) != fingerprint_batch(
+        torch.tensor([2.0, 1.0])
+    )
     assert fingerprint_batch(["text", 3]) is None
 
 
@@ -97,7 +111,9 @@ def test_a_tensor_of_a_librarys_own_class_has_the_print_of_its_numbers():
 def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch: pytest.MonkeyPatch):
     # GIVEN two optimizers that step once each in every step, and a clock that goes on a second whenever it is read
     clock = count()
-    monkeypatch.setattr(trial_changes, "time", SimpleNamespace(perf_counter=lambda: float(next(clock))))
+    monkeypatch.setattr(
+        trial_changes, "time", SimpleNamespace(perf_counter=lambda: float(next(clock)))
+    )
     monkeypatch.setattr(trial_changes._Evidence, "updates", {})
     assert trial_changes._update_seconds() is None
     optimizers = [torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.1) for _ in range(2)]

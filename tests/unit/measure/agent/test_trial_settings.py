@@ -43,7 +43,9 @@ def test_a_turn_changes_what_is_asked_and_the_next_one_takes_it_back(trial: dict
 
 def test_flags_and_threads_are_as_before_after_their_turn(trial: dict[str, Any]):
     before, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
-    trial_settings.apply_turn({"flags": {"backends.cudnn.benchmark": not before}, "threads": threads + 1})
+    trial_settings.apply_turn(
+        {"flags": {"backends.cudnn.benchmark": not before}, "threads": threads + 1}
+    )
     assert torch.backends.cudnn.benchmark is not before
     assert torch.get_num_threads() == threads + 1
     trial_settings.apply_turn({})
@@ -52,7 +54,9 @@ def test_flags_and_threads_are_as_before_after_their_turn(trial: dict[str, Any])
 
 
 @pytest.mark.parametrize("cls", [torch.optim.SGD, torch.optim.Adam])
-def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(trial: dict[str, Any], cls: Any):
+def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(
+    trial: dict[str, Any], cls: Any
+):
     def trained(turns: bool) -> torch.Tensor:
         weight = torch.ones(4, requires_grad=True)
         optimizer = cls([weight], lr=0.1, foreach=False)

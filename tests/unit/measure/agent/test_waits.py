@@ -17,7 +17,13 @@ from stash.measure.agent.runner import timed_steps
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps import scope, waits
 from stash.measure.agent.wraps.scope import wrap_functional
-from stash.measure.agent.wraps.waits import GroupCalls, Ledger, remember_works, steps_of, wrap_stages
+from stash.measure.agent.wraps.waits import (
+    GroupCalls,
+    Ledger,
+    remember_works,
+    steps_of,
+    wrap_stages,
+)
 
 
 class Ticks:
@@ -109,7 +115,9 @@ def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when
         waits.wait_in_flight(ledger.waited_for(handle), lambda: None)  # a second later
     ledger.end(steps=1)
     assert set(ledger.waits()) == {"group/all_gather", "group/all_reduce"}
-    assert ledger.under_way() == {"group/all_reduce": 21.0}  # and at most one more: less than a tenth
+    assert ledger.under_way() == {
+        "group/all_reduce": 21.0
+    }  # and at most one more: less than a tenth
 
 
 def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:
@@ -129,8 +137,12 @@ def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
     notes: list[str] = []
     rank: Any = SimpleNamespace(note=notes.append)
     monkeypatch.setattr(timed_steps, "ledger", ledger)
-    monkeypatch.setattr(timed_steps.replicas, "list_groups", lambda: [SimpleNamespace(group_name="2")])
-    monkeypatch.setattr(timed_steps.private, "sequence_numbers", lambda: {"0": 9, "1": 9, "2": 9, "3": 9, "4": 9})
+    monkeypatch.setattr(
+        timed_steps.replicas, "list_groups", lambda: [SimpleNamespace(group_name="2")]
+    )
+    monkeypatch.setattr(
+        timed_steps.private, "sequence_numbers", lambda: {"0": 9, "1": 9, "2": 9, "3": 9, "4": 9}
+    )
     ledger.begin()
     ledger.outer(("1", "all_reduce"), 4, lambda: None)
     ledger.end(steps=1)
@@ -148,9 +160,18 @@ def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
 
 def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart() -> None:
     readings: list[Any] = [
-        ("cut", 10.0), ((0, "F", 0), 11.0), ("end", 12.0), ((0, "B", 0), 13.0), ("end", 15.0), ("cut", 19.0),
-        ((0, "F", 0), 19.0), ("end", 20.0), ((0, "B", 0), 20.0), ("end", 22.0), ("cut", 22.0),
-    ]  # fmt: skip
+        ("cut", 10.0),
+        ((0, "F", 0), 11.0),
+        ("end", 12.0),
+        ((0, "B", 0), 13.0),
+        ("end", 15.0),
+        ("cut", 19.0),
+        ((0, "F", 0), 19.0),
+        ("end", 20.0),
+        ((0, "B", 0), 20.0),
+        ("end", 22.0),
+        ("cut", 22.0),
+    ]
     assert steps_of(readings) == [
         [((0, "F", 0), 2.0), ((0, "B", 0), 2.0), (None, 5.0)],
         [((0, "F", 0), 1.0), ((0, "B", 0), 2.0), (None, 0.0)],
@@ -181,7 +202,9 @@ class StageListener(script.Listener):
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, ledger: Ledger) -> None:
+def test_functional_collectives_are_seen_in_compiled_graphs_too(
+    compiled: bool, ledger: Ledger
+) -> None:
     import torch.distributed._functional_collectives as functional
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
@@ -211,7 +234,9 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
     assert ThreadEvent.COLLECTIVE_BEGINS in listener.events
 
 
-def test_functional_collectives_count_only_where_everything_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_functional_collectives_count_only_where_everything_is_exchanged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     counted = scope.Scope()
     monkeypatch.setattr(scope, "scope", counted)
     script.subscribe(StageListener())
@@ -234,7 +259,9 @@ def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger) -> None:
         def forward_one_chunk(self, chunk: int, args: Any) -> str:
             return f"forward {chunk}"
 
-        def backward_one_chunk(self, chunk: int, loss: Any = None, full_backward: bool = True) -> None: ...
+        def backward_one_chunk(
+            self, chunk: int, loss: Any = None, full_backward: bool = True
+        ) -> None: ...
 
         def backward_weight_one_chunk(self, chunk: int) -> None: ...
 
@@ -280,7 +307,9 @@ def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger) -> None:
     assert not ledger.last_block.uses
 
 
-def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_return(ledger: Ledger) -> None:
+def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_return(
+    ledger: Ledger,
+) -> None:
     ledger.begin()
     out, back = [3, 5], [7, 2]
     for given, taken in ((out, back), (back, out)) * 2:  # forward, and backward: there, and back
@@ -295,7 +324,9 @@ def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_
     assert ledger.received_rows() == {}
 
 
-def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(ledger: Ledger) -> None:
+def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(
+    ledger: Ledger,
+) -> None:
     assert ledger.phase_begins("train")  # before the block
     ledger.begin()  # 0 is when the phase is taken up, 1 the cut
     ledger.phase_ends()  # 2

@@ -107,7 +107,9 @@ def test_a_loader_that_is_made_again_is_no_other_one(tmp_path: Path) -> None:
     assert len(loops._numbers) == 2
 
 
-def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorder, monkeypatch: pytest.MonkeyPatch):
+def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(
+    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     stash.step()
     assert listener.events == ["stepped"]
@@ -161,7 +163,11 @@ def test_a_rank_that_a_script_forks_is_watched_and_a_loaders_worker_is_not(
     written, left = str(given.write()), tmp_path / "attached"
     left.write_text(written)
     environment = {**os.environ, the_orders.VARIABLE: written if begins == "start" else ""}
-    subprocess.run([sys.executable, "-c", FORKS, begins, left], env=environment, check=True, cwd=tmp_path)
+    subprocess.run(
+        [sys.executable, "-c", FORKS, begins, left], env=environment, check=True, cwd=tmp_path
+    )
     (ring,) = map(RingReader, tmp_path.glob("ring.*"))
-    assert [step.number for step in ring.read_new()] == numbers  # the first step begins what is counted
+    assert [
+        step.number for step in ring.read_new()
+    ] == numbers  # the first step begins what is counted
     assert ring.read_state()[1]

@@ -46,15 +46,24 @@ def test_what_nobody_called_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
 def entry(seconds: float | None, *frames: tuple[str, str]) -> dict[str, object]:
     """As PyTorch 2.13's flight recorder has it, with what is read of it."""
     return {
-        "record_id": 0, "frames": [{"name": name, "filename": file, "line": 1} for file, name in frames],
-        "profiling_name": "nccl:all_reduce", **({} if seconds is None else {"duration_ms": seconds * 1e3}),
-    }  # fmt: skip
+        "record_id": 0,
+        "frames": [{"name": name, "filename": file, "line": 1} for file, name in frames],
+        "profiling_name": "nccl:all_reduce",
+        **({} if seconds is None else {"duration_ms": seconds * 1e3}),
+    }
 
 
 def test_the_flight_recorder_tells_whose_call_it_was() -> None:
-    seen = entry(0.5, ("/x/torch/distributed/distributed_c10d.py", "all_reduce"), ("train.py", "<module>"))
-    functional = entry(0.02, ("/x/torch/_ops.py", "__call__"), ("/x/_functional_collectives.py", "all_reduce"))
+    seen = entry(
+        0.5, ("/x/torch/distributed/distributed_c10d.py", "all_reduce"), ("train.py", "<module>")
+    )
+    functional = entry(
+        0.02, ("/x/torch/_ops.py", "__call__"), ("/x/_functional_collectives.py", "all_reduce")
+    )
     compiled = entry(0.01, ("/tmp/torchinductor/c4.py", "call"))
     assert sum_unseen_collectives([seen, functional, compiled]) == (2, pytest.approx(0.03))
-    assert sum_unseen_collectives([seen, entry(None, ("/tmp/torchinductor/c4.py", "call"))]) == (1, 0.0)
+    assert sum_unseen_collectives([seen, entry(None, ("/tmp/torchinductor/c4.py", "call"))]) == (
+        1,
+        0.0,
+    )
     assert sum_unseen_collectives([]) == (0, 0.0)

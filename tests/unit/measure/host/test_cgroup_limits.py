@@ -18,9 +18,13 @@ def test_version_2_limits_are_the_tightest_of_the_groups_above(tmp_path: Path) -
 
 def test_version_1_limits_are_those_of_the_container(tmp_path: Path) -> None:
     host = known(tmp_path, "container-cgroup-v1", "/data/train")
-    assert host.limits == Limits(cpus=2.5, memory_bytes=2 * 2**30, read_bytes_per_second=100 * 2**20)
+    assert host.limits == Limits(
+        cpus=2.5, memory_bytes=2 * 2**30, read_bytes_per_second=100 * 2**20
+    )
     elsewhere = known(tmp_path / "again", "container-cgroup-v1", "/tmp")
-    assert elsewhere.limits == Limits(cpus=2.5, memory_bytes=2 * 2**30)  # another disk than the limited one
+    assert elsewhere.limits == Limits(
+        cpus=2.5, memory_bytes=2 * 2**30
+    )  # another disk than the limited one
 
 
 @pytest.mark.parametrize("giant", [9223372036854771712, 9223372036854710272])

@@ -26,7 +26,9 @@ class Service:
         self.answers = answers
         self.asked: list[tuple[str, dict[str, str], str, float]] = []
 
-    def __call__(self, url: str, headers: Mapping[str, str], method: str, timeout_seconds: float) -> str:
+    def __call__(
+        self, url: str, headers: Mapping[str, str], method: str, timeout_seconds: float
+    ) -> str:
         self.asked.append((url, dict(headers), method, timeout_seconds))
         answer = self.answers["token" if url.endswith("/token") else "instance"]
         if isinstance(answer, Exception):
@@ -106,8 +108,12 @@ def test_aws_is_asked_for_a_token_first(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("name", ["dell-lost-gpu", "vm-cgroup-v2", "container-cgroup-v1", "aws-g4dn.xlarge"])
-def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["dell-lost-gpu", "vm-cgroup-v2", "container-cgroup-v1", "aws-g4dn.xlarge"]
+)
+def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(
+    tmp_path: Path, name: str
+) -> None:
     service = Service(token="x", instance="trap")
     assert known(tmp_path, name, fetch=service, ask_metadata=True).instance != "trap"
     assert service.asked == []
@@ -156,7 +162,9 @@ def test_a_service_that_is_late_or_talks_nonsense_leaves_the_type_unknown(
         ({}, None),
     ],
 )
-def test_a_maker_that_also_rents_out_machines_is_no_evidence(facts: dict[str, str], cloud: str | None) -> None:
+def test_a_maker_that_also_rents_out_machines_is_no_evidence(
+    facts: dict[str, str], cloud: str | None
+) -> None:
     assert cloud_of(facts) == cloud
 
 
@@ -183,9 +191,14 @@ def service_url() -> Iterator[str]:
         yield address
 
 
-def test_a_question_goes_straight_to_the_service_with_its_headers(service_url: str, monkeypatch: Any) -> None:
+def test_a_question_goes_straight_to_the_service_with_its_headers(
+    service_url: str, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    assert cloud.fetch_over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0) == "PUT /type?v=1 true"
+    assert (
+        cloud.fetch_over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0)
+        == "PUT /type?v=1 true"
+    )
 
 
 def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_url: str) -> None:

@@ -37,7 +37,9 @@ def test_the_driver_is_let_go(tmp_path: Path) -> None:
         ("1,-1,2", 1),  # Slurm's word for none, and where CUDA stops to read
     ],
 )
-def test_cuda_visible_devices_narrows_the_count(monkeypatch: Any, visible: str | None, count: int) -> None:
+def test_cuda_visible_devices_narrows_the_count(
+    monkeypatch: Any, visible: str | None, count: int
+) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml(machine("aws-p3.16xlarge")["nvml"]))
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -58,9 +60,13 @@ def test_a_machine_without_any_files_is_unknown_and_no_error(tmp_path: Path) -> 
     assert fields == {"disks": ({"path": "/nowhere"},)}
 
 
-@pytest.mark.parametrize("content", [b"", b"\n\n", b"\xff\xfe\x00 : \n -1 max x=y\n", b"-1", b"7" * 30, b": - - :"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\n\n", b"\xff\xfe\x00 : \n -1 max x=y\n", b"-1", b"7" * 30, b": - - :"]
+)
 @pytest.mark.parametrize("name", MACHINES)
-def test_files_full_of_nonsense_are_unknown_and_no_error(tmp_path: Path, name: str, content: bytes) -> None:
+def test_files_full_of_nonsense_are_unknown_and_no_error(
+    tmp_path: Path, name: str, content: bytes
+) -> None:
     source = sources(tmp_path, machine(name))
     files = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
     assert files
@@ -75,14 +81,19 @@ def test_this_machine_is_described_as_the_system_library_does() -> None:
     assert host.cores == len(os.sched_getaffinity(0))
     assert host.memory_bytes == psutil.virtual_memory().total
     assert (host.kernel, host.hostname) == (platform.release(), socket.gethostname())
-    assert {nic.name for nic in host.nics} >= set(os.listdir("/sys/class/net")) - {"lo", "bonding_masters"}
+    assert {nic.name for nic in host.nics} >= set(os.listdir("/sys/class/net")) - {
+        "lo",
+        "bonding_masters",
+    }
     free = host.disks[0].free_bytes
     assert free is None or free <= psutil.disk_usage(os.getcwd()).total
 
 
 def test_interfaces_have_speeds_only_where_they_claim_one(tmp_path: Path) -> None:
     ena = known(tmp_path / "aws", "aws-g4dn.xlarge").nics
-    assert [(nic.name, nic.bytes_per_second, nic.driver, nic.mtu) for nic in ena] == [("ens5", None, "ena", 9001)]
+    assert [(nic.name, nic.bytes_per_second, nic.driver, nic.mtu) for nic in ena] == [
+        ("ens5", None, "ena", 9001)
+    ]
     google = known(tmp_path / "gcp", "gcp-a2-highgpu-8g").nics
     assert [(nic.name, nic.bytes_per_second, nic.driver) for nic in google] == [
         ("docker0", None, None),
@@ -95,7 +106,9 @@ def test_interfaces_know_their_rdma_devices_and_those_alone_are_listed(tmp_path:
     description["pci"]["0000:10:1b.0"] = {"driver": "efa", "numa_node": 1}
     description["rdma"]["rdmap16s27"] = {"at": "0000:10:1b.0", "rate": "100 Gb/sec (4X EDR)"}
     nics = describe(Path("/"), sources=sources(tmp_path, description)).nics
-    assert [(nic.name, nic.rdma, nic.bytes_per_second, nic.driver, nic.numa_node) for nic in nics] == [
+    assert [
+        (nic.name, nic.rdma, nic.bytes_per_second, nic.driver, nic.numa_node) for nic in nics
+    ] == [
         ("eno1", "mlx5_0", 25e9 / 8, "mlx5_core", 0),
         ("ib0", "mlx5_1", 100e9 / 8, "mlx5_core", 0),
         ("rdmap16s27", "rdmap16s27", 100e9 / 8, "efa", 1),
@@ -120,6 +133,8 @@ def test_an_arm_processor_is_named_by_its_numbers_and_affinity_counts(tmp_path: 
     assert host.cores == 3
 
 
-@pytest.mark.parametrize(("listed", "numbers"), [("0-2,8", {0, 1, 2, 8}), ("5", {5}), ("", None), ("a-b", None)])
+@pytest.mark.parametrize(
+    ("listed", "numbers"), [("0-2,8", {0, 1, 2, 8}), ("5", {5}), ("", None), ("a-b", None)]
+)
 def test_the_kernels_lists_of_numbers(listed: str, numbers: set[int] | None) -> None:
     assert parse_ranges(listed) == numbers

@@ -15,17 +15,26 @@ from stash.core.records.host import Host, Route
 from stash.measure.host.describe import describe
 
 
-def test_a_gpu_that_fell_off_the_bus_keeps_the_drivers_words_and_the_others_are_described(tmp_path: Path) -> None:
+def test_a_gpu_that_fell_off_the_bus_keeps_the_drivers_words_and_the_others_are_described(
+    tmp_path: Path,
+) -> None:
     host = known(tmp_path, "dell-lost-gpu")
     lost = host.gpus[2]
-    assert (lost.fault, lost.bus, lost.name, lost.numa_node) == ("GPU is lost", None, "unknown", None)
+    assert (lost.fault, lost.bus, lost.name, lost.numa_node) == (
+        "GPU is lost",
+        None,
+        "unknown",
+        None,
+    )
     assert (lost.memory_bytes, lost.pcie, lost.pcie_max, lost.nvlinks) == (None, None, None, None)
     assert [gpu.fault for gpu in host.gpus if gpu.index != 2] == [None, None, None]
     assert [(route.a, route.b) for route in host.routes] == [(0, 1), (0, 3), (1, 3)]
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_NO_PERMISSION])
-def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(tmp_path: Path, code: int) -> None:
+def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(
+    tmp_path: Path, code: int
+) -> None:
     host = change_driver(tmp_path, "dell-lost-gpu", faults={0: code})
     assert [gpu.fault for gpu in host.gpus] == [str(pynvml.NVMLError(code)), None, None, None]
 
@@ -34,8 +43,16 @@ def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(tmp_path:
     ("question", "code", "fault"),
     [
         ("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_UNKNOWN, "Unknown Error"),
-        ("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_NOT_SUPPORTED, None),  # memory shared with the processor
-        ("nvmlDeviceGetMemoryInfo", pynvml.NVML_ERROR_NO_PERMISSION, None),  # a container with a slice of it
+        (
+            "nvmlDeviceGetMemoryInfo",
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            None,
+        ),  # memory shared with the processor
+        (
+            "nvmlDeviceGetMemoryInfo",
+            pynvml.NVML_ERROR_NO_PERMISSION,
+            None,
+        ),  # a container with a slice of it
         ("nvmlDeviceGetCurrPcieLinkWidth", pynvml.NVML_ERROR_UNKNOWN, None),
         ("nvmlDeviceGetCurrPcieLinkWidth", pynvml.NVML_ERROR_GPU_IS_LOST, "GPU is lost"),
         ("nvmlDeviceGetPciInfo", pynvml.NVML_ERROR_RESET_REQUIRED, "GPU requires restart"),
@@ -80,8 +97,17 @@ def test_eight_v100_are_a_mesh_of_one_and_two_lanes(tmp_path: Path) -> None:
     host = known(tmp_path, "aws-p3.16xlarge")
     assert [gpu.index for gpu in host.gpus] == list(range(8))
     first = host.gpus[0]
-    assert (first.name, first.memory_bytes, first.driver) == ("Tesla V100-SXM2-16GB", 16945512448, "450.80.02")
-    assert (first.bus, first.numa_node, first.pcie, first.pcie_max) == ("0000:00:17.0", 0, "gen3 x16", "gen3 x16")
+    assert (first.name, first.memory_bytes, first.driver) == (
+        "Tesla V100-SXM2-16GB",
+        16945512448,
+        "450.80.02",
+    )
+    assert (first.bus, first.numa_node, first.pcie, first.pcie_max) == (
+        "0000:00:17.0",
+        0,
+        "gen3 x16",
+        "gen3 x16",
+    )
     assert {gpu.nvlinks for gpu in host.gpus} == {6}
     assert first.nvlink_bytes_per_second == pytest.approx(6 * 25.781e9)
     assert len(host.routes) == 28
@@ -92,7 +118,9 @@ def test_eight_v100_are_a_mesh_of_one_and_two_lanes(tmp_path: Path) -> None:
     assert host.topology.startswith("0-1 node + 1 NVLink, 0-2 node + 1 NVLink, 0-3 node + 2 NVLink")
 
 
-def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_ends(tmp_path: Path) -> None:
+def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_ends(
+    tmp_path: Path,
+) -> None:
     host = known(tmp_path, "gcp-a2-highgpu-8g")
     assert {gpu.nvlinks for gpu in host.gpus} == {12}
     assert {gpu.nvlink_bytes_per_second for gpu in host.gpus} == {300e9}
@@ -101,7 +129,9 @@ def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_e
 
 
 def test_lanes_to_a_switch_that_is_seen_lead_to_no_gpu_directly(tmp_path: Path) -> None:
-    host = change_driver(tmp_path, "gcp-a2-highgpu-8g", switch={"lanes": 12, "bus": "00000000:C4:00.0"})
+    host = change_driver(
+        tmp_path, "gcp-a2-highgpu-8g", switch={"lanes": 12, "bus": "00000000:C4:00.0"}
+    )
     assert {gpu.nvlinks for gpu in host.gpus} == {12}
     assert {route.nvlinks for route in host.routes} == {0}
     assert (host.topology or "").startswith("0-1 host bridge + NVLink switch, ")
@@ -114,15 +144,21 @@ def test_lanes_that_are_down_are_not_counted(tmp_path: Path) -> None:
     assert host.gpus[0].nvlink_bytes_per_second == pytest.approx(5 * 25.781e9)
 
 
-@pytest.mark.parametrize(("version", "speed"), [(2, 6 * 25e9), (1, 6 * 20e9), (7, 6 * 50e9), (5, None), (99, None)])
+@pytest.mark.parametrize(
+    ("version", "speed"), [(2, 6 * 25e9), (1, 6 * 20e9), (7, 6 * 50e9), (5, None), (99, None)]
+)
 def test_a_driver_that_states_no_speed_states_a_version_that_may_imply_one(
     tmp_path: Path, version: int, speed: float | None
 ) -> None:
-    host = change_driver(tmp_path, "aws-p3.16xlarge", nvlink_megabytes_per_second=None, nvlink_version=version)
+    host = change_driver(
+        tmp_path, "aws-p3.16xlarge", nvlink_megabytes_per_second=None, nvlink_version=version
+    )
     assert host.gpus[0].nvlink_bytes_per_second == speed
 
 
-def test_sysfs_states_the_pci_link_where_the_driver_does_not_and_a_slot_limits_its_card(tmp_path: Path) -> None:
+def test_sysfs_states_the_pci_link_where_the_driver_does_not_and_a_slot_limits_its_card(
+    tmp_path: Path,
+) -> None:
     gpus = known(tmp_path, "dell-lost-gpu").gpus
     assert (gpus[0].pcie, gpus[0].pcie_max) == ("gen1 x8", "gen3 x8")
     assert (gpus[3].pcie, gpus[3].pcie_max) == ("gen3 x16", "gen3 x16")
@@ -130,7 +166,12 @@ def test_sysfs_states_the_pci_link_where_the_driver_does_not_and_a_slot_limits_i
 
 def test_a_link_trained_down_differs_from_the_most_it_can_do(tmp_path: Path) -> None:
     gpu = known(tmp_path, "aws-g4dn.xlarge").gpus[0]
-    assert (gpu.pcie, gpu.pcie_max, gpu.numa_node, gpu.nvlinks) == ("gen1 x8", "gen3 x16", None, None)
+    assert (gpu.pcie, gpu.pcie_max, gpu.numa_node, gpu.nvlinks) == (
+        "gen1 x8",
+        "gen3 x16",
+        None,
+        None,
+    )
 
 
 def test_gpus_with_pci_domains_of_their_own_are_found_in_sysfs(tmp_path: Path) -> None:

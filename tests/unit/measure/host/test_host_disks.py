@@ -11,13 +11,21 @@ def test_a_disk_is_the_whole_device_under_the_partition_of_the_data(tmp_path: Pa
     host = known(tmp_path, "aws-g4dn.xlarge", "/home/train")
     disk = host.disks[0]
     assert (disk.path, disk.filesystem, disk.device) == ("/home/train", "ext4", "/dev/nvme0n1")
-    assert (disk.model, disk.rotational, disk.size_bytes) == ("Amazon Elastic Block Store", False, None)
+    assert (disk.model, disk.rotational, disk.size_bytes) == (
+        "Amazon Elastic Block Store",
+        False,
+        None,
+    )
     assert host.disk == "ext4 on /dev/root"
 
 
 def test_a_mount_with_a_blank_in_its_name_has_sizes(tmp_path: Path) -> None:
     disk = known(tmp_path, "aws-g4dn.xlarge", "/scratch disk").disks[0]
-    assert (disk.device, disk.filesystem, disk.model) == ("/dev/nvme1n1", "xfs", "Amazon EC2 NVMe Instance Storage")
+    assert (disk.device, disk.filesystem, disk.model) == (
+        "/dev/nvme1n1",
+        "xfs",
+        "Amazon EC2 NVMe Instance Storage",
+    )
     assert (disk.size_bytes, disk.free_bytes) == (30517578 * 4096, 30000000 * 4096)
 
 

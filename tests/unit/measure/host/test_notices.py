@@ -38,14 +38,20 @@ class Service:
     """A metadata service on loopback: answers as its test says, and remembers what it was asked."""
 
     def __init__(self) -> None:
-        self.answer: Callable[[str, str, dict[str, str]], Reply] = lambda method, path, headers: (404, "", {})
+        self.answer: Callable[[str, str, dict[str, str]], Reply] = lambda method, path, headers: (
+            404,
+            "",
+            {},
+        )
         self.asked: list[tuple[str, str]] = []
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 fake.asked.append((self.command, self.path))
-                status, body, headers = fake.answer(self.command, self.path, dict(self.headers.items()))
+                status, body, headers = fake.answer(
+                    self.command, self.path, dict(self.headers.items())
+                )
                 self.send_response_only(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
@@ -83,7 +89,9 @@ class Amazon:
         if headers.get("X-aws-ec2-metadata-token") != self.tokens[-1]:
             return 401, "", {}
         body = self.documents.get(path.removeprefix("/latest/meta-data/"))
-        return (404, "", {}) if body is None else (200, body, {"Date": self.date} if self.date else {})
+        return (
+            (404, "", {}) if body is None else (200, body, {"Date": self.date} if self.date else {})
+        )
 
 
 def iso(seconds: float) -> str:
@@ -94,10 +102,16 @@ def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Serv
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     assert aws.fetch_events() == {}
-    amazon.documents["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(NOW + 120)})
-    assert aws.fetch_events() == {"action": PendingEvent("revoked", "aws", iso(NOW + 120), NOW + 120)}
+    amazon.documents["spot/instance-action"] = json.dumps(
+        {"action": "terminate", "time": iso(NOW + 120)}
+    )
+    assert aws.fetch_events() == {
+        "action": PendingEvent("revoked", "aws", iso(NOW + 120), NOW + 120)
+    }
     amazon.documents["events/recommendations/rebalance"] = json.dumps({"noticeTime": iso(NOW - 1)})
-    assert aws.fetch_events()["rebalance"] == PendingEvent("at risk", "aws rebalance", iso(NOW - 1), None)
+    assert aws.fetch_events()["rebalance"] == PendingEvent(
+        "at risk", "aws rebalance", iso(NOW - 1), None
+    )
     assert [path for method, path in service.asked if method == "PUT"] == ["/latest/api/token"]
 
 
@@ -111,11 +125,18 @@ def test_an_expired_token_is_renewed_within_the_same_question(service: Service) 
     assert len([path for method, path in service.asked if method == "PUT"]) == 2
 
 
-def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_be(service: Service) -> None:
+def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_be(
+    service: Service,
+) -> None:
     service.answer = amazon = Amazon()
     amazon.date = formatdate(NOW + 3600, usegmt=True)  # our clock is an hour late
-    amazon.documents["spot/instance-action"] = json.dumps({"action": "terminate", "time": iso(NOW + 3600 + 120)})
-    assert AwsNotices(answer_over_http, clock, service.base).fetch_events()["action"].deadline == NOW + 120
+    amazon.documents["spot/instance-action"] = json.dumps(
+        {"action": "terminate", "time": iso(NOW + 3600 + 120)}
+    )
+    assert (
+        AwsNotices(answer_over_http, clock, service.base).fetch_events()["action"].deadline
+        == NOW + 120
+    )
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "null", '"terminate"', "[" * 5000])
@@ -126,12 +147,14 @@ def test_a_malformed_answer_is_no_notice(service: Service, text: str) -> None:
         AwsNotices(answer_over_http, clock, service.base).fetch_events()
 
 
-def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service: Service) -> None:
+def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(
+    service: Service,
+) -> None:
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
-    assert AwsNotices(answer_over_http, clock, service.base).fetch_events()["action"] == PendingEvent(
-        "revoked", "aws", "soon", None
-    )
+    assert AwsNotices(answer_over_http, clock, service.base).fetch_events()[
+        "action"
+    ] == PendingEvent("revoked", "aws", "soon", None)
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
@@ -185,8 +208,15 @@ class Azure:
         return 200, json.dumps({"DocumentIncarnation": 1, "Events": self.events}), {}
 
 
-def event(kind: str = "Preempt", machine: str = "worker_1", ahead: float = 30, **more: str) -> dict[str, object]:
-    fields = {"EventId": "e1", "EventType": kind, "EventStatus": "Scheduled", "Resources": [machine]}
+def event(
+    kind: str = "Preempt", machine: str = "worker_1", ahead: float = 30, **more: str
+) -> dict[str, object]:
+    fields = {
+        "EventId": "e1",
+        "EventType": kind,
+        "EventStatus": "Scheduled",
+        "Resources": [machine],
+    }
     return {**fields, "NotBefore": formatdate(NOW + ahead, usegmt=True), **more}
 
 
@@ -252,7 +282,9 @@ def test_only_the_cloud_that_the_firmware_names_is_asked(
     def never(*words: object) -> None:
         raise AssertionError("no service may be asked while looking which can be")
 
-    assert [each.name for each in find_services(tmp_path, never)] == ([] if name is None else [name])  # type: ignore[arg-type]
+    assert [each.name for each in find_services(tmp_path, never)] == (
+        [] if name is None else [name]
+    )  # type: ignore[arg-type]
 
 
 class Scripted:
@@ -272,9 +304,15 @@ class Scripted:
 
 def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back() -> None:
     gone = {"a": PendingEvent("revoked", "aws", "soon", 9.0)}
-    with NoticeWatch([Scripted({}, gone, gone, OSError("no route"), ValueError("{"), gone, {})], clock) as watch:
+    with NoticeWatch(
+        [Scripted({}, gone, gone, OSError("no route"), ValueError("{"), gone, {})], clock
+    ) as watch:
         notices = [watch.next_notice(5), watch.next_notice(5), watch.next_notice(0.05)]
-    assert notices == [Notice("revoked", NOW, 9.0, "aws"), Notice("withdrawn", NOW, None, "aws"), None]
+    assert notices == [
+        Notice("revoked", NOW, 9.0, "aws"),
+        Notice("withdrawn", NOW, None, "aws"),
+        None,
+    ]
 
 
 def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,13 @@ from stash.measure.launcher.bystanders import Bystanders, program_name
 
 
 def process(
-    proc: Path, number: int, ticks: int, *words: str, comm: str = "x", children: int = 0, parent: int = 1
+    proc: Path,
+    number: int,
+    ticks: int,
+    *words: str,
+    comm: str = "x",
+    children: int = 0,
+    parent: int = 1,
 ) -> None:
     folder = proc / str(number)
     folder.mkdir(exist_ok=True)
@@ -31,7 +37,9 @@ def seen(proc: Path, clock: list[float]) -> Bystanders:
     return Bystanders(proc, lambda: clock[0])
 
 
-def test_programs_have_the_cores_they_used_between_looks(tmp_path: Path, clock: list[float]) -> None:
+def test_programs_have_the_cores_they_used_between_looks(
+    tmp_path: Path, clock: list[float]
+) -> None:
     found = seen(tmp_path, clock)
     process(tmp_path, 10, 1000, "/usr/bin/python3", "-m", "pip", "install", "secret")
     process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp")
@@ -41,7 +49,10 @@ def test_programs_have_the_cores_they_used_between_looks(tmp_path: Path, clock: 
     process(tmp_path, 10, 1000 + tick, "/usr/bin/python3", "-m", "pip", "install", "secret")
     process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp", children=2 * tick)
     found.sample_programs()
-    assert [(each.name, each.cores) for each in found.list_programs()] == [("cc1plus", 1.0), ("pip", 0.5)]
+    assert [(each.name, each.cores) for each in found.list_programs()] == [
+        ("cc1plus", 1.0),
+        ("pip", 0.5),
+    ]
 
 
 def test_a_child_that_ended_with_its_parent_counts_once(tmp_path: Path, clock: list[float]) -> None:

@@ -29,9 +29,7 @@ E1120 10:00:00.000000 77 torch/distributed/elastic/multiprocessing/api.py:882] f
 Traceback (most recent call last):
   File "/usr/lib/python3/torch/distributed/run.py", line 905, in <module>
     main()""" + torchruns_report(root=(1, -9), other=(0, -15))
-CRASH = (
-    'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no such layer\n'
-)
+CRASH = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    f()\nValueError: no such layer\n'
 
 
 def diagnosis_of(output="", crashes=(), code=1, steps=None, batch=None, silent=(), left=None):
@@ -75,18 +73,24 @@ def test_a_rank_of_mp_spawn_that_was_killed_is_named():
 
 def test_so_it_is_where_the_parent_learned_of_the_survivor_first():
     found = diagnosis_of(crashes=[PASSED_ON], steps={0: 9, 1: 9}, silent=[0, 1])
-    assert found.sentence.startswith("rank 1 of train.py ended without a word after 9 training steps, most likely by")
+    assert found.sentence.startswith(
+        "rank 1 of train.py ended without a word after 9 training steps, most likely by"
+    )
 
 
 def test_without_any_launchers_report_the_rank_that_said_nothing_is_named():
-    assert diagnosis_of(crashes=[SURVIVOR], silent=[1]).sentence.startswith("rank 1 of train.py ended without a word")
+    assert diagnosis_of(crashes=[SURVIVOR], silent=[1]).sentence.startswith(
+        "rank 1 of train.py ended without a word"
+    )
     several = diagnosis_of(crashes=[SURVIVOR], silent=[1, 3]).sentence
     assert several.startswith("one of the ranks 1 and 3 of train.py ended without a word")
 
 
 def test_ranks_that_said_nothing_are_not_blamed_for_anothers_exception():
     assert "ValueError: no such layer" in diagnosis_of(crashes=[CRASH], silent=[1]).sentence
-    assert "ValueError: no such layer" in diagnosis_of(crashes=[SURVIVOR, CRASH], silent=[2]).sentence
+    assert (
+        "ValueError: no such layer" in diagnosis_of(crashes=[SURVIVOR, CRASH], silent=[2]).sentence
+    )
 
 
 def test_a_node_that_was_ended_in_order_is_named_by_those_that_lost_their_connection_to_it():
@@ -95,7 +99,9 @@ def test_a_node_that_was_ended_in_order_is_named_by_those_that_lost_their_connec
         "train.py was ended on node 1 (10.0.0.2) after 9 training steps: what is printed there says why"
     )
     assert found.own_words == ""
-    assert "ValueError: no such layer" in diagnosis_of(crashes=[CRASH], left=(1, "10.0.0.2")).sentence
+    assert (
+        "ValueError: no such layer" in diagnosis_of(crashes=[CRASH], left=(1, "10.0.0.2")).sentence
+    )
 
 
 def test_a_shells_word_for_a_signal_is_translated():
@@ -107,13 +113,18 @@ def test_a_shells_word_for_a_signal_is_translated():
 
 
 def test_an_exception_that_is_not_about_a_lost_peer_is_the_cause_whatever_became_of_the_others():
-    assert "ValueError: no such layer" in diagnosis_of(SURVIVOR_FIRST, crashes=[CRASH], steps={0: 9}).sentence
+    assert (
+        "ValueError: no such layer"
+        in diagnosis_of(SURVIVOR_FIRST, crashes=[CRASH], steps={0: 9}).sentence
+    )
 
 
 def test_a_rank_that_exits_is_named_with_its_code_where_the_others_only_noticed():
     report = torchruns_report(root=(1, 1), other=(0, 5))
     found = diagnosis_of(SURVIVOR + report, crashes=[SURVIVOR], steps={0: 5, 1: 5}, silent=[0])
-    assert found.sentence.startswith("rank 0 of train.py ended with exit code 5 after 5 training steps; the others")
+    assert found.sentence.startswith(
+        "rank 0 of train.py ended with exit code 5 after 5 training steps; the others"
+    )
 
 
 def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_because_of_it():
@@ -127,7 +138,10 @@ def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_becau
     ("words", "sentence"),
     [
         ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "try --batch 32"),
-        ("RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory", "ran out of memory"),
+        (
+            "RuntimeError: [enforce fail] DefaultCPUAllocator: can't allocate memory",
+            "ran out of memory",
+        ),
         ("DistNetworkError: The server socket has failed to listen: EADDRINUSE", "already in use"),
         ("RendezvousTimeoutError", "did not find each other"),
         ("PIL.UnidentifiedImageError: cannot identify image file '/data/a.jpg'", "/data/a.jpg"),
@@ -135,7 +149,10 @@ def test_a_script_that_exits_is_not_taken_for_the_rank_that_torchrun_ended_becau
 )
 def test_common_failures_come_with_what_to_do(words, sentence):
     assert (
-        sentence in diagnosis_of(crashes=[f"Traceback (most recent call last):\n  x\n{words}\n"], batch=64).sentence
+        sentence
+        in diagnosis_of(
+            crashes=[f"Traceback (most recent call last):\n  x\n{words}\n"], batch=64
+        ).sentence
     )
 
 
@@ -147,7 +164,10 @@ def test_a_users_mistake_told_by_a_workload_is_passed_on_as_one():
 
 @pytest.mark.parametrize(
     "noticed",
-    ["torch.distributed.DistStoreError: Socket Timeout", "RuntimeError: NCCL communicator was aborted on rank 0."],
+    [
+        "torch.distributed.DistStoreError: Socket Timeout",
+        "RuntimeError: NCCL communicator was aborted on rank 0.",
+    ],
 )
 def test_so_it_is_whatever_words_the_survivor_has_for_it(noticed):
     survivor = SURVIVOR.replace("RuntimeError: [../third_party", f"{noticed} [..")
@@ -167,13 +187,16 @@ HINTS = [
 @pytest.mark.parametrize("hint", HINTS)
 def test_a_hint_that_is_printed_is_not_the_failure(hint):
     assert (
-        diagnosis_of(f"{hint}\n", code=3).sentence == "train.py ended with exit code 3 before its first training step"
+        diagnosis_of(f"{hint}\n", code=3).sentence
+        == "train.py ended with exit code 3 before its first training step"
     )
     assert diagnosis_of(f"{hint}\n{CRASH}").sentence.endswith("ValueError: no such layer")
-    assert diagnosis_of(crashes=[CRASH.replace("no such layer", hint)]).sentence.endswith(f"ValueError: {hint}")
-    assert diagnosis_of(crashes=[CRASH.replace("f()", f"raise ValueError({hint!r})")]).sentence.endswith(
-        "no such layer"
+    assert diagnosis_of(crashes=[CRASH.replace("no such layer", hint)]).sentence.endswith(
+        f"ValueError: {hint}"
     )
+    assert diagnosis_of(
+        crashes=[CRASH.replace("f()", f"raise ValueError({hint!r})")]
+    ).sentence.endswith("no such layer")
 
 
 @pytest.mark.parametrize(
@@ -196,7 +219,9 @@ def test_a_job_that_could_only_print_its_error_is_understood(words):
 
 
 def test_a_time_out_after_steps_were_taken_is_no_meeting_that_failed():
-    timed_out = CRASH.replace("ValueError: no such layer", "RuntimeError: timed out waiting for the store")
+    timed_out = CRASH.replace(
+        "ValueError: no such layer", "RuntimeError: timed out waiting for the store"
+    )
     assert "did not find each other" in diagnosis_of(crashes=[timed_out]).sentence
     assert "timed out waiting" in diagnosis_of(crashes=[timed_out], steps={0: 9}).sentence
 
@@ -221,7 +246,8 @@ def test_any_log_is_read_at_once(log):
 
 def test_a_crash_without_a_word_is_none():
     assert (
-        diagnosis_of(crashes=["\n \n"]).sentence == "train.py ended with exit code 1 before its first training step"
+        diagnosis_of(crashes=["\n \n"]).sentence
+        == "train.py ended with exit code 1 before its first training step"
     )
 
 
@@ -248,7 +274,10 @@ def test_a_long_message_is_cut_in_the_sentence_and_whole_below_it():
 )
 def test_shared_memory_that_is_missing_or_full_is_named(error):
     found = diagnosis_of(crashes=[f"Traceback (most recent call last):\n{error}\n"])
-    assert "could not use shared memory before its first training step: /dev/shm is missing" in found.sentence
+    assert (
+        "could not use shared memory before its first training step: /dev/shm is missing"
+        in found.sentence
+    )
 
 
 def test_a_wrong_option_is_in_the_sentence():

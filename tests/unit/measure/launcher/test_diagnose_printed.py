@@ -84,7 +84,10 @@ STATED = {
         "Missing '--epochs'",
     ),
     "a loss that is called an error": ("epoch 1: error: 0.3\n", ""),
-    "a traceback": ('Traceback (most recent call last):\n  File "a"\nValueError: x\n\n' + HYDRA, ""),
+    "a traceback": (
+        'Traceback (most recent call last):\n  File "a"\nValueError: x\n\n' + HYDRA,
+        "",
+    ),
     "nothing": ("", ""),
 }
 

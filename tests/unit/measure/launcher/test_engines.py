@@ -23,10 +23,22 @@ SLURM = {
     "SLURM_JOB_ID": "77",
     "SLURM_STEP_NODELIST": "gpu[3-4]",
 }
-A_RANK = {"RANK": "3", "WORLD_SIZE": "8", "MASTER_ADDR": "gpu3", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "0"}
+A_RANK = {
+    "RANK": "3",
+    "WORLD_SIZE": "8",
+    "MASTER_ADDR": "gpu3",
+    "LOCAL_WORLD_SIZE": "4",
+    "GROUP_RANK": "0",
+}
 
 
-def placed(ranks: bool = True, devices: int = 4, cores: int = 8, environment: dict[str, str] | None = None, **asked):
+def placed(
+    ranks: bool = True,
+    devices: int = 4,
+    cores: int = 8,
+    environment: dict[str, str] | None = None,
+    **asked,
+):
     return choose_cluster(RankRequest(ranks, **asked), Machine(devices, cores), environment or {})
 
 
@@ -81,7 +93,8 @@ def test_of_one_node_slurm_has_nothing_to_say():
 
 
 @pytest.mark.parametrize(
-    ("nodelist", "first"), [("n[3-5,9],m1", "n3"), ("a,b", "a"), ("solo", "solo"), ("gpu[07-08,11]", "gpu07")]
+    ("nodelist", "first"),
+    [("n[3-5,9],m1", "n3"), ("a,b", "a"), ("solo", "solo"), ("gpu[07-08,11]", "gpu07")],
 )
 def test_the_first_host_of_slurms_list(nodelist: str, first: str):
     assert next(node_names(nodelist)) == first
@@ -123,7 +136,13 @@ def test_on_a_testbed_ranks_may_share_a_core():
             Cluster(2),
             SCRIPT,
             (
-                *(*TORCHRUN, "--nproc-per-node=2", "--nnodes=1", "--node-rank=0", "--master-addr=127.0.0.1"),
+                *(
+                    *TORCHRUN,
+                    "--nproc-per-node=2",
+                    "--nnodes=1",
+                    "--node-rank=0",
+                    "--master-addr=127.0.0.1",
+                ),
                 *("--master-port=0", "--", "train.py", "--lr", "0.1"),
             ),
         ),
@@ -131,7 +150,12 @@ def test_on_a_testbed_ranks_may_share_a_core():
             Cluster(1, 2, None, "gpu3:29500"),
             MODULE,
             (
-                *(*TORCHRUN, "--nproc-per-node=1", "--nnodes=2", "--node-rank=K"),  # not known before they met
+                *(
+                    *TORCHRUN,
+                    "--nproc-per-node=1",
+                    "--nnodes=2",
+                    "--node-rank=K",
+                ),  # not known before they met
                 *("--master-addr=gpu3", "--master-port=29500", "-m", "--", "my.training"),
             ),
         ),
@@ -144,7 +168,7 @@ def test_on_a_testbed_ranks_may_share_a_core():
             ),
         ),
     ],
-)  # fmt: skip
+)
 def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command: tuple[str, ...]):
     assert ENGINES[given.engine].command(job, given) == command
 
@@ -153,7 +177,10 @@ def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command
     ("given", "words"),
     [
         (Cluster(2, 2, 0), "needs --rdzv-endpoint HOST:PORT"),
-        *((Cluster(2, 2, 0, where), "write it as HOST:PORT") for where in ("nowhere", ":1", "a:x", "a:0", "a:65536")),
+        *(
+            (Cluster(2, 2, 0, where), "write it as HOST:PORT")
+            for where in ("nowhere", ":1", "a:x", "a:0", "a:65536")
+        ),
     ],
 )
 def test_nodes_that_could_not_meet_are_not_started(given: Cluster, words: str):

@@ -57,7 +57,9 @@ def locked(folder: Path, **how: bool) -> FolderLock:
     return FolderLock(folder, patience_seconds=0.0, **how)
 
 
-def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(begin: Begin, tmp_path: Path):
+def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(
+    begin: Begin, tmp_path: Path
+):
     # GIVEN a command that works in a folder
     before = time.time()
     first = begin(HOLDS_FOLDER, "--api-key", "hunter2")
@@ -81,7 +83,10 @@ def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(beg
 
 
 def test_a_second_command_waits_for_one_that_ends_soon_and_says_so(
-    begin: Begin, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    begin: Begin,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     first = begin(HOLDS_FOLDER)
     monkeypatch.setattr(time, "sleep", lambda seconds: (first.kill(), first.wait()))
@@ -98,10 +103,15 @@ def test_a_lock_may_be_entered_again_and_ends_with_its_last_exit(tmp_path: Path)
         with lock:
             pass
         assert lock.descriptor is not None
-        check = "from pathlib import Path; from stash.measure.protocol.folder import lock; import os; "
+        check = (
+            "from pathlib import Path; from stash.measure.protocol.folder import lock; import os; "
+        )
         check += "print(lock(os.open('.', os.O_RDONLY)))"
         words = (sys.executable, "-c", check)
-        assert subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout == "False\n"
+        assert (
+            subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+            == "False\n"
+        )
     assert lock.descriptor is None
 
 
@@ -111,13 +121,17 @@ def test_nodes_of_one_job_share_a_folder_with_each_other_only(begin: Begin, tmp_
         assert lock.descriptor is not None
     with pytest.raises(UserError), locked(tmp_path):
         pass
-    strangers = FolderLock(tmp_path, is_shared=True, patience_seconds=0.0, find_strangers=lambda: [node.pid])
+    strangers = FolderLock(
+        tmp_path, is_shared=True, patience_seconds=0.0, find_strangers=lambda: [node.pid]
+    )
     with pytest.raises(UserError, match=f"process {node.pid}"), strangers:
         pass
 
 
 def test_what_a_command_started_works_under_its_lock(tmp_path: Path):
-    program = "from pathlib import Path; from stash.measure.launcher.folder_lock import FolderLock\n"
+    program = (
+        "from pathlib import Path; from stash.measure.launcher.folder_lock import FolderLock\n"
+    )
     program += "with FolderLock(Path.cwd(), patience_seconds=0.0) as lock: print(lock.descriptor)"
     with locked(tmp_path, is_shared=True):  # as `stash watch stash profile train.py` does
         words = (sys.executable, "-c", program)

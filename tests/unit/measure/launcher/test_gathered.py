@@ -22,7 +22,9 @@ from stash.measure.protocol.messages import (
     WorkersTimed,
 )
 
-SETTINGS = Settings(precision=0.02, budget_seconds=60, rungs=("solo", "cold"), isolated=False, why="")
+SETTINGS = Settings(
+    precision=0.02, budget_seconds=60, rungs=("solo", "cold"), isolated=False, why=""
+)
 JOB = Workload(command=("train.py",), name="train.py")
 
 
@@ -57,7 +59,11 @@ def test_every_message_finds_its_place_in_the_profile():
     assert profile.hosts[0].steal_fraction == 0.1
     assert {item.rung for item in profile.skipped} == {"crowd", "cluster"}
     assert profile.notes == ("odd",)
-    assert (profile.blocks[0].rung, profile.rates[0].samples, profile.collectives[0].bytes) == ("cold", 16, 100)
+    assert (profile.blocks[0].rung, profile.rates[0].samples, profile.collectives[0].bytes) == (
+        "cold",
+        16,
+        100,
+    )
     assert profile.software == {"torch": "2.13"}
     assert profile.ranks[0].cores == 2
     assert (gathered.rounds, gathered.end, gathered.phase.name) == (1, "stopped", "warm-up")
@@ -77,14 +83,18 @@ def test_what_hosts_of_machines_took_is_each_machines_own():
 
 def test_launches_side_by_side_are_ranks_of_one_job():
     gathered = gathered_from(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 1.0))
-    gathered_from(RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered)
+    gathered_from(
+        RankSeen(0, 0, 0, "cpu"), BlockDone(0, "crowd", 0, 1, 2.0), offset=1, gathered=gathered
+    )
     profile = gathered.profile(SETTINGS, JOB, "budget", 9.0)
     assert [rank.rank for rank in profile.ranks] == [0, 1]
     assert [block.rank for block in profile.blocks] == [0, 1]
 
 
 def test_a_reason_of_the_launchers_own_goes_before_the_agents():
-    gathered = gathered_from(RankSeen(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"}))
+    gathered = gathered_from(
+        RankSeen(0, 0, 0, "cpu"), LadderChosen(("solo",), {"resident": "not asked for"})
+    )
     gathered.excused["resident"] = "the script does not take them"
     (skipped,) = gathered.profile(SETTINGS, JOB, "budget", 1.0).skipped
     assert skipped.why == "the script does not take them"
@@ -110,10 +120,17 @@ def cold(**facts: int) -> Block:
 
 
 def test_a_data_set_is_what_its_samples_fetch_and_no_more_than_its_files_hold():
-    files = cold(storage_bytes=40_960, file_bytes=32_000)  # ten files, each a little less than a page
+    files = cold(
+        storage_bytes=40_960, file_bytes=32_000
+    )  # ten files, each a little less than a page
     assert disk_facts([files], [500]) == {"sample_disk_bytes": 4096, "dataset_bytes": 500 * 3200}
-    mapped = cold(storage_bytes=1_280_000, file_bytes=0, held_bytes=32_000_000)  # 128 kB are read around each row
-    assert disk_facts([mapped, mapped], [8192]) == {"sample_disk_bytes": 128_000, "dataset_bytes": 32_000_000}
+    mapped = cold(
+        storage_bytes=1_280_000, file_bytes=0, held_bytes=32_000_000
+    )  # 128 kB are read around each row
+    assert disk_facts([mapped, mapped], [8192]) == {
+        "sample_disk_bytes": 128_000,
+        "dataset_bytes": 32_000_000,
+    }
     unseen = cold(storage_bytes=50_000)  # opened by C code
     assert disk_facts([unseen], [100]) == {"sample_disk_bytes": 5000, "dataset_bytes": 500_000}
 
@@ -145,11 +162,23 @@ def test_what_workers_took_is_kept_block_by_block():
 
 
 def test_what_one_launch_recorded_is_not_missing_because_another_could_not():
-    row = {"operator": "aten.mm", "shapes": "2x2 2x2", "dtype": "float32", "calls": 1, "flops": 16.0, "bytes": 48}
+    row = {
+        "operator": "aten.mm",
+        "shapes": "2x2 2x2",
+        "dtype": "float32",
+        "calls": 1,
+        "flops": 16.0,
+        "bytes": 48,
+    }
     gradient = {"name": "w", "bytes": 4, "ready_seconds": 0.0, "ready_steps": [0.0]}
     gathered = gathered_from(
         JobFacts(operators=[row], gradients=[gradient]),
-        JobFacts(unrecorded={"operators": "not recorded: compiled", "ready_steps": "not recorded: one step"}),
+        JobFacts(
+            unrecorded={
+                "operators": "not recorded: compiled",
+                "ready_steps": "not recorded: one step",
+            }
+        ),
     )
     assert gathered.profile(SETTINGS, JOB, "budget", 9.0).workload.unrecorded == {
         "ready_steps": "not recorded: one step"

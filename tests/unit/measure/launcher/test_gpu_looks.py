@@ -39,7 +39,9 @@ class Nvml:
         if "use" not in self.answers:
             raise OSError("not supported")
         stamp = 1000 * len(self.asked_since)
-        return [Some(pid=pid, smUtil=used, timeStamp=stamp) for pid, used in self.answers["use"].items()]
+        return [
+            Some(pid=pid, smUtil=used, timeStamp=stamp) for pid, used in self.answers["use"].items()
+        ]
 
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
         return 1050

@@ -61,8 +61,11 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def below(process: int) -> list[int]:
     """Its child processes."""
-    return [int(word) for task in Path("/proc", str(process), "task").iterdir()
-            for word in (task / "children").read_text().split()]  # fmt: skip
+    return [
+        int(word)
+        for task in Path("/proc", str(process), "task").iterdir()
+        for word in (task / "children").read_text().split()
+    ]
 
 
 def the_launcher(pid: int) -> None:
@@ -89,10 +92,15 @@ def its_session(pid: int) -> None:
             continue
 
 
-@pytest.mark.parametrize("kill", [
-    the_launcher, its_supervisor_too,
-    pytest.param(its_group, marks=pytest.mark.slow), pytest.param(its_session, marks=pytest.mark.slow),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "kill",
+    [
+        the_launcher,
+        its_supervisor_too,
+        pytest.param(its_group, marks=pytest.mark.slow),
+        pytest.param(its_session, marks=pytest.mark.slow),
+    ],
+)
 def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(
     file: Path, tmp_path: Path, kill: Callable[[int], None]
 ) -> None:
@@ -112,11 +120,15 @@ def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(
         f"stash: the profile (process {launcher.pid}) was killed; put back as before, since the job wrote to or "
         "removed 1 file: last.pt\n"
     )
-    assert [path.name for path in tmp_path.iterdir() if path.name not in ("state", "log")] == ["last.pt"]
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("state", "log")] == [
+        "last.pt"
+    ]
     assert list((tmp_path / "state/stash/kept").iterdir()) == []
 
 
-def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, tmp_path: Path) -> None:
+def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(
+    file: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "stash-run"
     (run / "launch-0-0").mkdir(parents=True)
     with GuardedFiles(run) as guarded:
@@ -138,7 +150,9 @@ def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
     run = tmp_path / "stash-run"
     (run / "launch-0-0").mkdir(parents=True)
     with GuardedFiles(run):
-        FileBackup(RunFolder(run / "launch-0-0"), time.time() - 60).before_writing(str(file), truncates=True)
+        FileBackup(RunFolder(run / "launch-0-0"), time.time() - 60).before_writing(
+            str(file), truncates=True
+        )
         assert (run / KEPT / "launch-0-0.jsonl").exists()
     assert file.read_text() == "the user's"
     assert not (run / KEPT).exists()
@@ -151,7 +165,9 @@ def test_a_job_that_changed_nothing_gets_no_word():
 def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
     here = Path.cwd()
     paths = tuple(str(here / name) for name in ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt"))
-    put_back, look, new = report_sentences(RestoreReport(paths, ("/elsewhere/big (too large to keep)",), paths[:1]))
+    put_back, look, new = report_sentences(
+        RestoreReport(paths, ("/elsewhere/big (too large to keep)",), paths[:1])
+    )
     assert put_back.endswith("the job wrote to or removed 5 files: a.pt, b.pt, c.pt and 2 more")
     assert look.endswith("/elsewhere/big (too large to keep)")
     assert ": 1 file; remove" in new
@@ -168,7 +184,9 @@ def test_two_jobs_that_write_one_file_do_not_take_each_others_for_the_users(
         (run / "launch-0-0").mkdir(parents=True)
         guarded.append(GuardedFiles(run))
         guarded[-1].__enter__()
-        FileBackup(RunFolder(run / "launch-0-0"), time.time() + 1.5).before_writing(str(file), truncates=True)
+        FileBackup(RunFolder(run / "launch-0-0"), time.time() + 1.5).before_writing(
+            str(file), truncates=True
+        )
         file.write_text(f"job {number}")
     # WHEN both end, in either order
     for each in guarded if first_ends_first else reversed(guarded):

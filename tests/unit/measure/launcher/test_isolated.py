@@ -10,14 +10,23 @@ from launching import FakeProcess, expedition
 
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
-from stash.measure.protocol.messages import LadderChosen, LadderEnded, LaunchSeen, RankSeen, RungSkipped
+from stash.measure.protocol.messages import (
+    LadderChosen,
+    LadderEnded,
+    LaunchSeen,
+    RankSeen,
+    RungSkipped,
+)
 from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
 def agents(
-    orders: Orders, process: FakeProcess, batch: tuple[int, int] = (8, 8), accumulated: tuple[int, int] = (1, 1)
+    orders: Orders,
+    process: FakeProcess,
+    batch: tuple[int, int] = (8, 8),
+    accumulated: tuple[int, int] = (1, 1),
 ) -> Generator[None, None, int]:
     """As many even rounds as were ordered; a whole job has two ranks, one alone has rank 0.
 
@@ -25,19 +34,30 @@ def agents(
     """
     process.step(9)
     ranks = range(2 if orders.gang is None else 1)
-    process.tell(*(RankSeen(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {}))
+    process.tell(
+        *(RankSeen(rank, 0, rank, "cpu") for rank in ranks), LadderChosen(orders.rungs, {})
+    )
     for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
         for rank in ranks:
-            process.round(number, *(1.0 + 0.1 * place for place in range(len(orders.rungs))), rank=rank)
+            process.round(
+                number, *(1.0 + 0.1 * place for place in range(len(orders.rungs))), rank=rank
+            )
     which = 0 if orders.gang else 1
-    process.tell(LaunchSeen(orders.launch, len(ranks), batch[which], accumulated[which]), LadderEnded("rounds done"))
+    process.tell(
+        LaunchSeen(orders.launch, len(ranks), batch[which], accumulated[which]),
+        LadderEnded("rounds done"),
+    )
     yield
     return 0
 
 
 def isolated(cluster: Cluster, *launches, job: Job | None = None, **wishes):
     one, started = expedition(
-        *(launches or (agents,)), rungs=("solo", "crowd", "node", "warm"), job=job, isolate=True, **wishes
+        *(launches or (agents,)),
+        rungs=("solo", "crowd", "node", "warm"),
+        job=job,
+        isolate=True,
+        **wishes,
     )
     one.measurement.cluster = cluster
     return one.measure_job(), started
@@ -57,7 +77,9 @@ def test_a_set_is_the_job_alone_then_side_by_side_then_whole():
     assert {block.rank for block in result.profile.blocks if block.rung == "crowd"} == {0, 1}
     assert result.profile.settings.why == "asked for (--isolate)"
     assert result.profile.ended == "decided"
-    assert len(started) == 3 * 4  # however even its rounds are, one set of launches says nothing of the next
+    assert (
+        len(started) == 3 * 4
+    )  # however even its rounds are, one set of launches says nothing of the next
 
 
 def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():
@@ -87,7 +109,9 @@ def test_of_ranks_that_are_no_job_one_process_is_measured():
 def test_a_job_that_does_not_run_alone_keeps_what_it_can():
     def fails_alone(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         if orders.gang is not None:
-            process.tracebacks = ["Traceback (most recent call last):\n  x\nValueError: needs two\n"]
+            process.tracebacks = [
+                "Traceback (most recent call last):\n  x\nValueError: needs two\n"
+            ]
             yield
             return 1
         return (yield from agents(orders, process))
@@ -102,11 +126,19 @@ def test_a_job_that_does_not_run_alone_keeps_what_it_can():
 @pytest.mark.parametrize(
     ("steps", "sentence"),
     [
-        ({"batch": (16, 8)}, "alone the script trains 16 samples in a step, and 8 on each rank of the whole job"),
-        ({"accumulated": (4, 2)}, "alone the script trains 4 batches in a step, and 2 on each rank of the whole job"),
+        (
+            {"batch": (16, 8)},
+            "alone the script trains 16 samples in a step, and 8 on each rank of the whole job",
+        ),
+        (
+            {"accumulated": (4, 2)},
+            "alone the script trains 4 batches in a step, and 2 on each rank of the whole job",
+        ),
     ],
 )
-def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps: dict[str, tuple[int, int]], sentence: str):
+def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(
+    steps: dict[str, tuple[int, int]], sentence: str
+):
     def divides(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         return (yield from agents(orders, process, **steps))
 
@@ -117,7 +149,9 @@ def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps: dict[str, tup
     assert result.profile.settings.rungs == ("node", "warm")
     assert {block.rung for block in result.profile.blocks} == {"node", "warm"}
     assert [p.orders.gang for p in started[4:]] == [None] * 9  # it is not started alone again
-    assert {(each.ranks, each.batch) for each in result.profile.launches} >= {(1, steps.get("batch", (8, 8))[0])}
+    assert {(each.ranks, each.batch) for each in result.profile.launches} >= {
+        (1, steps.get("batch", (8, 8))[0])
+    }
 
 
 def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning():
@@ -126,7 +160,9 @@ def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning(
 
     result, _ = isolated(Cluster(2), uncounted)
     assert "solo" in result.profile.settings.rungs
-    assert any(note.startswith("samples of a step could not be counted") for note in result.profile.notes)
+    assert any(
+        note.startswith("samples of a step could not be counted") for note in result.profile.notes
+    )
 
 
 def test_what_the_whole_job_says_of_its_ranks_is_believed():
@@ -147,10 +183,16 @@ def test_what_the_whole_job_says_of_its_ranks_is_believed():
     [
         (Cluster(1, engine="local"), None, "one device"),
         (Cluster(2, engine="inherited"), None, "separate launches need all ranks on this machine"),
-        (Cluster(2), Job("command", "accelerate"), "the launcher accelerate decides how many processes there are"),
+        (
+            Cluster(2),
+            Job("command", "accelerate"),
+            "the launcher accelerate decides how many processes there are",
+        ),
     ],
 )
-def test_where_the_job_has_one_size_only_the_whole_is_launched(cluster: Cluster, job: Job | None, why: str):
+def test_where_the_job_has_one_size_only_the_whole_is_launched(
+    cluster: Cluster, job: Job | None, why: str
+):
     result, started = isolated(cluster, job=job)
     assert len(started) == 3
     assert {item.why for item in result.profile.skipped if item.rung == "crowd"} == {why}

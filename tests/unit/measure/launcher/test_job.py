@@ -17,8 +17,12 @@ def write(folder, name, text):
 
 def test_whether_a_script_may_train_with_ranks_is_read_in_it_and_the_modules_beside_it(tmp_path):
     alone = write(tmp_path, "alone.py", "import torch\nprint(1)\n")
-    ranks = write(tmp_path, "ranks.py", "import torch.distributed as dist\ndist.init_process_group()\n")
-    spawns = write(tmp_path, "spawns.py", "import torch.distributed as dist\nmp.spawn(run, nprocs=2)\n")
+    ranks = write(
+        tmp_path, "ranks.py", "import torch.distributed as dist\ndist.init_process_group()\n"
+    )
+    spawns = write(
+        tmp_path, "spawns.py", "import torch.distributed as dist\nmp.spawn(run, nprocs=2)\n"
+    )
     assert not jobs.may_train_on_several(jobs.make_script_job(alone, ()))
     assert jobs.may_train_on_several(jobs.make_script_job(ranks, ()))
     assert not jobs.may_train_on_several(jobs.make_script_job(spawns, ()))
@@ -56,7 +60,10 @@ def test_a_command_is_called_after_what_it_starts(command, title):
         (lambda d: jobs.make_command_job(("acelerate", "launch")), "no program 'acelerate'"),
         (lambda d: jobs.make_command_job(()), "nothing after"),
         (lambda d: jobs.make_workload_job("resnet19", None, None, ()), "resnet18"),
-        (lambda d: jobs.make_workload_job("resnet18", str(d / "nowhere"), None, ()), "stash lab dataset make images"),
+        (
+            lambda d: jobs.make_workload_job("resnet18", str(d / "nowhere"), None, ()),
+            "stash lab dataset make images",
+        ),
     ],
 )
 def test_a_job_that_cannot_be_is_refused_with_what_to_type_instead(tmp_path, make, words):
@@ -81,13 +88,18 @@ def test_a_script_may_have_any_encoding_that_python_reads(tmp_path, source):
 @pytest.mark.parametrize("source", [b"name = '\xe9'\n", b"# coding: klingon\n", b"x\0"])
 def test_one_that_python_cannot_read_is_refused_with_its_name(tmp_path, source):
     (tmp_path / "train.py").write_bytes(source)
-    with pytest.raises(UserError, match=r"train\.py(, line \d+)?: .*python cannot run it|cannot read .*train\.py"):
+    with pytest.raises(
+        UserError, match=r"train\.py(, line \d+)?: .*python cannot run it|cannot read .*train\.py"
+    ):
         jobs.make_script_job(str(tmp_path / "train.py"), ())
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("import torch\n", r"stash profile \S+/train\.py"), ("#!/nowhere/python\n", "/nowhere/python, .* is not there")],
+    [
+        ("import torch\n", r"stash profile \S+/train\.py"),
+        ("#!/nowhere/python\n", "/nowhere/python, .* is not there"),
+    ],
 )
 def test_a_program_that_does_not_say_what_runs_it_is_refused(tmp_path, text, words):
     program = tmp_path / "train.py"
@@ -101,5 +113,7 @@ def test_a_program_that_does_not_say_what_runs_it_is_refused(tmp_path, text, wor
 
 def test_a_notebook_is_no_script_though_python_can_parse_it(tmp_path):
     notebook = write(tmp_path, "train.ipynb", '{"cells": [], "nbformat": 4}')
-    with pytest.raises(UserError, match=r"train\.ipynb is a notebook; `jupyter nbconvert --to script \S+` makes a"):
+    with pytest.raises(
+        UserError, match=r"train\.ipynb is a notebook; `jupyter nbconvert --to script \S+` makes a"
+    ):
         jobs.make_script_job(notebook, ())

@@ -25,7 +25,9 @@ def git(folder: Path, *words: str) -> str:
         "-c",
         "init.defaultBranch=m",
     ]
-    done = subprocess.run(["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        ["git", *settings, *words], cwd=folder, check=True, capture_output=True, text=True
+    )
     return done.stdout.strip()
 
 
@@ -63,7 +65,9 @@ def test_a_command_is_known_by_the_script_in_it(repo: Path, job: Job) -> None:
     assert commit_of(job).name == git(repo, "rev-parse", "HEAD")
 
 
-def test_a_module_is_of_the_folder_that_it_is_started_in(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_is_of_the_folder_that_it_is_started_in(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert commit_of(Job("module", "pack.train")) == Commit()
     monkeypatch.chdir(repo)
     assert commit_of(Job("module", "pack.train")).name == git(repo, "rev-parse", "HEAD")
@@ -88,7 +92,9 @@ def test_without_git_nothing_is_known(repo: Path, monkeypatch: pytest.MonkeyPatc
     assert commit_of(script(repo)) == Commit()
 
 
-def test_nothing_of_the_repository_is_run_and_nothing_changed(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_of_the_repository_is_run_and_nothing_changed(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     git(repo, "config", "core.fsmonitor", "touch ran; false")
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     index = (repo / ".git" / "index").read_bytes()
@@ -97,7 +103,9 @@ def test_nothing_of_the_repository_is_run_and_nothing_changed(repo: Path, monkey
     assert (repo / ".git" / "index").read_bytes() == index
 
 
-def test_a_git_that_takes_too_long_is_not_waited_for(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_git_that_takes_too_long_is_not_waited_for(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (repo.parent / "git").write_text("#!/bin/sh\nsleep 60\n")
     (repo.parent / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{repo.parent}:/usr/bin:/bin")

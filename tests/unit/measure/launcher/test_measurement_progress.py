@@ -36,7 +36,9 @@ def after(number: int, elapsed: float, count: int | None) -> Moment:
 
 
 def screen(width: int = 80, **settings: Any) -> Console:
-    return Console(file=io.StringIO(), width=width, force_terminal=True, highlight=False, **settings)
+    return Console(
+        file=io.StringIO(), width=width, force_terminal=True, highlight=False, **settings
+    )
 
 
 def rendered(console: Console, *moments: Moment) -> str:
@@ -53,7 +55,10 @@ def rendered(console: Console, *moments: Moment) -> str:
 def test_a_terminal_shows_rounds_elapsed_remaining_and_the_least_known_stall(width: int) -> None:
     shown = rendered(screen(width, color_system=None), after(4, 21.0, 4))
     assert "round 5: all devices, no exchange" in shown
-    assert "4 rounds, 21 s of 60 s, at most 39 s left\n  contention ±8.8% of the step (target ±2.3%)\n" in shown
+    assert (
+        "4 rounds, 21 s of 60 s, at most 39 s left\n  contention ±8.8% of the step (target ±2.3%)\n"
+        in shown
+    )
     assert "contention" in shown  # the breakdown so far
     assert max(map(len, shown.splitlines())) <= width
 
@@ -121,12 +126,23 @@ def test_what_is_known_to_no_better_than_the_whole_step_is_being_measured() -> N
 def test_the_first_look_says_what_a_step_waits_for(waits: dict[str, Any], says: str) -> None:
     profile = build({"solo": [0.1]})
     first = [
-        Block(0, "untouched", rank, 10, 1.0, step_seconds=(0.1,) * 10, step_delays=(0.0,) * 10, **waits)
+        Block(
+            0,
+            "untouched",
+            rank,
+            10,
+            1.0,
+            step_seconds=(0.1,) * 10,
+            step_delays=(0.0,) * 10,
+            **waits,
+        )
         for rank in (0, 1)
     ]
     log = Console(file=io.StringIO(), width=200)
     with Progress(EXPEDITION, log) as progress:
-        progress.show(Moment("blocks", None, 1.0, profile.model_copy(update={"blocks": tuple(first)})))
+        progress.show(
+            Moment("blocks", None, 1.0, profile.model_copy(update={"blocks": tuple(first)}))
+        )
     look = f"  first look (10 unmodified steps): 100 ms a step, {says}\n"
     assert look in log.file.getvalue()  # type: ignore[attr-defined]
 
@@ -134,15 +150,16 @@ def test_the_first_look_says_what_a_step_waits_for(waits: dict[str, Any], says: 
 def test_what_a_step_takes_is_said_once_before_the_first_ones_are_timed() -> None:
     log = Console(file=io.StringIO(), width=200)
     with Progress(EXPEDITION, log) as progress:
-        for moment in [Moment("warm-up", None, 0.2), Moment("first-steps", None, 0.5, step_seconds=0.1)] * 2:
+        for moment in [
+            Moment("warm-up", None, 0.2),
+            Moment("first-steps", None, 0.5, step_seconds=0.1),
+        ] * 2:
             progress.show(moment)
     assert log.file.getvalue().count("about 100 ms a step; timing the first ones as typed") == 1  # type: ignore[attr-defined]
 
 
 def test_a_budget_of_few_rounds_is_said_to_be_one_before_they_are_measured() -> None:
-    says = (
-        "a round takes about 30 s, so 60 s give an estimate with wide intervals or none; --budget 140 gives 3 rounds"
-    )
+    says = "a round takes about 30 s, so 60 s give an estimate with wide intervals or none; --budget 140 gives 3 rounds"
     console = Console(file=io.StringIO(), width=200)
     with Progress(EXPEDITION, console) as progress:
         progress.show(Moment("warm-up", None, 1.0))

@@ -31,12 +31,16 @@ def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path) -> No
     assert list(temporary.iterdir()) == []
 
 
-def test_where_nothing_can_be_written_one_sentence_says_so(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nothing_can_be_written_one_sentence_says_so(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(folder: Path) -> int:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(neighbours, "claim", full)
-    with pytest.raises(UserError, match=rf"nothing can be written in {temporary} \(No space left on device\); make"):
+    with pytest.raises(
+        UserError, match=rf"nothing can be written in {temporary} \(No space left on device\); make"
+    ):
         TemporaryFolder().__enter__()
 
 
@@ -67,7 +71,9 @@ def left_by_a_dead_launcher(folder: Path) -> Path:
     return folder
 
 
-def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(temporary: Path) -> None:
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(
+    temporary: Path,
+) -> None:
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     with TemporaryFolder() as running:
         assert not dead.exists()
@@ -75,7 +81,9 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_run
             assert running.path.exists()
 
 
-def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_that_stash_did_not_make_is_touched(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = temporary / "stash-of-photographs"
     mine.mkdir()
     (mine / "owner").write_text("me")
@@ -85,14 +93,21 @@ def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch
     for path in (mine, elsewhere):
         os.utime(path, (0, 0))
     sweep_folders(temporary)
-    assert {path.name for path in temporary.iterdir()} == {mine.name, "elsewhere", "stash-link", "stash-file"}
+    assert {path.name for path in temporary.iterdir()} == {
+        mine.name,
+        "elsewhere",
+        "stash-link",
+        "stash-file",
+    }
     theirs = left_by_a_dead_launcher(temporary / "stash-theirs")
     monkeypatch.setattr(os, "geteuid", lambda: theirs.stat().st_uid + 1)
     sweep_folders(temporary)
     assert theirs.exists()
 
 
-def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(temporary: Path) -> None:
+def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(
+    temporary: Path,
+) -> None:
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     (dead / "launch-0-0").mkdir()
     (dead / "kept").symlink_to("/nowhere")

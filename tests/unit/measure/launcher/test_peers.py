@@ -86,12 +86,16 @@ def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(jo
 
 def test_those_still_there_are_told_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.greet(0, 1, 2)
-    gone = Silence(((7, "10.0.0.8"),), 990.0)  # all of this test's nodes share one address, so another's
+    gone = Silence(
+        ((7, "10.0.0.8"),), 990.0
+    )  # all of this test's nodes share one address, so another's
     job.peers[0].tell_peers(gone)
     job.peers[1].greet()
     job.peers[2].greet()
     assert silences(job) == [None, gone, gone]
-    job.peers[1].tell_peers(Silence(((0, "10.0.0.9"),), 1.0))  # only rank 0's launcher speaks for others
+    job.peers[1].tell_peers(
+        Silence(((0, "10.0.0.9"),), 1.0)
+    )  # only rank 0's launcher speaks for others
     job.peers[0].greet()
     assert job.peers[0].find_silence(None) is None
 
@@ -133,23 +137,40 @@ def greeting(node: object) -> bytes:
 
 def unsigned(key: str) -> list[bytes]:
     """What a stranger might say that does not have the key."""
-    return [b"", b"\xff", b"[" * 4000, b"7", greeting(7), signed("another key", greeting(7)), pickle.dumps(Exception)]
+    return [
+        b"",
+        b"\xff",
+        b"[" * 4000,
+        b"7",
+        greeting(7),
+        signed("another key", greeting(7)),
+        pickle.dumps(Exception),
+    ]
 
 
 def nonsense(key: str) -> list[bytes]:
     """What no launcher says, signed with the right key all the same."""
     gone = '{"record": "Silence", "fields": [{"tuple": []}, 1e999]}'
-    datagrams = [b"", b"[" * 4000, b"9" * 5000, b'{"record": "Word"}', b'{"record": "Orders", "fields": []}']
+    datagrams = [
+        b"",
+        b"[" * 4000,
+        b"9" * 5000,
+        b'{"record": "Word"}',
+        b'{"record": "Orders", "fields": []}',
+    ]
     datagrams += [greeting(node) for node in (None, "x", [1], 1.5, True)]
     datagrams += [
-        b'{"record": "Word", "fields": ["s", %s, false, null]}' % number for number in (b"Infinity", b"1e999")
+        b'{"record": "Word", "fields": ["s", %s, false, null]}' % number
+        for number in (b"Infinity", b"1e999")
     ]
     datagrams += [f'{{"record": "Word", "fields": ["s", 1, false, {gone}]}}'.encode()]
     return [signed(key, each) for each in datagrams]
 
 
 @pytest.mark.parametrize("datagrams", [unsigned, nonsense])
-def test_words_of_strangers_are_passed_over(job: Job, datagrams: Callable[[str], list[bytes]]) -> None:
+def test_words_of_strangers_are_passed_over(
+    job: Job, datagrams: Callable[[str], list[bytes]]
+) -> None:
     job.greet(0, 1)
     words = datagrams(job.meeting.key)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -187,7 +208,9 @@ def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
     )
 
 
-def test_a_flood_of_strange_words_holds_no_other_up(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_strange_words_holds_no_other_up(
+    job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_MAX_DATAGRAMS", 5)
     job.greet(0, 1)
     job.clock.now += LOST_SECONDS + 1

@@ -31,7 +31,9 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def node(port: int, nodes: int = 2, secret: str | None = SECRET, host: str = "127.0.0.1") -> Cluster:
+def node(
+    port: int, nodes: int = 2, secret: str | None = SECRET, host: str = "127.0.0.1"
+) -> Cluster:
     return Cluster(1, nodes, None, f"{host}:{port}", rdzv_id=secret)
 
 
@@ -59,7 +61,9 @@ def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_fol
     assert sorted(each.result() or 0 for each in numbers) == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("cluster", [Cluster(2), Cluster(1, 2, 1, "nowhere:1"), Cluster(1, 3, 0, "nowhere:1")])
+@pytest.mark.parametrize(
+    "cluster", [Cluster(2), Cluster(1, 2, 1, "nowhere:1"), Cluster(1, 3, 0, "nowhere:1")]
+)
 def test_nodes_that_have_a_number_do_not_ask(cluster: Cluster) -> None:
     assert number_nodes(cluster) is cluster
 
@@ -87,7 +91,9 @@ def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_o
     assert first.result() == 0
 
 
-def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(port: int, pool: ThreadPoolExecutor) -> None:
+def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(
+    port: int, pool: ThreadPoolExecutor
+) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port))
         listener.listen()
@@ -113,8 +119,12 @@ def test_what_makes_no_sense_is_refused_at_once(port: int) -> None:
             number_nodes(node(port, secret=None))
 
 
-@pytest.mark.parametrize(("alone", "who"), [(True, "1 of 2 nodes came"), (False, "node 0 did not answer")])
-def test_nodes_that_do_not_come_are_not_waited_for_for_ever(port: int, alone: bool, who: str) -> None:
+@pytest.mark.parametrize(
+    ("alone", "who"), [(True, "1 of 2 nodes came"), (False, "node 0 did not answer")]
+)
+def test_nodes_that_do_not_come_are_not_waited_for_for_ever(
+    port: int, alone: bool, who: str
+) -> None:
     host = "127.0.0.1" if alone else "192.0.2.1"  # an unassigned address (RFC 5737)
     try:
         socket.create_connection((host, port), timeout=0.2).close()

@@ -50,12 +50,15 @@ sys.exit(supervisor.main(int(sys.argv[1]), "A=B", "sleep", "600"))
 
 def started(tmp_path: Path, program: str) -> Process:
     return Process(
-        Request((sys.executable, "-c", program), {VARIABLE: str(tmp_path / "orders.json")}), RunFolder(tmp_path)
+        Request((sys.executable, "-c", program), {VARIABLE: str(tmp_path / "orders.json")}),
+        RunFolder(tmp_path),
     )
 
 
 def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
-    process = started(tmp_path, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)")
+    process = started(
+        tmp_path, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+    )
     until(lambda: process.poll() is not None)
     assert process.poll() == 3
     assert set(process.output().split()) == {"out", "err"}
@@ -83,7 +86,8 @@ def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path: Path) -> None:
 def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: Path) -> None:
     # GIVEN a shell that goes on to its next line when its program has ended, with any exit code
     process = started(
-        tmp_path, FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next")
+        tmp_path,
+        FOLLOWED.format(shell=f"{sys.executable} -c '{EXITS}' {tmp_path}; touch {tmp_path}/next"),
     )
     until((tmp_path / "pid").exists)
     # WHEN the launch is finished, the program's own end included
@@ -103,9 +107,15 @@ def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "number", [pytest.param(each, marks=[] if each == signal.SIGTERM else [pytest.mark.slow]) for each in REQUESTS]
+    "number",
+    [
+        pytest.param(each, marks=[] if each == signal.SIGTERM else [pytest.mark.slow])
+        for each in REQUESTS
+    ],
 )
-def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_nothing(number: signal.Signals) -> None:
+def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_nothing(
+    number: signal.Signals,
+) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         words = (sys.executable, "-c", SLOW_TO_START, str(theirs.fileno()))
@@ -121,7 +131,10 @@ def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_not
 
 
 def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path: Path) -> None:
-    process = Process(Request(("no-such-program",), {VARIABLE: str(tmp_path / "orders.json")}), RunFolder(tmp_path))
+    process = Process(
+        Request(("no-such-program",), {VARIABLE: str(tmp_path / "orders.json")}),
+        RunFolder(tmp_path),
+    )
     until(lambda: process.poll() is not None)
     assert process.poll() == 127
     assert "no-such-program: No such file or directory" in process.output()

@@ -44,7 +44,9 @@ def test_a_plain_process_gets_nothing_that_changes_it() -> None:
     assert asked.without == ("PYTHONINSPECT",)
 
 
-def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(monkeypatch) -> None:
+def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(
+    monkeypatch,
+) -> None:
     assert make_request(SCRIPT, RANKS, Path("o"), 1).variables["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "OMP_NUM_THREADS" not in make_request(SCRIPT, RANKS, Path("o"), 1).variables
@@ -52,7 +54,9 @@ def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(
 
 def test_one_process_inside_a_launcher_is_none_of_its_ranks(monkeypatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    assert "RANK" not in make_request(SCRIPT, ALONE, Path("o")).without  # left from somewhere else: the user's own
+    assert (
+        "RANK" not in make_request(SCRIPT, ALONE, Path("o")).without
+    )  # left from somewhere else: the user's own
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("MASTER_ADDR", "a")
     assert "RANK" in make_request(SCRIPT, ALONE, Path("o")).without

@@ -26,10 +26,14 @@ def given(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
 
 def received() -> bytes:
     with handed_on() as descriptor:
-        return subprocess.run(["head", "-c", "5"], stdin=descriptor, capture_output=True, check=True).stdout
+        return subprocess.run(
+            ["head", "-c", "5"], stdin=descriptor, capture_output=True, check=True
+        ).stdout
 
 
-def test_every_start_reads_a_file_from_the_same_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_start_reads_a_file_from_the_same_place(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     (tmp_path / "words").write_text("read here on")
     with given(monkeypatch, os.open(tmp_path / "words", os.O_RDONLY)):
         os.lseek(process._STDIN, 5, os.SEEK_SET)

@@ -11,7 +11,14 @@ from stash.measure.launcher import launches, session
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.job import Job
 from stash.measure.launcher.measurement import Moment
-from stash.measure.protocol.messages import LadderChosen, LadderEnded, Message, PhaseBegun, RankSeen, RoundGivenUp
+from stash.measure.protocol.messages import (
+    LadderChosen,
+    LadderEnded,
+    Message,
+    PhaseBegun,
+    RankSeen,
+    RoundGivenUp,
+)
 from stash.measure.protocol.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("temporary")
@@ -34,7 +41,9 @@ def ending(*acts: Message | int, ladder: tuple[str, ...] | None = (), error: str
             process.ladder(*(ladder or orders.rungs))
         for act in acts:
             process.step(act) if isinstance(act, int) else process.tell(act)
-        process.tracebacks = [f"Traceback (most recent call last):\n  x\n{error}\n"] if error else []
+        process.tracebacks = (
+            [f"Traceback (most recent call last):\n  x\n{error}\n"] if error else []
+        )
         yield
         return int(bool(error))
 
@@ -70,7 +79,9 @@ def rounds_of(*seconds: float):
         ((10.0, 10.0, 10.0, 10.0), 1),  # the third would end at twice the budget
     ],
 )
-def test_a_third_round_is_waited_for_as_fewer_give_no_verdict(seconds: tuple[float, ...], rounds: int):
+def test_a_third_round_is_waited_for_as_fewer_give_no_verdict(
+    seconds: tuple[float, ...], rounds: int
+):
     result, _ = run(rounds_of(*seconds), budget=15.0, noise=1e-9)
     assert result.profile.ended == "budget"
     assert len({block.round for block in result.profile.blocks}) == rounds
@@ -81,7 +92,11 @@ def test_live_progress_sees_a_profile_after_each_round():
     one, _ = expedition(even_agents())
     one.measure_job(seen.append)
     assert seen[0].phase == "warm-up"
-    rounds = [len({block.round for block in moment.profile.blocks}) for moment in seen if moment.profile is not None]
+    rounds = [
+        len({block.round for block in moment.profile.blocks})
+        for moment in seen
+        if moment.profile is not None
+    ]
     assert rounds == sorted(rounds)
     assert rounds[-1] >= 3
 
@@ -123,7 +138,11 @@ def test_where_the_scripts_own_epochs_are_too_short_its_loader_is_kept_from_endi
 
 def test_a_script_that_cannot_train_past_its_epochs_is_started_again_for_each():
     def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
-        kind = ending(61, error="ZeroDivisionError: division by zero") if orders.endless else loop_of(2, 60)
+        kind = (
+            ending(61, error="ZeroDivisionError: division by zero")
+            if orders.endless
+            else loop_of(2, 60)
+        )
         return kind(orders, process)
 
     result, started = run(agents)
@@ -138,7 +157,9 @@ def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
     assert [process.orders.most_steps for process in started] == [None, None, 2]
     assert result.profile is None
     assert "ended after 48 steps, before one round was measured" in result.failure.sentence
-    assert result.failure.sentence.endswith("(more steps or epochs)")  # two rungs are the fewest that tell anything
+    assert result.failure.sentence.endswith(
+        "(more steps or epochs)"
+    )  # two rungs are the fewest that tell anything
 
 
 @pytest.mark.parametrize(
@@ -158,14 +179,18 @@ def test_fewer_rungs_are_named_that_are_fewer(rungs, hint):
 def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
     def whole(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
         process.step(9)
-        process.tell(PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {}))
+        process.tell(
+            PhaseBegun("warm-up"), RankSeen(0, 0, 0, "cpu"), LadderChosen(orders.rungs, {})
+        )
         for number in range(orders.first_round, orders.first_round + (orders.rounds or 0)):
             process.round(number, *(1.0 for _ in orders.rungs))
         process.tell(LadderEnded("rounds done"))
         yield
         return 0
 
-    result, started = run(ending(LadderEnded("unsafe", "it shards")), whole, rungs=("solo", "crowd", "node", "warm"))
+    result, started = run(
+        ending(LadderEnded("unsafe", "it shards")), whole, rungs=("solo", "crowd", "node", "warm")
+    )
     assert [process.orders.isolated for process in started] == [False, True, True, True]
     assert started[1].orders.rungs == ("solo", "warm")  # of one process, the whole job is its solo
     assert started[1].orders.rounds == 3
@@ -178,7 +203,10 @@ def test_a_job_whose_collectives_cannot_be_switched_gets_launches_of_its_own():
 def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
     fails = ending(PhaseBegun("resident", 0), error="TypeError: expected a CPU tensor")
     result, started = run(fails, even_agents(), rungs=("resident", "solo", "warm"))
-    assert [process.orders.rungs for process in started] == [("resident", "solo", "warm"), ("solo", "warm")]
+    assert [process.orders.rungs for process in started] == [
+        ("resident", "solo", "warm"),
+        ("solo", "warm"),
+    ]
     (skipped,) = result.profile.skipped
     assert skipped.rung == "resident"
     assert "TypeError: expected a CPU tensor" in skipped.why
@@ -187,7 +215,10 @@ def test_a_script_that_fails_on_resident_batches_is_measured_without_them():
 def test_a_script_that_fails_where_ranks_exchange_nothing_is_measured_as_a_whole():
     fails = ending(RankSeen(1, 0, 1, "cpu"), PhaseBegun("crowd"), 20, error="TypeError: no batch")
     result, started = run(fails, even_agents(), rungs=("solo", "crowd", "node", "warm"))
-    assert [process.orders.rungs for process in started] == [("solo", "crowd", "node", "warm"), ("node", "warm")]
+    assert [process.orders.rungs for process in started] == [
+        ("solo", "crowd", "node", "warm"),
+        ("node", "warm"),
+    ]
     assert {item.rung for item in result.profile.skipped} == {"solo", "crowd"}
     (note,) = result.profile.notes
     assert "TypeError: no batch" in note
@@ -205,7 +236,10 @@ def fails_at_start(error: str, *acts: int):
     return ending(*acts, ladder=None, error=error)
 
 
-WANTS_RANK, NO_CUDA = "KeyError: 'LOCAL_RANK'", "AssertionError: Torch not compiled with CUDA enabled"
+WANTS_RANK, NO_CUDA = (
+    "KeyError: 'LOCAL_RANK'",
+    "AssertionError: Torch not compiled with CUDA enabled",
+)
 TYPED = Cluster(engine="local", all_devices=2)
 
 
@@ -229,7 +263,12 @@ def test_if_it_fails_again_both_errors_are_told_the_first_one_first():
     result, started = run(fails_at_start(WANTS_RANK), fails_at_start(NO_CUDA), cluster=TYPED)
     assert len(started) == 2
     for text in (result.failure.sentence, result.failure.own_words):
-        assert 0 < text.index(WANTS_RANK) < text.index("started again by torchrun, as 2 ranks") < text.index(NO_CUDA)
+        assert (
+            0
+            < text.index(WANTS_RANK)
+            < text.index("started again by torchrun, as 2 ranks")
+            < text.index(NO_CUDA)
+        )
 
 
 def test_an_error_after_steps_as_ranks_stands_alone():
@@ -250,7 +289,11 @@ def no_group(orders: Orders, process: FakeProcess) -> Generator[None, None, int]
     ("agents", "cluster", "ways"),
     [
         ((no_group,), Cluster(2), ["--nproc-per-node=2", "plain"]),
-        ((fails_at_start(WANTS_RANK), no_group), TYPED, ["plain", "--nproc-per-node=2", "--nproc-per-node=1"]),
+        (
+            (fails_at_start(WANTS_RANK), no_group),
+            TYPED,
+            ["plain", "--nproc-per-node=2", "--nproc-per-node=1"],
+        ),
     ],
 )
 def test_ranks_that_are_no_job_end_at_once_and_one_process_is_measured(agents, cluster, ways):
@@ -263,12 +306,19 @@ def test_ranks_that_are_no_job_end_at_once_and_one_process_is_measured(agents, c
 def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_have_them(tmp_path):
     def noted(cluster: Cluster, text: str) -> bool:
         (tmp_path / "train.py").write_text(text)
-        result, _ = run(even_agents(), cluster=cluster, job=Job("script", str(tmp_path / "train.py")))
-        return "started as typed: one process; for all devices type --nproc-per-node 2" in result.profile.notes
+        result, _ = run(
+            even_agents(), cluster=cluster, job=Job("script", str(tmp_path / "train.py"))
+        )
+        return (
+            "started as typed: one process; for all devices type --nproc-per-node 2"
+            in result.profile.notes
+        )
 
     assert noted(TYPED, "import torch.distributed as dist")
     assert not noted(TYPED, "import torch")
-    assert not noted(Cluster(engine="local"), "import torch.distributed as dist")  # it was asked for
+    assert not noted(
+        Cluster(engine="local"), "import torch.distributed as dist"
+    )  # it was asked for
 
 
 def test_after_a_step_nothing_else_is_tried():
@@ -371,7 +421,9 @@ def long_steps(seconds: float, then: float):
             while process.clock.now < due:
                 yield
             process.step(number)
-        process.tracebacks = ["Traceback (most recent call last):\n  x\nValueError: the last step came\n"]
+        process.tracebacks = [
+            "Traceback (most recent call last):\n  x\nValueError: the last step came\n"
+        ]
         return 1
 
     return agents
@@ -388,7 +440,10 @@ def test_silence_is_judged_by_the_longest_step_that_was_seen(then, words):
 def test_a_round_that_was_given_up_is_told_with_what_was_expected():
     given_up = RoundGivenUp(99.0, 9.0), LadderEnded("stopped")
     result, _ = run(ending(*given_up, ladder=("solo", "warm", "cold")))
-    assert "became so slow that its first round was given up, after 99 s where 9 s" in result.failure.sentence
+    assert (
+        "became so slow that its first round was given up, after 99 s where 9 s"
+        in result.failure.sentence
+    )
     assert result.profile is None
 
 
@@ -414,7 +469,9 @@ def test_nothing_to_measure_is_the_users_mistake():
 
 
 def test_a_users_own_launcher_is_never_isolated():
-    one, started = expedition(silent("solo", 12), job=Job("command", "accelerate", ("launch", "train.py")))
+    one, started = expedition(
+        silent("solo", 12), job=Job("command", "accelerate", ("launch", "train.py"))
+    )
     result = one.measure_job()
     assert "no rank of train.py ended a step" in result.failure.sentence
     assert len(started) == 1
@@ -437,5 +494,12 @@ def test_what_the_job_asks_on_a_terminal_is_shown_once(monkeypatch):
 
 def test_a_pipe_that_the_first_start_has_read_is_named_where_the_second_misses_it(monkeypatch):
     monkeypatch.setattr(session, "read_once", lambda: True)
-    result, _ = run(fails_at_start(WANTS_RANK), fails_at_start("EOFError: EOF when reading a line"), cluster=TYPED)
-    assert "standard input is a pipe, and an earlier start has read what was in it" in result.failure.sentence
+    result, _ = run(
+        fails_at_start(WANTS_RANK),
+        fails_at_start("EOFError: EOF when reading a line"),
+        cluster=TYPED,
+    )
+    assert (
+        "standard input is a pipe, and an earlier start has read what was in it"
+        in result.failure.sentence
+    )

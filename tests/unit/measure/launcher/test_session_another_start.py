@@ -16,7 +16,10 @@ WANTS_RANK = (
 
 
 def failed(error: str, file: str = "train.py") -> Diagnosis:
-    return Diagnosis("it failed", f'Traceback (most recent call last):\n  File "{file}", line 3\n    f()\n{error}\n')
+    return Diagnosis(
+        "it failed",
+        f'Traceback (most recent call last):\n  File "{file}", line 3\n    f()\n{error}\n',
+    )
 
 
 @pytest.mark.parametrize(
@@ -32,7 +35,10 @@ def failed(error: str, file: str = "train.py") -> Diagnosis:
 def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(error: str) -> None:
     another = restart_as_ranks(PLAIN, failed(error))
     assert another.cluster == Cluster(4, engine="torchrun", all_devices=4)
-    assert f"started by torchrun, as 4 ranks, since as a plain process it failed ({error})" in another.note
+    assert (
+        f"started by torchrun, as 4 ranks, since as a plain process it failed ({error})"
+        in another.note
+    )
     assert restart_as_ranks(RANKS, failed(error)) is None
 
 
@@ -50,16 +56,27 @@ def test_the_line_that_failed_tells_too() -> None:
 
 
 def test_what_a_file_is_called_is_no_reason() -> None:
-    assert restart_as_ranks(PLAIN, failed("ValueError: no such layer", file="/home/me/torchrun/train.py")) is None
+    assert (
+        restart_as_ranks(
+            PLAIN, failed("ValueError: no such layer", file="/home/me/torchrun/train.py")
+        )
+        is None
+    )
     assert restart_as_ranks(PLAIN, failed("KeyError: 'learning_rate'")) is None
     assert restart_as_ranks(PLAIN, Diagnosis("it ended with exit code 3")) is None
 
 
 def test_an_error_that_asks_for_cuda_is_an_error() -> None:
-    assert restart_as_ranks(PLAIN, failed("AssertionError: Torch not compiled with CUDA enabled")) is None
+    assert (
+        restart_as_ranks(PLAIN, failed("AssertionError: Torch not compiled with CUDA enabled"))
+        is None
+    )
 
 
 def test_ranks_that_are_no_job_are_one_process_as_typed_or_of_one_rank() -> None:
     assert restart_as_one(RANKS, needs_launcher=False).cluster == Cluster(1, engine="local")
     assert restart_as_one(RANKS, needs_launcher=True).cluster == Cluster(1, engine="torchrun")
-    assert "started as 2 ranks, the script never called init_process_group" in restart_as_one(RANKS, False).note
+    assert (
+        "started as 2 ranks, the script never called init_process_group"
+        in restart_as_one(RANKS, False).note
+    )

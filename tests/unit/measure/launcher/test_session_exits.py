@@ -54,4 +54,7 @@ def test_a_script_that_exits_well_has_ended_and_nothing_of_its_launch_goes_on() 
 def test_a_rank_that_leaves_the_others_behind_is_named_whatever_its_exit_code() -> None:
     result, (process,) = run(exits(0, together=False), budget=60.0, start_timeout=600.0)
     assert process.stopped
-    assert result.failure.sentence == "rank 0 of train.py ended with exit code 0 after 30 training steps"
+    assert (
+        result.failure.sentence
+        == "rank 0 of train.py ended with exit code 0 after 30 training steps"
+    )

@@ -27,4 +27,7 @@ def evidence(first: float) -> dict[str, object]:
 
 def test_without_what_a_rank_recorded_nothing_is_known_of_epochs() -> None:
     assert _epoch_shares([evidence(1.0)], 2) is None
-    assert _epoch_shares([evidence(1.0), {"epochs": [1.0], "length": 10, "batches_per_step": 1}], 2) is None
+    assert (
+        _epoch_shares([evidence(1.0), {"epochs": [1.0], "length": 10, "batches_per_step": 1}], 2)
+        is None
+    )

@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.linux.counters import CoreTimes, activity_since, bytes_read, peak_resident_bytes, read_totals
+from stash.measure.linux.counters import (
+    CoreTimes,
+    activity_since,
+    bytes_read,
+    peak_resident_bytes,
+    read_totals,
+)
 
 SIZE = 1 << 20
 
@@ -54,7 +60,9 @@ def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_oth
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
     peak = peak_resident_bytes()
-    assert resident <= 1.01 * peak  # the kernel counts pages per thread, and adds them up now and then
+    assert (
+        resident <= 1.01 * peak
+    )  # the kernel counts pages per thread, and adds them up now and then
     assert peak <= 1.01 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
@@ -71,14 +79,20 @@ def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch: pytest.Monkey
 def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
     opened = builtins.open
     monkeypatch.setattr(
-        builtins, "open", lambda name, *a, **k: io.StringIO(text) if name == path else opened(name, *a, **k)
+        builtins,
+        "open",
+        lambda name, *a, **k: io.StringIO(text) if name == path else opened(name, *a, **k),
     )
 
 
 def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None:
     # Who is found running at each tick says 4 of 10 ticks; idle time and the clock 0.03 s of 0.1.
-    first = CoreTimes.sum_rows([["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0)
-    last = CoreTimes.sum_rows([["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1)
+    first = CoreTimes.sum_rows(
+        [["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0
+    )
+    last = CoreTimes.sum_rows(
+        [["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1
+    )
     assert last.busy_since(first) == pytest.approx(0.03)
 
 
@@ -91,7 +105,9 @@ def test_a_busy_thread_shows() -> None:
     assert used > 0.15  # a core was busy for all that time, unless the host took it
 
 
-def test_only_cores_that_this_thread_may_run_on_are_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_cores_that_this_thread_may_run_on_are_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rows = [
         "cpu 30 0 0 300 0 0 0 0 0 0",
         *(f"cpu{core} 10 0 0 {90 + core} 0 0 0 0 0 0" for core in range(3)),
@@ -110,14 +126,22 @@ def test_a_sandbox_whose_file_is_all_zeros_counts_nothing(monkeypatch: pytest.Mo
     assert (found.cpu, found.steal, found.cpu_seconds) == (None, None, None)
 
 
-def test_an_interface_that_lies_on_others_sends_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = "\n\n" + "".join(f"{name}: {'0 ' * 8}{sent}{' 0' * 7}\n" for name, sent in
-                             (("bond0", 70), ("eth0", 40), ("eth1", 30), ("lo", 5)))  # fmt: skip
+def test_an_interface_that_lies_on_others_sends_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = "\n\n" + "".join(
+        f"{name}: {'0 ' * 8}{sent}{' 0' * 7}\n"
+        for name, sent in (("bond0", 70), ("eth0", 40), ("eth1", 30), ("lo", 5))
+    )
     listed = os.listdir
     stand_in(monkeypatch, "/proc/net/dev", table)
     monkeypatch.setattr(
-        os, "listdir",
-        lambda path: (["lower_eth0", "lower_eth1"] if path.endswith("bond0") else ["mtu"])
-        if path.startswith("/sys/class/net/") else listed(path),
-    )  # fmt: skip
+        os,
+        "listdir",
+        lambda path: (
+            (["lower_eth0", "lower_eth1"] if path.endswith("bond0") else ["mtu"])
+            if path.startswith("/sys/class/net/")
+            else listed(path)
+        ),
+    )
     assert read_totals().sent == 75

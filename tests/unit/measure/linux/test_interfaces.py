@@ -36,7 +36,12 @@ def test_a_host_that_is_not_there_is_on_no_way() -> None:
 def test_the_interface_on_the_way_is_the_one_with_the_address_on_the_way(
     monkeypatch: pytest.MonkeyPatch, own: str, name: str | None
 ) -> None:
-    table = {"lo": ["127.0.0.1", "::1"], "eth0": ["192.168.0.7"], "eth1": ["10.0.0.7"], "ib0": ["fe80::1%ib0"]}
+    table = {
+        "lo": ["127.0.0.1", "::1"],
+        "eth0": ["192.168.0.7"],
+        "eth1": ["10.0.0.7"],
+        "ib0": ["fe80::1%ib0"],
+    }
     entries = {key: [SimpleNamespace(address=one) for one in found] for key, found in table.items()}
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: entries)
     monkeypatch.setattr(interfaces, "address_towards", lambda host: own)

@@ -64,10 +64,15 @@ def tree() -> Iterator[subprocess.Popen[bytes]]:
 def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environment(tree) -> None:
     below = list_descendants(tree.pid)
     assert len(below) == 2
-    assert [status_of(number).parent for number in below] == [tree.pid, below[0]]  # parents come first
+    assert [status_of(number).parent for number in below] == [
+        tree.pid,
+        below[0],
+    ]  # parents come first
 
 
-def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(tree, tmp_path: Path) -> None:
+def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(
+    tree, tmp_path: Path
+) -> None:
     for folder in Path("/proc").glob("[0-9]*"):
         (tmp_path / folder.name).symlink_to(folder)
     assert list_descendants(tree.pid, tmp_path) == list_descendants(tree.pid)
@@ -75,7 +80,9 @@ def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(tree,
 
 def test_what_a_process_starts_is_below_it_whichever_thread_started_it() -> None:
     with ThreadPoolExecutor(1) as pool:
-        child = pool.submit(subprocess.Popen, [sys.executable, "-c", "input()"], stdin=subprocess.PIPE).result()
+        child = pool.submit(
+            subprocess.Popen, [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
+        ).result()
         assert child.pid in list_descendants(os.getpid())
         child.communicate(b"\n")
     assert child.pid not in list_descendants(os.getpid())
@@ -117,7 +124,12 @@ def test_a_process_that_is_gone_has_no_status(tmp_path: Path) -> None:
         ({5, 1, 9}, 3, [{1}, {5}, {9}], ""),  # not all are ours, and they are taken in order
         ({0, 1, 2}, 2, [{0}, {1}], ""),  # alike for all, so one is left over
         ({0}, 2, [None, None], ""),
-        ({0, 1, 2, 3}, 2, [{0, 2}, {1, 3}], "0,2 1,3 0,2 1,3"),  # else both ranks had half of either core
+        (
+            {0, 1, 2, 3},
+            2,
+            [{0, 2}, {1, 3}],
+            "0,2 1,3 0,2 1,3",
+        ),  # else both ranks had half of either core
         ({0, 1, 2, 3}, 2, [{0, 1}, {2, 3}], "0-1 0-1 2-3 2-3"),
     ],
 )

@@ -40,7 +40,9 @@ def test_a_file_is_found_by_its_device_or_else_by_where_it_lies(
 
 
 def test_file_systems_that_keep_what_was_read_elsewhere() -> None:
-    assert all(map(caches_itself, ("zfs", "nfs", "nfs4", "fuse.sshfs", "fuse", "tmpfs", "virtiofs")))
+    assert all(
+        map(caches_itself, ("zfs", "nfs", "nfs4", "fuse.sshfs", "fuse", "tmpfs", "virtiofs"))
+    )
     assert not any(map(caches_itself, ("ext4", "xfs", "btrfs", "overlay", None)))
 
 

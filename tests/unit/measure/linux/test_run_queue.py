@@ -13,7 +13,13 @@ import pytest
 
 from stash.measure.agent.runner.timed_steps import Usage
 from stash.measure.linux import run_queue
-from stash.measure.linux.run_queue import Helpers, RunQueue, quota_periods, sum_processes, throttled_seconds
+from stash.measure.linux.run_queue import (
+    Helpers,
+    RunQueue,
+    quota_periods,
+    sum_processes,
+    throttled_seconds,
+)
 
 PATIENCE = 60.0
 known = pytest.mark.skipif(not RunQueue().is_supported, reason="this kernel counts no delays")
@@ -43,7 +49,9 @@ def test_a_thread_that_shares_its_only_core_is_delayed() -> None:
     try:
         found: list[float] = []
 
-        def work() -> None:  # the interpreter lets one thread run at a time: the other process competes
+        def work() -> (
+            None
+        ):  # the interpreter lets one thread run at a time: the other process competes
             queue = RunQueue()
             before = queue.delay()
             spin(0.2)
@@ -131,19 +139,31 @@ def test_what_no_limit_kept_from_running_is_nothing_or_unknown() -> None:
         # version 1, in a container whose own group is mounted at the top
         ("cgroup cgroup rw,cpu", "3:cpu:/docker/abc", {"": "throttled_time 2000000000"}, 2.0),
         # version 2, where the limit is that of a group above
-        ("cgroup2 cgroup2 rw", "0::/user/job", {"user/job": "usage_usec 5", "user": "throttled_usec 3000000"}, 3.0),
+        (
+            "cgroup2 cgroup2 rw",
+            "0::/user/job",
+            {"user/job": "usage_usec 5", "user": "throttled_usec 3000000"},
+            3.0,
+        ),
         ("cgroup2 cgroup2 rw", "0::/job", {"job": "throttled_usec 0"}, 0.0),
     ],
 )
 def test_the_limit_that_holds_may_be_that_of_a_group_above(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str], seconds: float
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mount: str,
+    group: str,
+    counts: dict[str, str],
+    seconds: float,
 ) -> None:
     root = group.rpartition(":")[2] if "docker" in group else "/"
     of_groups(tmp_path, monkeypatch, f"{root} /sys/fs/cgroup rw - {mount}", group, counts)
     assert throttled_seconds() == pytest.approx(seconds)
 
 
-def of_groups(root: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str]) -> None:
+def of_groups(
+    root: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str]
+) -> None:
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text(f"30 20 0:26 {mount}\n")
     (root / "proc/self/cgroup").write_text(group + "\n")
@@ -186,4 +206,6 @@ def test_nothing_is_kept_of_a_thread_that_has_ended() -> None:
     while os.path.exists(f"/proc/self/task/{thread.native_id}"):
         time.sleep(0.01)
     helpers.find_threads()
-    assert thread.native_id not in helpers._of_loops  # another thread may get its number, and exchange
+    assert (
+        thread.native_id not in helpers._of_loops
+    )  # another thread may get its number, and exchange

@@ -71,7 +71,10 @@ def test_devices_act_alone_once_and_together_in_every_burst(patient: float):
     lanes = SlowLane("cuda:0"), SlowLane("cuda:1")
     looks: list[str] = []
     found = take_bursts(
-        [(lane, [task("gemm"), task("add", "together"), task("launch", "alone")]) for lane in lanes],
+        [
+            (lane, [task("gemm"), task("add", "together"), task("launch", "alone")])
+            for lane in lanes
+        ],
         patient,
         lambda busy: looks.append("+".join(each.name for each in busy)),
     )
@@ -86,13 +89,22 @@ def test_devices_act_alone_once_and_together_in_every_burst(patient: float):
         ("launch", "cuda:1", False, 3),
     ]
     # warming up and counting calls included; an idle device is not among those that are looked at
-    assert {name: looks.count(name) for name in set(looks)} == {"cuda:0": 4 + 8, "cuda:1": 4 + 8, "cuda:0+cuda:1": 16}
+    assert {name: looks.count(name) for name in set(looks)} == {
+        "cuda:0": 4 + 8,
+        "cuda:1": 4 + 8,
+        "cuda:0+cuda:1": 16,
+    }
 
 
-def test_devices_are_given_work_in_turns_so_that_the_last_does_not_begin_when_the_first_has_ended(patient: float):
+def test_devices_are_given_work_in_turns_so_that_the_last_does_not_begin_when_the_first_has_ended(
+    patient: float,
+):
     log: list[str] = []
     lanes = [SlowLane(f"cuda:{index}", log) for index in range(2)]
-    work = [(lane, [task("gemm", "together", lambda name=lane.name: log.append(f"{name} act"))]) for lane in lanes]
+    work = [
+        (lane, [task("gemm", "together", lambda name=lane.name: log.append(f"{name} act"))])
+        for lane in lanes
+    ]
     take_bursts(work, patient)
     acts = ["cuda:0 act", "cuda:1 act"]
     assert log[-8:] == ["cuda:0 gemm", "cuda:1 gemm", *acts, *acts, "cuda:0 stop", "cuda:1 stop"]
@@ -115,19 +127,28 @@ def test_on_a_machine_that_is_too_slow_later_bursts_are_left_out(monkeypatch: py
     assert len(found.bursts) == 1
 
 
-def test_the_cores_are_measured_and_the_number_of_threads_is_as_before(monkeypatch: pytest.MonkeyPatch):
+def test_the_cores_are_measured_and_the_number_of_threads_is_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+):
     monkeypatch.setattr(computing, "_ON_CPU", ((8, 8, 8), (16, 16, 16), (16, 16, 16)))
     monkeypatch.setattr(computing, "_MIN_ARRAY", 4096)
     monkeypatch.setattr(computing.CpuLane, "repetition", 0.0)
     monkeypatch.setattr(computing_parts, "cache_bytes", lambda: 1024)
     before = torch.get_num_threads()
     machine = computing_parts.ComputingMachine(cores=2, free_bytes=1 << 20, devices=0)
-    found = computing_parts.measure(machine, 0.0, (Product("float32", (4, 6, 2)), Product("tf32", (4, 6, 2))))
+    found = computing_parts.measure(
+        machine, 0.0, (Product("float32", (4, 6, 2)), Product("tf32", (4, 6, 2)))
+    )
     figures = {each.name: each for each in found if isinstance(each, PartFigure)}
     assert {
-        "gemm float32 4x6x2", "gemm float32 16x16x16", "gemm float32 16x16x16, 1 core", "triad", "triad, 1 core",
-        "copy, 1 core", "JPEG decoding, 1 core",
-    } <= figures.keys()  # fmt: skip
+        "gemm float32 4x6x2",
+        "gemm float32 16x16x16",
+        "gemm float32 16x16x16, 1 core",
+        "triad",
+        "triad, 1 core",
+        "copy, 1 core",
+        "JPEG decoding, 1 core",
+    } <= figures.keys()
     assert figures["gemm float32 4x6x2"].work == 2 * 4 * 6 * 2
     assert all(len(each.cpu_seconds) == len(each.bursts) for each in figures.values())
     (state,) = [each for each in found if isinstance(each, PartState)]

@@ -44,7 +44,9 @@ class PlayedCuda:
         )
 
 
-def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(monkeypatch: pytest.MonkeyPatch):
+def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
     cuda = PlayedCuda()
     monkeypatch.setattr(computing, "_cuda", cuda)
     lane = GpuLane(3)
@@ -55,8 +57,14 @@ def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(monkeypat
     assert lane.is_busy()
     assert lane.seconds() == 0.0125  # events tell milliseconds
     assert cuda.log == [
-        "event 0 of 3", "event 1 of 3", "record 0 on 3", "act", "act", "record 1 on 3", "wait for 1",
-    ]  # fmt: skip
+        "event 0 of 3",
+        "event 1 of 3",
+        "record 0 on 3",
+        "act",
+        "act",
+        "record 1 on 3",
+        "wait for 1",
+    ]
 
 
 @pytest.fixture
@@ -89,13 +97,18 @@ def test_a_gpu_multiplies_in_the_types_that_it_has_and_says_which_it_lacks(
     assert len(gemms) == 2 + len(types)  # two smaller ones in the type that jobs train in
     assert {each.name for each in tasks} >= {"launch", "triad"}
     heaviest = "bfloat16" if "bfloat16" in types else "float16"
-    assert {each.name for each in tasks if each.way == "both"} == {f"gemm {heaviest} 64x32x16", "triad"}
+    assert {each.name for each in tasks if each.way == "both"} == {
+        f"gemm {heaviest} 64x32x16",
+        "triad",
+    }
     for each in tasks:
         if "fp8" not in each.name:  # which CPUs of today may lack
             each.act()
 
 
-def test_where_memory_is_short_what_fits_is_measured(small: PlayedCuda, monkeypatch: pytest.MonkeyPatch):
+def test_where_memory_is_short_what_fits_is_measured(
+    small: PlayedCuda, monkeypatch: pytest.MonkeyPatch
+):
     def full(*args: object, **kwargs: object) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB")
 
@@ -110,7 +123,9 @@ def test_where_memory_is_short_what_fits_is_measured(small: PlayedCuda, monkeypa
 def test_products_are_what_they_say(type_: str, error: float, monkeypatch: pytest.MonkeyPatch):
     made: list[torch.Tensor] = []
     random = torch.randn
-    monkeypatch.setattr(torch, "randn", lambda *shape, **more: made.append(random(*shape, **more)) or made[-1])
+    monkeypatch.setattr(
+        torch, "randn", lambda *shape, **more: made.append(random(*shape, **more)) or made[-1]
+    )
     found = computing._product_task(Product(type_, (32, 64, 16)), "cpu")
     assert (found.work, found.name) == (2.0 * 32 * 64 * 16, f"gemm {type_} 32x64x16")
     try:
@@ -179,7 +194,10 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(computing_parts, "GpuLane", PlayedLane)
     monkeypatch.setattr(computing_parts, "_LOOKS_EVERY", 0.0)
     monkeypatch.setattr(computing_parts, "_measure_cores", lambda *asked: [])
-    tasks = [Task("gemm", "FLOP/s", 1.0, lambda: None), Task("launch", "calls/s", 1.0, lambda: None, way="alone")]
+    tasks = [
+        Task("gemm", "FLOP/s", 1.0, lambda: None),
+        Task("launch", "calls/s", 1.0, lambda: None, way="alone"),
+    ]
     monkeypatch.setattr(computing_parts, "gpu_tasks", lambda index, products: (tasks, []))
     return freed
 
@@ -190,29 +208,46 @@ def measured(library: PlayedNvml, devices: int, force: bool = False) -> list[Any
     return computing_parts.measure(machine, 0.0, (), force)
 
 
-def test_gpus_are_found_in_the_drivers_order_by_their_identity_and_a_lost_one_disturbs_nobody(played: list[str]):
-    library = PlayedNvml(None, RecordedGpu(UUID="GPU-bbbb", ClockInfo=705), RecordedGpu(UUID=b"GPU-aaaa"))
+def test_gpus_are_found_in_the_drivers_order_by_their_identity_and_a_lost_one_disturbs_nobody(
+    played: list[str],
+):
+    library = PlayedNvml(
+        None, RecordedGpu(UUID="GPU-bbbb", ClockInfo=705), RecordedGpu(UUID=b"GPU-aaaa")
+    )
     found = measured(library, 2)
     states = {each.device: each for each in found if isinstance(each, PartState)}
-    assert {name: each.clock for name, each in states.items()} == {"cuda:0": 1395 / 1410, "cuda:1": 0.5}
+    assert {name: each.clock for name, each in states.items()} == {
+        "cuda:0": 1395 / 1410,
+        "cuda:1": 0.5,
+    }
     assert {each.device for each in found if isinstance(each, PartFigure)} == {"cuda:0", "cuda:1"}
     assert played == ["cache"]
 
 
 def test_a_slice_has_users_of_its_own_and_the_clock_of_its_gpu(played: list[str]):
-    part = RecordedGpu(UUID="MIG-bbbb", ClockInfo=None, ComputeRunningProcesses=[Some(pid=2**22 + 1)])
-    whole = RecordedGpu(UUID="GPU-ffff", ClockInfo=705, MaxMigDeviceCount=1, MigDeviceHandleByIndex=part)
+    part = RecordedGpu(
+        UUID="MIG-bbbb", ClockInfo=None, ComputeRunningProcesses=[Some(pid=2**22 + 1)]
+    )
+    whole = RecordedGpu(
+        UUID="GPU-ffff", ClockInfo=705, MaxMigDeviceCount=1, MigDeviceHandleByIndex=part
+    )
     library = PlayedNvml(RecordedGpu(UUID="GPU-aaaa"), whole)
     found = measured(library, 2)
     (left,) = [each for each in found if isinstance(each, Unmeasured)]
     assert left.link == "compute on cuda:1"
     assert "in use by a process out of sight" in left.why
     assert {each.device for each in found if isinstance(each, PartFigure)} == {"cuda:0"}
-    forced = {each.device: each for each in measured(library, 2, force=True) if isinstance(each, PartState)}
+    forced = {
+        each.device: each
+        for each in measured(library, 2, force=True)
+        if isinstance(each, PartState)
+    }
     assert (forced["cuda:1"].clock, len(forced["cuda:1"].users)) == (0.5, 1)
 
 
-def test_a_gpu_that_the_driver_does_not_know_and_one_that_was_never_seen_busy_are_said(played: list[str]):
+def test_a_gpu_that_the_driver_does_not_know_and_one_that_was_never_seen_busy_are_said(
+    played: list[str],
+):
     found = measured(PlayedNvml(RecordedGpu(UUID="GPU-aaaa"), RecordedGpu(UUID="GPU-cccc")), 3)
     why = {each.link: each.why for each in found if isinstance(each, Unmeasured)}
     assert "by the identity that PyTorch gives it" in why["compute, state of cuda:1"]

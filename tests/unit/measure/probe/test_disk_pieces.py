@@ -33,7 +33,9 @@ def test_a_large_file_is_cut_into_pieces_from_front_to_back(tmp_path: Path):
     assert [piece.offset for piece in large.pieces] == [0, disk_pieces.PIECE_BYTES]
 
 
-def test_what_is_written_stays_within_a_tenth_of_the_free_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_written_stays_within_a_tenth_of_the_free_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     usage = type("Usage", (), {"free": 1_000_000})
     monkeypatch.setattr(disk_pieces.shutil, "disk_usage", lambda path: usage)
     chosen = disk_pieces.write_files(tmp_path / "scratch", 30_000, 100, 5.0)

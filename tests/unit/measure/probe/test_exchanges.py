@@ -26,7 +26,9 @@ class Quiet(exchanges.Group):
 
 def _curve(seconds: float) -> tuple[tuple[Timing, ...], float]:
     clock = Clock()
-    return exchanges.time_curve(Quiet(None, None, 2, torch.device("cpu"), clock), seconds), clock.now
+    return exchanges.time_curve(
+        Quiet(None, None, 2, torch.device("cpu"), clock), seconds
+    ), clock.now
 
 
 def test_messages_grow_until_the_next_would_not_fit_into_the_share():

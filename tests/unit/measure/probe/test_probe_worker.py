@@ -30,9 +30,14 @@ def test_node_0_decides_for_all():
 
 
 STRANGE = [
-    b"", b"[" * 4000, b"[1, [], null]", pickle.dumps(OWN),
-    b'{"budget": 1e999, "parts": []}', b'{"budget": 1.0, "parts": ["../../etc"]}', b'{"links": {}, "steal": null}',
-]  # fmt: skip
+    b"",
+    b"[" * 4000,
+    b"[1, [], null]",
+    pickle.dumps(OWN),
+    b'{"budget": 1e999, "parts": []}',
+    b'{"budget": 1.0, "parts": ["../../etc"]}',
+    b'{"links": {}, "steal": null}',
+]
 
 
 @pytest.mark.parametrize("text", STRANGE, ids=range(len(STRANGE)))

@@ -13,7 +13,9 @@ from stash.measure.probe import disk_pieces, disk_reads
 
 def test_pieces_read_ahead_of_time_count_as_whole_ones():
     # Half of each piece comes at once, because it was read ahead; what is left of the fifth was not read to its end.
-    steps = [(n + part, 8000 * n + size) for n in range(4) for part, size in ((0.1, 4000), (1.0, 8000))]
+    steps = [
+        (n + part, 8000 * n + size) for n in range(4) for part, size in ((0.1, 4000), (1.0, 8000))
+    ]
     marks = [(0.0, 0), *steps, (4.1, 36_000)]
     found = disk_reads._split_by_piece(marks, 8000)
     assert found.bytes == 8000
@@ -29,7 +31,9 @@ def test_the_disk_is_read_cold_and_warm_and_says_what_the_page_cache_held(disk: 
     records = [one for one in found if isinstance(one, DiskRead)]
     cold = [one for one in records if one.cold]
     warm = [one for one in records if not one.cold]
-    assert {one.pattern for one in cold} == {one.pattern for one in warm} == {"sequential", "random"}
+    assert (
+        {one.pattern for one in cold} == {one.pattern for one in warm} == {"sequential", "random"}
+    )
     assert all(one.resident is not None and one.resident <= disk_reads.COLD_ENOUGH for one in cold)
     assert all(one.resident is not None and one.resident > 0.9 for one in warm)
     assert {one.readers for one in cold} == {1, disk_reads.MANY}
@@ -52,14 +56,24 @@ def test_a_file_system_in_memory_is_never_read_cold():
 
 def test_where_nothing_can_be_written_the_reads_are_unmeasured_in_one_sentence():
     found = disk_reads.measure(disk_reads.Folders(None, Path("/proc/stash-none"), 50_000), 1.0)
-    assert [one.link for one in found if isinstance(one, Unmeasured)] == ["reads sequential", "reads random"]
-    assert all("no file can be written in /proc" in one.why for one in found if isinstance(one, Unmeasured))
+    assert [one.link for one in found if isinstance(one, Unmeasured)] == [
+        "reads sequential",
+        "reads random",
+    ]
+    assert all(
+        "no file can be written in /proc" in one.why for one in found if isinstance(one, Unmeasured)
+    )
 
 
 def test_data_on_another_disk_is_not_replaced_by_files_elsewhere(tmp_path: Path):
-    if not os.access("/dev/shm", os.W_OK) or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev:
+    if (
+        not os.access("/dev/shm", os.W_OK)
+        or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev
+    ):
         pytest.skip("there is no second file system here")
     found = disk_reads.measure(disk_reads.Folders(tmp_path, Path("/dev/shm/none"), 50_000), 1.0)
     assert len(found) == 2
-    assert all(isinstance(one, Unmeasured) and "run it from the data's disk" in one.why for one in found)
+    assert all(
+        isinstance(one, Unmeasured) and "run it from the data's disk" in one.why for one in found
+    )
     assert not Path("/dev/shm/none").exists()

@@ -37,7 +37,9 @@ def test_pairs_of_a_round_share_no_node_and_every_node_meets_others_in_log2_roun
         assert len(ends) == len(set(ends)) >= nodes - 1
     met = [{pair for pairs in rounds for pair in pairs if node in pair} for node in range(nodes)]
     assert min(map(len, met)) >= min(2, nodes - 1)
-    assert len({pair for pairs in rounds for pair in pairs}) == sum(map(len, rounds))  # no pair twice
+    assert len({pair for pairs in rounds for pair in pairs}) == sum(
+        map(len, rounds)
+    )  # no pair twice
 
 
 @pytest.mark.parametrize("flows", [1, 8])
@@ -83,7 +85,9 @@ def test_no_peer_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
         streams._parse_inlet(text, "10.0.0.2")
 
 
-def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+):
     refused: list[OSError] = []
 
     def connect(place: streams.Inlet) -> None:
@@ -109,4 +113,6 @@ def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monke
 
 
 def test_bytes_go_to_the_other_node_only():
-    assert streams._parse_inlet("80 " + "a" * 32, "10.0.0.2") == streams.Inlet("10.0.0.2", 80, "a" * 32)
+    assert streams._parse_inlet("80 " + "a" * 32, "10.0.0.2") == streams.Inlet(
+        "10.0.0.2", 80, "a" * 32
+    )

@@ -27,7 +27,9 @@ def test_somebody_who_does_not_come_is_waited_for_only_once():
 def test_two_who_come_both_go_on():
     store = HashStore()
     teams = [Team(store, rank, 2, {}) for rank in range(2)]
-    threads = [threading.Thread(target=team.meet, args=("begin", 60.0), daemon=True) for team in teams]
+    threads = [
+        threading.Thread(target=team.meet, args=("begin", 60.0), daemon=True) for team in teams
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -37,20 +39,33 @@ def test_two_who_come_both_go_on():
 
 
 def test_ranks_tell_their_nodes_and_addresses():
-    assert parse_places(["0 10.0.0.1", "0 10.0.0.1", "1 fd00::2"]) == ((0, 0, 1), ("10.0.0.1", "fd00::2"))
+    assert parse_places(["0 10.0.0.1", "0 10.0.0.1", "1 fd00::2"]) == (
+        (0, 0, 1),
+        ("10.0.0.1", "fd00::2"),
+    )
 
 
 @pytest.mark.parametrize(
     ("rank", "environment", "place"),
-    [(0, {}, (0, 0)), (1, {}, (1, 0)), (2, {}, (0, 1)), (3, {}, (1, 1)), (3, {"LOCAL_RANK": "5"}, (1, 5))],
+    [
+        (0, {}, (0, 0)),
+        (1, {}, (1, 0)),
+        (2, {}, (0, 1)),
+        (3, {}, (1, 1)),
+        (3, {"LOCAL_RANK": "5"}, (1, 5)),
+    ],
 )
-def test_where_no_launcher_numbers_nodes_machines_are(rank: int, environment: dict[str, str], place: tuple[int, int]):
+def test_where_no_launcher_numbers_nodes_machines_are(
+    rank: int, environment: dict[str, str], place: tuple[int, int]
+):
     team = Team(HashStore(), rank, 4, environment)
     team.learn_number(["a", "b", "a", "b"], environment)
     assert (team.node, team.local_rank) == place
 
 
-@pytest.mark.parametrize("text", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"]
+)
 def test_what_is_no_node_and_address_is_refused(text: str):
     with pytest.raises(AbsentError, match="same Stash"):
         parse_places([text])

@@ -23,7 +23,10 @@ time.sleep(600)
 
 def test_an_owner_is_seen_until_it_dies_however_it_does(tmp_path: Path) -> None:
     holder = subprocess.Popen(
-        [sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE, text=True, cwd=tmp_path
+        [sys.executable, "-c", HOLDER, str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
     )
     try:
         assert holder.stdout.readline() == "claimed\n"
@@ -39,7 +42,9 @@ def test_a_folder_that_is_gone_has_no_owner(tmp_path: Path) -> None:
     assert folder.has_owner(tmp_path / "gone") is False
 
 
-def test_a_lock_of_another_kernel_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_of_another_kernel_tells_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     os.close(folder.claim(tmp_path))
     assert folder.has_owner(tmp_path) is False
     monkeypatch.setattr(folder, "_BOOT", tmp_path / "boot_id")
@@ -48,7 +53,9 @@ def test_a_lock_of_another_kernel_tells_nothing(tmp_path: Path, monkeypatch: pyt
     assert folder.has_owner(tmp_path) is None
 
 
-def test_nor_does_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nor_does_a_file_system_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(folder, "lock", lambda descriptor, shared=False: None)
     os.close(folder.claim(tmp_path))
     assert folder.has_owner(tmp_path) is None
@@ -67,7 +74,9 @@ def test_a_folder_of_the_users_own_is_no_run(tmp_path: Path) -> None:
     assert not folder.is_run(tmp_path)
 
 
-def test_a_lock_keeps_others_out_and_a_shared_one_only_those_that_do_not_share(tmp_path: Path) -> None:
+def test_a_lock_keeps_others_out_and_a_shared_one_only_those_that_do_not_share(
+    tmp_path: Path,
+) -> None:
     first, second = (os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT) for _ in range(2))
     assert folder.lock(first, shared=True)
     assert folder.lock(second, shared=True)

@@ -34,7 +34,14 @@ RECORDS = {
     "MemorySeen": records.Memory,
 }
 """The record that each message becomes a part of."""
-OF_THE_LAUNCHER = {"command", "name", "sample_disk_bytes", "dataset_bytes", "git_commit", "git_dirty"}
+OF_THE_LAUNCHER = {
+    "command",
+    "name",
+    "sample_disk_bytes",
+    "dataset_bytes",
+    "git_commit",
+    "git_dirty",
+}
 """Fields of ``Workload`` that no agent knows."""
 
 

@@ -33,7 +33,8 @@ def test_a_traceback_is_that_of_the_script_and_its_libraries() -> None:
 
 def test_a_frame_of_stashs_own_that_failed_itself_stays() -> None:
     own = SEEN.replace(
-        '  File "/home/me/train.py", line 20, in __getitem__\n    raise ValueError("no such sample")\n', ""
+        '  File "/home/me/train.py", line 20, in __getitem__\n    raise ValueError("no such sample")\n',
+        "",
     )
     assert "wraps/loader.py" in strip_wraps(own)
 

@@ -112,9 +112,15 @@ def rewrite_twice(keeps: FileBackup, path: Path) -> None:
 
 
 CHANGES = [
-    rewrite, rewrite_twice, change_in_place, remove, remove_with_its_folder, replace, move_away,
+    rewrite,
+    rewrite_twice,
+    change_in_place,
+    remove,
+    remove_with_its_folder,
+    replace,
+    move_away,
     move_away_and_rewrite,
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("age", [3600, -86400])
@@ -128,7 +134,11 @@ def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
     outcome = put_back(run.kept)
     after = file.stat()
     assert file.read_bytes() == OLD
-    assert (after.st_ino, after.st_mtime, after.st_mode) == (before.st_ino, before.st_mtime, before.st_mode)
+    assert (after.st_ino, after.st_mtime, after.st_mode) == (
+        before.st_ino,
+        before.st_mtime,
+        before.st_mode,
+    )
     assert str(file) in outcome.restored
     assert not list(file.parent.parent.rglob(".*")), "nothing is left of the attic"
 
@@ -138,7 +148,9 @@ def dated(path: Path, moment: float) -> None:
 
 
 @pytest.mark.parametrize("ahead", [86400, -86400])
-def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, tmp_path: Path, ahead: int):
+def test_what_the_job_itself_makes_is_its_own_whatever_its_time(
+    run: RunFolder, tmp_path: Path, ahead: int
+):
     keeps, path, folder = keeper(run), tmp_path / "probe", tmp_path / "saving"
     keeps.before_writing(str(path), truncates=False)
     path.write_bytes(b"blat")
@@ -155,7 +167,9 @@ def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, 
 
 
 @pytest.mark.parametrize("removes", [True, False])
-def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(run: RunFolder, file: Path, removes: bool):
+def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(
+    run: RunFolder, file: Path, removes: bool
+):
     keeps, own = keeper(run), file.with_name("own")
     rewrite(keeps, own)
     if removes:
@@ -236,7 +250,9 @@ def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
     assert (file.is_symlink(), file.read_bytes(), other.read_bytes()) == (False, content, OLD)
 
 
-@pytest.mark.parametrize(("refuses", "truncates"), [("replace", True), ("replace", False), ("open", True)])
+@pytest.mark.parametrize(
+    ("refuses", "truncates"), [("replace", True), ("replace", False), ("open", True)]
+)
 def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it_is(
     run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, refuses: str, truncates: bool
 ):
@@ -244,7 +260,11 @@ def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it
     before, keeps, real = file.stat(), keeper(run), getattr(os, refuses)
     with monkeypatch.context() as folder:
         folder.setattr(
-            os, refuses, lambda path, *rest: (refused if Path(path).parent == file.parent else real)(path, *rest)
+            os,
+            refuses,
+            lambda path, *rest: (refused if Path(path).parent == file.parent else real)(
+                path, *rest
+            ),
         )
         keeps.before_writing(str(file), truncates)
     # WHEN the job writes there
@@ -253,7 +273,11 @@ def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it
     # THEN its content is put back where it is
     assert put_back(run.kept).restored == (str(file),)
     after = file.stat()
-    assert (after.st_ino, after.st_mtime, file.read_bytes()) == (before.st_ino, before.st_mtime, OLD)
+    assert (after.st_ino, after.st_mtime, file.read_bytes()) == (
+        before.st_ino,
+        before.st_mtime,
+        OLD,
+    )
     assert not list(file.parent.parent.rglob(".*"))
 
 
@@ -270,7 +294,9 @@ def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run: RunFolder, fi
     assert [path.name for path in file.parent.iterdir()] == [file.name]
 
 
-def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(run: RunFolder, file: Path, tmp_path: Path):
+def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(
+    run: RunFolder, file: Path, tmp_path: Path
+):
     keeps, away = keeper(run), tmp_path / "scratch.pt"
     keeps.before_moving(str(file), str(away))  # renaming fails: shutil copies it, and removes it
     shutil.copy2(file, away)
@@ -311,7 +337,9 @@ def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_s
     assert not run.kept.exists()
 
 
-def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tmp_path: Path) -> None:
+def test_what_is_made_before_training_is_named_once_and_stays(
+    run: RunFolder, tmp_path: Path
+) -> None:
     keeps = keeper(run)
     prepared, part = tmp_path / "prepared", tmp_path / "prepared" / "part"
     for folder in (prepared, part):
@@ -333,7 +361,9 @@ def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tm
     assert all(path.exists() for path in marks)
 
 
-def test_folders_that_could_not_be_renamed_stay_as_they_are(run: RunFolder, file: Path, tmp_path: Path):
+def test_folders_that_could_not_be_renamed_stay_as_they_are(
+    run: RunFolder, file: Path, tmp_path: Path
+):
     other = tmp_path / "work_old"
     other.mkdir()
     (other / "mine").touch()
@@ -361,7 +391,9 @@ def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
     assert file.read_bytes() == OLD
 
 
-def write_until_full(descriptor: int, line: bytes, write: Callable[[int, bytes], int] = os.write) -> int:
+def write_until_full(
+    descriptor: int, line: bytes, write: Callable[[int, bytes], int] = os.write
+) -> int:
     """What is left on the disk is room for the beginning of a line."""
     if not line.startswith(b"{"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -380,7 +412,9 @@ def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(
     assert file.read_bytes() == OLD
 
 
-def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(run: RunFolder, file: Path):
+def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(
+    run: RunFolder, file: Path
+):
     file.write_bytes(b"")
     os.utime(file, (1, 1))
     inode = file.stat().st_ino
@@ -471,7 +505,9 @@ def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(
     assert file.read_bytes() == OLD
 
 
-def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(run: RunFolder, file: Path):
+def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(
+    run: RunFolder, file: Path
+):
     rewrite(keeper(run), file)
     last = time.time()
     time.sleep(0.02)
@@ -502,7 +538,9 @@ def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path) -
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_what_a_trial_makes_goes_again_and_the_rest_stays(run: RunFolder, file: Path, tmp_path: Path) -> None:
+def test_what_a_trial_makes_goes_again_and_the_rest_stays(
+    run: RunFolder, file: Path, tmp_path: Path
+) -> None:
     # GIVEN a trial, whose script saves beside a checkpoint of the user's, by way of a file with another name
     keeps = keeper(run, passing=lambda: True)
     rewrite(keeps, file)
@@ -535,7 +573,9 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     # GIVEN a checkpoint of two processes, in a folder that gets its name when it is whole
     keepers = [keeper(run, passing=lambda: True) for _ in range(2)]
     draft, saved = tmp_path / "draft", tmp_path / "epoch-1"
-    keepers[0].before_making(str(draft / "part"))  # as Path.mkdir(parents=True) does, before what is above it
+    keepers[0].before_making(
+        str(draft / "part")
+    )  # as Path.mkdir(parents=True) does, before what is above it
     for keeps in keepers:  # at the same time
         keeps.before_making(str(draft))
     (draft / "part").mkdir(parents=True)
@@ -577,7 +617,11 @@ def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
     rewrite(keeps, pictures / "1.png")
     # WHEN the job has ended THEN half a checkpoint is nowhere, and all else is there
     assert put_back(run.kept) == RestoreReport()
-    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == ["early", "last.pt", "pictures"]
+    assert sorted(path.name for path in (tmp_path / "work").iterdir()) == [
+        "early",
+        "last.pt",
+        "pictures",
+    ]
     assert (pictures / "1.png").exists()
 
 
@@ -612,7 +656,9 @@ def _refuse_moves(kept: BackupEntry) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_folder_made_before_training_goes_if_it_is_left_empty(run: RunFolder, tmp_path: Path) -> None:
+def test_a_folder_made_before_training_goes_if_it_is_left_empty(
+    run: RunFolder, tmp_path: Path
+) -> None:
     """So does a file that was there at the first step, of this launch, and is written again."""
     trains: list[int] = []
     keeps = keeper(run, passing=lambda: bool(trains))
@@ -640,7 +686,12 @@ def test_a_folder_made_before_training_goes_if_it_is_left_empty(run: RunFolder, 
     ],
 )
 def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, work: str, home: str, goes: bool
+    run: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    work: str,
+    home: str,
+    goes: bool,
 ) -> None:
     # GIVEN a script that somebody tries out in the temporary folder, or in one of a library's
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -677,7 +728,9 @@ def test_nothing_is_asked_of_tempfile_while_it_holds_its_lock(
     """As where the first to ask for the temporary folder is torch, and the file that tempfile tries is an event."""
     keeps = keeper(run, passing=lambda: True)
     monkeypatch.setattr("tempfile.tempdir", None)
-    noting = threading.Thread(target=keeps.before_writing, args=(str(tmp_path / "new"), True), daemon=True)
+    noting = threading.Thread(
+        target=keeps.before_writing, args=(str(tmp_path / "new"), True), daemon=True
+    )
     with tempfile._once_lock:
         noting.start()
         noting.join(10)

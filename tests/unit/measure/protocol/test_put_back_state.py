@@ -29,7 +29,9 @@ time.sleep(600)
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(
-        put_back, "backup_places", lambda: [str(tmp_path / "state/stash/kept"), str(tmp_path / "var/stash-0/kept")]
+        put_back,
+        "backup_places",
+        lambda: [str(tmp_path / "state/stash/kept"), str(tmp_path / "var/stash-0/kept")],
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path / "state/stash/kept"
@@ -44,16 +46,22 @@ def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
     file = tmp_path / name
     file.write_text("the user's")
     os.utime(file, (1, 1))
-    FileBackup(RunFolder(run / "launch-0-0"), time.time() - MINUTE).before_writing(str(file), truncates=True)
+    FileBackup(RunFolder(run / "launch-0-0"), time.time() - MINUTE).before_writing(
+        str(file), truncates=True
+    )
     file.write_text("of the job")
     os.close(made[1])
     return made[0], file
 
 
-def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder(tmp_path: Path, place: Path) -> None:
+def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder(
+    tmp_path: Path, place: Path
+) -> None:
     folder, file = killed_run(tmp_path)
     (tmp_path / "stash-last.pt" / KEPT).unlink()
-    assert [path.read_text() for path in folder.rglob("last.pt.*")] == ["the user's"]  # not where the job works
+    assert [path.read_text() for path in folder.rglob("last.pt.*")] == [
+        "the user's"
+    ]  # not where the job works
     assert not list(tmp_path.glob(".*"))
     assert put_back.find_abandoned() == [folder]
     assert put_back.restore_run(folder).restored == (str(file),)
@@ -64,14 +72,18 @@ def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
-def test_an_original_of_another_file_system_steps_aside_at_its_top(place: Path, tmp_path: Path) -> None:
+def test_an_original_of_another_file_system_steps_aside_at_its_top(
+    place: Path, tmp_path: Path
+) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
         if os.stat(shared).st_dev == os.stat(tmp_path).st_dev:
             pytest.skip("the temporary folder is in memory, too")
         (Path(shared) / "work").mkdir()
         os.chdir(Path(shared) / "work")
         folder, file = killed_run(tmp_path, f"{shared}/work/last.pt")
-        (kept,) = [each for ledger in put_back.list_ledgers(folder) for each in entries_of(ledger) or ()]
+        (kept,) = [
+            each for ledger in put_back.list_ledgers(folder) for each in entries_of(ledger) or ()
+        ]
         assert Path(kept.other).parent.parent == Path("/dev/shm")
         assert not list(Path(shared).rglob(".*"))
         assert put_back.restore_run(folder).restored == (str(file),)
@@ -82,7 +94,9 @@ def test_an_original_of_another_file_system_steps_aside_at_its_top(place: Path, 
 def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_path: Path) -> None:
     words = (sys.executable, "-c", HOLDER, str(tmp_path / "stash-lives"))
     variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=variables, cwd=tmp_path) as holder:
+    with subprocess.Popen(
+        words, stdout=subprocess.PIPE, text=True, env=variables, cwd=tmp_path
+    ) as holder:
         folder = Path(holder.stdout.readline().strip())
         assert put_back.find_abandoned() == []
         assert put_back.restore_run(folder) is None
@@ -90,7 +104,9 @@ def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_
     assert put_back.find_abandoned() == [folder]
 
 
-def test_what_another_user_made_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_another_user_made_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed_run(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert put_back.find_abandoned() == []
@@ -127,7 +143,9 @@ def started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float) -
     monkeypatch.setattr(owner, "_STAT", tmp_path / "stat")
 
 
-def test_after_a_restart_of_the_machine_its_runs_are_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_a_restart_of_the_machine_its_runs_are_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, file = killed_run(tmp_path)
     for path in (file, *folder.iterdir(), folder):
         os.utime(path, (time.time() - 10 * MINUTE,) * 2)
@@ -165,9 +183,14 @@ def test_what_somebody_changed_since_is_told_by_the_last_sign_of_life_also_at_th
     assert put_back.find_abandoned() == []
 
 
-def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     own = f"/var/tmp/stash-{os.geteuid()}/kept"
-    for value, expected in (("/state", "/state/stash/kept"), ("relative", "/home/me/.local/state/stash/kept")):
+    for value, expected in (
+        ("/state", "/state/stash/kept"),
+        ("relative", "/home/me/.local/state/stash/kept"),
+    ):
         monkeypatch.setenv("HOME", "/home/me")
         monkeypatch.setenv("XDG_STATE_HOME", value)
         assert PLACES() == [expected, own]

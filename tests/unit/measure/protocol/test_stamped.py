@@ -13,7 +13,11 @@ from stash.measure.protocol.stamped import FIELDS, ROWS, SIZE, RingReader, StepR
 def row(number: int) -> list[float]:
     numbers = [0.0] * FIELDS
     numbers[stamped.NUMBER], numbers[stamped.BEGAN], numbers[stamped.ENDED] = number, 1.0, 1.5
-    numbers[StepStage.INPUT], numbers[StepStage.OPTIMIZER], numbers[stamped.INPUTS + 1] = 0.3, 0.2, 0.3
+    numbers[StepStage.INPUT], numbers[StepStage.OPTIMIZER], numbers[stamped.INPUTS + 1] = (
+        0.3,
+        0.2,
+        0.3,
+    )
     return numbers
 
 
@@ -38,7 +42,9 @@ def test_what_was_overwritten_is_counted_and_never_read(tmp_path: Path) -> None:
     for number in range(ROWS + 10):
         ring.write(row(number))
     numbers = [step.number for step in reader.read_new()]
-    assert numbers == list(range(11, ROWS + 10))  # the oldest that is left may be under way to be overwritten
+    assert numbers == list(
+        range(11, ROWS + 10)
+    )  # the oldest that is left may be under way to be overwritten
 
 
 def test_the_ring_says_what_a_rank_does_and_what_it_is(tmp_path: Path) -> None:

@@ -22,15 +22,37 @@ PLAN = Plan(BlockSize(1, 2), BlockSize(1, 4), BlockSize(3, 4), 1.5, 2)
 GROUP = Membership("7", (0, 3), "cpu:gloo")
 BLOCK = Payload.pack(BlockDone(0, "cold", 1, 2, 0.5, step_seconds=(0.25, 0.25)))
 VALUES: list[Any] = [
-    None, True, 3, 0.1, 1e-300, "a\n\u202e\x00 \ud7ff", [], [[1, 2], []], (), (1, [0.5], [2.0]), {"a": (1,), 2: None},
-    "x" * 200, ["y" * 150, "\"" * 150, " " * 150, "z\n" * 100], {"k" * 120: "é\r\t" * 60},
-    {"record": "Plan", "fields": []}, LoopEnded(), PLAN, StepPace(0.1, 2), Outcome(True, "cold", plan=PLAN),
+    None,
+    True,
+    3,
+    0.1,
+    1e-300,
+    "a\n\u202e\x00 \ud7ff",
+    [],
+    [[1, 2], []],
+    (),
+    (1, [0.5], [2.0]),
+    {"a": (1,), 2: None},
+    "x" * 200,
+    ["y" * 150, '"' * 150, " " * 150, "z\n" * 100],
+    {"k" * 120: "é\r\t" * 60},
+    {"record": "Plan", "fields": []},
+    LoopEnded(),
+    PLAN,
+    StepPace(0.1, 2),
+    Outcome(True, "cold", plan=PLAN),
     BlockReport(BLOCK, 0.5, CacheEvidence(batches=2, file_system="nfs"), 0.5, (BLOCK,)),
     Ladder(("solo", "crowd"), (GROUP,), None, False, 3),
     Introduction(
-        RankSeen(0, 0, 0, "cpu", 1), {"cores": 2, "gpus": []}, (GROUP,), ("send",), (), FirstBatch(7, (1,)), 0.2
+        RankSeen(0, 0, 0, "cpu", 1),
+        {"cores": 2, "gpus": []},
+        (GROUP,),
+        ("send",),
+        (),
+        FirstBatch(7, (1,)),
+        0.2,
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
@@ -41,17 +63,34 @@ def test_what_ranks_say_comes_out_as_it_went_in(value: Any) -> None:
 
 
 STRANGE = [
-    b"", b"\xff", b"[" * 4000, b"[" * 1_000_000, b"9" * 5000, b"Infinity", b"[NaN]",
-    b"-Infinity", b"1e999", b"{}",
-    b'{"record": "Orders", "fields": []}', b'{"record": "os.system", "fields": ["id"]}', b'{"record": 1}',
-    b'{"record": ["Plan"]}', b'{"record": "BlockSize", "fields": [1]}',
+    b"",
+    b"\xff",
+    b"[" * 4000,
+    b"[" * 1_000_000,
+    b"9" * 5000,
+    b"Infinity",
+    b"[NaN]",
+    b"-Infinity",
+    b"1e999",
+    b"{}",
+    b'{"record": "Orders", "fields": []}',
+    b'{"record": "os.system", "fields": ["id"]}',
+    b'{"record": 1}',
+    b'{"record": ["Plan"]}',
+    b'{"record": "BlockSize", "fields": [1]}',
     b'{"record": "BlockSize", "fields": [1, 2, 3]}',
-    b'{"record": "BlockSize", "fields": {"settle": 1, "steps": 2}}', b'{"record": "BlockSize", "fields": [1, 2.5]}',
-    b'{"record": "BlockSize", "fields": [true, 2]}', b'{"record": "BlockSize", "fields": ["1", 2]}',
-    b'{"record": "Told", "fields": ["one line\\nand another"]}', b'{"dict": [[[], 1]]}',
-    b'{"line": 0}', b'{"line": 1}\nonly one', b'{"line": "0"}\nx', b'{"dict": [1]}',
+    b'{"record": "BlockSize", "fields": {"settle": 1, "steps": 2}}',
+    b'{"record": "BlockSize", "fields": [1, 2.5]}',
+    b'{"record": "BlockSize", "fields": [true, 2]}',
+    b'{"record": "BlockSize", "fields": ["1", 2]}',
+    b'{"record": "Told", "fields": ["one line\\nand another"]}',
+    b'{"dict": [[[], 1]]}',
+    b'{"line": 0}',
+    b'{"line": 1}\nonly one',
+    b'{"line": "0"}\nx',
+    b'{"dict": [1]}',
     pickle.dumps(PLAN),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("payload", STRANGE, ids=range(len(STRANGE)))
@@ -71,7 +110,9 @@ class Undeclared:
     field: int = 0
 
 
-@pytest.mark.parametrize("value", [Undeclared(), object(), b"bytes", float("nan"), float("inf"), {1, 2}])
+@pytest.mark.parametrize(
+    "value", [Undeclared(), object(), b"bytes", float("nan"), float("inf"), {1, 2}]
+)
 def test_what_does_not_cross_is_found_where_it_is_said(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         pack_value(value)
@@ -107,11 +148,22 @@ def test_every_type_is_made_of_what_json_has_for_it() -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("name", 1), ("count", 1.5), ("count", True), ("count", "1"), ("seconds", "1"), ("seconds", []),
-        ("pair", [1]), ("pair", [1, "2"]), ("rungs", "x"), ("rungs", [1]), ("facts", []), ("rows", [1]),
-        ("sizes", {"a": "b"}), ("count", None),
+        ("name", 1),
+        ("count", 1.5),
+        ("count", True),
+        ("count", "1"),
+        ("seconds", "1"),
+        ("seconds", []),
+        ("pair", [1]),
+        ("pair", [1, "2"]),
+        ("rungs", "x"),
+        ("rungs", [1]),
+        ("facts", []),
+        ("rows", [1]),
+        ("sizes", {"a": "b"}),
+        ("count", None),
     ],
-)  # fmt: skip
+)
 def test_another_type_is_refused_by_the_name_of_its_field(name: str, value: object) -> None:
     with pytest.raises(ValueError, match=f"^{name} is no "):
         build_record(Row, {"name": "a", name: value})

@@ -53,8 +53,16 @@ def list_contents(value: Any) -> Iterable[Any]:
     if isinstance(value, (list, tuple, set, frozenset)):
         return value
     slots = (getattr(cls, "__slots__", ()) for cls in type(value).__mro__)
-    names = [name for own in slots for name in ((own,) if isinstance(own, str) else own) if name[:2] != "__"]
-    return [*getattr(value, "__dict__", {}).values(), *(getattr(value, name, None) for name in names)]
+    names = [
+        name
+        for own in slots
+        for name in ((own,) if isinstance(own, str) else own)
+        if name[:2] != "__"
+    ]
+    return [
+        *getattr(value, "__dict__", {}).values(),
+        *(getattr(value, name, None) for name in names),
+    ]
 
 
 def iter_leaves(batch: Any) -> Iterator[Any]:
@@ -85,7 +93,9 @@ def rebuild_batch(batch: Any, change: Change) -> Any:
     """
 
     def copy_container(container: Any) -> Any:
-        return copy.deepcopy(container, {id(leaf): change(leaf) for leaf in list(iter_leaves(container))})
+        return copy.deepcopy(
+            container, {id(leaf): change(leaf) for leaf in list(iter_leaves(container))}
+        )
 
     return _map_batch(batch, change, copy_container)
 
@@ -95,7 +105,9 @@ def copy_containers(batch: Any) -> Any:
 
     def copy_container(container: Any) -> Any:
         if callable(getattr(container, "clone", None)):
-            with contextlib.suppress(TypeError):  # TensorDict, whose deep copies are never around the same tensors
+            with contextlib.suppress(
+                TypeError
+            ):  # TensorDict, whose deep copies are never around the same tensors
                 return container.clone(recurse=False)
         return rebuild_batch(container, _keep_leaf)
 
@@ -111,7 +123,9 @@ def move_batch(batch: Any, device: Any) -> Any:
     def move_container(container: Any) -> Any:
         if not callable(getattr(container, "to", None)):
             return rebuild_batch(container, move_leaf)
-        own = copy_containers(container)  # for some change themselves, and return themselves or nothing
+        own = copy_containers(
+            container
+        )  # for some change themselves, and return themselves or nothing
         result = own.to(device)
         return own if result is None else result
 
@@ -133,7 +147,11 @@ def _map_batch(batch: Any, of_leaf: Change, of_container: Change) -> Any:
 
 def list_devices(batch: Any) -> list[Any]:
     """The accelerators that tensors of a batch are on, each once; none of a batch in host memory."""
-    return list(dict.fromkeys(tensor.device for tensor in iter_tensors(batch) if tensor.device.type != "cpu"))
+    return list(
+        dict.fromkeys(
+            tensor.device for tensor in iter_tensors(batch) if tensor.device.type != "cpu"
+        )
+    )
 
 
 def why_immovable(batch: Any, device: Any) -> str | None:
@@ -150,7 +168,10 @@ def why_immovable(batch: Any, device: Any) -> str | None:
         there = move_batch(batch, device)
     except Exception as error:  # of a class that Stash knows nothing about
         return f"batches ({kind}) cannot be put on {device}: {type(error).__name__}: {error}"
-    if not any(tensor.device.type == sys.modules["torch"].device(device).type for tensor in iter_tensors(there)):
+    if not any(
+        tensor.device.type == sys.modules["torch"].device(device).type
+        for tensor in iter_tensors(there)
+    ):
         return f"no tensors were found in the loader's batches ({kind})"
     return None
 
@@ -171,7 +192,11 @@ def _list_dense(tensor: Any) -> list[Any]:
     torch = sys.modules["torch"]
     if tensor.layout is torch.strided:
         return list(tensor.unbind()) if tensor.is_nested else [tensor]
-    return [tensor.values(), tensor.offsets()] if tensor.layout is torch.jagged else dense_parts(tensor)
+    return (
+        [tensor.values(), tensor.offsets()]
+        if tensor.layout is torch.jagged
+        else dense_parts(tensor)
+    )
 
 
 def copy_batch(batch: Any) -> Any:
@@ -188,7 +213,9 @@ def _copy_or_same(batch: Any, copied: Callable[[], Any]) -> Any:
     """A copy of a batch; what refuses to be copied is handed out as it is."""
     try:
         return copied()
-    except Exception:  # of a class that Stash knows nothing about; a replay must not end the user's job
+    except (
+        Exception
+    ):  # of a class that Stash knows nothing about; a replay must not end the user's job
         return batch
 
 
@@ -235,7 +262,9 @@ def _count_by_votes(batch: Any) -> int | None:
 
 def _votes_of_fields(batch: list[Any] | tuple[Any, ...]) -> Votes:
     """Of a loader's list or tuple: nearly always the fields of a batch, but a collate function may leave a list."""
-    if batch and not any(is_tensor(part) or is_array(part) or isinstance(part, (list, tuple)) for part in batch):
+    if batch and not any(
+        is_tensor(part) or is_array(part) or isinstance(part, (list, tuple)) for part in batch
+    ):
         return _votes(batch, 1)
     if len(batch) > 2 and all(map(_is_picture, batch)):
         return SILENT
@@ -252,7 +281,11 @@ def _votes(part: Any, depth: int, single: bool = False) -> Votes:
     if (count := _own_count(part)) is not None:
         return frozenset({count})
     if isinstance(part, Mapping):
-        rows = [part[name] for name in _FIRST if name in part and is_tensor(part[name]) and part[name].dim() > 1]
+        rows = [
+            part[name]
+            for name in _FIRST
+            if name in part and is_tensor(part[name]) and part[name].dim() > 1
+        ]
         return _intersect_votes(_votes(value, depth + 1, single) for value in rows or part.values())
     if isinstance(part, (list, tuple)):
         of_elements = _intersect_votes(_votes(element, depth + 1, single=True) for element in part)
@@ -279,7 +312,11 @@ def _own_count(part: Any) -> int | None:
 
 
 def _is_picture(part: Any) -> bool:
-    return (is_tensor(part) or is_array(part)) and len(shape := _shape(part)) == 3 and shape[0] in _PICTURE
+    return (
+        (is_tensor(part) or is_array(part))
+        and len(shape := _shape(part)) == 3
+        and shape[0] in _PICTURE
+    )
 
 
 def _shape(part: Any) -> tuple[Any, ...]:
@@ -306,7 +343,10 @@ def count_tokens(batch: Any) -> tuple[int, int | None] | None:
     if isinstance(batch, Mapping):
         found: Any = next((batch[key] for key in _TOKENS if key in batch), None)
         mask: Any = batch.get("attention_mask")
-        unclear = next((what for what, part in (("tokens", found), ("padding", mask)) if _holds_nan(part)), None)
+        unclear = next(
+            (what for what, part in (("tokens", found), ("padding", mask)) if _holds_nan(part)),
+            None,
+        )
         if unclear is not None:
             script.note(f"a batch holds NaN where {unclear} would be counted: {unclear} unknown")
         if not _is_sequences(found):
@@ -324,4 +364,9 @@ def _holds_nan(value: Any) -> bool:
 
 def _is_sequences(value: Any) -> bool:
     """Whether it is a tensor of whole numbers, samples by places."""
-    return is_tensor(value) and value.dtype is sys.modules["torch"].int64 and value.ndim == 2 and is_strided(value)
+    return (
+        is_tensor(value)
+        and value.dtype is sys.modules["torch"].int64
+        and value.ndim == 2
+        and is_strided(value)
+    )

@@ -50,18 +50,24 @@ class FeedProgress(NamedTuple):
         turn, limit, steps, since_step, wait, uncounted, at_step, _, around = self
         wait += took if is_waited_for else 0.0
         uncounted = uncounted or not is_counted
-        return FeedProgress(turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, took, around)
+        return FeedProgress(
+            turn + 1, limit, steps, since_step + 1, wait, uncounted, at_step, took, around
+        )
 
     def end_step(self) -> FeedProgress:
         """A step ended."""
         steps = self.steps_of_epoch + (self.since_step > 0)
-        return self._replace(steps_of_epoch=steps, since_step=0, at_step=(self.wait, self.uncounted))
+        return self._replace(
+            steps_of_epoch=steps, since_step=0, at_step=(self.wait, self.uncounted)
+        )
 
     def skip_step(self, per_step: int) -> FeedProgress:
         """What was handed out since the last step belongs to none."""
         steps = self.steps_of_epoch - (-self.since_step // per_step)
         wait, uncounted = self.at_step
-        return self._replace(steps_of_epoch=steps, since_step=0, wait=wait, uncounted=uncounted, around=None)
+        return self._replace(
+            steps_of_epoch=steps, since_step=0, wait=wait, uncounted=uncounted, around=None
+        )
 
 
 class ReadingPattern(NamedTuple):
@@ -153,7 +159,9 @@ class Feed:
     @property
     def wait_of_a_step(self) -> float:
         """Seconds that a step of the script's own epochs waited for its batches, the start of workers left out."""
-        return max(0.0, self.handed.wait - (self.learned.startup or 0.0)) / max(1, self.learned.steps)
+        return max(0.0, self.handed.wait - (self.learned.startup or 0.0)) / max(
+            1, self.learned.steps
+        )
 
     @property
     def per_step(self) -> int:
@@ -248,12 +256,18 @@ class Feed:
         """
         handed, learned = self.handed, self.learned
         if handed.since_step:
-            learned = learned._replace(steps=learned.steps + 1, batches=learned.batches + handed.since_step)
-            if self.mode == "real":  # a block that begins in the middle of an epoch has turns of its own
+            learned = learned._replace(
+                steps=learned.steps + 1, batches=learned.batches + handed.since_step
+            )
+            if (
+                self.mode == "real"
+            ):  # a block that begins in the middle of an epoch has turns of its own
                 ahead = handed.turn > learned.per_step * (handed.steps_of_epoch + 1)
                 learned = learned._replace(reads_ahead=learned.reads_ahead or ahead)
             self.learned = learned
-        kept = int(learned.reads_ahead and len(self._in_hand) > learned.per_step)  # not at an epoch's last step
+        kept = int(
+            learned.reads_ahead and len(self._in_hand) > learned.per_step
+        )  # not at an epoch's last step
         trained = self._in_hand[: len(self._in_hand) - kept]
         del self._in_hand[: len(trained)]
         self.handed = handed.end_step()
@@ -328,7 +342,9 @@ class Feed:
         self.mode = "warm"
         self.prime(len(reads), reads.start)
         read = enumerate(self._iter_batches(len(reads)), reads.start)
-        if not self.ring.refill((batch for position, batch in read if position in replayed), device):
+        if not self.ring.refill(
+            (batch for position, batch in read if position in replayed), device
+        ):
             script.note(
                 "a block's batches do not all fit into the memory for replays, which repeat its first ones: where "
                 "batches differ, compute is that of those"
@@ -391,7 +407,9 @@ _watched: dict[int, WatchedFeed] = {}
 
 def watched_feed(iterable: Any) -> WatchedFeed:
     """The one feed of an iterable that is no ``DataLoader``."""
-    return _watched.setdefault(id(iterable), WatchedFeed(iterable))  # which holds the iterable: no id comes twice
+    return _watched.setdefault(
+        id(iterable), WatchedFeed(iterable)
+    )  # which holds the iterable: no id comes twice
 
 
 class WatchedIterator:
@@ -412,7 +430,9 @@ class Handle:
 
     def __init__(self, feed: Feed, iterator: Iterator[Any], owner: Any = None) -> None:
         self.feed, self._iterator = feed, iterator
-        self._owner = owner  # a loader that exists only in a for statement must live as long as its loop
+        self._owner = (
+            owner  # a loader that exists only in a for statement must live as long as its loop
+        )
         self.taken = 0
         self.trains = False
         self._open = True

@@ -25,7 +25,14 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from stash.core import pagecache
-from stash.measure.agent.data.tally import COLD, IDLE, Tally, duration_field, find_tally, makes_for_another
+from stash.measure.agent.data.tally import (
+    COLD,
+    IDLE,
+    Tally,
+    duration_field,
+    find_tally,
+    makes_for_another,
+)
 from stash.measure.linux import mappings, procfs
 from stash.measure.linux.counters import BytesRead, bytes_read
 from stash.measure.protocol.folder import HELD
@@ -75,7 +82,9 @@ class _OpenedFiles:
     """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
 
 
-def record_reads(shared: Tally | None, maker: object, since: int, make: Callable[..., T], *arguments: Any) -> T:
+def record_reads(
+    shared: Tally | None, maker: object, since: int, make: Callable[..., T], *arguments: Any
+) -> T:
     """``make(*arguments)``, a batch; what this process reads meanwhile is counted, unless nothing is just now.
 
     In a cold block files that it opens are dropped. What counting itself takes, ``since`` that moment (nanoseconds)
@@ -103,7 +112,10 @@ def record_reads(shared: Tally | None, maker: object, since: int, make: Callable
         if after is None or before is None:
             found["not_reported"] = 1
         else:
-            found["called"], found["storage"] = after.called - before.called, after.storage - before.storage
+            found["called"], found["storage"] = (
+                after.called - before.called,
+                after.storage - before.storage,
+            )
         slot = 0 if worker is None else shared.workers_slot()
         adding = time.perf_counter_ns()
         own = found["own_ns"]
@@ -221,7 +233,9 @@ def examine_file(descriptor: int, path: str, cold: bool) -> dict[str, int]:
 
 def is_data(path: str) -> bool:
     """Whether a path may hold training data: no code, no device, nothing of Stash's own."""
-    folder = os.path.dirname(path) if os.path.isabs(path) else os.path.dirname(os.path.abspath(path))
+    folder = (
+        os.path.dirname(path) if os.path.isabs(path) else os.path.dirname(os.path.abspath(path))
+    )
     return _holds_data(folder) and not path.endswith((".py", ".pyc", ".so")) and ".so." not in path
 
 

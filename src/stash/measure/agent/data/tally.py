@@ -23,9 +23,24 @@ VARIABLE = "STASH_TALLY"
 TOOK = tuple(f"took_{power}" for power in range(22))
 """Batches by what making one took: below 2^16 ns (66 us), then each twice as long as the one before."""
 FIELDS = (
-    "batches", "making_ns", "cpu_ns", "own_ns", "called", "storage", "not_reported",
-    "looked", "threads", "files", "bytes", "heads", "pages", "resident", "foreign", "held", *TOOK,
-)  # fmt: skip
+    "batches",
+    "making_ns",
+    "cpu_ns",
+    "own_ns",
+    "called",
+    "storage",
+    "not_reported",
+    "looked",
+    "threads",
+    "files",
+    "bytes",
+    "heads",
+    "pages",
+    "resident",
+    "foreign",
+    "held",
+    *TOOK,
+)
 _SLOTS = 128
 """The first is the training process's, the others are the workers'."""
 _HEADER = struct.Struct(f"qq{_NAME_BYTES}s")
@@ -99,7 +114,10 @@ class Tally:
 
     def list_makers(self) -> list[dict[str, int]]:
         """The counters of each process that made batches since the mode was last set, the training process first."""
-        slots = (dict(zip(FIELDS, slot, strict=True)) for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :]))
+        slots = (
+            dict(zip(FIELDS, slot, strict=True))
+            for slot in _SLOT.iter_unpack(self._memory[_HEADER.size :])
+        )
         return [counts for counts in slots if counts["batches"]]
 
 

@@ -27,7 +27,9 @@ _MIN_BYTES = 4
 """Of a bucket that tells what an all-reduce takes whatever its size: one number."""
 
 
-def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool, plan: Plan) -> None:
+def time_loader(
+    rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: bool, plan: Plan
+) -> None:
     """Time how fast the loaders of every rank deliver when no training waits for them; the tally counts in ``mode``.
 
     As much runs in as in a block of ``plan``: what reads on credit at first does so here too.
@@ -54,10 +56,14 @@ def time_loader(rank: OwnRank, visit: Visit, number: int, mode: int, sweeping: b
         if samples and seconds >= 0
         else None
     )
-    rank.agree(own, lambda reports: rank.publish(*(report for report in reports if report is not None)))
+    rank.agree(
+        own, lambda reports: rank.publish(*(report for report in reports if report is not None))
+    )
 
 
-def _time_reading(rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None) -> tuple[int, tuple[float, ...]]:
+def _time_reading(
+    rank: OwnRank, feeds: list[Feed], steps: int, tally: Tally | None
+) -> tuple[int, tuple[float, ...]]:
     """Samples read in parts of as many steps each, and the seconds of each part.
 
     A stream may hand out at once what it has ready, and then work for long: parts are doubled until one takes long
@@ -91,12 +97,18 @@ def time_exchange(rank: OwnRank, visit: Visit) -> None:
         return
     group = replicas.group_in_scope(replicas.list_modules()[0])
     empty = [_MIN_BYTES] * len(sizes)
-    whole = [0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(EXCHANGES_ALONE)]
-    latency = [0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(EXCHANGES_ALONE)]
+    whole = [
+        0.0 if group is None else _all_reduce(sizes, rank, group) for _ in range(EXCHANGES_ALONE)
+    ]
+    latency = [
+        0.0 if group is None else _all_reduce(empty, rank, group) for _ in range(EXCHANGES_ALONE)
+    ]
 
     def write(reports: list[tuple[int, list[float], list[float]]]) -> None:
         ranks = max(size for size, _, _ in reports)
-        slowest, least = ([max(each) for each in zip(*(r[i] for r in reports), strict=True)] for i in (1, 2))
+        slowest, least = (
+            [max(each) for each in zip(*(r[i] for r in reports), strict=True)] for i in (1, 2)
+        )
         for seconds, without_bytes in list(zip(slowest, least, strict=True))[1:]:
             if ranks > 1:
                 rank.publish(ExchangeTimed(visit.scope, ranks, sum(sizes), seconds, without_bytes))
@@ -112,11 +124,15 @@ def _all_reduce(sizes: list[int], rank: OwnRank, group: Any) -> float:
     whole = torch.zeros(max(sizes) // 4, dtype=torch.float32, device=rank.device)
     # One buffer serves all buckets where a stream serialises them; gloo reduces several at once.
     on_stream = rank.device.type != "cpu"
-    buckets = [whole[: size // 4] if on_stream else torch.zeros_like(whole[: size // 4]) for size in sizes]
+    buckets = [
+        whole[: size // 4] if on_stream else torch.zeros_like(whole[: size // 4]) for size in sizes
+    ]
     with scope.bypass():
         dist.all_reduce(torch.zeros(1, device=rank.device), group=group)
         began = rank.clock.synchronize()
-        works: list[Any] = [dist.all_reduce(bucket, group=group, async_op=True) for bucket in buckets]
+        works: list[Any] = [
+            dist.all_reduce(bucket, group=group, async_op=True) for bucket in buckets
+        ]
         for work in works:
             work.wait()
         return rank.clock.synchronize() - began

@@ -88,7 +88,9 @@ class Plan:
             return self.cold if visit.feed == "cold" else self.data
         if visit.scope == "self":
             return self.replay
-        return replace(self.replay, settle=max(2 if self.replay.steps == 1 else 1, self.replay.settle))
+        return replace(
+            self.replay, settle=max(2 if self.replay.steps == 1 else 1, self.replay.settle)
+        )
 
     def settle_until_full(self, busy: float, queue: float) -> int:
         """Steps that data blocks must run in until the queue of the loader's workers is full; no more than now.
@@ -104,7 +106,11 @@ class Plan:
     def set_settle(self, settle: int) -> Plan:
         """Data blocks run in for ``settle`` steps; cold ones longer if they did before."""
         lent = self.cold.settle - self.data.settle
-        return replace(self, data=replace(self.data, settle=settle), cold=replace(self.cold, settle=settle + lent))
+        return replace(
+            self,
+            data=replace(self.data, settle=settle),
+            cold=replace(self.cold, settle=settle + lent),
+        )
 
     def after_reading_alone(self, most: int) -> Plan:
         """Cold blocks settle longer, if ``most`` steps allow: storage may owe them what it did not give meanwhile.
@@ -140,19 +146,27 @@ class StepPace:
 
 def slowest_pace(paces: Sequence[StepPace]) -> StepPace:
     """The largest of everything."""
-    return StepPace(*(max(getattr(pace, field.name) for pace in paces) for field in fields(StepPace)))
+    return StepPace(
+        *(max(getattr(pace, field.name) for pace in paces) for field in fields(StepPace))
+    )
 
 
-def plan_blocks(visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int | None = None) -> Plan:
+def plan_blocks(
+    visits: Sequence[Visit], pace: StepPace, budget: float, most_steps: int | None = None
+) -> Plan:
     """Blocks of about 1/400 of the budget; those that read data are measured in whole bursts of the loader's workers.
 
     Workers that are started together deliver together. Where three rounds of such blocks do not fit into the budget,
     blocks are as long as fits: at least a step to measure, after one to settle if there is time for it.
     """
     most = most_steps or MAX_STEPS
-    shortest = max(_ACCELERATORS_SECONDS if pace.accelerator else _SECONDS[0], _WORTH * pace.agreement_seconds)
+    shortest = max(
+        _ACCELERATORS_SECONDS if pace.accelerator else _SECONDS[0], _WORTH * pace.agreement_seconds
+    )
     target = min(max(budget / _BLOCKS_IN_BUDGET, shortest), _SECONDS[1])
-    steps = min(max(2 if pace.step_seconds < _LONG_STEP else 1, round(target / pace.step_seconds)), most)
+    steps = min(
+        max(2 if pace.step_seconds < _LONG_STEP else 1, round(target / pace.step_seconds)), most
+    )
     burst = max(1, math.ceil(min(pace.workers, _BURST, most) / pace.batches_per_step))
     settle = _ACCELERATORS_SETTLE if pace.accelerator else int(pace.reads_ahead)
     data = BlockSize(max(settle, burst), max(1, round(steps / burst)) * burst)
@@ -163,12 +177,18 @@ def plan_blocks(visits: Sequence[Visit], pace: StepPace, budget: float, most_ste
     fits = int(_BLOCK_SHARE * budget / FEWEST_ROUNDS / (len(visits) * pace.step_seconds))
     fitting = min(max(1, fits - 1), steps)
     data = BlockSize(1 if fits > 1 or pace.workers else min(1, settle), fitting)
-    if pace.workers:  # of a part of a burst nothing is waited: rather whole ones, and the shortest of all others
+    if (
+        pace.workers
+    ):  # of a part of a burst nothing is waited: rather whole ones, and the shortest of all others
         bursts = BlockSize(burst, burst)
-        whole = _estimate_seconds(visits, pace, BlockSize(min(1, settle), 1), bursts, bursts, alone_rounds=1)
+        whole = _estimate_seconds(
+            visits, pace, BlockSize(min(1, settle), 1), bursts, bursts, alone_rounds=1
+        )
         if whole.round_seconds * FEWEST_ROUNDS <= _BLOCK_SHARE * budget:
             return whole
-    return _estimate_seconds(visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1)
+    return _estimate_seconds(
+        visits, pace, BlockSize(min(1, settle), fitting), data, data, alone_rounds=1
+    )
 
 
 def _estimate_seconds(
@@ -234,19 +254,31 @@ def split_halves(steps: Sequence[float]) -> Halves | None:
 
 def proves_steady(size: BlockSize, data: BlockSize, seen: Halves) -> bool:
     """Whether a cold block of ``size`` shows that one as short as ``data`` reads at the rate that storage keeps."""
-    return size.settle == data.settle and size.steps * seen.second >= _COLD_SECONDS / 2 and seen.is_alike
+    return (
+        size.settle == data.settle
+        and size.steps * seen.second >= _COLD_SECONDS / 2
+        and seen.is_alike
+    )
 
 
-def next_cold_size(size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: int | None) -> BlockSize:
+def next_cold_size(
+    size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: int | None
+) -> BlockSize:
     """The size of the next cold block; the same if this one will do, or if a better one takes too long."""
-    long_enough = size.steps * seen.second >= _COLD_SECONDS / 2  # as long as was aimed at, or the pace has changed
+    long_enough = (
+        size.steps * seen.second >= _COLD_SECONDS / 2
+    )  # as long as was aimed at, or the pace has changed
     decided = seen.is_alike or size.steps >= _DECISIVE_COLD_STEPS
     if long_enough and decided and not seen.is_on_credit:
         return size
     lent = size.steps // 2 if seen.is_on_credit else 0
     fewest = _FEWEST_COLD_STEPS if decided or seen.is_on_credit else _DECISIVE_COLD_STEPS
-    wanted = BlockSize(size.settle + lent, _round_to_bursts(data, max(fewest, _COLD_SECONDS / seen.second)))
-    fits = wanted.total_steps * seen.second <= _COLD_SHARE * budget and (most is None or wanted.total_steps <= most)
+    wanted = BlockSize(
+        size.settle + lent, _round_to_bursts(data, max(fewest, _COLD_SECONDS / seen.second))
+    )
+    fits = wanted.total_steps * seen.second <= _COLD_SHARE * budget and (
+        most is None or wanted.total_steps <= most
+    )
     return wanted if fits else size
 
 
@@ -258,6 +290,4 @@ def credit_note(seen: Halves, lengthened: bool) -> str:
     )
     if lengthened:
         return f"{both}; fetch is at the rate that it keeps"
-    return (
-        f"{both}; cold blocks cannot be longer in this --budget, so in a long run fetch is larger than it says here"
-    )
+    return f"{both}; cold blocks cannot be longer in this --budget, so in a long run fetch is larger than it says here"

@@ -16,8 +16,22 @@ from stash.measure.agent.data import batches
 from stash.measure.agent.data.feeds import Feed
 from stash.measure.agent.data.tally import COLD, IDLE, TOOK, WARM, Tally, own_tally
 from stash.measure.agent.runner import alone
-from stash.measure.agent.runner.block_plan import MAX_STEPS, BlockSize, Plan, StepPace, plan_blocks, slowest_pace
-from stash.measure.agent.runner.judge import BlockReport, CacheEvidence, Judge, Outcome, begin_data_block, evidence_of
+from stash.measure.agent.runner.block_plan import (
+    MAX_STEPS,
+    BlockSize,
+    Plan,
+    StepPace,
+    plan_blocks,
+    slowest_pace,
+)
+from stash.measure.agent.runner.judge import (
+    BlockReport,
+    CacheEvidence,
+    Judge,
+    Outcome,
+    begin_data_block,
+    evidence_of,
+)
 from stash.measure.agent.runner.loops import Loops
 from stash.measure.agent.runner.parallelism import group_names, stage_layers
 from stash.measure.agent.runner.rank import OwnRank
@@ -56,7 +70,9 @@ class _RoundUnderWay:
 class BlockRunner:
     """Runs the visits of rounds of ``rungs`` on this rank; ``step_seconds`` sizes the blocks, alike on every rank."""
 
-    def __init__(self, rank: OwnRank, loops: Loops, step_seconds: float, rungs: tuple[str, ...]) -> None:
+    def __init__(
+        self, rank: OwnRank, loops: Loops, step_seconds: float, rungs: tuple[str, ...]
+    ) -> None:
         self._rank, self._loops = rank, loops
         visits = round_of_visits(rungs, 0, rank.place.world_size)
         own = StepPace(
@@ -70,7 +86,10 @@ class BlockRunner:
             ahead=max((feed.depth // feed.per_step for feed in rank.feeds), default=0),
         )
         self._plan = rank.agree(
-            own, lambda paces: plan_blocks(visits, slowest_pace(paces), rank.orders.budget, rank.orders.most_steps)
+            own,
+            lambda paces: plan_blocks(
+                visits, slowest_pace(paces), rank.orders.budget, rank.orders.most_steps
+            ),
         )
         """What holds from the next round on."""
         self._round = _RoundUnderWay(None, self._plan)
@@ -110,7 +129,9 @@ class BlockRunner:
         report = (yield from self._run_block(visit, number)) if takes_part else None
         step = (rank.clock.now() - began) / (visit.lead_in + sizes.block_size(visit).total_steps)
         took = self._round.took + rank.clock.now() - came
-        outcome = rank.agree(report, lambda reports: self._judge.decide(visit, number, reports, step, took))
+        outcome = rank.agree(
+            report, lambda reports: self._judge.decide(visit, number, reports, step, took)
+        )
         self._plan = outcome.plan or self._plan
         if outcome.again:
             self._round = replace(self._round, plan=self._plan)
@@ -121,13 +142,17 @@ class BlockRunner:
             self._memory.written_down()
         if outcome.alone:
             self._time_alone(visit, number)
-            self._round = replace(self._round, read_alone=self._round.read_alone or visit.reads_data)
+            self._round = replace(
+                self._round, read_alone=self._round.read_alone or visit.reads_data
+            )
         return outcome
 
     def trace_top_rung(self, top: str, folder: Path) -> Generator[None, None, None]:
         """Record steps under the ``top`` rung of the round under way, in which blocks are over."""
         rank, number, sizes = self._rank, self._round.number or 0, self._round.plan
-        visit = next(each for each in round_of_visits((top,), number, rank.place.world_size) if each.measured)
+        visit = next(
+            each for each in round_of_visits((top,), number, rank.place.world_size) if each.measured
+        )
         if visit.active != "all" and rank.place.world_size > 1:
             rank.note(f"no steps were traced: under the rung {top} one rank trains alone")
             return
@@ -158,13 +183,21 @@ class BlockRunner:
             yield
         if visit.rung != "resident":
             self._memory.begin()
-        block = yield from time_steps(rank, self._loops, visit.rung, number, size.steps, self._began)
+        block = yield from time_steps(
+            rank, self._loops, visit.rung, number, size.steps, self._began
+        )
         beside: list[Message | None] = [] if visit.rung == "resident" else [self._memory.end()]
         if visit.feed == "replay":
             beside.append(_time_passes(block, self._layers))
-        return self._add_counts(tally, block, beside) if visit.reads_data else _make_report(block, beside)
+        return (
+            self._add_counts(tally, block, beside)
+            if visit.reads_data
+            else _make_report(block, beside)
+        )
 
-    def _add_counts(self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]) -> BlockReport:
+    def _add_counts(
+        self, tally: Tally | None, block: BlockDone, beside: Sequence[Message | None]
+    ) -> BlockReport:
         """Empty the queues, untimed, and add what the loader's processes counted over the whole block."""
         for feed in self._rank.feeds:
             feed.drain()
@@ -177,7 +210,9 @@ class BlockRunner:
             return _make_report(block, beside, found)
         made = block.steps * sum(feed.per_step for feed in self._rank.feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
-        looked = made / totals["looked"] if totals["looked"] else 0.0  # of those whose files were looked at
+        looked = (
+            made / totals["looked"] if totals["looked"] else 0.0
+        )  # of those whose files were looked at
         making = totals["making_ns"] * 1e-9 * share
         workers = sum(feed.workers for feed in self._rank.feeds)
         busy = making / block.seconds / workers if workers else None
@@ -197,10 +232,14 @@ class BlockRunner:
     def _time_alone(self, visit: Visit, number: int) -> None:
         """In the first rounds: the loader by itself (rates P and F), and the exchange by itself."""
         if visit.feed == "cold" and "warm" in self._rank.orders.rungs:
-            self._after_warm = visit  # by itself it would empty the cache of what the warm block is about to read
+            self._after_warm = (
+                visit  # by itself it would empty the cache of what the warm block is about to read
+            )
         elif visit.reads_data:
             for each in filter(None, (visit, self._after_warm)):
-                alone.time_loader(self._rank, each, number, _MODES[each.feed], self._sweeping, self._round.plan)
+                alone.time_loader(
+                    self._rank, each, number, _MODES[each.feed], self._sweeping, self._round.plan
+                )
             self._after_warm = None
         elif visit.scope != "self":
             alone.time_exchange(self._rank, visit)
@@ -211,7 +250,9 @@ def _time_passes(block: BlockDone, layers: tuple[int, ...]) -> PassesTimed | Non
     steps = ledger.last_block.passes
     if not steps or block.round >= _PASSES_OF_ROUNDS:
         return None
-    named = [["rest" if at is None else f"{at[0]}{at[1]}{at[2]}" for at, _ in step] for step in steps]
+    named = [
+        ["rest" if at is None else f"{at[0]}{at[1]}{at[2]}" for at, _ in step] for step in steps
+    ]
     alike = [step for step, names in zip(steps, named, strict=True) if names == named[0]]
     kept = alike[: max(1, _MAX_PASSES // len(named[0]))]
     seconds = tuple(seconds for step in kept for _, seconds in step)
@@ -225,14 +266,19 @@ def _make_report(
     busy: float | None = None,
 ) -> BlockReport:
     others = tuple(Payload.pack(message) for message in beside if message is not None)
-    return BlockReport(Payload.pack(block), block.seconds, evidence or CacheEvidence(), busy, others)
+    return BlockReport(
+        Payload.pack(block), block.seconds, evidence or CacheEvidence(), busy, others
+    )
 
 
 def _times_of_workers(tally: Tally, block: BlockDone) -> WorkersTimed | None:
     makers = tally.list_makers()
     if not makers:
         return None
-    made, seconds = tuple(each["batches"] for each in makers), tuple(each["making_ns"] * 1e-9 for each in makers)
+    made, seconds = (
+        tuple(each["batches"] for each in makers),
+        tuple(each["making_ns"] * 1e-9 for each in makers),
+    )
     totals = tally.sum_counters()
     took = tuple(totals[name] for name in TOOK)
     threads = totals["threads"] / totals["looked"] if totals["looked"] else None
@@ -254,7 +300,10 @@ def barrier(orders: Orders, label: str, seconds: float = 120.0) -> None:
     orders.files.barrier_file(orders.launch, label, orders.gang[0]).touch()
     everyone = orders.files.barrier_file(orders.launch, label, "*")
     deadline = time.monotonic() + seconds
-    while len(list(everyone.parent.glob(everyone.name))) < orders.crowd and time.monotonic() < deadline:
+    while (
+        len(list(everyone.parent.glob(everyone.name))) < orders.crowd
+        and time.monotonic() < deadline
+    ):
         time.sleep(0.005)
 
 
@@ -297,16 +346,24 @@ class Supply:
             self._kept = True
             for feed in self._rank.feeds:
                 self._refill_feed(feed)
-            kept = [batch for feed in self._rank.feeds for batch in feed.ring.batches]  # as steps take them
+            kept = [
+                batch for feed in self._rank.feeds for batch in feed.ring.batches
+            ]  # as steps take them
             first = number == self._rank.orders.first_round
-            self._rank.agree([batches.count_bytes(batch) for batch in kept] if first else [], self._note_uneven)
+            self._rank.agree(
+                [batches.count_bytes(batch) for batch in kept] if first else [], self._note_uneven
+            )
 
     def serve_block(self, visit: Visit) -> None:
         """Every feed of this rank hands out the block's batches from now on; its queue must be drained."""
         size = self._plan.block_size(visit)
         for feed in self._rank.feeds:
             if visit.reads_data:
-                feed.begin(visit.feed, _count_batches(size, feed) + feed.depth, self._first_batch(size, feed))
+                feed.begin(
+                    visit.feed,
+                    _count_batches(size, feed) + feed.depth,
+                    self._first_batch(size, feed),
+                )
             else:
                 device = self._device if visit.feed == "resident" else None
                 before = visit.lead_in * feed.per_step

@@ -104,7 +104,11 @@ class Control:
         with scope.bypass():
             copy = self._copy
             decision, news = self._agree(
-                sent, lambda reports: (decide(reports), "" if copy is None else copy.read_news().decode())
+                sent,
+                lambda reports: (
+                    decide(reports),
+                    "" if copy is None else copy.read_news().decode(),
+                ),
             )
         if copy is not None:
             copy.append_news(news.encode())
@@ -120,7 +124,11 @@ class Control:
         data = b"" if reports is None else pack_value(decision)
         size = torch.tensor([len(data)])
         dist.broadcast(size, src=0, group=self._group)
-        sent = torch.zeros(_check_size(int(size)), dtype=torch.uint8) if reports is None else _make_tensor(data)
+        sent = (
+            torch.zeros(_check_size(int(size)), dtype=torch.uint8)
+            if reports is None
+            else _make_tensor(data)
+        )
         dist.broadcast(sent, src=0, group=self._group)
         return unpack_value(sent.numpy().tobytes()) if reports is None else decision
 
@@ -183,7 +191,9 @@ def _gloo_group() -> Any:
     """
     import torch.distributed as dist
 
-    chosen = None if os.environ.get(CHOSEN) else interface_towards(os.environ.get("MASTER_ADDR", ""))
+    chosen = (
+        None if os.environ.get(CHOSEN) else interface_towards(os.environ.get("MASTER_ADDR", ""))
+    )
     if chosen is not None:
         os.environ[CHOSEN] = chosen
     try:

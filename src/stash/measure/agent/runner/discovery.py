@@ -19,9 +19,20 @@ from stash.measure.agent.runner.parallelism import group_facts, parallel_facts
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.tiny_values import TinyValues
 from stash.measure.agent.wraps import replicas
-from stash.measure.agent.wraps.groups import Membership, default_group, describe_group, form_groups, parts_on
+from stash.measure.agent.wraps.groups import (
+    Membership,
+    default_group,
+    describe_group,
+    form_groups,
+    parts_on,
+)
 from stash.measure.agent.wraps.scope import scope, storage_of
-from stash.measure.agent.wraps.sharding import FirstBatch, count_replicas, describe_first_batch, sharded
+from stash.measure.agent.wraps.sharding import (
+    FirstBatch,
+    count_replicas,
+    describe_first_batch,
+    sharded,
+)
 from stash.measure.agent.wraps.waits import ledger
 from stash.measure.linux.processes import shared_cores
 from stash.measure.protocol.messages import (
@@ -99,9 +110,13 @@ class Ladder:
 def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
     """Report to the leader what each rank is; agree on the rungs."""
     place, orders = rank.place, rank.orders
-    ladder = rank.agree(_describe_rank(rank, step_seconds), lambda reports: _choose_ladder(rank, reports))
+    ladder = rank.agree(
+        _describe_rank(rank, step_seconds), lambda reports: _choose_ladder(rank, reports)
+    )
     scope.always_real = frozenset(ladder.always_real)
-    confined = any(not rung(name).exchanges or (name == "node" and place.nodes > 1) for name in ladder.rungs)
+    confined = any(
+        not rung(name).exchanges or (name == "node" and place.nodes > 1) for name in ladder.rungs
+    )
     switches = rank.known.switches and not ladder.whole_only and (confined or place.world_size == 1)
     rank.learn(inseparable=ladder.inseparable, switches=switches)
     if place.nodes > 1 and not orders.isolated:
@@ -113,17 +128,25 @@ def choose_rungs(rank: OwnRank, step_seconds: float) -> Ladder:
 def _describe_rank(rank: OwnRank, step_seconds: float) -> Introduction:
     place, orders = rank.place, rank.orders
     cores = len(os.sched_getaffinity(0)) if orders.pin else None
-    used = [*scope.used.values(), *replicas.list_groups(), default_group()] if place.nodes > 1 else []
+    used = (
+        [*scope.used.values(), *replicas.list_groups(), default_group()] if place.nodes > 1 else []
+    )
     used = [group for group in used if group.group_name not in scope.of_several_jobs]
     weights = (storage_of(parameter) for _, parameter in survey.trained_parameters(rank.optimizer))
     scope.weights = frozenset(each for each in weights if each is not None)
     return Introduction(
-        rank=RankSeen(place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()),
+        rank=RankSeen(
+            place.rank, place.node, place.local_rank, str(rank.device), cores, shared_cores()
+        ),
         host=orders.host if place.local_rank == 0 else None,
-        groups=tuple({describe_group(group) for group in used if group.rank() == 0 and scope.reaches(group)}),
+        groups=tuple(
+            {describe_group(group) for group in used if group.rank() == 0 and scope.reaches(group)}
+        ),
         handed_on=tuple(sorted(scope.handed_on)),
         beyond_node=tuple(scope.list_beyond_node()),
-        batch=describe_first_batch(rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))),
+        batch=describe_first_batch(
+            rank.feeds, (p for _, p in survey.trained_parameters(rank.optimizer))
+        ),
         step_seconds=step_seconds,
         epoch=min((feed.length for feed in rank.feeds if feed.length is not None), default=None),
         handed_out=tuple(scope.hands_out_data(rank.steps_counted)),
@@ -148,13 +171,26 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
     whole_only = _why_pipelined(reports) or (inseparable if divided else None)
     rungs, skipped = split_reachable(situation, orders.rungs)
     if orders.isolated:
-        skipped = {} if rank.feeds else {name: why for name, why in skipped.items() if rung(name).reads_data}
+        skipped = (
+            {}
+            if rank.feeds
+            else {name: why for name, why in skipped.items() if rung(name).reads_data}
+        )
         rungs = tuple(name for name in orders.rungs if name not in skipped)
-        skipped |= dict.fromkeys(("solo", "crowd"), why) if (why := whole_only or inseparable) else {}
+        skipped |= (
+            dict.fromkeys(("solo", "crowd"), why) if (why := whole_only or inseparable) else {}
+        )
     elif whole_only:
         whole = _whole_job_rungs(rungs, place.nodes)
-        rungs, skipped = whole, {**skipped, **{name: whole_only for name in rungs if name not in whole}}
-    elif "node" in rungs and place.nodes > 1 and (why := _obstacle_to_node_scope(reports)) is not None:
+        rungs, skipped = (
+            whole,
+            {**skipped, **{name: whole_only for name in rungs if name not in whole}},
+        )
+    elif (
+        "node" in rungs
+        and place.nodes > 1
+        and (why := _obstacle_to_node_scope(reports)) is not None
+    ):
         rungs, skipped = tuple(name for name in rungs if name != "node"), {**skipped, "node": why}
     handed_out = sorted({name for report in reports for name in report.handed_out})
     if handed_out and not orders.isolated:
@@ -170,11 +206,24 @@ def _choose_ladder(rank: OwnRank, reports: list[Introduction]) -> Ladder:
         rank.note(_ONLY_THE_SUM)
     epochs = {report.epoch: report.rank.rank for report in reports if report.epoch is not None}
     if len(epochs) > 1:
-        rank.note(_UNLIKE_EPOCHS.format(short=min(epochs), first=epochs[min(epochs)],
-                                        long=max(epochs), last=epochs[max(epochs)]))  # fmt: skip
-    affordable = survey.affordable_looks(max(report.step_seconds for report in reports), orders.budget)
+        rank.note(
+            _UNLIKE_EPOCHS.format(
+                short=min(epochs),
+                first=epochs[min(epochs)],
+                long=max(epochs),
+                last=epochs[max(epochs)],
+            )
+        )
+    affordable = survey.affordable_looks(
+        max(report.step_seconds for report in reports), orders.budget
+    )
     return Ladder(
-        rungs, tuple(parts), whole_only or inseparable, whole_only is not None, affordable, tuple(handed_out)
+        rungs,
+        tuple(parts),
+        whole_only or inseparable,
+        whole_only is not None,
+        affordable,
+        tuple(handed_out),
     )
 
 
@@ -227,7 +276,9 @@ def _write_survey(
     rank.publish(HostsSeen([hosts[n] for n in sorted(hosts)]))
     rank.publish(JobFacts(**survey.workload_facts(rank.optimizer)))
     if rank.place.world_size > 1:
-        rank.publish(JobFacts(**parallel_facts({report.rank.rank: report.rank.node for report in reports})))
+        rank.publish(
+            JobFacts(**parallel_facts({report.rank.rank: report.rank.node for report in reports}))
+        )
     rank.publish(standing_facts(rank))
     rank.publish(SoftwareSeen(survey.list_versions()))
     rank.publish(LadderChosen(rungs, skipped))
@@ -242,7 +293,9 @@ def standing_facts(rank: OwnRank) -> JobFacts:
         collective_bytes_per_step=handed,
         exchanged_bytes=sum(handed.values()) + replicas.reduced_bytes() or None,
         groups=group_facts(ledger.steps, ledger.totals, ledger.names),
-        vanished_values=None if (tiny := rank.known.tiny_values) is None else tiny.count_lost() or None,
+        vanished_values=None
+        if (tiny := rank.known.tiny_values) is None
+        else tiny.count_lost() or None,
     )
 
 
@@ -266,7 +319,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     All ranks take part, so a collective that is not wrapped still completes, and is noticed by the process
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
-    alone = bool(sharded) and rank.place.world_size == 1  # it gathers from nobody: there is nothing to switch
+    alone = (
+        bool(sharded) and rank.place.world_size == 1
+    )  # it gathers from nobody: there is nothing to switch
     if not rank.known.switches or (sharded and not alone):
         # of a job whose exchange cannot be switched off: what its operators do, exchange and all
         whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG
@@ -280,7 +335,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
         rank.learn(
             inseparable=f"the parts that {' and '.join(sharded)} gathers belong to every step of the whole job"
         )
-        return f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
+        return (
+            f"{' and '.join(sharded)} shards the model: gathering its parts cannot be switched off"
+        )
     rank.learn(switches=not alone)
     if rank.known.switches:
         rank.publish(PhaseBegun("crowd"))
@@ -301,7 +358,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     if (
         rank.known.phase is not None and rank.known.phase < whole_model
     ):  # first or only: it may train another part later
-        rank.note(f"measured: a phase of training in which {rank.known.phase:,} of {whole_model:,} parameters train")
+        rank.note(
+            f"measured: a phase of training in which {rank.known.phase:,} of {whole_model:,} parameters train"
+        )
     for _ in range(steps - 1):
         ready.append((yield from survey.time_gradients(rank)))
     moved = [n for n, count in scope.collectives_begun().items() if count != before.get(n, count)]
@@ -314,7 +373,9 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
             return None, rank.known.inseparable
         if any(in_forward for _, in_forward in reports):
             return _NOT_INTERCEPTED, rank.known.inseparable or _ONE_MODEL
-        return _NOT_INTERCEPTED if any(moved for moved, _ in reports) else None, rank.known.inseparable
+        return _NOT_INTERCEPTED if any(
+            moved for moved, _ in reports
+        ) else None, rank.known.inseparable
 
     verdict, inseparable = rank.agree((bool(moved), together), judge)
     rank.learn(inseparable=inseparable)
@@ -343,7 +404,10 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
         if not any(reports):
             return rungs
         rank.publish(
-            RungSkipped("node", "collectives that Stash cannot intercept reach beyond the node in every step")
+            RungSkipped(
+                "node",
+                "collectives that Stash cannot intercept reach beyond the node in every step",
+            )
         )
         return tuple(name for name in rungs if name != "node")
 
@@ -352,7 +416,9 @@ def try_node(rank: OwnRank, rungs: tuple[str, ...]) -> Generator[None, None, tup
     return left
 
 
-def _note_unseen_input(rank: OwnRank, times: tuple[float, float] | None, placed: bool | None) -> None:
+def _note_unseen_input(
+    rank: OwnRank, times: tuple[float, float] | None, placed: bool | None
+) -> None:
     """Batches come from memory in this step, so what still runs before its forward pass makes them elsewhere."""
     if times is None:
         return

@@ -47,12 +47,18 @@ class InterpreterClock:
         """Of that much since it began, which the thread computed and waited for nothing known; None of little."""
         if not self._queue.is_supported:
             return None
-        off_core = computing_seconds - (time.thread_time() - self._ran) - (self._queue.delay() - self._delayed)
+        off_core = (
+            computing_seconds
+            - (time.thread_time() - self._ran)
+            - (self._queue.delay() - self._delayed)
+        )
         now = _ran_of_threads()
         busiest = max(now, key=lambda each: now[each] - self._others.get(each, 0.0), default=None)
         if busiest is None or off_core < _LEAST * computing_seconds:
             return None
-        if now[busiest] - self._others.get(busiest, 0.0) < off_core / 2:  # it has a core only now and then, too
+        if (
+            now[busiest] - self._others.get(busiest, 0.0) < off_core / 2
+        ):  # it has a core only now and then, too
             return None
         frame = _frame_in_python(busiest)
         if frame is None:

@@ -111,7 +111,12 @@ class Judge:
         """Subjects that a note was written of."""
 
     def decide(
-        self, visit: Visit, number: int, reports: list[BlockReport | None], step: float, round_took: float
+        self,
+        visit: Visit,
+        number: int,
+        reports: list[BlockReport | None],
+        step: float,
+        round_took: float,
     ) -> Outcome:
         """Write the block down, unless it is to be run again; each of its steps took ``step`` seconds.
 
@@ -126,7 +131,12 @@ class Judge:
         before = self._plan
         if visit.reads_data and first:
             self._learn_of_workers(done)
-        longer = visit.feed == "cold" and why is None and not self._steady and self._learn_of_storage(done)
+        longer = (
+            visit.feed == "cold"
+            and why is None
+            and not self._steady
+            and self._learn_of_storage(done)
+        )
         sweep = visit.feed == "cold" and why is not None and self._may_sweep(done)
         again = first and not stop and (longer or sweep)
         if visit.measured and not again:
@@ -136,7 +146,9 @@ class Judge:
             rank.publish(RungSkipped(drop, str(why)))
         self._swept = self._swept or (again and sweep)
         better = None if self._plan == before else self._plan
-        opinions = not (stop or again or drop) and self._has_time_for_second_opinions(visit, number, step)
+        opinions = not (stop or again or drop) and self._has_time_for_second_opinions(
+            visit, number, step
+        )
         return Outcome(stop, drop, again, again and sweep, better, opinions, self._is_last())
 
     def _seconds_spent(self) -> float:
@@ -151,7 +163,9 @@ class Judge:
 
     def _is_hopeless(self) -> bool:
         """Whether the first round takes so much longer than the warm-up promised that it is not worth waiting for."""
-        limit = max(_ALWAYS, _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds))
+        limit = max(
+            _ALWAYS, _PATIENCE * max(self._rank.orders.budget, self._first_plan.expected_seconds)
+        )
         if self._rank.orders.rounds is not None or self._seconds_spent() <= limit:
             return False
         self._rank.publish(RoundGivenUp(self._seconds_spent(), self._first_plan.expected_seconds))
@@ -170,7 +184,9 @@ class Judge:
         if visit.feed == "warm" and "cold" in self._rank.orders.rungs:
             wanted *= 2  # the cold one, which was put off
         missing = max(0, FEWEST_ROUNDS - len(self._took)) * self._plan.round_seconds
-        return wanted <= max(_NEXT_TO_NOTHING, self._rank.orders.budget - self._seconds_spent() - missing)
+        return wanted <= max(
+            _NEXT_TO_NOTHING, self._rank.orders.budget - self._seconds_spent() - missing
+        )
 
     def _why_disproved(self, visit: Visit, ranks: list[CacheEvidence]) -> str | None:
         """Why ``fetch`` is unknown from now on: this block was not cold, or it was to be warm and was not."""
@@ -209,7 +225,9 @@ class Judge:
             self._steady = True
             self._plan = replace(plan, cold=plan.data)
             return False
-        better = block_plan.next_cold_size(plan.cold, seen, plan.data, orders.budget, orders.most_steps)
+        better = block_plan.next_cold_size(
+            plan.cold, seen, plan.data, orders.budget, orders.most_steps
+        )
         self._plan = replace(plan, cold=better)
         if seen.is_on_credit:
             self._note_once("credit", block_plan.credit_note(seen, lengthened=better != plan.cold))
@@ -224,12 +242,17 @@ class Judge:
 def why_not_cold(ranks: Sequence[CacheEvidence]) -> str | None:
     """Why a cold block's time says nothing of storage; None if what it read came from there."""
     for each in ranks:
-        if each.file_system is not None and each.foreign > _NEGLIGIBLE * max(each.called or 0, each.storage or 0):
+        if each.file_system is not None and each.foreign > _NEGLIGIBLE * max(
+            each.called or 0, each.storage or 0
+        ):
             return f"the data lie on {each.file_system}, which has a cache of its own that Stash cannot empty"
     worst = max((each.resident / each.pages for each in ranks if each.pages), default=0.0)
     if worst > _NEGLIGIBLE:
         return f"{worst:.0%} of the pages stayed in memory after eviction (a RAM disk, or other processes map them?)"
-    called, storage = _sum_known([each.called for each in ranks]), _sum_known([each.storage for each in ranks])
+    called, storage = (
+        _sum_known([each.called for each in ranks]),
+        _sum_known([each.storage for each in ranks]),
+    )
     if called is None or storage is None:
         return None if any(each.pages for each in ranks) else NOTHING_READ
     cached = called - storage - sum(each.heads for each in ranks)
@@ -250,7 +273,11 @@ def why_not_warm(warm: Sequence[CacheEvidence], cold: Sequence[CacheEvidence]) -
     """
     storage = _sum_known([each.storage for each in warm])
     whole = _sum_known([each.storage for each in cold] if cold else [each.called for each in warm])
-    if storage is None or whole is None or storage <= max(_NEGLIGIBLE * whole, PAGE * sum(e.batches for e in warm)):
+    if (
+        storage is None
+        or whole is None
+        or storage <= max(_NEGLIGIBLE * whole, PAGE * sum(e.batches for e in warm))
+    ):
         return None
     beside = "of what it fetched with files out of memory" if cold else "of all that it read"
     return f"the loader read {storage / whole:.0%} {beside} from storage: memory does not keep this job's data"
@@ -282,6 +309,8 @@ def begin_data_block(rank: OwnRank, tally: Tally, mode: int, whole_folder: bool)
 def evidence_of(tally: Tally) -> CacheEvidence:
     """What was counted since the tally's mode was set."""
     totals = tally.sum_counters()
-    counted = {name: totals[name] for name in ("batches", "files", "heads", "pages", "resident", "foreign")}
+    counted = {
+        name: totals[name] for name in ("batches", "files", "heads", "pages", "resident", "foreign")
+    }
     read = {} if totals["not_reported"] else {name: totals[name] for name in ("called", "storage")}
     return CacheEvidence(**counted, **read, file_system=tally.file_system)

@@ -23,7 +23,12 @@ from stash.measure.agent import script
 from stash.measure.agent.runner import discovery, timed_steps, trial
 from stash.measure.agent.runner.blocks import BlockRunner
 from stash.measure.agent.runner.control import Control, Shutdown
-from stash.measure.agent.runner.ladder_table import LadderAction, LadderEvent, LadderState, handle_event
+from stash.measure.agent.runner.ladder_table import (
+    LadderAction,
+    LadderEvent,
+    LadderState,
+    handle_event,
+)
 from stash.measure.agent.runner.loops import PATIENCE, Loops
 from stash.measure.agent.runner.operators import look_at_lookups
 from stash.measure.agent.runner.optimizers import Optimizers
@@ -67,7 +72,9 @@ def _subscribe_in_fork(inherited: LadderRunner) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
     if not current_process().daemon and inherited.rank.counted_optimizer is None:
         _subscribe_runner(inherited.rank.orders)
-        Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
+        Finalize(
+            None, script.exits, exitpriority=1
+        )  # what ``atexit`` is to a process that is no fork
 
 
 class LadderRunner(script.Listener):
@@ -92,7 +99,11 @@ class LadderRunner(script.Listener):
     @property
     def listens(self) -> bool:  # type: ignore[override]
         state = self.state
-        return state is LadderState.MEASURING or state is LadderState.WAITING or state is LadderState.ENDING
+        return (
+            state is LadderState.MEASURING
+            or state is LadderState.WAITING
+            or state is LadderState.ENDING
+        )
 
     @property
     def counts(self) -> bool:  # type: ignore[override]
@@ -157,7 +168,9 @@ class LadderRunner(script.Listener):
         except LoopEndedError:
             self._handle_event(LadderEvent.OTHERS_ENDED)
         else:
-            self._handle_event(LadderEvent.LEAVES_ALONE if self.rank.bare.left else LadderEvent.AWAITS_STEP)
+            self._handle_event(
+                LadderEvent.LEAVES_ALONE if self.rank.bare.left else LadderEvent.AWAITS_STEP
+            )
 
     def _begin_step(self) -> None:
         self.loops.step_begins()
@@ -174,7 +187,9 @@ class LadderRunner(script.Listener):
         if rank.device.type == "cuda":
             rank.stamps.follow_device(rank.device)
         if rank.place.world_size == 1 and (number := _number_among_copies()) is not None:
-            if number > 0 or rank.orders.may_isolate:  # the launcher starts it again, as one process
+            if (
+                number > 0 or rank.orders.may_isolate
+            ):  # the launcher starts it again, as one process
                 if number == 0 and rank.claim():
                     rank.publish(LadderEnded("no process group"))
                     self.beat()
@@ -212,11 +227,18 @@ class LadderRunner(script.Listener):
         yield from look_at_lookups(rank)
         ladder = discovery.choose_rungs(rank, step)
         if first is not None:
-            rank.agree(first, lambda ranks: rank.publish(*(message for seen in ranks for message in seen)))
+            rank.agree(
+                first, lambda ranks: rank.publish(*(message for seen in ranks for message in seen))
+            )
         rank.stop_ledger()
         rungs = ladder.rungs
         unsafe = yield from discovery.try_switching(rank, ladder.looks)
-        if unsafe and rank.orders.may_isolate and rank.place.nodes == 1 and rank.known.inseparable is None:
+        if (
+            unsafe
+            and rank.orders.may_isolate
+            and rank.place.nodes == 1
+            and rank.known.inseparable is None
+        ):
             self._publish_end("unsafe", unsafe)
             return
         if unsafe:
@@ -246,7 +268,9 @@ class LadderRunner(script.Listener):
         yield from self._trace_steps(blocks, rungs)
         self._publish_end("rounds done")
 
-    def _trace_steps(self, blocks: BlockRunner, rungs: tuple[str, ...]) -> Generator[None, None, None]:
+    def _trace_steps(
+        self, blocks: BlockRunner, rungs: tuple[str, ...]
+    ) -> Generator[None, None, None]:
         """Steps under the top rung that is left, if they are to be recorded."""
         if self.rank.orders.traces is not None:
             yield from blocks.trace_top_rung(rungs[-1], Path(self.rank.orders.traces))
@@ -377,5 +401,7 @@ def _number_among_copies() -> int | None:
     Without an address a number is left from somewhere else.
     """
     rank, size = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
-    several = "MASTER_ADDR" in os.environ and rank.isdecimal() and size.isdecimal() and int(size) > 1
+    several = (
+        "MASTER_ADDR" in os.environ and rank.isdecimal() and size.isdecimal() and int(size) > 1
+    )
     return int(rank) if several else None

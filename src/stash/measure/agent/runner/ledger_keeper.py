@@ -127,17 +127,25 @@ class LedgerKeeper(NoLedger):
                 self._tell(ThreadEvent.SAVE_ENDED)
 
     def _note_collection(self, phase: str, info: Any) -> None:
-        self._tell(ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED)
+        self._tell(
+            ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED
+        )
 
     def begin_timing(self) -> None:
         """The steps from now on stand for all later ones."""
         now = self._stamps.now()
-        self._timing = _TimedSteps(now, self._ledger.steps, self._ledger.settle(now), InterpreterClock())
+        self._timing = _TimedSteps(
+            now, self._ledger.steps, self._ledger.settle(now), InterpreterClock()
+        )
         self._places.clear(keep=(EPOCH_START,))
         self._places.start()
 
     def end(
-        self, rank: int, epoch_steps: int | None, device_between: float | None, is_alone: bool = False
+        self,
+        rank: int,
+        epoch_steps: int | None,
+        device_between: float | None,
+        is_alone: bool = False,
     ) -> LedgerKept:
         """The whole; ``device_between``: seconds of the timed steps that devices had nothing to do between them.
 
@@ -145,7 +153,10 @@ class LedgerKeeper(NoLedger):
         """
         now, timing = self._stamps.now(), self._timing
         self.stop()
-        rows = {row["row"]: row for row in self._ledger.rows(now, {} if timing is None else timing.before)}
+        rows = {
+            row["row"]: row
+            for row in self._ledger.rows(now, {} if timing is None else timing.before)
+        }
         self._places.fit({row: each.get("timed_seconds", 0.0) for row, each in rows.items()})
         if device_between is None:
             _shift_seconds(rows, FORWARD, LOOP, self._places.move_to_loop())
@@ -153,7 +164,9 @@ class LedgerKeeper(NoLedger):
         elif LOOP in rows:
             _shift_seconds(rows, LOOP, FORWARD, rows[LOOP]["timed_seconds"] - device_between)
         _shift_seconds(rows, LOOP, OPTIMIZER, self._places.optimizer_seconds)
-        if LOOP in rows and not rows.get(INPUT, {}).get("timed_seconds"):  # no batch was seen to begin a pass
+        if LOOP in rows and not rows.get(INPUT, {}).get(
+            "timed_seconds"
+        ):  # no batch was seen to begin a pass
             rows.setdefault(FORWARD, {"row": FORWARD, "seconds": 0.0, "timed_seconds": 0.0})
             _shift_seconds(rows, LOOP, FORWARD, self._places.move_to_forward())
         places = self._places.rows()
@@ -173,7 +186,9 @@ class LedgerKeeper(NoLedger):
 
     def _take_interpreter(self, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
         """Of what the steps compute, what they waited for the interpreter becomes a row; the value is its place."""
-        computing = {row: rows[row]["timed_seconds"] for row in (FORWARD, BACKWARD, OPTIMIZER) if row in rows}
+        computing = {
+            row: rows[row]["timed_seconds"] for row in (FORWARD, BACKWARD, OPTIMIZER) if row in rows
+        }
         whole = sum(computing.values())
         wait = None if self._timing is None else self._timing.interpreter.find_wait(whole)
         if wait is None:
@@ -200,7 +215,9 @@ class LedgerKeeper(NoLedger):
             os.fsync = _fsync
 
 
-def _shift_seconds(rows: dict[str, dict[str, Any]], source: str, target: str, seconds: float) -> None:
+def _shift_seconds(
+    rows: dict[str, dict[str, Any]], source: str, target: str, seconds: float
+) -> None:
     """Move ``seconds`` of the timed steps from one row to another, and no more than there are."""
     if source not in rows or target not in rows:
         return

@@ -80,14 +80,25 @@ _KNOWN = (LoopUse.TRAINING, LoopUse.ON_TRIAL)
 _JUDGED = (LoopUse.ON_TRIAL, LoopUse.REFUSED)
 TABLE: Mapping[tuple[LoopUse, LoopEvent], Transition] = {
     **{(use, _E.OPENED_BESIDE): (use, (_A.PAUSE,)) for use in LoopUse},
-    **{(use, event): (use, (_A.GO_ON,)) for use in LoopUse for event in (_E.OPENED, _E.OPENED_UNJUDGED)},
-    **{(LoopUse.OTHER, event): (LoopUse.OTHER, (_A.PAUSE,)) for event in (_E.OPENED, _E.OPENED_UNJUDGED)},
+    **{
+        (use, event): (use, (_A.GO_ON,))
+        for use in LoopUse
+        for event in (_E.OPENED, _E.OPENED_UNJUDGED)
+    },
+    **{
+        (LoopUse.OTHER, event): (LoopUse.OTHER, (_A.PAUSE,))
+        for event in (_E.OPENED, _E.OPENED_UNJUDGED)
+    },
     (LoopUse.TRAINING, _E.OPENED): (LoopUse.ON_TRIAL, (_A.GO_ON,)),
     **{(use, _E.ASKED_BESIDE): (use, (_A.SERVE_BESIDE,)) for use in LoopUse},
     **{(use, _E.ASKED): (use, (_A.SERVE,)) for use in (LoopUse.OTHER, *_KNOWN)},
     (LoopUse.ON_TRIAL, _E.ASKED_TOO_OFTEN): (LoopUse.REFUSED, (_A.UNDO, _A.SERVE_BESIDE)),
     (LoopUse.REFUSED, _E.ASKED_TOO_OFTEN): (LoopUse.REFUSED, (_A.WAIT, _A.SERVE_BESIDE)),
-    **{(use, event): (LoopUse.TRAINING, (_A.LEARN,)) for use in _JUDGED for event in (_E.PASSED, _E.STEPPED)},
+    **{
+        (use, event): (LoopUse.TRAINING, (_A.LEARN,))
+        for use in _JUDGED
+        for event in (_E.PASSED, _E.STEPPED)
+    },
     (LoopUse.OTHER, _E.STEPPED_ON): (LoopUse.TRAINING, ()),
     (LoopUse.OTHER, _E.CLOSED): (LoopUse.OTHER, (_A.RELEASE, _A.RETURN)),
     **{(use, _E.CLOSED): (use, (_A.END_EPOCH,)) for use in _KNOWN},

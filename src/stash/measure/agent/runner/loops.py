@@ -18,7 +18,13 @@ from weakref import WeakKeyDictionary
 
 from stash.measure.agent import script
 from stash.measure.agent.data.feeds import Feed, FeedAccount, FeedProgress, Handle
-from stash.measure.agent.runner.loop_table import LoopAction, LoopEvent, LoopOnTrial, LoopUse, handle_event
+from stash.measure.agent.runner.loop_table import (
+    LoopAction,
+    LoopEvent,
+    LoopOnTrial,
+    LoopUse,
+    handle_event,
+)
 from stash.measure.agent.runner.rank import OwnRank
 from stash.measure.agent.runner.stamps import BlockClock
 from stash.measure.agent.thread_events import ThreadEvent
@@ -83,7 +89,9 @@ class StepsSeen:
     def end_step(self, passes: int) -> StepsSeen:
         """A step ended after so many backward passes."""
         has_passes = self.all_have_passes and passes > self.passes
-        return replace(self, steps=self.steps + 1, passes=passes, all_have_passes=has_passes, read_beside=False)
+        return replace(
+            self, steps=self.steps + 1, passes=passes, all_have_passes=has_passes, read_beside=False
+        )
 
     def learn(self, read: tuple[Feed, ...], some_train: bool, read_beside: bool) -> StepsSeen:
         """It read these loaders; whether some have been seen to train."""
@@ -155,14 +163,18 @@ class Loops(script.LoopListener):
                 "a thread of the script's own reads its loader ahead of training: what steps wait for that thread is "
                 "seen as time before their forward passes, and not apart as prep and fetch"
             )
-        found = [feed for feed in self._numbers if self._course(feed).trains and self._still_reads(feed)]
+        found = [
+            feed for feed in self._numbers if self._course(feed).trains and self._still_reads(feed)
+        ]
         for feed in found:
             feed.hold()
         return [feed for feed in found if len(feed.ring)]
 
     def _still_reads(self, feed: Feed) -> bool:
         """Frameworks may hold a validation's iterator, and read it between epochs only."""
-        return feed in self._seen.read_last or (feed.loops > 0 and 2 * feed.learned.steps > self._seen.steps)
+        return feed in self._seen.read_last or (
+            feed.loops > 0 and 2 * feed.learned.steps > self._seen.steps
+        )
 
     def _course(self, feed: Feed) -> LoaderCourse:
         return self._courses.get(feed, _UNKNOWN)
@@ -177,8 +189,12 @@ class Loops(script.LoopListener):
     def begin_block(self) -> BlockClock:
         """The clock of a block that begins now; a queue whose events are read stays full."""
         clock = self._rank.clock
-        self.clock = BlockClock(clock.now() if self._rank.stamps.follows_device else clock.synchronize())
-        if self.is_between_epochs:  # the step just ended was the last of an epoch, of a framework that reads ahead
+        self.clock = BlockClock(
+            clock.now() if self._rank.stamps.follows_device else clock.synchronize()
+        )
+        if (
+            self.is_between_epochs
+        ):  # the step just ended was the last of an epoch, of a framework that reads ahead
             self.clock.pause(self.clock.started)
         return self.clock
 
@@ -200,13 +216,17 @@ class Loops(script.LoopListener):
             return
         feed, beside = handle.feed, self.is_beside(handle.feed)
         may_replace = (
-            self.is_between_epochs and self._loaders_are_remade and not (self._course(feed).trains or beside)
+            self.is_between_epochs
+            and self._loaders_are_remade
+            and not (self._course(feed).trains or beside)
         )
         if may_replace and any(feed.signature == known.signature for known in self._rank.feeds):
             self._let_stand(feed)
         feed = self._replaced_feed(feed)
         before = Before(self._rank.clock.now(), self.is_between_epochs, feed.handed)
-        if not beside or feed.loops <= 1:  # a loop within the training loop leaves that one's epoch alone
+        if (
+            not beside or feed.loops <= 1
+        ):  # a loop within the training loop leaves that one's epoch alone
             feed.begin_epoch()
         judged = LoopEvent.OPENED if self._seen.all_have_passes else LoopEvent.OPENED_UNJUDGED
         self._handle(feed, LoopEvent.OPENED_BESIDE if beside else judged, before)
@@ -251,7 +271,9 @@ class Loops(script.LoopListener):
         feed = self._replaced_feed(feed)
         if feed not in self._numbers:
             self._numbers[feed] = number = len(self._numbers)
-            feed.open_account(FeedAccount(number, self._rank.clock.now, self._rank.tell, feed.account.goes_on))
+            feed.open_account(
+                FeedAccount(number, self._rank.clock.now, self._rank.tell, feed.account.goes_on)
+            )
         if LoopAction.SERVE_BESIDE in self._handle(
             feed, LoopEvent.ASKED_BESIDE if beside else self._note_request(feed)
         ):
@@ -314,14 +336,20 @@ class Loops(script.LoopListener):
         feed = self._replaced_feed(handle.feed)
         self._note_pass(feed)
         course = self._course(feed)
-        if course.trial is not None and (course.use is LoopUse.REFUSED or course.trial.is_evaluation(feed.per_step)):
+        if course.trial is not None and (
+            course.use is LoopUse.REFUSED or course.trial.is_evaluation(feed.per_step)
+        ):
             self._handle(feed, LoopEvent.CLOSED_ON_TRIAL)
         elif course.trains and self.is_beside(feed) and not handle.trains:
             self._handle(feed, LoopEvent.CLOSED_BESIDE)
-        elif not handle.feed.loops and not (course.trains and handle.taken <= feed.per_step):  # more than a look
+        elif not handle.feed.loops and not (
+            course.trains and handle.taken <= feed.per_step
+        ):  # more than a look
             self._handle(feed, LoopEvent.CLOSED)
 
-    def _handle(self, feed: Feed, event: LoopEvent, before: Before | None = None) -> tuple[LoopAction, ...]:
+    def _handle(
+        self, feed: Feed, event: LoopEvent, before: Before | None = None
+    ) -> tuple[LoopAction, ...]:
         """Go by the table; ``before``: where a loop that is opened goes back to, should it not train."""
         course = self._course(feed)
         use, actions = handle_event(course.use, event)
@@ -344,10 +372,14 @@ class Loops(script.LoopListener):
         elif action is LoopAction.WAIT:
             self.acted()
         elif action is LoopAction.LEARN and trial is not None:
-            self._change_course(feed, read_before_pass=max(self._course(feed).read_before_pass, trial.batches))
+            self._change_course(
+                feed, read_before_pass=max(self._course(feed).read_before_pass, trial.batches)
+            )
         elif action is LoopAction.UNDO and trial is not None:
             self._undo_loop(feed, trial.mark, trial.batches)
-        elif action is LoopAction.RETURN and not self.is_between_epochs:  # within an epoch the training loop goes on
+        elif (
+            action is LoopAction.RETURN and not self.is_between_epochs
+        ):  # within an epoch the training loop goes on
             self._resume()
         elif action is LoopAction.RELEASE:
             feed.release()
@@ -381,7 +413,9 @@ class Loops(script.LoopListener):
                 self._change_course(feed, is_beside=False)
         trained = {feed: feed.step_ended() for feed in feeds}
         known = sum(count for feed, count in trained.items() if feed in self._rank.feeds)
-        self.samples += known or sum(trained.values())  # a loader made again is known by its second batch
+        self.samples += known or sum(
+            trained.values()
+        )  # a loader made again is known by its second batch
 
     def _learn_loaders(self, feeds: list[Feed], read_beside: bool) -> None:
         """Which loaders the step that ended was read from."""
@@ -390,7 +424,9 @@ class Loops(script.LoopListener):
             for feed in feeds:
                 if feed.loops > 0 and self._course(feed).is_beside:
                     self._change_course(feed, without_gradients=True)
-        self._seen = self._seen.learn(read, any(self._course(feed).trains for feed in feeds), read_beside)
+        self._seen = self._seen.learn(
+            read, any(self._course(feed).trains for feed in feeds), read_beside
+        )
         for feed in read:
             if feed.loops > 0 or not feed.open_loops.tell_their_end:
                 self._handle(feed, LoopEvent.STEPPED_ON)

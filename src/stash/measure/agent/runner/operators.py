@@ -29,16 +29,28 @@ _MAX_KINDS = 20_000
 """Rows kept while counting: a loop over lengths may have another shape in every call."""
 _MAX_SHAPES = 4
 _MAX_TABLES = 200
-_WRITE_ONLY = frozenset({
-    "copy_", "fill_", "zero_", "uniform_", "normal_", "bernoulli_", "random_", "exponential_", "_foreach_copy_",
-    "_foreach_zero_",
-})  # fmt: skip
+_WRITE_ONLY = frozenset(
+    {
+        "copy_",
+        "fill_",
+        "zero_",
+        "uniform_",
+        "normal_",
+        "bernoulli_",
+        "random_",
+        "exponential_",
+        "_foreach_copy_",
+        "_foreach_zero_",
+    }
+)
 """Operators in place that do not read what they overwrite."""
 _UNMOVING = ("empty", "new_empty", "_unsafe_view")
 """How the names of operators begin that touch no memory, though they say they make a new tensor."""
 _GATHERERS = frozenset({"embedding", "index_select", "gather", "index", "take"})
 """Operators that read as much of their first input as they write."""
-_SCATTERERS = frozenset({"index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_"})
+_SCATTERERS = frozenset(
+    {"index_put_", "_index_put_impl_", "index_add_", "index_copy_", "scatter_", "scatter_add_"}
+)
 """Operators that touch as much of their first input as the others hold."""
 _BAGS = frozenset({"_embedding_bag", "_embedding_bag_forward_only"})
 """Operators that read a row of their first input for every number of the second."""
@@ -121,9 +133,7 @@ class OperatorCounter:
             self.why = "the script looks at every operator itself (a dispatch mode)"
             return
         if private.has_compiled():
-            self.why = (
-                "the job is compiled (torch.compile), and compiled code runs no operators that could be counted"
-            )
+            self.why = "the job is compiled (torch.compile), and compiled code runs no operators that could be counted"
             return
         try:
             import torch.utils.flop_counter  # noqa: F401 - here, not within the step
@@ -154,7 +164,9 @@ class OperatorCounter:
             self.why = "the step calls so many operators that counting them would take too long"
 
     def _give_up(self, error: Exception) -> None:
-        self.why = f"counting a step's operators failed ({type(error).__name__}: {str(error)[:200]})"
+        self.why = (
+            f"counting a step's operators failed ({type(error).__name__}: {str(error)[:200]})"
+        )
 
     def _count_call(self, operator: Any, args: Any, kwargs: Any, out: Any) -> None:
         kind = _describe_operator(operator)
@@ -192,7 +204,9 @@ class OperatorCounter:
             row = self._rows[key]
             return max((row.flops or 0.0) / flops, (row.bytes or 0) / moved)
 
-        named = sorted((key for key in self._rows if key != _REST), key=weight, reverse=True)[: most - 1]
+        named = sorted((key for key in self._rows if key != _REST), key=weight, reverse=True)[
+            : most - 1
+        ]
         rest = _Row()
         for key in self._rows.keys() - set(named):
             rest.add(self._rows[key].calls, self._rows[key].bytes, self._rows[key].flops)
@@ -206,7 +220,9 @@ def _counting_mode(counter: OperatorCounter) -> Any:
     class Mode(private.dispatch_mode()):  # type: ignore[misc]
         supports_higher_order_operators = True
 
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def __torch_dispatch__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
             if any(cls.__torch_dispatch__ is not plain for cls in types):
                 return NotImplemented  # what such a class, as DTensor, calls instead is seen in its turn
             kwargs = kwargs or {}
@@ -241,7 +257,9 @@ def _most_of_first(kind: _Kind, inputs: list[Any], results: list[Any]) -> int | 
         return int(others[0].numel() * table.shape[-1] * table.element_size())
     sparse = [tensor for tensor in others if not private.is_strided(tensor)]
     if kind.base in _SCATTERERS or sparse:
-        return sum(_tensor_bytes(tensor) for tensor in sparse or others if tensor.is_floating_point())
+        return sum(
+            _tensor_bytes(tensor) for tensor in sparse or others if tensor.is_floating_point()
+        )
     return None
 
 

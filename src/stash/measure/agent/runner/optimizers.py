@@ -30,7 +30,9 @@ class SeenOptimizer:
         groups = getattr(optimizer, "param_groups", [])
         parameters = [parameter for group in groups for parameter in group["params"]]
         self._parameters = [weakref.ref(parameter) for parameter in parameters]
-        self.trains: int = sum(parameter.numel() for parameter in parameters if parameter.requires_grad)
+        self.trains: int = sum(
+            parameter.numel() for parameter in parameters if parameter.requires_grad
+        )
         """How many numbers it trains."""
 
     def note_step(self, now: int) -> None:
@@ -55,7 +57,9 @@ class SeenOptimizer:
 
     def shares_parameters(self, other: SeenOptimizer) -> bool:
         """Whether both train some of the same parameters."""
-        return not {id(parameter) for parameter in self.parameters}.isdisjoint(map(id, other.parameters))
+        return not {id(parameter) for parameter in self.parameters}.isdisjoint(
+            map(id, other.parameters)
+        )
 
 
 class Optimizers:

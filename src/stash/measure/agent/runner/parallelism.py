@@ -32,7 +32,10 @@ Learned = dict[str, Any]
 
 def parallel_facts(nodes: Mapping[int, int]) -> Learned:
     """Fields of ``records.Workload`` that say how ranks share the work; ``nodes`` has the node of each rank."""
-    of_megatron = [_describe_axis(name, group.size(), group, nodes) for name, group in _megatrons_groups().items()]
+    of_megatron = [
+        _describe_axis(name, group.size(), group, nodes)
+        for name, group in _megatrons_groups().items()
+    ]
     return {"mesh": of_megatron or _mesh_axes(nodes), "pipeline": _find_pipeline()}
 
 
@@ -45,7 +48,11 @@ def group_names() -> dict[str, str]:
     for stage in _find_alive("torch.distributed.pipelining.stage", "_PipelineStageBase"):
         names[(stage.group or world).group_name] = "pipeline"
     names |= {group.group_name: name for name, group in _megatrons_groups().items()}
-    meshes = [each for each in _find_alive("torch.distributed.device_mesh", "DeviceMesh") if each.mesh_dim_names]
+    meshes = [
+        each
+        for each in _find_alive("torch.distributed.device_mesh", "DeviceMesh")
+        if each.mesh_dim_names
+    ]
     for mesh in sorted(meshes, key=lambda each: len(each.mesh_dim_names)):
         for at, name in enumerate(mesh.mesh_dim_names):
             group = _or_none(partial(mesh.get_group, at))
@@ -57,7 +64,9 @@ def group_names() -> dict[str, str]:
 def stage_layers() -> tuple[int, ...]:
     """Layers of each of this rank's stages, by their numbers: its longest list of modules; empty if one has none."""
     stages = _find_alive("torch.distributed.pipelining.stage", "_PipelineStageBase")
-    by_number = {int(stage.stage_index): _or_none(partial(_count_layers, stage.submod)) for stage in stages}
+    by_number = {
+        int(stage.stage_index): _or_none(partial(_count_layers, stage.submod)) for stage in stages
+    }
     found = [by_number[number] or 0 for number in sorted(by_number)]
     return tuple(found) if all(found) else ()
 
@@ -68,18 +77,23 @@ def _count_layers(module: Any) -> int:
     return max((len(each) for each in module.modules() if isinstance(each, lists)), default=0)
 
 
-def group_facts(steps: int, totals: Mapping[tuple[str, str], GroupCalls], names: Mapping[str, str]) -> list[Learned]:
+def group_facts(
+    steps: int, totals: Mapping[tuple[str, str], GroupCalls], names: Mapping[str, str]
+) -> list[Learned]:
     """Fields of ``GroupUse`` of so many steps, in which this rank called so much."""
     groups = private.groups_by_name()
     return [
         {
-            "name": names.get(name, UNNAMED), "kind": kind,
-            "ranks": group.size(), "across_nodes": scope.reaches(group),
-            "calls": round(use.calls / steps, 3), "bytes": round(use.bytes / steps, 1),
+            "name": names.get(name, UNNAMED),
+            "kind": kind,
+            "ranks": group.size(),
+            "across_nodes": scope.reaches(group),
+            "calls": round(use.calls / steps, 3),
+            "bytes": round(use.bytes / steps, 1),
         }
         for (name, kind), use in sorted(totals.items())
         if steps and use.calls and (group := groups.get(name)) is not None
-    ]  # fmt: skip
+    ]
 
 
 def _find_alive(module: str, name: str) -> list[Any]:
@@ -99,7 +113,10 @@ def _mesh_axes(nodes: Mapping[int, int]) -> list[Learned]:
         return []
     _, mesh, names = max(found, key=lambda one: one[0])
     axes = zip(names, mesh.shape, range(len(names)), strict=True)
-    return [_describe_axis(name, size, _or_none(partial(mesh.get_group, at)), nodes) for name, size, at in axes]
+    return [
+        _describe_axis(name, size, _or_none(partial(mesh.get_group, at)), nodes)
+        for name, size, at in axes
+    ]
 
 
 def _megatrons_groups() -> dict[str, Any]:
@@ -126,14 +143,21 @@ def _or_none(asked: Callable[[], Any] | None) -> Any:
 def _find_pipeline() -> Learned | None:
     """The schedule with most microbatches of those of torch.distributed.pipelining: that for training."""
     schedules = _find_alive("torch.distributed.pipelining.schedules", "_PipelineSchedule")
-    known = [found for each in schedules if (found := _or_none(partial(_describe_schedule, each))) is not None]
+    known = [
+        found
+        for each in schedules
+        if (found := _or_none(partial(_describe_schedule, each))) is not None
+    ]
     return max(known, key=lambda one: one["microbatches"], default=None)
 
 
 def _describe_schedule(schedule: Any) -> Learned:
     stage, microbatches = private.stage_and_microbatches(schedule)
     order = getattr(schedule, "pipeline_order", None) or {}
-    rows = [" ".join(str(action) for action in order[rank] if action is not None) for rank in sorted(order)]
+    rows = [
+        " ".join(str(action) for action in order[rank] if action is not None)
+        for rank in sorted(order)
+    ]
     return {
         "name": type(schedule).__name__,
         "stages": int(stage.num_stages),

@@ -108,7 +108,9 @@ class OwnRank:
         """Exchange reports; raises LoopEndedError on every rank if any rank's loop is over."""
 
         def judge(reports: list[Any]) -> T | LoopEnded:
-            return LoopEnded() if any(isinstance(r, LoopEnded) for r in reports) else decide(reports)
+            return (
+                LoopEnded() if any(isinstance(r, LoopEnded) for r in reports) else decide(reports)
+            )
 
         decision = self.control.exchange(report, judge)
         if isinstance(decision, LoopEnded):

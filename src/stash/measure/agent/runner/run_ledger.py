@@ -33,7 +33,17 @@ _MOST_OCCURRENCES = 50
 """Whose seconds are kept one by one."""
 
 
-_WITHIN_A_STEP = (INPUT, FORWARD, BACKWARD, OPTIMIZER, LOOP, EVALUATION, EPOCH_START, EPOCH_END, OTHER)
+_WITHIN_A_STEP = (
+    INPUT,
+    FORWARD,
+    BACKWARD,
+    OPTIMIZER,
+    LOOP,
+    EVALUATION,
+    EPOCH_START,
+    EPOCH_END,
+    OTHER,
+)
 _NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT, COLLECTOR)
 _TABLE: dict[tuple[str, ThreadEvent], str] = {
     **{(row, ThreadEvent.ITERATOR_ASKED): EPOCH_START for row in _WITHIN_A_STEP},
@@ -47,7 +57,10 @@ _TABLE: dict[tuple[str, ThreadEvent], str] = {
     **{(row, ThreadEvent.STEPPED): OTHER for row in (*_WITHIN_A_STEP, START_UP)},
     (OTHER, ThreadEvent.SCRIPT_GOES_ON): LOOP,
     **{(row, ThreadEvent.COLLECTIVE_BEGINS): COLLECTIVE for row in (LOOP, FORWARD)},
-    **{(row, ThreadEvent.SAVE_BEGINS): CHECKPOINT for row in (*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR)},
+    **{
+        (row, ThreadEvent.SAVE_BEGINS): CHECKPOINT
+        for row in (*_WITHIN_A_STEP, COLLECTIVE, COLLECTOR)
+    },
     **{
         (row, ThreadEvent.COLLECTION_BEGINS): COLLECTOR
         for row in (*_WITHIN_A_STEP, COLLECTIVE, CHECKPOINT)
@@ -60,7 +73,11 @@ Collecting between epochs is no step's: it belongs to what made the garbage.
 """
 
 
-_INTERRUPTS = (ThreadEvent.COLLECTIVE_BEGINS, ThreadEvent.SAVE_BEGINS, ThreadEvent.COLLECTION_BEGINS)
+_INTERRUPTS = (
+    ThreadEvent.COLLECTIVE_BEGINS,
+    ThreadEvent.SAVE_BEGINS,
+    ThreadEvent.COLLECTION_BEGINS,
+)
 _RETURNS = (ThreadEvent.COLLECTIVE_ENDED, ThreadEvent.SAVE_ENDED, ThreadEvent.COLLECTION_ENDED)
 
 
@@ -138,8 +155,13 @@ class RunLedger:
         if self.row == START_UP:
             self._start_up(event, now)
         if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
-            self._move(LOOP, now, relabel=True)  # a pass whose gradients are accumulated: no optimizer followed
-        if self.row == EPOCH_END and event in (ThreadEvent.BATCH_ASKED, ThreadEvent.BACKWARD_BEGINS):
+            self._move(
+                LOOP, now, relabel=True
+            )  # a pass whose gradients are accumulated: no optimizer followed
+        if self.row == EPOCH_END and event in (
+            ThreadEvent.BATCH_ASKED,
+            ThreadEvent.BACKWARD_BEGINS,
+        ):
             self._was_no_end(now)
         row = _TABLE.get((self.row, event), self.row)
         self._is_between_epochs = row == EPOCH_END or (
@@ -252,6 +274,12 @@ class RunLedger:
         for row in sorted(set(self.occurrences) - set(seconds)):
             if (seen := self.occurrences[row]).times:  # the first epoch's start lies in starting up
                 found.append(
-                    {"row": row, "seconds": 0.0, "each": seen.seconds, "at_steps": seen.at_steps, "times": seen.times}
+                    {
+                        "row": row,
+                        "seconds": 0.0,
+                        "each": seen.seconds,
+                        "at_steps": seen.at_steps,
+                        "times": seen.times,
+                    }
                 )
         return found

@@ -32,7 +32,9 @@ _MOST_PLACES = 4
 _FEWEST_SECONDS = 0.02
 _MOST_LETTERS = 120
 _OWN = Path(__file__).parents[3]
-_INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")})
+_INSTALLED = tuple(
+    {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
 _OPTIMIZERS = os.path.join("torch", "optim", "optimizer.py")
 _UPDATES = (
     _OPTIMIZERS,
@@ -120,7 +122,9 @@ class Places:
 
     def clear(self, keep: tuple[str, ...]) -> None:
         """Forget what was seen but for these rows; the thread that looks may add to it meanwhile."""
-        self._looks = {look: seconds for look, seconds in self._looks.copy().items() if look.row in keep}
+        self._looks = {
+            look: seconds for look, seconds in self._looks.copy().items() if look.row in keep
+        }
         self._seen.clear()
         self._renamed.update(dict.fromkeys(self._renamed, 0.0))
 
@@ -135,7 +139,9 @@ class Places:
             for row, seen in self._seen.items()
             if row in IN_STEPS and timed.get(row, 0.0) > 0 and len(seen) >= _FEWEST_LOOKS
         }
-        self._looks = {look: each * factors.get(look.seen_in, 1.0) for look, each in self._looks.copy().items()}
+        self._looks = {
+            look: each * factors.get(look.seen_in, 1.0) for look, each in self._looks.copy().items()
+        }
         for row, seen_in in ((OPTIMIZER, LOOP), (LOOP, OPTIMIZER)):
             self._renamed[row] *= factors.get(seen_in, 1.0)
 
@@ -148,8 +154,12 @@ class Places:
                 return
             try:
                 self._sample_thread(min(now - last, _LONGEST))
-            except Exception as error:  # of an interpreter that shows no frames: a profile goes on without places
-                self.why_none = f"stacks of the training thread could not be read ({type(error).__name__})"
+            except (
+                Exception
+            ) as error:  # of an interpreter that shows no frames: a profile goes on without places
+                self.why_none = (
+                    f"stacks of the training thread could not be read ({type(error).__name__})"
+                )
                 return
             last = now
             self.cost += time.perf_counter() - now
@@ -244,8 +254,16 @@ class Places:
                 for look, part in looks.items():
                     inside[look.inside] += part
                 longest = max(looks, key=lambda look: looks[look])
-                place = {"row": row, **place_of(line), "inside": max(inside, key=lambda name: inside[name])}
-                place |= {"seconds": seconds, "caller": self._describe_caller(longest), "prepares": longest.prepares}
+                place = {
+                    "row": row,
+                    **place_of(line),
+                    "inside": max(inside, key=lambda name: inside[name]),
+                }
+                place |= {
+                    "seconds": seconds,
+                    "caller": self._describe_caller(longest),
+                    "prepares": longest.prepares,
+                }
                 by_row[row].append(place)
         return [
             place

@@ -22,7 +22,14 @@ from stash.measure.agent.runner.step_stages import STAGES, Stages, StepUnderWay
 from stash.measure.agent.script import bus
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.linux.run_queue import NOTHING, Helpers, RunQueue, ScheduledSeconds
-from stash.measure.protocol.stamped import GRADIENTS, NUMBER, SWITCHES, StampedStep, StepRing, StepStage
+from stash.measure.protocol.stamped import (
+    GRADIENTS,
+    NUMBER,
+    SWITCHES,
+    StampedStep,
+    StepRing,
+    StepStage,
+)
 
 
 class Clock:
@@ -205,7 +212,9 @@ class Stamps:
     A boundary costs two readings of a clock that all share: the moment, and the thread's delay (``RunQueue.sample``).
     """
 
-    def __init__(self, now: Callable[[], float], ring: StepRing | None = None, stages: Stages = STAGES) -> None:
+    def __init__(
+        self, now: Callable[[], float], ring: StepRing | None = None, stages: Stages = STAGES
+    ) -> None:
         self.now = now
         self.ring = ring or StepRing()
         self.observers: list[Callable[[int], None]] = []
@@ -325,7 +334,11 @@ class Stamps:
         if now - self._switches.asked > _SWITCHES_SECONDS:
             self._switches = Switches(resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw, now)
         self.steps = number = self.steps + 1
-        row[NUMBER], row[SWITCHES], row[GRADIENTS] = number, self._switches.number, bool(self._handles)
+        row[NUMBER], row[SWITCHES], row[GRADIENTS] = (
+            number,
+            self._switches.number,
+            bool(self._handles),
+        )
         if self._device is None:
             self.ring.write(row)
         else:
@@ -338,7 +351,9 @@ class Stamps:
         helpers.find_threads()
         self.flush()
         self.followed.windows.forget()
-        self._block = BlockBegun(self.ring.rows_written, self.steps, helpers.loop_delays(), helpers.read_exchange())
+        self._block = BlockBegun(
+            self.ring.rows_written, self.steps, helpers.loop_delays(), helpers.read_exchange()
+        )
         if self._device is not None:
             self._device.follow_leads()
 
@@ -351,7 +366,9 @@ class Stamps:
     def block_steps(self) -> list[StampedStep]:
         """The steps since ``begin``; on a device all of them once its queue is empty."""
         self.flush()
-        return [step for step in self.ring.rows(self._block.rows) if step.number > self._block.steps]
+        return [
+            step for step in self.ring.rows(self._block.rows) if step.number > self._block.steps
+        ]
 
     def host_leads(self, now: float) -> tuple[float, ...]:
         """Of each step since ``begin``, the most that the host was ahead of the device; none on a CPU.
@@ -363,7 +380,9 @@ class Stamps:
     def loop_delays(self) -> tuple[float, ...]:
         """Since ``begin``, of each thread that shares the training thread's parallel loops."""
         now = self.followed.helpers.loop_delays()
-        return tuple(now[thread] - before for thread, before in self._block.loops.items() if thread in now)
+        return tuple(
+            now[thread] - before for thread, before in self._block.loops.items() if thread in now
+        )
 
     def helper_cpu(self) -> float:
         """Seconds on a core since ``begin`` of the threads that exchange."""

@@ -26,8 +26,12 @@ from stash.measure.protocol.stamped import (
     StepStage,
 )
 
-_BETWEEN, _INPUT, _TRANSFER, _FORWARD = (int(StepStage[name]) for name in ("BETWEEN", "INPUT", "TRANSFER", "FORWARD"))
-_BACKWARD, _EXCHANGE, _OPTIMIZER = map(int, (StepStage.BACKWARD, StepStage.EXCHANGE, StepStage.OPTIMIZER))
+_BETWEEN, _INPUT, _TRANSFER, _FORWARD = (
+    int(StepStage[name]) for name in ("BETWEEN", "INPUT", "TRANSFER", "FORWARD")
+)
+_BACKWARD, _EXCHANGE, _OPTIMIZER = map(
+    int, (StepStage.BACKWARD, StepStage.EXCHANGE, StepStage.OPTIMIZER)
+)
 _EPOCH_START, _EVALUATION = int(StepStage.EPOCH_START), int(StepStage.EVALUATION)
 NO_STEP = -1
 """Between a step's end and the next one's begin, while Stash works."""
@@ -169,12 +173,16 @@ class StepUnderWay:
         self._rename(began, None, _OF_A_LOOP, _EVALUATION)
 
     def _rename(self, begin: int, end: int | None, before: Sequence[int], after: int) -> None:
-        self.marks[begin:end] = [(after, *mark[1:]) if mark[0] in before else mark for mark in self.marks[begin:end]]
+        self.marks[begin:end] = [
+            (after, *mark[1:]) if mark[0] in before else mark for mark in self.marks[begin:end]
+        ]
 
     def count_delays_from(self, delay: float) -> None:
         """Marks are as if all had been made at that delay: it is another thread's from now on."""
         self._passes = 0
-        self.marks[:] = [(stage, now, delay, loader, event) for stage, now, _, loader, event in self.marks]
+        self.marks[:] = [
+            (stage, now, delay, loader, event) for stage, now, _, loader, event in self.marks
+        ]
 
     def end(self, now: float, delay: float) -> tuple[list[float], list[Mark]]:
         """The step is over: its row, in which what others know is 0, and its marks; the next one begins."""
@@ -222,7 +230,8 @@ _ACTS: Mapping[ThreadEvent, Callable[[StepUnderWay, float, float, Any], None]] =
 }
 """Events that do more than begin a stage, or begin it in whichever stage they come."""
 HEEDED = [
-    event is _E.STEP_ENDED or any(event in known for known in (STAGES, _ACTS, INTERRUPTIONS, RETURNS))
+    event is _E.STEP_ENDED
+    or any(event in known for known in (STAGES, _ACTS, INTERRUPTIONS, RETURNS))
     for event in (ThreadEvent(1), *ThreadEvent)
 ]
 """Whether a profile's stamps are to know of an event, by its number: loops are the ledger's."""

@@ -56,12 +56,16 @@ class GradientClock:
     def begin(self) -> None:
         try:
             for name, parameter in self._parameters:
-                self._handles.append(parameter.register_post_accumulate_grad_hook(self._make_hook(name)))
+                self._handles.append(
+                    parameter.register_post_accumulate_grad_hook(self._make_hook(name))
+                )
         except Exception as error:  # of a kind of parameter that Stash knows nothing about
             self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        self.why = f"noting when gradients were ready failed ({type(error).__name__}: {str(error)[:200]})"
+        self.why = (
+            f"noting when gradients were ready failed ({type(error).__name__}: {str(error)[:200]})"
+        )
 
     def _make_hook(self, name: str) -> Any:
         def ready(parameter: Any) -> None:
@@ -77,7 +81,9 @@ class GradientClock:
             self._ready.clear()
             self._seen.clear()
         self._seen.add(name)
-        self._ready.append((name, parameter.numel() * parameter.element_size(), Instant(parameter.device)))
+        self._ready.append(
+            (name, parameter.numel() * parameter.element_size(), Instant(parameter.device))
+        )
 
     def end(self) -> None:
         """Take the hooks away."""
@@ -94,7 +100,10 @@ class GradientClock:
         if not self._ready or self.why is not None:
             return []
         first = self._ready[0][2]
-        rows = [{"name": n, "bytes": size, "ready_seconds": first.until(at)} for n, size, at in self._ready]
+        rows = [
+            {"name": n, "bytes": size, "ready_seconds": first.until(at)}
+            for n, size, at in self._ready
+        ]
         if any(row["ready_seconds"] is None for row in rows):
             return rows
         return sorted(rows, key=lambda row: row["ready_seconds"])
@@ -210,7 +219,9 @@ def combine_readiness(looks: list[list[dict[str, Any]]]) -> list[dict[str, Any]]
     times = [{row["name"]: row["ready_seconds"] for row in look} for look in looks]
     rows = []
     for row in looks[0] if looks else []:
-        seconds = [round(ready, 6) for each in times if (ready := each.get(row["name"])) is not None]
+        seconds = [
+            round(ready, 6) for each in times if (ready := each.get(row["name"])) is not None
+        ]
         rows.append({**row, "ready_steps": seconds if len(seconds) == len(times) else []})
     return rows
 
@@ -221,7 +232,11 @@ def list_buckets(gradients: list[dict[str, Any]]) -> list[dict[str, Any]]:
     rows = []
     for size, names in replicas.bucket_contents():
         known = [steps.get(name, []) for name in names]
-        last = [max(each) for each in zip(*known, strict=True)] if len(set(map(len, known))) == 1 else []
+        last = (
+            [max(each) for each in zip(*known, strict=True)]
+            if len(set(map(len, known))) == 1
+            else []
+        )
         rows.append({"bytes": size, "gradients": list(names), "ready_steps": last})
     return rows
 
@@ -231,8 +246,16 @@ def optimizer_bytes(optimizer: Any) -> int | None:
     state = getattr(optimizer, "state", None)
     if not isinstance(state, Mapping):
         return None
-    kept = [value for values in state.values() if isinstance(values, Mapping) for value in values.values()]
-    own = [value.to_local() if hasattr(value, "to_local") else value for value in filter(batches.is_tensor, kept)]
+    kept = [
+        value
+        for values in state.values()
+        if isinstance(values, Mapping)
+        for value in values.values()
+    ]
+    own = [
+        value.to_local() if hasattr(value, "to_local") else value
+        for value in filter(batches.is_tensor, kept)
+    ]
     return sum(int(value.numel() * value.element_size()) for value in own)
 
 
@@ -265,7 +288,10 @@ def workload_facts(optimizer: Any) -> dict[str, Any]:
 
 def _count_parameters(parameters: list[Any]) -> int | None:
     """A DTensor counts as the whole it is a part of; parts that other wrappers divide do not tell, nor do stages."""
-    if any(name != "fully_shard" for name in sharded) or "torch.distributed.pipelining.schedules" in sys.modules:
+    if (
+        any(name != "fully_shard" for name in sharded)
+        or "torch.distributed.pipelining.schedules" in sys.modules
+    ):
         return None
     return sum(p.numel() for p in parameters) or None
 
@@ -309,7 +335,9 @@ def loader_facts(feeds: list[Feed]) -> dict[str, Any]:
         counts = [sum(1 for _ in batches.iter_tensors(kept)) for kept in feed.ring.batches]
         facts["tensors_per_batch"] = fmean(counts) if counts else None
         sizes = [batches.count_bytes(kept) for kept in feed.ring.batches]
-        facts["batch_spread"] = pstdev(sizes) / fmean(sizes) if len(sizes) > 2 and fmean(sizes) else None
+        facts["batch_spread"] = (
+            pstdev(sizes) / fmean(sizes) if len(sizes) > 2 and fmean(sizes) else None
+        )
         real = getattr(feed, "loader", None)
         if real is not None:
             facts |= {
@@ -344,7 +372,9 @@ def _start_method(loader: Any) -> str | None:
 def line_of_samples(dataset: Any) -> str | None:
     """Where the script's own data set makes a sample; of one around another the inner one's."""
     for _ in range(_LAYERS):
-        method = getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)
+        method = getattr(type(dataset), "__getitem__", None) or getattr(
+            type(dataset), "__iter__", None
+        )
         code = getattr(method, "__code__", None)
         if code is not None and is_own(code.co_filename):
             return f"{path_from_here(code.co_filename)}:{code.co_firstlineno}"
@@ -357,7 +387,11 @@ def line_of_samples(dataset: Any) -> str | None:
 
 def _token_facts(feeds: list[Feed]) -> dict[str, Any]:
     """Of a job with one loader, whose samples and tokens can both be counted."""
-    found = [(count_samples(kept), batches.count_tokens(kept)) for feed in feeds[:1] for kept in feed.ring.batches]
+    found = [
+        (count_samples(kept), batches.count_tokens(kept))
+        for feed in feeds[:1]
+        for kept in feed.ring.batches
+    ]
     known = [(count, held) for count, held in found if count and held is not None]
     if len(feeds) != 1 or len(known) < len(found):
         return {}
@@ -386,7 +420,11 @@ def _dataset_length(dataset: Any) -> int | None:
 
 def affordable_looks(step_seconds: float, budget: float) -> int:
     """Steps in which gradients are looked at; one is wanted whatever it takes, for the exchange is looked at too."""
-    return max(1, int(min(MAX_LOOKS, _looks_budget(budget) / step_seconds))) if step_seconds > 0 else MAX_LOOKS
+    return (
+        max(1, int(min(MAX_LOOKS, _looks_budget(budget) / step_seconds)))
+        if step_seconds > 0
+        else MAX_LOOKS
+    )
 
 
 def _looks_budget(budget: float) -> float:
@@ -424,7 +462,9 @@ def combine_gradients(seen: list[GradientClock]) -> Learned:
     try:
         gradients = combine_readiness([clock.rows for clock in seen])
         learned: Learned = {"gradients": gradients, "buckets": list_buckets(gradients)}
-    except Exception as error:  # of a device's events, or of a DistributedDataParallel of another version
+    except (
+        Exception
+    ) as error:  # of a device's events, or of a DistributedDataParallel of another version
         return _mark_unrecorded("ready_steps", f"{type(error).__name__}: {str(error)[:200]}")
     why = next((clock.why for clock in seen if clock.why is not None), None)
     if why is None and len(seen) < 2:
@@ -435,7 +475,9 @@ def combine_gradients(seen: list[GradientClock]) -> Learned:
 def combine_facts(rank: OwnRank, *learned: Learned) -> JobFacts:
     """What all looks have found, and what the optimizer keeps."""
     facts = {name: value for part in learned for name, value in part.items()}
-    facts["unrecorded"] = {name: why for part in learned for name, why in part.get("unrecorded", {}).items()}
+    facts["unrecorded"] = {
+        name: why for part in learned for name, why in part.get("unrecorded", {}).items()
+    }
     return JobFacts(**{"optimizer_bytes": optimizer_bytes(rank.optimizer), **facts})
 
 
@@ -443,7 +485,9 @@ def _mark_unrecorded(fact: str, why: str) -> Learned:
     return {"unrecorded": {fact: f"not recorded: {why}"}}
 
 
-TOO_LONG = _mark_unrecorded("operators", "a step takes too much of the budget to take another one for it")
+TOO_LONG = _mark_unrecorded(
+    "operators", "a step takes too much of the budget to take another one for it"
+)
 EXCHANGING = _mark_unrecorded(
     "ready_steps", "the exchange of this job cannot be switched off, and delays its gradients"
 )

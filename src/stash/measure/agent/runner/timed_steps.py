@@ -50,7 +50,13 @@ _GROWTH = 1.01
 
 
 def time_steps(
-    rank: OwnRank, loops: Loops, rung: str, number: int, steps: int, began: float, most_seconds: float | None = None
+    rank: OwnRank,
+    loops: Loops,
+    rung: str,
+    number: int,
+    steps: int,
+    began: float,
+    most_seconds: float | None = None,
 ) -> Generator[None, None, BlockDone]:
     """Time the next ``steps`` of the script; ``began``: the run. Of steps that take long fewer fit ``most_seconds``.
 
@@ -59,7 +65,9 @@ def time_steps(
     go by since the queue was last waited for. Queues of other devices are empty at both ends.
     """
     tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
-    lasts = not rank.clock.runs_ahead  # handing out batches costs a step time, unless a device runs ahead
+    lasts = (
+        not rank.clock.runs_ahead
+    )  # handing out batches costs a step time, unless a device runs ahead
     totals = [_sum_so_far(feeds, loops, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
@@ -77,7 +85,9 @@ def time_steps(
         totals.append(_sum_so_far(feeds, loops, tally))
         _, counted, handed, _ = (after - before for before, after in zip(*totals[-2:], strict=True))
         clock.step(
-            now, loops.is_between_epochs, counted + (handed if lasts else 0.0) + rank.ledger.take_saving_seconds()
+            now,
+            loops.is_between_epochs,
+            counted + (handed if lasts else 0.0) + rank.ledger.take_saving_seconds(),
         )
         ledger.step_ended()
     ledger.end(steps if scope.name == "world" else 0)
@@ -88,8 +98,12 @@ def time_steps(
     if leads := stamps.host_leads(now):
         found["host_leads"] = tuple(map(_round_seconds, leads))
     if ledger.last_block.uses:
-        found["group_waits"] = {name: _round_seconds(seconds) for name, seconds in ledger.waits().items()}
-        found["group_under_way"] = {name: _round_seconds(seconds) for name, seconds in ledger.under_way().items()}
+        found["group_waits"] = {
+            name: _round_seconds(seconds) for name, seconds in ledger.waits().items()
+        }
+        found["group_under_way"] = {
+            name: _round_seconds(seconds) for name, seconds in ledger.under_way().items()
+        }
     if rows := ledger.received_rows():
         found["received_rows"] = rows
     if phases := ledger.phase_seconds():
@@ -98,7 +112,9 @@ def time_steps(
         note_blind_groups(rank, issued)
     lengths = _step_lengths(rank, clock, stamped)
     if ledger.has_lost_calls:
-        rank.note("steps have more collectives than Stash keeps: what the last of a block are waited for is not seen")
+        rank.note(
+            "steps have more collectives than Stash keeps: what the last of a block are waited for is not seen"
+        )
     waited, counting, _, served = (_differences(total) for total in zip(*totals, strict=True))
     if feeds:
         waits = tuple(wait - own for wait, own in zip(waited, counting, strict=True))
@@ -108,10 +124,18 @@ def time_steps(
     if feeds and not any(feed.handed.uncounted for feed in feeds):
         found |= {"samples": sum(served) or None, "step_samples": served}
     return BlockDone(
-        round=number, rung=rung, rank=rank.place.rank, steps=steps, seconds=sum(lengths),
-        step_seconds=tuple(lengths), interrupted_seconds=clock.interrupted, started=clock.started - began,
-        launch=rank.orders.launch, gpu=gpu, **found,
-    )  # fmt: skip
+        round=number,
+        rung=rung,
+        rank=rank.place.rank,
+        steps=steps,
+        seconds=sum(lengths),
+        step_seconds=tuple(lengths),
+        interrupted_seconds=clock.interrupted,
+        started=clock.started - began,
+        launch=rank.orders.launch,
+        gpu=gpu,
+        **found,
+    )
 
 
 def _count_fitting(rank: OwnRank, most_seconds: float, done: int, seconds: float) -> int:
@@ -141,8 +165,14 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
     """
     if not ledger.names:
         return
-    known = {group for group, _ in ledger.last_block.uses} | {group.group_name for group in replicas.list_groups()}
-    moved = {name for name, count in private.sequence_numbers().items() if count != before.get(name, count)}
+    known = {group for group, _ in ledger.last_block.uses} | {
+        group.group_name for group in replicas.list_groups()
+    }
+    moved = {
+        name
+        for name, count in private.sequence_numbers().items()
+        if count != before.get(name, count)
+    }
     if blind := sorted({ledger.names.get(name, UNNAMED) for name in moved - known}):
         rank.note(
             f"collectives of {' and '.join(blind)} are issued where Stash does not see them (a compiled graph, C++): "
@@ -150,7 +180,9 @@ def note_blind_groups(rank: OwnRank, before: dict[str, int]) -> None:
         )
 
 
-def _sum_so_far(feeds: Sequence[Feed], loops: Loops, tally: Tally | None) -> tuple[float, float, float, int]:
+def _sum_so_far(
+    feeds: Sequence[Feed], loops: Loops, tally: Tally | None
+) -> tuple[float, float, float, int]:
     """So far: what loaders made steps wait, what counting took, what handing out and trials' recording took; and the
     samples trained on."""
     wait = sum(feed.handed.wait for feed in feeds)
@@ -194,7 +226,9 @@ def time_untouched(
     if rank.orders.isolated or rank.orders.first_steps == 0 or not isinstance(ledger, LedgerKeeper):
         return None
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
-    ahead = max(ahead, int(rank.stamps.follows_device))  # the step before was waited for: its queue is empty
+    ahead = max(
+        ahead, int(rank.stamps.follows_device)
+    )  # the step before was waited for: its queue is empty
     of_epoch = epoch_steps(rank.feeds)
     wanted = _untouched_steps(rank.orders.budget, step_seconds, ledger, of_epoch)
     wanted = min(wanted, rank.orders.first_steps or wanted)
@@ -209,10 +243,14 @@ def time_untouched(
     ledger.begin_timing()
     began = rank.clock.now()
     longest = _LARGEST_SHARE * rank.orders.budget
-    block = yield from time_steps(rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began, longest)
+    block = yield from time_steps(
+        rank, loops, UNTOUCHED.name, rank.orders.first_round, steps, began, longest
+    )
     between = block.stage_seconds.get("between", 0.0) if rank.clock.runs_ahead else None
     is_alone = rank.place.world_size == 1 and not rank.clock.runs_ahead
-    return Payload.pack(block), Payload.pack(ledger.end(rank.place.rank, of_epoch, between, is_alone))
+    return Payload.pack(block), Payload.pack(
+        ledger.end(rank.place.rank, of_epoch, between, is_alone)
+    )
 
 
 def epoch_steps(feeds: Sequence[Feed]) -> int | None:
@@ -235,7 +273,9 @@ def _untouched_steps(budget: float, step: float, ledger: LedgerKeeper, of_epoch:
     usual = min(_UNTOUCHED_SECONDS, _UNTOUCHED_SHARE * budget)
     steps = min(_MANY_STEPS, int(max(usual, min(_USUAL_STEPS * step, longest)) / step))
     if of_epoch is not None:
-        through = max(0, of_epoch - ledger.steps_of_epoch) + max(fewest, min(of_epoch, _AFTER_EPOCH_START))
+        through = max(0, of_epoch - ledger.steps_of_epoch) + max(
+            fewest, min(of_epoch, _AFTER_EPOCH_START)
+        )
         if through * step + ledger.first_start <= longest:
             steps = max(steps, min(most, through))
     return steps
@@ -249,11 +289,16 @@ class Usage:
 
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._workers = [
-            process.pid for feed in feeds for process in private.worker_processes(getattr(feed, "source", None))
+            process.pid
+            for feed in feeds
+            for process in private.worker_processes(getattr(feed, "source", None))
         ]
         self._below = {*self._workers, *processes.list_descendants(os.getpid())}
         self._throttled = run_queue.throttled_seconds()
-        self._of_workers, self._ran_below = run_queue.sum_processes(self._workers), _processes_ran(self._below)
+        self._of_workers, self._ran_below = (
+            run_queue.sum_processes(self._workers),
+            _processes_ran(self._below),
+        )
         self._machine = counters.read_totals()
         self._switches = _count_switches()
         self._process, self._thread = time.process_time(), time.thread_time()
@@ -266,7 +311,9 @@ class Usage:
         below = self._below | set(processes.list_descendants(os.getpid()))
         ran_below = _processes_ran(below) - self._ran_below
         throttled = run_queue.throttled_seconds()
-        limited = None if throttled is None or self._throttled is None else throttled - self._throttled
+        limited = (
+            None if throttled is None or self._throttled is None else throttled - self._throttled
+        )
         return {
             "cpu": machine.cpu,
             "steal": machine.steal,
@@ -319,11 +366,15 @@ class MemoryWatch:
             allocated_bytes=self._ask_allocator("max_memory_allocated"),
             reserved_bytes=self._ask_allocator("max_memory_reserved"),
             resident_bytes=counters.peak_resident_bytes(),
-            replayed_bytes=sum(batches.count_bytes(kept) for feed in self._rank.feeds for kept in feed.ring.batches),
+            replayed_bytes=sum(
+                batches.count_bytes(kept) for feed in self._rank.feeds for kept in feed.ring.batches
+            ),
         )
         before, now = (dataclasses.astuple(each)[1:] for each in (self._written or seen, seen))
         pairs = zip(before, now, strict=True)
-        grew = self._written is None or any(b is not None and b > _GROWTH * (a or 0) for a, b in pairs)
+        grew = self._written is None or any(
+            b is not None and b > _GROWTH * (a or 0) for a, b in pairs
+        )
         self._handed_in = seen if grew else None
         return self._handed_in
 

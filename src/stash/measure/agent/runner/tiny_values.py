@@ -48,7 +48,9 @@ class TinyValues:
 def _is_looked_at(tensor: Any) -> bool:
     kind = sys.modules["torch"].float32
     plain = type(tensor).__name__ in ("Tensor", "Parameter", "Buffer")
-    return bool(plain and tensor.dtype is kind and tensor.device.type == "cpu" and tensor.numel() >= _FEWEST)
+    return bool(
+        plain and tensor.dtype is kind and tensor.device.type == "cpu" and tensor.numel() >= _FEWEST
+    )
 
 
 def _count_tiny(tensor: Any, least: int = 0) -> int:

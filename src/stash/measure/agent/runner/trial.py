@@ -57,7 +57,10 @@ def time_trial(rank: OwnRank, loops: Loops, step_seconds: float) -> Generator[No
     orders = rank.orders
     each, settle = rank.agree(
         (step_seconds, max((feed.depth // feed.per_step for feed in rank.feeds), default=0)),
-        lambda reports: (max(seconds for seconds, _ in reports), max(ahead for _, ahead in reports)),
+        lambda reports: (
+            max(seconds for seconds, _ in reports),
+            max(ahead for _, ahead in reports),
+        ),
     )
     for _ in range(min(settle, _MOST)):  # what was read ahead before the first step
         yield
@@ -107,11 +110,15 @@ def _may_be_bare(rank: OwnRank, seconds: float) -> bool:
     """Whether steps of so many seconds can be left alone: they are PyTorch's, and so are the loaders' loops."""
     optimizer = sys.modules["torch"].optim.Optimizer
     asked = rank.orders.trial_bare and not rank.orders.endless
-    seen = isinstance(rank.optimizer, optimizer) and all(isinstance(feed, LoaderFeed) for feed in rank.feeds)
+    seen = isinstance(rank.optimizer, optimizer) and all(
+        isinstance(feed, LoaderFeed) for feed in rank.feeds
+    )
     return asked and seen and seconds < _SHORT and not rank.clock.runs_ahead
 
 
-def bare_block(rank: OwnRank, number: int, steps: int, began: float) -> Generator[None, None, BlockDone]:
+def bare_block(
+    rank: OwnRank, number: int, steps: int, began: float
+) -> Generator[None, None, BlockDone]:
     """Time the next ``steps`` as the script takes them by itself; ``began``: the trial.
 
     The wait for an epoch's first batch, and what came before it, is no step's; nor is a step in which the script read
@@ -131,14 +138,24 @@ def bare_block(rank: OwnRank, number: int, steps: int, began: float) -> Generato
         delays.append(delay - delayed)
         whole.append(all(loop.trains for loop in begun))
     if any(whole):
-        lengths, delays = list(itertools.compress(lengths, whole)), list(itertools.compress(delays, whole))
+        lengths, delays = (
+            list(itertools.compress(lengths, whole)),
+            list(itertools.compress(delays, whole)),
+        )
     if rank.stamps.sees_delays:
         found["step_delays"], found["loop_delays"] = tuple(delays), rank.stamps.loop_delays()
         found["helper_cpu_seconds"] = rank.stamps.helper_cpu()
     return BlockDone(
-        round=number, rung=UNTOUCHED.name, rank=rank.place.rank, steps=len(lengths), seconds=sum(lengths),
-        step_seconds=tuple(lengths), started=started - began, launch=rank.orders.launch, **found,
-    )  # fmt: skip
+        round=number,
+        rung=UNTOUCHED.name,
+        rank=rank.place.rank,
+        steps=len(lengths),
+        seconds=sum(lengths),
+        step_seconds=tuple(lengths),
+        started=started - began,
+        launch=rank.orders.launch,
+        **found,
+    )
 
 
 def take_turns(
@@ -164,16 +181,24 @@ def take_turns(
             if loaders is not None:
                 loaders.switch(rungs[index].get("loader") or {})
             rank.agree(None, lambda reports: None)
-            ahead = max((min(feed.depth // feed.per_step, size, _MOST) for feed in rank.feeds), default=0)
+            ahead = max(
+                (min(feed.depth // feed.per_step, size, _MOST) for feed in rank.feeds), default=0
+            )
             switched = rank.clock.now()
             for _ in range(_SETTLING + ahead):
                 yield
             slow = rank.agree((rank.clock.now() - switched) / (_SETTLING + ahead), max)
             steps = size
-            if "loader" not in rungs[index]:  # what is far slower, like too many threads, shows that in few steps
+            if (
+                "loader" not in rungs[index]
+            ):  # what is far slower, like too many threads, shows that in few steps
                 steps = max(_FEWEST, min(size, round(_LONG_TURN / max(slow, 1e-4))))
-            steps = _round_to_cycles(steps, max((_worker_cycle(feed) for feed in rank.feeds), default=1))
-            block = yield from time_steps(rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began)
+            steps = _round_to_cycles(
+                steps, max((_worker_cycle(feed) for feed in rank.feeds), default=1)
+            )
+            block = yield from time_steps(
+                rank, loops, UNTOUCHED.name, number * len(rungs) + index, steps, began
+            )
             rank.agree(block, lambda blocks: rank.publish(*blocks))
     trial_settings.apply_turn({})
     return True
@@ -202,7 +227,11 @@ class Loaders:
         feed.drain()
         before = dict(vars(loader))
         workers = int(rung.get("num_workers", loader.num_workers))
-        new = {"prefetch_factor": loader.prefetch_factor or 2, **rung, "persistent_workers": workers > 0}
+        new = {
+            "prefetch_factor": loader.prefetch_factor or 2,
+            **rung,
+            "persistent_workers": workers > 0,
+        }
         vars(loader).update(new if workers else {**new, "prefetch_factor": None})
         try:
             self._made[index] = feed.serve_endlessly(self._made.get(index))

@@ -35,7 +35,14 @@ from stash.measure.agent.wraps import replicas
 from stash.measure.agent.wraps.stages import BatchCopies, CalledModels
 from stash.measure.linux.interfaces import own_address
 from stash.measure.protocol.folder import RunFolder
-from stash.measure.protocol.orders import LINES, Invitation, Neighbours, TraceRequest, WatchRequest, write_json_whole
+from stash.measure.protocol.orders import (
+    LINES,
+    Invitation,
+    Neighbours,
+    TraceRequest,
+    WatchRequest,
+    write_json_whole,
+)
 from stash.measure.protocol.stamped import StepStage
 
 _KEY = "stash/watchers"
@@ -55,9 +62,12 @@ _FULL_COLLECTION = 2
 _COLLECTIVE = int(StepStage.COLLECTIVE)
 _LINES_SECONDS = 5.0
 ROW_OF = {
-    int(StepStage.BETWEEN): LOOP, int(StepStage.INPUT): INPUT, int(StepStage.FORWARD): FORWARD,
-    int(StepStage.BACKWARD): BACKWARD, int(StepStage.OPTIMIZER): OPTIMIZER,
-}  # fmt: skip
+    int(StepStage.BETWEEN): LOOP,
+    int(StepStage.INPUT): INPUT,
+    int(StepStage.FORWARD): FORWARD,
+    int(StepStage.BACKWARD): BACKWARD,
+    int(StepStage.OPTIMIZER): OPTIMIZER,
+}
 """What a ledger calls a stage."""
 _RECORDERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _RECORDER_SECONDS = 1.0
@@ -207,7 +217,9 @@ class GradientsFollowed(Duty):
             if self._last:
                 self._stamps.follow(self._last)
             self._after = self._steps
-        elif self._steps >= next((at for at in _LEARNS_AT if at > self._after), self._after + _LEARNS_EVERY):
+        elif self._steps >= next(
+            (at for at in _LEARNS_AT if at > self._after), self._after + _LEARNS_EVERY
+        ):
             self._stamps.let_go()
             self._order = GradientOrder(each for each in self._parameters() if each.requires_grad)
         return False
@@ -266,7 +278,9 @@ class Collections:
 
     def _note(self, phase: str, info: dict[str, int]) -> None:
         if info["generation"] == _FULL_COLLECTION:
-            self._tell(ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED)
+            self._tell(
+                ThreadEvent.COLLECTION_BEGINS if phase == "start" else ThreadEvent.COLLECTION_ENDED
+            )
 
     def end(self) -> None:
         if self._note in gc.callbacks:
@@ -314,7 +328,9 @@ class Requests:
             over = self._trace.step()
         except Exception as error:
             over = True
-            print(f"stash: the trace of rank {self.rank} was not written ({error})", file=sys.stderr)
+            print(
+                f"stash: the trace of rank {self.rank} was not written ({error})", file=sys.stderr
+            )
         if over:
             self._trace = None
 
@@ -334,7 +350,9 @@ class ScriptLines(Duty):
         if self._stamps.now() < self._until or steps < 1:
             return False
         self._places.stop()
-        write_json_whole(self._file, [{**row, "seconds": row["seconds"] / steps} for row in self._places.rows()])
+        write_json_whole(
+            self._file, [{**row, "seconds": row["seconds"] / steps} for row in self._places.rows()]
+        )
         return True
 
 
@@ -420,14 +438,18 @@ class StepSample(Duty):
         issued = _count_collectives() - counts.before
         unseen = issued - counts.seen - sum(map(_replica_collectives, replicas.list_modules()))
         if unseen > 0:
-            self._stamps.ring.name_unseen(f"{unseen} {issued}{self._read_recorder() if self.recorded else ''}")
+            self._stamps.ring.name_unseen(
+                f"{unseen} {issued}{self._read_recorder() if self.recorded else ''}"
+            )
         self._samples += 1
 
     def _read_recorder(self) -> str:
         """Seconds of one collective that the flight recorder timed, with a space before; else nothing."""
         if self._samples % _LOOKS_EVERY:
             return ""
-        count, seconds = sum_unseen_collectives(pickle.loads(private.recorded_collectives())["entries"])
+        count, seconds = sum_unseen_collectives(
+            pickle.loads(private.recorded_collectives())["entries"]
+        )
         return f" {seconds / count:.9f}" if count and seconds else ""
 
 
@@ -437,7 +459,9 @@ def _count_collectives() -> int:
 
 def _replica_collectives(model: Any) -> int:
     """Collectives of a step that DistributedDataParallel itself issues: its buckets, and buffers by their type."""
-    buffers = len({buffer.dtype for buffer in model.module.buffers()}) if model.broadcast_buffers else 0
+    buffers = (
+        len({buffer.dtype for buffer in model.module.buffers()}) if model.broadcast_buffers else 0
+    )
     return len(private.bucket_bytes(model)) + buffers
 
 
@@ -452,7 +476,9 @@ def sum_unseen_collectives(entries: Iterable[Mapping[str, Any]]) -> tuple[int, f
         files = [file for file, _ in frames]
         if any(file.endswith("distributed_c10d.py") for file in files):
             continue
-        through_op = any(file.endswith(("torch/_ops.py", "_functional_collectives.py")) for file in files)
+        through_op = any(
+            file.endswith(("torch/_ops.py", "_functional_collectives.py")) for file in files
+        )
         if has_replicas and not through_op:
             continue
         count += 1

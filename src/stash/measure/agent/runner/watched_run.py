@@ -66,7 +66,9 @@ def wait_for_watcher(optimizer_module: ModuleType) -> None:
     _subscribe_listener(optimizer_module, AwaitedRun)
 
 
-def _subscribe_listener(optimizer_module: ModuleType, listener: Callable[[], script.Listener]) -> None:
+def _subscribe_listener(
+    optimizer_module: ModuleType, listener: Callable[[], script.Listener]
+) -> None:
     script.subscribe(listener())
     register_after_fork(optimizer_module, lambda _: _listen_in_fork(listener))
     steps.wrap_optimizer(optimizer_module)
@@ -78,7 +80,9 @@ def _listen_in_fork(listener: Callable[[], script.Listener]) -> None:
     over = orders is not None and not orders.files.path.is_dir()
     if not (over or current_process().daemon or script.passes()):
         script.subscribe(listener())
-        Finalize(None, script.exits, exitpriority=1)  # what ``atexit`` is to a process that is no fork
+        Finalize(
+            None, script.exits, exitpriority=1
+        )  # what ``atexit`` is to a process that is no fork
 
 
 class AwaitedRun(script.Listener):
@@ -183,7 +187,9 @@ class WatchedLoops(script.LoopListener):
         stamps = self.stamps
         if stamps is None:
             return take(*arguments)
-        trial = self._trial if self._trial is not None and self._trial.loader == id(source) else None
+        trial = (
+            self._trial if self._trial is not None and self._trial.loader == id(source) else None
+        )
         wait, number = _EVALUATED, 0
         if _has_gradients() or self._trains_on(id(source)):
             known = self._numbers.get(id(source))
@@ -203,7 +209,9 @@ class WatchedLoops(script.LoopListener):
     def _go_on_with(self, trial: LoopOnTrial) -> _Wait:
         """The loop takes another batch; the first one ends the start of its epoch."""
         is_first = not trial.batches
-        self._trial = trial.take_batch() if is_first or not trial.has_passed(script.passes()) else None
+        self._trial = (
+            trial.take_batch() if is_first or not trial.has_passed(script.passes()) else None
+        )
         return _OF_AN_EPOCH if is_first else _IN_STEP
 
     def _end_trial(self, trial: LoopOnTrial, stamps: Stamps) -> None:
@@ -230,9 +238,15 @@ class WatchedLoops(script.LoopListener):
     def _assign_number(self, source: Any) -> int:
         """A new one, or that of one of its class that is gone: scripts make their loaders again, in every epoch."""
         kind, key = type(source), id(source)
-        gone = (number for number, (known, there) in enumerate(self._known) if known is kind and there() is None)
+        gone = (
+            number
+            for number, (known, there) in enumerate(self._known)
+            if known is kind and there() is None
+        )
         number = self._numbers[key] = next(gone, len(self._known))
-        there: Callable[[], Any] = str  # a list, say, cannot be referred to weakly: it is there for good
+        there: Callable[[], Any] = (
+            str  # a list, say, cannot be referred to weakly: it is there for good
+        )
         with suppress(TypeError):
             there = weakref.ref(source, lambda _: self._numbers.pop(key, None))
         self._known[number : number + 1] = [(kind, there)]
@@ -241,7 +255,10 @@ class WatchedLoops(script.LoopListener):
 
     def name_loaders(self) -> None:
         if self.stamps is not None:
-            names = (f"{kind.__name__}{f' {at + 1}' if at else ''}" for at, (kind, _) in enumerate(self._known))
+            names = (
+                f"{kind.__name__}{f' {at + 1}' if at else ''}"
+                for at, (kind, _) in enumerate(self._known)
+            )
             self.stamps.ring.name_loaders(list(names)[:LOADERS])
 
 
@@ -252,7 +269,9 @@ class WatchedRun(script.Listener):
     ``awaited`` listens again once the watcher has left.
     """
 
-    def __init__(self, orders: Orders, counted_before: int | None = 0, awaited: AwaitedRun | None = None) -> None:
+    def __init__(
+        self, orders: Orders, counted_before: int | None = 0, awaited: AwaitedRun | None = None
+    ) -> None:
         self.loops: WatchedLoops = WatchedLoops()
         self.listens = True
         self._folder = Path(orders.folder)
@@ -274,7 +293,9 @@ class WatchedRun(script.Listener):
 
     def give_up(self, error: Exception) -> None:
         """Stamp nothing any more, and say why, once."""
-        text = f"stash: this rank is not watched any more ({type(error).__name__}: {str(error)[:200]})"
+        text = (
+            f"stash: this rank is not watched any more ({type(error).__name__}: {str(error)[:200]})"
+        )
         self.listens = False
         script.unsubscribe()
         if self._begun is not None:
@@ -301,7 +322,9 @@ class WatchedRun(script.Listener):
             if own is not self._counted and not self._takes_over(own):
                 if not rests and self._counted is not None:
                     beside = own.passes == self._counted.passes
-                    stamps.tell(ThreadEvent.UPDATED_BESIDE if beside else ThreadEvent.UPDATED_BEFORE)
+                    stamps.tell(
+                        ThreadEvent.UPDATED_BESIDE if beside else ThreadEvent.UPDATED_BEFORE
+                    )
                 return
             if rests:
                 self._end_unstamped_step(begun)
@@ -337,10 +360,16 @@ class WatchedRun(script.Listener):
         """At the first step: which rank this is, and on what it trains. What came before was setting up."""
         place = RankPlace.find()
         ring = StepRing(
-            self._folder / f"ring.{place.rank}.{os.getpid()}", place.rank, place.ranks, place.local, place.node
+            self._folder / f"ring.{place.rank}.{os.getpid()}",
+            place.rank,
+            place.ranks,
+            place.local,
+            place.node,
         )
         stamps = Stamps(perf_counter, ring, WATCHED_STAGES)
-        parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
+        parameters = (
+            parameter for group in optimizer.param_groups for parameter in group["params"]
+        )
         device = next((each.device for each in parameters if each.device.type != "cpu"), None)
         ring.name_device("cpu" if device is None else device.type)
         duties: list[Duty] = []
@@ -362,7 +391,9 @@ class WatchedRun(script.Listener):
         """What only ranks do that have others beside them."""
         if self._counted_before is None:
             yield StepNumbering(stamps)
-        yield GradientsFollowed(stamps, lambda: [] if self._counted is None else self._counted.parameters)
+        yield GradientsFollowed(
+            stamps, lambda: [] if self._counted is None else self._counted.parameters
+        )
         yield StepSample(stamps)
         if has_recorder():
             write_recorders_when_asked(stamps, self._folder, place.rank)
@@ -448,7 +479,11 @@ class RankPlace:
             rank, ranks = int(dist.get_rank()), int(dist.get_world_size())
         here = _read_number("LOCAL_WORLD_SIZE", ranks)
         return cls(
-            rank, ranks, _read_number("LOCAL_RANK", rank), here, _read_number("GROUP_RANK", rank // max(1, here))
+            rank,
+            ranks,
+            _read_number("LOCAL_RANK", rank),
+            here,
+            _read_number("GROUP_RANK", rank // max(1, here)),
         )
 
 

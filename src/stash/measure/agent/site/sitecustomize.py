@@ -30,7 +30,9 @@ def _start_agent(begin: str = "start") -> None:
 def _load_stash() -> None:
     """Make ``stash`` importable from its place, without the folder around it on the path."""
     file = os.path.join(_STASH, "__init__.py")
-    spec = importlib.util.spec_from_file_location("stash", file, submodule_search_locations=[_STASH])
+    spec = importlib.util.spec_from_file_location(
+        "stash", file, submodule_search_locations=[_STASH]
+    )
     assert spec is not None
     assert spec.loader is not None
     sys.modules["stash"] = importlib.util.module_from_spec(spec)

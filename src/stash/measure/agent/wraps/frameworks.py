@@ -44,7 +44,9 @@ def wrap_transformers(module: ModuleType) -> None:
 
 
 def _remove_services(handler: Any) -> None:
-    services = [c for c in handler.callbacks if type(c).__module__.startswith("transformers.integrations")]
+    services = [
+        c for c in handler.callbacks if type(c).__module__.startswith("transformers.integrations")
+    ]
     for callback in services:
         handler.remove_callback(callback)
 
@@ -54,7 +56,9 @@ def _only_training(base: Any) -> Any:
 
     class OnlyTraining(base):  # type: ignore[misc]
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> Any:
-            script.put(control, should_evaluate=False, should_save=False, should_training_stop=False)
+            script.put(
+                control, should_evaluate=False, should_save=False, should_training_stop=False
+            )
             return control
 
         on_epoch_end = on_step_end
@@ -71,10 +75,14 @@ def wrap_lightning(module: ModuleType) -> None:
         if script.active():
             script.put(self.fit_loop, max_epochs=PLENTY)
             script.put(self.fit_loop.epoch_loop, max_steps=-1)
-            self.num_sanity_val_steps = 0  # read just before the first step, it would pass for training
+            self.num_sanity_val_steps = (
+                0  # read just before the first step, it would pass for training
+            )
             self.limit_val_batches = 1  # what schedules and callbacks monitor must exist
             if self.loggers and not _keeps_logging():
-                dummy = import_module(module.__name__.replace("trainer.trainer", "loggers.logger")).DummyLogger
+                dummy = import_module(
+                    module.__name__.replace("trainer.trainer", "loggers.logger")
+                ).DummyLogger
                 self.loggers = [dummy()]  # some callbacks refuse to work without any
             self.callbacks = [c for c in self.callbacks if not _saves_or_stops(c)]
         return fit(self, *args, **kwargs)
@@ -116,7 +124,9 @@ def wrap_comet(module: ModuleType) -> None:
 def wrap_mlflow(module: ModuleType) -> None:
     """MLflow: clients of any server talk to the folder that the variable names."""
     client = module.MlflowClient
-    script.wrap(client, "__init__", _force_arguments, "MLflow", tracking_uri=None, registry_uri=None)
+    script.wrap(
+        client, "__init__", _force_arguments, "MLflow", tracking_uri=None, registry_uri=None
+    )
 
 
 def wrap_mlflow_address(module: ModuleType) -> None:
@@ -141,7 +151,9 @@ def wrap_tensorboard(module: ModuleType) -> None:
     script.wrap(writer, "__init__", _force_arguments, "TensorBoard", **{name: folder})
 
 
-def _force_arguments(function: Callable[..., Any], service: str, **values: Any) -> Callable[..., Any]:
+def _force_arguments(
+    function: Callable[..., Any], service: str, **values: Any
+) -> Callable[..., Any]:
     """``function`` with these arguments, whatever its caller says."""
     orders = current_orders()
     if orders is None or orders.keep_logging:
@@ -152,7 +164,9 @@ def _force_arguments(function: Callable[..., Any], service: str, **values: Any) 
 
     @functools.wraps(function)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        script.note(f"{service} was switched off for the profile (--keep-logging keeps it): steps lack its own time")
+        script.note(
+            f"{service} was switched off for the profile (--keep-logging keeps it): steps lack its own time"
+        )
         call = signature.bind(*args, **kwargs)
         call.arguments.update(values)
         return function(*call.args, **call.kwargs)

@@ -69,7 +69,11 @@ def parts_on(nodes: Mapping[int, int], groups: Iterable[Membership]) -> list[Mem
     for group in sorted(set(groups), key=lambda each: (each.name, each.ranks)):
         homes = list(dict.fromkeys(nodes[rank] for rank in group.ranks))
         cut = [tuple(rank for rank in group.ranks if nodes[rank] == home) for home in homes]
-        found += [Membership(group.name, ranks, group.backend) for ranks in cut if 1 < len(ranks) < len(group.ranks)]
+        found += [
+            Membership(group.name, ranks, group.backend)
+            for ranks in cut
+            if 1 < len(ranks) < len(group.ranks)
+        ]
     return found
 
 
@@ -79,13 +83,17 @@ def form_groups(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePar
 
     usual, own = describe_group(default_group()).backend, {}
     for part in parts:
-        group = dist.new_group(list(part.ranks), backend=None if part.backend == usual else part.backend)
+        group = dist.new_group(
+            list(part.ranks), backend=None if part.backend == usual else part.backend
+        )
         if own_rank in part.ranks:
             own[part.name] = NodePart(group, part.ranks)
     return own
 
 
-def within_node(name: str, original: Original, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]) -> Any:
+def within_node(
+    name: str, original: Original, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]
+) -> Any:
     """Run a collective over ``part`` of a group whose global ranks are ``ranks``."""
     arguments = {**arguments, "group": part.group}
     for root in ("src", "dst"):
@@ -224,7 +232,9 @@ def _fill_list(call: Call) -> Any:
 
 
 def _fill_lists(call: Call) -> Any:
-    for outputs, tensor in zip(call["output_tensor_lists"], call["input_tensor_list"], strict=False):
+    for outputs, tensor in zip(
+        call["output_tensor_lists"], call["input_tensor_list"], strict=False
+    ):
         for output in outputs:
             _stand_in(output, tensor)
     return call["output_tensor_lists"]

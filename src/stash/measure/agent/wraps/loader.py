@@ -86,7 +86,11 @@ class Tap:
                 index = self._next_fresh()
             except StopIteration:
                 break
-            if self._epochs > epochs and taken and _count_samples(taken[-1]) < _count_samples(index):
+            if (
+                self._epochs > epochs
+                and taken
+                and _count_samples(taken[-1]) < _count_samples(index)
+            ):
                 taken.pop()
             taken.append(index)
         return taken
@@ -202,7 +206,9 @@ class LoaderFeed(Feed):
 
     def restore(self, before: FeedProgress, read: int) -> None:
         super().restore(before, read)
-        if not self.is_measured and before.around is not None:  # the loop around the one that is over goes on
+        if (
+            not self.is_measured and before.around is not None
+        ):  # the loop around the one that is over goes on
             self._use_iterator(before.around)
         elif self.mode in ("warm", "cold"):
             self.ask_for(read)
@@ -227,7 +233,9 @@ class LoaderFeed(Feed):
     def read_endlessly(self) -> Any:
         if self.kind == "map" and self._used is not None:
             self.tap.must_not_end()
-            if self.workers and self._is_drained:  # the queue ran dry before the loader was known to train
+            if (
+                self.workers and self._is_drained
+            ):  # the queue ran dry before the loader was known to train
                 self.refill_queue()
         return super().read_endlessly()
 
@@ -244,7 +252,9 @@ class LoaderFeed(Feed):
         if self._used is None or self._used.is_over:
             return
         self.tap.ask_only_for([])
-        if self.kind == "iterable":  # take what workers were asked for; it may end before that is all there
+        if (
+            self.kind == "iterable"
+        ):  # take what workers were asked for; it may end before that is all there
             with suppress(StopIteration):
                 while self.workers and private.count_outstanding(self.source) > 0:
                     self.real()
@@ -261,7 +271,9 @@ class LoaderFeed(Feed):
             self._renew()  # the stream starts over: all blocks of a round read the same samples
             self.consume(skipped)
             return
-        if self._used is not None and self._used.is_over:  # at the end of an epoch, its workers are gone
+        if (
+            self._used is not None and self._used.is_over
+        ):  # at the end of an epoch, its workers are gone
             self._renew()
             self.drain()
         whole = skipped + count
@@ -299,7 +311,9 @@ class LoaderFeed(Feed):
                     self.adopt(self.source)
                     return
                 private.shut_down(self.source)
-                settings["persistent_workers"] = self.workers > 0  # the loader refuses an ordinary assignment
+                settings["persistent_workers"] = (
+                    self.workers > 0
+                )  # the loader refuses an ordinary assignment
                 time.sleep(_QUIET if self.workers else 0)
                 self.adopt(private.new_iterator(self.loader, self.source))
             finally:
@@ -345,7 +359,9 @@ def _tap_indices(begin: Callable[..., None]) -> Callable[..., None]:
             feed = feed_of(loader)
             setattr(self, _FEED, weakref.ref(feed))
             beside = feed.under_way and script.listener().loops.is_beside(feed)
-            if feed.is_acting or not (feed.is_measured or beside):  # one beside the training loop's is not followed
+            if feed.is_acting or not (
+                feed.is_measured or beside
+            ):  # one beside the training loop's is not followed
                 feed.adopt(self)
             if not feed.open_loops.tell_their_end:
                 feed.begin_epoch()
@@ -387,7 +403,9 @@ def _give_handle(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
         feed.ask_iterator()
         script.listener().loops.iterator_asked(feed)
         iterator = get_iterator(self)
-        if isinstance(iterator, Handle):  # a class that hands on what the class it derives from gave it
+        if isinstance(
+            iterator, Handle
+        ):  # a class that hands on what the class it derives from gave it
             return iterator
         handle = Handle(feed, iterator, owner=self)
         script.listener().loops.opened(handle)
@@ -403,7 +421,9 @@ def _serve_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
         if feed is None or feed.is_acting:
             return hand_out(self)
         listener = script.bus.listener
-        if not listener.listens or (feed.source is not self and not feed.is_measured):  # another loop over the loader
+        if not listener.listens or (
+            feed.source is not self and not feed.is_measured
+        ):  # another loop over the loader
             return hand_out(self)
         return listener.loops.next_batch(feed)
 

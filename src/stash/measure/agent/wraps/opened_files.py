@@ -152,7 +152,9 @@ def _guard_save(save: Callable[..., Any], name: str, position: int) -> Callable[
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not isinstance(target, (str, os.PathLike)):
             with guard.saving(target), script.saving():
-                return save(*args, **kwargs)  # a file that is open already, or a buffer: what it replaces is kept
+                return save(
+                    *args, **kwargs
+                )  # a file that is open already, or a buffer: what it replaces is kept
         if not script.saves_drifted():
             with _save_beside(), script.saving():
                 guard.about_to_write(os.fspath(target), truncates=True)
@@ -160,7 +162,9 @@ def _guard_save(save: Callable[..., Any], name: str, position: int) -> Callable[
         script.note(_NOT_KEPT)
         if not os.path.exists(target):
             path = os.path.abspath(os.fspath(target))
-            with guard.saving():  # a new folder that it lies in is no whole checkpoint, and goes with it
+            with (
+                guard.saving()
+            ):  # a new folder that it lies in is no whole checkpoint, and goes with it
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
             _placeholders.add(path)
         return None

@@ -30,7 +30,11 @@ _skipping: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def remember_ddp(module: ModuleType) -> None:
     """Know every DDP instance (``torch.nn.parallel.distributed``)."""
-    script.after(module.DistributedDataParallel, "__init__", lambda ddp, *_, **__: _made.append(weakref.ref(ddp)))
+    script.after(
+        module.DistributedDataParallel,
+        "__init__",
+        lambda ddp, *_, **__: _made.append(weakref.ref(ddp)),
+    )
 
 
 def wrap_ddp(module: ModuleType) -> None:
@@ -45,7 +49,9 @@ def wrap_ddp(module: ModuleType) -> None:
         _builtin[ddp] = str(comm_hook_type)
 
     # A property, because scripts assign it themselves in every micro-batch of an accumulated step.
-    may_sync = property(lambda self: self.__dict__.get(_SYNC, True) and _may_exchange(self), _choose_exchange)
+    may_sync = property(
+        lambda self: self.__dict__.get(_SYNC, True) and _may_exchange(self), _choose_exchange
+    )
     script.put(cls, require_backward_grad_sync=may_sync)
     script.after(cls, "register_comm_hook", note_hook)
     script.after(cls, private.BUILTIN_HOOKS, note_builtin_hook)
@@ -105,7 +111,11 @@ def set_scope(name: ScopeName) -> None:
     """Switch gradient exchange, buffer broadcast and all other collectives of this process."""
     for ddp in list_modules():
         if ddp not in _ordinary:
-            _ordinary[ddp] = (ddp.require_backward_grad_sync, ddp.broadcast_buffers, ddp.process_group)
+            _ordinary[ddp] = (
+                ddp.require_backward_grad_sync,
+                ddp.broadcast_buffers,
+                ddp.process_group,
+            )
     scope.name = name
     for ddp in list_modules():
         sync, buffers, whole = _ordinary[ddp]
@@ -162,5 +172,7 @@ def bucket_contents() -> list[tuple[int, tuple[str, ...]]]:
 
 def reduced_bytes() -> int:
     """Bytes that the reducers themselves exchange in a step; what a user's hook exchanges is seen as it calls."""
-    exchanging = [ddp for ddp in list_modules() if ddp not in _hooked and _whole_group(ddp).size() > 1]
+    exchanging = [
+        ddp for ddp in list_modules() if ddp not in _hooked and _whole_group(ddp).size() > 1
+    ]
     return sum(sum(private.bucket_bytes(ddp)) for ddp in exchanging)

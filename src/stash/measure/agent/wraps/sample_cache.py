@@ -81,7 +81,9 @@ class CachedSamples:
     def _is_kept(self):  # type: ignore[no-untyped-def]
         for fields, name, value in self._fields:
             now = fields.get(name)
-            if now is not value and (value is not None or callable(now)):  # what was None may be a file opened since
+            if now is not value and (
+                value is not None or callable(now)
+            ):  # what was None may be a file opened since
                 return False
         return self._file is not None
 
@@ -128,7 +130,9 @@ class CachedSamples:
         file, start = self._file.fileno(), number * self._room
         size, found = struct.unpack("<QQ", os.pread(file, 16, start).ljust(16, b"\0"))
         try:
-            return pickle.loads(os.pread(file, size, start + 16)) if size and found == number else None
+            return (
+                pickle.loads(os.pread(file, size, start + 16)) if size and found == number else None
+            )
         except Exception:  # it cannot be read back: it is made each time
             return None
 
@@ -136,14 +140,24 @@ class CachedSamples:
         file, start = self._file.fileno(), number * self._room
         try:
             content = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)  # another process may be at it
+            fcntl.lockf(
+                file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start
+            )  # another process may be at it
             try:
-                fits = len(content) + 16 <= self._room and self._free() - len(content) >= self._spare
-                if fits and self._read(number) is None and os.pwrite(file, content, start + 16) == len(content):
+                fits = (
+                    len(content) + 16 <= self._room and self._free() - len(content) >= self._spare
+                )
+                if (
+                    fits
+                    and self._read(number) is None
+                    and os.pwrite(file, content, start + 16) == len(content)
+                ):
                     os.pwrite(file, struct.pack("<QQ", len(content), number), start)
             finally:
                 fcntl.lockf(file, fcntl.LOCK_UN, 1, start)
-        except Exception:  # no room is left, or it is nothing that can be kept: it is made each time
+        except (
+            Exception
+        ):  # no room is left, or it is nothing that can be kept: it is made each time
             pass
 
 
@@ -151,7 +165,9 @@ class _TrialSamples(CachedSamples):
     """Samples kept for the trials of a run, which make the same data sets in the same order."""
 
     def _open_file(self, folder):  # type: ignore[no-untyped-def]
-        return os.fdopen(os.open(folder, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", buffering=0)
+        return os.fdopen(
+            os.open(folder, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "r+b", buffering=0
+        )
 
 
 _numbers = itertools.count()
@@ -179,7 +195,9 @@ def facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, An
 
 
 def _facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, Any]:
-    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(dataset, CachedSamples):
+    if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or isinstance(
+        dataset, CachedSamples
+    ):
         return {"why": "its samples have no numbers"}
     if any(hasattr(dataset, name) for name in ("set_epoch", "epoch")):
         return {"why": "its samples may depend on the epoch"}
@@ -192,16 +210,24 @@ def _facts_of(dataset: Any, printed: Callable[[Any], int | None]) -> dict[str, A
         drawn = first["drawn"] or again["drawn"]
         if first["prints"] and first["prints"] == again["prints"] and not drawn:
             return {
-                "samples": length, "transform": data is not dataset, "bytes": max(first["bytes"], again["bytes"]),
-                "made_seconds": again["made_seconds"], "read_seconds": again["read_seconds"],
+                "samples": length,
+                "transform": data is not dataset,
+                "bytes": max(first["bytes"], again["bytes"]),
+                "made_seconds": again["made_seconds"],
+                "read_seconds": again["read_seconds"],
                 "free": {"memory": _free_bytes(MEMORY), "disk": _free_bytes(tempfile.gettempdir())},
-            }  # fmt: skip
-    return {"why": "the same sample is another one each time it is read, or may be: random numbers are drawn for it"}
+            }
+    return {
+        "why": "the same sample is another one each time it is read, or may be: random numbers are drawn for it"
+    }
 
 
 def _drop_transform(dataset: Any) -> Any:
     """The data set without what it does last, if that is where ``torchvision`` and most scripts have it."""
-    if not callable(getattr(dataset, "transform", None)) or getattr(dataset, "target_transform", None) is not None:
+    if (
+        not callable(getattr(dataset, "transform", None))
+        or getattr(dataset, "target_transform", None) is not None
+    ):
         return None
     import copy
 
@@ -244,8 +270,12 @@ def _read_samples(
         prints = [zlib.crc32(each) for each in content]
     size = sum(map(len, content)) / max(1, len(content))
     return {
-        "prints": prints, "bytes": size, "drawn": drawn, "made_seconds": made, "read_seconds": _read_back(content)
-    }  # fmt: skip
+        "prints": prints,
+        "bytes": size,
+        "drawn": drawn,
+        "made_seconds": made,
+        "read_seconds": _read_back(content),
+    }
 
 
 def _read_back(content: Sequence[bytes]) -> float:

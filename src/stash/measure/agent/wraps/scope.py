@@ -31,12 +31,30 @@ from stash.measure.agent.wraps.groups import (
     ranks_of,
     within_node,
 )
-from stash.measure.agent.wraps.waits import kind_of, ledger, remember_works, stamp_call, wait_in_flight, wrap_work
+from stash.measure.agent.wraps.waits import (
+    kind_of,
+    ledger,
+    remember_works,
+    stamp_call,
+    wait_in_flight,
+    wrap_work,
+)
 
-NODE_CAPABLE = frozenset({
-    "all_reduce", "broadcast", "reduce", "barrier", "monitored_barrier", "all_gather", "all_gather_into_tensor",
-    "all_gather_single", "all_gather_object", "broadcast_object_list", "reduce_scatter_tensor",
-})  # fmt: skip
+NODE_CAPABLE = frozenset(
+    {
+        "all_reduce",
+        "broadcast",
+        "reduce",
+        "barrier",
+        "monitored_barrier",
+        "all_gather",
+        "all_gather_into_tensor",
+        "all_gather_single",
+        "all_gather_object",
+        "broadcast_object_list",
+        "reduce_scatter_tensor",
+    }
+)
 """Collectives that can be confined to a node."""
 HANDS_OUT = frozenset({"broadcast", "broadcast_object_list", "scatter", "scatter_object_list"})
 """Collectives that give ranks what one of them has, and nothing else does."""
@@ -140,9 +158,14 @@ class Scope:
         """Whether a call is passed on under every scope."""
         return name in self.always_real and storage not in self.weights
 
-    def collectives_begun(self, among: Callable[[Any], bool] = lambda group: True) -> dict[str, int]:
+    def collectives_begun(
+        self, among: Callable[[Any], bool] = lambda group: True
+    ) -> dict[str, int]:
         """How many collectives each group began, less those that were passed on below scope world."""
-        return {name: count - self.passed_on[name] for name, count in private.sequence_numbers(among).items()}
+        return {
+            name: count - self.passed_on[name]
+            for name, count in private.sequence_numbers(among).items()
+        }
 
     def reset_counts(self) -> None:
         """Begin to count again; which groups and collectives were seen is not forgotten."""
@@ -237,11 +260,17 @@ def _wrap_collective(original: Callable[..., Any], name: str) -> Callable[..., A
             scope.note_handed_out(name, storage)
         for each in operations or ():
             ledger.note_call((key[0], kind_of(each.op.__name__)), payload_bytes([each]))
-        given_rows, taken_rows = (find_argument(f"{side}_split_sizes", args, kwargs) for side in ("input", "output"))
+        given_rows, taken_rows = (
+            find_argument(f"{side}_split_sizes", args, kwargs) for side in ("input", "output")
+        )
         if given_rows and taken_rows:
             ledger.note_dispatch(group.group_name, list(given_rows), list(taken_rows))
-        with scope.bypass():  # object collectives call tensor ones: count and map only the outer call
-            result = ledger.outer(key, -1 if operations else size, functools.partial(original, *args, **kwargs))
+        with (
+            scope.bypass()
+        ):  # object collectives call tensor ones: count and map only the outer call
+            result = ledger.outer(
+                key, -1 if operations else size, functools.partial(original, *args, **kwargs)
+            )
         if name in ALWAYS_WORK or operations or find_argument("async_op", args, kwargs):
             remember_works(result, key, operations)
         return result
@@ -270,7 +299,9 @@ def _call_for_real(call: Callable[[], Any], group: Any) -> Any:
     return result
 
 
-def _run_confined(name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any) -> Any:
+def _run_confined(
+    name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any
+) -> Any:
     """What the caller gets under a scope below world."""
     if scope.name == "node":
         ranks, part = ranks_of(group), scope.parts.get(group.group_name)
@@ -281,7 +312,9 @@ def _run_confined(name: str, original: Callable[..., Any], arguments: dict[str, 
                 return within_node(name, original, arguments, part, ranks)
         several = group.group_name in scope.of_several_jobs
         if part is None and not several and len(set(ranks) & set(scope.node_ranks)) > 1:
-            script.note("a process group that no step of the warm-up used is not exchanged over under the rung node")
+            script.note(
+                "a process group that no step of the warm-up used is not exchanged over under the rung node"
+            )
     return answer_alone(name, Call(arguments, max(group.rank(), 0), group.size()))
 
 
@@ -303,17 +336,28 @@ def _value_bytes(value: Any) -> int:
 
 
 FUNCTIONAL = (
-    "all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_gather_into_tensor",
-    "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced", "reduce_scatter_tensor",
-    "reduce_scatter_tensor_coalesced", "all_to_all_single", "broadcast", "broadcast_",
-)  # fmt: skip
+    "all_reduce",
+    "all_reduce_",
+    "all_reduce_coalesced",
+    "all_reduce_coalesced_",
+    "all_gather_into_tensor",
+    "all_gather_into_tensor_out",
+    "all_gather_into_tensor_coalesced",
+    "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced",
+    "all_to_all_single",
+    "broadcast",
+    "broadcast_",
+)
 """Operators of ``_c10d_functional``; PyTorch versions lack some."""
 
 
 def wrap_functional(module: ModuleType) -> None:
     """Put a kernel in front of functional collectives and of waits for them."""
     for name in FUNCTIONAL:
-        private.before_operator("_c10d_functional", name, functools.partial(_run_functional, name.rstrip("_")))
+        private.before_operator(
+            "_c10d_functional", name, functools.partial(_run_functional, name.rstrip("_"))
+        )
     private.before_operator("_c10d_functional", "wait_tensor", _wait_tensor)
 
 

@@ -34,7 +34,11 @@ def watch_fsdp(module: ModuleType) -> None:
     """FullyShardedDataParallel."""
 
     def made(self: Any, module: Any, process_group: Any = None, *args: Any, **kwargs: Any) -> None:
-        place = (process_group.rank(),) if hasattr(process_group, "rank") else _mesh_place(kwargs.get("device_mesh"))
+        place = (
+            (process_group.rank(),)
+            if hasattr(process_group, "rank")
+            else _mesh_place(kwargs.get("device_mesh"))
+        )
         sharded["FullyShardedDataParallel"] = place
 
     script.after(module.FullyShardedDataParallel, "__init__", made)
@@ -88,12 +92,21 @@ def ranks_of_one_replica(parameters: Iterable[Any]) -> tuple[int, ...]:
     groups: dict[str, Any] = {}
     for parameter in parameters:
         mesh: Any = getattr(parameter, "device_mesh", None)
-        for dimension, placement in enumerate(getattr(parameter, "placements", ()) if mesh is not None else ()):
+        for dimension, placement in enumerate(
+            getattr(parameter, "placements", ()) if mesh is not None else ()
+        ):
             if placement.is_shard() and mesh.size(dimension) > 1:
                 group = mesh.get_group(dimension)
                 groups[group.group_name] = group
     return tuple(
-        sorted({rank for name, group in groups.items() if name not in _of_replicas for rank in ranks_of(group)})
+        sorted(
+            {
+                rank
+                for name, group in groups.items()
+                if name not in _of_replicas
+                for rank in ranks_of(group)
+            }
+        )
     )
 
 
@@ -112,7 +125,9 @@ class FirstBatch:
 
 def describe_first_batch(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
     """For the ranks to compare."""
-    return FirstBatch(_batch_checksum(feeds), next(_iter_places(), None), ranks_of_one_replica(parameters))
+    return FirstBatch(
+        _batch_checksum(feeds), next(_iter_places(), None), ranks_of_one_replica(parameters)
+    )
 
 
 def _iter_places() -> Iterator[tuple[int, ...]]:

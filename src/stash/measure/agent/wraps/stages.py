@@ -46,7 +46,11 @@ def _tell_of_start(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(get_iterator)
     def wrapper(self: Any) -> Any:
         listener = script.bus.listener
-        return listener.loops.started(self, get_iterator, self) if listener.listens else get_iterator(self)
+        return (
+            listener.loops.started(self, get_iterator, self)
+            if listener.listens
+            else get_iterator(self)
+        )
 
     return wrapper
 
@@ -55,7 +59,11 @@ def _tell_of_wait(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
         listener = script.bus.listener
-        return listener.loops.waited(private.data_set(self), hand_out, self) if listener.listens else hand_out(self)
+        return (
+            listener.loops.waited(private.data_set(self), hand_out, self)
+            if listener.listens
+            else hand_out(self)
+        )
 
     return wrapper
 
@@ -136,9 +144,15 @@ class BatchCopies:
             source: Any = args[0] if args else kwargs.get("src")
             if type(source) is not self._tensor or source.is_cuda or not tensor.is_cuda:
                 return copy(tensor, *args, **kwargs)
-            return self._publish_copy(self._comes_here(tensor.device), copy, tensor, *args, **kwargs)
+            return self._publish_copy(
+                self._comes_here(tensor.device), copy, tensor, *args, **kwargs
+            )
 
-        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = moving(to, None), moving(cuda, "cuda"), wrapper
+        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = (
+            moving(to, None),
+            moving(cuda, "cuda"),
+            wrapper,
+        )
 
     def follow(self, device: Any) -> None:
         """From now on copies to this ``device``, by itself the current one; a step ended."""
@@ -160,7 +174,9 @@ class BatchCopies:
         index = self._here().device_index if place.index is None else place.index
         return bool(index == self._own.device_index)
 
-    def _publish_copy(self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    def _publish_copy(
+        self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any
+    ) -> Any:
         if not here or not self._with_gradients() or self._stream() != self._own:
             return copy(*args, **kwargs)
         script.publish(ThreadEvent.COPY_BEGINS)
@@ -184,7 +200,11 @@ class CalledModels:
         self._most: Counter[type[Any]] = Counter()
         """The most of those."""
         self._inside = False
-        call, compiling, grad = self._module.__call__, _find_compile_check(), sys.modules["torch"].is_grad_enabled
+        call, compiling, grad = (
+            self._module.__call__,
+            _find_compile_check(),
+            sys.modules["torch"].is_grad_enabled,
+        )
 
         @functools.wraps(call)
         def wrapper(module: Any, /, *args: Any, **kwargs: Any) -> Any:
@@ -236,7 +256,11 @@ def follow_calls(model: Any) -> None:
         if not compiling() and grad():
             script.publish(ThreadEvent.MODEL_CALLED)
         # what is inherited is looked up at each call: others (torch.fx) replace it for a while
-        return own(self, *args, **kwargs) if own is not None else super(model, self).__call__(*args, **kwargs)
+        return (
+            own(self, *args, **kwargs)
+            if own is not None
+            else super(model, self).__call__(*args, **kwargs)
+        )
 
     model.__call__ = begins
 

@@ -291,7 +291,13 @@ def wrap_scaler(module: ModuleType) -> None:
 
 def wrap_schedulers(module: ModuleType) -> None:
     """Let schedulers that count the job's steps pass over the extra ones a profile takes."""
-    names = ("LRScheduler", "OneCycleLR", "ReduceLROnPlateau", "CosineAnnealingWarmRestarts", "SequentialLR")
+    names = (
+        "LRScheduler",
+        "OneCycleLR",
+        "ReduceLROnPlateau",
+        "CosineAnnealingWarmRestarts",
+        "SequentialLR",
+    )
     for name in names:
         cls = getattr(module, name, None)
         if cls is not None and "step" in vars(cls):

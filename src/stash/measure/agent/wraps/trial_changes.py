@@ -114,7 +114,9 @@ def _set_flags(torch: Any) -> None:
     def wrapper(number: int) -> None:
         workers = sys.modules.get("torch.utils.data")
         in_worker = workers is not None and workers.get_worker_info() is not None
-        if in_worker or sys._getframe(1).f_code.co_filename.startswith(library):  # which gives each worker one
+        if in_worker or sys._getframe(1).f_code.co_filename.startswith(
+            library
+        ):  # which gives each worker one
             set_threads(number)
             return
         site_of("threads")
@@ -124,7 +126,9 @@ def _set_flags(torch: Any) -> None:
     set_flags(find_setting("flags"))
 
 
-def _override_arguments(init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]) -> Any:
+def _override_arguments(
+    init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]
+) -> Any:
     """The call's arguments with ``new`` ones in place of its own."""
     bound = inspect.signature(init).bind(self, *args, **kwargs)
     bound.arguments.update(new)
@@ -152,17 +156,26 @@ def wrap_loaders(module: ModuleType) -> None:
         if cache.get("site") == key:
             data = kwargs["dataset"] if "dataset" in kwargs else args[0]
             kept = sample_cache.cache_samples(data, bool(cache["transform"]), orders.files.run_path)
-            args, kwargs = ((), {**kwargs, "dataset": kept}) if "dataset" in kwargs else ((kept, *args[1:]), kwargs)
+            args, kwargs = (
+                ((), {**kwargs, "dataset": kept})
+                if "dataset" in kwargs
+                else ((kept, *args[1:]), kwargs)
+            )
         init(self, *args, **kwargs)
         self.__dict__[_SITE] = key
         iterable = hasattr(self.dataset, "__iter__") and not hasattr(self.dataset, "__getitem__")
         context = self.multiprocessing_context
         SITES[key]["values"] = {
             "multiprocessing_context": None if context is None else context.get_start_method(),
-            "num_workers": self.num_workers, "prefetch_factor": self.prefetch_factor, "pin_memory": self.pin_memory,
-            "persistent_workers": self.persistent_workers, "dataset": type(self.dataset).__qualname__,
-            "same_data": id(self.dataset), "iterable": iterable, "batch_size": self.batch_size,
-        }  # fmt: skip
+            "num_workers": self.num_workers,
+            "prefetch_factor": self.prefetch_factor,
+            "pin_memory": self.pin_memory,
+            "persistent_workers": self.persistent_workers,
+            "dataset": type(self.dataset).__qualname__,
+            "same_data": id(self.dataset),
+            "iterable": iterable,
+            "batch_size": self.batch_size,
+        }
 
     @functools.wraps(iterate)
     def asked_for(self: Any) -> Any:
@@ -213,7 +226,11 @@ def _override_loader(init: Any, self: Any, args: Any, kwargs: Any, asked: Mappin
     if new.pop("one_thread", False):
         new["worker_init_fn"] = OneThread(before.get("worker_init_fn"))
     if not new.get("num_workers", before.get("num_workers", 0)):
-        new |= {"prefetch_factor": None, "persistent_workers": False, "multiprocessing_context": None}
+        new |= {
+            "prefetch_factor": None,
+            "persistent_workers": False,
+            "multiprocessing_context": None,
+        }
     args, kwargs = _override_arguments(init, self, args, kwargs, new)
     return args[1:], kwargs
 
@@ -236,7 +253,9 @@ def fingerprint_batch(batch: Any) -> int | None:
     found = None
     for tensor in batches.iter_tensors(batch):
         if private.is_strided(tensor) and tensor.device.type == "cpu" and tensor.numel():
-            flat = tensor.detach().as_subclass(sys.modules["torch"].Tensor).reshape(-1)  # MONAI's slice themselves
+            flat = (
+                tensor.detach().as_subclass(sys.modules["torch"].Tensor).reshape(-1)
+            )  # MONAI's slice themselves
             few = flat[:: max(1, flat.numel() // _PRINTED)].contiguous()
             found = zlib.crc32(few.view(sys.modules["torch"].uint8).numpy().tobytes(), found or 0)
     return found
@@ -259,7 +278,11 @@ def _seed_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:
         with _own_work():
             in_worker = torch.utils.data.get_worker_info() is not None
             if not in_worker:
-                states = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
+                states = (
+                    random.getstate(),
+                    torch.get_rng_state(),
+                    numpy.random.get_state() if numpy else None,
+                )
             _Evidence.fetched += 1
             own = zlib.crc32(repr(index).encode(), _SEED)
             random.seed(own)
@@ -283,7 +306,11 @@ def wrap_ddp(module: ModuleType) -> None:
     """Wrap ``DistributedDataParallel``: its settings, and how often it exchanges."""
     if settings() is None:
         return
-    cls, asked, seldom = module.DistributedDataParallel, find_setting("ddp"), is_ever_set("exchange_every")
+    cls, asked, seldom = (
+        module.DistributedDataParallel,
+        find_setting("ddp"),
+        is_ever_set("exchange_every"),
+    )
     init, forward = cls.__init__, cls.forward
 
     @functools.wraps(init)
@@ -292,7 +319,12 @@ def wrap_ddp(module: ModuleType) -> None:
         _prepare_model(kwargs["module"] if "module" in kwargs else args[0])
         args, kwargs = _override_arguments(init, self, args, kwargs, asked)
         init(*args, **kwargs)
-        names = ("bucket_bytes_cap", "gradient_as_bucket_view", "static_graph", "find_unused_parameters")
+        names = (
+            "bucket_bytes_cap",
+            "gradient_as_bucket_view",
+            "static_graph",
+            "find_unused_parameters",
+        )
         SITES[key]["values"] = {name: getattr(self, name, None) for name in names}
 
     @functools.wraps(forward)
@@ -327,7 +359,9 @@ def _prepare_model(model: Any) -> None:
             kind = getattr(torch, str(name))
             with torch.autocast(device, kind):
                 found = plain(*args, **kwargs)
-            return found.float() if isinstance(found, torch.Tensor) and found.dtype is kind else found
+            return (
+                found.float() if isinstance(found, torch.Tensor) and found.dtype is kind else found
+            )
 
         script.put(model, forward=wrapper)
 
@@ -371,7 +405,10 @@ def _wrap_optimizers(module: ModuleType) -> None:
         init(*args, **kwargs)
         remember_optimizer(self)
         kept = ("fused", "foreach", "capturable")
-        SITES[key]["values"] = {"class": type(self).__name__, "takes": sorted(set(kept) & defaults.keys())}
+        SITES[key]["values"] = {
+            "class": type(self).__name__,
+            "takes": sorted(set(kept) & defaults.keys()),
+        }
         SITES[key]["values"] |= {name: defaults.get(name) for name in kept}
 
     @functools.wraps(clear)
@@ -380,7 +417,12 @@ def _wrap_optimizers(module: ModuleType) -> None:
             with _own_work():
                 key = site_of("zero_grad")
                 SITES[key]["values"] = {"set_to_none": set_to_none}
-        clear(self, bool(find_setting("zero_grad").get("set_to_none", set_to_none)) if clears else set_to_none)
+        clear(
+            self,
+            bool(find_setting("zero_grad").get("set_to_none", set_to_none))
+            if clears
+            else set_to_none,
+        )
 
     script.put(cls, __init__=made, zero_grad=wrapper)
     if collector := find_setting("collector"):
@@ -410,7 +452,10 @@ def wrap_backward(module: ModuleType) -> None:
         if not has_stopped_recording():
             with _own_work():
                 loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
-                if len(_Evidence.losses) < _MAX_RECORDED and getattr(loss, "numel", lambda: 0)() == 1:
+                if (
+                    len(_Evidence.losses) < _MAX_RECORDED
+                    and getattr(loss, "numel", lambda: 0)() == 1
+                ):
                     _Evidence.losses.append(loss.detach().clone())
         backward(tensors, *args, **kwargs)
 
@@ -424,7 +469,11 @@ def _update_seconds() -> float | None:
 
 
 def write_evidence(
-    rank: int, trained_by: Any = None, length: int | None = None, batches_per_step: int = 1, last: bool = False
+    rank: int,
+    trained_by: Any = None,
+    length: int | None = None,
+    batches_per_step: int = 1,
+    last: bool = False,
 ) -> None:
     """Put this rank's evidence into the launch's folder; ``trained_by``: the loader that trains, of that length.
 

@@ -64,7 +64,9 @@ def is_ever_set(name: str) -> bool:
     """Whether this launch changes that at any time."""
     now = settings() or {}
     rungs = now.get("rungs")
-    return bool(now.get(name)) or (isinstance(rungs, list) and any(rung.get(name) for rung in rungs))
+    return bool(now.get(name)) or (
+        isinstance(rungs, list) and any(rung.get(name) for rung in rungs)
+    )
 
 
 def remember_optimizer(optimizer: Any) -> None:
@@ -79,7 +81,9 @@ def set_flags(flags: Mapping[str, Any]) -> None:
         target, (*path, attribute) = sys.modules["torch"], name.split(".")
         for each in path:
             target = getattr(target, each)
-        _Process.undo.append(functools.partial(setattr, target, attribute, getattr(target, attribute)))
+        _Process.undo.append(
+            functools.partial(setattr, target, attribute, getattr(target, attribute))
+        )
         setattr(target, attribute, value)
 
 
@@ -119,7 +123,10 @@ def _set_groups(optimizer: Any, wanted: list[dict[str, Any]]) -> None:
                 optimizer.state[parameter]["step"] = count.to(parameter.device if beside else "cpu")
 
 
-HERE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))) + os.sep
+HERE = (
+    os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))
+    + os.sep
+)
 """The folder of Stash."""
 SITES: dict[str, dict[str, Any]] = {}
 """By ``kind:file:line:column``."""
@@ -132,7 +139,8 @@ def site_of(kind: str) -> str:
     frame: FrameType | None = sys._getframe(2)
     torch_folder = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
     while frame is not None and (
-        frame.f_code.co_filename.startswith((torch_folder, HERE)) or frame.f_code.co_filename[:1] == "<"
+        frame.f_code.co_filename.startswith((torch_folder, HERE))
+        or frame.f_code.co_filename[:1] == "<"
     ):
         frame = frame.f_back
     if frame is None:
@@ -154,9 +162,16 @@ def _record_site(kind: str, frame: FrameType) -> str:
     line, end_line, column, end_column = place
     key = f"{kind}:{frame.f_code.co_filename}:{line}:{column}"
     SITES[key] = {
-        "kind": kind, "file": frame.f_code.co_filename, "line": line, "end_line": end_line, "column": column,
-        "end_column": end_column, "function": frame.f_code.co_name, "calls": 0, "values": {},
-    }  # fmt: skip
+        "kind": kind,
+        "file": frame.f_code.co_filename,
+        "line": line,
+        "end_line": end_line,
+        "column": column,
+        "end_column": end_column,
+        "function": frame.f_code.co_name,
+        "calls": 0,
+        "values": {},
+    }
     return key
 
 
@@ -206,7 +221,11 @@ def _wrap_item(torch: Any) -> None:
         if not self.is_cuda or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return item(self)
         key = site_of("item")
-        return before.read_late(self, item) if late and key == (settings() or {}).get("late") else item(self)
+        return (
+            before.read_late(self, item)
+            if late and key == (settings() or {}).get("late")
+            else item(self)
+        )
 
     script.put(cls, item=wrapper)
 
@@ -236,12 +255,17 @@ def _wrap_copies(torch: Any) -> None:
 
 
 def _wrap_copy(move: Any, torch: Any) -> Any:
-    asked, modules = is_ever_set("non_blocking"), os.path.join(os.path.dirname(torch.__file__), "nn", "modules", "")
+    asked, modules = (
+        is_ever_set("non_blocking"),
+        os.path.join(os.path.dirname(torch.__file__), "nn", "modules", ""),
+    )
 
     @functools.wraps(move)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         place = args[0] if args else kwargs.get("device", kwargs.get("other"))
-        known = any(isinstance(each, bool) for each in args)  # it says whether to wait, without a name
+        known = any(
+            isinstance(each, bool) for each in args
+        )  # it says whether to wait, without a name
         to_gpu = move.__name__ == "cuda" or _is_gpu(place)
         if self.is_cuda or known or not to_gpu or _calling_file().startswith(modules):
             return move(self, *args, **kwargs)

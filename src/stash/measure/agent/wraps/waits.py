@@ -112,7 +112,9 @@ class CountedBlock:
         """A call is not kept."""
         self.lost = True
 
-    def add(self, what: Any, began: Any, ended: Any = None, size: int = 0, other: Any = None) -> None:
+    def add(
+        self, what: Any, began: Any, ended: Any = None, size: int = 0, other: Any = None
+    ) -> None:
         """As ``LoggedCall`` has it."""
         self._log.append((what, began, ended, size, other))
 
@@ -135,7 +137,13 @@ class CountedBlock:
         seconds, done = self.marks.seconds, self.marks.done
         while self._log:
             what, began, ended, size, other = self._log[0]
-            last = began if ended is None else ended if other is None or isinstance(other, Flight) else other
+            last = (
+                began
+                if ended is None
+                else ended
+                if other is None or isinstance(other, Flight)
+                else other
+            )
             if not done(last):
                 return
             self._log.popleft()
@@ -223,7 +231,9 @@ class Ledger:
         self.steps += steps
         for key, use in waits.uses.items() if steps else ():
             before = self.totals.get(key, GroupCalls())
-            self.totals[key] = replace(before, calls=before.calls + use.calls, bytes=before.bytes + use.bytes)
+            self.totals[key] = replace(
+                before, calls=before.calls + use.calls, bytes=before.bytes + use.bytes
+            )
 
     def waits(self) -> dict[str, float]:
         """Seconds of the last block by group and kind, as ``"dp/all_reduce"``."""
@@ -239,7 +249,11 @@ class Ledger:
 
     def phase_seconds(self) -> dict[str, float]:
         """Seconds of the last block in what the script named, by name."""
-        return {kind: use.seconds for (group, kind), use in self.last_block.uses.items() if group == PHASE}
+        return {
+            kind: use.seconds
+            for (group, kind), use in self.last_block.uses.items()
+            if group == PHASE
+        }
 
     def received_rows(self) -> dict[str, int]:
         """Rows that ranks of a group sent to this one in the last block, by the group's name."""
@@ -270,7 +284,9 @@ class Ledger:
         if self._is_keeping and began is not None:
             self._block.add((PHASE, name), began, self._marks.now(), -1)
 
-    def outer(self, key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None) -> Any:
+    def outer(
+        self, key: Key, size: int, call: Callable[[], Any], flight: Flight | None = None
+    ) -> Any:
         """Run a collective, or a wait for that in ``flight``."""
         if not self.counts or self._inside:
             return call()
@@ -338,7 +354,11 @@ class Ledger:
         for name, use in self._iter_groups():
             known, unsure = found.get(name, (0.0, 0.0))
             found[name] = known + use.under_way, unsure + use.unsure
-        return {name: known for name, (known, unsure) in found.items() if unsure <= _UNSURE * (known + unsure)}
+        return {
+            name: known
+            for name, (known, unsure) in found.items()
+            if unsure <= _UNSURE * (known + unsure)
+        }
 
 
 def steps_of(readings: Iterable[tuple[Pass | str, float]]) -> list[list[tuple[Pass | None, float]]]:
@@ -395,7 +415,9 @@ def wrap_work(c10d: ModuleType) -> None:
 
     @functools.wraps(original)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return wait_in_flight(ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs))
+        return wait_in_flight(
+            ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs)
+        )
 
     work.wait = wait
 
@@ -421,7 +443,9 @@ def wrap_param_group(module: ModuleType) -> None:
             setattr(cls, name, _wrap_stream_wait(vars(cls)[name], group, kind))
 
 
-def _wrap_stream_wait(original: Callable[..., Any], group: Callable[[Any], Any], kind: str) -> Callable[..., Any]:
+def _wrap_stream_wait(
+    original: Callable[..., Any], group: Callable[[Any], Any], kind: str
+) -> Callable[..., Any]:
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not ledger.is_on_device:
@@ -435,7 +459,11 @@ def _wrap_stream_wait(original: Callable[..., Any], group: Callable[[Any], Any],
 def wrap_stages(module: ModuleType) -> None:
     """Note each pass of a microbatch through a stage of ``torch.distributed.pipelining``."""
     cls = private.stage_class(module)
-    for name, kind in (("forward_one_chunk", "F"), ("backward_one_chunk", "B"), ("backward_weight_one_chunk", "W")):
+    for name, kind in (
+        ("forward_one_chunk", "F"),
+        ("backward_one_chunk", "B"),
+        ("backward_weight_one_chunk", "W"),
+    ):
         if name in vars(cls):
             setattr(cls, name, _note_pass(vars(cls)[name], kind))
 
