@@ -77,7 +77,7 @@ BREAKS = (
     Break(
         "replays repeat the first batches for ever",
         "stash/measure/agent/runner/blocks.py",
-        "                self._refill(feed)\n",
+        "                self._refill_feed(feed)\n",
         "                pass\n",
         "tests/unit/measure/agent/test_block_plan_supply.py::"
         "test_every_block_of_a_round_trains_on_the_same_batches_and_no_two_rounds_do",

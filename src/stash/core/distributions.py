@@ -18,6 +18,9 @@ _TINY = 1e-300
 _CLOSE = 1e-15
 _MOST_TERMS = 100_000
 _MOST_SUMMED = 100
+_NEARLY_NORMAL = 1e6
+"""Degrees of freedom beyond which the first correction of the normal distribution is exact to twelve digits."""
+_LARGEST = 1e100
 _FEW = 64
 """So many quantiles are found one by one, and remembered; more at once, of draws, which are never so near 0 or 1."""
 _NEAR = 1e-12
@@ -118,6 +121,9 @@ def student_probability(freedom: float, value: ArrayLike) -> Array:
     Of few, a whole number, by a sum (Abramowitz and Stegun 26.7.3 and 26.7.4): fast, and exact to 1e-15.
     """
     t = np.asarray(value, dtype=np.float64)
+    if freedom > _NEARLY_NORMAL:
+        z = t * (1 - 1 / (4 * freedom)) / np.sqrt(1 + t * t / (2 * freedom))
+        return np.array([normal_probability(float(each)) for each in z.flat]).reshape(z.shape)
     return (
         _sum_probability(int(freedom), t)
         if freedom in range(1, _MOST_SUMMED)
@@ -126,8 +132,16 @@ def student_probability(freedom: float, value: ArrayLike) -> Array:
 
 
 def student_quantile(freedom: float, probability: ArrayLike) -> Array:
-    """Below which value a number of Student's distribution is with that probability, between 0 and 1."""
+    """Below which value a number of Student's distribution is with that probability, between 0 and 1.
+
+    Infinite where it is too large for a number, of next to no degrees of freedom.
+    """
     p = np.asarray(probability, dtype=np.float64)
+    if not freedom > 0:
+        return np.full_like(p, np.nan)
+    if freedom > _NEARLY_NORMAL:
+        z = normal_quantile(p)
+        return np.asarray(z + z * (z * z + 1) / (4 * freedom))
     if p.size > _FEW and freedom in range(1, _MOST_SUMMED):
         return _student_quantiles(int(freedom), p)
     return np.array([_student_quantile(float(freedom), float(each)) for each in p.flat]).reshape(
@@ -178,6 +192,9 @@ def _student_quantile(freedom: float, probability: float) -> float:
     )
     for _ in range(200):
         density = scale * math.exp(-(freedom + 1) / 2 * math.log1p(t * t / freedom))
+        if t < -_LARGEST or density < 1 / _LARGEST:
+            t = -math.inf
+            break
         step = (float(_beta_probability(freedom, np.asarray(t))) - tail) / density
         t -= step
         if step <= 1e-15 * -t:  # from here on only rounding moves it

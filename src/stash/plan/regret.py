@@ -37,7 +37,8 @@ _SEEN = 2.0
 def chances(evaluations: Sequence[Evaluation]) -> Array:
     """How probably each is the best of them, ``[evaluations]``; those that are equal in a draw share it."""
     every = np.array([each.objective for each in evaluations])
-    best = every <= every.min(axis=0) * (1 + _EQUAL)
+    least = every.min(axis=0)
+    best = every <= least + _EQUAL * np.abs(least)
     shares: Array = (best / best.sum(axis=0)).mean(axis=1)
     return shares
 

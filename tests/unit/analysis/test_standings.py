@@ -76,13 +76,13 @@ def test_of_many_bursts_the_second_fastest_counts_and_half_of_them_may_be_distur
 def test_the_limit_is_students_with_a_typical_spread_for_some_degrees_of_freedom():
     # four peers that agree: the variance is the typical one's quarter, one more part's 5/4 of it
     found = math.log(
-        standings.lowest_healthy([100.0] * 4, standings.Spread(0.04, 1), tests=10) / 100
+        standings.lowest_healthy([100.0] * 4, standings.UsualSpread(0.04, 1), tests=10) / 100
     )
     # Student's t of 4 degrees of freedom at 1/200 over 10 tests
     assert found == pytest.approx(-8.610 * math.sqrt(0.04**2 / 4 * 5 / 4), rel=1e-3)
     # and of 7 degrees
     found = math.log(
-        standings.lowest_healthy([100.0] * 4, standings.Spread(0.04, 4), tests=10) / 100
+        standings.lowest_healthy([100.0] * 4, standings.UsualSpread(0.04, 4), tests=10) / 100
     )
     assert found == pytest.approx(-5.408 * math.sqrt(0.04**2 * 4 / 7 * 5 / 4), rel=1e-3)
 
@@ -154,7 +154,7 @@ def test_of_healthy_machines_few_are_called_slow():
     for _ in range(rounds):
         values = np.exp(chance.normal(0, 0.03, 8))
         slow += values[0] < standings.lowest_healthy(
-            list(values[1:]), standings.Spread(0.035, 1), 1
+            list(values[1:]), standings.UsualSpread(0.035, 1), 1
         )
     assert slow / rounds <= standings.ERROR_RATE * 1.5
 

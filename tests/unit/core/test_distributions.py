@@ -66,3 +66,22 @@ def test_many_quantiles_at_once_are_scipys() -> None:
     p = (np.arange(256) + 0.37) / 256
     assert student_quantile(3, p) == pytest.approx(special.stdtrit(3, p), rel=1e-11)
     assert maxwell_quantile(p) == pytest.approx(np.sqrt(2 * special.gammaincinv(1.5, p)), rel=1e-11)
+
+
+@pytest.mark.parametrize("freedom", [999_999.5, 1e6 + 1, 1e9, 1e15, 1e30])
+def test_many_degrees_of_freedom_are_nearly_normal(freedom: float) -> None:
+    levels = LEVELS[1:]
+    assert student_quantile(freedom, levels) == pytest.approx(
+        special.stdtrit(min(freedom, 1e12), levels), rel=1e-9
+    )
+    assert student_probability(freedom, [-2.0, 0.5]) == pytest.approx(
+        special.stdtr(freedom, [-2.0, 0.5]), rel=1e-9
+    )
+
+
+def test_degrees_of_freedom_that_are_none_end_soon() -> None:
+    assert student_quantile(math.inf, 0.975) == pytest.approx(1.959963984540054)
+    assert math.isnan(student_quantile(math.nan, 0.975))
+    assert math.isnan(student_quantile(0.0, 0.975))
+    assert student_quantile(1e-9, 0.975) == math.inf
+    assert student_quantile(1e-9, 0.025) == -math.inf

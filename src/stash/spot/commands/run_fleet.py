@@ -146,12 +146,8 @@ def _rent(options: RunOptions) -> None:
     if not options.rent:
         print_note("Nothing was rented. Save this script, read it, and run it with bash.", True)
         return
-    if input(
-        f"Rent these machines, for ${options.max_dollars:g} at most? [y/N] "
-    ).strip().lower() not in (
-        "y",
-        "yes",
-    ):
+    answer = input(f"Rent these machines, for ${options.max_dollars:g} at most? [y/N] ")
+    if answer.strip().lower() not in ("y", "yes"):
         print_note("Nothing was rented.", True)
         return
     print_note(f"To end all of it, at any time: {'; '.join(script.end)}", True)
@@ -166,10 +162,10 @@ def _rent(options: RunOptions) -> None:
 
 def _require_answers() -> None:
     """Raise UserError where the user cannot agree to anything, or SkyPilot is missing."""
+    from stash.core.imports import missing_package
+
     if shutil.which("sky") is None:
-        raise UserError(
-            "SkyPilot's command `sky` is not here; install it with: pip install 'stash-ddl[sky]'"
-        )
+        raise missing_package("skypilot", "renting")
     if not sys.stdin.isatty():
         raise UserError(
             "--rent asks before it starts machines: run it in a terminal, or save the script and run it"

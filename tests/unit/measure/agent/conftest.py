@@ -115,3 +115,9 @@ def compiled() -> Iterator[Any]:
     yield torch._dynamo.utils.counters
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
+
+
+@pytest.fixture(autouse=True)
+def nothing_compiled() -> None:
+    """Whatever ran before in this process, no script has compiled anything yet."""
+    torch._dynamo.utils.counters.clear()
