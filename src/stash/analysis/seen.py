@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -170,10 +170,7 @@ def _own_work(profile: Profile, kept: StepTimes, waited: Matrix | int) -> list[M
     if not all(block.stage_seconds for block in blocks):
         return [_per_set(profile, kept, lambda block: block.seconds) - waited]
     stages = {name for block in blocks for name in block.stage_seconds} - _WAITING
-    return [
-        _per_set(profile, kept, lambda block, name=name: block.stage_seconds.get(name, 0.0))
-        for name in stages
-    ]  # type: ignore[misc]
+    return [_per_set(profile, kept, _field_of("stage_seconds", name, 0.0)) for name in stages]
 
 
 def split_waits(
@@ -237,10 +234,8 @@ def expert_loads(profile: Profile) -> tuple[ExpertLoad, ...]:
     for name in sorted(
         {name for block in profile.blocks if block.rung == rung for name in block.received_rows}
     ):
-        rows = _rank_means(profile, rung, lambda block, name=name: block.received_rows.get(name))  # type: ignore[misc]
-        took = _rank_means(
-            profile, rung, lambda block, name=name: block.group_waits.get(f"{name}/{ROWS}")
-        )  # type: ignore[misc]
+        rows = _rank_means(profile, rung, _field_of("received_rows", name))
+        took = _rank_means(profile, rung, _field_of("group_waits", f"{name}/{ROWS}"))
         everyone = [rank.rank for rank in profile.ranks]
         groups = [
             ranks
@@ -302,10 +297,7 @@ def phase_seconds(profile: Profile, rung: str) -> dict[str, float]:
         {name for block in profile.blocks if block.rung == rung for name in block.phase_seconds}
     )
     each = {
-        name: _rank_means(
-            profile, rung, lambda block, name=name: block.phase_seconds.get(name, 0.0)
-        )  # type: ignore[misc]
-        for name in names
+        name: _rank_means(profile, rung, _field_of("phase_seconds", name, 0.0)) for name in names
     }
     return {name: sum(ranks.values()) / len(ranks) for name, ranks in each.items()}
 
@@ -351,3 +343,8 @@ def taken_apart(kept: Matrix, parts: Matrix) -> Matrix:
     """Step times whose lowest rung is preceded by columns of its own, so that differences are ``parts``."""
     below = kept[:, :1] - np.cumsum(parts[:, ::-1], axis=1)[:, ::-1]
     return np.hstack([below, kept])
+
+
+def _field_of(mapping: str, name: str, missing: float | None = None) -> Callable[[Block], Any]:
+    """What reads the value of ``name`` in a block's ``mapping``."""
+    return lambda block: getattr(block, mapping).get(name, missing)

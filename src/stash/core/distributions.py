@@ -127,7 +127,7 @@ def student_probability(freedom: float, value: ArrayLike) -> Array:
     return (
         _sum_probability(int(freedom), t)
         if freedom in range(1, _MOST_SUMMED)
-        else _beta_probability(freedom, t)
+        else np.array([_beta_probability(freedom, float(each)) for each in t.flat]).reshape(t.shape)
     )
 
 
@@ -195,7 +195,7 @@ def _student_quantile(freedom: float, probability: float) -> float:
         if t < -_LARGEST or density < 1 / _LARGEST:
             t = -math.inf
             break
-        step = (float(_beta_probability(freedom, np.asarray(t))) - tail) / density
+        step = (_beta_probability(freedom, t) - tail) / density
         t -= step
         if step <= 1e-15 * -t:  # from here on only rounding moves it
             break
@@ -215,13 +215,10 @@ def _sum_probability(freedom: int, t: Array) -> Array:
     return np.asarray((1 + within) / 2)
 
 
-def _beta_probability(freedom: float, t: Array) -> Array:
-    squares = t * t
-    below = (
-        _beta_share(freedom / 2, 0.5, freedom / (freedom + squares), squares / (freedom + squares))
-        / 2
-    )
-    return np.where(t > 0, 1 - below, below)
+def _beta_probability(freedom: float, t: float) -> float:
+    square = t * t
+    below = _beta_share(freedom / 2, 0.5, freedom / (freedom + square), square / (freedom + square))
+    return 1 - below / 2 if t > 0 else below / 2
 
 
 def _rational(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Array) -> Array:
@@ -229,38 +226,36 @@ def _rational(coefficients: tuple[tuple[float, ...], tuple[float, ...]], x: Arra
     return np.asarray(above / below)
 
 
-def _beta_share(a: float, b: float, x: Array, rest: Array) -> Array:
+def _beta_share(a: float, b: float, x: float, rest: float) -> float:
     """The regularised incomplete beta function I_x(a, b) of x and ``rest`` = 1 − x, each as exact as it was made."""
-    swapped = x > (a + 1) / (a + b + 2)
-    inner, outer = np.where(swapped, rest, x), np.where(swapped, x, rest)
-    first, second = np.where(swapped, b, a), np.where(swapped, a, b)
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _beta_share(b, a, rest, x)
+    if x == 0:
+        return 0.0
     size = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        front = np.exp(size + first * np.log(inner) + second * np.log(outer)) / first
-    front = np.where(inner == 0, 0.0, front)
-    found = front * _beta_fraction(first, second, inner)
-    return np.where(swapped, 1 - found, found)
+    front = math.exp(size + a * math.log(x) + b * math.log(rest)) / a
+    return front * _beta_fraction(a, b, x)
 
 
-def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
+def _beta_fraction(a: float, b: float, x: float) -> float:
     """The continued fraction of I_x(a, b), for x below (a + 1) / (a + b + 2)."""
-
-    def kept(value: Array) -> Array:
-        return np.where(np.abs(value) < _TINY, _TINY, value)
-
-    numerator = np.ones_like(x)
-    denominator = 1 / kept(1 - (a + b) * x / (a + 1))
+    numerator = 1.0
+    denominator = 1 / _not_zero(1 - (a + b) * x / (a + 1))
     fraction = denominator
     for term in range(1, _MOST_TERMS):
         even = term * (b - term) * x / ((a + 2 * term - 1) * (a + 2 * term))
-        denominator = 1 / kept(1 + even * denominator)
-        numerator = kept(1 + even / numerator)
-        fraction = fraction * denominator * numerator
+        denominator = 1 / _not_zero(1 + even * denominator)
+        numerator = _not_zero(1 + even / numerator)
+        fraction *= denominator * numerator
         odd = -(a + term) * (a + b + term) * x / ((a + 2 * term) * (a + 2 * term + 1))
-        denominator = 1 / kept(1 + odd * denominator)
-        numerator = kept(1 + odd / numerator)
+        denominator = 1 / _not_zero(1 + odd * denominator)
+        numerator = _not_zero(1 + odd / numerator)
         change = denominator * numerator
-        fraction = fraction * change
-        if np.all(np.abs(change - 1) < _CLOSE):
+        fraction *= change
+        if abs(change - 1) < _CLOSE:
             break
-    return np.asarray(fraction)
+    return fraction
+
+
+def _not_zero(value: float) -> float:
+    return value if abs(value) >= _TINY else _TINY

@@ -8,6 +8,7 @@ after every round of a live measurement, therefore plain numpy and a few millise
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 import numpy as np
 
@@ -60,9 +61,9 @@ def rounds_needed(half_width: float, wanted: float, rounds: int) -> int | None:
     if wanted <= 0 or not math.isfinite(half_width):
         return None
     goal = wanted / half_width * student_half_width(rounds) if half_width > 0 else math.inf
-    return next(
-        (count for count in range(2, 1000 * rounds) if student_half_width(count) <= goal), None
-    )
+    counts = range(2, 1000 * rounds)
+    first = bisect_left(counts, True, key=lambda count: student_half_width(count) <= goal)
+    return counts[first] if first < len(counts) else None
 
 
 def drift(values: Matrix) -> float | None:
