@@ -262,3 +262,8 @@ def test_a_machine_with_copies_alone_has_nothing_to_be_held_against():
         == ()
     )
     assert read_probe(recorded_machine(RecordedGpu()), KNOWN).standings != ()
+
+
+def test_what_lacks_little_is_not_slow_however_well_its_peers_agree() -> None:
+    peers = [100.0] * 50
+    assert standings.lowest_healthy(peers, standings.UsualSpread(0.001, 1), 1) == pytest.approx(95)

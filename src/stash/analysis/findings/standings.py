@@ -101,6 +101,10 @@ class PastProbe(Record):
     links: tuple[Link, ...]
 
 
+MATERIAL = 0.05
+"""Of the usual rate: what lacks less is not called slow, however well its peers agree."""
+
+
 def usual_spread(link: Link) -> UsualSpread:
     """Of a figure's kind."""
     if link.part == "compute" and not link.member:
@@ -131,7 +135,7 @@ def lowest_healthy(values: Sequence[float], spread: UsualSpread, tests: int) -> 
     arm = float(student_quantile(freedom, ERROR_RATE / tests)) * math.sqrt(
         variance * (1 + 1 / count)
     )
-    return math.exp(mean + arm)
+    return math.exp(mean + min(arm, math.log(1 - MATERIAL)))
 
 
 def compare_figures(
