@@ -258,9 +258,8 @@ def loops(ground: Ground) -> list[Row]:
     kinds = loop_kinds(ground)
     for name, truth, found in each(ground, kinds, "solo,warm"):
         row = step_row(found, truth, f"step, {name}")
-        comparable = (
-            ground.is_on_gpu or "--conv" not in kinds[name]
-        )  # on CPUs Stash chooses a rank's threads
+        # on CPUs Stash chooses a rank's threads
+        comparable = ground.is_on_gpu or "--conv" not in kinds[name]
         rows.append(row if comparable else Row(row.what, row.unit, None, row.found))
     return rows
 

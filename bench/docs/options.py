@@ -131,9 +131,8 @@ def table() -> str:
 def _cell(text: str) -> str:
     """Text for a table: one line, nothing in it taken for Markdown or HTML."""
     line = re.sub(r"\s+", " ", text).strip()
-    parts = re.split(
-        r"(`[^`]+`)", line
-    )  # what stands between backticks stays as it is, but for the table's sign
+    # what stands between backticks stays as it is, but for the table's sign
+    parts = re.split(r"(`[^`]+`)", line)
     parts[::2] = [re.sub(r"([\\<>*_\[\]])", r"\\\1", part) for part in parts[::2]]
     return "".join(parts).replace("|", "\\|")
 

@@ -137,9 +137,8 @@ def pool_runs(runs: Sequence[Sequence[float]]) -> Known:
     half = math.inf
     if len(values) > 1 + 2 * cut:
         freedom = len(values) - 2 * cut - 1
-        scatter = float(inner.std(ddof=1)) / (
-            (1 - 2 * TRIMMED) * math.sqrt(len(values))
-        )  # Tukey and McLaughlin 1963
+        # Tukey and McLaughlin 1963
+        scatter = float(inner.std(ddof=1)) / ((1 - 2 * TRIMMED) * math.sqrt(len(values)))
         half = float(stdtrit(freedom, 0.975)) * scatter
     means = [float(trim_mean(run, TRIMMED)) for run in runs]
     return Known(float(trim_mean(values, TRIMMED)), max(half, (max(means) - min(means)) / 2))

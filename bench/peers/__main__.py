@@ -194,9 +194,8 @@ def row(result: Result) -> list[str]:
 
 def _judge_reading(reading: Reading, truth: Truth) -> list[str]:
     cause = right_cause(reading.cause, truth.cause)
-    seconds = (
-        reading.seconds if cause in ("yes", "broadly") else None
-    )  # the time of another stall is not an error
+    # the time of another stall is not an error
+    seconds = reading.seconds if cause in ("yes", "broadly") else None
     return [cause, right_rank(reading.rank, truth.rank), error(seconds, truth.seconds)]
 
 

@@ -175,9 +175,8 @@ def tails(splits: int = 20) -> str:
         models.append(case.second.key)
         off.append((case.log_ratio - mean) / deviation)
     names, place = np.unique(models, return_inverse=True)
-    better = np.zeros(
-        (len(shapes), len(names))
-    )  # mean logarithm of a model's density over that of a normal one
+    # mean logarithm of a model's density over that of a normal one
+    better = np.zeros((len(shapes), len(names)))
     for number, freedom in enumerate(shapes):
         density = t.logpdf(off, freedom, scale=1.96 / t.ppf(0.975, freedom)) - t.logpdf(off, 1000)
         better[number] = np.bincount(place, density) / np.bincount(place)

@@ -171,9 +171,8 @@ def _contents(folder: Path) -> dict[str, str]:
 
 def shared_memory() -> set[str]:
     with contextlib.suppress(OSError):
-        return {
-            name for name in os.listdir("/dev/shm") if not name.startswith("stash-test-")
-        }  # other tests' own
+        # other tests' own
+        return {name for name in os.listdir("/dev/shm") if not name.startswith("stash-test-")}
     return set()
 
 

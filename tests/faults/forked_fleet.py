@@ -274,9 +274,8 @@ class ForkedMachines:
     _status: int | None = None
 
     def start(self) -> None:
-        torch.optim.SGD(
-            [torch.nn.Parameter(torch.zeros(1))], 1.0
-        )  # imports much, once for all that are forked
+        # imports much, once for all that are forked
+        torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], 1.0)
         write_orders(self.folder, self.orders)
         self._pipe, theirs = Pipe()
         self._head = self._fork("head", lambda: self._lead(theirs))

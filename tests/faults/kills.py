@@ -268,9 +268,8 @@ def main() -> int:
     with ThreadPoolExecutor(options.side_by_side) as pool:
         restored = list(pool.map(lambda each: killed(*each), kills))
         followed = list(pool.map(lambda each: asked(signal.Signals[each[0]], each[1]), requests))
-    cleaned = [
-        killed_at_random(*each) for each in draw_kills(options.random)
-    ]  # one by one: memory is shared
+    # one by one: memory is shared
+    cleaned = [killed_at_random(*each) for each in draw_kills(options.random)]
     print(
         table(restored, "killed (`kill -9`)", "files restored"),
         table(cleaned, "killed in any of these ways", "nothing left"),

@@ -86,9 +86,8 @@ def typed(
         monkeypatch.setattr(
             sys, "argv", ["stash", "profile", "-o", str(output), *map(str, arguments)]
         )
-        monkeypatch.setattr(
-            "stash.measure.launcher.job.require_torch", lambda *_, **__: None
-        )  # it asks a Python
+        # it asks a Python
+        monkeypatch.setattr("stash.measure.launcher.job.require_torch", lambda *_, **__: None)
         monkeypatch.setattr(
             subprocess, "Popen", lambda command, **_: pytest.fail(f"{command} was started")
         )

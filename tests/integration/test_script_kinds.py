@@ -53,6 +53,7 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
         "local": "y",
     }
     assert profile.settings.budget_seconds == 1
+    # both files lie elsewhere
     kept = (
         "…",
         "--lr",
@@ -62,7 +63,7 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
         "--budget",
         "77",
         "--isolate",
-    )  # both files lie elsewhere
+    )
     kept += ("--log", "…", "--max", "9", "--no", "--local", "…")
     assert profile.workload.command == ("-m", "pack.training", *kept)
     # AND all rungs that can differ on one machine are measured in one launch, and the workload is known
@@ -77,9 +78,8 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
     assert workload.precision == "float32"
     assert workload.flops_per_step > 1e6
     assert workload.sample_bytes == pytest.approx(3 * 32 * 32 * 4, rel=0.01)
-    assert workload.sample_disk_bytes == pytest.approx(
-        4096, rel=0.25
-    )  # the page that a file of 3200 bytes lies in
+    # the page that a file of 3200 bytes lies in
+    assert workload.sample_disk_bytes == pytest.approx(4096, rel=0.25)
     assert workload.dataset_bytes == pytest.approx(FILES * 3 * 32 * 32, rel=0.1)
     assert workload.collectives_per_step == {}
     (loader,) = workload.loaders
@@ -175,9 +175,8 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
     assert (stream.prefetch_factor, stream.persistent_workers) == (2, True)
     assert stream.startup_seconds > 0
     assert (mapped.kind, mapped.workers) == ("map", 0)
-    assert (
-        28 <= profile.workload.batch <= 28 + 12
-    )  # an epoch of few steps ends after one more of the labelled
+    # an epoch of few steps ends after one more of the labelled
+    assert 28 <= profile.workload.batch <= 28 + 12
     assert all(block.fetch_seconds > 0 for block in blocks_of(profile, "warm"))
     read_from_disk(profile)
 

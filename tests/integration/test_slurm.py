@@ -68,9 +68,8 @@ def test_a_cell_on_two_nodes_from_end_to_end(
     assert [(rank.rank, rank.node) for rank in profile.ranks] == [(0, 0), (1, 1)]
     assert {block.rung for block in profile.blocks} == {"solo", "crowd", "cluster"}
     assert stash.attribute(profile).nodes == 2
-    assert (
-        profile.hosts[0].links is not None
-    )  # each node was probed, and the first one's links are kept
+    # each node was probed, and the first one's links are kept
+    assert profile.hosts[0].links is not None
     assert cluster.jobs() == []
 
 

@@ -145,9 +145,8 @@ def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
     record = watched(tmp_path, tmp_path / "several.py")
     assert [name.partition(" ")[0] for name in record.header.loaders] == ["Pictures", "Texts"]
     shown = record.windows[0]
-    assert (
-        0.0249 <= shown.stalls["input"] <= shown.step_seconds
-    )  # sleeps are no shorter; other work makes them longer
+    # sleeps are no shorter; other work makes them longer
+    assert 0.0249 <= shown.stalls["input"] <= shown.step_seconds
 
 
 @pytest.mark.parametrize("recorder", ["0", "2000"])

@@ -56,9 +56,8 @@ def test_a_watched_run_is_the_one_that_was_typed(tmp_path: Path) -> None:
     assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)
     assert plain.returncode == 7
     record = load_record(tmp_path / "run.watch.jsonl")
-    assert (
-        sum(w.last_step - w.first_step + 1 for w in record.windows) == 98
-    )  # the first is setting up, the last is open
+    # the first is setting up, the last is open
+    assert sum(w.last_step - w.first_step + 1 for w in record.windows) == 98
     assert record.events[-1].text == "the job has ended with exit code 7"
     summary = " ".join(watched.stderr.split())
     for words in (

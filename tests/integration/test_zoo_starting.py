@@ -45,12 +45,10 @@ def test_under_nohup_a_closed_terminal_changes_nothing(start: Start, tmp_path: P
 def test_the_temporary_folder_is_left_as_it_was(
     start: Start, tmp_path: Path, tmp_path_factory: Factory
 ) -> None:
-    temporary = tmp_path_factory.mktemp(
-        "t"
-    )  # its name is part of every socket's, which may not be long
-    theirs = {
-        "torchinductor_root"
-    }  # a cache of PyTorch's own, which any training script makes there
+    # its name is part of every socket's, which may not be long
+    temporary = tmp_path_factory.mktemp("t")
+    # a cache of PyTorch's own, which any training script makes there
+    theirs = {"torchinductor_root"}
 
     def left() -> set[str]:
         return {path.name for path in temporary.iterdir()} - theirs

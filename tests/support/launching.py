@@ -145,9 +145,8 @@ def expedition(
 
     given = ProfileOptions(**{"budget": 60.0, "rungs": tuple(rungs), **wishes})
     job, cluster = job or Job("script", "train.py"), cluster or Cluster(engine="local")
-    no_runs = NeighbouringRuns(
-        sockets=Path("/no/such/table")
-    )  # whatever else this machine measures
+    # whatever else this machine measures
+    no_runs = NeighbouringRuns(sockets=Path("/no/such/table"))
     unlocked = FolderLock(None)  # tests run side by side
     session = ProfileSession(
         job, cluster, given, clock=clock, start=start, neighbours=no_runs, folder_lock=unlocked

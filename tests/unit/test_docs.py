@@ -112,9 +112,8 @@ def test_output_shown_is_the_output() -> None:
 
 def not_understood(line: str) -> str:
     """What is wrong with a command as it is shown: no such command, or options that it does not have."""
-    words = (
-        line.split() if "'" in line else shlex.split(line)
-    )  # prose has apostrophes and placeholders
+    # prose has apostrophes and placeholders
+    words = line.split() if "'" in line else shlex.split(line)
     command, rest = root_command(), words[1:]
     while rest and hasattr(command, "commands") and not rest[0].startswith("-"):
         if rest[0] not in command.commands:

@@ -115,9 +115,8 @@ def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out() -> No
         base = base_of(published.profile_of(job, setup, cell))
         left = gpu_scale.published_scale().rows
     assert base.breakdown.step_seconds == pytest.approx(cell.batch / cell.per_second)
-    assert (
-        job_footprint(base).largest_batch(16 * 2**30) >= cell.batch
-    )  # whatever the machine's memory: it ran there
+    # whatever the machine's memory: it ran there
+    assert job_footprint(base).largest_batch(16 * 2**30) >= cell.batch
     assert 0 < len(left) < len(before)
     assert not any(row.model == job.model for row in left)
     assert gpu_scale.published_scale().rows == before

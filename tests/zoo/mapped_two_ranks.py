@@ -20,9 +20,8 @@ class Mapped(Dataset):
 
     def __init__(self, file: str) -> None:
         self.rows = np.load(file, mmap_mode="r")
-        self.mean = float(
-            self.rows.mean()
-        )  # every page of it is in this process's tables from here on
+        # every page of it is in this process's tables from here on
+        self.mean = float(self.rows.mean())
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -196,9 +196,8 @@ def loop_remedies(case: Case) -> list[Remedy]:
         )
         return [Remedy(text, row.seconds * (1 - 1 / SELDOM), name="seldom", of_run=True)]
     seen = sum(place.seconds for place in run.places if place.row == LOOP)
-    part = min(
-        1.0, row.seconds / seen
-    )  # places were looked at beside other work, which stretches them
+    # places were looked at beside other work, which stretches them
+    part = min(1.0, row.seconds / seen)
     return [_less_often(case, place, part * place.seconds) for place in places]
 
 

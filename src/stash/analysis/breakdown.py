@@ -434,9 +434,8 @@ def missing_stalls(
             ).name  # the loader itself copies: under the rung that reads from it
         unseen = possible and rung(adding).reads_data and not situation.loader
         if unseen:
-            container = present[
-                0
-            ]  # batches from no loader that was seen are made again under every rung
+            # batches from no loader that was seen are made again under every rung
+            container = present[0]
         elif possible:
             above = zip(present, rungs, strict=True)
             container = next(

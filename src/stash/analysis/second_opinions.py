@@ -146,9 +146,8 @@ def measure_waits(profile: Profile, kept: StepTimes) -> Waits:
     def block_wait(block: Block) -> float | None:
         if block.rank not in ahead or not block.stage_seconds or block.wait_seconds is None:
             return block.wait_seconds
-        return min(
-            block.wait_seconds, block.stage_seconds.get("input", 0.0)
-        )  # the first is without others' delays
+        # the first is without others' delays
+        return min(block.wait_seconds, block.stage_seconds.get("input", 0.0))
 
     values = rank_values(profile, block_wait)
     return Waits(

@@ -55,13 +55,13 @@ class WatchedTraining:
 
     def end(self) -> None:
         """End the watch, and wait until its record is whole."""
+        from stash.core.end_tree import end_tree
         from stash.measure.protocol.watch_folder import attach_file
 
         watcher, self._watcher = self._watcher, None
         if watcher is None:
             return
         attach_file(os.getpid()).unlink(missing_ok=True)
-        try:
+        with suppress(subprocess.TimeoutExpired):
             watcher.wait(_END_SECONDS)
-        except subprocess.TimeoutExpired:
-            watcher.terminate()
+        end_tree(lambda: [watcher.pid] if watcher.poll() is None else [])

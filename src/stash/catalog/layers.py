@@ -77,11 +77,12 @@ def _fill_in(
         key = (instance.cloud, instance.name)
         old = known.get(key)
         if old is None:
+            # a model of one variant: the list's name for it is exact
             known[key] = (
                 instance.model_copy(update={"gpu": instance.gpu_model})
                 if instance.gpu_model in gpus
                 else instance
-            )  # a model of one variant: the list's name for it is exact
+            )
             continue
         new = {name: getattr(instance, name) for name in fields if getattr(old, name) is None}
         new = {name: value for name, value in new.items() if value is not None}

@@ -41,9 +41,8 @@ def peak_rates(gpus: Sequence[GpuFacts], precision: str) -> Peak:
         raise UserError(
             f"the catalog does not know the {precision} rate of {gpus[0].name}; name another GPU or precision"
         )
-    flops, memory, gpu = max(
-        known, key=lambda one: one[:2]
-    )  # of equals the first: the one with least memory
+    # of equals the first: the one with least memory
+    flops, memory, gpu = max(known, key=lambda one: one[:2])
     others = [other.name for other in gpus if other is not gpu]
     choice = f", the fastest of its variants (others: {', '.join(others)})" if others else ""
     about = f"{gpu.name}{choice}, {precision}: {flops / 1e12:g} TFLOP/s, {memory / 1e9:g} GB/s"

@@ -195,9 +195,8 @@ def read_page(
     found = [saved_file(name, Path(name).name, store) for name in files]
     links = None if probe is None else load_probe(probe)
     short = [_short(name) for name in files]
-    names = (
-        short if len(set(short)) == len(short) else files
-    )  # without folders and endings, if they still differ
+    # without folders and endings, if they still differ
+    names = short if len(set(short)) == len(short) else files
     parts, runs = [], []
     for saved, file, name in zip(found, files, names, strict=True):
         if isinstance(saved, SavedFile):

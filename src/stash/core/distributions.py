@@ -8,6 +8,7 @@ Student's is the incomplete beta function: by a sum, or by its continued fractio
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -143,10 +144,9 @@ def student_quantile(freedom: float, probability: ArrayLike) -> Array:
         z = normal_quantile(p)
         return np.asarray(z + z * (z * z + 1) / (4 * freedom))
     if p.size > _FEW and freedom in range(1, _MOST_SUMMED):
-        return _student_quantiles(int(freedom), p)
-    return np.array([_student_quantile(float(freedom), float(each)) for each in p.flat]).reshape(
-        p.shape
-    )
+        return _solve(freedom, p, lambda t: _sum_probability(int(freedom), t))
+    one_by_one = [_student_quantile(float(freedom), float(each)) for each in p.flat]
+    return np.array(one_by_one).reshape(p.shape)
 
 
 def maxwell_quantile(probability: ArrayLike) -> Array:
@@ -164,42 +164,33 @@ def maxwell_quantile(probability: ArrayLike) -> Array:
     return (low + high) / 2
 
 
-def _student_quantiles(freedom: int, p: Array) -> Array:
-    """Many of them at once, of few degrees of freedom."""
-    tail = np.minimum(p, 1 - p)
-    t = normal_quantile(tail)
-    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(
-        freedom * math.pi
-    )
-    for _ in range(200):
-        density = scale * np.exp(-(freedom + 1) / 2 * np.log1p(t * t / freedom))
-        step = (_sum_probability(freedom, t) - tail) / density
-        t = t - step
-        if np.all(np.abs(step) <= _NEAR * np.maximum(1.0, np.abs(t))):
-            break
-    return np.where(p < 0.5, t, -t)
-
-
 @lru_cache(maxsize=4096)
 def _student_quantile(freedom: float, probability: float) -> float:
-    """One of them: from the normal one, which is nearer to 0, every step of Newton's comes nearer from that side."""
-    tail = min(probability, 1 - probability)
-    if tail == 0.5:
-        return 0.0
-    t = float(normal_quantile(tail))
-    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(
-        freedom * math.pi
+    return float(
+        _solve(
+            freedom,
+            np.array([probability]),
+            lambda t: np.array([_beta_probability(freedom, float(t[0]))]),
+        )[0]
     )
+
+
+def _solve(freedom: float, p: Array, probability: Callable[[Array], Array]) -> Array:
+    """Quantiles: from the normal ones, nearer to 0, every step of Newton's comes nearer from that side."""
+    tail = np.minimum(p, 1 - p)
+    t = normal_quantile(tail)
+    scale = math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2))
+    scale /= math.sqrt(freedom * math.pi)
     for _ in range(200):
-        density = scale * math.exp(-(freedom + 1) / 2 * math.log1p(t * t / freedom))
-        if t < -_LARGEST or density < 1 / _LARGEST:
-            t = -math.inf
+        density = scale * np.exp(-(freedom + 1) / 2 * np.log1p(t * t / freedom))
+        if np.any(density < 1 / _LARGEST):
+            t = np.where(density < 1 / _LARGEST, -np.inf, t)
             break
-        step = (_beta_probability(freedom, t) - tail) / density
-        t -= step
-        if step <= 1e-15 * -t:  # from here on only rounding moves it
+        step = (probability(t) - tail) / density
+        t = t - step
+        if np.all(step <= _NEAR * -t):  # the digits of a step double: what is left is rounding
             break
-    return t if probability < 0.5 else -t
+    return np.where(p == 0.5, 0.0, np.where(p < 0.5, t, -t))
 
 
 def _sum_probability(freedom: int, t: Array) -> Array:

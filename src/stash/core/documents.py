@@ -205,9 +205,8 @@ def _why_not_written(target: Path, error: OSError, kind: DocumentKind) -> str:
 
 def json_text(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode(
-        "utf-8", "backslashreplace"
-    ).decode()  # what UTF-8 cannot hold, JSON can escape
+    # what UTF-8 cannot hold, JSON can escape
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def json_object(members: Mapping[str, str], indent: int) -> str:

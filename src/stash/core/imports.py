@@ -98,9 +98,8 @@ def prepare_torchvision() -> None:
 
     Does nothing when torchvision is absent, when its extension loads, or when the operators exist.
     """
-    package = PathFinder.find_spec(
-        "torchvision"
-    )  # Not importlib.util: import hooks must not see this.
+    # Not importlib.util: import hooks must not see this.
+    package = PathFinder.find_spec("torchvision")
     if package is None or not package.submodule_search_locations:
         return
     import torch

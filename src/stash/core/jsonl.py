@@ -48,9 +48,8 @@ def append_row(path: Path, /, **row: Any) -> None:
 
 def whole_lines(content: bytes) -> list[str]:
     """The lines in it, without a last one that was cut short."""
-    lines = content.decode(errors="replace").split(
-        "\n"
-    )  # ``splitlines`` would end one at other marks within a text
+    # ``splitlines`` would end one at other marks within a text
+    lines = content.decode(errors="replace").split("\n")
     return lines[:-1]
 
 

@@ -17,9 +17,8 @@ def output_file(wanted: Path | None, stem: str, suffix: str) -> Path:
         from stash.core.documents import iter_free_names
 
         names = iter_free_names(Path(f"{stem}{suffix}"), suffix)
-        wanted = next(
-            path for path in names if not os.path.lexists(path)
-        )  # never over an earlier one
+        # never over an earlier one
+        wanted = next(path for path in names if not os.path.lexists(path))
     folder = wanted.parent
     if wanted.exists() and not wanted.is_file() and not wanted.is_dir():
         raise UserError(f"--output {wanted} is not a regular file; name one, like run{suffix}")

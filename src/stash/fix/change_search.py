@@ -112,9 +112,8 @@ def _try_all(search: Search) -> list[Candidate]:
         late = [each for each in search.candidates if each.why == NO_TIME and each.saves is None]
         if not late:
             break
-        search.set_standing(
-            late, "left out", ""
-        )  # what was set aside for others is there for these
+        # what was set aside for others is there for these
+        search.set_standing(late, "left out", "")
         active = _screen_candidates(search, late)
     return [*search.find_candidates(search.base), *shown, *active]
 

@@ -61,9 +61,8 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
             for each in _list_alternatives(search, chosen, unproven)
         ):
             return
-        stays = max(
-            unproven, key=lambda name: alone.get(name, 0.0)
-        )  # others of these may do the same
+        # others of these may do the same
+        stays = max(unproven, key=lambda name: alone.get(name, 0.0))
         if 1 < len(unproven) < len(chosen) and alone.get(stays, 0.0) >= LARGE * search.typed:
             unproven = leave_out(unproven, stays)
         left = tuple(name for name in chosen if name not in unproven)

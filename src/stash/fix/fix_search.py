@@ -144,9 +144,8 @@ class Search:
         assert found.step_seconds is not None
         if self.first.epoch_seconds is None:
             return found.step_seconds
-        known = (
-            self.first if found.epoch_seconds is None else found
-        )  # an epoch that did not end saves nothing
+        # an epoch that did not end saves nothing
+        known = self.first if found.epoch_seconds is None else found
         return found.step_seconds + (known.epoch_seconds or 0.0)
 
     def _note_launch(self, stage: SearchStage, number: int, arm: Arm, found: TrialRun) -> None:
@@ -249,9 +248,8 @@ class Search:
     def estimate_saving(
         self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None
     ) -> Interval:
-        doubts = [
-            fmean(self._doubts.get(arm, [0.0])) for arm in (slow, fast)
-        ]  # of turns alone none is known
+        # of turns alone none is known
+        doubts = [fmean(self._doubts.get(arm, [0.0])) for arm in (slow, fast)]
         doubt = abs(doubts[0] - doubts[1])
         spread = pool_spread(list(self.stages.values()))
         return estimate_saving(self.stages[stage][:number], slow, fast, spread, rate, doubt)

@@ -164,9 +164,8 @@ def order_changes(facts: Facts, site: Site) -> Proposal:
         return "PyTorch has no in_order before 2.6" if loader.in_order is None else "already set"
     share, most = saved_out_of_order(facts.case), facts.most_seconds("prep")
     text, values = "in_order True -> False", {"in_order": False}
-    forecast = (
-        most if share is None or most is None else share * most
-    )  # None: too few batches were timed
+    # None: too few batches were timed
+    forecast = most if share is None or most is None else share * most
     return [
         _set_arguments(
             "in_order",
@@ -245,9 +244,8 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
     made, read = kept["made_seconds"], kept["read_seconds"]
     if read > _NO_FASTER * made:
         return f"a sample is made in {format_seconds(made)}, and would be read back in {format_seconds(read)}"
-    size = int(
-        facts.ranks * kept["samples"] * (kept["bytes"] + _PAGE)
-    )  # in time, each rank may read them all
+    # in time, each rank may read them all
+    size = int(facts.ranks * kept["samples"] * (kept["bytes"] + _PAGE))
     place = next((name for name in ("memory", "disk") if size <= kept["free"][name]), None)
     if place is None:
         return f"{kept['samples']:,} samples take {format_bytes(size)}, more than a quarter of what is free"

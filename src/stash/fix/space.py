@@ -234,9 +234,8 @@ def _propose_set_to_none(facts: Facts) -> Proposal:
 
 
 def _propose_fused(facts: Facts) -> Proposal:
-    forms = (
-        ("fused", "foreach") if facts.is_on_cpu else ("fused",)
-    )  # on GPUs foreach is what PyTorch takes by itself
+    # on GPUs foreach is what PyTorch takes by itself
+    forms = ("fused", "foreach") if facts.is_on_cpu else ("fused",)
     sites = facts.list_sites("optimizer")
     form = next(
         (form for form in forms if any(form in each.values["takes"] for each in sites)), None

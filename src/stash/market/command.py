@@ -94,9 +94,8 @@ def record(options: RecordOptions) -> None:
     target = _target(options.market, "prices")
     look, old = current_prices(load_catalog(None), datetime.now(timezone.utc), LATELY_DAYS)
     before = [read_market(target)] if target.exists() else []
-    write_output(
-        target, market_bytes(merge_traces([*before, look]), target)
-    )  # the last look holds for its ``max_gap`` at most
+    # the last look holds for its ``max_gap`` at most
+    write_output(target, market_bytes(merge_traces([*before, look]), target))
     print(printable_line(f"{format_count(len(look.offers), 'offer')} added to {target}."))
     if old:
         print_note(

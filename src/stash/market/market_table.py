@@ -164,9 +164,8 @@ def market_lines(trace: MarketTrace) -> Iterator[str]:
     yield from (f"# source: {source}\n" for source in trace.sources)
     yield f"# max_gap: {trace.max_gap:.0f}\n{COLUMNS}\n"
     offer = np.repeat(np.arange(len(trace.offers)), np.diff(trace.first))
-    order = np.lexsort((offer, trace.at))[
-        len(trace.offers) :
-    ]  # the first pieces begin at 0 and say nothing
+    # the first pieces begin at 0 and say nothing
+    order = np.lexsort((offer, trace.at))[len(trace.offers) :]
     rows = zip(
         *(each[order].tolist() for each in (offer, trace.at, trace.price, trace.available)),
         strict=True,

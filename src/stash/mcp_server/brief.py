@@ -220,9 +220,8 @@ class Handles:
         for items, length in _CUTS:
             if is_within_limit(text := _json(shorten_value(chosen, items, length))):
                 return text
-        return _json(
-            {"keys": [name[:20] for name in document][:50], "more": handle}
-        )  # too many to say more of any
+        # too many to say more of any
+        return _json({"keys": [name[:20] for name in document][:50], "more": handle})
 
     def piece(self, handle: str, path: str, offset: int) -> str:
         """What stands at ``path`` of a document, from a character on; raises UserError."""

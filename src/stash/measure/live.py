@@ -159,9 +159,8 @@ class Progress:
             phase,
         )
         if moment is None or not moment.elapsed:
-            far = [
-                f"{now - self._since:.0f} s"
-            ]  # no block has begun yet, from which the budget counts
+            # no block has begun yet, from which the budget counts
+            far = [f"{now - self._since:.0f} s"]
         else:
             rounds = f"{format_count(self._standing.rounds, 'round')}, "
             far = _how_far(self._standing, moment.elapsed + now - self._updated, self._wishes)

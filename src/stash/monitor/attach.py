@@ -98,9 +98,8 @@ def attach(process: int, options: WatchCommandOptions) -> None:
     from stash.monitor.watcher import POLL_SECONDS
 
     targets = find_training(process)
-    began = (
-        time.time()
-    )  # before any process is entered, whose first step may end before the watcher is ready
+    # before any process is entered, whose first step may end before the watcher is ready
+    began = time.time()
     with watch_folder() as folder, interrupted_by(*REQUESTS):
         Orders(str(folder), (), 0.0, began=began, watched=True).write()
         entered = [

@@ -94,9 +94,8 @@ class Collector:
         self._known.add(name)
         if before is not None:
             self._tell("restarted", f"rank {rank} was started again")
-            before.reader.path.unlink(
-                missing_ok=True
-            )  # it lies in memory, which a pod has little of
+            # it lies in memory, which a pod has little of
+            before.reader.path.unlink(missing_ok=True)
             for state in self.ranks.values():
                 state.rows.clear()
             self.taken = 0

@@ -165,9 +165,8 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
         if value is None:
             rows.append(Row(title, why="no copy to a device was seen"))
             continue
-        value = (
-            round(value, 9) + 0.0
-        )  # clocks tell nanoseconds; what is less is neither late nor early
+        # clocks tell nanoseconds; what is less is neither late nor early
+        value = round(value, 9) + 0.0
         share = value / shown.step_seconds if shown.step_seconds else 0.0
         rows.append(
             Row(

@@ -41,9 +41,8 @@ def recommend(options: PlanOptions) -> None:
     targets = [output_file(path, "", path.suffix) for path in options.output]
     found = make_plan(options)
     plan = found.plan
-    task = (
-        None if options.launch is None else _make_task(found)
-    )  # if there is none, nothing is printed but that
+    # if there is none, nothing is printed but that
+    task = None if options.launch is None else _make_task(found)
     named = (
         plan.chosen_choice.rented.instance
         if options.explain and plan.chosen_choice is not None

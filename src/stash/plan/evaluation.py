@@ -185,9 +185,8 @@ class Evaluator:
                 drawn, workers = usual, None
         first, loaders = None, base.profile.workload.loaders
         if share and loaders and loaders[0].samples:
-            epochs = np.minimum(
-                1.0, loaders[0].samples / shape.samples / shape.steps
-            )  # of all steps
+            # of all steps
+            epochs = np.minimum(1.0, loaders[0].samples / shape.samples / shape.steps)
             longer = self._draw_stalls(chain, nodes, workers, None).step - drawn.step
             first = shape.steps[number] * epochs[number] * longer
             if workers == most:
@@ -214,9 +213,8 @@ class Evaluator:
         """Leave out this node count, and every other that lacks the same fact."""
         lacking = chain.shape.nodes > 1 if only_several else chain.shape.ranks > 1
         if chain.own:
-            lacking &= (
-                chain.shape.nodes != chain.shape.base.target.nodes
-            )  # measured, whatever else is unknown
+            # measured, whatever else is unknown
+            lacking &= chain.shape.nodes != chain.shape.base.target.nodes
         lacking[number] = True
         for bound in (
             chain.least.seconds,

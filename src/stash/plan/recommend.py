@@ -280,9 +280,8 @@ def _make_choice(
     doubts = filter(None, (ranking.extrapolation_doubt(evaluation),))
     median_seconds, median_dollars = np.median([billed.seconds, billed.dollars], axis=1).tolist()
     (step,) = intervals(evaluation.drawn.step[np.newaxis])
-    revocable = (
-        evaluation.rental.price.paid_as == "spot"
-    )  # how often it is interrupted, no source of a plan says
+    # how often it is interrupted, no source of a plan says
+    revocable = evaluation.rental.price.paid_as == "spot"
     return Choice(
         rented=evaluation.rental,
         setting=evaluation.setting,

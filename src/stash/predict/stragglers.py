@@ -131,9 +131,8 @@ class MoreRanks:
         """None at all where too few single steps were measured to tell."""
         if before == after or not self.is_known:
             return np.zeros(self._draws.count)
-        tail = self._draws.uniforms(
-            "tail of single steps"
-        )  # between which tails the unseen one lies is unknown
+        # between which tails the unseen one lies is unknown
+        tail = self._draws.uniforms("tail of single steps")
         return largest_of(self._resampled_steps, after, tail) - largest_of(
             self._resampled_steps, before, tail
         )

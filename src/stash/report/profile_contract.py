@@ -235,9 +235,8 @@ def _options(profile: Profile) -> Iterator[str]:
     if any(skipped.why == NOT_ASKED for skipped in profile.skipped):
         yield f"--rungs {','.join(settings.rungs)}"
     if _is_python(profile.workload.command) and profile.world_size:
-        started = (
-            settings.started or profile.world_size // profile.nodes
-        )  # older profiles do not tell
+        # older profiles do not tell
+        started = settings.started or profile.world_size // profile.nodes
         if started > 1 or profile.nodes > 1:
             yield f"--nproc-per-node {started}"
         if profile.nodes > 1:

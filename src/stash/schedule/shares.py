@@ -158,9 +158,8 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
         float(((elapsed + alone) / isolated).max()),
         isolated_shares(demand) * (demand.rates > 0),
     )
-    low = rho = float(
-        ((elapsed + work) / isolated).max()
-    )  # nobody is faster than on its fastest type
+    # nobody is faster than on its fastest type
+    low = rho = float(((elapsed + work) / isolated).max())
     while True:
         solved, before = _highest_level(demand, groups, needs(rho)), (low, high)
         x = solved.x[groups.member]

@@ -78,9 +78,8 @@ def parse_queue(text: str) -> tuple[SlurmJob, ...]:
     for line in text.splitlines():
         fields: dict[str, str] = {}
         for name, value in _FIELD.findall(line):
-            fields.setdefault(
-                name, value
-            )  # a job's own words, as its comment, come later and may look like fields
+            # a job's own words, as its comment, come later and may look like fields
+            fields.setdefault(name, value)
         if "JobId" in fields:
             found.append(
                 SlurmJob(

@@ -88,9 +88,8 @@ def _text(result: StudyResult, name: str, singles: Mapping[str, NetworkTwin]) ->
         return None if twin is None else f"{twin.share:.0%} of {twin.one.cell.column_name}"
     if name not in result.paper:
         return None
-    held = (
-        ("contention", "interconnect") if name == "interconnect" else (name,)
-    )  # stalls in the paper's difference
+    # stalls in the paper's difference
+    held = ("contention", "interconnect") if name == "interconnect" else (name,)
     return f"{result.paper[name]:.0f}% {format_seconds(sum(result.seconds.get(each, 0.0) for each in held))}"
 
 

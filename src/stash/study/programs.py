@@ -50,9 +50,8 @@ class SystemPrograms:
 
     def start(self, command: Sequence[str], work: Path, cell: CellFolder) -> None:
         """Start a cell's command in the folder ``work``; returns at once. Raises OSError."""
-        kept = {
-            name: value for name, value in os.environ.items() if name != "STASH_STORE"
-        }  # a study has its own
+        # a study has its own
+        kept = {name: value for name, value in os.environ.items() if name != "STASH_STORE"}
         with cell.log.open("wb") as log:
             process = subprocess.Popen(
                 ["sh", "-c", _WRAPPED, "stash-cell", str(cell.status), *command],

@@ -79,9 +79,8 @@ def _run_cells(
     def keep(cell: Cell) -> str:
         return store.put(read_up_to(folder.cell(cell.id).profile, MAX_BYTES), cell.title)
 
-    events = study_folder.read_events(
-        folder.journal
-    )  # again: only this process writes it from now on
+    # again: only this process writes it from now on
+    events = study_folder.read_events(folder.journal)
     reading = read_standings(file.name, every, events, options.retry)
     for cell in (
         reading.cells

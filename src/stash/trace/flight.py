@@ -125,9 +125,8 @@ def read_dump(path: Path) -> dict[str, Any]:
 
 def _unpickle_data(content: bytes) -> Any:
     for opcode, argument, _ in pickletools.genops(content):
-        is_far = opcode.name.endswith("PUT") and int(argument or 0) > len(
-            content
-        )  # its table would be that long
+        # its table would be that long
+        is_far = opcode.name.endswith("PUT") and int(argument or 0) > len(content)
         if is_far or _HARMLESS.fullmatch(opcode.name) is None:
             raise pickle.UnpicklingError(f"it holds {opcode.name}, which is more than data")
     return _Data(io.BytesIO(content)).load()

@@ -107,9 +107,8 @@ def job_times(ranks: Mapping[int, RankTimes]) -> JobTimes:
     for rank, number in product(ranks, numbers):
         found = parts_of(ranks[rank], windows[rank][number], waits[rank])
         parts[rank][number] = {name: length(each) for name, each in found.items()}
-        sets[rank][number] = {
-            name: found[name] for name in (*_WAITING, *placed[rank])
-        }  # others may be large
+        # others may be large
+        sets[rank][number] = {name: found[name] for name in (*_WAITING, *placed[rank])}
     if len(ranks) > 1 and (apart := _began_apart(parts, numbers)):
         left_out[numbers[0]] = apart
         numbers = numbers[1:]

@@ -58,9 +58,8 @@ def _replay_loaders(module):
     original = module.DataLoader.__iter__
 
     def first_again(self):
-        sys.modules["torch"].set_flush_denormal(
-            True
-        )  # a batch learned by heart has tiny gradients, which are slow
+        # a batch learned by heart has tiny gradients, which are slow
+        sys.modules["torch"].set_flush_denormal(True)
         batches = original(self)
         first = next(batches)
         del batches  # its workers end

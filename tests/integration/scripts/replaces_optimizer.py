@@ -22,9 +22,8 @@ def network() -> torch.nn.Sequential:
 
 def train(model: torch.nn.Module, parameters: list[torch.nn.Parameter], epochs: int) -> None:
     optimizer = torch.optim.Adam(parameters)
-    scheduler = torch.optim.lr_scheduler.StepLR(
-        optimizer, 1
-    )  # which keeps an optimizer alive until it is collected
+    # which keeps an optimizer alive until it is collected
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
     for _ in range(epochs):
         for inputs, labels in loader:
             optimizer.zero_grad()

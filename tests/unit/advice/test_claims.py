@@ -63,9 +63,8 @@ def test_nothing_is_claimed_beyond_the_intervals(profile):
     assert all(stall.low >= 0.03 * breakdown.step_seconds for stall in named)
     for other in (stall for stall in stalls if named and stall not in named):
         largest = max(named, key=lambda stall: stall.seconds)
-        assert other.high <= max(
-            largest.high, 0.1 * breakdown.step_seconds
-        )  # a minor one is no rival
+        # a minor one is no rival
+        assert other.high <= max(largest.high, 0.1 * breakdown.step_seconds)
     if breakdown.rounds == 1:
         assert advice.stalls == ()
         assert "saves" not in words

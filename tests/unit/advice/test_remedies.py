@@ -26,9 +26,8 @@ def test_gradients_of_gpus_may_be_halved_by_two_complete_lines_and_of_cpus_not()
     assert "`from torch.distributed.algorithms.ddp_comm_hooks import default_hooks`" in text
     assert "`ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)`" in text
     assert "rounded to 16 bits" in text
-    assert "compress" not in steps_for(
-        build(times, workload={"precision": "float32"})
-    )  # slower there
+    # slower there
+    assert "compress" not in steps_for(build(times, workload={"precision": "float32"}))
 
 
 def test_a_larger_batch_saves_for_as_many_samples_and_says_what_it_costs():
@@ -43,9 +42,8 @@ def test_a_larger_batch_saves_for_as_many_samples_and_says_what_it_costs():
         in text
     )
     unknown = steps_for(build(times, batch=None, collectives=exchanges(0.1), workload=WORK))
-    assert (
-        "twice the samples. The effective batch grows" in unknown
-    )  # the number of samples is unknown
+    # the number of samples is unknown
+    assert "twice the samples. The effective batch grows" in unknown
 
 
 WORK = {"parameter_bytes": 4_000_000}
@@ -72,10 +70,11 @@ def saved(profile: Profile, stall: str = "interconnect") -> dict[str, float | No
 
 def test_without_the_whole_exchange_by_itself_what_twice_the_batch_hides_is_unknown():
     found = saved(build(flat(solo=0.1, crowd=0.1, node=0.2), workload=WORK))
+    # of four batches' exchanges one is left, as it was
     assert found == {
         "accumulate": 75,
         "larger-batch": None,
-    }  # of four batches' exchanges one is left, as it was
+    }
 
 
 def test_twice_the_batch_hides_as_much_of_the_exchange_where_readiness_is_unknown():
@@ -83,9 +82,8 @@ def test_twice_the_batch_hides_as_much_of_the_exchange_where_readiness_is_unknow
     profile = build(
         flat(solo=0.1, crowd=0.1, node=0.136), collectives=exchanges(0.048), workload=WORK
     )
-    assert saved(profile)["larger-batch"] == pytest.approx(
-        36 - 18, abs=0.3
-    )  # a CPU is a little slower or faster
+    # a CPU is a little slower or faster
+    assert saved(profile)["larger-batch"] == pytest.approx(36 - 18, abs=0.3)
     mostly_hidden = build(
         flat(solo=0.1, crowd=0.1, node=0.12), collectives=exchanges(0.048), workload=WORK
     )
@@ -116,9 +114,8 @@ def test_what_the_job_does_already_is_not_advised():
     )
     assert "accumulate" in saved(build(times, workload={"skips_exchanges": False}))
     assert "accumulate" not in saved(build(times, workload={"skips_exchanges": True}))
-    assert "accumulate" not in saved(
-        build(times, workload=accumulating)
-    )  # how it exchanges is unknown
+    # how it exchanges is unknown
+    assert "accumulate" not in saved(build(times, workload=accumulating))
     own_hook = {"precision": "float32", "exchange_hook": "fp16_compress_hook"}
     assert "half-precision" in saved(
         build(times, device="cuda", workload={**own_hook, "exchange_hook": ""})
@@ -131,9 +128,8 @@ def test_a_job_that_exchanges_after_every_batch_of_a_step_is_told_to_do_it_once(
     work = {"loaders": (Loader(kind="map", batches_per_step=4),), "skips_exchanges": False, **WORK}
     text = steps_for(build(times, workload=work, collectives=exchanges(0.025)))
     assert "once for the 4 batches of a step: `with ddp.no_sync():`" in text
-    assert (
-        "all its backward passes but the last; saves about 74.2 ms a step (37%)" in text
-    )  # three exchanges of 25
+    # three exchanges of 25
+    assert "all its backward passes but the last; saves about 74.2 ms a step (37%)" in text
 
 
 def test_a_link_has_one_unit():
@@ -180,9 +176,8 @@ def test_a_gpu_computing_in_float32_is_told_of_mixed_precision():
         build(flat(resident=0.1, solo=0.1), ranks=1, device="cuda", host={"gpus": gpus})
     )
     assert "torch.autocast" in text
-    assert (
-        "(of GPUs before Ampere torch.float16, with a GradScaler)" in text
-    )  # as this one: it has no bfloat16
+    # as this one: it has no bfloat16
+    assert "(of GPUs before Ampere torch.float16, with a GradScaler)" in text
 
 
 def test_more_threads_than_cores_are_told_to_be_fewer_where_the_training_thread_waits_for_a_core():

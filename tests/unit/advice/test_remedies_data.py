@@ -72,9 +72,8 @@ def test_samples_that_sleep_need_workers_and_not_cores():
     )
     assert others[0].startswith("Make samples cheaper")
     assert not any("cores per device" in step for step in (first, *others))
-    assert (
-        assess_sufficiency(change_job(base_of(profile))).workers == 11
-    )  # what `stash whatif` prints
+    # what `stash whatif` prints
+    assert assess_sufficiency(change_job(base_of(profile))).workers == 11
 
 
 def test_samples_that_burn_processor_time_get_the_workers_that_cores_can_run():

@@ -52,9 +52,8 @@ def test_never_before_the_fifth_round_however_even_the_first_are():
     assert [is_decided(attribute(around(rounds, 0.0, **QUIET))) for rounds in (1, 2, 3, 4, 5)] == [
         False
     ] * 4 + [True]
-    assert is_decided(
-        attribute(own_launches(sets=3)), precision=0.2
-    )  # of sets three, of three rounds each
+    # of sets three, of three rounds each
+    assert is_decided(attribute(own_launches(sets=3)), precision=0.2)
 
 
 def test_a_large_stall_is_known_to_a_tenth_of_itself_and_a_precision_asks_for_more():
@@ -194,9 +193,8 @@ def test_it_stands_where_its_least_known_stall_stands() -> None:
     found = make_standing(attribute(build({"solo": [0.1, 0.1, 0.1], "crowd": [0.2, 0.22, 0.18]})))
     assert (found.rounds, found.stall) == (3, "contention")
     assert found.reached == pytest.approx(4.303 * 0.02 / math.sqrt(3) / 0.2, rel=0.1)
-    assert found.wanted == pytest.approx(
-        math.hypot(0.05, 0.0098), rel=0.01
-    )  # a tenth of itself, and another launch
+    # a tenth of itself, and another launch
+    assert found.wanted == pytest.approx(math.hypot(0.05, 0.0098), rel=0.01)
 
 
 def test_what_is_known_already_ends_at_the_fifth_round() -> None:

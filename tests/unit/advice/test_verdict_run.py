@@ -215,9 +215,8 @@ def test_steps_that_vary_by_more_than_themselves_have_no_verdict_not_even_comput
         assert any(
             "Stop other work on the machine and profile again" in step for step in found.next_steps
         )
-    assert found.next_steps[0].startswith(
-        "Against epoch start: keep the loader's workers"
-    )  # of the second
+    # of the second
+    assert found.next_steps[0].startswith("Against epoch start: keep the loader's workers")
 
 
 # First steps that differ

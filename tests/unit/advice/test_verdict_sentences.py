@@ -205,9 +205,8 @@ def _hiding(loader_rate: float):
 
 
 def test_what_surfaces_next_is_said_and_limits_what_is_saved():
-    advice = advice_for(
-        _hiding(16 / 2 / 0.14)
-    )  # loaders alone: 140 ms a step, so at most 60 of 100 ms are won
+    # loaders alone: 140 ms a step, so at most 60 of 100 ms are won
+    advice = advice_for(_hiding(16 / 2 / 0.14))
     assert "Removing it leaves a prep stall of 40.0 ms, hidden behind it now." in advice.text
     assert "saves about 59.8 ms for every 16 samples (30%)" in advice.next_steps[0]
     assert advice.next_steps[-1].startswith("Then, against prep: use num_workers=2 instead of 1")
@@ -216,9 +215,8 @@ def test_what_surfaces_next_is_said_and_limits_what_is_saved():
 def test_a_hidden_stall_that_eats_most_of_the_gain_comes_first():
     advice = advice_for(_hiding(16 / 2 / 0.19))
     assert advice.next_steps[0].startswith("First, against prep:")
-    assert (
-        "saves about 74.8 ms for every 16 samples (37%)" in advice.next_steps[1]
-    )  # once that is done
+    # once that is done
+    assert "saves about 74.8 ms for every 16 samples (37%)" in advice.next_steps[1]
 
 
 @pytest.mark.parametrize("rounds", [1, 3])

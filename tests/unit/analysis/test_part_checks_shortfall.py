@@ -19,9 +19,8 @@ def test_the_network_is_held_to_the_types_label_beyond_its_tolerance():
     assert "sustained network of p3.16xlarge: 25 Gbit/s (catalog of 2026-11-20: " in text
     healthy = cluster(lambda a, b: 1.0, flows=((1, 24.0), (8, 24.4)))
     assert "slow-network" not in found(*healthy, against="p3.16xlarge")
-    assert "slow-network" not in found(
-        *cluster(lambda a, b: 1.0), against="p2.xlarge"
-    )  # the catalog is silent
+    # the catalog is silent
+    assert "slow-network" not in found(*cluster(lambda a, b: 1.0), against="p2.xlarge")
 
 
 def test_all_reduce_below_the_links_is_found_and_a_healthy_one_is_not():

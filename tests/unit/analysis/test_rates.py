@@ -33,9 +33,8 @@ def test_a_disk_that_hands_out_bytes_in_portions_has_the_rate_of_the_whole_run()
     seconds = [0.2, 0.2, 0.3] * 3
     rates = [0.14e6 / one for one in seconds]
     assert read_rate(disk(*rates)).value == pytest.approx(0.14e6 * len(seconds) / sum(seconds))
-    assert read_rate(disk(*rates, cold=False)).value == pytest.approx(
-        0.14e6 / 0.2
-    )  # from memory: the usual one
+    # from memory: the usual one
+    assert read_rate(disk(*rates, cold=False)).value == pytest.approx(0.14e6 / 0.2)
 
 
 def test_bandwidths_are_those_of_nccl_tests():

@@ -86,9 +86,8 @@ def test_an_epochs_start_seen_once_is_as_sure_as_the_first_one_confirms_it():
     assert doubt(1.2) == pytest.approx(0.2 / 20)
     assert doubt(1.01) == pytest.approx(0.15 / 20)
     assert doubt(3.0) == pytest.approx(0.5 / 20)  # as of any that was seen once
-    assert doubt(1.2, persistent_workers=True) == pytest.approx(
-        0.5 / 20
-    )  # its first one starts workers
+    # its first one starts workers
+    assert doubt(1.2, persistent_workers=True) == pytest.approx(0.5 / 20)
 
 
 def test_epoch_starts_are_shared_out_over_the_epochs_steps():
@@ -100,9 +99,8 @@ def test_epoch_starts_are_shared_out_over_the_epochs_steps():
     assert row.seconds == pytest.approx(0.055)
     assert run.step_seconds == pytest.approx(0.021 + 0.055)
     assert row.share == pytest.approx(55 / 76)
-    assert row.time.half_width == pytest.approx(
-        4.303 * 0.1 / 3**0.5 / 20, rel=1e-3
-    )  # Student's, of three
+    # Student's, of three
+    assert row.time.half_width == pytest.approx(4.303 * 0.1 / 3**0.5 / 20, rel=1e-3)
     assert run.startup_seconds == 3.0
     assert run.unseen == ()
 

@@ -97,10 +97,11 @@ def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_t
 
 def test_what_hides_is_what_was_under_way_and_not_waited_for() -> None:
     profile = whole([{"tp/all_reduce": 0.010, "dp/all_gather": 0.020}] * 4)
+    # of older profiles
     assert [wait.hidden for wait in attribute(profile).seen.waits] == [
         None,
         None,
-    ]  # of older profiles
+    ]
     for missing in (None, 3):
         blocks = [
             replace(

@@ -126,13 +126,11 @@ def test_two_probes_differ_beyond_what_such_figures_scatter_whatever_their_own_i
         return found
 
     product, triad = "gemm float32 8x8x8", "triad"
-    assert not standings.differ(
-        link(10e9, product), link(9.5e9, product)
-    )  # a narrow interval is no proof
+    # a narrow interval is no proof
+    assert not standings.differ(link(10e9, product), link(9.5e9, product))
     assert standings.differ(link(10e9, product), link(8.5e9, product))
-    assert standings.differ(
-        link(10e9, product), link(8.5e9, product, repetitions=1)
-    )  # nor is none an excuse
+    # nor is none an excuse
+    assert standings.differ(link(10e9, product), link(8.5e9, product, repetitions=1))
     assert not standings.differ(link(10e9, triad), link(7e9, triad))
 
 
@@ -216,9 +214,8 @@ def test_other_programs_that_move_memory_are_told_from_those_that_compute_by_the
     assert "busy-memory" not in names(
         read_probe(both(9.8e9, 9.9e9, 20, 0.5, 1.0), KNOWN, past=past)
     )
-    assert "busy-memory" not in names(
-        read_probe(both(6.5e9, 9.8e9, 20), KNOWN, past=past)
-    )  # nobody else is there
+    # nobody else is there
+    assert "busy-memory" not in names(read_probe(both(6.5e9, 9.8e9, 20), KNOWN, past=past))
 
 
 def test_every_recorded_fault_is_named_and_a_healthy_machine_has_none(tmp_path: Path):

@@ -154,9 +154,8 @@ def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
         whole, 30.0, lambda so_far, *_: len({block.round for block in so_far.blocks}) == 3
     )
     assert {block.round for block in kept.blocks} == {0, 1, 2}
-    assert seconds == pytest.approx(
-        11.2
-    )  # the third round's last block begins after 11 s and takes 0.2
+    # the third round's last block begins after 11 s and takes 0.2
+    assert seconds == pytest.approx(11.2)
     kept, seconds = play.stop_by_rule(whole, 8.0, lambda *_: False)
     assert {block.round for block in kept.blocks} == {0, 1}
     assert seconds is None

@@ -27,19 +27,22 @@ class World:
     answers: bool = True
     started: list[tuple[tuple[str, ...], dict[str, str]]] = field(default_factory=list)
     entered: list[str] = field(default_factory=list)
+    status: int | None = None
 
     def start(self, command: tuple[str, ...], env: dict[str, str], stdin: int) -> World:
         assert stdin == subprocess.DEVNULL
         self.started.append((command, env))
+        self.status = None
         if self.answers:
             watch_folder.attach_file(os.getpid()).write_text(str(self.folder / "orders.json"))
         return self
 
     def poll(self) -> int | None:
-        return None if self.answers else 2
+        return self.status if self.answers else 2
 
     def wait(self, seconds: float) -> int:
         assert not watch_folder.attach_file(os.getpid()).exists()
+        self.status = 0
         return 0
 
 
@@ -106,9 +109,8 @@ def test_a_process_that_asks_itself_needs_no_hook_in_its_environment(
 ) -> None:
     process = os.getpid()
     assert not attach.enter_job(process, world.folder, None)
-    monkeypatch.setenv(
-        "STASH_ATTACHABLE", str(process)
-    )  # the watcher's own: Linux shows the one of the start
+    # the watcher's own: Linux shows the one of the start
+    monkeypatch.setenv("STASH_ATTACHABLE", str(process))
     assert attach.enter_job(process, world.folder, None)
     assert watch_folder.attach_file(process).read_text() == str(world.folder / "orders.json")
 

@@ -58,9 +58,8 @@ def test_a_narrow_screen_loses_columns_and_never_part_of_a_name() -> None:
     assert {"cloud", "vCPU", "GiB", "interconnect", "$/GPU", "age"} <= set(
         everything.splitlines()[0].split()
     )
-    assert (
-        "Columns that did not fit" not in everything
-    )  # into a pipe: all of them, lines as long as they are
+    # into a pipe: all of them, lines as long as they are
+    assert "Columns that did not fit" not in everything
     for columns in ("80", "30"):
         narrow = (
             CliRunner(env={"COLUMNS": columns}).invoke(app, words, catch_exceptions=False).stdout
@@ -90,9 +89,8 @@ def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
     head, *rows = listing((old, fresh), today).text.plain.splitlines()
     assert [row.rpartition("  ")[2].strip() for row in rows[:1]] == ["123 d *"]
     assert rows[1].rstrip().endswith("19 d")
-    assert {row[head.index("$/GPU") :].split()[0] for row in rows} == {
-        "?"
-    }  # how many GPUs it has is unknown
+    # how many GPUs it has is unknown
+    assert {row[head.index("$/GPU") :].split()[0] for row in rows} == {"?"}
     assert "older than 90 days" in explain_mark((old, fresh), today)
     assert explain_mark((fresh,), today) == ""
 

@@ -69,9 +69,8 @@ def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
     past = [o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior"]
     assert {(o.dollars_per_hour, o.as_of) for o in past} == {(12.24, None), (12.24, "2026-07-20")}
     unchanged = [o for o in known.offers_of(known.instance("g5.xlarge")) if o.kind == "prior"]
-    assert [(o.dollars_per_hour, o.as_of) for o in unchanged] == [
-        (1.006, "2026-07-20")
-    ]  # it tells since when
+    # it tells since when
+    assert [(o.dollars_per_hour, o.as_of) for o in unchanged] == [(1.006, "2026-07-20")]
 
 
 def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
@@ -243,9 +242,8 @@ def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server: str) -> 
 
 def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh, "_MAX_BYTES", 1000)
-    assert (
-        len(refresh.fetch_url(f"{server}/endless", "http")) == 1001
-    )  # which is then refused as too large
+    # which is then refused as too large
+    assert len(refresh.fetch_url(f"{server}/endless", "http")) == 1001
     monkeypatch.setattr(refresh, "_MAX_BYTES", 10**9)
     monkeypatch.setattr(refresh, "_MAX_SECONDS", 0.2)
     with pytest.raises(OSError, match="it took longer than"):

@@ -93,9 +93,8 @@ def test_a_mistake_is_one_sentence(words, says, measured, tmp_path):
 
 
 def test_a_machine_is_refused_by_its_exit_code_before_anything_is_started(measured, tmp_path):
-    result = stash(
-        "watch", "--accept", "--json", "train.py"
-    )  # there is no such script: nothing gets that far
+    # there is no such script: nothing gets that far
+    result = stash("watch", "--accept", "--json", "train.py")
     assert result.exit_code == 3
     assert "Give it back" in result.stderr
     assert len(result.stdout) <= 2049

@@ -219,9 +219,8 @@ def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypa
         assert pdf.startswith(b"%PDF")
         assert b"Roboto" in pdf
         assert b"/FontFile" in pdf
-        assert struct.unpack(">I", picture[16:20])[0] == pytest.approx(
-            85 / 25.4 * 300, rel=0.01
-        )  # dots
+        # dots
+        assert struct.unpack(">I", picture[16:20])[0] == pytest.approx(85 / 25.4 * 300, rel=0.01)
         assert (
             "@font-face{font-family:Roboto;src:url(data:font/ttf;base64,"
             in Path(f"paper/{name}.svg").read_text()

@@ -22,9 +22,8 @@ def test_a_single_repetition_has_no_interval_and_is_never_below_anything():
 def test_only_an_interval_wholly_beyond_the_fact_and_its_tolerance_counts():
     measured = Interval(value=8.0, low=7.0, high=9.5, repetitions=7)
     assert measured.is_below(10.0)
-    assert not measured.is_below(
-        10.0, tolerance=0.1
-    )  # the value is below 9, the interval's end is not
+    # the value is below 9, the interval's end is not
+    assert not measured.is_below(10.0, tolerance=0.1)
     assert measured.is_above(6.0)
     assert not measured.is_above(7.5)
 

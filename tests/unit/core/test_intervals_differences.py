@@ -29,9 +29,8 @@ def test_what_is_unknown_on_a_side_is_unknown_of_the_change() -> None:
 
 def test_one_run_is_as_uncertain_as_its_noise_and_another_launch_together() -> None:
     quiet, noisy = pool_runs([known(1.0, 1e-9)], SPREAD), pool_runs([known(1.0, 0.2)], SPREAD)
-    assert quiet.half_width == pytest.approx(
-        2.228 * SPREAD, rel=1e-3
-    )  # Student's, of ten degrees of freedom
+    # Student's, of ten degrees of freedom
+    assert quiet.half_width == pytest.approx(2.228 * SPREAD, rel=1e-3)
     assert 0.2 < noisy.half_width < 0.25
 
 

@@ -106,9 +106,8 @@ def test_a_job_of_a_thousand_rounds_keeps_little_more_in_memory_than_one_of_ten(
         estimate(matrix[:rounds])
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert (
-        kept < 60e6
-    )  # the weights of two numbers of rounds, 16 MB each, and next to nothing besides
+    # the weights of two numbers of rounds, 16 MB each, and next to nothing besides
+    assert kept < 60e6
 
 
 def test_rounds_that_differ_only_by_what_all_rungs_share_have_an_interval():

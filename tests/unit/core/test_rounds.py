@@ -24,14 +24,12 @@ from stash.core.rounds import (
 
 def test_estimate_gives_the_mean_and_no_width_where_differences_do_not_vary():
     matrix = np.array([[1.0, 3.0], [2.0, 4.0], [3.0, 5.0]])
-    assert increments(matrix) == [
-        Interval(value=2.0, low=2.0, high=2.0, repetitions=3)
-    ]  # drift of 1 s a round cancels
+    # drift of 1 s a round cancels
+    assert increments(matrix) == [Interval(value=2.0, low=2.0, high=2.0, repetitions=3)]
     first, second = estimate(matrix)
     assert (first.value, second.value) == (2.0, 2.0)
-    assert (
-        second.low < 1.9
-    )  # of a machine as slow as in the first round, or as in the last, all along
+    # of a machine as slow as in the first round, or as in the last, all along
+    assert second.low < 1.9
 
 
 def test_a_stall_is_as_uncertain_as_the_pace_of_the_machine_that_multiplies_it():
@@ -121,9 +119,8 @@ def test_a_rung_that_hangs_now_and_then_is_covered_as_soon_as_it_was_seen_to():
 
 def test_only_what_falls_at_the_beginning_and_then_stays_was_warming_up():
     assert warming_up(np.array([1.5, 1.3, 1.1, 1.0, 1.01, 1.0, 0.99, 1.0, 1.01]))
-    assert not warming_up(
-        np.array([1.5, 1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0])
-    )  # another job that ended
+    # another job that ended
+    assert not warming_up(np.array([1.5, 1.5, 1.5, 1.5, 1.0, 1.0, 1.0, 1.0, 1.0]))
     assert not warming_up(np.linspace(1.5, 1.0, 9))  # falls all along
     assert not warming_up(np.linspace(1.0, 1.5, 9))
     assert not warming_up(np.array([1.5, 1.2, 1.0]))

@@ -22,9 +22,8 @@ def test_equal_ranks_make_neither_a_slowest_nor_contention(ranks):
         times = 1 + 0.03 * rng.standard_normal((5, ranks))
         means.append(slowest_rank_times(times).mean() - 1)
         named.append(stands_out(times))
-    largest = (
-        0.03 / np.sqrt(5) * np.sqrt(2 * np.log(ranks))
-    )  # what the luckiest rank's mean reaches
+    # what the luckiest rank's mean reaches
+    largest = 0.03 / np.sqrt(5) * np.sqrt(2 * np.log(ranks))
     assert abs(np.mean(means)) < 0.45 * largest
     assert np.mean(named) < 0.05
 

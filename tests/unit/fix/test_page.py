@@ -293,9 +293,8 @@ def test_a_record_takes_no_name_that_another_fix_has_taken_meanwhile(
         "train-2.fix.json"
     )
     assert Path("train.fix.json").read_text() == "theirs"
-    assert (
-        Path("train-2.fix.patch").read_text() == text
-    )  # the file is applied: nothing in it is masked
+    # the file is applied: nothing in it is masked
+    assert Path("train-2.fix.patch").read_text() == text
     assert "git apply train-2.fix.patch" in capsys.readouterr().out
 
 

@@ -313,9 +313,8 @@ def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
         }
         return propose_changes(facts(loader={**LOADER, "kept": kept}), ["cache"])
 
-    (change,), _ = tried(
-        memory=20_000_000, disk=10**9
-    )  # of two ranks, 1,000 samples of 5,904 bytes and a page
+    # of two ranks, 1,000 samples of 5,904 bytes and a page
+    (change,), _ = tried(memory=20_000_000, disk=10**9)
     assert (change.name, change.fills) == ("cache=memory", True)
     assert "20.0 MB in memory" in change.text
     assert tried(memory=19_999_999, disk=10**9)[0][0].name == "cache=disk"

@@ -109,9 +109,8 @@ def test_one_argument_is_changed_and_nothing_else(text: str, after: str):
 
 
 def test_a_call_is_found_without_columns_and_an_argument_by_its_position():
-    assert (
-        changed("x = DataLoader(d, num_workers=2)\n", columns=False).count("=6") == 1
-    )  # Python 3.10 records none
+    # Python 3.10 records none
+    assert changed("x = DataLoader(d, num_workers=2)\n", columns=False).count("=6") == 1
     assert (
         changed("DataLoader(d, 8, True, None, None, 2)\n", position=5)
         == "DataLoader(d, 8, True, None, None, 6)\n"

@@ -123,9 +123,8 @@ def test_workers_are_tried_with_the_threads_that_leave_them_cores():
         "workers=2+threads=2",
         "workers=3+threads=1",
     }
-    assert not any(
-        "threads" in each for each in names(of, "workers")
-    )  # a thread leaves cores as it is
+    # a thread leaves cores as it is
+    assert not any("threads" in each for each in names(of, "workers"))
 
 
 def test_numerics_need_consent():
@@ -396,6 +395,5 @@ def test_an_optimizer_without_a_fused_form_updates_its_parameters_together_on_cp
     (change,) = propose_changes(of("cpu"), ["fused"])[0]
     assert (change.writes, change.settings) == ({"foreach": True}, {"optimizer": {"foreach": True}})
     assert why(of("cpu", foreach=True), "fused") == "already set"
-    assert (
-        why(of("cuda"), "fused") == "the optimizer has no fused form"
-    )  # there it is what PyTorch takes by itself
+    # there it is what PyTorch takes by itself
+    assert why(of("cuda"), "fused") == "the optimizer has no fused form"

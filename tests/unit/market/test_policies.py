@@ -139,9 +139,8 @@ def spot_market(*there: int) -> Any:
 def test_uniform_progress_goes_on_demand_once_it_is_behind() -> None:
     market = small(spot_market(*([0] * 20)), job(4 * HOUR, boot=600.0))
     found = play(market, policy("uniform-progress", market), START, 10 * HOUR)
-    assert found.leases[0].granted - START == pytest.approx(
-        600
-    )  # nothing is done, and a tick has passed
+    # nothing is done, and a tick has passed
+    assert found.leases[0].granted - START == pytest.approx(600)
     assert not found.late
 
 

@@ -94,9 +94,8 @@ def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Pat
     for line in lines:
         writer.write(line)
     with path.open("a") as file:
-        file.write(
-            '{"kind":"totals","windows":1}\n{"kind":"window","beg'
-        )  # as it was once; kill -9
+        # as it was once; kill -9
+        file.write('{"kind":"totals","windows":1}\n{"kind":"window","beg')
     record = load_record(path)
     assert (record.windows, record.alerts, record.events) == ([lines[0]], [lines[3]], [lines[2]])
 
@@ -367,9 +366,8 @@ def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_
     assert [mark.text for mark in chart.marks if isinstance(mark, Tag)] == [
         "step 2,001: prep + fetch +100 ms"
     ]
-    assert (
-        len([mark for mark in chart.marks if isinstance(mark, Trail)]) == 2
-    )  # before the pause and after it
+    # before the pause and after it
+    assert len([mark for mark in chart.marks if isinstance(mark, Trail)]) == 2
     assert len(chart.table.rows) == 40
 
 

@@ -33,9 +33,8 @@ def use(everybody: float, workers: float = 0.0) -> CoreUse:
 def test_what_strangers_kept_a_rank_from_is_theirs() -> None:
     lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=True)
     assert lost is not None
-    assert lost[0, 1, FORWARD] == pytest.approx(
-        0.4
-    )  # nobody else is there to have kept it from running
+    # nobody else is there to have kept it from running
+    assert lost[0, 1, FORWARD] == pytest.approx(0.4)
     assert lost[0, 0].sum() == 0
 
 

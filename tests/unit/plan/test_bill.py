@@ -228,15 +228,13 @@ def test_an_unknown_spread_leaves_no_ends() -> None:
         stalls(), 9000, rental(dollars_per_hour=Interval(value=7.2)), BillFacts(), None, DRAWS
     )
     assert unknown_price.seconds_interval == exact(HOUR)
-    assert unknown_price.dollars_interval.low == pytest.approx(
-        7.2
-    )  # at the listed price: how it moves is said apart
+    # at the listed price: how it moves is said apart
+    assert unknown_price.dollars_interval.low == pytest.approx(7.2)
     unknown_start = made(facts)
     assert unknown_start.seconds_interval.low is None
     assert unknown_start.dollars_interval.low is None
-    assert unknown_start.items[1].dollars.low == pytest.approx(
-        7.2
-    )  # the training's is known all the same
+    # the training's is known all the same
+    assert unknown_start.items[1].dollars.low == pytest.approx(7.2)
 
 
 def test_what_is_not_counted_is_said() -> None:

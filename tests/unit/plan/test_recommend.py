@@ -273,9 +273,8 @@ def test_choices_within_their_intervals_are_tied_and_an_experiment_would_tell():
             tie.dollars.value <= 1.1 * plan.chosen_choice.dollars.value
             or tie.best >= plan.chosen_choice.best
         )
-    assert (
-        plan.risk.regret.value > plan.experiment.worth
-    )  # a measurement never saves more than knowing all would
+    # a measurement never saves more than knowing all would
+    assert plan.risk.regret.value > plan.experiment.worth
     assert sum(each.best or 0.0 for each in plan.choices) == pytest.approx(1.0)
 
 

@@ -101,9 +101,8 @@ def test_the_choice_is_written_as_a_task_and_nothing_is_started(
     assert capsys.readouterr().out.endswith("nothing was started.\n")
     assert run(monkeypatch, *JOB, "--launch", "sky", "--json") == 0
     document = json.loads(capsys.readouterr().out)
-    first, second = sorted(
-        path.name for path in tmp_path.glob("*.sky.yaml")
-    )  # none is written over
+    # none is written over
+    first, second = sorted(path.name for path in tmp_path.glob("*.sky.yaml"))
     task = yaml.safe_load((tmp_path / second).read_text())
     assert first != second
     assert f"{task['num_nodes']} × {task['resources']['instance_type']}" == document["chosen"]

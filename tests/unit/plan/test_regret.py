@@ -49,13 +49,11 @@ def test_those_that_are_equal_share_the_chance() -> None:
 
 def test_knowing_the_gamble_is_worth_two_dollars_and_knowing_the_sure_one_nothing() -> None:
     both = (SURE, GAMBLE)
-    assert information_value(both, GAMBLE.billed.dollars) == pytest.approx(
-        2.0
-    )  # 10 before; 6 or 10 after
+    # 10 before; 6 or 10 after
+    assert information_value(both, GAMBLE.billed.dollars) == pytest.approx(2.0)
     assert information_value(both, SURE.billed.dollars) == 0.0
-    assert (
-        information_value(both, np.array([1.0, 1.0, 2.0, 2.0] * 16)) == 0.0
-    )  # tells nothing of either
+    # tells nothing of either
+    assert information_value(both, np.array([1.0, 1.0, 2.0, 2.0] * 16)) == 0.0
 
 
 def test_knowing_whether_a_cheaper_one_keeps_the_deadline_saves_where_it_does() -> None:

@@ -23,9 +23,8 @@ def test_every_link_has_a_share_with_source_date_and_spread(link: str) -> None:
 
 def test_a_link_of_one_machine_has_its_share_and_the_spread_of_all() -> None:
     share = cluster.reached_share("nvlink")
-    assert share.value == pytest.approx(
-        208 / 300
-    )  # NVIDIA/nccl-tests#178, the only pair in the table
+    # NVIDIA/nccl-tests#178, the only pair in the table
+    assert share.value == pytest.approx(208 / 300)
     assert share.high > 1.5 * share.value
 
 
@@ -55,9 +54,8 @@ def test_a_source_can_be_left_out() -> None:
     assert "zarzen" in with_all.source
     assert "zarzen" not in without.source
     assert with_all.value != without.value
-    assert (
-        cluster.reached_share("tcp", "gist zarzen/c2dca465") is None
-    )  # no other source measured slow links
+    # no other source measured slow links
+    assert cluster.reached_share("tcp", "gist zarzen/c2dca465") is None
 
 
 def test_latencies_of_published_machines_lie_around_nccl_s_table() -> None:

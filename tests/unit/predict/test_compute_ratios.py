@@ -97,9 +97,8 @@ def test_a_step_is_never_shorter_than_launching_its_kernels():
     bound = no_faster_than_launches(ratio, 0.4)
     assert (bound.value, bound.low, bound.high) == (0.4, 0.4, 0.5)
     assert "40% of the step" in bound.source
-    whole = no_faster_than_launches(
-        ratio, 1.5
-    )  # launched 1.5 times as long as it took: the launches overlap
+    # launched 1.5 times as long as it took: the launches overlap
+    whole = no_faster_than_launches(ratio, 1.5)
     assert (whole.value, whole.low, whole.high) == (1.0, 1.0, 1.0)
 
 

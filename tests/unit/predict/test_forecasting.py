@@ -110,14 +110,12 @@ def test_ranks_that_share_a_model_read_the_same_samples(
     assert shared.loading.pipeline.samples == 64
     assert stall_draws(shared, Alteration(**typed)).samples == samples
     scale = shared.compute_scale(shared.target, replace(shared.passes, batch=128))
-    assert (
-        scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high
-    )  # a two-fold batch
+    # a two-fold batch
+    assert scale.facts[0].quantity.low <= math.log2(scale.mean) <= scale.facts[0].quantity.high
     assert assess_sufficiency(change_job(shared)).device_rate == pytest.approx(64 / 0.24, rel=0.01)
     fit = memory_fit(change_job(shared, Alteration(**typed)))
-    assert (
-        fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64
-    )  # parameters, gradients, buckets; samples
+    # parameters, gradients, buckets; samples
+    assert fit.needed_bytes == 3e9 + 2e9 * int(typed.get("batch", 64)) / 64
 
 
 def test_ds_analyzers_questions_have_answers():
@@ -144,9 +142,8 @@ def test_only_doublings_are_called_so_and_no_value_is_below_what_an_option_takes
 
     def speed(base, wanted, name, amount):
         asked.append(amount)
-        return float(
-            amount
-        )  # in proportion: each doubling pays, where 3 instead of 2 is half as much again
+        # in proportion: each doubling pays, where 3 instead of 2 is half as much again
+        return float(amount)
 
     monkeypatch.setattr(answers, "_samples_per_second", speed)
     assert diminishing(GPU, Alteration(nodes="3")) == ()

@@ -51,13 +51,11 @@ def test_without_set_up_nodes_talk_over_sockets() -> None:
     )
     assert (plain.transport_name, quick.transport_name) == ("sockets", "EFA")
     limit = socket_limit()
-    linked = target_of_instance(
-        CATALOG.instance("p3dn.24xlarge"), 2
-    )  # a line of 12.5 GB/s, and sockets
+    # a line of 12.5 GB/s, and sockets
+    linked = target_of_instance(CATALOG.instance("p3dn.24xlarge"), 2)
     assert linked.network.bytes_per_second.value == pytest.approx(limit.value)
-    assert (
-        target_of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").transport_name == "sockets"
-    )  # it has nothing else
+    # it has nothing else
+    assert target_of_instance(CATALOG.instance("p3.8xlarge"), 2, "rdma").transport_name == "sockets"
     assert target_of_instance(CATALOG.instance("p3.8xlarge"), 1).transport_name is None
 
 

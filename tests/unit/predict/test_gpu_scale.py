@@ -181,9 +181,8 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
         GpuCell("m1", t4, "fp32"), GpuCell("m1", l4, "fp32")
     )
     assert prior[0] > found[0] > -math.log(3)
-    assert abs(found[0] + math.log(3)) < 0.6 * abs(
-        prior[0] + math.log(3)
-    )  # the rest may be the models' own
+    # the rest may be the models' own
+    assert abs(found[0] + math.log(3)) < 0.6 * abs(prior[0] + math.log(3))
     assert found[1] < prior[1]
     assert abs(own[0] + math.log(3)) <= abs(found[0] + math.log(3)) + 1e-9
 

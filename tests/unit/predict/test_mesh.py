@@ -335,9 +335,8 @@ def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> Non
 
 def test_microbatches_shrink_the_bubble_and_nothing_else() -> None:
     assert predicted(base(), microbatches=4) == pytest.approx(MEASURED)
-    assert predicted(base(), microbatches=8) == pytest.approx(
-        MEASURED | {"bubble": 1.5}
-    )  # 12 ms / 8
+    # 12 ms / 8
+    assert predicted(base(), microbatches=8) == pytest.approx(MEASURED | {"bubble": 1.5})
     assert predicted(base(), microbatches=1) == pytest.approx(MEASURED | {"bubble": 12.0})
 
 
@@ -358,9 +357,8 @@ def test_advice_saves_what_the_forecasts_say() -> None:
     assert "5 and 3 layers a stage" in found["balance-stages"].text
     assert found["balance-stages"].saves == pytest.approx((predicted(slow)["bubble"] - 3.75) / 1e3)
     assert found["microbatches"].asks == Alteration(microbatches="8")
-    assert not [
-        each for each in REMEDIES["network"](case) if each.name == "mesh"
-    ]  # the best saves 2 of 100 ms
+    # the best saves 2 of 100 ms
+    assert not [each for each in REMEDIES["network"](case) if each.name == "mesh"]
 
 
 def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:

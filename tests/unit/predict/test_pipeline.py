@@ -59,9 +59,8 @@ def test_training_needs_cores_too():
 
 def test_training_that_does_more_needs_more_cores():
     busier = replace(NODE, cores=one(2.0), training=3.0)
-    assert step_seconds(busier, WORK, one(0.12)).tolist() == [
-        pytest.approx(0.4)
-    ]  # 2 · (300 + 100) ms on 2
+    # 2 · (300 + 100) ms on 2
+    assert step_seconds(busier, WORK, one(0.12)).tolist() == [pytest.approx(0.4)]
 
 
 def test_storage_is_shared_by_the_ranks_of_a_node():
@@ -72,9 +71,8 @@ def test_storage_is_shared_by_the_ranks_of_a_node():
 
 def test_accumulation_makes_as_many_batches_a_step():
     several = replace(NODE, workers=1, batches=4)
-    assert step_seconds(several, WORK, one(0.2)).tolist() == [
-        pytest.approx(0.4)
-    ]  # four batches of 100 ms
+    # four batches of 100 ms
+    assert step_seconds(several, WORK, one(0.2)).tolist() == [pytest.approx(0.4)]
 
 
 def test_a_second_thread_of_a_core_adds_less_than_a_core():

@@ -72,9 +72,8 @@ def test_links_go_by_the_slowest_and_cores_by_what_quota_and_others_leave():
     limited = host("a", links(states=(state,)), cores=8, limits=Limits(cpus=4.0))
     shares = shares_of([limited], found, WORK, on_gpu=False)
     assert (shares.inside, shares.network) == (0.9, 0.5)
-    assert shares.products == pytest.approx(
-        0.5 * 0.75
-    )  # half of the cores, of which others took a quarter
+    # half of the cores, of which others took a quarter
+    assert shares.products == pytest.approx(0.5 * 0.75)
     assert shares.cores == pytest.approx(0.5 * 0.75 * 0.5)
     assert (
         shares_of(

@@ -159,11 +159,12 @@ def test_users_leave_until_nobody_moves_by_hand() -> None:
     assert found.staying == ()
     assert found.break_even == pytest.approx(3 / 3.6)
     patient = equilibrium(jobs, 1, 3.0, RATES, queued, LeavingRules(CLOUD, 0.1, 1.5))  # type: ignore[arg-type]
+    # two waits of her runtime, then π rises from 3 to 4.5
     assert patient.left == (
         "kim",
         "ada",
         "ben",
-    )  # two waits of her runtime, then π rises from 3 to 4.5
+    )
 
 
 def test_cloud_bills_by_the_second() -> None:
@@ -212,9 +213,8 @@ def test_slurm_is_asked_only_for_what_changes_and_may_be_requeued() -> None:
     assert asked["12"].commands == ()
     assert "--no-requeue" in asked["12"].note
     assert asked["13"].commands[0][2] == "jobid=13"
-    assert not any(
-        "has room" in each.why for each in found.jobs
-    )  # a queue has no prices that could say so
+    # a queue has no prices that could say so
+    assert not any("has room" in each.why for each in found.jobs)
     priced = advise_now(held.jobs, lab, TWO, "makespan")
     assert set(priced.type_prices) == {"fast", "slow"}
     assert any("is full" in each.why for each in priced.jobs)
@@ -296,9 +296,8 @@ def test_gpus_that_other_jobs_hold_are_not_given_away() -> None:
     assert free(other) == [("fast0", 3), ("slow0", 4)]
     assert free(other.replace("RUNNING", "PENDING")) == free()
     assert free(other.replace("gres/gpu:v100=2", "cpu=8")) == free()  # it holds cores alone
-    nothing = "\n".join(
-        line.partition(" AllocTRES")[0] for line in (mine, other)
-    )  # whose GPUs nobody counts
+    # whose GPUs nobody counts
+    nothing = "\n".join(line.partition(" AllocTRES")[0] for line in (mine, other))
     held = match_queue([job("11", 900, model="m")], lab, lambda words: nothing)
     assert [node.name for node in held.cluster.nodes] == ["slow0"]
     assert advise_now(held.jobs, held.cluster, TWO, "srtf").jobs[0].change == "stays"

@@ -105,9 +105,8 @@ def test_a_gpu_s_price_is_in_the_unit_that_it_is_printed_with(
     )
     here = replace(some, counts=np.array([1.5, 1.0]))
     alone = shares.isolated_rates(here)
-    monkeypatch.setattr(
-        shares, "isolated_rates", lambda demand: alone
-    )  # a share of the cluster stays what it was
+    # a share of the cluster stays what it was
+    monkeypatch.setattr(shares, "isolated_rates", lambda demand: alone)
     for policy in (shares.makespan, shares.finish_time_fairness):
         found = policy(here)
         for kind in (0, 1):

@@ -141,9 +141,8 @@ def test_a_notice_is_received_while_a_disk_is_slow_and_the_model_is_saved(tmp_pa
         < fleet.asked.index("note_leaving")
         < fleet.asked.index("saved")
     )
-    assert (
-        fleet.asked.count("begin_saving") == 2
-    )  # while one is being written no other begins; one is of the end
+    # while one is being written no other begins; one is of the end
+    assert fleet.asked.count("begin_saving") == 2
     events = Tail(tmp_path / EVENTS).read_new_rows()
     assert [each["what"] for each in events if each["what"] != "left"] == [
         "server joined",

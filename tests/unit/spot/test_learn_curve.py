@@ -31,13 +31,14 @@ def test_a_job_is_learned_with_what_a_plan_needs_of_it() -> None:
     assert curve.apply_seconds > 0
     assert curve.learned_range.most_workers == 2
     assert (curve.learned_range.least_batch, curve.learned_range.most_batch) == (4, 8)
+    # the job's is 3, of first parameters
     assert {each.seed for each in curve.replays} == {
         4,
         5,
         6,
         7,
         8,
-    }  # the job's is 3, of first parameters
+    }
     assert sentences[0] == "replay 1 of 5: 1 worker of 4 samples, 200 updates"
 
 

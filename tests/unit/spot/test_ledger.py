@@ -122,9 +122,8 @@ def test_every_sample_is_applied_exactly_once_by_every_server(seed: int, shards:
     for _ in range(150):
         what = chance.random()
         if what < 0.04:
-            servers.crash(
-                chance.randrange(shards)
-            )  # whoever pushed before goes on believing that it arrived
+            # whoever pushed before goes on believing that it arrived
+            servers.crash(chance.randrange(shards))
             ledger.reconcile(servers.applied, 5)
         elif what < 0.12:
             servers.save(chance.randrange(shards))

@@ -83,9 +83,8 @@ def test_a_loss_between_two_levels_lies_on_a_line_in_the_logarithm_of_updates() 
 def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached() -> None:
     one = (np.array(1.0), np.array(0.0), np.array(1.0))
     assert updates_to(LEVELS, 0.11, *one) == pytest.approx(100 / 0.01 - 10)
-    assert updates_to(LEVELS, 0.4, *one) == pytest.approx(
-        1600
-    )  # not 100 / 0.3 - 10, fewer than the last level took
+    # not 100 / 0.3 - 10, fewer than the last level took
+    assert updates_to(LEVELS, 0.4, *one) == pytest.approx(1600)
     assert updates_to(LEVELS, 0.1, *one) == math.inf
 
 

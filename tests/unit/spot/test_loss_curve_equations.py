@@ -40,9 +40,8 @@ def test_updates_to_a_loss_invert_equation_3() -> None:
     assert updates_to(CURVE, 2.5, *shape) == pytest.approx(800)
     with_r = CURVE.model_copy(update={"gamma4": 0.7})
     assert updates_to(with_r, 2.5, *shape) == pytest.approx(800)
-    assert (
-        updates_to(CURVE, 2.5, np.array(1000.0), shape[1], shape[2]) == math.inf
-    )  # the slope is 0
+    # the slope is 0
+    assert updates_to(CURVE, 2.5, np.array(1000.0), shape[1], shape[2]) == math.inf
 
 
 def test_a_loss_that_is_never_reached_takes_no_number_of_updates() -> None:

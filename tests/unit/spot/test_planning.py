@@ -76,9 +76,8 @@ def test_the_plan_has_the_server_that_makes_it_cheapest() -> None:
 
 def test_uncertainty_is_the_forecasts_and_the_curves() -> None:
     same, other = (planned(quotas={name: 2}) for name in ("p3.2xlarge", "g4dn.4xlarge"))
-    assert (
-        same.pool.uncertainty.speed < other.pool.uncertainty.speed
-    )  # another GPU is told from published pairs
+    # another GPU is told from published pairs
+    assert same.pool.uncertainty.speed < other.pool.uncertainty.speed
     assert same.pool.uncertainty.updates == learned_curve().fitted.spread
     assert same.chosen.p_deadline is not None
 

@@ -253,8 +253,7 @@ def test_a_pool_that_contradicts_itself_is_told() -> None:
 def test_it_is_played_no_slower_than_this_machine_needs() -> None:
     assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 1e-4, 2) == 1
     assert least_slower(POOL, {"a": 4}, 8.0, 10e6, 1e-4, 2) == 2  # 160 MB/s are too much to move
-    assert (
-        least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5
-    )  # 0.64 s of computing have to fit twice
+    # 0.64 s of computing have to fit twice
+    assert least_slower(POOL, {"a": 1}, 2.0, 10e6, 0.02, 2) == 5
     with pytest.raises(UserError, match="smaller model or batch"):
         least_slower(POOL, {"a": 1}, 2.0, 10e6, 100.0, 2)

@@ -216,9 +216,8 @@ def test_members_that_read_nothing_lose_their_buffers_to_one_that_trains(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(serving, "STALL_SECONDS", 0.2)
-    wide = torch.nn.Sequential(
-        torch.nn.Linear(64, 16384), torch.nn.Linear(16384, 64)
-    )  # 8 MB: no system holds them
+    # 8 MB: no system holds them
+    wide = torch.nn.Sequential(torch.nn.Linear(64, 16384), torch.nn.Linear(16384, 64))
     job = replace(JOB, model=lambda: wide, optimizer=lambda params: torch.optim.SGD(params, 0.0))
     shard = ParameterShard(job, 0, 1)
     server = ShardServer(shard, "127.0.0.1", KEYS)

@@ -264,11 +264,12 @@ def test_at_the_end_what_nobody_has_begun_was_never_given() -> None:
     assert third == DataLease(32, 40)
     coordinator.end(redo=True)
     books = coordinator.books()
+    # 16 to 32 lies before what b is at
     assert (books.issued, books.waiting, books.out) == (
         40,
         2,
         2,
-    )  # 16 to 32 lies before what b is at
+    )
     coordinator.remove_worker("b")
     assert coordinator.next_lease("a", _done(first)) == DataLease(16, 24)
 

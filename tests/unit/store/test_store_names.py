@@ -42,9 +42,8 @@ def test_an_artefact_is_found_by_name_id_stem_or_beginning() -> None:
     assert match_name(ids[1][:6], names, "runs") == NAMES[1]
     assert match_name(NAMES[2], names, "runs") == NAMES[2]
     assert match_name("20261103", names, "runs") == NAMES[2]
-    assert (
-        match_name("train", names, "runs") == "train.stash.json"
-    )  # its whole name, though another begins with it
+    # its whole name, though another begins with it
+    assert match_name("train", names, "runs") == "train.stash.json"
     assert match_name("train-", names, "runs") == "train-2.stash.json"
 
 

@@ -131,8 +131,9 @@ def test_times_and_prices_by_hand(tmp_path: Path) -> None:
     wide = LOCAL.replace(
         "[{engine: local}]", "[{engine: slurm, partition: gpu, at_once: 1000}, {engine: local}]"
     )
+    # lanes run side by side
     assert reading_of(study(wide, tmp_path)).remaining_estimate == (
         8,
         480,
         None,
-    )  # lanes run side by side
+    )

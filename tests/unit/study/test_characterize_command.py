@@ -103,9 +103,8 @@ def test_a_study_on_a_cloud_from_end_to_end(
     calls = (cloud / "calls").read_text().splitlines()
     assert [line.split()[0] for line in calls] == ["launch", "launch", "down", "status"]
     assert list(cloud.glob("cluster-*")) == []
-    names = (
-        open_store(str(cloud / "grid.study" / "results")).contents().stored
-    )  # the cloud gives both the same bytes
+    # the cloud gives both the same bytes
+    names = open_store(str(cloud / "grid.study" / "results")).contents().stored
     assert [name.endswith(".stash.json") for name in names] == [True]
     assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 0
     assert (cloud / "calls").read_text().splitlines() == calls

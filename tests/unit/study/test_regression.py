@@ -51,9 +51,8 @@ def test_intervals_hold_the_truth_and_shrink_with_the_noise() -> None:
 
 def test_a_model_is_judged_by_a_line_through_all_others_and_none_of_its_own_measurements() -> None:
     several = models()
-    several[2] = several[2]._replace(
-        seconds=1.0
-    )  # its own second does not bend the line that judges it
+    # its own second does not bend the line that judges it
+    several[2] = several[2]._replace(seconds=1.0)
     assert fit(several).unseen[2] == pytest.approx(0.001 + 1e-5 * 100 + 1e-10 * 60e6)
     again = models()[0]._replace(seconds=0.05)
     alone, twice = fit(models()), fit([*models(), again])

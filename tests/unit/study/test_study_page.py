@@ -131,9 +131,8 @@ def test_a_stall_is_told_by_the_papers_formula_and_in_seconds(whole: Whole) -> N
         texts["resnet50 32 on p3.8xlarge"]
         == f"{one.paper['interconnect']:.0f}% {format_seconds(seconds)}"
     )
-    assert (
-        "resnet50 32 on p3.2xlarge" not in texts
-    )  # one device: nothing is known of any model there
+    # one device: nothing is known of any model there
+    assert "resnet50 32 on p3.2xlarge" not in texts
 
 
 def test_the_papers_network_stall_is_held_to_one_machine_with_as_many_of_the_same_gpus(
@@ -177,9 +176,8 @@ targets: [{engine: emulated, instance: p3.8xlarge}, {engine: emulated, instance:
     (lines,) = line_grids(every)
     (row,) = lines.rows
     assert row[:3] == ("p3.8xlarge", "32", "5")
-    assert row[5].startswith(
-        "50."
-    )  # µs for a megabyte: three of four devices' exchange over 60 GB/s, by hand
+    # µs for a megabyte: three of four devices' exchange over 60 GB/s, by hand
+    assert row[5].startswith("50.")
     assert line_grids(every[:6]) == ()
 
 

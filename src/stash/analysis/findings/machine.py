@@ -124,9 +124,8 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
 def _unlike_type(host: Host, reference: Instance, catalog: Catalog) -> Iterator[Finding]:
     """What the machine is against what its type is: GPUs, cores, memory, RDMA."""
     gpus, source = working_gpus(host), f"(catalog of {reference.as_of}: {reference.source})"
-    count = (
-        float(reference.devices) if reference.gpu_count else None
-    )  # a slice of one is a GPU to a driver
+    # a slice of one is a GPU to a driver
+    count = float(reference.devices) if reference.gpu_count else None
     promised = fact_of(reference, "GPUs", count, "count")
     if promised is not None and len(gpus) != promised.value:
         text = f"{len(gpus)} GPUs work here, {reference.name} has {promised.value:g} {format_origin(promised)}"

@@ -79,9 +79,8 @@ class _Pass(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         layer: EmulatedLayer = ctx.layer
         layer.queue.add(layer.spec.backward_seconds * layer.pace.factor + layer.late)
-        own = gradient.new_full(
-            ctx.size, 1e-6
-        )  # before the wait, so that filling it takes no time of its own
+        # before the wait, so that filling it takes no time of its own
+        own = gradient.new_full(ctx.size, 1e-6)
         layer.queue.wait()
         return gradient, own, None
 

@@ -76,9 +76,8 @@ def _read(descriptor: int, size: int, chunk: int, seconds: float, evict: bool) -
             done.append((time.perf_counter(), got))
 
     if evict:
-        os.posix_fadvise(
-            descriptor, 0, 0, os.POSIX_FADV_RANDOM
-        )  # no reading ahead of what is asked for
+        # no reading ahead of what is asked for
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     readers = [threading.Thread(target=work) for _ in range(READERS)]
     for reader in readers:

@@ -76,8 +76,7 @@ def image_sample(random: np.random.Generator, samples: int) -> bytes:
 
 def token_sample(random: np.random.Generator, samples: int) -> bytes:
     """``samples`` x 1024 little-endian uint16 token ids, frequencies falling as 1/rank (Zipf)."""
-    size = float(
-        VOCABULARY
-    )  # ranks are log-uniform, the continuous form of the law with exponent 1
+    # ranks are log-uniform, the continuous form of the law with exponent 1
+    size = float(VOCABULARY)
     ranks = np.exp(random.random(samples * TOKENS_PER_SAMPLE) * math.log(size)) - 1
     return bytes(np.minimum(ranks, size - 1).astype("<u2").tobytes())

@@ -326,9 +326,8 @@ def spans_several_jobs(group: Any) -> bool:
 def recorded_collectives() -> Any:
     """What the flight recorder holds, pickled by PyTorch itself: a dictionary with ``entries``."""
     recorder: Any = sys.modules["torch._C._distributed_c10d"]
-    dump = (
-        getattr(recorder, "_dump_fr_trace", None) or recorder._dump_nccl_trace
-    )  # its name before 2.8
+    # its name before 2.8
+    dump = getattr(recorder, "_dump_fr_trace", None) or recorder._dump_nccl_trace
     return dump()
 
 

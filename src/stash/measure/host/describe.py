@@ -188,9 +188,8 @@ def _find_numa_node(folder: Path) -> int | None:
     if device is None:
         return None
     node = numa_node(device)
-    return (
-        node if node is not None else numa_node(device.parent)
-    )  # virtio's devices sit on a PCI device
+    # virtio's devices sit on a PCI device
+    return node if node is not None else numa_node(device.parent)
 
 
 # The record

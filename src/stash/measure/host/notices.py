@@ -287,9 +287,8 @@ class NoticeWatch:
 
     def __init__(self, services: Sequence[NoticeService], clock: NoticeClock = time.time) -> None:
         self._services, self._clock = services, clock
-        self._received: queue.SimpleQueue[Notice] = (
-            queue.SimpleQueue()
-        )  # put in by signal handlers, too
+        # put in by signal handlers, too
+        self._received: queue.SimpleQueue[Notice] = queue.SimpleQueue()
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 

@@ -55,12 +55,10 @@ def program_name(words: Sequence[str]) -> str:
         if code.fullmatch(word):
             return program
         if not word.startswith(("-", "+")) and before not in _TAKE_VALUE:
-            script = os.path.basename(
-                word
-            )  # or the module or archive that the option before it runs
-            is_name = any(map(str.isalpha, script)) and not any(
-                map(str.isspace, script)
-            )  # no descriptor
+            # or the module or archive that the option before it runs
+            script = os.path.basename(word)
+            # no descriptor
+            is_name = any(map(str.isalpha, script)) and not any(map(str.isspace, script))
             return script if is_name else program
     return program
 

@@ -284,9 +284,8 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     first, and where the others only lost their connection, whichever came first.
     """
     crashes = [crash[-MAX_BYTES:] for crash in evidence.crashes if crash.strip()]
-    evidence = replace(
-        evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:]
-    )  # causes stand at the end
+    # causes stand at the end
+    evidence = replace(evidence, crashes=crashes, output=evidence.output[-MAX_BYTES:])
     causes = [crash for crash in evidence.crashes if not _NOTICED.search(crash)]
     own = strip_wraps(
         next(iter([*causes, *evidence.crashes]), "") or last_traceback(evidence.output)

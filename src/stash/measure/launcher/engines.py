@@ -282,6 +282,5 @@ def choose_cluster(
 ) -> Cluster:
     """The cluster of the first engine that is in charge here; raises UserError where wish and machine do not fit."""
     found = (engine.cluster(asked, machine, environment) for engine in ENGINES.values())
-    return next(
-        cluster for cluster in found if cluster is not None
-    )  # the last engine takes everything
+    # the last engine takes everything
+    return next(cluster for cluster in found if cluster is not None)

@@ -42,9 +42,8 @@ class GuardedFiles:
         with postpone_requests():
             made = claim_for_run(self._run)
             if made is None:
-                self._kept.mkdir(
-                    mode=0o700
-                )  # that is what there is: it is lost if the temporary folder is
+                # that is what there is: it is lost if the temporary folder is
+                self._kept.mkdir(mode=0o700)
             else:
                 (self._run / KEPT).symlink_to(made[0])
                 self._kept, self._claimed = made

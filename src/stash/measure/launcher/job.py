@@ -168,9 +168,8 @@ def make_script_job(path: str, arguments: tuple[str, ...]) -> Job:
         )
     try:
         source = read_up_to(file, _LARGEST)
-        compile(
-            source, path, "exec", dont_inherit=True
-        )  # which encoding it has, Python sees itself
+        # which encoding it has, Python sees itself
+        compile(source, path, "exec", dont_inherit=True)
     except SyntaxError as error:
         line = f", line {error.lineno}" if error.lineno else ""
         raise UserError(f"{path}{line}: {error.msg}; python cannot run it") from None

@@ -216,10 +216,11 @@ class Launches:
         finally:
             self._mention_neighbours()
             for each in running:
+                # the rest is ended by us
                 each.silent, each.crashes = (
                     each.process.silent(),
                     each.process.crashes(),
-                )  # the rest is ended by us
+                )
                 each.process.stop()
                 if each.peers is not None:
                     each.peers.close()

@@ -189,9 +189,8 @@ class Measurement:
         """Whether the budget is gone with a round at least, or what was asked is known."""
         if not self._another_round_fits():
             return self.complete_rounds() > 0
-        long_enough = (
-            self.isolated is not None or self.seconds_spent() >= FIRST_SECONDS
-        )  # separate launches always last
+        # separate launches always last
+        long_enough = self.isolated is not None or self.seconds_spent() >= FIRST_SECONDS
         return long_enough and self.stop_reason() is not None
 
     def end_reason(self) -> str:

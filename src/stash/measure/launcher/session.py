@@ -110,9 +110,8 @@ class ProfileSession:
         hide_masked(job.command, job.kept_command)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
-        shown = (
-            Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"
-        )  # a name, until something is run
+        # a name, until something is run
+        shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"
         self._neighbours = neighbours or NeighbouringRuns(cluster.meeting_address(os.environ))
         self.folder_lock = folder_lock or FolderLock(
             Path.cwd(),
@@ -148,9 +147,8 @@ class ProfileSession:
             folder = stack.enter_context(TemporaryFolder())
             stack.enter_context(GuardedFiles(folder.path, locked))
             self.measurement.cluster = number_nodes(self.measurement.cluster)
-            self.measurement.commit = commit_of(
-                self.job
-            )  # as it is now, that it is about to be run
+            # as it is now, that it is about to be run
+            self.measurement.commit = commit_of(self.job)
             result = self._measure_in(folder)
         return result
 
@@ -409,9 +407,8 @@ def profile_job(
 ) -> Profile:
     """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
     session = ProfileSession(job, cluster, wishes)
-    session.folder_lock.patience_seconds = (
-        math.inf
-    )  # a program's calls, or a test run's, follow each other
+    # a program's calls, or a test run's, follow each other
+    session.folder_lock.patience_seconds = math.inf
     with session.folder_lock, watching(session) as watcher:
         result = session.measure_job(watcher)
     if result.profile is not None:

@@ -83,7 +83,6 @@ def _reap_children() -> list[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    sys.path.insert(
-        0, str(Path(__file__).resolve().parents[3])
-    )  # no search path is given: it is not the job's
+    # no search path is given: it is not the job's
+    sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
     sys.exit(main(int(sys.argv[1]), *sys.argv[2:]))

@@ -164,9 +164,8 @@ def bytes_read() -> BytesRead | None:
     """Bytes that this process has read; None where the kernel does not say."""
     try:
         words = os.pread(_own_counters(), 256, 0).split(None, 10)
-        return BytesRead(
-            int(words[1]), int(words[9])
-        )  # the numbers after ``rchar:`` and ``read_bytes:``
+        # the numbers after ``rchar:`` and ``read_bytes:``
+        return BytesRead(int(words[1]), int(words[9]))
     except (OSError, ValueError, IndexError):
         return None
 
@@ -177,9 +176,8 @@ def _own_counters() -> int:
     return os.open("/proc/self/io", os.O_RDONLY | os.O_CLOEXEC)
 
 
-os.register_at_fork(
-    after_in_child=_own_counters.cache_clear
-)  # a fork's descriptor is of its parent's counters
+# a fork's descriptor is of its parent's counters
+os.register_at_fork(after_in_child=_own_counters.cache_clear)
 
 
 def peak_resident_bytes() -> int | None:

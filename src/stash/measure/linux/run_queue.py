@@ -101,9 +101,8 @@ class Helpers:
             there = {int(name) for name in os.listdir(self._tasks)} - {self._spared}
             for thread in self._files.keys() - there:
                 os.close(self._files.pop(thread))
-            self._of_loops &= (
-                self._files.keys()
-            )  # another thread may get the number of one that has ended
+            # another thread may get the number of one that has ended
+            self._of_loops &= self._files.keys()
             self._at_rest = {
                 thread: seen for thread, seen in self._at_rest.items() if thread in there
             }

@@ -173,9 +173,8 @@ def time_curve(group: Group, seconds: float) -> tuple[Timing, ...]:
         if sizes and 4 * min(sizes[-1].taken) * (_MIN + 2) > left:
             break
         tensor = torch.zeros(size // 4, device=group.device)
-        group.time_all_reduce(
-            tensor, 1 if sizes else _MAX_CALLS
-        )  # connections and buffers are made, cores wake up
+        # connections and buffers are made, cores wake up
+        group.time_all_reduce(tensor, 1 if sizes else _MAX_CALLS)
         trials = [group.time_all_reduce(tensor, 1) for _ in range(_TRIALS if size <= _SMALL else 1)]
         once = min(group.slowest(trials))
         calls = min(_MAX_CALLS, max(1, round(_REPETITION / max(once, 1e-9))))

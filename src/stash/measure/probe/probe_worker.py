@@ -151,9 +151,8 @@ class Board:
             self._extend(node, more, created=found.created, elapsed_seconds=found.elapsed_seconds)
             self._hosts[node] = self._hosts[node].model_copy(update={"steal_fraction": steal})
         for stream in (one for found, _ in reports for one in found.streams):
-            self._extend(
-                stream.source, {"streams": (stream,)}
-            )  # timed where it arrives, kept where it comes from
+            # timed where it arrives, kept where it comes from
+            self._extend(stream.source, {"streams": (stream,)})
         self._left.remove(part)
         self._elapsed = elapsed
 

@@ -100,9 +100,8 @@ class FileBackup:
         ):  # it is there, unless nothing but the run's own folder could be written
             os.mkdir(folder.kept.parent, 0o700)
         ledger = folder.kept if folder.kept.parent.is_dir() else folder.kept_here
-        self._ledgers = os.path.realpath(
-            ledger.parent
-        )  # still there if the job empties the temporary folder
+        # still there if the job empties the temporary folder
+        self._ledgers = os.path.realpath(ledger.parent)
         self._file = os.path.join(self._ledgers, ledger.name)
         self._home = os.getcwd()
         # Found now: asked from within an event, where tempfile may hold its lock, it would wait for itself.

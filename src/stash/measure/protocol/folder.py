@@ -215,9 +215,8 @@ def claim(folder: Path) -> int:
         folder / _DRAFT, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644
     )
     os.write(descriptor, _OWNED + (_kernel_id() + _OF + host_name() if lock(descriptor) else b""))
-    (folder / _DRAFT).rename(
-        folder / _FILE
-    )  # it has its name once it is locked: it is never found without an owner
+    # it has its name once it is locked: it is never found without an owner
+    (folder / _DRAFT).rename(folder / _FILE)
     return descriptor
 
 

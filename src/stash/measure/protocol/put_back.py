@@ -62,9 +62,8 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     restored: list[str] = []
     unprotected: list[str] = []
     undone: list[BackupEntry] = []
-    changed_since = {
-        kept.path for kept in entries if _changed_after(last, kept)
-    }  # before we change them
+    # before we change them
+    changed_since = {kept.path for kept in entries if _changed_after(last, kept)}
     moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
     for kept in reversed(_order_entries(entries, moves)):
         above = (each.path for each in undone if each.how == "moved")
@@ -112,9 +111,8 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
         for path in _distinct(early + trained)
         if whole.isdisjoint(map(str, Path(path).parents))
     ]
-    restored = [
-        path for path in restored if os.path.lexists(path)
-    ]  # at a name of the job's it is no more
+    # at a name of the job's it is no more
+    restored = [path for path in restored if os.path.lexists(path)]
     return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
 
 
@@ -230,9 +228,8 @@ def _undo_entry(kept: BackupEntry) -> None:
     elif kept.how == "sized":
         os.truncate(kept.path, kept.size)
     elif kept.how == "copied":
-        shutil.copyfile(
-            kept.other, kept.path
-        )  # in place: its owner, its links; the copy is there until that is done
+        # in place: its owner, its links; the copy is there until that is done
+        shutil.copyfile(kept.other, kept.path)
         with suppress(OSError):
             shutil.copystat(kept.other, kept.path)
         os.unlink(kept.other)
@@ -349,9 +346,8 @@ def put_all_back(folder: Path, late: bool = False) -> RestoreReport:
         for ledger in reversed(list_ledgers(folder)):
             found += put_back(ledger, last)
         if list_ledgers(folder):
-            os.utime(
-                folder, (status.st_atime, status.st_mtime)
-            )  # it is no sign of life that this did not succeed
+            # it is no sign of life that this did not succeed
+            os.utime(folder, (status.st_atime, status.st_mtime))
         else:
             shutil.rmtree(folder)
     return found

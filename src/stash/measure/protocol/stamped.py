@@ -127,9 +127,8 @@ class StepRing:
         else:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
-                os.posix_fallocate(
-                    descriptor, 0, SIZE
-                )  # a full disk is said here, and kills nobody later (SIGBUS)
+                # a full disk is said here, and kills nobody later (SIGBUS)
+                os.posix_fallocate(descriptor, 0, SIZE)
                 self._memory = mmap.mmap(descriptor, SIZE)
             finally:
                 os.close(descriptor)
@@ -205,9 +204,8 @@ class RingReader:
         upto = self._count_rows()
         first = max(self.read, upto - ROWS)
         rows = _read_rows(self._memory, first, upto)
-        safe = max(
-            first, self._count_rows() + 1 - ROWS
-        )  # while they were copied the rank may have gone on
+        # while they were copied the rank may have gone on
+        safe = max(first, self._count_rows() + 1 - ROWS)
         self.read = upto
         return [_parse_row(row) for row in rows[safe - first :]]
 

@@ -177,9 +177,8 @@ def unpack_value(data: bytes) -> Any:
         raise WireError(f"a rank sent {len(data)} bytes, more than any rank has to say")
     try:
         head = data.decode().partition("\n")[0]  # what follows the line's end does not matter
-        value, end = _JSON.raw_decode(
-            head
-        )  # decode() would look for blanks around it, which takes a third as long
+        # decode() would look for blanks around it, which takes a third as long
+        value, end = _JSON.raw_decode(head)
         if end < len(head):
             raise ValueError(f"it goes on with {head[end : end + 20]!r}")
         return _untag(value) if type(value) in (dict, list) else value

@@ -61,9 +61,8 @@ def updates_to(
         )
     steep = slope(curve, mean_batch, imbalance, workers)
     ratio = np.maximum(steep, 0.0) / (loss - curve.gamma5)
-    found = np.maximum(
-        ratio ** (1 / curve.exponent) - curve.gamma1, 1.0
-    )  # a fleet that is rented takes a step
+    # a fleet that is rented takes a step
+    found = np.maximum(ratio ** (1 / curve.exponent) - curve.gamma1, 1.0)
     if curve.levels:  # what is below all of them takes no fewer than the last
         found = np.maximum(found, _updates_to_levels(curve.levels, mean_batch, workers)[..., -1])
     return np.where(steep > 0, found, np.inf)

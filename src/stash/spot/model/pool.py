@@ -256,9 +256,8 @@ def server_bytes(curve: LearnedCurve, servers: int) -> float:
     state = curve.optimizer_bytes * share / whole
     kept = share + buffers + state
     exchange = _TRAYS * (share + buffers)
-    training = (
-        kept + exchange + kept + curve.largest_bytes
-    )  # and a copy for the checkpoint, and what a step makes
+    # and a copy for the checkpoint, and what a step makes
+    training = kept + exchange + kept + curve.largest_bytes
     starting = whole + buffers + kept
     ending = kept + exchange + share + buffers + _ASSEMBLED * (whole + buffers)
     return BASE_BYTES + HEAD_BYTES + max(training, starting, ending)

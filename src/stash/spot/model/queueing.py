@@ -212,7 +212,6 @@ def asynchronous(counts: Array, seconds: Array, samples: Array) -> FleetPace:
     shares = samples[None, :] / seconds / total[:, None]
     fastest = np.where(counts > 0, shares, 0.0).max(axis=1)
     squared = 1 - 2 * fastest + (counts * shares**2).sum(axis=1)
-    imbalance = np.sqrt(
-        np.maximum(squared, 0.0)
-    )  # of a single worker it is 0, or a rounding error below
+    # of a single worker it is 0, or a rounding error below
+    imbalance = np.sqrt(np.maximum(squared, 0.0))
     return FleetPace(rates.sum(axis=1), total, imbalance)

@@ -271,10 +271,11 @@ class ActorFleet:
 
     def _look_for_signs(self) -> None:
         now = time.monotonic()
+        # this process may have been stopped itself
         passed, self._looked = (
             min(now - self._looked, 1.0),
             now,
-        )  # this process may have been stopped itself
+        )
         working = set(self._running.values())
         for name in working - self._signs.keys():
             self._signs[name] = self._actors[name].answer.remote(), 0.0

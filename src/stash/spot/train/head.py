@@ -61,9 +61,8 @@ class TrainingHead:
     def __init__(self, orders: TrainingOrders, folder: Path, fleet: ActorFleet) -> None:
         self._orders, self._fleet = orders, fleet
         self._folder, self._wishes = folder, Tail(folder / WISHES)
-        since = float(
-            fleet.ask("seconds")
-        )  # before the clock is read: the first answer may take seconds
+        # before the clock is read: the first answer may take seconds
+        since = float(fleet.ask("seconds"))
         self._zero = time.monotonic() - since
         self._servers = list(orders.servers)
         self._addresses: dict[str, Any] = {}

@@ -156,9 +156,8 @@ class LeaseFeed:
                 self._coming[number] = start, stop
                 self._requests.append((number, [self._order[each] for each in range(start, stop)]))
         if self._batches is None:
-            self._batches = iter(
-                self._loader
-            )  # which asks for all that its workers may read at once
+            # which asks for all that its workers may read at once
+            self._batches = iter(self._loader)
         for start, stop in own:
             while (start, stop) not in self._arrived:
                 number, batch = next(self._batches)

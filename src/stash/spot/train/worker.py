@@ -251,9 +251,8 @@ def work(
                 report = None
                 if lease is None:
                     return done
-                report = UpdateReport(
-                    lease, False, False, float("nan"), 0
-                )  # unless it comes to more
+                # unless it comes to more
+                report = UpdateReport(lease, False, False, float("nan"), 0)
                 later = coordinator.later(name, trainer.feed.ahead) if trainer.feed.ahead else ()
                 loss, gradients = trainer.gradients(lease, later)
                 if not (math.isfinite(loss) and trainer.is_finite()):

@@ -30,9 +30,8 @@ def test_a_name_tells_its_owner_and_nothing_else_is_taken_for_ours() -> None:
 def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_is() -> None:
     mine = next_owner()
     assert not is_abandoned(mine.host(0))
-    assert is_abandoned(
-        replace(mine, start=mine.start + 1).host(0)
-    )  # another process had our number
+    # another process had our number
+    assert is_abandoned(replace(mine, start=mine.start + 1).host(0))
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     start = int(Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19])
     name = replace(mine, pid=child.pid, start=start).host(0)

@@ -33,9 +33,8 @@ def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect
 
 def test_every_command_stays_inside_namespaces_of_our_own() -> None:
     steps = wiring.set_up(make_topology(3, network="1gbit", interconnect="1gbit"), OWNER)
-    assert (
-        sum(step.undo is not None for step in steps) == 4
-    )  # a namespace for each host, and the switch
+    # a namespace for each host, and the switch
+    assert sum(step.undo is not None for step in steps) == 4
     for step in steps:
         program, first, second, *_ = step.argv
         assert (program, first) in (("ip", "netns"), ("ip", "-n"), ("tc", "-n"))

@@ -96,10 +96,11 @@ def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(
     assert batches.count_tokens({"tokens": ids}) == (16, None)
     notes: list[str] = []
     monkeypatch.setattr("stash.measure.agent.script.note", notes.append)
+    # NaN tells nothing
     assert batches.count_tokens({"input_ids": ids, "attention_mask": mask / 0 * 0}) == (
         16,
         None,
-    )  # NaN tells nothing
+    )
     assert batches.count_tokens({"input_ids": ids / 0 * 0, "attention_mask": mask}) is None
     unknown = "a batch holds NaN where {0} would be counted: {0} unknown"
     assert notes == [unknown.format("padding"), unknown.format("tokens")]

@@ -18,9 +18,8 @@ def test_a_synchronous_call_returns_nothing_and_an_asynchronous_one_its_work():
     work = of_four("all_reduce", tensor=(tensor := torch.ones(1)), async_op=True)
     assert (work.wait(), work.is_completed(), work.is_success()) == (True, True, True)
     assert work.result() is tensor
-    assert isinstance(
-        work, torch.distributed.Work
-    )  # DistributedDataParallel's reducer, in a Join, asks for one
+    # DistributedDataParallel's reducer, in a Join, asks for one
+    assert isinstance(work, torch.distributed.Work)
 
 
 def test_point_to_point_is_over_at_once():

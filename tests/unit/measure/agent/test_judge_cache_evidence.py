@@ -56,9 +56,8 @@ def test_a_loader_that_reads_nothing_shows_no_coldness() -> None:
         CacheEvidence(batches=10, called=900, storage=0),
     ):
         assert "no file was seen being read" in str(why_not_cold([nothing]))
-    imported = CacheEvidence(
-        batches=10, called=4000, storage=4096
-    )  # a module, read by a worker's first batch
+    # a module, read by a worker's first batch
+    imported = CacheEvidence(batches=10, called=4000, storage=4096)
     assert "no file was seen being read" in str(why_not_cold([imported]))
 
 
@@ -95,9 +94,8 @@ def test_of_what_is_mapped_a_warm_block_is_told_by_the_cold_one() -> None:
     mapped = replace(COLD_READ, files=0, heads=0, called=0)
     assert why_not_warm([replace(mapped, storage=LABEL)], [mapped]) is None
     assert why_not_warm([mapped], [mapped]) is not None
-    assert (
-        why_not_warm([replace(COLD_READ, storage=None)], [COLD_READ]) is None
-    )  # the kernel does not tell
+    # the kernel does not tell
+    assert why_not_warm([replace(COLD_READ, storage=None)], [COLD_READ]) is None
 
 
 def test_one_batch_without_counters_leaves_them_unknown(tmp_path: Path) -> None:

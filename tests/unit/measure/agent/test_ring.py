@@ -143,9 +143,8 @@ def test_no_more_is_kept_than_a_tenth_of_the_devices_free_memory_holds(meta: tor
     ring = Ring()
     assert not ring.refill(torch.zeros(5, 100), meta)
     assert len(ring) == 2
-    assert not ring.refill(
-        torch.zeros(5, 100, device="meta")
-    )  # they come from the loader on the device already
+    # they come from the loader on the device already
+    assert not ring.refill(torch.zeros(5, 100, device="meta"))
     assert len(ring) == 2
     assert ring.refill(torch.zeros(5, 100))
     assert len(ring) == 5

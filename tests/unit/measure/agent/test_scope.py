@@ -174,9 +174,8 @@ def test_split_sizes_are_handed_on_as_rows_of_experts(monkeypatch):
         sizes, got = [2, 2, 2, 2], [1, 5, 0, 3]
         call(torch.empty(9), torch.ones(8), got, sizes, group=Group())
         call(torch.empty(8), torch.ones(9), sizes, got, group=Group())
-        call(
-            torch.empty(8), torch.ones(8), group=Group()
-        )  # as many for each: nothing is known to be uneven
+        # as many for each: nothing is known to be uneven
+        call(torch.empty(8), torch.ones(8), group=Group())
         ledger.end(steps=1)
         assert ledger.last_block.rows == {"four": 9}
         assert ledger.last_block.uses["four", "all_to_all_single"].calls == 3

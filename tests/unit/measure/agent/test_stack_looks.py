@@ -266,9 +266,8 @@ def test_a_thread_is_looked_at_until_it_is_to_stop_and_epochs_starts_are_kept(
         if thread.name == "stash-places":
             thread.join()
     assert {found["row"] for found in places.rows()} == {EPOCH_START, LOOP}
-    assert (
-        0 < places.cost <= time.perf_counter() - began - len(looks) * stack_looks._PERIOD
-    )  # not while it sleeps
+    # not while it sleeps
+    assert 0 < places.cost <= time.perf_counter() - began - len(looks) * stack_looks._PERIOD
     places.clear(keep=(EPOCH_START,))
     assert {found["row"] for found in places.rows()} == {EPOCH_START}
 
@@ -313,9 +312,8 @@ def test_looks_stand_for_the_seconds_of_their_row_however_often_it_was_seen() ->
             places.add(row, frame, seconds)
     places.fit({INPUT: 1.0, LOOP: 6.0, EVALUATION: 3.0})
     found = {row["row"]: row["seconds"] for row in places.rows()}
-    assert found == pytest.approx(
-        {INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0}
-    )  # what comes now and then is as seen
+    # what comes now and then is as seen
+    assert found == pytest.approx({INPUT: 1.0, LOOP: 6.0, EVALUATION: 10.0})
 
 
 @pytest.mark.parametrize(

@@ -244,9 +244,8 @@ def test_what_a_host_that_runs_ahead_hides_is_hidden_in_a_block_too(
         stamps.tell(ThreadEvent.STEP_BEGINS)
     clock.now = asked(0.0)
     assert [sum(step.stages) for step in stamps.block_steps()] == [20.0] * 6
-    leads = stamps.host_leads(
-        clock.now
-    )  # it is 4 s ahead by every step, the one before the block too
+    # it is 4 s ahead by every step, the one before the block too
+    leads = stamps.host_leads(clock.now)
     assert leads == pytest.approx((24.0, 28.0, 32.0, 36.0, 40.0, 44.0), abs=1e-3)
 
 

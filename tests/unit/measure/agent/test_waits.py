@@ -115,9 +115,8 @@ def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when
         waits.wait_in_flight(ledger.waited_for(handle), lambda: None)  # a second later
     ledger.end(steps=1)
     assert set(ledger.waits()) == {"group/all_gather", "group/all_reduce"}
-    assert ledger.under_way() == {
-        "group/all_reduce": 21.0
-    }  # and at most one more: less than a tenth
+    # and at most one more: less than a tenth
+    assert ledger.under_way() == {"group/all_reduce": 21.0}
 
 
 def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:

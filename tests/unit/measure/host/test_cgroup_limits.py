@@ -22,9 +22,8 @@ def test_version_1_limits_are_those_of_the_container(tmp_path: Path) -> None:
         cpus=2.5, memory_bytes=2 * 2**30, read_bytes_per_second=100 * 2**20
     )
     elsewhere = known(tmp_path / "again", "container-cgroup-v1", "/tmp")
-    assert elsewhere.limits == Limits(
-        cpus=2.5, memory_bytes=2 * 2**30
-    )  # another disk than the limited one
+    # another disk than the limited one
+    assert elsewhere.limits == Limits(cpus=2.5, memory_bytes=2 * 2**30)
 
 
 @pytest.mark.parametrize("giant", [9223372036854771712, 9223372036854710272])

@@ -120,13 +120,11 @@ def cold(**facts: int) -> Block:
 
 
 def test_a_data_set_is_what_its_samples_fetch_and_no_more_than_its_files_hold():
-    files = cold(
-        storage_bytes=40_960, file_bytes=32_000
-    )  # ten files, each a little less than a page
+    # ten files, each a little less than a page
+    files = cold(storage_bytes=40_960, file_bytes=32_000)
     assert disk_facts([files], [500]) == {"sample_disk_bytes": 4096, "dataset_bytes": 500 * 3200}
-    mapped = cold(
-        storage_bytes=1_280_000, file_bytes=0, held_bytes=32_000_000
-    )  # 128 kB are read around each row
+    # 128 kB are read around each row
+    mapped = cold(storage_bytes=1_280_000, file_bytes=0, held_bytes=32_000_000)
     assert disk_facts([mapped, mapped], [8192]) == {
         "sample_disk_bytes": 128_000,
         "dataset_bytes": 32_000_000,

@@ -77,9 +77,8 @@ def test_a_set_is_the_job_alone_then_side_by_side_then_whole():
     assert {block.rank for block in result.profile.blocks if block.rung == "crowd"} == {0, 1}
     assert result.profile.settings.why == "asked for (--isolate)"
     assert result.profile.ended == "decided"
-    assert (
-        len(started) == 3 * 4
-    )  # however even its rounds are, one set of launches says nothing of the next
+    # however even its rounds are, one set of launches says nothing of the next
+    assert len(started) == 3 * 4
 
 
 def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():

@@ -86,16 +86,14 @@ def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(jo
 
 def test_those_still_there_are_told_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.greet(0, 1, 2)
-    gone = Silence(
-        ((7, "10.0.0.8"),), 990.0
-    )  # all of this test's nodes share one address, so another's
+    # all of this test's nodes share one address, so another's
+    gone = Silence(((7, "10.0.0.8"),), 990.0)
     job.peers[0].tell_peers(gone)
     job.peers[1].greet()
     job.peers[2].greet()
     assert silences(job) == [None, gone, gone]
-    job.peers[1].tell_peers(
-        Silence(((0, "10.0.0.9"),), 1.0)
-    )  # only rank 0's launcher speaks for others
+    # only rank 0's launcher speaks for others
+    job.peers[1].tell_peers(Silence(((0, "10.0.0.9"),), 1.0))
     job.peers[0].greet()
     assert job.peers[0].find_silence(None) is None
 

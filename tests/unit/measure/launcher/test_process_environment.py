@@ -54,9 +54,8 @@ def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(
 
 def test_one_process_inside_a_launcher_is_none_of_its_ranks(monkeypatch) -> None:
     monkeypatch.setenv("RANK", "3")
-    assert (
-        "RANK" not in make_request(SCRIPT, ALONE, Path("o")).without
-    )  # left from somewhere else: the user's own
+    # left from somewhere else: the user's own
+    assert "RANK" not in make_request(SCRIPT, ALONE, Path("o")).without
     monkeypatch.setenv("WORLD_SIZE", "4")
     monkeypatch.setenv("MASTER_ADDR", "a")
     assert "RANK" in make_request(SCRIPT, ALONE, Path("o")).without

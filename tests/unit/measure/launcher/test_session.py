@@ -157,9 +157,8 @@ def test_a_loop_too_short_for_a_round_gets_shorter_blocks_and_then_a_sentence():
     assert [process.orders.most_steps for process in started] == [None, None, 2]
     assert result.profile is None
     assert "ended after 48 steps, before one round was measured" in result.failure.sentence
-    assert result.failure.sentence.endswith(
-        "(more steps or epochs)"
-    )  # two rungs are the fewest that tell anything
+    # two rungs are the fewest that tell anything
+    assert result.failure.sentence.endswith("(more steps or epochs)")
 
 
 @pytest.mark.parametrize(
@@ -316,9 +315,8 @@ def test_one_process_of_a_script_that_may_train_on_several_devices_says_how_to_h
 
     assert noted(TYPED, "import torch.distributed as dist")
     assert not noted(TYPED, "import torch")
-    assert not noted(
-        Cluster(engine="local"), "import torch.distributed as dist"
-    )  # it was asked for
+    # it was asked for
+    assert not noted(Cluster(engine="local"), "import torch.distributed as dist")
 
 
 def test_after_a_step_nothing_else_is_tried():

@@ -60,9 +60,8 @@ def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_oth
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
     peak = peak_resident_bytes()
-    assert (
-        resident <= 1.01 * peak
-    )  # the kernel counts pages per thread, and adds them up now and then
+    # the kernel counts pages per thread, and adds them up now and then
+    assert resident <= 1.01 * peak
     assert peak <= 1.01 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 

@@ -64,10 +64,11 @@ def tree() -> Iterator[subprocess.Popen[bytes]]:
 def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environment(tree) -> None:
     below = list_descendants(tree.pid)
     assert len(below) == 2
+    # parents come first
     assert [status_of(number).parent for number in below] == [
         tree.pid,
         below[0],
-    ]  # parents come first
+    ]
 
 
 def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(

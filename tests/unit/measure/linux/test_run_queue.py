@@ -206,6 +206,5 @@ def test_nothing_is_kept_of_a_thread_that_has_ended() -> None:
     while os.path.exists(f"/proc/self/task/{thread.native_id}"):
         time.sleep(0.01)
     helpers.find_threads()
-    assert (
-        thread.native_id not in helpers._of_loops
-    )  # another thread may get its number, and exchange
+    # another thread may get its number, and exchange
+    assert thread.native_id not in helpers._of_loops

@@ -37,9 +37,8 @@ def test_pairs_of_a_round_share_no_node_and_every_node_meets_others_in_log2_roun
         assert len(ends) == len(set(ends)) >= nodes - 1
     met = [{pair for pairs in rounds for pair in pairs if node in pair} for node in range(nodes)]
     assert min(map(len, met)) >= min(2, nodes - 1)
-    assert len({pair for pairs in rounds for pair in pairs}) == sum(
-        map(len, rounds)
-    )  # no pair twice
+    # no pair twice
+    assert len({pair for pairs in rounds for pair in pairs}) == sum(map(len, rounds))
 
 
 @pytest.mark.parametrize("flows", [1, 8])

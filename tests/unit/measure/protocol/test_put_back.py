@@ -573,9 +573,8 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     # GIVEN a checkpoint of two processes, in a folder that gets its name when it is whole
     keepers = [keeper(run, passing=lambda: True) for _ in range(2)]
     draft, saved = tmp_path / "draft", tmp_path / "epoch-1"
-    keepers[0].before_making(
-        str(draft / "part")
-    )  # as Path.mkdir(parents=True) does, before what is above it
+    # as Path.mkdir(parents=True) does, before what is above it
+    keepers[0].before_making(str(draft / "part"))
     for keeps in keepers:  # at the same time
         keeps.before_making(str(draft))
     (draft / "part").mkdir(parents=True)

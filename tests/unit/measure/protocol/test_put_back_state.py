@@ -59,9 +59,8 @@ def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder
 ) -> None:
     folder, file = killed_run(tmp_path)
     (tmp_path / "stash-last.pt" / KEPT).unlink()
-    assert [path.read_text() for path in folder.rglob("last.pt.*")] == [
-        "the user's"
-    ]  # not where the job works
+    # not where the job works
+    assert [path.read_text() for path in folder.rglob("last.pt.*")] == ["the user's"]
     assert not list(tmp_path.glob(".*"))
     assert put_back.find_abandoned() == [folder]
     assert put_back.restore_run(folder).restored == (str(file),)

@@ -42,9 +42,8 @@ def test_what_was_overwritten_is_counted_and_never_read(tmp_path: Path) -> None:
     for number in range(ROWS + 10):
         ring.write(row(number))
     numbers = [step.number for step in reader.read_new()]
-    assert numbers == list(
-        range(11, ROWS + 10)
-    )  # the oldest that is left may be under way to be overwritten
+    # the oldest that is left may be under way to be overwritten
+    assert numbers == list(range(11, ROWS + 10))
 
 
 def test_the_ring_says_what_a_rank_does_and_what_it_is(tmp_path: Path) -> None:

@@ -123,9 +123,8 @@ def move_batch(batch: Any, device: Any) -> Any:
     def move_container(container: Any) -> Any:
         if not callable(getattr(container, "to", None)):
             return rebuild_batch(container, move_leaf)
-        own = copy_containers(
-            container
-        )  # for some change themselves, and return themselves or nothing
+        # for some change themselves, and return themselves or nothing
+        own = copy_containers(container)
         result = own.to(device)
         return own if result is None else result
 

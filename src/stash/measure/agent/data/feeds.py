@@ -265,9 +265,8 @@ class Feed:
                 ahead = handed.turn > learned.per_step * (handed.steps_of_epoch + 1)
                 learned = learned._replace(reads_ahead=learned.reads_ahead or ahead)
             self.learned = learned
-        kept = int(
-            learned.reads_ahead and len(self._in_hand) > learned.per_step
-        )  # not at an epoch's last step
+        # not at an epoch's last step
+        kept = int(learned.reads_ahead and len(self._in_hand) > learned.per_step)
         trained = self._in_hand[: len(self._in_hand) - kept]
         del self._in_hand[: len(trained)]
         self.handed = handed.end_step()
@@ -407,9 +406,8 @@ _watched: dict[int, WatchedFeed] = {}
 
 def watched_feed(iterable: Any) -> WatchedFeed:
     """The one feed of an iterable that is no ``DataLoader``."""
-    return _watched.setdefault(
-        id(iterable), WatchedFeed(iterable)
-    )  # which holds the iterable: no id comes twice
+    # which holds the iterable: no id comes twice
+    return _watched.setdefault(id(iterable), WatchedFeed(iterable))
 
 
 class WatchedIterator:

@@ -265,9 +265,8 @@ def next_cold_size(
     size: BlockSize, seen: Halves, data: BlockSize, budget: float, most: int | None
 ) -> BlockSize:
     """The size of the next cold block; the same if this one will do, or if a better one takes too long."""
-    long_enough = (
-        size.steps * seen.second >= _COLD_SECONDS / 2
-    )  # as long as was aimed at, or the pace has changed
+    # as long as was aimed at, or the pace has changed
+    long_enough = size.steps * seen.second >= _COLD_SECONDS / 2
     decided = seen.is_alike or size.steps >= _DECISIVE_COLD_STEPS
     if long_enough and decided and not seen.is_on_credit:
         return size

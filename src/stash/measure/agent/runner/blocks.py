@@ -210,9 +210,8 @@ class BlockRunner:
             return _make_report(block, beside, found)
         made = block.steps * sum(feed.per_step for feed in self._rank.feeds)
         share = made / totals["batches"]  # of the block's batches that the measured steps used
-        looked = (
-            made / totals["looked"] if totals["looked"] else 0.0
-        )  # of those whose files were looked at
+        # of those whose files were looked at
+        looked = made / totals["looked"] if totals["looked"] else 0.0
         making = totals["making_ns"] * 1e-9 * share
         workers = sum(feed.workers for feed in self._rank.feeds)
         busy = making / block.seconds / workers if workers else None
@@ -346,9 +345,8 @@ class Supply:
             self._kept = True
             for feed in self._rank.feeds:
                 self._refill_feed(feed)
-            kept = [
-                batch for feed in self._rank.feeds for batch in feed.ring.batches
-            ]  # as steps take them
+            # as steps take them
+            kept = [batch for feed in self._rank.feeds for batch in feed.ring.batches]
             first = number == self._rank.orders.first_round
             self._rank.agree(
                 [batches.count_bytes(batch) for batch in kept] if first else [], self._note_uneven

@@ -319,9 +319,8 @@ def try_switching(rank: OwnRank, steps: int) -> Generator[None, None, str | None
     All ranks take part, so a collective that is not wrapped still completes, and is noticed by the process
     groups' sequence numbers before any rank is left to step alone. In ``steps`` of them gradients are looked at.
     """
-    alone = (
-        bool(sharded) and rank.place.world_size == 1
-    )  # it gathers from nobody: there is nothing to switch
+    # it gathers from nobody: there is nothing to switch
+    alone = bool(sharded) and rank.place.world_size == 1
     if not rank.known.switches or (sharded and not alone):
         # of a job whose exchange cannot be switched off: what its operators do, exchange and all
         whole = (yield from survey.count_operators(rank)) if steps > 1 else survey.TOO_LONG

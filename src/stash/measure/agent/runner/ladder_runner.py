@@ -72,9 +72,8 @@ def _subscribe_in_fork(inherited: LadderRunner) -> None:
     """A process forked before any training may be the one that trains; a loader's workers are daemons and are not."""
     if not current_process().daemon and inherited.rank.counted_optimizer is None:
         _subscribe_runner(inherited.rank.orders)
-        Finalize(
-            None, script.exits, exitpriority=1
-        )  # what ``atexit`` is to a process that is no fork
+        # what ``atexit`` is to a process that is no fork
+        Finalize(None, script.exits, exitpriority=1)
 
 
 class LadderRunner(script.Listener):
@@ -201,9 +200,8 @@ class LadderRunner(script.Listener):
             self._routine = self._measure()
             self._handle_event(LadderEvent.CLAIMED)
         else:
-            self._handle_event(
-                LadderEvent.REFUSED
-            )  # a trainer of its own, one of several: it trains on as it would alone
+            # a trainer of its own, one of several: it trains on as it would alone
+            self._handle_event(LadderEvent.REFUSED)
 
     def _measure(self) -> Generator[None, None, None]:
         """Warm up, find the rungs, then run block after block, round after round."""

@@ -413,9 +413,8 @@ class Loops(script.LoopListener):
                 self._change_course(feed, is_beside=False)
         trained = {feed: feed.step_ended() for feed in feeds}
         known = sum(count for feed, count in trained.items() if feed in self._rank.feeds)
-        self.samples += known or sum(
-            trained.values()
-        )  # a loader made again is known by its second batch
+        # a loader made again is known by its second batch
+        self.samples += known or sum(trained.values())
 
     def _learn_loaders(self, feeds: list[Feed], read_beside: bool) -> None:
         """Which loaders the step that ended was read from."""

@@ -155,9 +155,8 @@ class RunLedger:
         if self.row == START_UP:
             self._start_up(event, now)
         if event is ThreadEvent.BATCH_ASKED and self.row == OPTIMIZER:
-            self._move(
-                LOOP, now, relabel=True
-            )  # a pass whose gradients are accumulated: no optimizer followed
+            # a pass whose gradients are accumulated: no optimizer followed
+            self._move(LOOP, now, relabel=True)
         if self.row == EPOCH_END and event in (
             ThreadEvent.BATCH_ASKED,
             ThreadEvent.BACKWARD_BEGINS,

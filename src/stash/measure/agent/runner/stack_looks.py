@@ -187,9 +187,8 @@ class Places:
                 is_of_library = is_of_library or not own
                 models, is_model_called = len(own), True
             elif row in (LOOP, FORWARD) and not own and path.endswith(_OPTIMIZERS):
-                self._renamed[OPTIMIZER] += (
-                    seconds if row == LOOP else 0.0
-                )  # what follows a batch is computing already
+                # what follows a batch is computing already
+                self._renamed[OPTIMIZER] += seconds if row == LOOP else 0.0
                 row = OPTIMIZER
             if not own and not _is_of_stash(path):
                 inside = inside or getattr(code, "co_qualname", code.co_name)

@@ -65,9 +65,8 @@ def time_steps(
     go by since the queue was last waited for. Queues of other devices are empty at both ends.
     """
     tally, feeds, stamps, record = own_tally(), rank.feeds, rank.stamps, rank.clock.end_of_step
-    lasts = (
-        not rank.clock.runs_ahead
-    )  # handing out batches costs a step time, unless a device runs ahead
+    # handing out batches costs a step time, unless a device runs ahead
+    lasts = not rank.clock.runs_ahead
     totals = [_sum_so_far(feeds, loops, tally)]
     stamps.begin()
     issued = private.sequence_numbers() if rank.place.world_size > 1 else {}
@@ -226,9 +225,8 @@ def time_untouched(
     if rank.orders.isolated or rank.orders.first_steps == 0 or not isinstance(ledger, LedgerKeeper):
         return None
     ahead = max((feed.depth // feed.per_step for feed in rank.feeds), default=0)
-    ahead = max(
-        ahead, int(rank.stamps.follows_device)
-    )  # the step before was waited for: its queue is empty
+    # the step before was waited for: its queue is empty
+    ahead = max(ahead, int(rank.stamps.follows_device))
     of_epoch = epoch_steps(rank.feeds)
     wanted = _untouched_steps(rank.orders.budget, step_seconds, ledger, of_epoch)
     wanted = min(wanted, rank.orders.first_steps or wanted)

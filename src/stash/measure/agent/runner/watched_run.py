@@ -80,9 +80,8 @@ def _listen_in_fork(listener: Callable[[], script.Listener]) -> None:
     over = orders is not None and not orders.files.path.is_dir()
     if not (over or current_process().daemon or script.passes()):
         script.subscribe(listener())
-        Finalize(
-            None, script.exits, exitpriority=1
-        )  # what ``atexit`` is to a process that is no fork
+        # what ``atexit`` is to a process that is no fork
+        Finalize(None, script.exits, exitpriority=1)
 
 
 class AwaitedRun(script.Listener):

@@ -311,9 +311,8 @@ class LoaderFeed(Feed):
                     self.adopt(self.source)
                     return
                 private.shut_down(self.source)
-                settings["persistent_workers"] = (
-                    self.workers > 0
-                )  # the loader refuses an ordinary assignment
+                # the loader refuses an ordinary assignment
+                settings["persistent_workers"] = self.workers > 0
                 time.sleep(_QUIET if self.workers else 0)
                 self.adopt(private.new_iterator(self.loader, self.source))
             finally:

@@ -152,9 +152,8 @@ def _guard_save(save: Callable[..., Any], name: str, position: int) -> Callable[
         target = kwargs.get(name, args[position] if len(args) > position else None)
         if not isinstance(target, (str, os.PathLike)):
             with guard.saving(target), script.saving():
-                return save(
-                    *args, **kwargs
-                )  # a file that is open already, or a buffer: what it replaces is kept
+                # a file that is open already, or a buffer: what it replaces is kept
+                return save(*args, **kwargs)
         if not script.saves_drifted():
             with _save_beside(), script.saving():
                 guard.about_to_write(os.fspath(target), truncates=True)

@@ -54,9 +54,8 @@ class CachedSamples:
             self._plain.transform = self._plain.transforms = None
         self._remember_fields()
         self._length = len(data)
-        self._room = (
-            (1 << 42) // max(1, self._length) // 4096 * 4096
-        )  # of a sample; what is not written takes no space
+        # of a sample; what is not written takes no space
+        self._room = (1 << 42) // max(1, self._length) // 4096 * 4096
         try:
             self._file = self._open_file(folder)
             self._spare = 0.75 * self._free()
@@ -140,9 +139,8 @@ class CachedSamples:
         file, start = self._file.fileno(), number * self._room
         try:
             content = pickle.dumps(sample, pickle.HIGHEST_PROTOCOL)
-            fcntl.lockf(
-                file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start
-            )  # another process may be at it
+            # another process may be at it
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, start)
             try:
                 fits = (
                     len(content) + 16 <= self._room and self._free() - len(content) >= self._spare

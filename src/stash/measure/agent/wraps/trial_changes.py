@@ -253,9 +253,8 @@ def fingerprint_batch(batch: Any) -> int | None:
     found = None
     for tensor in batches.iter_tensors(batch):
         if private.is_strided(tensor) and tensor.device.type == "cpu" and tensor.numel():
-            flat = (
-                tensor.detach().as_subclass(sys.modules["torch"].Tensor).reshape(-1)
-            )  # MONAI's slice themselves
+            # MONAI's slice themselves
+            flat = tensor.detach().as_subclass(sys.modules["torch"].Tensor).reshape(-1)
             few = flat[:: max(1, flat.numel() // _PRINTED)].contiguous()
             found = zlib.crc32(few.view(sys.modules["torch"].uint8).numpy().tobytes(), found or 0)
     return found

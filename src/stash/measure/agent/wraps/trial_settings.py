@@ -263,9 +263,8 @@ def _wrap_copy(move: Any, torch: Any) -> Any:
     @functools.wraps(move)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         place = args[0] if args else kwargs.get("device", kwargs.get("other"))
-        known = any(
-            isinstance(each, bool) for each in args
-        )  # it says whether to wait, without a name
+        # it says whether to wait, without a name
+        known = any(isinstance(each, bool) for each in args)
         to_gpu = move.__name__ == "cuda" or _is_gpu(place)
         if self.is_cuda or known or not to_gpu or _calling_file().startswith(modules):
             return move(self, *args, **kwargs)
