@@ -187,7 +187,7 @@ def _standing(link: Link, peers: _Peers, tests: int) -> FigureStanding:
         low=low,
         peers=len(values),
         about=peers.about,
-        slow=link.rate.value < low,
+        slow=link.rate.is_below(low),
         usual_sustained=median(sustained) if sustained else None,
         usual_own=median(own) if own else None,
     )
