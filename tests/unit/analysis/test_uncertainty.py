@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from stash.analysis.breakdown import Parts
-from stash.analysis.uncertainty import LAUNCH_SPREAD, SECONDS, SHARE, launch_error, whole_stall
+from stash.analysis.uncertainty import (
+    LAUNCH_SPREAD,
+    SECONDS,
+    SHARE,
+    STEP_SHARE,
+    launch_error,
+    method_error,
+    whole_stall,
+)
 from stash.core.intervals import NORMAL, Interval
 
 
@@ -21,6 +29,12 @@ def test_the_parts_add_in_quadrature_on_either_side():
     )
     assert stall.low == pytest.approx(0.03 - math.hypot(0.003, method, launch, 0.002))
     assert stall.high == pytest.approx(0.03 + math.hypot(0.004, method, launch, 0.002))
+
+
+def test_of_a_short_step_the_method_errs_by_a_share_of_it_at_most():
+    of_short, of_long = (method_error("prep", 0.0, step) for step in (0.002, 0.2))
+    assert of_short == pytest.approx(STEP_SHARE * 0.002)
+    assert of_long == pytest.approx(SECONDS["prep"])
 
 
 def test_of_transfer_no_error_of_the_method_is_known():
