@@ -16,13 +16,15 @@ from stash.core import parsers, units
 from stash.core.errors import UserError
 from stash.core.printable import printable, printable_line, strict_json
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
+from stash.ui.options import Options, argument, flag, json_flag, option
 
 if TYPE_CHECKING:
     from stash.catalog.offers import Answer, Catalog, OfferFilter
     from stash.catalog.page import Nothing
 
 app = App()
+_ROWS = 30
+"""Of the list that people read."""
 
 
 def _price(text: str) -> float:
@@ -60,7 +62,6 @@ class CatalogOptions(Options):
     )
     max_price: float | None = option("DOLLARS/H", 'Pay at most this, like 10 or "$3.06/h".', _price)
     spot: bool = flag("Show spot prices instead of on-demand prices.")
-    limit: int = option("N", "Show at most N rows.", parsers.whole(1), default="30")
     instances: Path | None = _instances_option()
     json: bool = json_flag("Print every offer as JSON.")
 
@@ -118,7 +119,7 @@ def catalog(options: CatalogOptions, context: typer.Context) -> None:
     if options.json:
         print(_format_json(answer, known, lacking))
     else:
-        _print(known, lacking, answer, options.limit)
+        _print(known, lacking, answer)
     if lacking is not None:
         raise typer.Exit(1)
 
@@ -133,15 +134,8 @@ def show(options: CatalogShowOptions) -> None:
     print_page(sheet(facts.load(options.instances), options.name))
 
 
-@dataclass(frozen=True, kw_only=True)
-class RefreshOptions(Options):
-    """One call of ``stash catalog refresh``."""
-
-    quiet: bool = quiet_flag()
-
-
 @app.command()
-def refresh(options: RefreshOptions) -> None:
+def refresh() -> None:
     """Download today's price lists from gpuhunt.
 
     They are kept in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME). Without a network, or if a list looks
@@ -154,7 +148,7 @@ def refresh(options: RefreshOptions) -> None:
     from stash.ui.terminal import list_console, progress_console
 
     console = list_console()
-    with progress_console(options.quiet).status("downloading price lists"):
+    with progress_console().status("downloading price lists"):
         report = renew(transport=fetch_https)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)
@@ -189,14 +183,14 @@ def _known_gpu(name: str, known: Catalog) -> str:
     raise unknown_name("GPU", name, sorted(models))
 
 
-def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
+def _print(known: Catalog, lacking: Nothing | None, answer: Answer) -> None:
     from rich.text import Text
 
     from stash.catalog.page import explain_mark, left_out, listing, nothing_text
     from stash.ui.terminal import list_console, list_width
 
     today = date.today()
-    shown = answer.offers[:limit]
+    shown = answer.offers[:_ROWS]
     screen = list_width()
     fitted = listing(shown, today, screen)
     console = list_console(max(fitted.width, screen or 0))
@@ -205,8 +199,10 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
     else:
         console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
     notes = [explain_mark(shown, today), fitted.note if shown else ""]
-    if len(answer.offers) > limit:
-        notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
+    if len(answer.offers) > _ROWS:
+        notes.append(
+            f"{len(answer.offers) - _ROWS} more: ask for less, or for all of them by --json"
+        )
     if answer.left_out:
         notes.append(left_out(answer.left_out))
     notes.append(

@@ -16,7 +16,7 @@ from statistics import fmean
 
 from stash.core.formatting import join_names
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, SCREENED, is_proven
+from stash.fix.decision import LOOKS, SCREENED, WORTH, is_proven
 from stash.fix.final_comparison import (
     find_rungs,
     fits_only_in_turns,
@@ -125,9 +125,7 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
         if not active:
             break
         if number and search.budget.is_short(1 + len(active)):
-            for each in [
-                each for each in active if saved_seconds(each) < search.worth * search.step
-            ]:
+            for each in [each for each in active if saved_seconds(each) < WORTH * search.step]:
                 search.set_standing([each], "no difference", "")
                 active.remove(each)
             break  # what looked good once goes on to be proven
@@ -144,14 +142,12 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
             if number and _needs_consent(search, each):
                 continue  # it is shown, and kept by no one: once will do
             milder = search.find_candidates((each.change.beyond,))
-            if not number and any(
-                saved_seconds(one) < search.worth * search.step for one in milder
-            ):
+            if not number and any(saved_seconds(one) < WORTH * search.step for one in milder):
                 search.set_standing([each], "left out", f"{each.change.beyond} saves nothing")
                 active.remove(each)
                 continue
             if not number and search.budget.is_short():
-                if saved_seconds(each) < search.worth * search.step:
+                if saved_seconds(each) < WORTH * search.step:
                     search.set_standing([each], "left out", NO_TIME)
                     active.remove(each)  # what looked good in turns goes on to be proven
             elif search.launch("screening", number, arm := (*search.base, each.change.name)):
@@ -178,7 +174,7 @@ def _drop_unpromising(search: Search, active: Sequence[Candidate], number: int) 
             found.append(each)
             continue
         each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        worth = each.saves.value >= (1 if number else JOINED) * search.worth * search.step
+        worth = each.saves.value >= (1 if number else JOINED) * WORTH * search.step
         sure = (
             is_beyond_noise(each.saves)
             or each.saves.value >= LARGE * search.step
@@ -240,9 +236,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
         if search.launch("screening", number, arm):
             return active
         saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        if saves.value >= JOINED * search.worth * search.step and (
-            not number or is_beyond_noise(saves)
-        ):
+        if saves.value >= JOINED * WORTH * search.step and (not number or is_beyond_noise(saves)):
             search.joined = arm
             continue
         if (
@@ -288,7 +282,7 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
     found = []
     for each in search.candidates:
         most = each.change.forecast
-        if most is not None and most < search.worth * search.typed:
+        if most is not None and most < WORTH * search.typed:
             at_most = format_seconds(max(0.0, most))
             search.set_standing(
                 [each], "left out", f"saves {at_most} of the step at most, by forecast"
@@ -369,7 +363,7 @@ def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
         if failed or not rows:
             return ()
         search.stages["combining"] = rows
-        less = [each for each in chosen if _part_of(search, each, arm) < search.worth * search.step]
+        less = [each for each in chosen if _part_of(search, each, arm) < WORTH * search.step]
         if not less:
             return arm
         arm = _drop_least(search, chosen, less, arm)
@@ -381,7 +375,7 @@ def _drop_least(
 ) -> Arm:
     """The arm without the one of those that adds least to it: one at a time, as two may do the same."""
     out = min(less, key=lambda each: _part_of(search, each, arm))
-    if _part_of(search, out, arm) < -search.worth / 2 * search.step:
+    if _part_of(search, out, arm) < -WORTH / 2 * search.step:
         search.set_standing([out], "slower", "beside the others it costs more than it saves")
     else:
         search.set_standing([out], "no difference", "too little beside the others")
@@ -399,7 +393,7 @@ def _part_of(search: Search, each: Candidate, arm: Arm) -> float:
 
 
 def _adds_little(search: Search, each: Candidate, arm: Arm) -> bool:
-    part, worth = _part_of(search, each, arm), search.worth * search.step
+    part, worth = _part_of(search, each, arm), WORTH * search.step
     alike = [
         other
         for other in search.find_candidates(arm)

@@ -84,16 +84,6 @@ class FixOptions(RankOptions):
         default=(),
         panel=_HOW,
     )
-    min_saving: float = option(
-        "PERCENT",
-        "Keep only changes proven to save more than this.",
-        parsers.percent,
-        default="1%",
-        panel=_HOW,
-    )
-    start_timeout: float = option(
-        "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW
-    )
     apply: bool = flag("Apply the patch; git or a copy keeps the old script.")
     output: Path | None = option(
         "FILE", "Write the record to this file, and the patch beside it.", Path, "-o", "--output"
@@ -130,8 +120,9 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
     target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.budget)
+    # a script that starts slowly may, as long as there is time
     session = ProfileSession(
-        job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout)
+        job, where, ProfileOptions(budget=budget, start_timeout=options.budget)
     )
     session.first_request()
     with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
@@ -231,7 +222,6 @@ def _try_changes(
             say,
             turns=trials.take_turns,
             allowed=frozenset(options.allow),
-            worth=options.min_saving,
         )
         find_changes(search)
     record, patch = _make_fix(session, search, case)
@@ -322,7 +312,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
             _describe_candidate(each, written.get(each.change.name), search)
             for each in search.candidates
         ),
-        advice=_list_advice(case, search.find_candidates(final.kept), search.worth),
+        advice=_list_advice(case, search.find_candidates(final.kept)),
         elapsed_seconds=0.0,
         repeats=search.repeats,
         interrupted=search.interrupted,
@@ -336,7 +326,7 @@ _OURS = ("workers", "shard", "no-sync", "half-precision")
 """Remedies that are, or whose kin are, in the space of changes, beside those that name a knob."""
 
 
-def _list_advice(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, ...]:
+def _list_advice(case: Case, kept: Sequence[Candidate]) -> tuple[str, ...]:
     """What the advice says that no change to the script does, with its forecast.
 
     Of stalls that a kept change acts on there is none: what is left of them was not profiled. Nor of those that the
@@ -344,8 +334,9 @@ def _list_advice(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[s
     """
     from stash.advice.remedies import REMEDIES
     from stash.core.units import format_seconds
+    from stash.fix.decision import WORTH
 
-    found, least = dict[str, float](), worth * case.breakdown.step_seconds
+    found, least = dict[str, float](), WORTH * case.breakdown.step_seconds
     less = {name for each in kept for name in each.change.stalls}
     stalls = [each.name for each in case.breakdown.stalls if each.low is not None and each.low > 0]
     rows = case.breakdown.run.rows if case.breakdown.run is not None else ()

@@ -30,7 +30,7 @@ ARMS = 2
 SCREENED = 2
 """Rounds of launches that show whether a change goes on to be proven."""
 WORTH = 0.01
-"""Of the step: the smallest saving that is worth a change, unless another is asked for."""
+"""Of the step: the smallest saving that is worth a change."""
 
 _FEW = 6
 """Degrees of freedom below which rounds are not taken out of the deviation: by counts, not by what is seen."""

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import ChangeStanding
-from stash.fix.decision import LOOKS, is_promising, is_proven, look_error_rate
+from stash.fix.decision import LOOKS, WORTH, is_promising, is_proven, look_error_rate
 from stash.fix.fix_search import (
     LARGE,
     NO_PROOF,
@@ -231,7 +231,7 @@ def fits_only_in_turns(search: Search, chosen: Arm) -> bool:
 
 def _may_be_shown(search: Search, chosen: Arm, unproven: Arm, number: int) -> bool:
     """Whether more rounds may show what so many did not: all of it to be worth it, or a part to save anything."""
-    least = search.worth * search.typed
+    least = WORTH * search.typed
     if not is_proven(search.final.together, least):
         seems = (
             search.final.together is not None
@@ -245,7 +245,7 @@ def _is_hopeless(search: Search, chosen: Arm) -> bool:
     """Whether fresh rounds show nothing that is worth it; to stop for that never keeps anything falsely."""
     alone = [arm for arm in list_arms(search, chosen) if len(arm) == 1]
     saved = {arm: search.estimate_saving("final", TYPED, arm, 0.05) for arm in (chosen, *alone)}
-    if any(each.value > search.worth * search.typed for each in saved.values()):
+    if any(each.value > WORTH * search.typed for each in saved.values()):
         return False
     search.final.rounds = _FUTILE
     if len(chosen) == 1:
@@ -283,7 +283,7 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
 
 def _least_saving(search: Search) -> float:
     """Seconds that have to be saved."""
-    return (max(search.worth, LARGE) if search.final.in_turns else search.worth) * search.typed
+    return (max(WORTH, LARGE) if search.final.in_turns else WORTH) * search.typed
 
 
 def _list_alternatives(search: Search, chosen: Arm, unproven: Arm) -> list[Arm]:

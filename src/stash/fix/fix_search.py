@@ -13,7 +13,7 @@ from typing import Any
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.formatting import join_names
 from stash.core.intervals import Interval
-from stash.fix.decision import ERROR_RATE, WORTH, estimate_saving, pool_spread
+from stash.fix.decision import ERROR_RATE, estimate_saving, pool_spread
 from stash.fix.script_changes import ScriptChange
 from stash.fix.time_budget import TimeBudget
 from stash.fix.training_proof import judge_training, loss_distance
@@ -96,8 +96,6 @@ class Search:
     """A launch as typed, which led to the candidates."""
     say: Callable[[str], None] = lambda text: None
     error_rate: float = ERROR_RATE
-    worth: float = WORTH
-    """Of the step: the smallest saving that is worth a change."""
     turns: Turns | None = None
     allowed: frozenset[str] = frozenset()
     launches: list[Launched] = field(default_factory=list)

@@ -16,7 +16,7 @@ from stash.core.fix_records import Launched, SearchStage
 from stash.core.formatting import join_names
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import estimate_saving, is_proven, pool_spread
+from stash.fix.decision import WORTH, estimate_saving, is_proven, pool_spread
 from stash.fix.fix_search import (
     JOINED,
     LARGE,
@@ -85,7 +85,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
         rest = [each for each in wanted if each not in others]
         return [*settle_in_turns(search, others), *rest] if len(others) < len(turns) else wanted
     saves = _judge_turns(search, rows_by_arm)
-    worth, much = search.worth * search.typed, LARGE * search.typed
+    worth, much = WORTH * search.typed, LARGE * search.typed
     hidden = {
         arm: rungs[arm]
         for arm, each in saves.items()
@@ -134,7 +134,7 @@ def saves_only_together(search: Search, members: Sequence[Candidate], more: Inte
     Where two calls wait for the same, either alone saves nothing.
     """
     alone = sum(max(0.0, saved_seconds(each)) for each in members)
-    return is_proven(more) and more.value >= 2 * alone + JOINED * search.worth * search.step
+    return is_proven(more) and more.value >= 2 * alone + JOINED * WORTH * search.step
 
 
 def launch_in_turns(
@@ -182,7 +182,7 @@ def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
         if alike and _count_workers(each) < _count_workers(first):  # what does as well with less
             best[each.change.knob] = each
     for each in turns:
-        bar = (1 if _sets_loader(each) else JOINED) * search.worth * search.typed
+        bar = (1 if _sets_loader(each) else JOINED) * WORTH * search.typed
         saved, first = saved_seconds(each), best[each.change.knob]
         if saved < bar or not is_beyond_noise(each.saves):
             search.set_standing(

@@ -43,7 +43,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
       stash watch --join train.watch.jsonl --capture 5:0,3
       stash watch --epilog train.watch.jsonl
       stash watch --accept --baseline train.stash.json train.py
-      stash watch --instance p4d.24xlarge --max-dollars 400 --on-budget ./stop.sh train.py
+      stash watch --instance p4d.24xlarge --max-dollars 400 --on-alert ./tell.sh train.py
     """
     if options.epilog is not None:
         from stash.monitor.page import epilog

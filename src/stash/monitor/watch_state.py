@@ -52,7 +52,6 @@ class WatchOptions:
     stuck_after: float = STUCK_SECONDS
     on_alert: str | None = None
     max_dollars: float | None = None
-    on_budget: str | None = None
     force: bool = False
     "Compare with the baseline even if the jobs differ."
     capture: int | None = None
@@ -417,9 +416,6 @@ class WatchState:
         yield from self._begin(
             now, is_open=False, what="money", step=now.taken, ratio=digits(spent / most), text=text
         )
-        if reached == 1 and self._options.on_budget is not None:
-            given = {"dollars": spent, "max_dollars": most, "step": now.taken}
-            yield StartCommand(self._options.on_budget, given)
 
     def _begin(self, now: Now, is_open: bool = True, **fields: Any) -> Iterator[WatchAction]:
         """Tell a new alert; one that ``is_open`` is ended some time."""

@@ -260,7 +260,7 @@ def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only(
         times = flat(rounds, solo=0.1, crowd=0.1, node=0.1, warm=0.2, cold=0.2)
         loaders = (Loader(kind="map", workers=2, samples=1000),)
         profile = build(times, ranks=1, workload={"loaders": loaders})
-        return _list_advice(Case(attribute(profile), profile), [], 0.01)
+        return _list_advice(Case(attribute(profile), profile), [])
 
     assert any("Make samples cheaper" in each for each in advice(3))
     assert advice(1) == ()  # without intervals
@@ -276,7 +276,7 @@ def test_what_lies_between_steps_is_advised_by_forecast():
     )
     run = RunAccount(rows=(row,), step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
     case = Case(built.breakdown.model_copy(update={"run": run}), built.profile)
-    assert any(each.startswith("Save half as often") for each in _list_advice(case, [], 0.01))
+    assert any(each.startswith("Save half as often") for each in _list_advice(case, []))
 
 
 def of_workers(

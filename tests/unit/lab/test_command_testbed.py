@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import typer
 import yaml
 from typer.testing import CliRunner, Result
@@ -77,21 +76,12 @@ def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
     facts = catalog.gpu("V100-SXM2-16GB")
     assert f"V100-SXM2-16GB, fp32: {facts.fp32_flops_per_second / 1e12:g} TFLOP/s" in result.output  # type: ignore[operator]
     assert facts.as_of in result.output
-    fast = Emulation.model_validate(
-        yaml.safe_load(made("alexnet", "--gpu", "V100", "--dtype", "fp16").output)
-    )
+    fast = Emulation.model_validate(yaml.safe_load(made("alexnet", "--gpu", "H100").output))
     slow = Emulation.model_validate(yaml.safe_load(made("alexnet").output))
     assert fast.compute_seconds < slow.compute_seconds
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--gpu", "V100", "--dtype", "fp8"), "fp32 or fp16"),
-        (("--gpu", "Z9000"), "unknown GPU 'Z9000'"),
-    ],
-)
-def test_a_wrong_wish_is_refused_in_one_sentence(words: tuple[str, ...], sentence: str) -> None:
-    result = made("alexnet", *words)
+def test_an_unknown_gpu_is_refused_in_one_sentence() -> None:
+    result = made("alexnet", "--gpu", "Z9000")
     assert isinstance(result.exception, UserError)
-    assert sentence in str(result.exception)
+    assert "unknown GPU 'Z9000'" in str(result.exception)
