@@ -214,7 +214,6 @@ class GrowingFile:
         self._left: tuple[int, int, int] | None = None
         """Device, inode and size of the file as it was left last."""
         self._failed = False
-        self._fields: dict[str, Any] = {}
         self.last: Profile | None = None
         """As it was taken last."""
 
@@ -233,18 +232,18 @@ class GrowingFile:
         if self._failed:
             return
         profile = profile.model_copy(update={"ended": _KILLED})
-        fields = profile.model_dump(mode="json", exclude={"blocks"})
         try:
-            if not self.has_file or self.needs_free_name or not self._has_same_start(profile):
+            last = self.last if self.has_file and not self.needs_free_name else None
+            if last is None or not _begins_alike(last, profile):
                 self._begin_file(profile)
             elif self._is_ours():
-                self._append_rounds(profile, fields)
+                self._append_rounds(profile, last)
             else:
                 self._failed = True  # another process writes to the name that was asked for
         except (ArtefactError, OSError):
             self._failed = True  # the last save raises the reason
         if not self._failed:
-            self._fields, self.last = fields, profile
+            self.last = profile
 
     def close(self, discard: bool = False) -> None:
         """Let go of the file, which is whole; or ``discard`` it, if nothing of the measurement is kept."""
@@ -262,15 +261,6 @@ class GrowingFile:
         except OSError:
             return False
 
-    def _has_same_start(self, profile: Profile) -> bool:
-        """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
-        before = () if self.last is None else self.last.blocks
-        return (
-            bool(before)
-            and len(profile.blocks) >= len(before)
-            and profile.blocks[len(before) - 1] is before[-1]
-        )
-
     def _begin_file(self, profile: Profile) -> None:
         self.close()
         if self.needs_free_name:
@@ -281,16 +271,22 @@ class GrowingFile:
         self._file = os.open(self.target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._left = _identity(os.fstat(self._file))
 
-    def _append_rounds(self, profile: Profile, fields: dict[str, Any]) -> None:
+    def _append_rounds(self, profile: Profile, last: Profile) -> None:
         assert self._file is not None
-        assert self.last is not None
-        news = {name: value for name, value in fields.items() if value != self._fields[name]}
-        news["blocks"] = pack_blocks(profile.blocks[len(self.last.blocks) :])
+        before, now = (each.model_dump(mode="json", exclude={"blocks"}) for each in (last, profile))
+        news = {name: value for name, value in now.items() if value != before[name]}
+        news["blocks"] = pack_blocks(profile.blocks[len(last.blocks) :])
         line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
         written = os.write(self._file, line)
         self._left = _identity(os.fstat(self._file))
         if written < len(line):
             raise OSError("no space left")
+
+
+def _begins_alike(last: Profile, profile: Profile) -> bool:
+    """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
+    before = last.blocks
+    return bool(before) and profile.blocks[len(before) - 1 : len(before)] == before[-1:]
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from stash.core.formatting import join_names
@@ -54,22 +55,21 @@ def find_changes(search: Search) -> Final:
         prove_changes(search, _combine_best(search, _try_all(search)))
         train_longer(search)
     except KeyboardInterrupt:
-        search.interrupted = True
+        search.conclude(replace(search.final, interrupted=True))
         _settle_candidates(
             search, "interrupted before it was tried", "interrupted before it was shown"
         )
     except OutOfTimeError:
         _settle_candidates(search, NO_TIME, NO_PROOF)
-    for each in search.candidates:
-        if each.standing == "left out":
-            each.why = each.why or "not tried"
+    untold = [each for each in search.candidates if each.standing == "left out" and not each.why]
+    search.set_standing(untold, "left out", "not tried")
     return search.final
 
 
 def _settle_candidates(search: Search, untried: str, unproven: str) -> None:
     """In the middle: what the last look has shown stands, the rest does not."""
     if not all(each.standing == "kept" for each in search.find_candidates(search.final.kept)):
-        search.final.kept, search.final.together = (), None
+        search.keep_nothing()
     for each in search.candidates:
         if each.standing == "left out" and not each.why:
             search.set_standing(
@@ -101,9 +101,8 @@ def _try_all(search: Search) -> list[Candidate]:
         and not search.budget.is_short()
         and not search.launch("screening", 0, arm)
     ):
-        search.base = arm
+        search.compare_with(arm)
         active = _drop_idle(search, [each for each in active if each is not largest], [largest])
-        search.step = search.stages["screening"][0][search.base]
     shown = [each for each in active if is_proven(each.saves)]
     active = _screen_candidates(
         search, _try_at_once(search, [each for each in active if each not in shown])
@@ -136,7 +135,7 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
                 "left out",
                 f"what it was to be compared with failed at a later start: {why}",
             )
-            search.base = TYPED
+            search.compare_with(TYPED)
             return []
         for each in list(order):
             if number and _needs_consent(search, each):
@@ -153,10 +152,8 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
             elif search.launch("screening", number, arm := (*search.base, each.change.name)):
                 active.remove(each)
             else:
-                each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        search.step = fmean(
-            row[search.base] for row in search.stages["screening"] if search.base in row
-        )
+                each.note_saving(search.estimate_saving("screening", search.base, arm, 0.05))
+        search.compare_with(search.base)
         active = _drop_unpromising(search, active, number)
     active += _find_inseparable(search, active)
     for each in active:
@@ -173,21 +170,18 @@ def _drop_unpromising(search: Search, active: Sequence[Candidate], number: int) 
         if not any(arm in row for row in search.stages["screening"]):
             found.append(each)
             continue
-        each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        worth = each.saves.value >= (1 if number else JOINED) * WORTH * search.step
+        saves = search.estimate_saving("screening", search.base, arm, 0.05)
+        each.note_saving(saves)
+        worth = saves.value >= (1 if number else JOINED) * WORTH * search.step
         sure = (
-            is_beyond_noise(each.saves)
-            or each.saves.value >= LARGE * search.step
+            is_beyond_noise(saves)
+            or saves.value >= LARGE * search.step
             or _needs_consent(search, each)
         )
         if worth and (number + 1 < SCREENED or sure):
             found.append(each)
             continue
-        most = (
-            each.saves.high
-            if each.saves.high is not None
-            else each.saves.value + LARGE * search.step
-        )
+        most = saves.value + LARGE * search.step if saves.high is None else saves.high
         search.set_standing([each], "slower" if most < 0 else "no difference", "")
     return found
 
@@ -237,7 +231,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
             return active
         saves = search.estimate_saving("screening", search.base, arm, 0.05)
         if saves.value >= JOINED * WORTH * search.step and (not number or is_beyond_noise(saves)):
-            search.joined = arm
+            search.note_joined(arm)
             continue
         if (
             saves.value < -LARGE * search.step and not number
@@ -250,7 +244,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
         search.set_standing(
             out, "no difference", f"no faster with all of {', '.join(first)} at once"
         )
-        search.joined = TYPED
+        search.note_joined(TYPED)
         return [each for each in active if each.standing == "left out"]
     return active
 
@@ -270,7 +264,7 @@ def _find_inseparable(search: Search, active: Sequence[Candidate]) -> list[Candi
         search, shown, search.estimate_saving("screening", search.base, search.joined, 0.05)
     ):
         return []
-    search.inseparable = tuple(each.change.name for each in (*shown, *rest))
+    search.note_inseparable([*shown, *rest])
     search.say(
         f"{join_names([each.change.new_value for each in rest])} may save something only together"
     )

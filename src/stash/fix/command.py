@@ -127,7 +127,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     session.first_request()
     with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
         began = time.monotonic()
-        session.launches.passing, session.launches.until = True, began + options.budget
+        session.launches.end_at(began + options.budget)
         result = _profile_script(session, began + options.budget, options.quiet)
         found, patch = _try_changes(session, result, options, began)
         keep_copy(found, copies, _save_and_show(found, patch, target, options))
@@ -283,6 +283,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     from stash.core.fix_records import Fix
     from stash.core.records.base import utc_now
     from stash.core.version import __version__
+    from stash.fix.decision import ERROR_RATE
     from stash.fix.patch import Patch
 
     final, job, patch = search.final, session.job, Patch()
@@ -301,7 +302,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         command=job.kept_command,
         ranks=len(case.profile.ranks),
         engine=session.measurement.cluster.engine,
-        error_rate=search.error_rate,
+        error_rate=ERROR_RATE,
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
         together=final.together,
         after_seconds=final.after_seconds if final.together is not None else None,
@@ -315,10 +316,10 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         advice=_list_advice(case, search.find_candidates(final.kept)),
         elapsed_seconds=0.0,
         repeats=search.repeats,
-        interrupted=search.interrupted,
+        interrupted=final.interrupted,
         patch=patch.make_diff(),
         sources=patch.source_digests(),
-        proof=search.proven_long,
+        proof=final.proof,
     ), patch
 
 

@@ -95,9 +95,9 @@ def estimate_saving(
     return Interval(value=value, low=value - half, high=value + half, repetitions=len(both))
 
 
-def look_error_rate(statements: int, look: int, error_rate: float = ERROR_RATE) -> float:
+def look_error_rate(statements: int, look: int) -> float:
     """The error rate of one statement at the look after so many rounds."""
-    return error_rate / max(1, statements) * SPENT[look]
+    return ERROR_RATE / max(1, statements) * SPENT[look]
 
 
 def is_promising(interval: Interval | None, rounds: int, least: float) -> bool:

@@ -46,8 +46,7 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
         if not chosen:
             return
         if not goes_on:
-            search.stages.pop("final", None)
-            search.statements = _FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1)
+            search.begin_final(_FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1))
         alone = {
             each.change.name: saved_seconds(each)
             for each in search.find_candidates(chosen)
@@ -85,7 +84,7 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
                 "unproven",
                 "not shown in time",
             )
-            search.final.kept, search.final.together = (), None
+            search.keep_nothing()
         if not left and number + 1 < _FINALS and not search.budget.is_short(0):
             left = _try_once_more(search, chosen, alone)
         goes_on = left != chosen and len(left) == 1 and _has_whole_rounds(search, left)
@@ -134,10 +133,10 @@ def train_longer(search: Search) -> None:
     )
     if typed.failure is not None or changed.failure is not None:
         return
-    search.proven_long = search.compare_training(typed, changed, kept)
-    if not search.proven_long.holds:
-        search.set_standing(kept, "other training", search.proven_long.text)
-        search.final.kept, search.final.together = (), None
+    proof = search.compare_training(typed, changed, kept)
+    if not proof.holds:
+        search.set_standing(kept, "other training", proof.text)
+        search.keep_nothing()
 
 
 def list_arms(search: Search, chosen: Arm) -> list[Arm]:
@@ -155,7 +154,9 @@ def _compare_arms(search: Search, chosen: Arm, goes_on: bool) -> Arm:
     if not goes_on:
         if not search.budget.has_room(LOOKS[0] * len(arms)):
             return _compare_in_turns(search, chosen)
-        search.final = Final()
+        search.conclude(
+            Final(typed_seconds=search.final.typed_seconds, statements=search.final.statements)
+        )
     while number < LOOKS[-1]:
         try:
             for arm in arms if number % 2 == 0 else arms[::-1]:
@@ -247,18 +248,19 @@ def _is_hopeless(search: Search, chosen: Arm) -> bool:
     saved = {arm: search.estimate_saving("final", TYPED, arm, 0.05) for arm in (chosen, *alone)}
     if any(each.value > WORTH * search.typed for each in saved.values()):
         return False
-    search.final.rounds = _FUTILE
+    search.conclude(replace(search.final, rounds=_FUTILE))
     if len(chosen) == 1:
-        search.find_candidates(chosen)[0].saves = saved[chosen]
+        search.find_candidates(chosen)[0].note_saving(saved[chosen])
     return True
 
 
 def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> Arm:
     """Judge after so many rounds; the value is what is not shown."""
-    rate = look_error_rate(search.statements, number, search.error_rate)
+    rate = look_error_rate(search.final.statements, number)
     rounds = search.stages["final"][:number]
     together = search.estimate_saving("final", TYPED, chosen, rate, number)
-    search.final = Final(
+    final = replace(
+        search.final,
         kept=chosen,
         together=together,
         rounds=number,
@@ -266,13 +268,13 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
         after_seconds=fmean(row[chosen] for row in rounds),
         in_turns=in_turns,
     )
-    search.typed = search.final.typed_seconds or search.typed
+    search.conclude(final)
     unproven = []
     for each in search.find_candidates(chosen):
         rest = leave_out(chosen, each.change.name)
-        each.saves = search.estimate_saving("final", rest, chosen, rate, number)
-        each.proof = search.proofs.get(frozenset(chosen)) if len(chosen) == 1 else each.proof
-        if not is_proven(each.saves):
+        saves = search.estimate_saving("final", rest, chosen, rate, number)
+        each.note_saving(saves)
+        if not is_proven(saves):
             unproven.append(each.change.name)
     if not is_proven(together, _least_saving(search)):
         unproven = list(chosen)
@@ -305,15 +307,15 @@ def _list_alternatives(search: Search, chosen: Arm, unproven: Arm) -> list[Arm]:
 def _keep_alternative(search: Search, chosen: Arm, left: Arm) -> bool:
     """Keep what is ``left`` of those, if that was shown to be faster."""
     number = search.final.rounds
-    rate = look_error_rate(search.statements, number, search.error_rate)
+    rate = look_error_rate(search.final.statements, number)
     together = search.estimate_saving("final", TYPED, left, rate, number)
     if not is_proven(together, _least_saving(search)) or frozenset(left) not in search.proofs:
         return False
     after = fmean(row[left] for row in search.stages["final"][:number])
-    search.final = replace(search.final, kept=left, together=together, after_seconds=after)
+    search.conclude(replace(search.final, kept=left, together=together, after_seconds=after))
     search.set_standing(search.find_candidates(left), "kept", "")
     if len(left) == 1:
-        search.find_candidates(left)[0].saves = together
+        search.find_candidates(left)[0].note_saving(together)
     dropped = [each for each in search.find_candidates(chosen) if each.change.name not in left]
     search.set_standing(dropped, "unproven", f"not shown beside the others in {number} rounds")
     return True

@@ -106,7 +106,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
             search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both]
         )
     for each in turns:
-        each.saves = saves[(each.change.name,)]
+        each.note_saving(saves[(each.change.name,)])
     if all_of in saves and saves_only_together(search, able, saves[all_of]):
         turns = [each for each in turns if each not in able]  # these go on as they are
     _keep_best(search, turns)

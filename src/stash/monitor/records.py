@@ -231,14 +231,14 @@ def load_record(path: Path, whole: bool = True) -> RunRecord:
         for part in reversed(aside):
             before = _load_part(part)
             if before.header.id == record.header.id:
-                record.windows, record.events = (
+                newer = {alert.number for alert in record.alerts}
+                alerts = [each for each in before.alerts if each.number not in newer]
+                record = RunRecord(
+                    record.header,
                     before.windows + record.windows,
+                    alerts + record.alerts,
                     before.events + record.events,
                 )
-                newer = {alert.number for alert in record.alerts}
-                record.alerts = [
-                    each for each in before.alerts if each.number not in newer
-                ] + record.alerts
     return record
 
 

@@ -6,7 +6,7 @@ Knows no rings, sockets, files or processes: ``watcher`` makes the events, and d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from stash.core.formatting import format_dollars, join_names
@@ -197,6 +197,16 @@ class _Notices:
     """When an alert began a trace."""
 
 
+@dataclass(frozen=True)
+class _PartLooks:
+    """What looks at the parts of machines have shown."""
+
+    errors: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """What drivers had counted when each GPU was first seen."""
+    slow_windows: int = 0
+    """Windows in a row in which some part was slow."""
+
+
 class WatchState:
     """The state of one watched run; ``handle_event`` is all that changes it."""
 
@@ -209,11 +219,7 @@ class WatchState:
         self._growth = GrowthTest()
         self._open: dict[str, Alert] = {}
         """Alerts that have not ended, by what they are about."""
-        self._pace, self._notices = _Pace(when), _Notices()
-        self._errors: dict[tuple[int, int], tuple[int, int]] = {}
-        """What drivers had counted when each GPU was first seen."""
-        self._slow_windows = 0
-        """Windows in a row in which some part was slow."""
+        self._pace, self._notices, self._looks = _Pace(when), _Notices(), _PartLooks()
 
     def handle_event(self, event: WatchEvent, now: Now) -> list[WatchAction]:
         """What is to be done now that this has happened."""
@@ -277,7 +283,7 @@ class WatchState:
         why = "; ".join(
             text
             for each in event.machines
-            if late in (None, each.node) and (text := explain_lateness(each, self._errors))
+            if late in (None, each.node) and (text := explain_lateness(each, self._looks.errors))
         )
         text = (
             f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: "
@@ -328,19 +334,19 @@ class WatchState:
 
     def _watch_parts(self, window: Window, now: Now) -> Iterator[WatchAction]:
         """A part that is slow or fails in two windows in a row, named beside the stall that it may explain."""
-        self._errors = {**error_counts(window.machines), **self._errors}
+        errors = {**error_counts(window.machines), **self._looks.errors}
         parts = {
             each.node: text
             for each in window.machines
-            if (text := join_names(slow_parts(each, self._errors)))
+            if (text := join_names(slow_parts(each, errors)))
         }
-        self._slow_windows = self._slow_windows + 1 if parts else 0
+        self._looks = _PartLooks(errors, self._looks.slow_windows + 1 if parts else 0)
         began = self._open.get(_SLOW_PART)
         if began is not None and not parts:
             yield from self._end(
                 self._open.pop(_SLOW_PART), "no part of a machine is slow any more", now
             )
-        if began is not None or self._slow_windows < _SLOW_WINDOWS:
+        if began is not None or self._looks.slow_windows < _SLOW_WINDOWS:
             return
         named = "; ".join(
             f"node {node}: {text}" if self.header.nodes > 1 else text

@@ -51,7 +51,7 @@ def test_an_interrupt_keeps_what_was_proven_and_nothing_else():
     job = Job(lambda names: 0.1 - 0.02 * ("good" in names))
     job.interrupt_at = 4.5 * LAUNCH
     search = run_search(job, change("good"))
-    assert search.interrupted
+    assert search.final.interrupted
     assert search.final.kept == ()
     assert standing(search)["good"] != "kept"
 

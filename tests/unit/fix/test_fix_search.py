@@ -30,8 +30,8 @@ def test_what_saves_is_kept_with_what_it_saves_and_the_rest_is_not():
     assert 0 < saves.low <= 0.02 <= saves.high
     assert search.final.rounds == 3
     assert search.repeats is True
-    assert search.proven_long is not None
-    assert search.proven_long.holds
+    assert search.final.proof is not None
+    assert search.final.proof.holds
 
 
 def test_what_cannot_pay_by_forecast_is_never_launched():

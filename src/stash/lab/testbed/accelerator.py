@@ -98,6 +98,10 @@ class EmulatedLayer(nn.Module):
         weight = torch.zeros(max(1, count))
         self.weight: Tensor = nn.Parameter(weight) if count else weight.requires_grad_()
 
+    def delay(self, seconds: float) -> None:
+        """Let its backward pass take so many seconds longer."""
+        self.late = seconds
+
     def forward(self, inputs: Tensor) -> Tensor:
         out: Tensor = _Pass.apply(inputs, self.weight, self)  # type: ignore[no-untyped-call]
         return out
@@ -116,9 +120,10 @@ class EmulatedModel(nn.Module):
         self.late = 0.0
         """Seconds that its forward pass takes besides."""
 
-    def slow_backward(self, seconds: float) -> None:
-        """Let the backward pass take so much longer, before its last gradient."""
-        self.get_submodule(f"layers.{len(self.layers) - 1}").late = seconds  # type: ignore[assignment]
+    def delay(self, forward: float, backward: float) -> None:
+        """Let the passes take so many seconds longer, the backward pass before its last gradient."""
+        self.late = forward
+        self.layers[-1].delay(backward)  # type: ignore[operator]
 
     def forward(self, inputs: Tensor) -> Tensor:
         self.pace.next_step(inputs)
@@ -139,6 +144,10 @@ class EmulatedOptimizer(torch.optim.Optimizer):
         self._queue, self._seconds = queue, seconds
         self.late = 0.0
         """Seconds that an update takes besides."""
+
+    def delay(self, seconds: float) -> None:
+        """Let updates take so many seconds longer."""
+        self.late = seconds
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Wait as long as the emulated update takes."""
@@ -183,6 +192,10 @@ class PacedExchange:
             queue.SimpleQueue()
         )
         threading.Thread(target=self._carry, daemon=True).start()
+
+    def delay(self, seconds: float) -> None:
+        """Let each bucket take so many seconds longer."""
+        self.late = seconds
 
     def submit(self, gradients: torch.Tensor) -> Any:
         """A future of the same gradients, done when the emulated medium has carried them."""

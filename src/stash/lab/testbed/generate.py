@@ -35,6 +35,12 @@ class _Cost:
     flops: float = 0.0
     moved: float = 0.0
 
+    def add(self, parameter_bytes: int, flops: float, moved: float) -> None:
+        """Count further work of the layer."""
+        self.parameter_bytes += parameter_bytes
+        self.flops += flops
+        self.moved += moved
+
 
 def emulate_workload(
     name: str,
@@ -104,9 +110,9 @@ class _Book:
             own = self._claim(list(module.parameters(recurse=False)))
             if own or not self._costs:
                 self._costs.append(_Cost(path, own))
-            cost, total = self._costs[-1], float(self._counter.get_total_flops())
-            cost.flops += total - self._flops
-            cost.moved += own + _bytes_of((args, kwargs, output))
+            total = float(self._counter.get_total_flops())
+            moved = own + _bytes_of((args, kwargs, output))
+            self._costs[-1].add(0, total - self._flops, moved)
             self._flops = total
 
         return book
@@ -115,8 +121,8 @@ class _Book:
         """All layers; parameters that belong to no leaf module go with the first, ready last in the backward pass."""
         rest = self._claim(list(model.parameters()))
         if self._costs:
-            self._costs[0].parameter_bytes += rest
-            self._costs[-1].flops += float(self._counter.get_total_flops()) - self._flops
+            self._costs[0].add(rest, 0.0, 0.0)
+            self._costs[-1].add(0, float(self._counter.get_total_flops()) - self._flops, 0.0)
         return self._costs
 
     def _claim(self, parameters: list[nn.Parameter]) -> int:

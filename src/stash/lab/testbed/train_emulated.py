@@ -155,13 +155,10 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     batches = repeat_epochs(loader)
     began = time.monotonic()
     for step in itertools.count(1):
-        emulated.late, optimizer.late = (
-            faults.delay_at("forward", step),
-            faults.delay_at("optimizer", step),
-        )
-        emulated.slow_backward(faults.delay_at("backward", step))
+        emulated.delay(faults.delay_at("forward", step), faults.delay_at("backward", step))
+        optimizer.delay(faults.delay_at("optimizer", step))
         if paced is not None:
-            paced.late = faults.delay_at("exchange", step)
+            paced.delay(faults.delay_at("exchange", step))
         optimizer.zero_grad(set_to_none=True)
         for left in reversed(range(options.accumulate)):
             batch = next(batches)
