@@ -16,7 +16,7 @@ from stash.core import parsers, units
 from stash.core.errors import UserError
 from stash.core.printable import printable, printable_line, strict_json
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option
+from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
 
 if TYPE_CHECKING:
     from stash.catalog.offers import Answer, Catalog, OfferFilter
@@ -134,8 +134,15 @@ def show(options: CatalogShowOptions) -> None:
     print_page(sheet(facts.load(options.instances), options.name))
 
 
+@dataclass(frozen=True, kw_only=True)
+class RefreshOptions(Options):
+    """One call of ``stash catalog refresh``."""
+
+    quiet: bool = quiet_flag()
+
+
 @app.command()
-def refresh() -> None:
+def refresh(options: RefreshOptions) -> None:
     """Download today's price lists from gpuhunt.
 
     They are kept in ~/.cache/stash (or $XDG_CACHE_HOME, or $STASH_HOME). Without a network, or if a list looks
@@ -148,7 +155,7 @@ def refresh() -> None:
     from stash.ui.terminal import list_console, progress_console
 
     console = list_console()
-    with progress_console().status("downloading price lists"):
+    with progress_console(options.quiet).status("downloading price lists"):
         report = renew(transport=fetch_https)
     kept = f"{report.offers} offers from {', '.join(report.updated)}, kept in {report.path}"
     console.print(Text(printable(kept)), soft_wrap=True)
@@ -201,7 +208,7 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer) -> None:
     notes = [explain_mark(shown, today), fitted.note if shown else ""]
     if len(answer.offers) > _ROWS:
         notes.append(
-            f"{len(answer.offers) - _ROWS} more: ask for less, or for all of them by --json"
+            f"{len(answer.offers) - _ROWS} more; narrow the list, or see all with --json"
         )
     if answer.left_out:
         notes.append(left_out(answer.left_out))

@@ -139,7 +139,17 @@ class OwnFile:
             cloud = entry.cloud or clouds.get(called, ON_PREMISE)
             key = keys.get((cloud.lower(), called), (written.get(cloud.lower(), cloud), entry.name))
             instances[key] = _instance(entry, key, self.path, self.known_gpus, known.get(key))
-            prices.extend(_prices(entry, key, self.path))
+            asked: tuple[tuple[PriceKind, float | None], ...] = (
+                ("on-demand", entry.price),
+                ("spot", entry.spot_price),
+                ("reserved", entry.reserved_price),
+            )
+            source, notes = entry.source or str(self.path), entry.notes or ""
+            prices += [
+                Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
+                for kind, dollars in asked
+                if dollars is not None
+            ]
         return Placed(instances, tuple(prices))
 
 
@@ -275,18 +285,3 @@ def _instance(
         "layer": "user",
     }
     return Instance(cloud=key[0], name=key[1], **about, **given)
-
-
-def _prices(entry: OwnInstance, key: tuple[str, str], path: Path) -> list[Price]:
-    asked: tuple[tuple[PriceKind, float | None], ...] = (
-        ("on-demand", entry.price),
-        ("spot", entry.spot_price),
-        ("reserved", entry.reserved_price),
-    )
-    source, notes = entry.source or str(path), entry.notes or ""
-
-    return [
-        Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
-        for kind, dollars in asked
-        if dollars is not None
-    ]

@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from http.client import HTTPException, HTTPMessage, HTTPResponse
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError, URLError
@@ -69,7 +69,14 @@ def fetch_url(url: str, scheme: str) -> bytes:
     request = Request(url, headers={"User-Agent": "stash-ddl (stash catalog refresh)"})
     try:
         with build_opener(_SameScheme(scheme)).open(request, timeout=_MAX_SILENCE) as answer:
-            body = _read(answer)
+            # at most one byte more than a list may have
+            deadline, parts, size = time.monotonic() + _MAX_SECONDS, [], 0
+            while size <= _MAX_BYTES and (part := answer.read1(min(2**20, _MAX_BYTES + 1 - size))):
+                parts.append(part)
+                size += len(part)
+                if time.monotonic() > deadline:
+                    raise OSError(f"it took longer than {_MAX_SECONDS:.0f} s")
+            body = b"".join(parts)
             length = answer.headers.get("Content-Length")
     except HTTPException as error:
         raise OSError(f"the connection broke: {error!r}") from error
@@ -90,17 +97,6 @@ class _SameScheme(HTTPRedirectHandler):
         if urlsplit(newurl).scheme != self._scheme:
             raise URLError(f"it sends on to {newurl}, which is not {self._scheme}")
         return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
-def _read(answer: HTTPResponse) -> bytes:
-    """At most one byte more than a list may have."""
-    deadline, parts, size = time.monotonic() + _MAX_SECONDS, [], 0
-    while size <= _MAX_BYTES and (part := answer.read1(min(2**20, _MAX_BYTES + 1 - size))):
-        parts.append(part)
-        size += len(part)
-        if time.monotonic() > deadline:
-            raise OSError(f"it took longer than {_MAX_SECONDS:.0f} s")
-    return b"".join(parts)
 
 
 def refresh_snapshot(transport: Transport = fetch_https, now: datetime | None = None) -> Report:

@@ -73,7 +73,15 @@ class Patch:
             edits, words = self._list_edits(change, script)
             if words and not edits:
                 return WrittenChange("command", ", ".join(words), *place)
-            self._plan_edits(edits, change)
+            planned = {file: list(each) for file, each in self.edits.items()}
+            for file, edit in edits:
+                planned.setdefault(file, []).append(edit)
+            try:
+                for file in {file for file, _ in edits}:
+                    apply_edits(self.texts[file], _join_edits(planned[file]))
+            except (SyntaxError, ValueError):
+                raise _UnwritableError(change.by_hand or f"{change.text}: {_NO_PYTHON}") from None
+            self.edits = planned
         except _UnwritableError as error:
             return WrittenChange("explained", str(error), *place)
         if not change.writes:
@@ -133,18 +141,6 @@ class Patch:
                         (site.file, edit) for edit in (each if isinstance(each, tuple) else (each,))
                     ]
         return edits, [*words]
-
-    def _plan_edits(self, edits: Sequence[tuple[str, Edit]], change: ScriptChange) -> None:
-        """Plan these edits with all before; raises _UnwritableError where no Python would come out."""
-        planned = {file: list(each) for file, each in self.edits.items()}
-        for file, edit in edits:
-            planned.setdefault(file, []).append(edit)
-        try:
-            for file in {file for file, _ in edits}:
-                apply_edits(self.texts[file], _join_edits(planned[file]))
-        except (SyntaxError, ValueError):
-            raise _UnwritableError(change.by_hand or f"{change.text}: {_NO_PYTHON}") from None
-        self.edits = planned
 
     def _load_source(self, file: str) -> SourceText | None:
         try:

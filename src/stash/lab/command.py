@@ -24,7 +24,7 @@ from stash.lab.testbed.topology import MAX_NODES
 from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, option
+from stash.ui.options import Options, argument, flag, option, quiet_flag
 from stash.ui.page import Chapter, Page
 from stash.ui.terminal import list_console, print_page
 
@@ -284,6 +284,7 @@ class DatasetOptions(Options):
     kind: str = argument("KIND", "images or text.")
     path: Path = argument("PATH", "A new or empty folder.", Path)
     count: int | None = option("N", "Make N samples (default: set by the kind).", parsers.whole(1))
+    quiet: bool = quiet_flag()
 
 
 @dataset_app.command()
@@ -297,7 +298,10 @@ def make(options: DatasetOptions) -> None:
       stash lab dataset make images /data/images --count 20000
       stash lab dataset make text /data/text --count 100000
     """
-    _report(_make_with_progress(options))
+    made = _make_with_progress(options)
+    how = "there already" if made.seconds is None else f"made in {format_seconds(made.seconds)}"
+    line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
+    list_console().print(Text(printable_line(line)), soft_wrap=True)
 
 
 def _make_with_progress(options: DatasetOptions) -> Made:
@@ -318,7 +322,7 @@ def _make_with_progress(options: DatasetOptions) -> Made:
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    console = progress_console()
+    console = progress_console(options.quiet)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -328,9 +332,3 @@ def _make_with_progress(options: DatasetOptions) -> Made:
             bar.update(task, completed=done, total=total)
 
         return make_dataset(options.kind, options.path, options.count, show)
-
-
-def _report(made: Made) -> None:
-    how = "there already" if made.seconds is None else f"made in {format_seconds(made.seconds)}"
-    line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
-    list_console().print(Text(printable_line(line)), soft_wrap=True)

@@ -110,7 +110,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     from stash.measure.launcher.engines import stands_alone
     from stash.measure.launcher.session import ProfileSession
 
-    chosen = job_of(context.obj, options.workload, options.data, options.batch, "profile")
+    chosen = job_of(context.obj, options.workload, options.data, options.batch)
     wishes = replace(options, data_root=options.data_root or options.data)
     target, probed, copies = (
         _output_path(options.output, chosen),
@@ -146,16 +146,14 @@ def _lock_output(session: ProfileSession, target: Path) -> Iterator[None]:
         yield
 
 
-def job_of(
-    words: Split, workload: str | None, data: str | None, batch: int | None, verb: str
-) -> Job:
-    """The job of a command line of `stash VERB`; raises UserError where there is none, or two."""
+def job_of(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
+    """The job of a command line of `stash profile`; raises UserError where there is none, or two."""
     from stash.measure.launcher import job as jobs
 
     if workload is not None:
         if words.kind in ("script", "module"):
             raise UserError(
-                f"--workload {workload} and {words.words[0]} are two jobs; {verb} one of them "
+                f"--workload {workload} and {words.words[0]} are two jobs; profile one of them "
                 "(the workload's own options go after `--`)"
             )
         job = jobs.make_workload_job(workload, data, batch, words.words)
@@ -169,10 +167,10 @@ def job_of(
             )
     if words.kind == "none" or not words.words:
         raise UserError(
-            f"nothing to {verb}; type `stash {verb} train.py`, or `stash {verb} --workload resnet18` "
-            f"(`stash lab zoo` lists workloads, `stash {verb} --help` shows all ways)"
+            "nothing to profile; type `stash profile train.py`, or `stash profile --workload resnet18` "
+            "(`stash lab zoo` lists workloads, `stash profile --help` shows all ways)"
         )
-    return own_job(words, verb)
+    return own_job(words, "profile")
 
 
 def own_job(words: Split, verb: str) -> Job:

@@ -77,9 +77,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         code = accept_machine(options)
         if code or context.obj.kind == "none":
             raise typer.Exit(code)
-    from stash.measure.command import job_of
+    from stash.measure.command import own_job
 
-    chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
+    chosen = own_job(context.obj, "watch")
     raise typer.Exit(
         run_watch(chosen, resolve_cluster(options, ranks=chosen.is_zoo_workload), options)
     )

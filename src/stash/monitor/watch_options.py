@@ -21,15 +21,6 @@ _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 class _WatchedOptions(Options):
     """What is watched, and against what."""
 
-    workload: str | None = option(
-        "NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB
-    )
-    data: str | None = option(
-        "PATH", "Read the workload's data here (default: data in memory).", panel=_JOB
-    )
-    batch: int | None = option(
-        "N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB
-    )
     baseline: Path | None = option(
         "FILE", "Compare the stalls with this profile of the job.", Path, panel=_JOB
     )

@@ -247,11 +247,28 @@ class NodeWatcher:
         self._looks.sample_node(self.collector.ranks, self._team.node, self._clock())
         joined = self._team.gather(own, self._looks.uses, self._looks.state)
         self._follow_requests()
-        self._tell_lines()
+        # what ranks have said to requests for lines
+        for path in self._folder.glob(f"{LINES}.*.json"):
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                rank, rows = int(path.name.split(".")[1]), json.loads(path.read_text())
+                path.unlink()
+                places = [LedgerPlace.model_validate(row) for row in rows]
+                places = [place for place in places if place.row in self._lines_of]
+                if places:
+                    self._record_event("lines", lines_text(rank, places))
         if self._team.hands_on:
             return
         if joined is not None:
-            self._handle_event(StepsTaken(self._job_facts()))
+            first = next(iter(self.collector.ranks.values())).reader
+            unseen = self.collector.unseen_collectives()
+            job = {
+                "ranks": self.collector.expected_ranks,
+                "device": first.device or None,
+                "loaders": tuple(first.loaders),
+                "nodes": self._team.count_nodes(self._state.header.nodes),
+                "unseen": "" if unseen is None else unseen_text(*unseen),
+            }
+            self._handle_event(StepsTaken(job))
             if (part := self._slices.add_cycles(joined)) is not None:
                 self._handle_event(SliceTaken(part, self._machine_states(), self._rank_nodes()))
             self._record_window(self._windows.add_cycles(joined))
@@ -262,20 +279,6 @@ class NodeWatcher:
             if stages:  # else the run is at its end
                 self._handle_event(Stopped(stages))
         self._handle_event(MomentPassed())
-
-    def _job_facts(self) -> dict[str, Any]:
-        """What ranks tell of the job."""
-        first, unseen = (
-            next(iter(self.collector.ranks.values())).reader,
-            self.collector.unseen_collectives(),
-        )
-        return {
-            "ranks": self.collector.expected_ranks,
-            "device": first.device or None,
-            "loaders": tuple(first.loaders),
-            "nodes": self._team.count_nodes(self._state.header.nodes),
-            "unseen": "" if unseen is None else unseen_text(*unseen),
-        }
 
     def _lost_seconds(self, joined: JoinedCycles) -> SecondsArray | None:
         return lost_to_strangers(
@@ -339,17 +342,6 @@ class NodeWatcher:
         with suppress(OSError):
             self._request.write(self._folder)
             self.collector.ranks[first].send_request(self._request.number)
-
-    def _tell_lines(self) -> None:
-        """What ranks have said to that."""
-        for path in self._folder.glob(f"{LINES}.*.json"):
-            with suppress(OSError, ValueError, TypeError, KeyError):
-                rank, rows = int(path.name.split(".")[1]), json.loads(path.read_text())
-                path.unlink()
-                places = [LedgerPlace.model_validate(row) for row in rows]
-                places = [place for place in places if place.row in self._lines_of]
-                if places:
-                    self._record_event("lines", lines_text(rank, places))
 
     def finish(self, code: int | None) -> None:
         """The job has ended with that code: what is left is written."""

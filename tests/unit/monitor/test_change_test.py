@@ -116,8 +116,17 @@ def test_a_hiccup_of_one_or_two_slices_is_no_change(count: int) -> None:
     assert changes_of([*steady(20), *hiccup, *(part(n) for n in range(22, 40))]) == []
 
 
-def test_less_than_a_twentieth_of_the_step_is_no_change() -> None:
-    assert changes_of([*steady(20, 0.0), *(part(n, input=0.0045) for n in range(20, 40))]) == []
+@pytest.mark.parametrize(
+    "later",
+    [
+        pytest.param({"input": 0.0045}, id="less than a twentieth of the step"),
+        pytest.param({"other": 0.5}, id="what lies between steps"),
+        # all ranks' threads were kept from a core for as long as their compute is longer
+        pytest.param({"compute": 0.03, "delay": 0.03}, id="what other work delays"),
+    ],
+)
+def test_what_is_no_change(later) -> None:
+    assert changes_of([*steady(20, 0.0), *(part(n, **later) for n in range(20, 40))]) == []
 
 
 def test_compute_that_grows_is_that_of_all_ranks_and_only_the_rest_is_one_ranks() -> None:
@@ -129,17 +138,6 @@ def test_compute_that_grows_is_that_of_all_ranks_and_only_the_rest_is_one_ranks(
         ("compute", None, None),
         ("contention", 1, "forward"),
     }
-
-
-def test_what_lies_between_steps_is_no_change() -> None:
-    assert changes_of([*steady(20), *(part(n, other=0.5) for n in range(20, 30))]) == []
-
-
-def test_what_other_work_delays_is_no_change() -> None:
-    """All ranks' threads were kept from a core for as long as their compute is longer."""
-    assert (
-        changes_of([*steady(20), *(part(n, compute=0.03, delay=0.03) for n in range(20, 30))]) == []
-    )
 
 
 def test_a_profile_is_what_it_should_be_from_the_start() -> None:

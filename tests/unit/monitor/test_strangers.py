@@ -30,26 +30,20 @@ def use(everybody: float, workers: float = 0.0) -> CoreUse:
     return CoreUse(0, 2.0, own=0.5, workers=workers, helpers=0.0, everybody=everybody)
 
 
-def test_what_strangers_kept_a_rank_from_is_theirs() -> None:
-    lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=True)
+@pytest.mark.parametrize(
+    ("workers", "on_cpu", "expected"),
+    [
+        pytest.param(0.0, True, 0.4, id="nobody else kept it from running"),
+        pytest.param(0.5, True, 0.0, id="its own loaders did"),
+        pytest.param(0.0, False, 0.0, id="its host runs ahead of its device"),
+    ],
+)
+def test_only_what_strangers_kept_a_rank_from_is_theirs(workers, on_cpu, expected) -> None:
+    uses = {rank: use(2.0, workers) for rank in (0, 1)}
+    lost = lost_to_strangers(joined(0.4), uses, on_cpu)
     assert lost is not None
-    # nobody else is there to have kept it from running
-    assert lost[0, 1, FORWARD] == pytest.approx(0.4)
-    assert lost[0, 0].sum() == 0
-
-
-def test_what_its_own_loaders_kept_a_rank_from_is_not() -> None:
-    lost = lost_to_strangers(
-        joined(0.4), {0: use(2.0, workers=0.5), 1: use(2.0, workers=0.5)}, on_cpu=True
-    )
-    assert lost is not None
-    assert lost[0, 1, FORWARD] == pytest.approx(0.0)
-
-
-def test_a_host_that_runs_ahead_of_its_device_loses_nothing() -> None:
-    lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=False)
-    assert lost is not None
-    assert lost.sum() == 0
+    assert lost[0, 1, FORWARD] == pytest.approx(expected)
+    assert lost.sum() == pytest.approx(expected)
 
 
 def test_what_is_not_known_of_a_rank_is_not_made_up() -> None:

@@ -59,7 +59,19 @@ def emulate_workload(
     if min(flops_per_second, memory_bytes_per_second) <= 0 or not 0 < efficiency <= 1:
         raise UserError("a device needs peak rates above 0 and an efficiency above 0, up to 1")
     layers = []
-    for cost in _trace(name, batch, image_size):
+    spec = workload(name)
+    one = default_collate([Synthetic(spec, 1, image_size)[0]])
+    inputs = [tensor.to("meta").expand(batch or spec.batch, *tensor.shape[1:]) for tensor in one]
+    with torch.device("meta"):
+        model = spec.build(image_size)
+    counter = FlopCounterMode(display=False)
+    book = _Book(counter)
+    for path, module in model.named_modules():
+        if not any(module.children()):
+            module.register_forward_hook(book.hook(path, module), with_kwargs=True)
+    with counter:
+        LOSSES[spec.kind](model, inputs)
+    for cost in book.list_costs(model):
         moved = cost.moved * value_bytes / FLOAT32
         forward = max(cost.flops / flops_per_second, moved / memory_bytes_per_second) / efficiency
         layers.append(
@@ -76,23 +88,6 @@ def emulate_workload(
         layers=tuple(layers),
         optimizer_seconds=moved / memory_bytes_per_second / efficiency,
     )
-
-
-def _trace(name: str, batch: int | None, image_size: int) -> list[_Cost]:
-    """Cost of each layer with parameters, in the order of the forward pass; others count for the one before."""
-    spec = workload(name)
-    one = default_collate([Synthetic(spec, 1, image_size)[0]])
-    inputs = [tensor.to("meta").expand(batch or spec.batch, *tensor.shape[1:]) for tensor in one]
-    with torch.device("meta"):
-        model = spec.build(image_size)
-    counter = FlopCounterMode(display=False)
-    book = _Book(counter)
-    for path, module in model.named_modules():
-        if not any(module.children()):
-            module.register_forward_hook(book.hook(path, module), with_kwargs=True)
-    with counter:
-        LOSSES[spec.kind](model, inputs)
-    return book.list_costs(model)
 
 
 class _Book:

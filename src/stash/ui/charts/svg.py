@@ -77,8 +77,13 @@ def draw_svg(
     """
     frame = _Frame(chart, width)
     high = frame.height
+    colours = "".join(f".s-{name}{{color:{colour}}}" for name, colour in LIGHT.items())
+    sheet = (
+        f"{''.join(RULES)}svg.chart{{color:{INK}}}svg.chart text{{font-family:{FONT}}}svg.chart .ground{{fill:#fff}}"
+        f".quiet{{color:{MUTED}}}.line{{color:{LINES}}}{colours}"
+    )
     ground = (
-        style_sheet(font + _paper()),
+        style_sheet(font + sheet),
         element("rect", class_="ground", width=width, height=high),
     )
     return element(
@@ -119,14 +124,6 @@ def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
     )
 
 
-def _paper() -> str:
-    colours = "".join(f".s-{name}{{color:{colour}}}" for name, colour in LIGHT.items())
-    return (
-        f"{''.join(RULES)}svg.chart{{color:{INK}}}svg.chart text{{font-family:{FONT}}}svg.chart .ground{{fill:#fff}}"
-        f".quiet{{color:{MUTED}}}.line{{color:{LINES}}}{colours}"
-    )
-
-
 class _Frame:
     """Where everything of one chart stands: the plane of its marks, and the room around it."""
 
@@ -136,25 +133,31 @@ class _Frame:
         """For hands, which point at nothing: what pointing tells is left out."""
         self.stacked = bool(chart.lanes) and self.narrow
         self.names = [shortened_name(lane.name) for lane in chart.lanes]
-        self.key_lines = self._key_lines()
+        lines: list[list[tuple[float, str, str]]] = []
+        at = math.inf
+        for key in self.chart.keys:
+            text = shortened_name(key.text, letters_in(self.width - 30))
+            room = length_of(len(text)) + 30
+            if at + room > self.width:
+                lines.append([])
+                at = 4.0
+            lines[-1].append((at, key.series, text))
+            at += room
+        self.key_lines = lines
         self.left, right = self._sides()
         self.plane = max(60.0, width - self.left - right)
         self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8
         self.above = _LINE if self.stacked and any(self.names) else 0
-        self.row = self._row()
+        self.row = (
+            (44 if self.stacked else 30)
+            if len(self.chart.lanes) <= 12
+            else (36 if self.stacked else 22)
+        )
         self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
         self.bottom = self.top + self.tall
         self.height = self.bottom + 2 * _LINE + 8
         self.tags: list[tuple[float, float, float, float]] = []
         """Where words stand already: left, right, top, bottom."""
-
-    def _row(self) -> int:
-        """The height of a row, its name above it included."""
-        return (
-            (44 if self.stacked else 30)
-            if len(self.chart.lanes) <= 12
-            else (36 if self.stacked else 22)
-        )
 
     def _sides(self) -> tuple[float, float]:
         """Room left and right of the plane."""
@@ -169,20 +172,6 @@ class _Frame:
             return named, max(length_of(texts) + 18, last)
         ticks = chart.y.ticks if chart.y is not None else ()
         return length_of(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
-
-    def _key_lines(self) -> list[list[tuple[float, str, str]]]:
-        """The legend in lines: how far right each key begins, its series and its text."""
-        lines: list[list[tuple[float, str, str]]] = []
-        at = math.inf
-        for key in self.chart.keys:
-            text = shortened_name(key.text, letters_in(self.width - 30))
-            room = length_of(len(text)) + 30
-            if at + room > self.width:
-                lines.append([])
-                at = 4.0
-            lines[-1].append((at, key.series, text))
-            at += room
-        return lines
 
     def across(self, x: float) -> str:
         return short_number(self.left + x * self.plane)
