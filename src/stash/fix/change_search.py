@@ -38,6 +38,7 @@ from stash.fix.fix_search import (
     Final,
     OutOfTimeError,
     Search,
+    arm_of,
     is_beyond_noise,
     saved_seconds,
 )
@@ -149,7 +150,7 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
                 if saved_seconds(each) < WORTH * search.step:
                     search.set_standing([each], "left out", NO_TIME)
                     active.remove(each)  # what looked good in turns goes on to be proven
-            elif search.launch("screening", number, arm := (*search.base, each.change.name)):
+            elif search.launch("screening", number, arm := (*search.base, each.name)):
                 active.remove(each)
             else:
                 each.note_saving(search.estimate_saving("screening", search.base, arm, 0.05))
@@ -166,7 +167,7 @@ def _drop_unpromising(search: Search, active: Sequence[Candidate], number: int) 
     """Those that screening, so far, does not dismiss."""
     found = []
     for each in active:
-        arm = (*search.base, each.change.name)
+        arm = (*search.base, each.name)
         if not any(arm in row for row in search.stages["screening"]):
             found.append(each)
             continue
@@ -218,7 +219,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
     for each in active:
         if each.change.joins:
             first.setdefault(each.change.knob, each)
-    arm = (*search.base, *(each.change.name for each in first.values()))
+    arm = (*search.base, *(each.name for each in first.values()))
     if len(first) < 2:
         return active
     if search.budget.is_short() and any(saved_seconds(each) > 0 for each in search.candidates):
@@ -256,10 +257,10 @@ def _find_inseparable(search: Search, active: Sequence[Candidate]) -> list[Candi
         for each in search.find_candidates(search.joined)
         if each.standing in ("no difference", "slower", "left out")
     ]
-    rest = [each for each in rest if each not in active and each.change.name not in search.base]
+    rest = [each for each in rest if each not in active and each.name not in search.base]
     if not rest:
         return []
-    shown = [each for each in active if each.change.name in search.joined]
+    shown = [each for each in active if each.name in search.joined]
     if not saves_only_together(
         search, shown, search.estimate_saving("screening", search.base, search.joined, 0.05)
     ):
@@ -287,8 +288,8 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
     order: dict[str, tuple[int, float]] = {}
     for each in found:
         place = places[each.change.knob] = places.get(each.change.knob, -1) + 1
-        order[each.change.name] = (place, -(each.change.forecast or _UNKNOWN * search.typed))
-    return sorted(found, key=lambda each: order[each.change.name])
+        order[each.name] = (place, -(each.change.forecast or _UNKNOWN * search.typed))
+    return sorted(found, key=lambda each: order[each.name])
 
 
 def _keep_affordable(search: Search, wanted: list[Candidate]) -> list[Candidate]:
@@ -310,7 +311,7 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
             faster := [one for one in best if one.change.needs_workers]
         ):
             search.set_standing(
-                [each], "no difference", f"{faster[0].change.name} saves more, with workers"
+                [each], "no difference", f"{faster[0].name} saves more, with workers"
             )
         else:
             best.append(each)
@@ -318,15 +319,15 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     if in_turns := _combine_in_turns(search, chosen):
         return in_turns
     chosen = _drop_doubtful(search, chosen)
-    if fits_only_in_turns(search, arm := tuple(each.change.name for each in chosen)):
+    if fits_only_in_turns(search, arm := arm_of(chosen)):
         return arm
     most = max(1, int(search.budget.seconds_left() / search.budget.launch_seconds() / LOOKS[0]) - 2)
     search.set_standing(chosen[most:], "unproven", NO_PROOF)
     chosen = chosen[:most]
     if not search.budget.has_room((LOOKS[0] + 1) * (len(chosen) + 2)):
-        return tuple(each.change.name for each in chosen)  # the final comparison has the same arms
+        return arm_of(chosen)  # the final comparison has the same arms
     while len(chosen) > 1:
-        arm = tuple(each.change.name for each in chosen)
+        arm = arm_of(chosen)
         why = search.launch("combining", 0, TYPED) or search.launch("combining", 0, arm)
         if not why:
             break
@@ -334,9 +335,9 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
             [chosen.pop()], standing_of(search, arm), f"together with the others: {why}"
         )
     if len(chosen) < 2:
-        return tuple(each.change.name for each in chosen)
+        return arm_of(chosen)
     for each in chosen:
-        search.launch("combining", 0, leave_out(arm, each.change.name))
+        search.launch("combining", 0, leave_out(arm, each.name))
     while less := [each for each in chosen if _adds_little(search, each, arm)]:
         arm = _drop_least(search, chosen, less, arm)
     return arm
@@ -344,7 +345,7 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
 
 def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
     """The same by turns, where launches take too long to combine these and prove them; empty if they cannot."""
-    arm = tuple(each.change.name for each in chosen)
+    arm = arm_of(chosen)
     if search.budget.has_room((LOOKS[0] + 1) * (len(chosen) + 2)):
         return ()
     while len(chosen) > 1:
@@ -374,12 +375,12 @@ def _drop_least(
     else:
         search.set_standing([out], "no difference", "too little beside the others")
     chosen.remove(out)
-    return leave_out(arm, out.change.name)
+    return leave_out(arm, out.name)
 
 
 def _part_of(search: Search, each: Candidate, arm: Arm) -> float:
     """Seconds that it saves in an arm of combining; infinite if that was not launched with and without it."""
-    rest = leave_out(arm, each.change.name)
+    rest = leave_out(arm, each.name)
     both = [
         row[rest] - row[arm] for row in search.stages["combining"] if rest in row and arm in row
     ]
@@ -409,9 +410,7 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
     What saves most, and much, counts as shown: a step as typed that varies widely leaves nothing else.
     """
     best = max(chosen, key=saved_seconds, default=None)
-    sure = [
-        each for each in chosen if is_proven(each.saves) or each.change.name in search.inseparable
-    ]
+    sure = [each for each in chosen if is_proven(each.saves) or each.name in search.inseparable]
     if (
         best is not None
         and best not in sure
@@ -419,8 +418,8 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
         and is_beyond_noise(best.saves)
     ):
         sure.insert(0, best)
-    arms = len(list_arms(search, tuple(each.change.name for each in chosen)))
-    again = len(list_arms(search, tuple(each.change.name for each in sure)))
+    arms = len(list_arms(search, arm_of(chosen)))
+    again = len(list_arms(search, arm_of(sure)))
     enough = search.budget.has_room(arms + LOOKS[0] * (arms + again))
     if enough or not sure:
         return chosen

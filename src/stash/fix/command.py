@@ -289,7 +289,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     final, job, patch = search.final, session.job, Patch()
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
     kept = [each for each in search.candidates if each.standing == "kept"]
-    written = {each.change.name: patch.add(each.change, script) for each in kept}
+    written = {each.name: patch.add(each.change, script) for each in kept}
     typed = [
         row.step_seconds
         for row in search.launches
@@ -310,8 +310,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         final_in_turns=final.in_turns,
         launches=tuple(search.launches),
         tried=tuple(
-            _describe_candidate(each, written.get(each.change.name), search)
-            for each in search.candidates
+            _describe_candidate(each, written.get(each.name), search) for each in search.candidates
         ),
         advice=_list_advice(case, search.find_candidates(final.kept)),
         elapsed_seconds=0.0,

@@ -48,7 +48,7 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
         if not goes_on:
             search.begin_final(_FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1))
         alone = {
-            each.change.name: saved_seconds(each)
+            each.name: saved_seconds(each)
             for each in search.find_candidates(chosen)
             if is_proven(each.saves)
         }
@@ -271,11 +271,11 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
     search.conclude(final)
     unproven = []
     for each in search.find_candidates(chosen):
-        rest = leave_out(chosen, each.change.name)
+        rest = leave_out(chosen, each.name)
         saves = search.estimate_saving("final", rest, chosen, rate, number)
         each.note_saving(saves)
         if not is_proven(saves):
-            unproven.append(each.change.name)
+            unproven.append(each.name)
     if not is_proven(together, _least_saving(search)):
         unproven = list(chosen)
     if not unproven:
@@ -316,7 +316,7 @@ def _keep_alternative(search: Search, chosen: Arm, left: Arm) -> bool:
     search.set_standing(search.find_candidates(left), "kept", "")
     if len(left) == 1:
         search.find_candidates(left)[0].note_saving(together)
-    dropped = [each for each in search.find_candidates(chosen) if each.change.name not in left]
+    dropped = [each for each in search.find_candidates(chosen) if each.name not in left]
     search.set_standing(dropped, "unproven", f"not shown beside the others in {number} rounds")
     return True
 

@@ -68,6 +68,10 @@ class Candidate:
     saves: Interval | None = None
     proof: Proof | None = None
 
+    @property
+    def name(self) -> str:
+        return self.change.name
+
     def settle(self, standing: ChangeStanding, why: str) -> None:
         """Say where it stands, and why."""
         self.standing, self.why = standing, why
@@ -157,7 +161,7 @@ class Search:
 
     def find_candidates(self, names: Iterable[str]) -> list[Candidate]:
         wanted = set(names)
-        return [each for each in self.candidates if each.change.name in wanted]
+        return [each for each in self.candidates if each.name in wanted]
 
     def describe_arm(self, names: Iterable[str]) -> str:
         """What a launch with these changes has."""
@@ -208,7 +212,7 @@ class Search:
         filled = {
             name for each in self.launches if each.stage == "filling" for name in each.changes
         }
-        fresh = [each for each in members if each.change.fills and each.change.name not in filled]
+        fresh = [each for each in members if each.change.fills and each.name not in filled]
         own = [
             each.elapsed_seconds
             for each in self.launches
@@ -225,7 +229,7 @@ class Search:
         self.say(f"{_DOING[stage]} {self.describe_arm(arm)}{again}")
         found = self.run([each.change for each in members], None)
         self._note_launch(stage, number, arm, found)
-        new = [each for each in members if each.change.name not in self.base] or members
+        new = [each for each in members if each.name not in self.base] or members
         blamed = new if len(new) == 1 else []
         if self.budget.seconds_left() <= 0 and found.step_seconds is None:
             raise OutOfTimeError  # it was ended
@@ -283,7 +287,7 @@ class Search:
 
     def note_inseparable(self, members: Sequence[Candidate]) -> None:
         """Remember what saves something only together."""
-        self.inseparable = tuple(each.change.name for each in members)
+        self.inseparable = arm_of(members)
 
     def begin_final(self, statements: int) -> None:
         """Begin a final comparison of fresh rounds, which may make so many statements."""
@@ -311,6 +315,11 @@ class Search:
 def _combined_effect(members: Sequence[Candidate]) -> Effect:
     """What all of them together do to training."""
     return max((each.change.effect for each in members), key=_EFFECTS.index)
+
+
+def arm_of(members: Iterable[Candidate]) -> Arm:
+    """The arm of these changes."""
+    return tuple(each.name for each in members)
 
 
 def is_beyond_noise(saves: Interval | None) -> bool:

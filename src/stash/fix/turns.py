@@ -26,6 +26,7 @@ from stash.fix.fix_search import (
     Arm,
     Candidate,
     Search,
+    arm_of,
     is_beyond_noise,
     saved_seconds,
 )
@@ -71,10 +72,10 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
         f"trying {join_names([each.change.new_value for each in turns])} in turns, in one launch"
     )
     rungs: dict[Arm, Mapping[str, Any]] = {
-        (each.change.name,): _switchable_settings(each.change) or {} for each in turns
+        (each.name,): _switchable_settings(each.change) or {} for each in turns
     }
     able = [each for each in turns if each.change.joins and not _sets_loader(each)]
-    all_of = tuple(each.change.name for each in able)
+    all_of = arm_of(able)
     every = rung_of([each.change for each in able])
     rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
     rows_by_arm, failed = launch_in_turns(search, rungs, rounds, "turns")
@@ -106,7 +107,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
             search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both]
         )
     for each in turns:
-        each.note_saving(saves[(each.change.name,)])
+        each.note_saving(saves[(each.name,)])
     if all_of in saves and saves_only_together(search, able, saves[all_of]):
         turns = [each for each in turns if each not in able]  # these go on as they are
     _keep_best(search, turns)

@@ -159,7 +159,7 @@ class PlainInstall:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch):
     """The artefacts, and Stash loaded again without those packages."""
     for name in [name for name in sys.modules if name.partition(".")[0] in (*LACKING, "stash")]:
         monkeypatch.delitem(sys.modules, name)
@@ -245,7 +245,7 @@ def transcripts(place: Path) -> dict[str, str]:
     }
 
 
-def test_commands_print_what_they_printed(folder: Path) -> None:
+def test_commands_print_what_they_printed(folder):
     """Every command of the table, and all options, without torch: the differences are listed together."""
     now, wrong = transcripts(folder), []
     for name, text in now.items():

@@ -112,9 +112,7 @@ def test_the_looks_spend_the_whole_error_rate_and_no_more():
         (0.0009, 0.0001, False),  # surely faster, and by less than is worth it
     ],
 )
-def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(
-    value: float, half: float, worth: bool
-):
+def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(value, half, worth):
     found = Interval(value=value, low=value - half, high=value + half)
     assert is_promising(found, 3, 0.001) is worth
     assert not is_promising(None, 3, 0.001)

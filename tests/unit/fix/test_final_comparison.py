@@ -70,9 +70,7 @@ def test_what_saves_much_is_never_lost_to_what_only_looked_good():
 
 
 @pytest.mark.parametrize(("seemed", "launches"), [(0.005, 4), (0.02, 8)])
-def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds(
-    seemed: float, launches: int
-):
+def test_a_final_comparison_that_shows_no_saving_at_all_ends_after_two_rounds(seemed, launches):
     # GIVEN a change that looks good until it is proven
     job = Job(
         lambda on: 0.1 + (-seemed if len(job.launched) < 6 else 0.02) * ("fickle" in on),

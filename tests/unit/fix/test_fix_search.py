@@ -60,7 +60,7 @@ def test_two_that_fight_are_not_kept_together():
 
 
 @pytest.mark.parametrize("both", [0.07, 0.075])
-def test_of_two_that_save_the_same_one_is_kept(both: float):
+def test_of_two_that_save_the_same_one_is_kept(both):
     # GIVEN two changes of which each saves 30 ms, and both no more than one, or less
     job = Job(lambda names: {0: 0.1, 1: 0.07, 2: both}[len(names)])
     search = run_search(job, change("a"), change("b"))
@@ -144,7 +144,7 @@ def test_numerics_are_measured_and_asked_for():
 
 @pytest.mark.parametrize("joins", [False, True])
 @pytest.mark.parametrize("within", [4.0, 20.0, 45.0, 70.0, 110.0, 300.0])
-def test_no_launch_is_begun_that_cannot_end_in_time(within: float, joins: bool):
+def test_no_launch_is_begun_that_cannot_end_in_time(within, joins):
     names = [f"c{number}" for number in range(12)]
     job = Job(lambda on: 0.1 - 0.004 * len(on), noise=0.01)
     search = run_search(job, *(change(name, joins=joins) for name in names), within=within)
@@ -192,7 +192,7 @@ def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried
 
 
 @pytest.mark.parametrize("fewer", [0.01, 0.05])
-def test_of_changes_that_share_a_knob_the_one_that_saves_more_is_made(fewer: float):
+def test_of_changes_that_share_a_knob_the_one_that_saves_more_is_made(fewer):
     # GIVEN workers with fewer threads, which save 30 ms, and fewer threads alone
     def step(on: frozenset[str]) -> float:
         return 0.1 - max(0.03 * ("workers=1+threads=1" in on), fewer * ("threads=1" in on))
@@ -218,7 +218,7 @@ def test_noise_that_makes_one_launch_of_all_slower_costs_one_more():
 
 
 @pytest.mark.parametrize(("milder", "launched"), [(0.0, False), (0.02, True)])
-def test_a_value_beyond_one_that_saves_nothing_is_not_launched(milder: float, launched: bool):
+def test_a_value_beyond_one_that_saves_nothing_is_not_launched(milder, launched):
     job = Job(lambda on: 0.1 - milder * ("bucket=8" in on) - 0.03 * ("bucket=2" in on), noise=0.001)
     search = run_search(job, change("bucket=8"), change("bucket=2", beyond="bucket=8"))
     assert (frozenset({"bucket=2"}) in job.launched) == launched

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from test_page import KEPT, OTHERS, fix
@@ -23,7 +22,7 @@ def asked(*words: object) -> str:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> tuple[Path, Path]:
+def records(tmp_path):
     """Monday's keeps two changes; Tuesday's one of them, which saves 10 ms less, of a step of 400 ms."""
     monday, tuesday = tmp_path / "monday.fix.json", tmp_path / "tuesday.fix.json"
     FILE.save(fix(), monday)
@@ -33,9 +32,7 @@ def records(tmp_path: Path) -> tuple[Path, Path]:
     return monday, tuesday
 
 
-def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(
-    records: tuple[Path, Path], tmp_path: Path
-):
+def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(records, tmp_path):
     store = tmp_path / "runs"
     id, _ = asked("store", "add", records[0], "--store", store).split()
     listed = asked("list", store)
@@ -56,7 +53,7 @@ def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(
     )
 
 
-def test_records_of_fixes_are_no_profiles_to_compare(records: tuple[Path, Path]):
+def test_records_of_fixes_are_no_profiles_to_compare(records):
     with pytest.raises(
         UserError, match=r"monday\.fix\.json is a record of a fix; give the \*\.stash\.json files"
     ):

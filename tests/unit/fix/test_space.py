@@ -88,7 +88,7 @@ def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
     ],
 )
 def test_of_few_numbers_of_workers_the_first_is_far_from_neither_advice_nor_cores(
-    needed: int, room: int, order: list[int]
+    needed, room, order
 ):
     assert (
         loader_changes.order_workers({n for n in (1, 2, 4, 8, 16, 32) if n <= needed}, needed, room)
@@ -188,9 +188,7 @@ def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
 
 
 @pytest.mark.parametrize(("cpu_seconds", "by_cores"), [(0.09, True), (0.001, False)])
-def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(
-    cpu_seconds: float, by_cores: bool
-):
+def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu_seconds, by_cores):
     # GIVEN two cores a rank and batches that take 0.1 s to make, by work or by waiting
     built = facts()
     blocks = [

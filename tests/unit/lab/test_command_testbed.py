@@ -13,14 +13,14 @@ from stash.lab.testbed import wiring
 from stash.lab.testbed.emulation import Emulation
 
 
-def test_placeholders_are_filled_in_for_each_node() -> None:
+def test_placeholders_are_filled_in_for_each_node():
     made = cli.words(
         ["work", "--rank={node}/{nodes}", "{address}", "{head}"], 1, 3, 1, wiring.address
     )
     assert made == ["work", "--rank=1/3", "10.77.0.2", "10.77.0.1"]
 
 
-def test_stash_profile_is_told_its_place_unless_it_says_so_itself() -> None:
+def test_stash_profile_is_told_its_place_unless_it_says_so_itself():
     made = cli.words(
         ["/bin/stash", "profile", "--budget", "5", "train.py"], 1, 2, 2, wiring.address
     )
@@ -53,7 +53,7 @@ def test_stash_profile_is_told_its_place_unless_it_says_so_itself() -> None:
     assert cli.words(own, 0, 2, 1, wiring.address)[4:6] == ["--nproc-per-node", "1"]
 
 
-def test_a_dry_run_prints_the_commands_and_runs_none() -> None:
+def test_a_dry_run_prints_the_commands_and_runs_none():
     app = typer.Typer()
     app.add_typer(cli.testbed_app, name="testbed")
     result = CliRunner().invoke(
@@ -70,7 +70,7 @@ def made(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["testbed", "model", *arguments])
 
 
-def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
+def test_the_command_prints_yaml_with_the_facts_it_rests_on():
     result = made("alexnet", "--gpu", "V100-SXM2-16GB")
     assert result.exit_code == 0, result.output
     facts = catalog.gpu("V100-SXM2-16GB")
@@ -81,7 +81,7 @@ def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
     assert fast.compute_seconds < slow.compute_seconds
 
 
-def test_an_unknown_gpu_is_refused_in_one_sentence() -> None:
+def test_an_unknown_gpu_is_refused_in_one_sentence():
     result = made("alexnet", "--gpu", "Z9000")
     assert isinstance(result.exception, UserError)
     assert "unknown GPU 'Z9000'" in str(result.exception)

@@ -38,7 +38,7 @@ def use(everybody: float, workers: float = 0.0) -> CoreUse:
         pytest.param(0.0, False, 0.0, id="its host runs ahead of its device"),
     ],
 )
-def test_only_what_strangers_kept_a_rank_from_is_theirs(workers, on_cpu, expected) -> None:
+def test_only_what_strangers_kept_a_rank_from_is_theirs(workers, on_cpu, expected):
     uses = {rank: use(2.0, workers) for rank in (0, 1)}
     lost = lost_to_strangers(joined(0.4), uses, on_cpu)
     assert lost is not None
@@ -46,16 +46,16 @@ def test_only_what_strangers_kept_a_rank_from_is_theirs(workers, on_cpu, expecte
     assert lost.sum() == pytest.approx(expected)
 
 
-def test_what_is_not_known_of_a_rank_is_not_made_up() -> None:
+def test_what_is_not_known_of_a_rank_is_not_made_up():
     assert lost_to_strangers(joined(0.4), {0: use(2.0)}, on_cpu=True) is None
     assert strangers_cores({}) is None
 
 
-def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used() -> None:
+def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used():
     assert strangers_cores({0: use(1.5), 1: use(1.5)}) == pytest.approx(0.5)
 
 
-def test_a_process_that_computes_is_seen_to() -> None:
+def test_a_process_that_computes_is_seen_to():
     looks = ProcessLooks()
     assert looks.sample_processes({0: os.getpid()}, 0.0) == {}
     began, cpu = time.monotonic(), time.process_time()
@@ -72,7 +72,7 @@ def open_files(process: int) -> int:
     return sum(f"/{process}/task/" in os.readlink(link) for link in links if os.path.lexists(link))
 
 
-def test_a_rank_that_was_started_again_leaves_nothing_open() -> None:
+def test_a_rank_that_was_started_again_leaves_nothing_open():
     """Of a job that is started again for days, whose threads' counters are kept open while it lives."""
     looks = ProcessLooks()
     with subprocess.Popen(
@@ -98,7 +98,7 @@ input()
 """
 
 
-def test_what_runs_below_a_rank_is_no_stranger_on_its_gpu() -> None:
+def test_what_runs_below_a_rank_is_no_stranger_on_its_gpu():
     """As a loader's worker that decodes there."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
         looks = ProcessLooks()

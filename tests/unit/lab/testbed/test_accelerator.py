@@ -24,7 +24,7 @@ class Clock:
         self.now += seconds + self.late
 
 
-def test_late_sleeps_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_sleeps_do_not_add_up(monkeypatch):
     clock = Clock(late=0.001)
     monkeypatch.setattr("stash.lab.testbed.accelerator.time", clock)
     queue = DeviceQueue()
@@ -35,7 +35,7 @@ def test_late_sleeps_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.now - 100 == pytest.approx(50 * 0.01 + 0.001)
 
 
-def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch):
     clock = Clock(late=0.0)
     monkeypatch.setattr("stash.lab.testbed.accelerator.time", clock)
     queue = DeviceQueue()
@@ -49,7 +49,7 @@ def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch: pytest.Monk
     assert clock.now - 100 == pytest.approx(0.120)
 
 
-def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> None:
+def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients():
     layers = [
         LayerSpec(name=n, bytes=40_000, forward_seconds=0.02, backward_seconds=0.03) for n in "ab"
     ]
@@ -70,7 +70,7 @@ def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> No
     assert all(float(g.abs().sum()) > 0 for g in gradients if g is not None)
 
 
-def test_a_slow_rank_and_jitter_change_only_what_they_should() -> None:
+def test_a_slow_rank_and_jitter_change_only_what_they_should():
     layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 0).factor == 1.0
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 1).factor == 1.5
@@ -83,7 +83,7 @@ def test_a_slow_rank_and_jitter_change_only_what_they_should() -> None:
     assert float(values.std()) == pytest.approx(0.1, abs=0.02)
 
 
-def test_batches_that_differ_take_as_long_as_their_first_sample_says() -> None:
+def test_batches_that_differ_take_as_long_as_their_first_sample_says():
     layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
     pace, seen = Pace(Emulation(layers=(layer,), spread=0.5, slow_ranks={0: 2.0}), 0), []
     for sample in range(KINDS):

@@ -13,7 +13,7 @@ from stash.lab.testbed.execute import Executor, _explain
 from stash.lab.testbed.topology import Step
 
 
-def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path) -> None:
+def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path):
     outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
     executor = Executor()
     steps = [Step(("mkdir", str(f)), ("rmdir", str(f))) for f in (outer, inner)]
@@ -25,14 +25,14 @@ def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path)
     assert tmp_path.exists()  # what failed is not undone
 
 
-def test_a_clash_of_names_is_explained() -> None:
+def test_a_clash_of_names_is_explained():
     sentence = _explain(
         Step(("ip", "netns", "add", "stash-tb-x")), 'Cannot create namespace file "x": File exists'
     )
     assert "stash-tb-x exists already" in sentence
 
 
-def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path: Path) -> None:
+def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path):
     executor, ended, folder = Executor(), threading.Event(), str(tmp_path / "made")
     executor.do(
         [
