@@ -207,9 +207,7 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer) -> None:
         console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
     notes = [explain_mark(shown, today), fitted.note if shown else ""]
     if len(answer.offers) > _ROWS:
-        notes.append(
-            f"{len(answer.offers) - _ROWS} more; narrow the list, or see all with --json"
-        )
+        notes.append(f"{len(answer.offers) - _ROWS} more; narrow the list, or see all with --json")
     if answer.left_out:
         notes.append(left_out(answer.left_out))
     notes.append(

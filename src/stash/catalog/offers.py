@@ -66,7 +66,8 @@ def has_gpu(instance: Instance, wanted: str) -> bool | None:
     """Whether the instance's GPU is the ``wanted`` model or variant; ``None`` when only the variant is unknown."""
     if instance.gpu_model is None:
         return False if instance.gpu_count == 0 else None
-    words, have = name_words(wanted), name_words(instance.gpu_model)
+    words = name_words(wanted)
+    have = name_words(instance.gpu_model)
     if instance.gpu is not None:
         have |= name_words(instance.gpu)
     if instance.gpu_memory_bytes is not None:
@@ -97,7 +98,8 @@ def judge_instance(instance: Instance, wish: OfferFilter) -> Judgement:
     (None, fact) when nothing is known to be missing but ``fact`` is not known.
     """
     same_cloud = wish.cloud is None or instance.cloud.lower() == wish.cloud.lower()
-    most, count = wish.max_gpu_count, instance.gpu_count
+    most = wish.max_gpu_count
+    count = instance.gpu_count
     fewer = True if most is None else None if count is None else count <= most
     cpu_only = count == 0
     least_memory = wish.min_gpu_memory_bytes

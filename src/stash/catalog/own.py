@@ -144,7 +144,8 @@ class OwnFile:
                 ("spot", entry.spot_price),
                 ("reserved", entry.reserved_price),
             )
-            source, notes = entry.source or str(self.path), entry.notes or ""
+            source = entry.source or str(self.path)
+            notes = entry.notes or ""
             prices += [
                 Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
                 for kind, dollars in asked
@@ -205,7 +206,8 @@ def _check_entry(entry: OwnInstance, number: int, file: UserFile[_Content]) -> N
         if getattr(entry, name) is not None and getattr(entry, other) is None:
             raise file.mistake(("instances", number, name), f"needs {other} as well, like {like}")
     for less, more in _ORDERED:
-        low, high = getattr(entry, less), getattr(entry, more)
+        low = getattr(entry, less)
+        high = getattr(entry, more)
         if low is not None and high is not None and low > high:
             why = f"is above {more} ({format_rate(low)} and {format_rate(high)}); swap them, or leave one out"
             raise file.mistake(("instances", number, less), why)

@@ -70,7 +70,9 @@ def fetch_url(url: str, scheme: str) -> bytes:
     try:
         with build_opener(_SameScheme(scheme)).open(request, timeout=_MAX_SILENCE) as answer:
             # at most one byte more than a list may have
-            deadline, parts, size = time.monotonic() + _MAX_SECONDS, [], 0
+            deadline = time.monotonic() + _MAX_SECONDS
+            parts = []
+            size = 0
             while size <= _MAX_BYTES and (part := answer.read1(min(2**20, _MAX_BYTES + 1 - size))):
                 parts.append(part)
                 size += len(part)
@@ -104,7 +106,8 @@ def refresh_snapshot(transport: Transport = fetch_https, now: datetime | None = 
 
     Raises StashError, and changes nothing, when no list could be.
     """
-    path, now = facts.snapshot_file(), now or datetime.now(timezone.utc)
+    path = facts.snapshot_file()
+    now = now or datetime.now(timezone.utc)
     old, lost = _load_old(path)
     before = layers.merge(old, None)
     parts, failures = _download_lists(transport, before, old)
@@ -170,7 +173,8 @@ def _why_nothing(failures: Failures, old: Snapshot | None) -> str:
 
 
 def _download_part(cloud: str, transport: Transport, before: Catalog, old: Part | None) -> Part:
-    name, folder = _name(cloud), f"{GPUHUNT}/{_LISTS[cloud]}"
+    name = _name(cloud)
+    folder = f"{GPUHUNT}/{_LISTS[cloud]}"
     version, published = _version(transport(f"{folder}/version"))
     body = transport(f"{folder}/{version}/catalog.zip")
     if len(body) > _MAX_BYTES:

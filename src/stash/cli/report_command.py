@@ -154,7 +154,8 @@ def _write_folder(options: ReportOptions) -> None:
     """A file of every chart and format, and pages next to them."""
     from stash.ui.charts.chart_files import render_chart
 
-    folder, stem = options.output or Path(_FOLDER), _short(options.files[0])
+    folder = options.output or Path(_FOLDER)
+    stem = _short(options.files[0])
     page = read_page(options.files, options.probe, options.store, folder)
     charts = [(chart.name, chart) for chart in page.charts]
     for number, part in enumerate(page.parts, 1):  # those of several runs, as these were given
@@ -213,7 +214,8 @@ def read_page(
     short = [_short(name) for name in files]
     # without folders and endings, if they still differ
     names = short if len(set(short)) == len(short) else files
-    parts, runs = [], []
+    parts = []
+    runs = []
     for saved, file, name in zip(found, files, names, strict=True):
         if isinstance(saved, SavedFile):
             parts.append(saved.page())

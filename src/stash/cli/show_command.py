@@ -52,13 +52,11 @@ def show(options: ShowOptions) -> None:
     from stash.core.trace_records import Trace
     from stash.report.output import print_output
 
-    file, json, explain, redact, output = (
-        options.file,
-        options.json,
-        options.explain,
-        options.redact,
-        options.output,
-    )
+    file = options.file
+    json = options.json
+    explain = options.explain
+    redact = options.redact
+    output = options.output
     if output is not None and not redact:
         raise UserError(
             f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on"

@@ -187,7 +187,8 @@ def _parse_rounds(text: str) -> Any:
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise
-        document, lines = parse_json(text[: error.pos]), text[error.pos :].split("\n")[:-1]
+        document = parse_json(text[: error.pos])
+        lines = text[error.pos :].split("\n")[:-1]
     parts = [document, *map(parse_json, lines)]
     if not all(isinstance(part, dict) and isinstance(part.get("blocks"), dict) for part in parts):
         raise json.JSONDecodeError("not the rounds of a profile", text, len(text))
@@ -320,7 +321,8 @@ def check_probed(probe: Probe, path: str, hostname: str) -> None:
 
 def check_probed_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
     """Raise UserError when the probe saved at ``path`` measured no host of the profile saved at ``of``."""
-    measured, hosts = links_by_hostname(probe), {host.hostname for host in profile.hosts}
+    measured = links_by_hostname(probe)
+    hosts = {host.hostname for host in profile.hosts}
     if not measured:
         raise UserError(f"--probe {path} holds no measured link; probe again without --no-measure")
     if not hosts & measured.keys():
@@ -333,7 +335,8 @@ def check_probed_hosts(probe: Probe, path: str, profile: Profile, of: str) -> No
 def add_links(profile: Profile, probe: Probe) -> Profile:
     """``profile`` with the probe's links in those hosts that it knows, and a note naming those that it does not."""
     left = {name: list(links) for name, links in links_by_hostname(probe).items()}
-    hosts, unknown = [], []
+    hosts = []
+    unknown = []
     for host in profile.hosts:
         if left.get(host.hostname):
             hosts.append(host.model_copy(update={"links": left[host.hostname].pop(0)}))

@@ -388,7 +388,8 @@ def _part_of(search: Search, each: Candidate, arm: Arm) -> float:
 
 
 def _adds_little(search: Search, each: Candidate, arm: Arm) -> bool:
-    part, worth = _part_of(search, each, arm), WORTH * search.step
+    part = _part_of(search, each, arm)
+    worth = WORTH * search.step
     alike = [
         other
         for other in search.find_candidates(arm)

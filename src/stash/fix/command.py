@@ -118,7 +118,8 @@ def fix(options: FixOptions, context: typer.Context) -> None:
             "stash fix starts the script itself, on one machine; leave the other nodes out"
         )
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
-    target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
+    target = output_file(options.output, stem, FIX.suffix)
+    copies = store_for_copies(options.store)
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.budget)
     # a script that starts slowly may, as long as there is time
     session = ProfileSession(
@@ -173,7 +174,8 @@ def _try_changes(
     assert result.profile is not None
     case = Case(attribute(result.profile), result.profile)
     seconds = min(max(_SECONDS[0], _STEPS * case.breakdown.step_seconds), _SECONDS[1])
-    profiled, until = time.monotonic() - began, began + options.budget
+    profiled = time.monotonic() - began
+    until = began + options.budget
     if time.monotonic() + (profiled - session.measurement.seconds_spent()) + seconds > until:
         raise _late_error(session)
     others = case.breakdown.disturbed
@@ -286,7 +288,9 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     from stash.fix.decision import ERROR_RATE
     from stash.fix.patch import Patch
 
-    final, job, patch = search.final, session.job, Patch()
+    final = search.final
+    job = session.job
+    patch = Patch()
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
     kept = [each for each in search.candidates if each.standing == "kept"]
     written = {each.name: patch.add(each.change, script) for each in kept}
@@ -336,7 +340,8 @@ def _list_advice(case: Case, kept: Sequence[Candidate]) -> tuple[str, ...]:
     from stash.core.units import format_seconds
     from stash.fix.decision import WORTH
 
-    found, least = dict[str, float](), WORTH * case.breakdown.step_seconds
+    found = dict[str, float]()
+    least = WORTH * case.breakdown.step_seconds
     less = {name for each in kept for name in each.change.stalls}
     stalls = [each.name for each in case.breakdown.stalls if each.low is not None and each.low > 0]
     rows = case.breakdown.run.rows if case.breakdown.run is not None else ()

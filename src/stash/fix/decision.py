@@ -58,7 +58,8 @@ def pool_spread(stages: Sequence[Sequence[Round]]) -> Spread | None:
 
 
 def _pool_stages(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | None:
-    squares, freedom = 0.0, 0
+    squares = 0.0
+    freedom = 0
     for rounds in stages:
         arms = sorted(set.intersection(*(set(each) for each in rounds))) if rounds else []
         if len(rounds) < 2 or len(arms) < 2:

@@ -127,10 +127,8 @@ def train_longer(search: Search) -> None:
     if not kept or search.budget.seconds_left() < long:
         return
     search.say(f"training {PROVEN_STEPS} steps as typed, and with all that is kept")
-    typed, changed = (
-        search.run([], PROVEN_STEPS),
-        search.run([each.change for each in kept], PROVEN_STEPS),
-    )
+    typed = search.run([], PROVEN_STEPS)
+    changed = search.run([each.change for each in kept], PROVEN_STEPS)
     if typed.failure is not None or changed.failure is not None:
         return
     proof = search.compare_training(typed, changed, kept)
@@ -150,7 +148,8 @@ def _compare_arms(search: Search, chosen: Arm, goes_on: bool) -> Arm:
 
     Statements of all, of each one's part, and of all without each: of these the rounds before them may hold some.
     """
-    arms, number = list_arms(search, chosen), search.final.rounds if goes_on else 0
+    arms = list_arms(search, chosen)
+    number = search.final.rounds if goes_on else 0
     if not goes_on:
         if not search.budget.has_room(LOOKS[0] * len(arms)):
             return _compare_in_turns(search, chosen)

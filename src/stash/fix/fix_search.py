@@ -74,7 +74,8 @@ class Candidate:
 
     def settle(self, standing: ChangeStanding, why: str) -> None:
         """Say where it stands, and why."""
-        self.standing, self.why = standing, why
+        self.standing = standing
+        self.why = why
 
     def note_saving(self, saves: Interval) -> None:
         """Take what was measured last of what it saves."""

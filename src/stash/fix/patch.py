@@ -159,7 +159,8 @@ class Patch:
 
     def make_diff(self) -> str:
         """A unified diff, as ``git apply`` takes it in the current folder; with a file outside, from the root."""
-        parts, outside = [], any(os.path.isabs(_short_path(file)) for file in self.edits)
+        parts = []
+        outside = any(os.path.isabs(_short_path(file)) for file in self.edits)
         for file, text in self.edited_texts().items():
             name = file.lstrip("/") if outside else _short_path(file)
             name += "\t" * (" " in name)  # else a space ends it, for `patch`

@@ -30,7 +30,7 @@ from stash.fix.fix_search import (
     is_beyond_noise,
     saved_seconds,
 )
-from stash.fix.script_changes import ScriptChange
+from stash.fix.script_changes import ScriptChange, merge_settings
 from stash.fix.time_budget import MOST_TURNS, TURNS
 
 _TURNS_SHARE = 0.3
@@ -86,7 +86,8 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
         rest = [each for each in wanted if each not in others]
         return [*settle_in_turns(search, others), *rest] if len(others) < len(turns) else wanted
     saves = _judge_turns(search, rows_by_arm)
-    worth, much = WORTH * search.typed, LARGE * search.typed
+    worth = WORTH * search.typed
+    much = LARGE * search.typed
     hidden = {
         arm: rungs[arm]
         for arm, each in saves.items()
@@ -184,7 +185,8 @@ def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
             best[each.change.knob] = each
     for each in turns:
         bar = (1 if _sets_loader(each) else JOINED) * WORTH * search.typed
-        saved, first = saved_seconds(each), best[each.change.knob]
+        saved = saved_seconds(each)
+        first = best[each.change.knob]
         if saved < bar or not is_beyond_noise(each.saves):
             search.set_standing(
                 [each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", ""
@@ -212,7 +214,8 @@ def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidat
         for each in turns
     ]
     seconds = [TURNS * (costs[0] + spent) for spent in accumulate(costs)]
-    starting, left = search.budget.starting, search.budget.seconds_left()
+    starting = search.budget.starting
+    left = search.budget.seconds_left()
     room = min(
         left - starting - search.budget.reserve, max(seconds[1], _TURNS_SHARE * left - starting)
     )
@@ -229,14 +232,9 @@ def _sets_loader(each: Candidate) -> bool:
 
 def rung_of(changes: Sequence[ScriptChange]) -> Mapping[str, Any] | None:
     """The settings of all of them that can be switched between blocks; None if one of any cannot."""
-    found: dict[str, Any] = {}
-    for change in changes:
-        rung = _switchable_settings(change)
-        if rung is None:
-            return None
-        for name, value in rung.items():
-            found[name] = {**found.get(name, {}), **value} if isinstance(value, Mapping) else value
-    return found
+    rungs = [_switchable_settings(change) for change in changes]
+    known = [rung for rung in rungs if rung is not None]
+    return merge_settings(known) if len(known) == len(rungs) else None
 
 
 def _switchable_settings(change: ScriptChange) -> Mapping[str, Any] | None:

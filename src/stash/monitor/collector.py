@@ -89,7 +89,8 @@ class Collector:
     def __init__(
         self, folder: Path, tell: Callable[[str, str], None] = lambda what, text: None
     ) -> None:
-        self._folder, self._tell = folder, tell
+        self._folder = folder
+        self._tell = tell
         self.ranks: dict[int, RankState] = {}
         self._known: set[str] = set()
         self.taken = 0
@@ -197,11 +198,13 @@ class Cutter:
 
     def cut_rest(self) -> Slice | None:
         """What there is, complete or not."""
-        held, self._held = self._held, []
+        held = self._held
+        self._held = []
         if not held:
             return None
         whole = join_parts(held)
-        lost, delays = self.lost(whole), whole.delays[:, :, 0]
+        lost = self.lost(whole)
+        delays = whole.delays[:, :, 0]
         if lost is None:
             found = account_cycles(whole.ranks, whole.seconds, delays)
         else:

@@ -137,7 +137,8 @@ class _FailOncePoll:
     """Polls, until that fails once: the job goes on without."""
 
     def __init__(self, poll: Callable[[], object]) -> None:
-        self._poll, self._works = poll, True
+        self._poll = poll
+        self._works = True
 
     def __call__(self) -> None:
         self._works = self._works and _call_quietly(self._poll)
@@ -192,7 +193,8 @@ def follow_record(path: Path) -> None:
             status = path.stat() if path.exists() else None
             state = (0, 0) if status is None else (status.st_ino, status.st_size)
             if state != shown:  # a record of a day takes a second to read
-                shown, record = state, load_record(path, whole=False)
+                shown = state
+                record = load_record(path, whole=False)
                 if sys.stdout.isatty():
                     print("\x1b[2J\x1b[H", end="")
                 print_page(page(record, path.name, live=True))

@@ -213,7 +213,9 @@ class WatchState:
     def __init__(
         self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float
     ) -> None:
-        self.header, self._options, self._baseline = header, options, baseline
+        self.header = header
+        self._options = options
+        self._baseline = baseline
         self._changes: tuple[ChangeTest, str] | None = None
         """What steps are held against, and what that is called."""
         self._growth = GrowthTest()
@@ -362,7 +364,8 @@ class WatchState:
         yield from self._begin(now, what=_SLOW_PART, step=window.last_step, text=f"{named}{beside}")
 
     def _tell_stop(self, event: Stopped, now: Now) -> Iterator[WatchAction]:
-        still, stages = now.when - self._pace.moved, event.stages
+        still = now.when - self._pace.moved
+        stages = event.stages
         waiting = (StepStage.EXCHANGE, StepStage.COLLECTIVE)
         late = [rank for rank, stage in stages.items() if stage not in waiting]
         yield from self._begin(
@@ -408,7 +411,8 @@ class WatchState:
         yield from self._count_money(event, now)
 
     def _count_money(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
-        price, most = self.header.price, self._options.max_dollars
+        price = self.header.price
+        most = self._options.max_dollars
         if price is None or most is None or self._notices.spent >= 1:
             return
         spent = forecast_bill(price, now.when - self.header.began, (), 0, None).so_far

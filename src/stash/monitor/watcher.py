@@ -132,7 +132,9 @@ class NodeLooks:
     """What this node's machine does beside the job, looked at every ten seconds."""
 
     def __init__(self, machine: MachineLooks, when: float) -> None:
-        self._processes, self._machine, self._looked = ProcessLooks(), machine, when
+        self._processes = ProcessLooks()
+        self._machine = machine
+        self._looked = when
         self.uses: dict[int, CoreUse] = {}
         self.state: MachineState | None = None
 
@@ -142,7 +144,8 @@ class NodeLooks:
             return
         processes = {rank: state.reader.process for rank, state in ranks.items() if not state.lost}
         seconds = when - self._looked
-        self.uses, self._looked = self._processes.sample_processes(processes, seconds, node), when
+        self.uses = self._processes.sample_processes(processes, seconds, node)
+        self._looked = when
         self.state = self._machine.sample_machine(
             node,
             seconds,
@@ -168,9 +171,12 @@ class NodeWatcher:
         commands: Commands | None = None,
         machine: MachineLooks | None = None,
     ) -> None:
-        self._record, self._options, self._folder = record, options, folder
+        self._record = record
+        self._options = options
+        self._folder = folder
         withdraw_request(record.path)  # of an earlier run of that name
-        self._listeners, self._clock = listeners, clock
+        self._listeners = listeners
+        self._clock = clock
         self._commands = commands or Commands(
             failed=lambda text: self._record_event("command failed", text)
         )
@@ -221,7 +227,8 @@ class NodeWatcher:
 
     def _write(self, line: RecordLine) -> None:
         self._record.write(line)
-        why, lines = self._record.failed, [line]
+        why = self._record.failed
+        lines = [line]
         if why is not None and not self._full:
             lines.insert(
                 0,
@@ -250,7 +257,8 @@ class NodeWatcher:
         # what ranks have said to requests for lines
         for path in self._folder.glob(f"{LINES}.*.json"):
             with suppress(OSError, ValueError, TypeError, KeyError):
-                rank, rows = int(path.name.split(".")[1]), json.loads(path.read_text())
+                rank = int(path.name.split(".")[1])
+                rows = json.loads(path.read_text())
                 path.unlink()
                 places = [LedgerPlace.model_validate(row) for row in rows]
                 places = [place for place in places if place.row in self._lines_of]

@@ -27,7 +27,9 @@ def gpu(
 
 
 def test_a_model_made_in_variants_is_its_fastest_and_says_so_with_date_and_source():
-    slow, fast, big = gpu("X1-PCIe", 9e12), gpu("X1-SXM-16GB"), gpu("X1-SXM-32GB")
+    slow = gpu("X1-PCIe", 9e12)
+    fast = gpu("X1-SXM-16GB")
+    big = gpu("X1-SXM-32GB")
     found = peak_rates((slow, fast, big), "fp32")
     assert (found.flops_per_second, found.memory_bytes_per_second) == (10e12, 500e9)
     assert found.about.startswith(

@@ -117,7 +117,8 @@ def test_the_gpu_of_a_known_type_is_corrected_and_not_how_many_it_has(home):
         "instances:\n  - {name: p3.8xlarge, gpu: V100-SXM2-32GB}\n  - {name: g5.12xlarge, gpu: A10G}\n",
     )
     known = layers.load()
-    corrected, same = known.instance("p3.8xlarge"), known.instance("g5.12xlarge")
+    corrected = known.instance("p3.8xlarge")
+    same = known.instance("g5.12xlarge")
     assert (corrected.gpu, corrected.gpu_count, corrected.gpu_memory_bytes) == (
         "V100-SXM2-32GB",
         4,

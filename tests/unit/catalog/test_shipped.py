@@ -143,7 +143,8 @@ def test_the_fabric_fits_the_gpu():
             assert GPUS[item.gpu].nvlink_bytes_per_second, key
         if item.interconnect.startswith("pcie"):
             assert item.interconnect_bytes_per_second is None, key
-        pair, best = item.pair_min_bytes_per_second, item.pair_max_bytes_per_second
+        pair = item.pair_min_bytes_per_second
+        best = item.pair_max_bytes_per_second
         assert (
             pair is None
             or best is None
@@ -186,14 +187,16 @@ def test_a_larger_type_of_a_family_has_no_less():
                 "network_bytes_per_second",
                 "remote_disk_burst_bytes_per_second",
             ):
-                less, more = getattr(small, field), getattr(large, field)
+                less = getattr(small, field)
+                more = getattr(large, field)
                 assert less is None or more is None or less <= more, (
                     family,
                     small.name,
                     large.name,
                     field,
                 )
-            cheap, dear = price(small, "on-demand"), price(large, "on-demand")
+            cheap = price(small, "on-demand")
+            dear = price(large, "on-demand")
             assert (
                 cheap is None or dear is None or cheap.dollars_per_hour <= dear.dollars_per_hour
             ), large.name
@@ -201,7 +204,8 @@ def test_a_larger_type_of_a_family_has_no_less():
     for (cloud, family, gpu, count), members in families.items():
         for (cloud2, family2, gpu2, more), others in families.items():
             if (cloud, family, gpu) == (cloud2, family2, gpu2) and float(count) < float(more):
-                cheap, dear = price(members[0], "on-demand"), price(others[-1], "on-demand")
+                cheap = price(members[0], "on-demand")
+                dear = price(others[-1], "on-demand")
                 assert (
                     cheap is None or dear is None or cheap.dollars_per_hour < dear.dollars_per_hour
                 ), others[-1].name
@@ -217,7 +221,8 @@ def test_a_gpu_hour_costs_what_such_a_gpu_costs():
 
 def test_spot_is_cheaper_than_on_demand():
     for key, item in INSTANCES.items():
-        full, spot = price(item, "on-demand"), price(item, "spot")
+        full = price(item, "on-demand")
+        spot = price(item, "spot")
         if full and spot:
             assert spot.dollars_per_hour < full.dollars_per_hour, (
                 f"{key}: lists repeat a price for one not known"

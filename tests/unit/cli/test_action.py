@@ -110,7 +110,8 @@ class Runner:
         )
 
     def shell(self, script: str, environment: dict[str, str]) -> tuple[int, dict[str, str]]:
-        output, program = self.folder / "output", self.folder / "step.sh"
+        output = self.folder / "output"
+        program = self.folder / "step.sh"
         output.write_text("")
         program.write_text(script)
         files = {

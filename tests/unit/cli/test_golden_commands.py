@@ -196,7 +196,8 @@ def transcript(words: str, place: Path) -> str:
 
     for left in place.glob("out.*"):
         left.unlink()
-    printed, errors = io.StringIO(), io.StringIO()
+    printed = io.StringIO()
+    errors = io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["stash", *shlex.split(words)]),
         contextlib.redirect_stdout(printed),
@@ -247,7 +248,8 @@ def transcripts(place: Path) -> dict[str, str]:
 
 def test_commands_print_what_they_printed(folder):
     """Every command of the table, and all options, without torch: the differences are listed together."""
-    now, wrong = transcripts(folder), []
+    now = transcripts(folder)
+    wrong = []
     for name, text in now.items():
         kept = GOLDEN / f"{name}.txt"
         expected = kept.read_text() if kept.exists() else ""

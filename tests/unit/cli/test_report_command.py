@@ -50,7 +50,8 @@ def test_a_report_is_named_after_its_profile_and_replaces_no_other(monkeypatch, 
     assert run(monkeypatch, "report", "train.stash.json") == 0
     assert run(monkeypatch, "report", "train.stash.json") == 0
     assert capsys.readouterr().out.startswith("Wrote train.html (")
-    first, second = Path("train.html").read_text(), Path("train-2.html").read_text()
+    first = Path("train.html").read_text()
+    second = Path("train-2.html").read_text()
     assert first == second
     assert first.startswith("<!DOCTYPE html>")
     assert first.endswith("</html>")
@@ -204,10 +205,8 @@ def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypa
     found = {path.name for path in Path("paper").iterdir()}
     assert found == {f"{name}.{ending}" for name in CHARTS for ending in ("pdf", "svg", "png")}
     for name in CHARTS:
-        pdf, picture = (
-            Path(f"paper/{name}.pdf").read_bytes(),
-            Path(f"paper/{name}.png").read_bytes(),
-        )
+        pdf = Path(f"paper/{name}.pdf").read_bytes()
+        picture = Path(f"paper/{name}.png").read_bytes()
         assert pdf.startswith(b"%PDF")
         assert b"Roboto" in pdf
         assert b"/FontFile" in pdf

@@ -41,7 +41,8 @@ def test_the_file_is_its_owners_alone(tmp_path):
 
 
 def test_bytes_that_are_no_text_are_saved_as_words_that_say_them(tmp_path):
-    latin, utf8 = os.fsencode("caf") + b"\xe9", "café".encode()
+    latin = os.fsencode("caf") + b"\xe9"
+    utf8 = "café".encode()
     command = (*(word.decode("ascii", "surrogateescape") for word in (latin, utf8)), "C:\\x \ud800")
     workload = Workload(**{**PROFILE.workload.model_dump(), "command": command})
     save(PROFILE.model_copy(update={"workload": workload}), tmp_path / "a.stash.json")

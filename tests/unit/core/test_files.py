@@ -54,7 +54,8 @@ def test_a_report_is_its_owners_alone_unless_it_replaces_one_that_others_may_rea
 
 
 def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(tmp_path, monkeypatch):
-    path, seen = tmp_path / "file", []
+    path = tmp_path / "file"
+    seen = []
     path.write_text("old")
 
     def fsync(handle: int) -> None:
@@ -108,7 +109,9 @@ def test_a_new_file_takes_no_name_that_something_has(tmp_path, monkeypatch, link
 
     if not links:
         monkeypatch.setattr(os, "link", refuse)
-    victim, planted, free = tmp_path / "victim", tmp_path / "planted", tmp_path / "free"
+    victim = tmp_path / "victim"
+    planted = tmp_path / "planted"
+    free = tmp_path / "free"
     planted.symlink_to(victim)
     with pytest.raises(FileExistsError):
         write_whole(planted, "new", new=True)
@@ -118,7 +121,8 @@ def test_a_new_file_takes_no_name_that_something_has(tmp_path, monkeypatch, link
 
 
 def test_a_link_is_replaced_and_never_followed(tmp_path):
-    victim, planted = tmp_path / "victim", tmp_path / "planted"
+    victim = tmp_path / "victim"
+    planted = tmp_path / "planted"
     victim.write_text("old")
     planted.symlink_to(victim)
     write_whole(planted, "new")

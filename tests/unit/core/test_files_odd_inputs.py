@@ -120,8 +120,10 @@ def test_a_pipe_that_takes_the_files_place_meanwhile_is_not_read(odd, tmp_path, 
 
 
 def test_standard_input_from_a_file_is_read_and_from_a_pipe_refused(monkeypatch, capsys):
-    golden, pipe = Path(__file__).parents[2] / "golden" / "one-node.stash.json", os.pipe()
-    files, own = (os.open(golden, os.O_RDONLY), pipe[0]), os.dup(0)
+    golden = Path(__file__).parents[2] / "golden" / "one-node.stash.json"
+    pipe = os.pipe()
+    files = (os.open(golden, os.O_RDONLY), pipe[0])
+    own = os.dup(0)
     try:
         codes = [os.dup2(each, 0) or run(monkeypatch, "show", "/dev/stdin") for each in files]
     finally:

@@ -48,7 +48,8 @@ def test_other_signals_keep_their_handlers():
 
 
 def test_a_thread_other_than_the_main_one_is_left_alone():
-    before, seen = signal.getsignal(signal.SIGTERM), []
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
 
     def work() -> None:
         with interrupted_by(signal.SIGTERM):

@@ -15,7 +15,8 @@ def known(value: float, arm: float) -> Interval:
 
 
 def test_the_change_of_lopsided_intervals_is_lopsided():
-    before, after = Interval(value=1.0, low=0.9, high=1.4), Interval(value=2.0, low=1.7, high=2.0)
+    before = Interval(value=1.0, low=0.9, high=1.4)
+    after = Interval(value=2.0, low=1.7, high=2.0)
     found = subtract_runs(before, after)
     assert found.value == 1.0
     assert found.low == pytest.approx(1.0 - np.hypot(0.3, 0.4))
@@ -28,7 +29,8 @@ def test_what_is_unknown_on_a_side_is_unknown_of_the_change():
 
 
 def test_one_run_is_as_uncertain_as_its_noise_and_another_launch_together():
-    quiet, noisy = pool_runs([known(1.0, 1e-9)], SPREAD), pool_runs([known(1.0, 0.2)], SPREAD)
+    quiet = pool_runs([known(1.0, 1e-9)], SPREAD)
+    noisy = pool_runs([known(1.0, 0.2)], SPREAD)
     # Student's, of ten degrees of freedom
     assert quiet.half_width == pytest.approx(2.228 * SPREAD, rel=1e-3)
     assert 0.2 < noisy.half_width < 0.25
@@ -45,7 +47,10 @@ def test_runs_that_differ_widen_their_mean_and_runs_that_agree_narrow_it():
 @pytest.mark.parametrize("launches", [0.3, 1.0])
 def test_two_sides_of_one_job_are_called_different_seldom(runs, launches):
     # GIVEN launches that differ by the typical spread or less, and rounds whose noise each interval tells rightly
-    rng, noise, called, tries = np.random.default_rng(runs), 0.008, 0, 1000
+    rng = np.random.default_rng(runs)
+    noise = 0.008
+    called = 0
+    tries = 1000
     for _ in range(tries):
         sides = (
             1

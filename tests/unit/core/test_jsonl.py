@@ -31,7 +31,8 @@ def test_what_a_writer_was_killed_within_makes_way_for_the_next_line(tmp_path):
 
 def test_where_there_is_no_room_nothing_is_added(log, tmp_path, monkeypatch):
     add_lines(log, b'{"number": 1}\n')
-    write, room = os.write, [5, 0]
+    write = os.write
+    room = [5, 0]
 
     def write_some(descriptor: int, content: bytes) -> int:
         if not (left := room.pop(0)):
@@ -72,7 +73,8 @@ def test_a_line_ends_where_its_newline_is_and_nowhere_within_its_texts():
 def test_a_log_is_followed_through_its_removal_and_into_the_file_that_replaces_it(
     tmp_path,
 ):
-    path, tail = tmp_path / "log", Tail(tmp_path / "log")
+    path = tmp_path / "log"
+    tail = Tail(tmp_path / "log")
     assert tail.read_new_rows() == []
     append_row(path, number=1)
     assert tail.read_new_rows() == [{"number": 1}]

@@ -114,7 +114,8 @@ def test_a_byte_now_and_then_does_not_make_a_handshake_longer(
 
 def test_strangers_that_say_nothing_make_room_for_members(monkeypatch):
     monkeypatch.setattr(membership, "_UNPROVEN", 4)
-    listener, met = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    met = threading.Event()
     door = Door(listener, SECRET, PURPOSE, lambda link, member: (link.close(), met.set())[0])
     place = listener.getsockname()
     strangers = [socket.create_connection(place) for _ in range(12)]
@@ -130,7 +131,8 @@ def test_strangers_that_say_nothing_make_room_for_members(monkeypatch):
 
 
 def test_as_many_as_have_come_by_the_deadline_are_gathered():
-    found, seconds = [], 0.25
+    found = []
+    seconds = 0.25
     while not found and seconds < 60:  # on a busy machine one comes late
         seconds *= 2
         listener = socket.create_server(("127.0.0.1", 0))
@@ -174,7 +176,8 @@ def test_messages_come_whole_in_order_and_by_their_deadline(
     ],
 )
 def test_what_is_no_message_of_the_connection_is_refused(foreign, ends):
-    here, first = SignedLink(ends[0], RunMember("", SECRET)), b""
+    here = SignedLink(ends[0], RunMember("", SECRET))
+    first = b""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         SignedLink(ours, RunMember("", SECRET)).send(b"two")

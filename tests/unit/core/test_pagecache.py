@@ -41,7 +41,8 @@ def test_eviction_empties_the_page_cache_and_the_count_proves_it(cached_file):
 
 
 def test_mincore_and_cachestat_agree(cached_file):
-    descriptor, size = os.open(cached_file, os.O_RDONLY), cached_file.stat().st_size
+    descriptor = os.open(cached_file, os.O_RDONLY)
+    size = cached_file.stat().st_size
     try:
         assert pagecache._mincore(descriptor, size) == pagecache.resident_pages(descriptor, size)
     finally:
@@ -64,7 +65,8 @@ def test_a_dirty_file_is_written_before_it_is_dropped(tmp_path):
 def test_a_file_of_another_owner_hides_what_is_in_memory(cached_file, monkeypatch):
     """``mincore`` says *resident* of it whatever is true, and ``cachestat`` says nothing."""
     cached_file.chmod(0o444)
-    descriptor, owner = os.open(cached_file, os.O_RDONLY), cached_file.stat().st_uid
+    descriptor = os.open(cached_file, os.O_RDONLY)
+    owner = cached_file.stat().st_uid
     monkeypatch.setattr(pagecache, "_CACHESTAT", None)
     monkeypatch.setattr(os, "access", lambda path, mode, effective_ids: False)
     try:

@@ -74,7 +74,9 @@ def test_without_a_spread_nothing_is_proven():
 
 def test_one_error_rate_holds_for_all_looks_and_statements():
     """Of jobs with nothing to gain, fewer than one in twenty ends with anything proven."""
-    random, wrong, jobs = np.random.default_rng(7), 0, 500
+    random = np.random.default_rng(7)
+    wrong = 0
+    jobs = 500
     for _ in range(jobs):
         rows = []
         for number in range(LOOKS[-1]):

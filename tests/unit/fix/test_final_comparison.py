@@ -58,7 +58,8 @@ def test_an_interrupt_keeps_what_was_proven_and_nothing_else():
 
 def test_what_saves_much_is_never_lost_to_what_only_looked_good():
     """In noise of 2 % some of five idle changes look good beside one that saves 15 %; time is too short for all."""
-    idle, lost = ("bucket", "static", "view", "gloo", "cores"), 0
+    idle = ("bucket", "static", "view", "gloo", "cores")
+    lost = 0
     for seed in range(60):
         job = Job(lambda on: 0.1 - 0.015 * ("good" in on), noise=0.02)
         job.random = np.random.default_rng(seed)

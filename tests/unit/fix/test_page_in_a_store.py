@@ -24,7 +24,8 @@ def asked(*words: object) -> str:
 @pytest.fixture
 def records(tmp_path):
     """Monday's keeps two changes; Tuesday's one of them, which saves 10 ms less, of a step of 400 ms."""
-    monday, tuesday = tmp_path / "monday.fix.json", tmp_path / "tuesday.fix.json"
+    monday = tmp_path / "monday.fix.json"
+    tuesday = tmp_path / "tuesday.fix.json"
     FILE.save(fix(), monday)
     less = KEPT[0].model_copy(update={"saves": Interval(value=0.0481, low=0.0451, high=0.0511)})
     gone = KEPT[1].model_copy(update={"standing": "no difference"})

@@ -36,7 +36,8 @@ class Samples:
     """Four samples; how often each was made is counted."""
 
     def __init__(self, noise: float = 0.0, transform: Any = None) -> None:
-        self.noise, self.transform = noise, transform
+        self.noise = noise
+        self.transform = transform
         self.made: list[int] = []
 
     def __len__(self) -> int:
@@ -141,7 +142,8 @@ def shades(kept: Any) -> list[int]:
 
 
 def test_pictures_are_kept_and_replaced_ones_are_not_taken_for_them(tmp_path):
-    old, new = Pictures(10), Pictures(200)
+    old = Pictures(10)
+    new = Pictures(200)
     for data, expected in ((old, [10, 11, 12, 13]), (new, [200, 201, 202, 203])):
         kept = CachedSamples(data, tmp_path)
         assert shades(kept) == shades(kept) == expected
@@ -406,7 +408,8 @@ def test_item_is_free_on_cpus_and_late_on_gpus():
 
 def test_a_late_number_is_the_one_of_the_step_before():
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
-    late, loss = Late(lambda: event), torch.tensor([1.0])
+    late = Late(lambda: event)
+    loss = torch.tensor([1.0])
     given = []
     for value in (1.0, 2.0, 3.0):
         given.append(late.read_late(torch.tensor(value), torch.Tensor.item))

@@ -200,7 +200,8 @@ def test_a_call_that_has_moved_is_not_found():
     value=st.integers(0, 99),
 )
 def test_whatever_the_call_looks_like_only_that_argument_changes(before, broken, trailing, value):
-    between, comma = ("\n    " if broken else " "), ("," if trailing else "")
+    between = "\n    " if broken else " "
+    comma = "," if trailing else ""
     inside = f",{between}".join(["data", *before]) + comma
     text = f"x = DataLoader({between.strip(' ')}{inside}{between.strip(' ')})\n"
     after = changed(text, value)

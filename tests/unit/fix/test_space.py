@@ -375,7 +375,8 @@ def of_collector() -> Facts:
 def test_the_collector_is_let_rest_where_it_takes_time():
     assert "no time that was seen" in why(facts(), "collector")
     found = {each.name: each for each in propose_changes(of_collector())[0]}
-    seldom, frozen = found["collector=seldom"], found["collector=frozen"]
+    seldom = found["collector=seldom"]
+    frozen = found["collector=frozen"]
     assert (seldom.forecast, seldom.settings) == (0.012, {"collector": {"every": 100}})
     assert frozen.settings == {"collector": {"every": 0}}
     assert seldom.line.endswith("register_optimizer_step_post_hook(SeldomCollected(100))")

@@ -90,7 +90,8 @@ def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
     ("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")]
 )
 def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure, second):
-    job, asked = Job(lambda on: 0.1), []
+    job = Job(lambda on: 0.1)
+    asked = []
 
     def turns(
         rungs: Sequence[Mapping[str, Any]], rounds: int
@@ -110,7 +111,8 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(fail
 
 def test_what_noise_may_hide_takes_turns_once_more_alone():
     # GIVEN two changes, of which one saves 30 ms, which the first turns show in one round of three
-    job, asked = Job(lambda on: 0.1 - 0.03 * ("workers=1" in on)), list[int]()
+    job = Job(lambda on: 0.1 - 0.03 * ("workers=1" in on))
+    asked = list[int]()
 
     def turns(
         rungs: Sequence[Mapping[str, Any]], rounds: int
@@ -135,7 +137,8 @@ def test_what_noise_may_hide_takes_turns_once_more_alone():
 
 def test_of_a_stall_that_is_small_few_values_take_turns():
     # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
-    job, asked = Job(lambda on: 0.1), []
+    job = Job(lambda on: 0.1)
+    asked = []
 
     def turns(
         rungs: Sequence[Mapping[str, Any]], rounds: int

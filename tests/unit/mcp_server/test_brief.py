@@ -27,12 +27,14 @@ DOCUMENTS = st.dictionaries(st.text(max_size=40), VALUES, max_size=200)
 
 def whole(handles: Handles, handle: str, path: str = "") -> Any:
     """Everything below a path, read piece by piece."""
-    text, offset = "", 0
+    text = ""
+    offset = 0
     while offset is not None:
         answer = handles.piece(handle, path, offset)
         assert len(answer.encode()) <= MAX_BYTES
         piece = json.loads(answer)
-        text, offset = text + piece["text"], piece["next_offset"]
+        text = text + piece["text"]
+        offset = piece["next_offset"]
     return json.loads(text)
 
 

@@ -71,12 +71,10 @@ def test_a_folder_that_another_user_has_made_is_refused_and_untouched(place, how
 
 def test_only_folders_whose_owner_is_gone_are_abandoned(place):
     own = watch_folder.own_folder(str(place))
-    lives, left, inside, unknown = (
-        place / "stash-watch-a",
-        place / "stash-watch-b",
-        own / "stash-watch-c",
-        place / "stash-watch-d",
-    )
+    lives = place / "stash-watch-a"
+    left = place / "stash-watch-b"
+    inside = own / "stash-watch-c"
+    unknown = place / "stash-watch-d"
     for folder in (lives, left, inside, unknown):
         folder.mkdir()
     (place / "stash-watch-link").symlink_to(left)

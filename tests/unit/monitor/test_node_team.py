@@ -128,13 +128,15 @@ class Node:
 
     def __init__(self, folder: Path, node: int, clock: Callable[[], float]) -> None:
         folder.mkdir()
-        self.folder, self.path = folder, folder / "run.watch.jsonl"
+        self.folder = folder
+        self.path = folder / "run.watch.jsonl"
         self.ring = StepRing(folder / f"ring.{node}.{os.getpid()}", node, 2, 0, node)
         header = Header(id="x", stash_version="1", began=clock(), job="train.py")
         self.watcher = NodeWatcher(
             folder, RecordWriter(self.path, header), header, WatchOptions(), clock=clock
         )
-        self.node, self._number = node, 0
+        self.node = node
+        self._number = 0
         Neighbours(node, "127.0.0.1").write(RunFolder(folder))
 
     def train(self, steps: int, forward: float, ended: float) -> None:

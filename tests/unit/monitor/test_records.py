@@ -130,7 +130,8 @@ def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path):
 def test_the_parts_of_an_earlier_run_are_not_written_over(path):
     earlier = path.with_name("train.1.watch.jsonl")
     RecordWriter(earlier, header(id="earlier"))
-    before, writer = earlier.read_bytes(), RecordWriter(path, header(), rotated=4000)
+    before = earlier.read_bytes()
+    writer = RecordWriter(path, header(), rotated=4000)
     for number in range(24):
         writer.write(window(number * 100 + 1, number * 100 + 100))
     assert earlier.read_bytes() == before
@@ -141,7 +142,8 @@ def test_the_parts_of_an_earlier_run_are_not_written_over(path):
 
 def test_the_name_of_a_record_is_never_free_while_it_is_written(path):
     """Else another watch would take it between two of its files, and both would write."""
-    writer, free = RecordWriter(path, header(), rotated=1), set[str]()
+    writer = RecordWriter(path, header(), rotated=1)
+    free = set[str]()
 
     def look(frame: FrameType, event: str, value: object) -> Callable[..., Any]:
         if not os.path.lexists(path):
@@ -159,7 +161,8 @@ def test_the_name_of_a_record_is_never_free_while_it_is_written(path):
 
 
 def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(path):
-    writer, mine = RecordWriter(path, header(), rotated=2000), path.with_name("mine.watch.jsonl")
+    writer = RecordWriter(path, header(), rotated=2000)
+    mine = path.with_name("mine.watch.jsonl")
     path.rename(mine)
     with pytest.raises(
         UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"
@@ -260,7 +263,8 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
     for number in range(20):
         writer.write(window(number * 100 + 1, number * 100 + 100, 0.1 if number < 19 else 0.13))
     record = load_record(path)
-    live, whole = render(page(record, live=True)), render(page(record))
+    live = render(page(record, live=True))
+    whole = render(page(record))
     assert "train.py | 4 ranks | step 2,000 | last 13 s: 100 steps" in live
     assert "130.0 ms" in live
     assert "A step takes 130% of the profile's (b.stash.json)" in live
@@ -271,7 +275,8 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
 
 def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path):
     """The first window has no *disturbed*; the table of both adds up all the same."""
-    first, second = window(1, 100), window(101, 200)
+    first = window(1, 100)
+    second = window(101, 200)
     second = second.model_copy(
         update={"stalls": {**second.stalls, "input": 0.01, "disturbed": 0.02}}
     )
@@ -330,7 +335,8 @@ def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_
 
 def slowed(path: Path) -> RunRecord:
     """A run of 40 windows of 10 s: steps of 100 ms, from step 1,951 to 2,900 of 200 ms; with a pause of 100 s."""
-    writer, now = RecordWriter(path, header()), 1e9 + 5
+    writer = RecordWriter(path, header())
+    now = 1e9 + 5
     for number in range(40):
         step = 0.2 if 20 <= number < 30 else 0.1
         now += 100 if number == 35 else 0

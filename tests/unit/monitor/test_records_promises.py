@@ -69,7 +69,8 @@ def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before():
 
 def test_a_counter_never_falls_whatever_a_window_says():
     """Of ranks that wait for input, those that compute less may be last: Prometheus took that for a restart."""
-    metrics, seen = Metrics(header(4)), []
+    metrics = Metrics(header(4))
+    seen = []
     for late in (0.02, -0.01, -0.01, 0.03):
         found = window_of(part(1, 4), "cpu")
         metrics.receive_line(

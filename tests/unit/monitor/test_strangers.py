@@ -20,7 +20,8 @@ FORWARD, EXCHANGE = STAGES.index(StepStage.FORWARD), STAGES.index(StepStage.EXCH
 
 def joined(delay: float, of_exchange: float = 0.0) -> JoinedCycles:
     """A step of two ranks: a second forward, half a second of exchange; rank 1 is delayed."""
-    seconds, delays = np.zeros((1, 2, len(STAGES))), np.zeros((1, 2, 3))
+    seconds = np.zeros((1, 2, len(STAGES)))
+    delays = np.zeros((1, 2, 3))
     seconds[0, :, FORWARD], seconds[0, :, EXCHANGE] = 1.0, 0.5
     delays[0, 1] = delay + of_exchange, 0.0, of_exchange
     return JoinedCycles((0, 1), [1], seconds, delays, 0.0)
@@ -58,7 +59,8 @@ def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used():
 def test_a_process_that_computes_is_seen_to():
     looks = ProcessLooks()
     assert looks.sample_processes({0: os.getpid()}, 0.0) == {}
-    began, cpu = time.monotonic(), time.process_time()
+    began = time.monotonic()
+    cpu = time.process_time()
     while time.process_time() - cpu < 0.3:
         pass
     found = looks.sample_processes({0: os.getpid()}, time.monotonic() - began)[0]

@@ -53,7 +53,8 @@ class Pace:
     """How much slower than described a step is: its rank's factor, a jitter drawn each step, and its batch's own."""
 
     def __init__(self, emulation: Emulation, rank: int) -> None:
-        self._slow, self._jitter = emulation.slow_ranks.get(rank, 1.0), emulation.jitter
+        self._slow = emulation.slow_ranks.get(rank, 1.0)
+        self._jitter = emulation.jitter
         self._spread = emulation.spread
         self._random = random.Random(f"{emulation.name} {rank}")
         self.factor = self._slow
@@ -71,7 +72,8 @@ class _Pass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, layer: EmulatedLayer) -> Tensor:
-        ctx.layer, ctx.size = layer, weight.shape
+        ctx.layer = layer
+        ctx.size = weight.shape
         layer.queue.add(layer.spec.forward_seconds * layer.pace.factor)
         return inputs.clone()
 
@@ -90,7 +92,9 @@ class EmulatedLayer(nn.Module):
 
     def __init__(self, spec: LayerSpec, queue: DeviceQueue, pace: Pace) -> None:
         super().__init__()
-        self.spec, self.queue, self.pace = spec, queue, pace
+        self.spec = spec
+        self.queue = queue
+        self.pace = pace
         self.late = 0.0
         """Seconds that its backward pass takes besides."""
         count = spec.bytes // 4
@@ -141,7 +145,8 @@ class EmulatedOptimizer(torch.optim.Optimizer):
 
     def __init__(self, parameters: Iterable[Tensor], queue: DeviceQueue, seconds: float) -> None:
         super().__init__(parameters, {"lr": 0.0})
-        self._queue, self._seconds = queue, seconds
+        self._queue = queue
+        self._seconds = seconds
         self.late = 0.0
         """Seconds that an update takes besides."""
 

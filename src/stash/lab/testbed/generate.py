@@ -48,7 +48,6 @@ def emulate_workload(
     memory_bytes_per_second: float,
     batch: int | None = None,
     efficiency: float = 1.0,
-    image_size: int = 224,
     value_bytes: int = 4,
 ) -> Emulation:
     """A zoo workload at ``batch`` samples on a device with these peak rates, of which ``efficiency`` is reached.
@@ -60,10 +59,10 @@ def emulate_workload(
         raise UserError("a device needs peak rates above 0 and an efficiency above 0, up to 1")
     layers = []
     spec = workload(name)
-    one = default_collate([Synthetic(spec, 1, image_size)[0]])
+    one = default_collate([Synthetic(spec, 1)[0]])
     inputs = [tensor.to("meta").expand(batch or spec.batch, *tensor.shape[1:]) for tensor in one]
     with torch.device("meta"):
-        model = spec.build(image_size)
+        model = spec.build()
     counter = FlopCounterMode(display=False)
     book = _Book(counter)
     for path, module in model.named_modules():
@@ -94,7 +93,8 @@ class _Book:
     """Keeps the costs while the hooks of the leaf modules fire."""
 
     def __init__(self, counter: FlopCounterMode) -> None:
-        self._counter, self._flops = counter, 0.0
+        self._counter = counter
+        self._flops = 0.0
         self._costs: list[_Cost] = []
         self._seen: set[int] = set()
 

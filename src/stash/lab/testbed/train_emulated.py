@@ -81,9 +81,12 @@ class Samples(Dataset[Tensor]):
         files: Sequence[Path] = (),
         late: Callable[[int], float] = lambda batch: 0.0,
     ) -> None:
-        self._late, self._made = late, 0
-        self._prep, self._read = emulation.prep_seconds / batch, emulation.read_seconds / batch
-        self._files, self._count = [str(path) for path in files], count
+        self._late = late
+        self._made = 0
+        self._prep = emulation.prep_seconds / batch
+        self._read = emulation.read_seconds / batch
+        self._files = [str(path) for path in files]
+        self._count = count
 
     def __len__(self) -> int:
         return len(self._files) or self._count
@@ -144,7 +147,8 @@ def _run(options: argparse.Namespace) -> None:
 
 def train(emulation: Emulation, options: argparse.Namespace) -> None:
     """Train until ``--steps`` optimizer steps are done, or for ever."""
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     faults = Faults(options.fault, rank)
     loader = make_loader(emulation, options, rank, world, faults)
     emulated = EmulatedModel(emulation, rank)

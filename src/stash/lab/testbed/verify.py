@@ -200,11 +200,9 @@ def _measure_disk(disk: ShapedLink, folder: Path, command: Command) -> float:
 
 def why_refused(disk: ShapedLink, folder: Path) -> str:
     """Why a testbed with that disk is refused."""
-    where, asked, measured = (
-        f"under {folder} on node {disk.node}",
-        format_rate(disk.asked),
-        format_rate(disk.measured),
-    )
+    where = f"under {folder} on node {disk.node}"
+    asked = format_rate(disk.asked)
+    measured = format_rate(disk.measured)
     if disk.measured > disk.asked:
         return (
             f"--disk {asked}: reads {where} reach {measured} in spite of the limit, so this machine's block I/O "

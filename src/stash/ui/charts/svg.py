@@ -106,7 +106,9 @@ def draw_svg(
 
 def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
     """One bar of a page's width made of parts: the series of each, and its length as a fraction of the others'."""
-    whole, reached, drawn = sum(length for _, length in parts) or 1.0, 0.0, []
+    whole = sum(length for _, length in parts) or 1.0
+    reached = 0.0
+    drawn = []
     for name, length in parts:
         wide = 1000 * length / whole
         drawn.append(element("rect", class_=series(name), x=reached, width=wide, height=30))
@@ -128,7 +130,8 @@ class _Frame:
     """Where everything of one chart stands: the plane of its marks, and the room around it."""
 
     def __init__(self, chart: Chart, width: int) -> None:
-        self.chart, self.width = chart, width
+        self.chart = chart
+        self.width = width
         self.narrow = width < _NARROW
         """For hands, which point at nothing: what pointing tells is left out."""
         self.stacked = bool(chart.lanes) and self.narrow
@@ -196,7 +199,8 @@ class _Frame:
 
     def grid(self) -> Iterator[Markup]:
         """Fine lines at the labelled places, and the base line."""
-        top, bottom = short_number(self.top), short_number(self.bottom)
+        top = short_number(self.top)
+        bottom = short_number(self.bottom)
         for tick in self._fitting(self.chart.x):
             yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
@@ -268,7 +272,8 @@ class _Frame:
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
                 return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
             case Ribbon():
-                there, back = mark.edges, reversed(mark.edges)
+                there = mark.edges
+                back = reversed(mark.edges)
                 around = (*((x, low) for x, low, _ in there), *((x, high) for x, _, high in back))
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
                 return element("polygon", class_=series(mark.series, "ribbon"), points=points)
@@ -280,15 +285,21 @@ class _Frame:
             case Tag():
                 return self._tag(mark)
             case Tile():
-                left, right = float(self.across(mark.x[0])), float(self.across(mark.x[1]))
-                top, bottom = float(self.down(mark.y[1])), float(self.down(mark.y[0]))
+                left = float(self.across(mark.x[0]))
+                right = float(self.across(mark.x[1]))
+                top = float(self.down(mark.y[1]))
+                bottom = float(self.down(mark.y[0]))
                 return tile(mark, left, top, right, bottom, not self.narrow)
 
     def _bar(self, bar: Bar) -> Markup:
-        left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
-        top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
-        tip, tone = "" if self.narrow else bar.tip, series(bar.series, "faint" if bar.faint else "")
-        wide, high = max(right - left, 1), max(bottom - top, 1)
+        left = float(self.across(bar.x[0]))
+        right = float(self.across(bar.x[1]))
+        top = float(self.down(bar.y[1]))
+        bottom = float(self.down(bar.y[0]))
+        tip = "" if self.narrow else bar.tip
+        tone = series(bar.series, "faint" if bar.faint else "")
+        wide = max(right - left, 1)
+        high = max(bottom - top, 1)
         return titled_element("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
 
     def _whisker(self, whisker: Whisker) -> Markup:
@@ -302,21 +313,17 @@ class _Frame:
         return element("path", class_=tone, d=line)
 
     def _dot(self, dot: Dot) -> Markup:
-        tip, tone = (
-            "" if self.narrow else dot.tip,
-            series(dot.series, "hollow" if dot.hollow else ""),
-        )
+        tip = "" if self.narrow else dot.tip
+        tone = series(dot.series, "hollow" if dot.hollow else "")
         return titled_element(
             "circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS
         )
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
-        x, y, wide = (
-            float(self.across(tag.x)),
-            float(self.down(tag.y)) - _BESIDE,
-            length_of(len(tag.text)),
-        )
+        x = float(self.across(tag.x))
+        y = float(self.down(tag.y)) - _BESIDE
+        wide = length_of(len(tag.text))
         for begin in (x + _BESIDE, x - _BESIDE - wide):
             box = (begin, begin + wide, y - SIZE, y)
             if self._is_free(box, tag.firm):

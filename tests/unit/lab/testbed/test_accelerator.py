@@ -15,7 +15,8 @@ class Clock:
     """Time that passes only in sleeps, each of which ends late."""
 
     def __init__(self, late: float) -> None:
-        self.now, self.late = 100.0, late
+        self.now = 100.0
+        self.late = late
 
     def monotonic(self) -> float:
         return self.now
@@ -58,10 +59,12 @@ def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients():
     model = EmulatedModel(emulation)
     optimizer = EmulatedOptimizer(model.parameters(), model.queue, emulation.optimizer_seconds)
     model(torch.ones(4, 1)).sum().backward()
-    began, busy = time.monotonic(), time.process_time()
+    began = time.monotonic()
+    busy = time.process_time()
     model(torch.ones(4, 1)).sum().backward()
     optimizer.step()
-    wall, busy = time.monotonic() - began, time.process_time() - busy
+    wall = time.monotonic() - began
+    busy = time.process_time() - busy
     assert emulation.compute_seconds == pytest.approx(0.2)
     assert wall >= 0.2
     assert busy < wall / 2
@@ -74,7 +77,8 @@ def test_a_slow_rank_and_jitter_change_only_what_they_should():
     layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 0).factor == 1.0
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 1).factor == 1.5
-    pace, seen = Pace(Emulation(layers=(layer,), jitter=0.1), 0), []
+    pace = Pace(Emulation(layers=(layer,), jitter=0.1), 0)
+    seen = []
     for _ in range(500):
         pace.next_step(torch.zeros(1))
         seen.append(pace.factor)
@@ -85,7 +89,8 @@ def test_a_slow_rank_and_jitter_change_only_what_they_should():
 
 def test_batches_that_differ_take_as_long_as_their_first_sample_says():
     layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
-    pace, seen = Pace(Emulation(layers=(layer,), spread=0.5, slow_ranks={0: 2.0}), 0), []
+    pace = Pace(Emulation(layers=(layer,), spread=0.5, slow_ranks={0: 2.0}), 0)
+    seen = []
     for sample in range(KINDS):
         pace.next_step(torch.tensor([[float(sample)], [0.0]]))
         seen.append(pace.factor)

@@ -14,7 +14,8 @@ from stash.lab.testbed.topology import Step
 
 
 def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path):
-    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+    outer = tmp_path / "outer"
+    inner = tmp_path / "outer" / "inner"
     executor = Executor()
     steps = [Step(("mkdir", str(f)), ("rmdir", str(f))) for f in (outer, inner)]
     with pytest.raises(UserError, match="failed"):
@@ -33,7 +34,9 @@ def test_a_clash_of_names_is_explained():
 
 
 def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path):
-    executor, ended, folder = Executor(), threading.Event(), str(tmp_path / "made")
+    executor = Executor()
+    ended = threading.Event()
+    folder = str(tmp_path / "made")
     executor.do(
         [
             Step(("mkdir", folder), ("rmdir", folder)),

@@ -80,7 +80,8 @@ def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
     path.write_text(dump(Emulation(layers=(layer,))))
     assert train_emulated.main(["--model", str(path), "--steps", "2"]) == 0
     assert "step 2" in capsys.readouterr().out
-    steps, ends = [], train_emulated.EmulatedOptimizer.step
+    steps = []
+    ends = train_emulated.EmulatedOptimizer.step
     monkeypatch.setattr(
         train_emulated.EmulatedOptimizer,
         "step",

@@ -20,7 +20,8 @@ def test_a_link_is_right_within_five_percent_and_is_measured_long_enough():
         ("network", "down"),
         ("interconnect", "both"),
     ]
-    slow, fast = found[0][1].seconds, found[2][1].seconds
+    slow = found[0][1].seconds
+    fast = found[2][1].seconds
     assert slow == 10
     assert fast == pytest.approx(0.3)
     link = verify.ShapedLink(0, "network", "up", 100.0, 95.1, 0)
