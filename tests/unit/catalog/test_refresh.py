@@ -305,7 +305,7 @@ def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web, damage):
     refresh.refresh_snapshot(web, now=NOW)
     path = facts.snapshot_file()
     text = path.read_text()
-    path.write_text(damage(text))  # type: ignore[operator]
+    path.write_text(damage(text))
     assert path.read_text() != text
     with pytest.raises(UserError, match=r"is damaged .*stash catalog refresh"):
         layers.load()

@@ -230,10 +230,10 @@ def helps(place: Path) -> str:
     from stash.cli.main import app
 
     def texts(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
-        whole = "--help-all" if command.uncommon else "--help"  # type: ignore[attr-defined]
+        whole = "--help-all" if command.uncommon else "--help"
         yield transcript(" ".join((*words, whole)), place)
         for name in sorted(getattr(command, "commands", {})):
-            yield from texts(command.commands[name], (*words, name))  # type: ignore[attr-defined]
+            yield from texts(command.commands[name], (*words, name))
 
     return "\n".join(texts(typer.main.get_command(app), ()))
 

@@ -102,13 +102,13 @@ def test_a_command_is_made_of_its_model():
 
 
 def test_python_makes_the_same_model_with_the_same_errors():
-    assert TripOptions(to="rome", duration="30min").duration == 1800  # type: ignore[arg-type]
+    assert TripOptions(to="rome", duration="30min").duration == 1800
     assert TripOptions(to="rome", duration=1800.0).duration == 1800
     with pytest.raises(UserError, match="--deadline 3x: unknown time unit 'x'"):
-        PlanOptions(deadline="3x")  # type: ignore[arg-type]
+        PlanOptions(deadline="3x")
     asked = PlanOptions(
         deadline="24h", confidence="90%", min_gpu_memory="40 GB", quota=("p3.2xlarge=2",)
-    )  # type: ignore[arg-type]
+    )
     assert (asked.deadline, asked.confidence, asked.min_gpu_memory) == (86400, 0.9, 40e9)
     assert asked.quota == (("p3.2xlarge", 2),)
 

@@ -91,7 +91,7 @@ def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as
     path.write_text("old")
     child = os.fork()
     if child == 0:
-        os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
         write_whole(path, "new")
     os.waitpid(child, 0)
     assert path.read_text() == "old"

@@ -165,6 +165,6 @@ def test_files_of_users_are_read_in_one_way():
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 called = node.func if isinstance(node, ast.Call) else None
                 name = getattr(called, "id", "") or getattr(called, "attr", "")
-                assert name not in _READS, (path, node.lineno)  # type: ignore[attr-defined]
+                assert name not in _READS, (path, node.lineno)
                 if name == "open" and isinstance(called, ast.Name):
-                    raise AssertionError((path, node.lineno))  # type: ignore[attr-defined]
+                    raise AssertionError((path, node.lineno))

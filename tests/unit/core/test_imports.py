@@ -62,7 +62,7 @@ def test_only_operators_that_nothing_else_declares_are_declared(
     torch = SimpleNamespace(
         ops=operators, library=SimpleNamespace(Library=lambda name, kind: library)
     )
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(imports, "PathFinder", SimpleNamespace(find_spec=find))
     monkeypatch.setattr(imports, "_declared", [])
     imports.prepare_torchvision()

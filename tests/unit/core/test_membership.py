@@ -39,7 +39,7 @@ def _both(
 
     def outcome(call: object, *words: object) -> object:
         try:
-            return call(*words)  # type: ignore[operator]
+            return call(*words)
         except OSError as error:
             ends[0].close() if call is admit else None
             return error

@@ -24,13 +24,9 @@ def test_what_saves_is_kept_with_what_it_saves_and_the_rest_is_not():
     # THEN the first is kept with an interval that holds the truth, from rounds that did not choose it
     assert standing(search) == {"good": "kept", "idle": "no difference"}
     saves = search.final.together
-    assert saves is not None
-    assert saves.low is not None
-    assert saves.high is not None
     assert 0 < saves.low <= 0.02 <= saves.high
     assert search.final.rounds == 3
     assert search.repeats is True
-    assert search.final.proof is not None
     assert search.final.proof.holds
 
 
@@ -65,7 +61,6 @@ def test_of_two_that_save_the_same_one_is_kept(both):
     job = Job(lambda names: {0: 0.1, 1: 0.07, 2: both}[len(names)])
     search = run_search(job, change("a"), change("b"))
     assert len(search.final.kept) == 1
-    assert search.final.together is not None
     assert search.final.together.value == pytest.approx(0.03, rel=0.2)
 
 
@@ -132,7 +127,6 @@ def test_numerics_are_measured_and_asked_for():
     assert standing(search) == {"bf16": "asks"}
     assert job.launched.count(frozenset({"bf16"})) == 1
     saves = search.candidates[0].saves
-    assert saves is not None
     assert abs(saves.value - 0.03) < 0.005
     allowed = run_search(
         Job(lambda names: 0.1 - 0.03 * ("bf16" in names)),
@@ -159,7 +153,6 @@ def test_where_no_proof_fits_what_may_be_worth_one_is_shown():
     assert standing(search) == {"good": "unproven", "idle": "no difference"}
     good, _ = search.candidates
     assert good.why == "no time to prove it: give more with --budget"
-    assert good.saves is not None
     assert abs(good.saves.value - 0.02) < 0.005
     assert search.final.kept == ()
 
@@ -184,7 +177,7 @@ def test_a_launch_that_was_ended_as_time_was_over_is_no_failure_of_what_it_tried
         job.now = LAUNCH + 60.0
         return TrialRun(None, elapsed_seconds=50.0, failure=Diagnosis("ended"))
 
-    job.run = ended  # type: ignore[method-assign]
+    job.run = ended
     search = run_search(job, change("good"), within=60.0)
     assert standing(search) == {"good": "left out"}
     assert search.candidates[0].why == "no time for it: give more with --budget"

@@ -90,7 +90,7 @@ def fix(**fields: object) -> Fix:
             Launched(stage="final", round=0, changes=(), step_seconds=0.412, elapsed_seconds=8.0),
         ),
     }
-    return Fix(**{**usual, **fields})  # type: ignore[arg-type]
+    return Fix(**{**usual, **fields})
 
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "fix.expected.txt"

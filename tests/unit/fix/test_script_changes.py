@@ -73,7 +73,7 @@ def test_samples_that_are_the_same_twice_may_be_kept_and_others_not():
         "the same sample is another one each time"
     )
     of_epoch = Samples()
-    of_epoch.epoch = 3  # type: ignore[attr-defined]
+    of_epoch.epoch = 3
     assert "epoch" in facts_of(of_epoch, fingerprint_batch)["why"]
     assert facts_of(iter(()), fingerprint_batch)["why"] == "its samples have no numbers"
 
@@ -431,6 +431,6 @@ def test_a_call_is_taken_out_of_its_block(text, after):
     source = SourceText(text)
     call = next(
         n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and n.func.id == "barrier"
-    )  # type: ignore[attr-defined]
+    )
     found = source.remove_statement(call)
     assert (apply_edits(text, [found]) if isinstance(found, Edit) else found) == after

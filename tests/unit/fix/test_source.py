@@ -208,7 +208,6 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(before, broken,
 
     def arguments(source: str) -> dict[str | None, str]:
         call = SourceText(source).find_call(site(source))
-        assert call is not None
         return {each.arg: ast.unparse(each.value) for each in call.keywords}
 
     assert arguments(after) == {**arguments(text), "num_workers": str(value)}

@@ -74,7 +74,7 @@ def test_the_command_prints_yaml_with_the_facts_it_rests_on():
     result = made("alexnet", "--gpu", "V100-SXM2-16GB")
     assert result.exit_code == 0, result.output
     facts = catalog.gpu("V100-SXM2-16GB")
-    assert f"V100-SXM2-16GB, fp32: {facts.fp32_flops_per_second / 1e12:g} TFLOP/s" in result.output  # type: ignore[operator]
+    assert f"V100-SXM2-16GB, fp32: {facts.fp32_flops_per_second / 1e12:g} TFLOP/s" in result.output
     assert facts.as_of in result.output
     fast = Emulation.model_validate(yaml.safe_load(made("alexnet", "--gpu", "H100").output))
     slow = Emulation.model_validate(yaml.safe_load(made("alexnet").output))

@@ -180,7 +180,6 @@ def grown(minutes: list[float], test: GrowthTest) -> SlowGrowth | None:
 def test_what_lies_between_steps_and_grows_is_told_once_with_the_minute_that_showed_it():
     test = GrowthTest()
     found = grown([0.010, 0.014, 0.018, 0.024], test)
-    assert found is not None
     assert (found.step, found.before, found.now) == (300, 0.010, 0.024)
     assert grown([0.1, 0.2, 0.3, 0.4], test) is None
 

@@ -39,7 +39,6 @@ def test_steps_that_are_counted_again_begin_a_new_part():
     cutter = Cutter(least_seconds=10.0, least_steps=10)
     assert cutter.add_cycles(joined(4990, 5)) is None
     part = cutter.add_cycles(joined(1, 12))
-    assert part is not None
     assert (part.first_step, part.last_step) == (1, 12)
 
 
@@ -147,7 +146,7 @@ def test_once_a_watcher_has_left_another_one_may_come(monkeypatch, tmp_path):
     listening: list[object] = []
     monkeypatch.setattr(script, "subscribe", listening.append)
     awaited = AwaitedRun()
-    run = WatchedRun(SimpleNamespace(folder=str(folder)), awaited=awaited)  # type: ignore[arg-type]
+    run = WatchedRun(SimpleNamespace(folder=str(folder)), awaited=awaited)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     run.stepped(optimizer)
     run.stepped(optimizer)

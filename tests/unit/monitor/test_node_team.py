@@ -50,21 +50,20 @@ def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> Joined
 def test_steps_that_all_nodes_have_are_merged_once_whatever_order_they_come_in():
     merge = NodeMerge()
     merge.add_cycles(1, joined((2, 3), [2, 3], 5.0))
-    assert merge.merge_cycles().numbers == [2, 3]  # type: ignore[union-attr]
+    assert merge.merge_cycles().numbers == [2, 3]
     merge.add_cycles(0, joined((0, 1), [4, 5, 6], 2.0))
     assert merge.merge_cycles() is None
     merge.add_cycles(1, joined((2, 3), [4, 5], 5.0))
     both = merge.merge_cycles()
-    assert both is not None
     assert (both.ranks, both.numbers) == ((0, 1, 2, 3), [4, 5])
     found = account_cycles(both.ranks, both.seconds, both.delays[:, :, 0])
     assert found.seconds["compute"] == 2.0  # of ranks 0 and 1, the faster of the two in the middle
     assert found.seconds["contention"] == 3.0
     merge.add_cycles(1, joined((2, 3), [6], 5.0))
-    assert merge.merge_cycles().numbers == [6]  # type: ignore[union-attr]
+    assert merge.merge_cycles().numbers == [6]
     merge.add_cycles(0, joined((0, 1), [7], 2.0))
     merge.drop_node(1)
-    assert merge.merge_cycles().ranks == (0, 1)  # type: ignore[union-attr]
+    assert merge.merge_cycles().ranks == (0, 1)
 
 
 def test_a_node_that_counts_from_the_start_again_discards_what_was_held():
@@ -73,7 +72,7 @@ def test_a_node_that_counts_from_the_start_again_discards_what_was_held():
     merge.add_cycles(1, joined((1,), [90], 1.0))
     merge.add_cycles(0, joined((0,), [1, 2], 1.0))
     merge.add_cycles(1, joined((1,), [2, 3], 1.0))
-    assert merge.merge_cycles().numbers == [2]  # type: ignore[union-attr]
+    assert merge.merge_cycles().numbers == [2]
 
 
 def test_news_cross_as_they_are():
@@ -87,7 +86,6 @@ def test_news_cross_as_they_are():
         ended=True,
     )
     back = unpack_news(pack_news(news))
-    assert back.joined is not None
     assert (back.joined.ranks, back.joined.numbers, back.joined.ended) == ((2, 3), [7, 8], 8.0)
     np.testing.assert_array_equal(back.joined.seconds, news.joined.seconds)
     assert back.model_dump() == news.model_dump()
@@ -156,7 +154,6 @@ def test_two_watchers_write_one_record(tmp_path, monkeypatch):
     first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
     first.watcher.poll()
     invitation = Invitation.load(RunFolder(first.folder))
-    assert invitation is not None
     second.watcher.poll()
     assert invitation.write_meeting(RunFolder(second.folder))  # as the ranks do
     monkeypatch.undo()
@@ -204,7 +201,6 @@ def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path, monkeypatch):
     first.watcher.poll()
     second.watcher.poll()
     invitation = Invitation.load(RunFolder(first.folder))
-    assert invitation is not None
     assert invitation.write_meeting(RunFolder(second.folder))
     second.train(20, 0.7, now[0])
     time.sleep(0.05)

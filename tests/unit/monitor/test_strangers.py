@@ -42,7 +42,6 @@ def use(everybody: float, workers: float = 0.0) -> CoreUse:
 def test_only_what_strangers_kept_a_rank_from_is_theirs(workers, on_cpu, expected):
     uses = {rank: use(2.0, workers) for rank in (0, 1)}
     lost = lost_to_strangers(joined(0.4), uses, on_cpu)
-    assert lost is not None
     assert lost[0, 1, FORWARD] == pytest.approx(expected)
     assert lost.sum() == pytest.approx(expected)
 
@@ -80,7 +79,6 @@ def test_a_rank_that_was_started_again_leaves_nothing_open():
     with subprocess.Popen(
         [sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as rank:
-        assert rank.stdout is not None
         rank.stdout.readline()
         for _ in range(2):
             looks.sample_processes({0: rank.pid}, 1.0)

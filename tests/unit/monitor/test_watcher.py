@@ -263,7 +263,6 @@ def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
     assert {path.name for path in tmp_path.glob("ring.*")} == {"ring.0.again", "ring.1.again"}
     record = run.record()
     whole = sum_windows(record.windows)
-    assert whole is not None
     assert whole.last_step <= run._number
     assert (
         whole.last_step - whole.first_step + 1
@@ -307,7 +306,6 @@ def test_the_machine_says_what_it_costs_where_its_firmware_does(
         cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "p4d.24xlarge", "dmi")
     )
     found = price_of(None, 2)
-    assert found is not None
     assert (found.instance, found.dollars_per_hour > 10) == ("p4d.24xlarge", True)
     monkeypatch.setattr(
         cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "none.such", "dmi")

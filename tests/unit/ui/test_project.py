@@ -43,7 +43,6 @@ def test_the_nearest_file_with_a_table_counts(tmp_path):
     write(tmp_path / "a", "[tool.ruff]\nline-length = 99\n")
     found = read_defaults("watch", WATCH, here)
     assert found == {"stuck_after": "5min", "max_dollars": "40"}
-    assert found is not None
     assert found.file == file
     assert read(here, "[tool.stash.check]\n") == {}
 

@@ -32,4 +32,4 @@ def test_hosts_are_alike_but_for_their_overrides():
 )
 def test_a_wish_that_makes_no_sense_is_refused_in_words(arguments, words):
     with pytest.raises(UserError, match=words):
-        make_topology(**arguments)  # type: ignore[arg-type]
+        make_topology(**arguments)

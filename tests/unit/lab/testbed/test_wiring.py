@@ -9,7 +9,7 @@ OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
 def lines(*args: object, **options: object) -> list[str]:
-    return [step.describe() for step in wiring.set_up(*args, **options)]  # type: ignore[arg-type]
+    return [step.describe() for step in wiring.set_up(*args, **options)]
 
 
 def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect():
