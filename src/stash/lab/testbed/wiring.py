@@ -83,7 +83,7 @@ def device_of(path: Path, devices: Path = Path("/sys/dev/block")) -> Device:
         number = os.stat(path).st_dev
     except OSError as error:
         raise UserError(
-            f"--disk-path {path}: {error.strerror}; name a folder on the disk to limit"
+            f"--disk: {path}: {error.strerror}; type it in a folder on the disk to limit"
         ) from None
     major = os.major(number)
     minor = os.minor(number)

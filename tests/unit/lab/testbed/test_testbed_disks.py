@@ -52,6 +52,6 @@ def test_a_folder_that_cannot_be_written_is_refused_with_the_reason(tmp_path):
 
     with pytest.raises(
         UserError,
-        match=r"--disk cannot be verified: .*none.*No such file or directory.*--disk-path",
+        match=r"--disk cannot be verified: .*none.*No such file or directory.*type it in another",
     ):
         verify.verify_disks(limited(), tmp_path / "none", on_node)

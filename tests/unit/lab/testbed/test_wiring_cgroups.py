@@ -100,7 +100,5 @@ def test_a_partition_stands_for_its_whole_disk(tmp_path):
 
 
 def test_a_disk_path_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(
-        UserError, match=r"--disk-path .*none: No such file or directory; name a folder"
-    ):
+    with pytest.raises(UserError, match=r"--disk: .*none: No such file or directory; type it in"):
         wiring.device_of(tmp_path / "none")
