@@ -151,11 +151,12 @@ def decode_artefact(content: bytes, source: str | os.PathLike[str]) -> Artefact:
     """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
     source = Path(source)
     document = documents.parse_document(content, source, _expected_kind(source), _parse_rounds)
-    if documents.kind_of(document) is FIX:
+    kind = documents.kind_of(document)
+    if kind is FIX:
         return FIXES.make_record(document, source, Fix.model_validate)
-    if documents.kind_of(document) is TRACE:
+    if kind is TRACE:
         return TRACES.make_record(document, source, Trace.model_validate)
-    if documents.kind_of(document) is PROBE:
+    if kind is PROBE:
         return PROBES.make_record(document, source, Probe.model_validate)
     return _make_profile(document, source)
 

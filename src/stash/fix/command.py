@@ -19,7 +19,7 @@ from stash.core.printable import last_of, print_written, printable, printable_li
 from stash.core.secrets import mask_text
 from stash.core.units import format_minutes
 from stash.measure.command import own_job
-from stash.measure.ranks import RankOptions, resolve_cluster
+from stash.measure.ranks import LocalRankOptions, RankOptions, resolve_cluster
 from stash.report.output import print_output
 from stash.store.storing import keep_copy, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand
@@ -58,7 +58,7 @@ def _parse_names(text: str, known: Sequence[str] = ("numerics",)) -> tuple[str, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixOptions(RankOptions):
+class FixOptions(LocalRankOptions):
     """One call of ``stash fix``."""
 
     parsed_by: ClassVar[type] = ProfileCommand
@@ -112,7 +112,8 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     from stash.measure.launcher.session import ProfileSession
 
     job = own_job(context.obj, "fix")
-    where = resolve_cluster(options, ranks=job.is_zoo_workload)
+    asked = RankOptions(nproc_per_node=options.nproc_per_node)
+    where = resolve_cluster(asked, ranks=job.is_zoo_workload)
     if where.nnodes > 1 or where.is_inherited:
         raise UserError(
             "stash fix starts the script itself, on one machine; leave the other nodes out"

@@ -268,28 +268,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--batch",
-        type=_positive,
+        type=_whole(1),
         default=8,
         metavar="N",
         help="samples per rank and batch (default 8)",
     )
     add(
         "--accumulate",
-        type=_positive,
+        type=_whole(1),
         default=1,
         metavar="N",
         help="batches to a step, exchanged once (default 1)",
     )
     add(
         "--workers",
-        type=_natural,
+        type=_whole(0),
         default=0,
         metavar="N",
         help="loader processes per rank (default 0)",
     )
     add(
         "--steps",
-        type=_positive,
+        type=_whole(1),
         metavar="N",
         help="optimizer steps to take (default: until interrupted)",
     )
@@ -323,21 +323,18 @@ def _fault(text: str) -> Fault:
     return Fault(int(rank), what, int(first), int(last), float(seconds))
 
 
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return number
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if (number := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"it must be at least {least}")
+        return number
+
+    return read
 
 
 def _size(text: str) -> float:
     if not 0 < (number := float(text)) < float("inf"):
         raise argparse.ArgumentTypeError("it must be more than 0")
-    return number
-
-
-def _natural(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise argparse.ArgumentTypeError("it must be at least 0")
     return number
 
 
