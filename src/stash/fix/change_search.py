@@ -62,8 +62,8 @@ def find_changes(search: Search) -> Final:
         )
     except OutOfTimeError:
         _settle_candidates(search, NO_TIME, NO_PROOF)
-    untold = [each for each in search.candidates if each.standing == "left out" and not each.why]
-    search.set_standing(untold, "left out", "not tried")
+    rest = [each for each in search.candidates if each.standing == "left out" and not each.why]
+    search.set_standing(rest, "left out", "not tried")
     return search.final
 
 
