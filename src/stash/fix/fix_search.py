@@ -137,8 +137,8 @@ class Search:
         self._note_launch("screening", 0, TYPED, self.first)
         self._compared = TYPED, self._step_seconds(self.first)
         """What changes are compared with, and its step."""
-        self.budget.starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self.typed)
-        self.budget.set_aside(self.typed, self.turns is not None)
+        starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self.typed)
+        self.budget.set_aside(self.typed, self.turns is not None, starting)
 
     @property
     def base(self) -> Arm:

@@ -168,10 +168,10 @@ def launch_in_turns(
     arms = [TYPED, *rungs]
     by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
     for number, row in enumerate(by_arm, before):
-        search.launches += [
+        search.launches.extend(
             Launched(stage=stage, round=number, changes=arm, step_seconds=seconds)
             for arm, seconds in row.items()
-        ]
+        )
     return by_arm, found.failure is not None
 
 

@@ -26,8 +26,8 @@ def test_seconds_left_count_from_when_the_budget_was_made_and_launches_by_their_
     ],
 )
 def test_a_proof_is_set_aside_by_launches_else_in_turns_else_not(within, takes_turns, reserve):
-    budget = TimeBudget(within, lambda: 0.0, launches=[10.0], starting=4.0)
-    budget.set_aside(step=0.01, takes_turns=takes_turns)
+    budget = TimeBudget(within, lambda: 0.0, launches=[10.0])
+    budget.set_aside(step=0.01, takes_turns=takes_turns, starting=4.0)
     assert budget.reserve == pytest.approx(reserve)
     assert budget.is_short(10) == (reserve > 0)
 
