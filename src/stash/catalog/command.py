@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from stash.catalog.page import Nothing
 
 app = App()
+_ROWS = 30
+"""Of the list that people read."""
 
 
 def _price(text: str) -> float:
@@ -60,7 +62,6 @@ class CatalogOptions(Options):
     )
     max_price: float | None = option("DOLLARS/H", 'Pay at most this, like 10 or "$3.06/h".', _price)
     spot: bool = flag("Show spot prices instead of on-demand prices.")
-    limit: int = option("N", "Show at most N rows.", parsers.whole(1), default="30")
     instances: Path | None = _instances_option()
     json: bool = json_flag("Print every offer as JSON.")
 
@@ -118,7 +119,7 @@ def catalog(options: CatalogOptions, context: typer.Context) -> None:
     if options.json:
         print(_format_json(answer, known, lacking))
     else:
-        _print(known, lacking, answer, options.limit)
+        _print(known, lacking, answer)
     if lacking is not None:
         raise typer.Exit(1)
 
@@ -189,14 +190,14 @@ def _known_gpu(name: str, known: Catalog) -> str:
     raise unknown_name("GPU", name, sorted(models))
 
 
-def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) -> None:
+def _print(known: Catalog, lacking: Nothing | None, answer: Answer) -> None:
     from rich.text import Text
 
     from stash.catalog.page import explain_mark, left_out, listing, nothing_text
     from stash.ui.terminal import list_console, list_width
 
     today = date.today()
-    shown = answer.offers[:limit]
+    shown = answer.offers[:_ROWS]
     screen = list_width()
     fitted = listing(shown, today, screen)
     console = list_console(max(fitted.width, screen or 0))
@@ -205,8 +206,8 @@ def _print(known: Catalog, lacking: Nothing | None, answer: Answer, limit: int) 
     else:
         console.print(Text(printable(nothing_text(lacking))), soft_wrap=True)
     notes = [explain_mark(shown, today), fitted.note if shown else ""]
-    if len(answer.offers) > limit:
-        notes.append(f"{len(answer.offers) - limit} more; --limit {len(answer.offers)} shows all")
+    if len(answer.offers) > _ROWS:
+        notes.append(f"{len(answer.offers) - _ROWS} more; narrow the list, or see all with --json")
     if answer.left_out:
         notes.append(left_out(answer.left_out))
     notes.append(

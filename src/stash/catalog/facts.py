@@ -218,7 +218,8 @@ def found_by_name(name: str, gpus: Iterable[GpuFacts]) -> list[GpuFacts]:
 
     A driver's name has words of all three kinds.
     """
-    words, known = name_words(name), list(gpus)
+    words = name_words(name)
+    known = list(gpus)
     exact = [gpu for gpu in known if name_words(gpu.name) == words]
     of_model = [gpu for gpu in known if name_words(gpu.model) == words]
     if not exact and len(of_model) == 1:

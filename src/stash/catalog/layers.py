@@ -53,20 +53,21 @@ def merge(fresh: Snapshot | None, mine: OwnFile | None) -> Catalog:
     if parts:
         prices = _renew_prices(prices, [price for part in parts for price in part.prices])
     if mine:
-        prices = _override_prices(prices, placed.prices)
+        # where the user names a price of a type, those of the other layers go
+        named = {(price.cloud, price.instance, price.kind) for price in placed.prices}
+        prices = [
+            *placed.prices,
+            *(price for price in prices if (price.cloud, price.instance, price.kind) not in named),
+        ]
     whole = [
         fill_links(slice_gpu(instance, gpus.values()), gpus.values()) for instance in known.values()
     ]
-    return Catalog(tuple(gpus.values()), tuple(whole), tuple(prices), _sentences(fresh, mine))
-
-
-def _sentences(fresh: Snapshot | None, mine: OwnFile | None) -> tuple[str, ...]:
     lines = [f"shipped facts of {shipped.DATE}"]
     if fresh:
         lines.append(f"snapshot of {fresh.created[:10]}")
     if mine:
         lines.append(f"own file {mine.path}")
-    return tuple(lines)
+    return Catalog(tuple(gpus.values()), tuple(whole), tuple(prices), tuple(lines))
 
 
 def _fill_in(
@@ -136,15 +137,6 @@ def _replaces(newer: Price, price: Price) -> bool:
     if abs(newer.dollars_per_hour / price.dollars_per_hour - 1) > _SAME:
         return True
     return price.region is not None and price.as_of is not None and newer.as_of != price.as_of
-
-
-def _override_prices(lower: Iterable[Price], mine: Sequence[Price]) -> list[Price]:
-    """``lower`` without any price of an (instance, kind) for which the user names a price, and the user's."""
-    named = {(price.cloud, price.instance, price.kind) for price in mine}
-    return [
-        *mine,
-        *(price for price in lower if (price.cloud, price.instance, price.kind) not in named),
-    ]
 
 
 def _hiding(upper: Iterable[Price]) -> Callable[[Price], bool]:

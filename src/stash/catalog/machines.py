@@ -91,5 +91,6 @@ def is_called(instance: str, cloud: str | None, seen: str) -> bool:
     There GPUs are attached to a machine: ``n1-standard-8`` is all that the metadata of an ``n1-standard-8+1xV100``
     tell, so its GPUs have to be compared besides.
     """
-    name, seen = instance.lower(), seen.lower()
+    name = instance.lower()
+    seen = seen.lower()
     return name == seen or (cloud == "gcp" and name.partition("+")[0] == seen)

@@ -66,7 +66,8 @@ def has_gpu(instance: Instance, wanted: str) -> bool | None:
     """Whether the instance's GPU is the ``wanted`` model or variant; ``None`` when only the variant is unknown."""
     if instance.gpu_model is None:
         return False if instance.gpu_count == 0 else None
-    words, have = name_words(wanted), name_words(instance.gpu_model)
+    words = name_words(wanted)
+    have = name_words(instance.gpu_model)
     if instance.gpu is not None:
         have |= name_words(instance.gpu)
     if instance.gpu_memory_bytes is not None:
@@ -79,20 +80,6 @@ def has_gpu(instance: Instance, wanted: str) -> bool | None:
         word.endswith("gb") for word in words - have
     )
     return None if instance.gpu is None and not sizes_differ else False
-
-
-def _gpu(instance: Instance, wish: OfferFilter) -> list[Judgement]:
-    most, count = wish.max_gpu_count, instance.gpu_count
-    fewer = True if most is None else None if count is None else count <= most
-    cpu_only = count == 0
-    least_memory = wish.min_gpu_memory_bytes
-    memory = (False, "GPU memory") if cpu_only and least_memory is not None else None
-    return [
-        (True if wish.gpu is None else has_gpu(instance, wish.gpu), "exact GPU"),
-        _judge_least(count, wish.min_gpu_count, "GPU count"),
-        (fewer, "GPU count"),
-        memory or _judge_least(instance.gpu_memory_bytes, least_memory, "GPU memory", _ROUNDING),
-    ]
 
 
 def _fabric(instance: Instance, wanted: str | None) -> Judgement:
@@ -111,9 +98,18 @@ def judge_instance(instance: Instance, wish: OfferFilter) -> Judgement:
     (None, fact) when nothing is known to be missing but ``fact`` is not known.
     """
     same_cloud = wish.cloud is None or instance.cloud.lower() == wish.cloud.lower()
+    most = wish.max_gpu_count
+    count = instance.gpu_count
+    fewer = True if most is None else None if count is None else count <= most
+    cpu_only = count == 0
+    least_memory = wish.min_gpu_memory_bytes
+    memory = (False, "GPU memory") if cpu_only and least_memory is not None else None
     findings = [
         (same_cloud, "cloud"),
-        *_gpu(instance, wish),
+        (True if wish.gpu is None else has_gpu(instance, wish.gpu), "exact GPU"),
+        _judge_least(count, wish.min_gpu_count, "GPU count"),
+        (fewer, "GPU count"),
+        memory or _judge_least(instance.gpu_memory_bytes, least_memory, "GPU memory", _ROUNDING),
         _judge_least(
             instance.network_bytes_per_second, wish.min_network_bytes_per_second, "network"
         ),

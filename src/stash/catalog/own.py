@@ -139,7 +139,18 @@ class OwnFile:
             cloud = entry.cloud or clouds.get(called, ON_PREMISE)
             key = keys.get((cloud.lower(), called), (written.get(cloud.lower(), cloud), entry.name))
             instances[key] = _instance(entry, key, self.path, self.known_gpus, known.get(key))
-            prices.extend(_prices(entry, key, self.path))
+            asked: tuple[tuple[PriceKind, float | None], ...] = (
+                ("on-demand", entry.price),
+                ("spot", entry.spot_price),
+                ("reserved", entry.reserved_price),
+            )
+            source = entry.source or str(self.path)
+            notes = entry.notes or ""
+            prices += [
+                Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
+                for kind, dollars in asked
+                if dollars is not None
+            ]
         return Placed(instances, tuple(prices))
 
 
@@ -195,7 +206,8 @@ def _check_entry(entry: OwnInstance, number: int, file: UserFile[_Content]) -> N
         if getattr(entry, name) is not None and getattr(entry, other) is None:
             raise file.mistake(("instances", number, name), f"needs {other} as well, like {like}")
     for less, more in _ORDERED:
-        low, high = getattr(entry, less), getattr(entry, more)
+        low = getattr(entry, less)
+        high = getattr(entry, more)
         if low is not None and high is not None and low > high:
             why = f"is above {more} ({format_rate(low)} and {format_rate(high)}); swap them, or leave one out"
             raise file.mistake(("instances", number, less), why)
@@ -275,18 +287,3 @@ def _instance(
         "layer": "user",
     }
     return Instance(cloud=key[0], name=key[1], **about, **given)
-
-
-def _prices(entry: OwnInstance, key: tuple[str, str], path: Path) -> list[Price]:
-    asked: tuple[tuple[PriceKind, float | None], ...] = (
-        ("on-demand", entry.price),
-        ("spot", entry.spot_price),
-        ("reserved", entry.reserved_price),
-    )
-    source, notes = entry.source or str(path), entry.notes or ""
-
-    return [
-        Price(*key, entry.region, kind, dollars, entry.as_of, source, notes, own=True)
-        for kind, dollars in asked
-        if dollars is not None
-    ]

@@ -153,7 +153,37 @@ def _sheet(title: str, facts: Sequence[tuple[str, str]]) -> Page:
 
 
 def _instance_sheet(known: Catalog, instance: Instance) -> Page:
-    facts = _facts(instance)
+    pairs = f"{_rate(instance.pair_min_bytes_per_second)} to {_rate(instance.pair_max_bytes_per_second)}"
+    network = _bits(instance.network_bytes_per_second)
+    if instance.network_burst_bytes_per_second is not None:
+        network += f", in bursts {_bits(instance.network_burst_bytes_per_second)}"
+    disk = _rate(instance.remote_disk_bytes_per_second)
+    if instance.remote_disk_burst_bytes_per_second is not None:
+        disk += f", in bursts {_rate(instance.remote_disk_burst_bytes_per_second)}"
+    about_gpus = [
+        ("GPUs", f"{_gpus(instance)}, variant {instance.gpu or 'unknown'}"),
+        (
+            "interconnect",
+            f"{instance.interconnect or 'unknown'}, {_rate(instance.interconnect_bytes_per_second)} per GPU",
+        ),
+        ("between pairs", pairs),
+        ("PCIe, in theory", _rate(instance.pcie_bytes_per_second)),
+        ("PCIe, measured", _rate(instance.pcie_measured_bytes_per_second)),
+    ]
+    facts = [
+        *([] if instance.gpu_count == 0 else about_gpus),
+        ("vCPUs", "unknown" if instance.vcpus is None else f"{instance.vcpus:g}"),
+        ("memory", _bytes(instance.memory_bytes)),
+        ("network", network),
+        ("RDMA", "no" if instance.rdma is False else _bits(instance.rdma_bytes_per_second)),
+        (
+            "local disk",
+            "none" if instance.local_disk_bytes == 0 else _bytes(instance.local_disk_bytes),
+        ),
+        ("remote disk", disk),
+        *([] if instance.owned_count is None else [("of your own", f"{instance.owned_count}")]),
+        *([] if instance.reserved_count is None else [("reserved", f"{instance.reserved_count}")]),
+    ]
     for offer in known.offers_of(instance):
         price = f"${offer.dollars_per_hour:.4g}/h in {offer.region or 'unknown region'}, {offer.as_of or 'undated'}"
         detail = "; ".join(part for part in (offer.source, offer.notes) if part)
@@ -161,37 +191,6 @@ def _instance_sheet(known: Catalog, instance: Instance) -> Page:
     facts.append(("facts from", f"{instance.source} (compiled {instance.as_of})"))
     facts += [("notes", instance.notes)] if instance.notes else []
     return _sheet(f"{instance.name}, {instance.cloud}", facts)
-
-
-def _facts(item: Instance) -> list[tuple[str, str]]:
-    pairs = f"{_rate(item.pair_min_bytes_per_second)} to {_rate(item.pair_max_bytes_per_second)}"
-    network = _bits(item.network_bytes_per_second)
-    if item.network_burst_bytes_per_second is not None:
-        network += f", in bursts {_bits(item.network_burst_bytes_per_second)}"
-    disk = _rate(item.remote_disk_bytes_per_second)
-    if item.remote_disk_burst_bytes_per_second is not None:
-        disk += f", in bursts {_rate(item.remote_disk_burst_bytes_per_second)}"
-    about_gpus = [
-        ("GPUs", f"{_gpus(item)}, variant {item.gpu or 'unknown'}"),
-        (
-            "interconnect",
-            f"{item.interconnect or 'unknown'}, {_rate(item.interconnect_bytes_per_second)} per GPU",
-        ),
-        ("between pairs", pairs),
-        ("PCIe, in theory", _rate(item.pcie_bytes_per_second)),
-        ("PCIe, measured", _rate(item.pcie_measured_bytes_per_second)),
-    ]
-    return [
-        *([] if item.gpu_count == 0 else about_gpus),
-        ("vCPUs", "unknown" if item.vcpus is None else f"{item.vcpus:g}"),
-        ("memory", _bytes(item.memory_bytes)),
-        ("network", network),
-        ("RDMA", "no" if item.rdma is False else _bits(item.rdma_bytes_per_second)),
-        ("local disk", "none" if item.local_disk_bytes == 0 else _bytes(item.local_disk_bytes)),
-        ("remote disk", disk),
-        *([] if item.owned_count is None else [("of your own", f"{item.owned_count}")]),
-        *([] if item.reserved_count is None else [("reserved", f"{item.reserved_count}")]),
-    ]
 
 
 def _gpu_sheet(gpu: GpuFacts) -> Page:

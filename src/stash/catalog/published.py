@@ -156,7 +156,8 @@ def parse_gpuhunt(
     found = ParsedPriceList(cloud, source, as_of, known)
 
     def add_row(row: CsvRow) -> None:
-        count, model = float(row["gpu_count"] or 0), _model(row["gpu_name"])
+        count = float(row["gpu_count"] or 0)
+        model = _model(row["gpu_name"])
         name = row["instance_name"]
         if (
             _is_tpu(row["gpu_name"])

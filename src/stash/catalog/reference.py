@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from stash.catalog.facts import Amount
-from stash.catalog.shipped import GB, parse_record, read_rows
+from stash.catalog.shipped import GB, parse_record, read_records, read_rows
 from stash.core.errors import UserError
 from stash.core.records.base import Count, Record
 
@@ -92,7 +92,7 @@ class KnownDataset(Record):
 @lru_cache(maxsize=1)
 def known_datasets() -> tuple[KnownDataset, ...]:
     """Every one, in the file's order."""
-    return tuple(parse_record(row, KnownDataset, "dataset") for row in read_rows("datasets.csv"))
+    return read_records("datasets.csv", KnownDataset, "dataset")
 
 
 def known_dataset(name: str) -> KnownDataset:
@@ -201,9 +201,7 @@ def collective_rates() -> tuple[CollectiveRate, ...]:
         "message_bytes": ("message_bytes", 1.0),
         "busbw_gbyte_per_s": ("bus_bytes_per_second", GB),
     }
-    return tuple(
-        parse_record(row, CollectiveRate, columns=columns) for row in read_rows("collectives.csv")
-    )
+    return read_records("collectives.csv", CollectiveRate, columns=columns)
 
 
 class ReachedRate(Record):
@@ -225,16 +223,14 @@ class ReachedRate(Record):
 @lru_cache(maxsize=1)
 def reached_rates() -> tuple[ReachedRate, ...]:
     """Every published measurement, in the file's order."""
-    return tuple(parse_record(row, ReachedRate) for row in read_rows("reached.csv"))
+    return read_records("reached.csv", ReachedRate)
 
 
 @lru_cache(maxsize=1)
 def hop_latencies() -> tuple[HopLatency, ...]:
     """Every published latency of a hop, in the file's order."""
     columns = {"start_us": ("start_seconds", MICROSECOND), "hop_us": ("hop_seconds", MICROSECOND)}
-    return tuple(
-        parse_record(row, HopLatency, columns=columns) for row in read_rows("hop_latencies.csv")
-    )
+    return read_records("hop_latencies.csv", HopLatency, columns=columns)
 
 
 class NodeScaling(Record):
@@ -264,6 +260,4 @@ class NodeScaling(Record):
 def node_scaling() -> tuple[NodeScaling, ...]:
     """Every published pair, in the file's order."""
     columns = {"one_per_s": ("one_per_second", 1.0), "all_per_s": ("all_per_second", 1.0)}
-    return tuple(
-        parse_record(row, NodeScaling, columns=columns) for row in read_rows("node_scaling.csv")
-    )
+    return read_records("node_scaling.csv", NodeScaling, columns=columns)

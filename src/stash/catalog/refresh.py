@@ -14,7 +14,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from http.client import HTTPException, HTTPMessage, HTTPResponse
+from http.client import HTTPException, HTTPMessage
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError, URLError
@@ -69,7 +69,16 @@ def fetch_url(url: str, scheme: str) -> bytes:
     request = Request(url, headers={"User-Agent": "stash-ddl (stash catalog refresh)"})
     try:
         with build_opener(_SameScheme(scheme)).open(request, timeout=_MAX_SILENCE) as answer:
-            body = _read(answer)
+            # at most one byte more than a list may have
+            deadline = time.monotonic() + _MAX_SECONDS
+            parts = []
+            size = 0
+            while size <= _MAX_BYTES and (part := answer.read1(min(2**20, _MAX_BYTES + 1 - size))):
+                parts.append(part)
+                size += len(part)
+                if time.monotonic() > deadline:
+                    raise OSError(f"it took longer than {_MAX_SECONDS:.0f} s")
+            body = b"".join(parts)
             length = answer.headers.get("Content-Length")
     except HTTPException as error:
         raise OSError(f"the connection broke: {error!r}") from error
@@ -92,23 +101,13 @@ class _SameScheme(HTTPRedirectHandler):
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def _read(answer: HTTPResponse) -> bytes:
-    """At most one byte more than a list may have."""
-    deadline, parts, size = time.monotonic() + _MAX_SECONDS, [], 0
-    while size <= _MAX_BYTES and (part := answer.read1(min(2**20, _MAX_BYTES + 1 - size))):
-        parts.append(part)
-        size += len(part)
-        if time.monotonic() > deadline:
-            raise OSError(f"it took longer than {_MAX_SECONDS:.0f} s")
-    return b"".join(parts)
-
-
 def refresh_snapshot(transport: Transport = fetch_https, now: datetime | None = None) -> Report:
     """Renew the snapshot from every list that can be had and believed.
 
     Raises StashError, and changes nothing, when no list could be.
     """
-    path, now = facts.snapshot_file(), now or datetime.now(timezone.utc)
+    path = facts.snapshot_file()
+    now = now or datetime.now(timezone.utc)
     old, lost = _load_old(path)
     before = layers.merge(old, None)
     parts, failures = _download_lists(transport, before, old)
@@ -174,7 +173,8 @@ def _why_nothing(failures: Failures, old: Snapshot | None) -> str:
 
 
 def _download_part(cloud: str, transport: Transport, before: Catalog, old: Part | None) -> Part:
-    name, folder = _name(cloud), f"{GPUHUNT}/{_LISTS[cloud]}"
+    name = _name(cloud)
+    folder = f"{GPUHUNT}/{_LISTS[cloud]}"
     version, published = _version(transport(f"{folder}/version"))
     body = transport(f"{folder}/{version}/catalog.zip")
     if len(body) > _MAX_BYTES:

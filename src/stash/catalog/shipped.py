@@ -68,9 +68,16 @@ def parse_record(
     return model.model_validate(fields)
 
 
+def read_records(
+    file: str, model: type[R], name: str = "", columns: Units | None = None
+) -> tuple[R, ...]:
+    """Every line of a data file as a record, in the file's order."""
+    return tuple(parse_record(row, model, name, columns) for row in read_rows(file))
+
+
 def gpus() -> tuple[GpuFacts, ...]:
     """The shipped GPUs, in base units."""
-    return tuple(parse_record(row, GpuFacts, "gpu", _GPU) for row in read_rows("gpus.csv"))
+    return read_records("gpus.csv", GpuFacts, "gpu", _GPU)
 
 
 def instances() -> tuple[Instance, ...]:

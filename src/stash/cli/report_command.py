@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from stash.core.records.host import Probe
     from stash.core.records.profile import Profile
     from stash.report.pages import ReadRun
-    from stash.ui.charts.chart import Chart
     from stash.ui.page import Page
 
 _STUDIES = (".yaml", ".yml")
@@ -155,14 +154,26 @@ def _write_folder(options: ReportOptions) -> None:
     """A file of every chart and format, and pages next to them."""
     from stash.ui.charts.chart_files import render_chart
 
-    folder, stem = options.output or Path(_FOLDER), _short(options.files[0])
+    folder = options.output or Path(_FOLDER)
+    stem = _short(options.files[0])
     page = read_page(options.files, options.probe, options.store, folder)
-    charts = _charts(page)
+    charts = [(chart.name, chart) for chart in page.charts]
+    for number, part in enumerate(page.parts, 1):  # those of several runs, as these were given
+        charts += [(f"run{number}-{chart.name}", chart) for chart in part.charts]
     if options.drawn and not charts:
         raise UserError(
             f"there is nothing to draw of {', '.join(options.files)} yet; measure first, then ask again"
         )
-    _make(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise UserError(
+            f"--output {folder} is a file; name a folder, like --output figures"
+        ) from None
+    except OSError as error:
+        raise UserError(
+            f"--output {folder}: {error.strerror or error}; choose another folder"
+        ) from None
     written = []
     for kind in options.formats:
         pages = [(stem, file_of(page, f".{kind}"))] if kind in _PAGES else []
@@ -188,7 +199,13 @@ def read_page(
     from stash.report.pages import page_of_probe, page_of_runs
 
     if any(name.endswith(_STUDIES) for name in files):
-        return _page_of_study(files, probe, folder)
+        if len(files) > 1 or probe is not None:
+            raise UserError(
+                f"a report of a study is of nothing else; type `stash report {files[0]}`"
+            )
+        from stash.study.study_run import page
+
+        return page(Path(files[0]), folder)
     twice = next((name for name in files if files.count(name) > 1), None)
     if twice is not None:
         raise UserError(f"{twice} is given twice; name each file once")
@@ -197,7 +214,8 @@ def read_page(
     short = [_short(name) for name in files]
     # without folders and endings, if they still differ
     names = short if len(set(short)) == len(short) else files
-    parts, runs = [], []
+    parts = []
+    runs = []
     for saved, file, name in zip(found, files, names, strict=True):
         if isinstance(saved, SavedFile):
             parts.append(saved.page())
@@ -210,14 +228,6 @@ def read_page(
     if links is not None and not runs:
         raise UserError("--probe adds links to a profile, and none is given; leave it out")
     return parts[0] if len(parts) == 1 else page_of_runs(runs, parts)
-
-
-def _page_of_study(files: Sequence[str], probe: Path | None, folder: Path) -> Page:
-    if len(files) > 1 or probe is not None:
-        raise UserError(f"a report of a study is of nothing else; type `stash report {files[0]}`")
-    from stash.study.study_run import page
-
-    return page(Path(files[0]), folder)
 
 
 def _read_run(profile: Profile, file: str, name: str, links: Probe | None, probe: str) -> ReadRun:
@@ -255,24 +265,3 @@ def _short(name: str) -> str:
         Path(name).name.removesuffix(SUFFIX).removesuffix(PROBE_SUFFIX).removesuffix(".json")
         or "report"
     )
-
-
-def _charts(page: Page) -> list[tuple[str, Chart]]:
-    """Charts and the stems of their files; those of several runs are numbered as these were given."""
-    found = [(chart.name, chart) for chart in page.charts]
-    for number, part in enumerate(page.parts, 1):
-        found += [(f"run{number}-{chart.name}", chart) for chart in part.charts]
-    return found
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError:
-        raise UserError(
-            f"--output {folder} is a file; name a folder, like --output figures"
-        ) from None
-    except OSError as error:
-        raise UserError(
-            f"--output {folder}: {error.strerror or error}; choose another folder"
-        ) from None

@@ -52,39 +52,25 @@ def show(options: ShowOptions) -> None:
     from stash.core.trace_records import Trace
     from stash.report.output import print_output
 
-    file, json, explain, redact, output = (
-        options.file,
-        options.json,
-        options.explain,
-        options.redact,
-        options.output,
-    )
-    if output is not None and not redact:
+    file = options.file
+    if options.output is not None and not options.redact:
         raise UserError(
-            f"--output {output} belongs to --redact: it saves what is left of a profile to be passed on"
+            f"--output {options.output} belongs to --redact: it saves what is left of a profile to be passed on"
         )
     with no_garbage():
         saved = saved_file(file, file, options.store)
         if isinstance(saved, SavedFile):
-            if (
-                asked := "--redact"
-                if redact
-                else "--explain"
-                if explain
-                else "--as-seen"
-                if options.as_seen
-                else ""
-            ):
+            if asked := options.list_given("redact", "explain", "as_seen"):
                 raise UserError(
-                    f"{asked} is about profiles, and {file} is {saved.what}; leave it out"
+                    f"{asked[0]} is about profiles, and {file} is {saved.what}; leave it out"
                 )
-            print_output(saved.document() if json else saved.page())
+            print_output(saved.document() if options.json else saved.page())
             return
         assert not isinstance(saved.artefact, (Fix, Trace))
-        found = (
-            _fit_to_share(saved.artefact, saved.place, output, json) if redact else saved.artefact
-        )
-        if explain and (json or isinstance(found, Probe)):
+        found = saved.artefact
+        if options.redact:
+            found = _fit_to_share(found, saved.place, options)
+        if options.explain and (options.json or isinstance(found, Probe)):
             raise UserError(
                 "--explain is about the report of a profile; type `stash show NAME.stash.json --explain`"
             )
@@ -92,27 +78,26 @@ def show(options: ShowOptions) -> None:
             raise UserError("--as-seen is about the stalls of a profile; a probe has none")
         if isinstance(found, Profile):
             found = drop_delays(found) if options.as_seen else found
-            print_profile(found, json, source=Path(file), explain=explain)
+            print_profile(found, options.json, source=Path(file), explain=options.explain)
         else:
             from stash.catalog.layers import load as load_catalog
 
-            print_probe(found, load_catalog(), saved=Path(file), json=json)
+            print_probe(found, load_catalog(), saved=Path(file), json=options.json)
 
 
-def _fit_to_share(
-    artefact: Profile | Probe, place: str, output: Path | None, json: bool
-) -> Profile | Probe:
+def _fit_to_share(artefact: Profile | Probe, place: str, options: ShowOptions) -> Profile | Probe:
     """The artefact without names and paths, saved if there is a file to save it to."""
     from stash.core.artefact import save
     from stash.core.output_files import output_file
     from stash.core.redaction import redact_artefact
 
     found = redact_artefact(artefact)
+    output = options.output
     if output is not None:
         if str(output.resolve()) == place:
             raise UserError(
                 f"--output {output} is the profile itself, which would lose its names; choose another file"
             )
         save(found, output_file(output, "", ""))
-        print_written(output, json, ", without names of machines, paths and addresses")
+        print_written(output, options.json, ", without names of machines, paths and addresses")
     return found

@@ -151,11 +151,12 @@ def decode_artefact(content: bytes, source: str | os.PathLike[str]) -> Artefact:
     """The same of what is saved at ``source``, as bytes: for what comes from elsewhere than a file."""
     source = Path(source)
     document = documents.parse_document(content, source, _expected_kind(source), _parse_rounds)
-    if documents.kind_of(document) is FIX:
+    kind = documents.kind_of(document)
+    if kind is FIX:
         return FIXES.make_record(document, source, Fix.model_validate)
-    if documents.kind_of(document) is TRACE:
+    if kind is TRACE:
         return TRACES.make_record(document, source, Trace.model_validate)
-    if documents.kind_of(document) is PROBE:
+    if kind is PROBE:
         return PROBES.make_record(document, source, Probe.model_validate)
     return _make_profile(document, source)
 
@@ -187,7 +188,8 @@ def _parse_rounds(text: str) -> Any:
     except json.JSONDecodeError as error:
         if error.msg != "Extra data":
             raise
-        document, lines = parse_json(text[: error.pos]), text[error.pos :].split("\n")[:-1]
+        document = parse_json(text[: error.pos])
+        lines = text[error.pos :].split("\n")[:-1]
     parts = [document, *map(parse_json, lines)]
     if not all(isinstance(part, dict) and isinstance(part.get("blocks"), dict) for part in parts):
         raise json.JSONDecodeError("not the rounds of a profile", text, len(text))
@@ -214,7 +216,6 @@ class GrowingFile:
         self._left: tuple[int, int, int] | None = None
         """Device, inode and size of the file as it was left last."""
         self._failed = False
-        self._fields: dict[str, Any] = {}
         self.last: Profile | None = None
         """As it was taken last."""
 
@@ -233,18 +234,18 @@ class GrowingFile:
         if self._failed:
             return
         profile = profile.model_copy(update={"ended": _KILLED})
-        fields = profile.model_dump(mode="json", exclude={"blocks"})
         try:
-            if not self.has_file or self.needs_free_name or not self._has_same_start(profile):
+            last = self.last if self.has_file and not self.needs_free_name else None
+            if last is None or not _begins_alike(last, profile):
                 self._begin_file(profile)
             elif self._is_ours():
-                self._append_rounds(profile, fields)
+                self._append_rounds(profile, last)
             else:
                 self._failed = True  # another process writes to the name that was asked for
         except (ArtefactError, OSError):
             self._failed = True  # the last save raises the reason
         if not self._failed:
-            self._fields, self.last = fields, profile
+            self.last = profile
 
     def close(self, discard: bool = False) -> None:
         """Let go of the file, which is whole; or ``discard`` it, if nothing of the measurement is kept."""
@@ -262,15 +263,6 @@ class GrowingFile:
         except OSError:
             return False
 
-    def _has_same_start(self, profile: Profile) -> bool:
-        """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
-        before = () if self.last is None else self.last.blocks
-        return (
-            bool(before)
-            and len(profile.blocks) >= len(before)
-            and profile.blocks[len(before) - 1] is before[-1]
-        )
-
     def _begin_file(self, profile: Profile) -> None:
         self.close()
         if self.needs_free_name:
@@ -281,16 +273,22 @@ class GrowingFile:
         self._file = os.open(self.target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW)
         self._left = _identity(os.fstat(self._file))
 
-    def _append_rounds(self, profile: Profile, fields: dict[str, Any]) -> None:
+    def _append_rounds(self, profile: Profile, last: Profile) -> None:
         assert self._file is not None
-        assert self.last is not None
-        news = {name: value for name, value in fields.items() if value != self._fields[name]}
-        news["blocks"] = pack_blocks(profile.blocks[len(self.last.blocks) :])
+        before, now = (each.model_dump(mode="json", exclude={"blocks"}) for each in (last, profile))
+        news = {name: value for name, value in now.items() if value != before[name]}
+        news["blocks"] = pack_blocks(profile.blocks[len(last.blocks) :])
         line = (json.dumps(news, ensure_ascii=False, separators=(",", ":")) + "\n").encode()
         written = os.write(self._file, line)
         self._left = _identity(os.fstat(self._file))
         if written < len(line):
             raise OSError("no space left")
+
+
+def _begins_alike(last: Profile, profile: Profile) -> bool:
+    """Whether the blocks of the file are still the first of the profile's: a rung may have been left out."""
+    before = last.blocks
+    return bool(before) and profile.blocks[len(before) - 1 : len(before)] == before[-1:]
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int]:
@@ -324,7 +322,8 @@ def check_probed(probe: Probe, path: str, hostname: str) -> None:
 
 def check_probed_hosts(probe: Probe, path: str, profile: Profile, of: str) -> None:
     """Raise UserError when the probe saved at ``path`` measured no host of the profile saved at ``of``."""
-    measured, hosts = links_by_hostname(probe), {host.hostname for host in profile.hosts}
+    measured = links_by_hostname(probe)
+    hosts = {host.hostname for host in profile.hosts}
     if not measured:
         raise UserError(f"--probe {path} holds no measured link; probe again without --no-measure")
     if not hosts & measured.keys():
@@ -337,7 +336,8 @@ def check_probed_hosts(probe: Probe, path: str, profile: Profile, of: str) -> No
 def add_links(profile: Profile, probe: Probe) -> Profile:
     """``profile`` with the probe's links in those hosts that it knows, and a note naming those that it does not."""
     left = {name: list(links) for name, links in links_by_hostname(probe).items()}
-    hosts, unknown = [], []
+    hosts = []
+    unknown = []
     for host in profile.hosts:
         if left.get(host.hostname):
             hosts.append(host.model_copy(update={"links": left[host.hostname].pop(0)}))

@@ -48,9 +48,11 @@ def pack_rows(rows: Sequence[dict[str, Any]]) -> dict[str, Packed]:
 
 
 def _pack_fields(values_of: Callable[[Field[Any]], list[Any]]) -> dict[str, Packed]:
-    types, columns = _field_types(), {}
+    types = _field_types()
+    columns = {}
     for field in fields(Block):
-        values, default = values_of(field), _default(field)
+        values = values_of(field)
+        default = _default(field)
         if default is MISSING or any(value != default for value in values):
             columns[field.name] = _pack_column(values, _item_type(types[field.name]) is not None)
     return columns
@@ -70,7 +72,8 @@ def _pack_column(values: list[Any], of_lists: bool = False) -> Packed:
 
 def unpack_blocks(columns: dict[str, Any]) -> tuple[Block, ...]:
     """The blocks of ``columns``; raises ColumnError. Columns of fields that a later Stash added are left alone."""
-    types, most = _field_types(), _MAX_OMITTED + _count_values(columns)
+    types = _field_types()
+    most = _MAX_OMITTED + _count_values(columns)
     read = {
         f.name: _read_column(f.name, columns[f.name], types[f.name], most)
         for f in fields(Block)

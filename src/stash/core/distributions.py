@@ -155,12 +155,14 @@ def maxwell_quantile(probability: ArrayLike) -> Array:
     Its square has the distribution of chi squared with three degrees of freedom. By halving, to 1e-12.
     """
     p = np.asarray(probability, dtype=np.float64)
-    low, high = np.zeros_like(p), np.full_like(p, 10.0)
+    low = np.zeros_like(p)
+    high = np.full_like(p, 10.0)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         inside = np.array([math.erf(each / math.sqrt(2)) for each in middle.flat]).reshape(p.shape)
         is_below = inside - math.sqrt(2 / math.pi) * middle * np.exp(-(middle**2) / 2) < p
-        low, high = np.where(is_below, middle, low), np.where(is_below, high, middle)
+        low = np.where(is_below, middle, low)
+        high = np.where(is_below, high, middle)
     return (low + high) / 2
 
 
@@ -196,7 +198,8 @@ def _solve(freedom: float, p: Array, probability: Callable[[Array], Array]) -> A
 def _sum_probability(freedom: int, t: Array) -> Array:
     angle = np.arctan(t / math.sqrt(freedom))
     square = np.cos(angle) ** 2
-    total, power = np.zeros_like(t), np.ones_like(t) if freedom % 2 == 0 else np.cos(angle)
+    total = np.zeros_like(t)
+    power = np.ones_like(t) if freedom % 2 == 0 else np.cos(angle)
     for number in range(freedom % 2, freedom - 1, 2):
         total = total + power
         power = power * square * ((number + 1) / (number + 2))

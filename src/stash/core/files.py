@@ -79,7 +79,8 @@ def read_up_to(path: Path, most: int) -> bytes:
 
     The one way to read a file that a user names: raises OSError, also for what is no regular file.
     """
-    parts, left = [], most + 1
+    parts = []
+    left = most + 1
     with opened_regular(path) as file:
         while left and (part := file.read(min(left, _PART))):
             parts.append(part)

@@ -52,8 +52,10 @@ def plus_minus(measured: Interval, scale: Scale) -> str:
     """
     if measured.low is None or measured.high is None:
         return _UNKNOWN
-    above, below = measured.high - measured.value, measured.value - measured.low
-    half, smallest = max(above, below), 10.0**-scale.decimals
+    above = measured.high - measured.value
+    below = measured.value - measured.low
+    half = max(above, below)
+    smallest = 10.0**-scale.decimals
     lopsided = half > _LOPSIDED * min(above, below) or measured.low >= 0 > measured.value - half
     if lopsided and half >= smallest * scale.size:
         return f"+{scale.number(above)} −{scale.number(below)}"

@@ -54,7 +54,8 @@ def interrupted_by(*signals: signal.Signals) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    outer, _Request.came = _Request.came, False
+    outer = _Request.came
+    _Request.came = False
     try:
         with handle_signals(signals, interrupt):
             yield

@@ -115,17 +115,20 @@ def median_interval(values: Sequence[float]) -> Interval:
     interval of their logarithms. Repetitions are taken as independent.
     """
     ordered = np.sort(np.asarray(values, dtype=np.float64))
-    count, middle = len(ordered), float(np.median(ordered))
+    count = len(ordered)
+    middle = float(np.median(ordered))
     if count < 2:
         return Interval(value=middle)
     if count < _MIN_FOR_ORDER:
         logs = np.log(ordered)
-        arm, center = student_half_width(count, float(logs.std(ddof=1))), float(logs.mean())
+        arm = student_half_width(count, float(logs.std(ddof=1)))
+        center = float(logs.mean())
         low = min(float(ordered[0]), math.exp(center - arm))
         high = max(float(ordered[-1]), math.exp(center + arm))
         return Interval(value=middle, low=low, high=high, repetitions=count)
     outside, ways = 1, count  # in which so many of all repetitions lie on one side of the median
-    below, all_ways = 1 + ways, 2**count
+    below = 1 + ways
+    all_ways = 2**count
     while below <= all_ways // round(1 / TAIL):
         outside += 1
         ways = ways * (count - outside + 1) // outside
@@ -146,7 +149,8 @@ def overall_interval(rates: Sequence[float]) -> Interval:
     unknown after one repetition, and where the noise is as large as the rate.
     """
     paces = 1 / np.asarray(rates, dtype=np.float64)
-    count, mean = len(paces), float(paces.mean())
+    count = len(paces)
+    mean = float(paces.mean())
     if count < 2:
         return Interval(value=1 / mean)
     arm = student_half_width(count, float(paces.std(ddof=1)))
@@ -157,7 +161,8 @@ def overall_interval(rates: Sequence[float]) -> Interval:
 
 def mean_interval(values: Sequence[float]) -> Interval:
     """The mean of ``values``, one at least, and Student's interval of it; its ends are unknown after one value."""
-    count, mean = len(values), math.fsum(values) / len(values)
+    count = len(values)
+    mean = math.fsum(values) / len(values)
     if count < 2:
         return Interval(value=mean)
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))

@@ -60,7 +60,8 @@ class Tail:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._at = path, 0
+        self._path = path
+        self._at = 0
         self._file: BinaryIO | None = None
 
     def read_new_lines(self) -> list[str]:
@@ -76,7 +77,8 @@ class Tail:
         is_replaced = self._is_replaced()
         found = self._read_new()
         if is_replaced:
-            self._file, self._at = None, 0
+            self._file = None
+            self._at = 0
             found += self._read_new()
         return found
 

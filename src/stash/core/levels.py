@@ -96,11 +96,13 @@ def level(matrix: Matrix, column: int) -> Interval:
     95 % of the weighted sum. Of rounds without memory it is about a third wider than Student's, as ten
     rounds do not prove that there is none. Unknown after one round.
     """
-    values, rounds = matrix[:, column], matrix.shape[0]
+    values = matrix[:, column]
+    rounds = matrix.shape[0]
     mean = float(values.mean())
     if rounds == 1:
         return Interval(value=mean)
-    together, relative = _mean_noise(rounds), matrix / matrix.mean(axis=0)
+    together = _mean_noise(rounds)
+    relative = matrix / matrix.mean(axis=0)
     share = _GRID[:, 1]
     alone = _make_noise(rounds, share / (share + (1 - share) * _own_noise(relative)[column]))
     low, high = _interval_ends(alone, _weights(together, relative), values - mean)
@@ -136,14 +138,17 @@ def _interval_ends(noise: _Noise, weights: Matrix, values: Matrix) -> tuple[floa
     """
     freedom = len(values) - 1
     centre, squares = noise.fit(values)
-    spread, at = np.sqrt(squares / freedom / noise.total), np.array([TAIL, 1 - TAIL])
+    spread = np.sqrt(squares / freedom / noise.total)
+    at = np.array([TAIL, 1 - TAIL])
     ends = centre + spread * student_quantile(freedom, at)[:, None]
-    low, high = ends.min(axis=1), ends.max(axis=1)
+    low = ends.min(axis=1)
+    high = ends.max(axis=1)
     scale = np.where(spread > 0, spread, math.ulp(1.0))
     for _ in range(24):
         middle = (low + high) / 2
         below = student_probability(freedom, (middle[:, None] - centre) / scale) @ weights < at
-        low, high = np.where(below, middle, low), np.where(below, high, middle)
+        low = np.where(below, middle, low)
+        high = np.where(below, high, middle)
     lower, upper = (low + high) / 2
     return float(lower), float(upper)
 
@@ -181,7 +186,8 @@ def _own_noise(relative: Matrix) -> Matrix:
     each is one half), or variances are nothing at all, rungs are taken to be alike.
     """
     rounds, rungs = relative.shape
-    scale, alike = relative.std(axis=0), np.full(rungs, float(rungs))
+    scale = relative.std(axis=0)
+    alike = np.full(rungs, float(rungs))
     if not scale.all():
         return alike
     parts = 1 / scale / (1 / scale).sum()
@@ -211,7 +217,8 @@ def _make_noise(rounds: int, share: Matrix) -> _Noise:
     diagonal = np.tile((1 + memory**2) / alone, (rounds, 1))
     diagonal[[0, -1]] = 1 / alone
     off_diagonal = -memory / alone
-    pivots, factors = (1 - share) * diagonal + share, np.zeros((rounds, len(memory)))
+    pivots = (1 - share) * diagonal + share
+    factors = np.zeros((rounds, len(memory)))
     for i in range(1, rounds):
         factors[i] = (1 - share) * off_diagonal / pivots[i - 1]
         pivots[i] -= (1 - share) * off_diagonal * factors[i]

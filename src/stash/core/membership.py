@@ -64,11 +64,13 @@ def admit(
     link: socket.socket, secret: bytes, purpose: str, seconds: float = HANDSHAKE_SECONDS
 ) -> RunMember:
     """The listening end: who is there. Raises StrangerError, or OSError (TimeoutError) if it is too slow or gone."""
-    deadline, drawn = time.monotonic() + seconds, secrets.token_bytes(_NONCE)
+    deadline = time.monotonic() + seconds
+    drawn = secrets.token_bytes(_NONCE)
     link.settimeout(seconds)
     link.sendall(drawn)
     answer = receive_bytes(link, _NONCE + _NAME + _PROOF, deadline)
-    reply, proof = answer[:-_PROOF], answer[-_PROOF:]
+    reply = answer[:-_PROOF]
+    proof = answer[-_PROOF:]
     facts = (purpose.encode(), drawn, reply)
     if not hmac.compare_digest(proof, signature(secret, b"client", *facts)):
         raise StrangerError("it does not know the secret")
@@ -88,7 +90,8 @@ def join(
     seconds: float = HANDSHAKE_SECONDS,
 ) -> RunMember:
     """The connecting end. Raises StrangerError if the other end proves nothing, HungUpError on our proof; OSError."""
-    deadline, called = time.monotonic() + seconds, name.encode().ljust(_NAME, b"\0")
+    deadline = time.monotonic() + seconds
+    called = name.encode().ljust(_NAME, b"\0")
     if len(called) != _NAME:
         raise ValueError(f"{name!r} is longer than {_NAME} bytes")
     drawn = receive_bytes(link, _NONCE, deadline)
@@ -143,7 +146,8 @@ class SignedLink:
 
     def __init__(self, link: socket.socket, member: RunMember) -> None:
         """It has the connection from then on."""
-        self._link, self._member = link, member
+        self._link = link
+        self._member = member
         self._sent = self._got = 0
         self._lock = threading.Lock()
         link.settimeout(None)
@@ -188,14 +192,13 @@ class Door:
         welcome: Callable[[socket.socket, RunMember], None],
     ) -> None:
         """``welcome`` is called in that thread, and has the connection from then on. The door closes the listener."""
-        self._listener, self._secret, self._purpose, self._welcome = (
-            listener,
-            secret,
-            purpose,
-            welcome,
-        )
+        self._listener = listener
+        self._secret = secret
+        self._purpose = purpose
+        self._welcome = welcome
         self._unproven: dict[socket.socket, None] = {}
-        self._lock, self._closed = threading.Lock(), False
+        self._lock = threading.Lock()
+        self._closed = False
         listener.settimeout(_PAUSE)  # where it cannot be shut down, it is looked after as often
         self._thread = threading.Thread(target=self._accept_links, daemon=True)
         self._thread.start()

@@ -45,7 +45,8 @@ def resident_pages(descriptor: int, size: int, layered: bool = False) -> tuple[i
     ``layered``: the file is another file system's in truth (overlay), whose pages only a mapping leads to.
     """
     if _CACHESTAT is not None and not layered:
-        stat, whole = _Stat(), _Range(0, 0)
+        stat = _Stat()
+        whole = _Range(0, 0)
         if (
             _load_libc().syscall(_CACHESTAT, descriptor, ctypes.byref(whole), ctypes.byref(stat), 0)
             == 0

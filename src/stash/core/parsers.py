@@ -181,7 +181,8 @@ def percent(text: str) -> float:
 def durations(text: str) -> tuple[float, float]:
     """A time, or the two between which it lies, like ``"3m..8m"``."""
     first, dots, last = text.partition("..")
-    low, high = duration_or_zero(first), duration_or_zero(last if dots else first)
+    low = duration_or_zero(first)
+    high = duration_or_zero(last if dots else first)
     if low > high:
         raise UnitError("the shorter time comes first, like 3m..8m")
     return low, high

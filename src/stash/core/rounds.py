@@ -27,7 +27,8 @@ def estimate(matrix: Matrix) -> list[Interval]:
     differences' by what they would be longer or shorter on a machine slow all along.
     """
     matrix = _check_matrix(matrix)
-    share, found = slow_share(matrix), [level(matrix, 0)]
+    share = slow_share(matrix)
+    found = [level(matrix, 0)]
     for one in increments(matrix):
         if one.low is None or one.high is None or not share:
             found.append(one)
@@ -92,7 +93,8 @@ def warming_up(values: Matrix) -> bool:
     Another job that ends makes steps faster, too, but at any time and at once.
     """
     first = max(2, len(values) // 3)
-    start, rest = values[:first], values[first:]
+    start = values[:first]
+    rest = values[first:]
     if len(rest) < 3:
         return False
     typical = float(np.median(rest))
@@ -113,7 +115,8 @@ def two_modes(values: Matrix) -> tuple[float, float] | None:
     ordered = np.sort(values)
     gaps = np.diff(ordered)
     cut = int(np.argmax(gaps)) + 1
-    lower, upper = ordered[:cut], ordered[cut:]
+    lower = ordered[:cut]
+    upper = ordered[cut:]
     wider = max(float(np.ptp(lower)), float(np.ptp(upper)))
     apart = float(gaps[cut - 1]) > max(1.5 * wider, 0.05 * float(np.median(ordered)))
     if not apart or 4 * min(cut, count - cut) < count:
@@ -160,7 +163,8 @@ def slowest_rank_times(times: Matrix) -> Matrix:
     top = int(np.argmax(means))
     if rounds == 1 or ranks == 1:
         return times[:, top]
-    luck, found = _mean_error(times), float(means.var(ddof=1))
+    luck = _mean_error(times)
+    found = float(means.var(ddof=1))
     if not luck or not found:
         return times[:, top]
     common = times.mean(axis=1)

@@ -173,10 +173,8 @@ def parse_seconds(text: str, likely: Sequence[str] = ("h", "m", "s"), named: str
     value, unit = _split(text, "duration", '"250ms" or "60s"')
     unit = unit or named
     if not unit and value:
-        first, last = (
-            [f"{text.strip()}{each}" for each in likely[:-1]],
-            f"{text.strip()}{likely[-1]}",
-        )
+        first = [f"{text.strip()}{each}" for each in likely[:-1]]
+        last = f"{text.strip()}{likely[-1]}"
         raise UnitError(f"{text.strip()} what? type {', '.join(first)} or {last}")
     scale = _SECONDS.get(unit.lower() or "s")
     if scale is None:
@@ -319,7 +317,6 @@ _PERIODS = re.compile(
     re.I,
 )
 _POWER = re.compile(r"(\d+\.?\d*|\.\d+)\s*(k)?w", re.I)
-_PERCENT = re.compile(r"(\d+\.?\d*|\.\d+)\s*%")
 
 
 def validate_size(given: object) -> float:
@@ -370,15 +367,6 @@ def power_price(given: object) -> float:
             f"the price of power {text!r} is not per kWh; convert it and write it like $0.12/kWh"
         )
     return _check_range(parse_dollars(amount), 1e-3, 10, text, "a price of power")
-
-
-def validate_share(given: object) -> float:
-    """A share such as "60%", above 0 and up to 1."""
-    text = _text(given, '"60%"')
-    match = _PERCENT.fullmatch(text.strip())
-    if match is None:
-        raise UnitError(f"cannot read the share {text!r}; write it like 60%")
-    return _check_range(float(match[1]) / 100, 1e-3, 1, text, "a share of the time")
 
 
 def _dollars(given: object, example: str) -> str:

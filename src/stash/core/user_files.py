@@ -115,7 +115,8 @@ class YamlText:
 
     def strip_kinds(self, where: Location, missing: bool) -> Location:
         """``where`` as pydantic has it, without names that are not the document's: of one kind of several."""
-        value, found = self.data, []
+        value = self.data
+        found = []
         for number, part in enumerate(where):
             inside: Any = value if isinstance(value, dict) else {}
             if isinstance(value, list):
@@ -188,7 +189,8 @@ def _join_mistakes(mistakes: Iterable[str]) -> str:
 
 def _describe_mistake(detail: Mapping[str, Any], data: Any, model: type[BaseModel]) -> str:
     """What pydantic found, in the words of all files."""
-    kind, context = detail["type"], detail.get("ctx", {})
+    kind = detail["type"]
+    context = detail.get("ctx", {})
     if kind == "union_tag_invalid":
         tags = context["expected_tags"].replace("'", "")
         return f"there is no such {_discriminator(detail)}; use one of {tags}"
@@ -386,7 +388,8 @@ def load_rows(
     columns = {
         name: str(field.examples[0]) for name, field in row.model_fields.items() if field.examples
     }
-    head_line, example = ",".join(columns), ",".join(columns.values())
+    head_line = ",".join(columns)
+    example = ",".join(columns.values())
     lines = table_rows(text_of(path, what, described), path, f"its first line is {head_line}")
     head = [name.strip() for name in lines[0][1]] if lines else []
     missing = next((name for name in columns if name not in head), None)
@@ -400,7 +403,8 @@ def load_rows(
         raise UserError(
             f"{path} has {len(filled):,} lines below its first; it needs 1 to {most:,}, like {example}"
         )
-    rows, mistakes = [], []
+    rows = []
+    mistakes = []
     for number, line in filled:
         cells = dict(zip(head, (cell.strip() for cell in line), strict=False))
         given = {name: cells.get(name, "") for name in columns}

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from stash.core.formatting import join_names
 from stash.core.units import format_seconds
-from stash.fix.decision import LOOKS, SCREENED, is_proven
+from stash.fix.decision import LOOKS, SCREENED, WORTH, is_proven
 from stash.fix.final_comparison import (
     find_rungs,
     fits_only_in_turns,
@@ -37,6 +38,7 @@ from stash.fix.fix_search import (
     Final,
     OutOfTimeError,
     Search,
+    arm_of,
     is_beyond_noise,
     saved_seconds,
 )
@@ -54,22 +56,21 @@ def find_changes(search: Search) -> Final:
         prove_changes(search, _combine_best(search, _try_all(search)))
         train_longer(search)
     except KeyboardInterrupt:
-        search.interrupted = True
+        search.conclude(replace(search.final, interrupted=True))
         _settle_candidates(
             search, "interrupted before it was tried", "interrupted before it was shown"
         )
     except OutOfTimeError:
         _settle_candidates(search, NO_TIME, NO_PROOF)
-    for each in search.candidates:
-        if each.standing == "left out":
-            each.why = each.why or "not tried"
+    rest = [each for each in search.candidates if each.standing == "left out" and not each.why]
+    search.set_standing(rest, "left out", "not tried")
     return search.final
 
 
 def _settle_candidates(search: Search, untried: str, unproven: str) -> None:
     """In the middle: what the last look has shown stands, the rest does not."""
     if not all(each.standing == "kept" for each in search.find_candidates(search.final.kept)):
-        search.final.kept, search.final.together = (), None
+        search.keep_nothing()
     for each in search.candidates:
         if each.standing == "left out" and not each.why:
             search.set_standing(
@@ -101,9 +102,8 @@ def _try_all(search: Search) -> list[Candidate]:
         and not search.budget.is_short()
         and not search.launch("screening", 0, arm)
     ):
-        search.base = arm
+        search.compare_with(arm)
         active = _drop_idle(search, [each for each in active if each is not largest], [largest])
-        search.step = search.stages["screening"][0][search.base]
     shown = [each for each in active if is_proven(each.saves)]
     active = _screen_candidates(
         search, _try_at_once(search, [each for each in active if each not in shown])
@@ -125,9 +125,7 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
         if not active:
             break
         if number and search.budget.is_short(1 + len(active)):
-            for each in [
-                each for each in active if saved_seconds(each) < search.worth * search.step
-            ]:
+            for each in [each for each in active if saved_seconds(each) < WORTH * search.step]:
                 search.set_standing([each], "no difference", "")
                 active.remove(each)
             break  # what looked good once goes on to be proven
@@ -138,29 +136,25 @@ def _screen_candidates(search: Search, active: list[Candidate]) -> list[Candidat
                 "left out",
                 f"what it was to be compared with failed at a later start: {why}",
             )
-            search.base = TYPED
+            search.compare_with(TYPED)
             return []
         for each in list(order):
             if number and _needs_consent(search, each):
                 continue  # it is shown, and kept by no one: once will do
             milder = search.find_candidates((each.change.beyond,))
-            if not number and any(
-                saved_seconds(one) < search.worth * search.step for one in milder
-            ):
+            if not number and any(saved_seconds(one) < WORTH * search.step for one in milder):
                 search.set_standing([each], "left out", f"{each.change.beyond} saves nothing")
                 active.remove(each)
                 continue
             if not number and search.budget.is_short():
-                if saved_seconds(each) < search.worth * search.step:
+                if saved_seconds(each) < WORTH * search.step:
                     search.set_standing([each], "left out", NO_TIME)
                     active.remove(each)  # what looked good in turns goes on to be proven
-            elif search.launch("screening", number, arm := (*search.base, each.change.name)):
+            elif search.launch("screening", number, arm := (*search.base, each.name)):
                 active.remove(each)
             else:
-                each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        search.step = fmean(
-            row[search.base] for row in search.stages["screening"] if search.base in row
-        )
+                each.note_saving(search.estimate_saving("screening", search.base, arm, 0.05))
+        search.compare_with(search.base)
         active = _drop_unpromising(search, active, number)
     active += _find_inseparable(search, active)
     for each in active:
@@ -173,25 +167,22 @@ def _drop_unpromising(search: Search, active: Sequence[Candidate], number: int) 
     """Those that screening, so far, does not dismiss."""
     found = []
     for each in active:
-        arm = (*search.base, each.change.name)
+        arm = (*search.base, each.name)
         if not any(arm in row for row in search.stages["screening"]):
             found.append(each)
             continue
-        each.saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        worth = each.saves.value >= (1 if number else JOINED) * search.worth * search.step
+        saves = search.estimate_saving("screening", search.base, arm, 0.05)
+        each.note_saving(saves)
+        worth = saves.value >= (1 if number else JOINED) * WORTH * search.step
         sure = (
-            is_beyond_noise(each.saves)
-            or each.saves.value >= LARGE * search.step
+            is_beyond_noise(saves)
+            or saves.value >= LARGE * search.step
             or _needs_consent(search, each)
         )
         if worth and (number + 1 < SCREENED or sure):
             found.append(each)
             continue
-        most = (
-            each.saves.high
-            if each.saves.high is not None
-            else each.saves.value + LARGE * search.step
-        )
+        most = saves.value + LARGE * search.step if saves.high is None else saves.high
         search.set_standing([each], "slower" if most < 0 else "no difference", "")
     return found
 
@@ -228,7 +219,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
     for each in active:
         if each.change.joins:
             first.setdefault(each.change.knob, each)
-    arm = (*search.base, *(each.change.name for each in first.values()))
+    arm = (*search.base, *(each.name for each in first.values()))
     if len(first) < 2:
         return active
     if search.budget.is_short() and any(saved_seconds(each) > 0 for each in search.candidates):
@@ -240,10 +231,8 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
         if search.launch("screening", number, arm):
             return active
         saves = search.estimate_saving("screening", search.base, arm, 0.05)
-        if saves.value >= JOINED * search.worth * search.step and (
-            not number or is_beyond_noise(saves)
-        ):
-            search.joined = arm
+        if saves.value >= JOINED * WORTH * search.step and (not number or is_beyond_noise(saves)):
+            search.note_joined(arm)
             continue
         if (
             saves.value < -LARGE * search.step and not number
@@ -256,7 +245,7 @@ def _try_at_once(search: Search, active: list[Candidate]) -> list[Candidate]:
         search.set_standing(
             out, "no difference", f"no faster with all of {', '.join(first)} at once"
         )
-        search.joined = TYPED
+        search.note_joined(TYPED)
         return [each for each in active if each.standing == "left out"]
     return active
 
@@ -268,15 +257,15 @@ def _find_inseparable(search: Search, active: Sequence[Candidate]) -> list[Candi
         for each in search.find_candidates(search.joined)
         if each.standing in ("no difference", "slower", "left out")
     ]
-    rest = [each for each in rest if each not in active and each.change.name not in search.base]
+    rest = [each for each in rest if each not in active and each.name not in search.base]
     if not rest:
         return []
-    shown = [each for each in active if each.change.name in search.joined]
+    shown = [each for each in active if each.name in search.joined]
     if not saves_only_together(
         search, shown, search.estimate_saving("screening", search.base, search.joined, 0.05)
     ):
         return []
-    search.inseparable = tuple(each.change.name for each in (*shown, *rest))
+    search.note_inseparable([*shown, *rest])
     search.say(
         f"{join_names([each.change.new_value for each in rest])} may save something only together"
     )
@@ -288,7 +277,7 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
     found = []
     for each in search.candidates:
         most = each.change.forecast
-        if most is not None and most < search.worth * search.typed:
+        if most is not None and most < WORTH * search.typed:
             at_most = format_seconds(max(0.0, most))
             search.set_standing(
                 [each], "left out", f"saves {at_most} of the step at most, by forecast"
@@ -299,8 +288,8 @@ def _rank_by_forecast(search: Search) -> list[Candidate]:
     order: dict[str, tuple[int, float]] = {}
     for each in found:
         place = places[each.change.knob] = places.get(each.change.knob, -1) + 1
-        order[each.change.name] = (place, -(each.change.forecast or _UNKNOWN * search.typed))
-    return sorted(found, key=lambda each: order[each.change.name])
+        order[each.name] = (place, -(each.change.forecast or _UNKNOWN * search.typed))
+    return sorted(found, key=lambda each: order[each.name])
 
 
 def _keep_affordable(search: Search, wanted: list[Candidate]) -> list[Candidate]:
@@ -322,7 +311,7 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
             faster := [one for one in best if one.change.needs_workers]
         ):
             search.set_standing(
-                [each], "no difference", f"{faster[0].change.name} saves more, with workers"
+                [each], "no difference", f"{faster[0].name} saves more, with workers"
             )
         else:
             best.append(each)
@@ -330,15 +319,15 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
     if in_turns := _combine_in_turns(search, chosen):
         return in_turns
     chosen = _drop_doubtful(search, chosen)
-    if fits_only_in_turns(search, arm := tuple(each.change.name for each in chosen)):
+    if fits_only_in_turns(search, arm := arm_of(chosen)):
         return arm
     most = max(1, int(search.budget.seconds_left() / search.budget.launch_seconds() / LOOKS[0]) - 2)
     search.set_standing(chosen[most:], "unproven", NO_PROOF)
     chosen = chosen[:most]
     if not search.budget.has_room((LOOKS[0] + 1) * (len(chosen) + 2)):
-        return tuple(each.change.name for each in chosen)  # the final comparison has the same arms
+        return arm_of(chosen)  # the final comparison has the same arms
     while len(chosen) > 1:
-        arm = tuple(each.change.name for each in chosen)
+        arm = arm_of(chosen)
         why = search.launch("combining", 0, TYPED) or search.launch("combining", 0, arm)
         if not why:
             break
@@ -346,9 +335,9 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
             [chosen.pop()], standing_of(search, arm), f"together with the others: {why}"
         )
     if len(chosen) < 2:
-        return tuple(each.change.name for each in chosen)
+        return arm_of(chosen)
     for each in chosen:
-        search.launch("combining", 0, leave_out(arm, each.change.name))
+        search.launch("combining", 0, leave_out(arm, each.name))
     while less := [each for each in chosen if _adds_little(search, each, arm)]:
         arm = _drop_least(search, chosen, less, arm)
     return arm
@@ -356,7 +345,7 @@ def _combine_best(search: Search, worth: list[Candidate]) -> tuple[str, ...]:
 
 def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
     """The same by turns, where launches take too long to combine these and prove them; empty if they cannot."""
-    arm = tuple(each.change.name for each in chosen)
+    arm = arm_of(chosen)
     if search.budget.has_room((LOOKS[0] + 1) * (len(chosen) + 2)):
         return ()
     while len(chosen) > 1:
@@ -369,7 +358,7 @@ def _combine_in_turns(search: Search, chosen: list[Candidate]) -> Arm:
         if failed or not rows:
             return ()
         search.stages["combining"] = rows
-        less = [each for each in chosen if _part_of(search, each, arm) < search.worth * search.step]
+        less = [each for each in chosen if _part_of(search, each, arm) < WORTH * search.step]
         if not less:
             return arm
         arm = _drop_least(search, chosen, less, arm)
@@ -381,17 +370,17 @@ def _drop_least(
 ) -> Arm:
     """The arm without the one of those that adds least to it: one at a time, as two may do the same."""
     out = min(less, key=lambda each: _part_of(search, each, arm))
-    if _part_of(search, out, arm) < -search.worth / 2 * search.step:
+    if _part_of(search, out, arm) < -WORTH / 2 * search.step:
         search.set_standing([out], "slower", "beside the others it costs more than it saves")
     else:
         search.set_standing([out], "no difference", "too little beside the others")
     chosen.remove(out)
-    return leave_out(arm, out.change.name)
+    return leave_out(arm, out.name)
 
 
 def _part_of(search: Search, each: Candidate, arm: Arm) -> float:
     """Seconds that it saves in an arm of combining; infinite if that was not launched with and without it."""
-    rest = leave_out(arm, each.change.name)
+    rest = leave_out(arm, each.name)
     both = [
         row[rest] - row[arm] for row in search.stages["combining"] if rest in row and arm in row
     ]
@@ -399,7 +388,8 @@ def _part_of(search: Search, each: Candidate, arm: Arm) -> float:
 
 
 def _adds_little(search: Search, each: Candidate, arm: Arm) -> bool:
-    part, worth = _part_of(search, each, arm), search.worth * search.step
+    part = _part_of(search, each, arm)
+    worth = WORTH * search.step
     alike = [
         other
         for other in search.find_candidates(arm)
@@ -421,9 +411,7 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
     What saves most, and much, counts as shown: a step as typed that varies widely leaves nothing else.
     """
     best = max(chosen, key=saved_seconds, default=None)
-    sure = [
-        each for each in chosen if is_proven(each.saves) or each.change.name in search.inseparable
-    ]
+    sure = [each for each in chosen if is_proven(each.saves) or each.name in search.inseparable]
     if (
         best is not None
         and best not in sure
@@ -431,8 +419,8 @@ def _drop_doubtful(search: Search, chosen: list[Candidate]) -> list[Candidate]:
         and is_beyond_noise(best.saves)
     ):
         sure.insert(0, best)
-    arms = len(list_arms(search, tuple(each.change.name for each in chosen)))
-    again = len(list_arms(search, tuple(each.change.name for each in sure)))
+    arms = len(list_arms(search, arm_of(chosen)))
+    again = len(list_arms(search, arm_of(sure)))
     enough = search.budget.has_room(arms + LOOKS[0] * (arms + again))
     if enough or not sure:
         return chosen

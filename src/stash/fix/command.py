@@ -19,7 +19,7 @@ from stash.core.printable import last_of, print_written, printable, printable_li
 from stash.core.secrets import mask_text
 from stash.core.units import format_minutes
 from stash.measure.command import own_job
-from stash.measure.ranks import RankOptions, resolve_cluster
+from stash.measure.ranks import LocalRankOptions, RankOptions, resolve_cluster
 from stash.report.output import print_output
 from stash.store.storing import keep_copy, store_for_copies, store_option
 from stash.ui.arguments import ProfileCommand
@@ -58,7 +58,7 @@ def _parse_names(text: str, known: Sequence[str] = ("numerics",)) -> tuple[str, 
 
 
 @dataclass(frozen=True, kw_only=True)
-class FixOptions(RankOptions):
+class FixOptions(LocalRankOptions):
     """One call of ``stash fix``."""
 
     parsed_by: ClassVar[type] = ProfileCommand
@@ -83,16 +83,6 @@ class FixOptions(RankOptions):
         _parse_names,
         default=(),
         panel=_HOW,
-    )
-    min_saving: float = option(
-        "PERCENT",
-        "Keep only changes proven to save more than this.",
-        parsers.percent,
-        default="1%",
-        panel=_HOW,
-    )
-    start_timeout: float = option(
-        "TIME", "Wait this long for the first step.", parsers.duration, default="300", panel=_HOW
     )
     apply: bool = flag("Apply the patch; git or a copy keeps the old script.")
     output: Path | None = option(
@@ -122,21 +112,24 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     from stash.measure.launcher.session import ProfileSession
 
     job = own_job(context.obj, "fix")
-    where = resolve_cluster(options, ranks=job.is_zoo_workload)
+    asked = RankOptions(nproc_per_node=options.nproc_per_node)
+    where = resolve_cluster(asked, ranks=job.is_zoo_workload)
     if where.nnodes > 1 or where.is_inherited:
         raise UserError(
             "stash fix starts the script itself, on one machine; leave the other nodes out"
         )
     stem = job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
-    target, copies = output_file(options.output, stem, FIX.suffix), store_for_copies(options.store)
+    target = output_file(options.output, stem, FIX.suffix)
+    copies = store_for_copies(options.store)
     budget = min(_PROFILE_SECONDS, _PROFILE_SHARE * options.budget)
+    # a script that starts slowly may, as long as there is time
     session = ProfileSession(
-        job, where, ProfileOptions(budget=budget, start_timeout=options.start_timeout)
+        job, where, ProfileOptions(budget=budget, start_timeout=options.budget)
     )
     session.first_request()
     with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
         began = time.monotonic()
-        session.launches.passing, session.launches.until = True, began + options.budget
+        session.launches.end_at(began + options.budget)
         result = _profile_script(session, began + options.budget, options.quiet)
         found, patch = _try_changes(session, result, options, began)
         keep_copy(found, copies, _save_and_show(found, patch, target, options))
@@ -182,7 +175,8 @@ def _try_changes(
     assert result.profile is not None
     case = Case(attribute(result.profile), result.profile)
     seconds = min(max(_SECONDS[0], _STEPS * case.breakdown.step_seconds), _SECONDS[1])
-    profiled, until = time.monotonic() - began, began + options.budget
+    profiled = time.monotonic() - began
+    until = began + options.budget
     if time.monotonic() + (profiled - session.measurement.seconds_spent()) + seconds > until:
         raise _late_error(session)
     others = case.breakdown.disturbed
@@ -231,7 +225,6 @@ def _try_changes(
             say,
             turns=trials.take_turns,
             allowed=frozenset(options.allow),
-            worth=options.min_saving,
         )
         find_changes(search)
     record, patch = _make_fix(session, search, case)
@@ -293,12 +286,15 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
     from stash.core.fix_records import Fix
     from stash.core.records.base import utc_now
     from stash.core.version import __version__
+    from stash.fix.decision import ERROR_RATE
     from stash.fix.patch import Patch
 
-    final, job, patch = search.final, session.job, Patch()
+    final = search.final
+    job = session.job
+    patch = Patch()
     script = str(Path(job.target).resolve()) if job.kind == "script" else None
     kept = [each for each in search.candidates if each.standing == "kept"]
-    written = {each.change.name: patch.add(each.change, script) for each in kept}
+    written = {each.name: patch.add(each.change, script) for each in kept}
     typed = [
         row.step_seconds
         for row in search.launches
@@ -311,7 +307,7 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         command=job.kept_command,
         ranks=len(case.profile.ranks),
         engine=session.measurement.cluster.engine,
-        error_rate=search.error_rate,
+        error_rate=ERROR_RATE,
         step_seconds=final.typed_seconds if final.together is not None else sum(typed) / len(typed),
         together=final.together,
         after_seconds=final.after_seconds if final.together is not None else None,
@@ -319,16 +315,15 @@ def _make_fix(session: ProfileSession, search: Search, case: Case) -> tuple[Fix,
         final_in_turns=final.in_turns,
         launches=tuple(search.launches),
         tried=tuple(
-            _describe_candidate(each, written.get(each.change.name), search)
-            for each in search.candidates
+            _describe_candidate(each, written.get(each.name), search) for each in search.candidates
         ),
-        advice=_list_advice(case, search.find_candidates(final.kept), search.worth),
+        advice=_list_advice(case, search.find_candidates(final.kept)),
         elapsed_seconds=0.0,
         repeats=search.repeats,
-        interrupted=search.interrupted,
+        interrupted=final.interrupted,
         patch=patch.make_diff(),
         sources=patch.source_digests(),
-        proof=search.proven_long,
+        proof=final.proof,
     ), patch
 
 
@@ -336,7 +331,7 @@ _OURS = ("workers", "shard", "no-sync", "half-precision")
 """Remedies that are, or whose kin are, in the space of changes, beside those that name a knob."""
 
 
-def _list_advice(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[str, ...]:
+def _list_advice(case: Case, kept: Sequence[Candidate]) -> tuple[str, ...]:
     """What the advice says that no change to the script does, with its forecast.
 
     Of stalls that a kept change acts on there is none: what is left of them was not profiled. Nor of those that the
@@ -344,8 +339,10 @@ def _list_advice(case: Case, kept: Sequence[Candidate], worth: float) -> tuple[s
     """
     from stash.advice.remedies import REMEDIES
     from stash.core.units import format_seconds
+    from stash.fix.decision import WORTH
 
-    found, least = dict[str, float](), worth * case.breakdown.step_seconds
+    found = dict[str, float]()
+    least = WORTH * case.breakdown.step_seconds
     less = {name for each in kept for name in each.change.stalls}
     stalls = [each.name for each in case.breakdown.stalls if each.low is not None and each.low > 0]
     rows = case.breakdown.run.rows if case.breakdown.run is not None else ()

@@ -30,7 +30,7 @@ ARMS = 2
 SCREENED = 2
 """Rounds of launches that show whether a change goes on to be proven."""
 WORTH = 0.01
-"""Of the step: the smallest saving that is worth a change, unless another is asked for."""
+"""Of the step: the smallest saving that is worth a change."""
 
 _FEW = 6
 """Degrees of freedom below which rounds are not taken out of the deviation: by counts, not by what is seen."""
@@ -58,7 +58,8 @@ def pool_spread(stages: Sequence[Sequence[Round]]) -> Spread | None:
 
 
 def _pool_stages(stages: Sequence[Sequence[Round]], by_round: bool) -> Spread | None:
-    squares, freedom = 0.0, 0
+    squares = 0.0
+    freedom = 0
     for rounds in stages:
         arms = sorted(set.intersection(*(set(each) for each in rounds))) if rounds else []
         if len(rounds) < 2 or len(arms) < 2:
@@ -95,9 +96,9 @@ def estimate_saving(
     return Interval(value=value, low=value - half, high=value + half, repetitions=len(both))
 
 
-def look_error_rate(statements: int, look: int, error_rate: float = ERROR_RATE) -> float:
+def look_error_rate(statements: int, look: int) -> float:
     """The error rate of one statement at the look after so many rounds."""
-    return error_rate / max(1, statements) * SPENT[look]
+    return ERROR_RATE / max(1, statements) * SPENT[look]
 
 
 def is_promising(interval: Interval | None, rounds: int, least: float) -> bool:

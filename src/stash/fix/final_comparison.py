@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import ChangeStanding
-from stash.fix.decision import LOOKS, is_promising, is_proven, look_error_rate
+from stash.fix.decision import LOOKS, WORTH, is_promising, is_proven, look_error_rate
 from stash.fix.fix_search import (
     LARGE,
     NO_PROOF,
@@ -46,10 +46,9 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
         if not chosen:
             return
         if not goes_on:
-            search.stages.pop("final", None)
-            search.statements = _FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1)
+            search.begin_final(_FINALS * (1 if len(chosen) == 1 else 2 * len(chosen) + 1))
         alone = {
-            each.change.name: saved_seconds(each)
+            each.name: saved_seconds(each)
             for each in search.find_candidates(chosen)
             if is_proven(each.saves)
         }
@@ -85,7 +84,7 @@ def prove_changes(search: Search, chosen: tuple[str, ...]) -> None:
                 "unproven",
                 "not shown in time",
             )
-            search.final.kept, search.final.together = (), None
+            search.keep_nothing()
         if not left and number + 1 < _FINALS and not search.budget.is_short(0):
             left = _try_once_more(search, chosen, alone)
         goes_on = left != chosen and len(left) == 1 and _has_whole_rounds(search, left)
@@ -128,16 +127,14 @@ def train_longer(search: Search) -> None:
     if not kept or search.budget.seconds_left() < long:
         return
     search.say(f"training {PROVEN_STEPS} steps as typed, and with all that is kept")
-    typed, changed = (
-        search.run([], PROVEN_STEPS),
-        search.run([each.change for each in kept], PROVEN_STEPS),
-    )
+    typed = search.run([], PROVEN_STEPS)
+    changed = search.run([each.change for each in kept], PROVEN_STEPS)
     if typed.failure is not None or changed.failure is not None:
         return
-    search.proven_long = search.compare_training(typed, changed, kept)
-    if not search.proven_long.holds:
-        search.set_standing(kept, "other training", search.proven_long.text)
-        search.final.kept, search.final.together = (), None
+    proof = search.compare_training(typed, changed, kept)
+    if not proof.holds:
+        search.set_standing(kept, "other training", proof.text)
+        search.keep_nothing()
 
 
 def list_arms(search: Search, chosen: Arm) -> list[Arm]:
@@ -151,11 +148,14 @@ def _compare_arms(search: Search, chosen: Arm, goes_on: bool) -> Arm:
 
     Statements of all, of each one's part, and of all without each: of these the rounds before them may hold some.
     """
-    arms, number = list_arms(search, chosen), search.final.rounds if goes_on else 0
+    arms = list_arms(search, chosen)
+    number = search.final.rounds if goes_on else 0
     if not goes_on:
         if not search.budget.has_room(LOOKS[0] * len(arms)):
             return _compare_in_turns(search, chosen)
-        search.final = Final()
+        search.conclude(
+            Final(typed_seconds=search.final.typed_seconds, statements=search.final.statements)
+        )
     while number < LOOKS[-1]:
         try:
             for arm in arms if number % 2 == 0 else arms[::-1]:
@@ -231,7 +231,7 @@ def fits_only_in_turns(search: Search, chosen: Arm) -> bool:
 
 def _may_be_shown(search: Search, chosen: Arm, unproven: Arm, number: int) -> bool:
     """Whether more rounds may show what so many did not: all of it to be worth it, or a part to save anything."""
-    least = search.worth * search.typed
+    least = WORTH * search.typed
     if not is_proven(search.final.together, least):
         seems = (
             search.final.together is not None
@@ -245,20 +245,21 @@ def _is_hopeless(search: Search, chosen: Arm) -> bool:
     """Whether fresh rounds show nothing that is worth it; to stop for that never keeps anything falsely."""
     alone = [arm for arm in list_arms(search, chosen) if len(arm) == 1]
     saved = {arm: search.estimate_saving("final", TYPED, arm, 0.05) for arm in (chosen, *alone)}
-    if any(each.value > search.worth * search.typed for each in saved.values()):
+    if any(each.value > WORTH * search.typed for each in saved.values()):
         return False
-    search.final.rounds = _FUTILE
+    search.conclude(replace(search.final, rounds=_FUTILE))
     if len(chosen) == 1:
-        search.find_candidates(chosen)[0].saves = saved[chosen]
+        search.find_candidates(chosen)[0].note_saving(saved[chosen])
     return True
 
 
 def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> Arm:
     """Judge after so many rounds; the value is what is not shown."""
-    rate = look_error_rate(search.statements, number, search.error_rate)
+    rate = look_error_rate(search.final.statements, number)
     rounds = search.stages["final"][:number]
     together = search.estimate_saving("final", TYPED, chosen, rate, number)
-    search.final = Final(
+    final = replace(
+        search.final,
         kept=chosen,
         together=together,
         rounds=number,
@@ -266,14 +267,14 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
         after_seconds=fmean(row[chosen] for row in rounds),
         in_turns=in_turns,
     )
-    search.typed = search.final.typed_seconds or search.typed
+    search.conclude(final)
     unproven = []
     for each in search.find_candidates(chosen):
-        rest = leave_out(chosen, each.change.name)
-        each.saves = search.estimate_saving("final", rest, chosen, rate, number)
-        each.proof = search.proofs.get(frozenset(chosen)) if len(chosen) == 1 else each.proof
-        if not is_proven(each.saves):
-            unproven.append(each.change.name)
+        rest = leave_out(chosen, each.name)
+        saves = search.estimate_saving("final", rest, chosen, rate, number)
+        each.note_saving(saves)
+        if not is_proven(saves):
+            unproven.append(each.name)
     if not is_proven(together, _least_saving(search)):
         unproven = list(chosen)
     if not unproven:
@@ -283,7 +284,7 @@ def _judge(search: Search, chosen: Arm, number: int, in_turns: bool = False) -> 
 
 def _least_saving(search: Search) -> float:
     """Seconds that have to be saved."""
-    return (max(search.worth, LARGE) if search.final.in_turns else search.worth) * search.typed
+    return (max(WORTH, LARGE) if search.final.in_turns else WORTH) * search.typed
 
 
 def _list_alternatives(search: Search, chosen: Arm, unproven: Arm) -> list[Arm]:
@@ -305,16 +306,16 @@ def _list_alternatives(search: Search, chosen: Arm, unproven: Arm) -> list[Arm]:
 def _keep_alternative(search: Search, chosen: Arm, left: Arm) -> bool:
     """Keep what is ``left`` of those, if that was shown to be faster."""
     number = search.final.rounds
-    rate = look_error_rate(search.statements, number, search.error_rate)
+    rate = look_error_rate(search.final.statements, number)
     together = search.estimate_saving("final", TYPED, left, rate, number)
     if not is_proven(together, _least_saving(search)) or frozenset(left) not in search.proofs:
         return False
     after = fmean(row[left] for row in search.stages["final"][:number])
-    search.final = replace(search.final, kept=left, together=together, after_seconds=after)
+    search.conclude(replace(search.final, kept=left, together=together, after_seconds=after))
     search.set_standing(search.find_candidates(left), "kept", "")
     if len(left) == 1:
-        search.find_candidates(left)[0].saves = together
-    dropped = [each for each in search.find_candidates(chosen) if each.change.name not in left]
+        search.find_candidates(left)[0].note_saving(together)
+    dropped = [each for each in search.find_candidates(chosen) if each.name not in left]
     search.set_standing(dropped, "unproven", f"not shown beside the others in {number} rounds")
     return True
 

@@ -6,14 +6,14 @@ Which launch comes next, and what is decided by it, is ``change_search``'s.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Any
 
 from stash.core.fix_records import ChangeStanding, Effect, Launched, Proof, SearchStage
 from stash.core.formatting import join_names
 from stash.core.intervals import Interval
-from stash.fix.decision import ERROR_RATE, WORTH, estimate_saving, pool_spread
+from stash.fix.decision import estimate_saving, pool_spread
 from stash.fix.script_changes import ScriptChange
 from stash.fix.time_budget import TimeBudget
 from stash.fix.training_proof import judge_training, loss_distance
@@ -68,10 +68,27 @@ class Candidate:
     saves: Interval | None = None
     proof: Proof | None = None
 
+    @property
+    def name(self) -> str:
+        return self.change.name
 
-@dataclass
+    def settle(self, standing: ChangeStanding, why: str) -> None:
+        """Say where it stands, and why."""
+        self.standing = standing
+        self.why = why
+
+    def note_saving(self, saves: Interval) -> None:
+        """Take what was measured last of what it saves."""
+        self.saves = saves
+
+    def note_proof(self, proof: Proof) -> None:
+        """Take what a launch has shown of what it trains."""
+        self.proof = proof
+
+
+@dataclass(frozen=True)
 class Final:
-    """What the last comparison says."""
+    """What the last comparison says, and what came after it."""
 
     kept: tuple[str, ...] = ()
     together: Interval | None = None
@@ -80,6 +97,12 @@ class Final:
     rounds: int = 0
     in_turns: bool = False
     """Of one launch."""
+    statements: int = 1
+    """That the comparison may make, and another one after it: they share the error rate."""
+    proof: Proof | None = None
+    """What two longer launches show of all that is kept."""
+    interrupted: bool = False
+    """Whether the user ended the search."""
 
 
 @dataclass
@@ -95,25 +118,14 @@ class Search:
     first: TrialRun
     """A launch as typed, which led to the candidates."""
     say: Callable[[str], None] = lambda text: None
-    error_rate: float = ERROR_RATE
-    worth: float = WORTH
-    """Of the step: the smallest saving that is worth a change."""
     turns: Turns | None = None
     allowed: frozenset[str] = frozenset()
     launches: list[Launched] = field(default_factory=list)
-    repeats: bool | None = None
-    interrupted: bool = False
     final: Final = field(default_factory=Final)
-    proven_long: Proof | None = None
-    """What two longer launches show of all that is kept."""
-    statements: int = 1
-    """That the comparison under way may make, and another one after it: they share the error rate."""
     joined: Arm = TYPED
     """What was faster all at once."""
     inseparable: Arm = TYPED
     """What of it saves only together."""
-    base: Arm = TYPED
-    """What changes are compared with."""
     stages: dict[str, list[dict[Arm, float]]] = field(default_factory=dict)
     """By stage and round, the step's seconds of each arm."""
     proofs: dict[frozenset[str], Proof] = field(default_factory=dict)
@@ -122,16 +134,35 @@ class Search:
         self._own: float | None = None
         """How far losses of two launches as typed are apart."""
         self._doubts: dict[Arm, list[float]] = {}
-        self._filled: set[str] = set()
         self._note_launch("screening", 0, TYPED, self.first)
-        self.typed = self.step = self._step_seconds(self.first)
-        """Seconds of a step as typed, and of what changes are compared with."""
-        self.budget.starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self.typed)
-        self.budget.set_aside(self.typed, self.turns is not None)
+        self._compared = TYPED, self._step_seconds(self.first)
+        """What changes are compared with, and its step."""
+        starting = max(0.0, self.first.elapsed_seconds - self.first.steps * self.typed)
+        self.budget.set_aside(self.typed, self.turns is not None, starting)
+
+    @property
+    def base(self) -> Arm:
+        """What changes are compared with."""
+        return self._compared[0]
+
+    @property
+    def step(self) -> float:
+        """Seconds of a step of what changes are compared with."""
+        return self._compared[1]
+
+    @property
+    def typed(self) -> float:
+        """Seconds of a step as typed."""
+        return self.final.typed_seconds or self._step_seconds(self.first)
+
+    @property
+    def repeats(self) -> bool | None:
+        """Whether two launches as typed gave the same losses, bit for bit; ``None``: it was launched once."""
+        return None if self._own is None else self._own == 0
 
     def find_candidates(self, names: Iterable[str]) -> list[Candidate]:
         wanted = set(names)
-        return [each for each in self.candidates if each.change.name in wanted]
+        return [each for each in self.candidates if each.name in wanted]
 
     def describe_arm(self, names: Iterable[str]) -> str:
         """What a launch with these changes has."""
@@ -179,7 +210,10 @@ class Search:
         That is told by what launches took so far; one that takes longer is ended by whoever runs it.
         """
         members = self.find_candidates(arm)
-        fresh = {each.change.name for each in members if each.change.fills} - self._filled
+        filled = {
+            name for each in self.launches if each.stage == "filling" for name in each.changes
+        }
+        fresh = [each for each in members if each.change.fills and each.name not in filled]
         own = [
             each.elapsed_seconds
             for each in self.launches
@@ -190,14 +224,13 @@ class Search:
         ):
             raise OutOfTimeError
         if fresh:
-            self._filled |= fresh
             self.say(f"preparing {self.describe_arm(arm)}")
             self._note_launch("filling", 0, arm, self.run([each.change for each in members], None))
         again = f", round {number + 1}" if number else ""
         self.say(f"{_DOING[stage]} {self.describe_arm(arm)}{again}")
         found = self.run([each.change for each in members], None)
         self._note_launch(stage, number, arm, found)
-        new = [each for each in members if each.change.name not in self.base] or members
+        new = [each for each in members if each.name not in self.base] or members
         blamed = new if len(new) == 1 else []
         if self.budget.seconds_left() <= 0 and found.step_seconds is None:
             raise OutOfTimeError  # it was ended
@@ -209,12 +242,11 @@ class Search:
             self._own = max(
                 self._own or 0.0, loss_distance(self.first.evidence, found.evidence) or 0.0
             )
-            self.repeats = self._own == 0
             return ""
         shown = self._check_training(found, _combined_effect(members))
         self.proofs[frozenset(arm)] = shown
         for each in blamed:
-            each.proof = shown
+            each.note_proof(shown)
         if not shown.holds:
             self.set_standing(blamed, "other training", shown.text)
             return shown.text
@@ -227,23 +259,49 @@ class Search:
                 raise OutOfTimeError
             again = self.run([], None)
             self._own = loss_distance(self.first.evidence, again.evidence) or 0.0
-            self.repeats = self._own == 0
             shown = judge_training(self.first.evidence, found.evidence, effect, self._own)
         return shown
 
     def compare_training(
         self, typed: TrialRun, changed: TrialRun, members: Sequence[Candidate]
     ) -> Proof:
-        """What the changes of ``members`` did to training, by two launches of their own."""
-        return judge_training(
-            typed.evidence, changed.evidence, _combined_effect(members), self._own
-        )
+        """What the changes of ``members`` did to training, by two longer launches of their own."""
+        effect = _combined_effect(members)
+        proof = judge_training(typed.evidence, changed.evidence, effect, self._own)
+        self.final = replace(self.final, proof=proof)
+        return proof
 
     def set_standing(
         self, members: Iterable[Candidate], standing: ChangeStanding, why: str
     ) -> None:
         for each in members:
-            each.standing, each.why = standing, why
+            each.settle(standing, why)
+
+    def compare_with(self, base: Arm) -> None:
+        """Compare further changes with an arm that was launched."""
+        rows = self.stages["screening"]
+        self._compared = base, fmean(row[base] for row in rows if base in row)
+
+    def note_joined(self, arm: Arm) -> None:
+        """Remember what was faster all at once; nothing: it was not, after all."""
+        self.joined = arm
+
+    def note_inseparable(self, members: Sequence[Candidate]) -> None:
+        """Remember what saves something only together."""
+        self.inseparable = arm_of(members)
+
+    def begin_final(self, statements: int) -> None:
+        """Begin a final comparison of fresh rounds, which may make so many statements."""
+        self.stages.pop("final", None)
+        self.final = replace(self.final, statements=statements)
+
+    def conclude(self, final: Final) -> None:
+        """Take what a comparison says by now."""
+        self.final = final
+
+    def keep_nothing(self) -> None:
+        """Keep none of what the last comparison was about."""
+        self.final = replace(self.final, kept=(), together=None)
 
     def estimate_saving(
         self, stage: str, slow: Arm, fast: Arm, rate: float, number: int | None = None
@@ -258,6 +316,11 @@ class Search:
 def _combined_effect(members: Sequence[Candidate]) -> Effect:
     """What all of them together do to training."""
     return max((each.change.effect for each in members), key=_EFFECTS.index)
+
+
+def arm_of(members: Iterable[Candidate]) -> Arm:
+    """The arm of these changes."""
+    return tuple(each.name for each in members)
 
 
 def is_beyond_noise(saves: Interval | None) -> bool:

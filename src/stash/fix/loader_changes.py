@@ -48,7 +48,8 @@ _MOST_WORKERS, _VALUES = 32, 6
 
 
 def workers_changes(facts: Facts, site: Site) -> Proposal:
-    now, room = int(site.values["num_workers"]), max(1, facts.cores // facts.ranks)
+    now = int(site.values["num_workers"])
+    room = max(1, facts.cores // facts.ranks)
     if site.values["iterable"]:
         return "a stream gives each worker all of it unless it is written otherwise"
     asked = [each.asks.workers for each in REMEDIES["prep"](facts.case) if each.asks is not None]
@@ -62,10 +63,8 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
     wanted = {n for n in (*powers, room, needed, most_workers) if n <= most_workers}
     if now and not site.values["persistent_workers"]:
         wanted.add(0)
-    near, text = (
-        order_workers(wanted - {now}, min(needed, most_workers), room),
-        f"num_workers {now} ->",
-    )
+    near = order_workers(wanted - {now}, min(needed, most_workers), room)
+    text = f"num_workers {now} ->"
     more = {"stalls": ("prep", "fetch"), "forecast": facts.prep_seconds}
     found = [
         _set_arguments(f"workers={n}", "workers", f"{text} {n}", site, {"num_workers": n}, **more)
@@ -76,7 +75,8 @@ def workers_changes(facts: Facts, site: Site) -> Proposal:
 
 def _trade_threads(facts: Facts, site: Site, needed: int, room: int) -> list[ScriptChange]:
     """Workers on cores that threads leave them: where threads have all cores, neither saves anything alone."""
-    now, found = int(site.values["num_workers"]), []
+    now = int(site.values["num_workers"])
+    found = []
     if not facts.is_on_cpu or facts.find_site("threads") is not None:
         return []
     for n in sorted({min(needed, room - 1), room // 2} - {0, now}):
@@ -123,7 +123,8 @@ def prefetch_changes(facts: Facts, site: Site) -> Proposal:
     if not site.values["num_workers"] or now is None:
         return "the loader has no workers"
     new = 4 if now < 4 else 2 * now
-    text, values = f"prefetch_factor {now} -> {new}", {"prefetch_factor": new}
+    text = f"prefetch_factor {now} -> {new}"
+    values = {"prefetch_factor": new}
     return [
         _set_arguments(
             f"prefetch={new}",
@@ -162,8 +163,10 @@ def order_changes(facts: Facts, site: Site) -> Proposal:
         return "one batch is made at a time"
     if not loader.in_order:
         return "PyTorch has no in_order before 2.6" if loader.in_order is None else "already set"
-    share, most = saved_out_of_order(facts.case), facts.most_seconds("prep")
-    text, values = "in_order True -> False", {"in_order": False}
+    share = saved_out_of_order(facts.case)
+    most = facts.most_seconds("prep")
+    text = "in_order True -> False"
+    values = {"in_order": False}
     # None: too few batches were timed
     forecast = most if share is None or most is None else share * most
     return [
@@ -208,7 +211,8 @@ def start_method_changes(facts: Facts, site: Site) -> Proposal:
 
 
 def worker_threads_changes(facts: Facts, site: Site) -> Proposal:
-    threads, workers = threads_of_workers(facts.case), site.values["num_workers"]
+    threads = threads_of_workers(facts.case)
+    workers = site.values["num_workers"]
     if not workers or threads is None:
         return (
             "how many threads workers use was not seen" if workers else "the loader has no workers"
@@ -241,7 +245,8 @@ def cache_changes(facts: Facts, site: Site) -> Proposal:
         )
     if "why" in kept:
         return str(kept["why"])
-    made, read = kept["made_seconds"], kept["read_seconds"]
+    made = kept["made_seconds"]
+    read = kept["read_seconds"]
     if read > _NO_FASTER * made:
         return f"a sample is made in {format_seconds(made)}, and would be read back in {format_seconds(read)}"
     # in time, each rank may read them all
@@ -290,7 +295,8 @@ def pin_changes(facts: Facts, site: Site) -> Proposal:
         return "the job trains on CPUs"
     if site.values["pin_memory"]:
         return "already set"
-    text, values = "pin_memory False -> True", {"pin_memory": True}
+    text = "pin_memory False -> True"
+    values = {"pin_memory": True}
     more: dict[str, Any] = {
         "stalls": ("transfer",),
         "forecast": facts.most_seconds("transfer", "prep"),

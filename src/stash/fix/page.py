@@ -34,10 +34,8 @@ _LEAST = 0.05
 def page(fix: Fix, record: str = "", patch: str = "") -> Page:
     """The whole report; ``record`` and ``patch`` are the files that there are of it."""
     tried = [each for each in fix.tried if each.standing != "left out"]
-    kept, launches = (
-        format_count(len(fix.kept), "change"),
-        sum(each.elapsed_seconds > 0 for each in fix.launches),
-    )
+    kept = format_count(len(fix.kept), "change")
+    launches = sum(each.elapsed_seconds > 0 for each in fix.launches)
     ranks = [f"--nproc-per-node {fix.ranks}"] if fix.engine == "torchrun" else []
     return Page(
         title=(
@@ -69,10 +67,8 @@ def document(fix: Fix) -> dict[str, Any]:
 def _verdict(fix: Fix) -> str:
     if fix.together is not None and fix.after_seconds:
         where = "of one launch" if fix.final_in_turns else "side by side"
-        times, trained = (
-            fix.step_seconds / fix.after_seconds,
-            "" if fix.proof is None else f"; {fix.proof.text}",
-        )
+        times = fix.step_seconds / fix.after_seconds
+        trained = "" if fix.proof is None else f"; {fix.proof.text}"
         return (
             f"A step takes {ms_of(fix.after_seconds)} ms instead of {ms_of(fix.step_seconds)}: {times:.2f} times as "
             f"fast, shown in {fix.final_rounds} rounds {where}{trained}."
@@ -101,7 +97,7 @@ def _grids(fix: Fix) -> Iterator[Grid]:
         if fix.together is not None and fix.after_seconds and len(rows) > 1:
             after = f"{ms_of(fix.after_seconds)} ms a step, {fix.step_seconds / fix.after_seconds:.2f} times as fast"
             rows.append(("together", format_saving(fix.together), after))
-        yield _changes_grid("Kept", "how to apply", rows)
+        yield _grid(("a step", "how to apply"), rows, "Kept")
     for title, standings in (
         ("Needs your consent", {"asks"}),
         ("Tried, and not kept", {*_BECAUSE, "unproven"}),
@@ -112,7 +108,7 @@ def _grids(fix: Fix) -> Iterator[Grid]:
             if each.standing in standings
         ]
         if rows:
-            yield _changes_grid(title, "why", rows)
+            yield _grid(("a step", "why"), rows, title)
 
 
 def ms_of(seconds: float) -> str:
@@ -132,8 +128,9 @@ def format_saving(saves: Interval | None) -> str:
     return f"{'+' if value > 0 else ''}{ms_of(value)}{half} ms"
 
 
-def _changes_grid(title: str, last: str, rows: Sequence[tuple[str, str, str]]) -> Grid:
-    return Grid(title, ("a step", last), tuple(rows), frozenset({0, 2}), first="change", prose=True)
+def _grid(head: tuple[str, ...], rows: Sequence[tuple[str, ...]], title: str = "") -> Grid:
+    """A row for each change; the last column is text."""
+    return Grid(title, head, tuple(rows), frozenset({0, len(head)}), first="change", prose=True)
 
 
 def _paid_back(each: Tried) -> str:
@@ -226,11 +223,11 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
     shown = [] if fix.proof is None else [("together, in longer launches", fix.proof.text)]
     shown += [(each.text, each.proof.text) for each in fix.tried if each.proof is not None]
     if shown:
-        grid = _texts_grid("against the unmodified script", shown)
+        grid = _grid(("against the unmodified script",), shown)
         yield Chapter("training", "What each change does to training", grids=(grid,))
     left = [(each.text, each.why) for each in fix.tried if each.standing == "left out"]
     if left:
-        yield Chapter("left", "Not tried", grids=(_texts_grid("why", left),), folded=True)
+        yield Chapter("left", "Not tried", grids=(_grid(("why",), left),), folded=True)
     if fix.left:
         yield Chapter("none", "Not applicable", points=fix.left, folded=True)
     launched: tuple[tuple[str, ...], ...] = tuple(
@@ -257,7 +254,3 @@ def _chapters(fix: Fix) -> Iterator[Chapter]:
     )
     if fix.patch:
         yield Chapter("patch", "The patch", points=tuple(fix.patch.splitlines()), folded=True)
-
-
-def _texts_grid(head: str, rows: Sequence[tuple[str, str]]) -> Grid:
-    return Grid("", (head,), tuple(rows), frozenset({0, 1}), first="change", prose=True)

@@ -73,7 +73,15 @@ class Patch:
             edits, words = self._list_edits(change, script)
             if words and not edits:
                 return WrittenChange("command", ", ".join(words), *place)
-            self._plan_edits(edits, change)
+            planned = {file: list(each) for file, each in self.edits.items()}
+            for file, edit in edits:
+                planned.setdefault(file, []).append(edit)
+            try:
+                for file in {file for file, _ in edits}:
+                    apply_edits(self.texts[file], _join_edits(planned[file]))
+            except (SyntaxError, ValueError):
+                raise _UnwritableError(change.by_hand or f"{change.text}: {_NO_PYTHON}") from None
+            self.edits = planned
         except _UnwritableError as error:
             return WrittenChange("explained", str(error), *place)
         if not change.writes:
@@ -134,18 +142,6 @@ class Patch:
                     ]
         return edits, [*words]
 
-    def _plan_edits(self, edits: Sequence[tuple[str, Edit]], change: ScriptChange) -> None:
-        """Plan these edits with all before; raises _UnwritableError where no Python would come out."""
-        planned = {file: list(each) for file, each in self.edits.items()}
-        for file, edit in edits:
-            planned.setdefault(file, []).append(edit)
-        try:
-            for file in {file for file, _ in edits}:
-                apply_edits(self.texts[file], _join_edits(planned[file]))
-        except (SyntaxError, ValueError):
-            raise _UnwritableError(change.by_hand or f"{change.text}: {_NO_PYTHON}") from None
-        self.edits = planned
-
     def _load_source(self, file: str) -> SourceText | None:
         try:
             if file not in self.texts:
@@ -163,7 +159,8 @@ class Patch:
 
     def make_diff(self) -> str:
         """A unified diff, as ``git apply`` takes it in the current folder; with a file outside, from the root."""
-        parts, outside = [], any(os.path.isabs(_short_path(file)) for file in self.edits)
+        parts = []
+        outside = any(os.path.isabs(_short_path(file)) for file in self.edits)
         for file, text in self.edited_texts().items():
             name = file.lstrip("/") if outside else _short_path(file)
             name += "\t" * (" " in name)  # else a space ends it, for `patch`

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -261,11 +261,16 @@ def thread_vars(number: int) -> dict[str, str]:
 
 def merge_changes(changes: Sequence[ScriptChange]) -> tuple[dict[str, Any], dict[str, str]]:
     """Settings and variables of several changes at once."""
-    settings: dict[str, Any] = {}
     variables: dict[str, str] = {}
     for change in changes:
-        for name, value in change.settings.items():
-            both = {**settings.get(name, {}), **value} if isinstance(value, Mapping) else value
-            settings[name] = both
         variables |= change.variables
-    return settings, variables
+    return merge_settings([change.settings for change in changes]), variables
+
+
+def merge_settings(parts: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings of all parts; of what is a mapping in several, its names of all."""
+    found: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            found[name] = {**found.get(name, {}), **value} if isinstance(value, Mapping) else value
+    return found

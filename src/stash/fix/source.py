@@ -82,11 +82,9 @@ class SourceText:
 
         ``now`` is what it got while it ran, if that is known.
         """
-        node, text, mappings = (
-            _argument_node(call, name, position),
-            f"{name}={value!r}",
-            _mappings(call),
-        )
+        node = _argument_node(call, name, position)
+        text = f"{name}={value!r}"
+        mappings = _mappings(call)
         if all(each.arg != name for each in call.keywords) and any(
             isinstance(e, ast.Starred) for e in call.args
         ):
@@ -154,7 +152,8 @@ class SourceText:
         at += closing.end() if closing else 0
         trailing = re.match(rb"\s*,", self._bytes[at : end - 1])
         at += trailing.end() if trailing else 0
-        starts, before = sorted({each.lineno for each in given}), " "
+        starts = sorted({each.lineno for each in given})
+        before = " "
         if len(starts) == len(given) and starts[0] > call.lineno:
             lines = (self._lines[line - 1] for line in starts)
             margin = min((line[: len(line) - len(line.lstrip(b" \t"))] for line in lines), key=len)
@@ -218,10 +217,8 @@ class SourceText:
         ]
 
     def _span(self, node: ast.expr) -> tuple[int, int]:
-        end_line, end_column = (
-            node.end_lineno or node.lineno,
-            node.end_col_offset or node.col_offset,
-        )
+        end_line = node.end_lineno or node.lineno
+        end_column = node.end_col_offset or node.col_offset
         return self._starts[node.lineno - 1] + node.col_offset, self._starts[
             end_line - 1
         ] + end_column

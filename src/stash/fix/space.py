@@ -72,7 +72,8 @@ def _propose_items(facts: Facts) -> Proposal:
 def _propose_threads(facts: Facts) -> Proposal:
     if not facts.is_on_cpu:
         return "the job trains on GPUs"
-    now, room = facts.threads, max(1, facts.cores // facts.ranks)
+    now = facts.threads
+    room = max(1, facts.cores // facts.ranks)
     site = facts.find_site("threads")
     wanted = sorted({1, room, max(1, room // 2)} - {now})
     return [
@@ -112,7 +113,8 @@ def _propose_bucket(facts: Facts) -> Proposal:
     site = _find_ddp(facts)
     if isinstance(site, str):
         return site
-    total, now = sum(facts.case.profile.workload.bucket_bytes), site.values["bucket_bytes_cap"]
+    total = sum(facts.case.profile.workload.bucket_bytes)
+    now = site.values["bucket_bytes_cap"]
     if not total or not now:
         return "how large the gradients are is not known"
     current = round(now / MIB, 2)
@@ -125,11 +127,10 @@ def _propose_bucket(facts: Facts) -> Proposal:
     if total < 2 * MIB:
         wanted = {25}  # all of it in one bucket as DDP comes
     kept = [n for n in wanted if n != current and not (n * MIB >= total and current * MIB >= total)]
-    larger, smaller = (
-        sorted(n for n in kept if n > current),
-        sorted((n for n in kept if n < current), reverse=True),
-    )
-    most, milder = _exchange_seconds(facts), dict(zip(smaller[1:], smaller, strict=False))
+    larger = sorted(n for n in kept if n > current)
+    smaller = sorted((n for n in kept if n < current), reverse=True)
+    most = _exchange_seconds(facts)
+    milder = dict(zip(smaller[1:], smaller, strict=False))
     return [
         _set_calls(
             f"bucket={n}",
@@ -158,7 +159,8 @@ def _flag_of_ddp(name: str, value: bool, behind: str = "") -> Callable[[Facts], 
         unset = [each for each in facts.list_sites("ddp") if each.values[name] != value]
         if not unset or any(each.values.get(behind) for each in unset):
             return f"{behind} goes first" if unset else "already set"
-        text, stalls = f"{name} {not value} -> {value}", ("compute", *OF_EXCHANGE)
+        text = f"{name} {not value} -> {value}"
+        stalls = ("compute", *OF_EXCHANGE)
         return [
             _set_calls(
                 name,
@@ -226,7 +228,8 @@ def _propose_set_to_none(facts: Facts) -> Proposal:
     unset = [each for each in facts.list_sites("zero_grad") if not each.values["set_to_none"]]
     if not unset:
         return "already set"
-    text, values = "zero_grad(set_to_none=True)", {"set_to_none": True}
+    text = "zero_grad(set_to_none=True)"
+    values = {"set_to_none": True}
     change = _set_calls(
         "set_to_none", "set_to_none", text, "zero_grad", unset, values, stalls=("compute",)
     )

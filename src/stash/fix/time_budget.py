@@ -54,8 +54,12 @@ class TimeBudget:
             and self.seconds_left() < launches * self.launch_seconds() + self.reserve
         )
 
-    def set_aside(self, step: float, takes_turns: bool) -> None:
-        """Keep the seconds of a proof, if as many are left as are needed to find what it is to prove."""
+    def set_aside(self, step: float, takes_turns: bool, starting: float) -> None:
+        """Keep the seconds of a proof, if as many are left as are needed to find what it is to prove.
+
+        A launch was seen to take ``starting`` seconds beside its steps of ``step`` seconds.
+        """
+        self.starting = starting
         launched = LOOKS[0] * ARMS
         rung: BlockSettings = {"loader": {}}
         proof = self.launch_seconds() + self.turns_seconds([rung], LOOKS[0], step)

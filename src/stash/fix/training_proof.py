@@ -42,7 +42,8 @@ def loss_distance(one: TrialEvidence, other: TrialEvidence) -> float | None:
     """The largest relative difference of losses; ``None`` without any. What is no number is infinitely far away."""
     found = None
     for first, second in _pair_records(one, other, "losses"):
-        a, b = float.fromhex(first), float.fromhex(second)
+        a = float.fromhex(first)
+        b = float.fromhex(second)
         if first == second or a == b:
             difference = 0.0
         elif not (math.isfinite(a) and math.isfinite(b)):
@@ -76,27 +77,27 @@ def judge_training(
     difference = loss_distance(typed, changed)
     is_finite = difference is not None and math.isfinite(difference)
     fewest = min((len(rank["batches"]) for rank in (*typed, *changed)), default=0)
-    again, other = (
-        _count_repeats(changed, fewest) - _count_repeats(typed, fewest),
-        sum(a != b for a, b in known),
-    )
+    again = _count_repeats(changed, fewest) - _count_repeats(typed, fewest)
+    other = sum(a != b for a, b in known)
     allowed = TOLERANCE.get(effect, 0.0)
     if again > 0:
-        holds, text = False, f"{again} of {fewest * len(changed)} batches came twice"
+        holds = False
+        text = f"{again} of {fewest * len(changed)} batches came twice"
     elif other and effect != "order" and not own:
-        holds, text = False, f"{other} of {len(known)} batches were others"
+        holds = False
+        text = f"{other} of {len(known)} batches were others"
     elif losses < _FEWEST or difference is None:
         text = "no losses were seen, so nothing is shown but that the batches are the same"
         holds = bool(known) and not other
     elif effect == "order":
-        holds, text = is_finite, "the same samples in another order"
+        holds = is_finite
+        text = "the same samples in another order"
     elif difference == 0:
-        holds, text = True, f"{losses} losses the same, bit for bit"
+        holds = True
+        text = f"{losses} losses the same, bit for bit"
     elif own and difference <= _NEAR * own:
-        holds, text = (
-            True,
-            f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}",
-        )
+        holds = True
+        text = f"losses differ by {difference:.1e} at most; two launches as typed by {own:.1e}"
     elif (
         effect == "rounding"
         and is_finite

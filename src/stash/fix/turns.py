@@ -16,7 +16,7 @@ from stash.core.fix_records import Launched, SearchStage
 from stash.core.formatting import join_names
 from stash.core.intervals import Interval
 from stash.core.units import format_seconds
-from stash.fix.decision import estimate_saving, is_proven, pool_spread
+from stash.fix.decision import WORTH, estimate_saving, is_proven, pool_spread
 from stash.fix.fix_search import (
     JOINED,
     LARGE,
@@ -26,10 +26,11 @@ from stash.fix.fix_search import (
     Arm,
     Candidate,
     Search,
+    arm_of,
     is_beyond_noise,
     saved_seconds,
 )
-from stash.fix.script_changes import ScriptChange
+from stash.fix.script_changes import ScriptChange, merge_settings
 from stash.fix.time_budget import MOST_TURNS, TURNS
 
 _TURNS_SHARE = 0.3
@@ -71,10 +72,10 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
         f"trying {join_names([each.change.new_value for each in turns])} in turns, in one launch"
     )
     rungs: dict[Arm, Mapping[str, Any]] = {
-        (each.change.name,): _switchable_settings(each.change) or {} for each in turns
+        (each.name,): _switchable_settings(each.change) or {} for each in turns
     }
     able = [each for each in turns if each.change.joins and not _sets_loader(each)]
-    all_of = tuple(each.change.name for each in able)
+    all_of = arm_of(able)
     every = rung_of([each.change for each in able])
     rungs |= {all_of: every} if len(able) > 1 and every is not None else {}
     rows_by_arm, failed = launch_in_turns(search, rungs, rounds, "turns")
@@ -85,7 +86,8 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
         rest = [each for each in wanted if each not in others]
         return [*settle_in_turns(search, others), *rest] if len(others) < len(turns) else wanted
     saves = _judge_turns(search, rows_by_arm)
-    worth, much = search.worth * search.typed, LARGE * search.typed
+    worth = WORTH * search.typed
+    much = LARGE * search.typed
     hidden = {
         arm: rungs[arm]
         for arm, each in saves.items()
@@ -106,7 +108,7 @@ def settle_in_turns(search: Search, wanted: list[Candidate]) -> list[Candidate]:
             search, [{arm: row[arm] for arm in (TYPED, *hidden) if arm in row} for row in both]
         )
     for each in turns:
-        each.saves = saves[(each.change.name,)]
+        each.note_saving(saves[(each.name,)])
     if all_of in saves and saves_only_together(search, able, saves[all_of]):
         turns = [each for each in turns if each not in able]  # these go on as they are
     _keep_best(search, turns)
@@ -134,7 +136,7 @@ def saves_only_together(search: Search, members: Sequence[Candidate], more: Inte
     Where two calls wait for the same, either alone saves nothing.
     """
     alone = sum(max(0.0, saved_seconds(each)) for each in members)
-    return is_proven(more) and more.value >= 2 * alone + JOINED * search.worth * search.step
+    return is_proven(more) and more.value >= 2 * alone + JOINED * WORTH * search.step
 
 
 def launch_in_turns(
@@ -166,10 +168,10 @@ def launch_in_turns(
     arms = [TYPED, *rungs]
     by_arm = [{arms[index]: seconds for index, seconds in row.items()} for row in rows]
     for number, row in enumerate(by_arm, before):
-        search.launches += [
+        search.launches.extend(
             Launched(stage=stage, round=number, changes=arm, step_seconds=seconds)
             for arm, seconds in row.items()
-        ]
+        )
     return by_arm, found.failure is not None
 
 
@@ -182,8 +184,9 @@ def _keep_best(search: Search, turns: Sequence[Candidate]) -> None:
         if alike and _count_workers(each) < _count_workers(first):  # what does as well with less
             best[each.change.knob] = each
     for each in turns:
-        bar = (1 if _sets_loader(each) else JOINED) * search.worth * search.typed
-        saved, first = saved_seconds(each), best[each.change.knob]
+        bar = (1 if _sets_loader(each) else JOINED) * WORTH * search.typed
+        saved = saved_seconds(each)
+        first = best[each.change.knob]
         if saved < bar or not is_beyond_noise(each.saves):
             search.set_standing(
                 [each], "slower" if saved < -NO_DIFFERENCE * search.typed else "no difference", ""
@@ -211,7 +214,8 @@ def _choose_turns(search: Search, turns: list[Candidate]) -> tuple[list[Candidat
         for each in turns
     ]
     seconds = [TURNS * (costs[0] + spent) for spent in accumulate(costs)]
-    starting, left = search.budget.starting, search.budget.seconds_left()
+    starting = search.budget.starting
+    left = search.budget.seconds_left()
     room = min(
         left - starting - search.budget.reserve, max(seconds[1], _TURNS_SHARE * left - starting)
     )
@@ -228,14 +232,9 @@ def _sets_loader(each: Candidate) -> bool:
 
 def rung_of(changes: Sequence[ScriptChange]) -> Mapping[str, Any] | None:
     """The settings of all of them that can be switched between blocks; None if one of any cannot."""
-    found: dict[str, Any] = {}
-    for change in changes:
-        rung = _switchable_settings(change)
-        if rung is None:
-            return None
-        for name, value in rung.items():
-            found[name] = {**found.get(name, {}), **value} if isinstance(value, Mapping) else value
-    return found
+    rungs = [_switchable_settings(change) for change in changes]
+    known = [rung for rung in rungs if rung is not None]
+    return merge_settings(known) if len(known) == len(rungs) else None
 
 
 def _switchable_settings(change: ScriptChange) -> Mapping[str, Any] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 import threading
@@ -25,7 +24,7 @@ from stash.lab.testbed.topology import MAX_NODES
 from stash.lab.zoo.registry import WORKLOADS
 from stash.ui.charts.chart import Grid
 from stash.ui.commands import App
-from stash.ui.options import Options, argument, flag, json_flag, option, quiet_flag
+from stash.ui.options import Options, argument, flag, option, quiet_flag
 from stash.ui.page import Chapter, Page
 from stash.ui.terminal import list_console, print_page
 
@@ -61,8 +60,9 @@ class TestbedOptions(Options):
     )
     network: float | None = option("RATE", 'Limit each host\'s uplink, like "1gbit".', parsers.rate)
     loopback: float | None = option("RATE", "Limit the rate between a host's ranks.", parsers.rate)
-    disk: float | None = option("RATE", 'Limit reads from disk, like "100MB/s".', parsers.rate)
-    disk_path: Path = option("PATH", "Name a folder on that disk.", Path, default=".")
+    disk: float | None = option(
+        "RATE", 'Limit reads from the disk of this folder, like "100MB/s".', parsers.rate
+    )
     dry_run: bool = flag("Print the commands without running them.")
 
 
@@ -81,7 +81,6 @@ def run(options: TestbedOptions) -> None:
     bed = Testbed(
         options.nodes,
         options.devices,
-        disk_path=options.disk_path,
         interconnect=options.loopback,
         network=options.network,
         disk=options.disk,
@@ -136,7 +135,6 @@ def clean() -> None:
         raise UserError(f"could not remove {', '.join(left)}; run with sudo")
 
 
-_DTYPES = ("fp32", "fp16")
 _UTILIZATION = 0.5
 """The share of its peak that a GPU is taken to reach."""
 
@@ -147,12 +145,6 @@ class TestbedModelOptions(Options):
 
     name: str = argument("WORKLOAD", "Train a workload of the zoo; see `stash lab zoo`.")
     gpu: str = option("NAME", "Use this GPU of the catalog.", default="V100")
-    dtype: str = option(
-        "HOW",
-        "Compute in fp32, or fp16 (autocast, tensor cores).",
-        parsers.one_of(_DTYPES),
-        default="fp32",
-    )
 
 
 @testbed_app.command()
@@ -162,17 +154,16 @@ def model(options: TestbedModelOptions) -> None:
     `python -m stash.lab.testbed.train_emulated --model FILE` trains it.
     """
     from stash.catalog.layers import load
-    from stash.catalog.machines import VALUE_BYTES, find_variants, peak_rates
+    from stash.catalog.machines import find_variants, peak_rates
     from stash.lab.testbed.emulation import dump
     from stash.lab.testbed.generate import emulate_workload
 
-    rates = peak_rates(find_variants(options.gpu, load()), options.dtype)
+    rates = peak_rates(find_variants(options.gpu, load()), "fp32")
     made = emulate_workload(
         options.name,
         rates.flops_per_second,
         rates.memory_bytes_per_second,
         efficiency=_UTILIZATION,
-        value_bytes=VALUE_BYTES[options.dtype],
     )
     print(f"# {options.name} on {rates.about}\n# {_UTILIZATION:.0%} of the peak reached")
     print(dump(made), end="")
@@ -245,15 +236,8 @@ _GROUPS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ZooOptions(Options):
-    """One call of ``stash lab zoo``."""
-
-    json: bool = json_flag("Print JSON.")
-
-
 @app.command()
-def zoo(options: ZooOptions) -> None:
+def zoo() -> None:
     """List the workloads that come with Stash.
 
     Each is ordinary training code: use one to measure a machine if you have no script.
@@ -262,14 +246,6 @@ def zoo(options: ZooOptions) -> None:
       stash profile --workload resnet18 --data DIR
       stash lab dataset make images DIR
     """
-    if options.json:
-        keys = ("name", "group", "kind", "parameters", "gradient_bytes", "batch", "about", "source")
-        print(
-            json.dumps(
-                [{key: getattr(item, key) for key in keys} for item in WORKLOADS.values()], indent=2
-            )
-        )
-        return
     groups = (
         Chapter(group, title, grids=(_models(group),), brief=True)
         for group, title in _GROUPS.items()
@@ -322,7 +298,10 @@ def make(options: DatasetOptions) -> None:
       stash lab dataset make images /data/images --count 20000
       stash lab dataset make text /data/text --count 100000
     """
-    _report(_make_with_progress(options))
+    made = _make_with_progress(options)
+    how = "there already" if made.seconds is None else f"made in {format_seconds(made.seconds)}"
+    line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
+    list_console().print(Text(printable_line(line)), soft_wrap=True)
 
 
 def _make_with_progress(options: DatasetOptions) -> Made:
@@ -353,9 +332,3 @@ def _make_with_progress(options: DatasetOptions) -> Made:
             bar.update(task, completed=done, total=total)
 
         return make_dataset(options.kind, options.path, options.count, show)
-
-
-def _report(made: Made) -> None:
-    how = "there already" if made.seconds is None else f"made in {format_seconds(made.seconds)}"
-    line = f"{made.path}: {made.count} samples of {made.kind}, {format_bytes(made.bytes)}, {how}"
-    list_console().print(Text(printable_line(line)), soft_wrap=True)

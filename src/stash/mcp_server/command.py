@@ -135,11 +135,14 @@ def _refusal(error: Exception, kinds: Any) -> Any:
 
     cause = error if isinstance(error, StashError) else error.__cause__
     if isinstance(cause, StashError):
-        code, text = cause.code, str(cause)
+        code = cause.code
+        text = str(cause)
     elif isinstance(cause, ValidationError):
-        code, text = UserError.code, first_mistake(cause)
+        code = UserError.code
+        text = first_mistake(cause)
     else:
-        code, text = StashError.code, f"Stash failed: {one_line(cause or error)}"
+        code = StashError.code
+        text = f"Stash failed: {one_line(cause or error)}"
     document = json.dumps(error_document(code, shorten_text(text, 3000)), ensure_ascii=False)
     return kinds.CallToolResult(
         is_error=True, content=[kinds.TextContent(type="text", text=document)]

@@ -217,7 +217,8 @@ class AgentTools:
         after: Annotated[str, Field(description="Another of the same workload.")],
     ) -> str:
         """Say what differs between two profiles of one job, stall by stall, and whether more than chance is shown."""
-        before, after = _local_file("before", before), _local_file("after", after)
+        before = _local_file("before", before)
+        after = _local_file("after", after)
         (document,) = _command("compare", (), before, after)
         return self._handles.answer(document, COMPARISON)
 

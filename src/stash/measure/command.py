@@ -110,7 +110,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     from stash.measure.launcher.engines import stands_alone
     from stash.measure.launcher.session import ProfileSession
 
-    chosen = job_of(context.obj, options.workload, options.data, options.batch, "profile")
+    chosen = job_of(context.obj, options.workload, options.data, options.batch)
     wishes = replace(options, data_root=options.data_root or options.data)
     target, probed, copies = (
         _output_path(options.output, chosen),
@@ -146,16 +146,14 @@ def _lock_output(session: ProfileSession, target: Path) -> Iterator[None]:
         yield
 
 
-def job_of(
-    words: Split, workload: str | None, data: str | None, batch: int | None, verb: str
-) -> Job:
-    """The job of a command line of `stash VERB`; raises UserError where there is none, or two."""
+def job_of(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
+    """The job of a command line of `stash profile`; raises UserError where there is none, or two."""
     from stash.measure.launcher import job as jobs
 
     if workload is not None:
         if words.kind in ("script", "module"):
             raise UserError(
-                f"--workload {workload} and {words.words[0]} are two jobs; {verb} one of them "
+                f"--workload {workload} and {words.words[0]} are two jobs; profile one of them "
                 "(the workload's own options go after `--`)"
             )
         job = jobs.make_workload_job(workload, data, batch, words.words)
@@ -169,10 +167,10 @@ def job_of(
             )
     if words.kind == "none" or not words.words:
         raise UserError(
-            f"nothing to {verb}; type `stash {verb} train.py`, or `stash {verb} --workload resnet18` "
-            f"(`stash lab zoo` lists workloads, `stash {verb} --help` shows all ways)"
+            "nothing to profile; type `stash profile train.py`, or `stash profile --workload resnet18` "
+            "(`stash lab zoo` lists workloads, `stash profile --help` shows all ways)"
         )
-    return own_job(words, verb)
+    return own_job(words, "profile")
 
 
 def own_job(words: Split, verb: str) -> Job:
@@ -304,7 +302,6 @@ class _LinksOptions(Options):
         parsers.duration,
         panel=_LINKS,
     )
-    quick: bool = flag("Measure computing, memory and links only, in 15 s.", panel=_LINKS)
     force: bool = flag("Measure GPUs that others are using, too.", panel=_LINKS)
     only: frozenset[str] | None = option(
         "A,B,C",
@@ -326,15 +323,6 @@ class _LinksOptions(Options):
     def check(self) -> None:
         if self.only is not None and self.no_measure:
             raise UserError("--only and --no-measure exclude each other; use one of them")
-        for name, given in (
-            ("--budget", self.budget),
-            ("--only", self.only),
-            ("--no-measure", self.no_measure),
-        ):
-            if self.quick and given:
-                raise UserError(
-                    f"--quick says already what is measured, and for how long; leave {name} out"
-                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,7 +332,6 @@ class ProbeOptions(RankOptions, _LinksOptions):
     common: ClassVar[tuple[str, ...]] = (
         "job",
         "budget",
-        "quick",
         "only",
         "expect",
         "output",
@@ -447,8 +434,7 @@ def _probe_suffix() -> str:
     return PROBE_SUFFIX
 
 
-_QUICK_SECONDS, _CPU_SECONDS, _SECONDS = 6.0, 14.0, 45.0
-_QUICK_PARTS = frozenset({"compute", "copies", "streams", "exchanges"})
+_CPU_SECONDS, _SECONDS = 14.0, 45.0
 
 
 def measured_probe(
@@ -461,16 +447,14 @@ def measured_probe(
     from stash.measure.probe.probe_orders import products_of
 
     require_torch("stash probe")
-    budget = options.budget or (
-        _QUICK_SECONDS if options.quick else _SECONDS if count_gpus() else _CPU_SECONDS
-    )
+    budget = options.budget or (_SECONDS if count_gpus() else _CPU_SECONDS)
     with _show_progress(options.quiet) as say:
         return probing.run_probe(
             where or resolve_cluster(options),
             budget=budget,
             data=folder,
             instance=options.instance,
-            what=_QUICK_PARTS if options.quick else options.only,
+            what=options.only,
             say=say,
             ask_metadata=not options.no_metadata,
             products=() if base is None else products_of(base.profile.workload),

@@ -16,12 +16,18 @@ _RANKS = "Ranks (as torchrun's)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankOptions(Options):
-    """torchrun's own options."""
+class LocalRankOptions(Options):
+    """That of torchrun's options which is about one machine."""
 
     nproc_per_node: int | None = option(
         "N", "Start N ranks (default: one per GPU, 2 on CPUs).", parsers.whole(1), panel=_RANKS
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOptions(LocalRankOptions):
+    """torchrun's own options."""
+
     nnodes: int | None = option(
         "N", "Use N machines; run the same command on each.", parsers.whole(1), panel=_RANKS
     )

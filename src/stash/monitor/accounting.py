@@ -138,7 +138,9 @@ def account_cycles(
 ) -> StepAccount:
     """The mean account of cycles (at least one) of these ranks; ``delays`` is (cycles, ranks)."""
     stages = _stages_first(seconds)
-    upto, tops, last = np.zeros(stages.shape[1:]), [], []
+    upto = np.zeros(stages.shape[1:])
+    tops = []
+    last = []
     for stage in stages:  # one sum for all stages, so that it stays in the cache
         upto += stage
         tops.append(upto.max(axis=1))
@@ -202,16 +204,19 @@ def account_undisturbed(
     Ranks and stages are told as they would have been: what others did on a machine is no straggler's doing. A rank
     waits for the last one, and after that for what was left of the exchange then.
     """
-    stages, strange = _stages_first(seconds), _stages_first(lost)
+    stages = _stages_first(seconds)
+    strange = _stages_first(lost)
     before = stages[:_OWN].sum(axis=0)
-    longest, last = (before + stages[_OWN:].sum(axis=0)).max(axis=1), before.argmax(axis=1)
+    longest = (before + stages[_OWN:].sum(axis=0)).max(axis=1)
+    last = before.argmax(axis=1)
     after = longest - before.max(axis=1)
     after -= np.minimum(strange[_OWN:, np.arange(len(last)), last].sum(axis=0), after)
     calm = np.zeros_like(stages)
     np.subtract(stages[:_OWN], strange[:_OWN], out=calm[:_OWN])
     own = before - strange[:_OWN].sum(axis=0)
     calm[-1] = (own.max(axis=1) + after)[:, None] - own
-    found, step = account_cycles(ranks, np.moveaxis(calm, 0, 2), delays), float(longest.mean())
+    found = account_cycles(ranks, np.moveaxis(calm, 0, 2), delays)
+    step = float(longest.mean())
     stalls = {**found.seconds, "disturbed": step - found.step_seconds}
     ambiguous = bool(stages[_OWN].mean(axis=0).min() > _AMBIGUOUS * step)
     return replace(found, step_seconds=step, seconds=stalls, ambiguous=ambiguous)

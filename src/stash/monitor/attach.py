@@ -83,7 +83,8 @@ def write_entry_script(folder: Path) -> Path:
     """The file that a process is to run; it is made."""
     from stash.measure.launcher.process import SITE
 
-    script, package = folder / "enter.py", Path(SITE).parents[2]
+    script = folder / "enter.py"
+    package = Path(SITE).parents[2]
     script.write_text(
         _ENTERS.format(file=str(package / "__init__.py"), package=str(package), folder=str(folder))
     )

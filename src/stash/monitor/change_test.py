@@ -129,7 +129,8 @@ class ChangeTest:
     def _judge(self, name: str) -> StallChange | None:
         if len(self._recent) < _IN_A_ROW:
             return None
-        step, scatter = self.reference["step"], _robust_deviation(self._healthy[name])
+        step = self.reference["step"]
+        scatter = _robust_deviation(self._healthy[name])
         least = max(_LEAST_SHARE * step, _DEVIATIONS * scatter)
         whole = max(_LEAST_SHARE * step, _DEVIATIONS * _robust_deviation(self._healthy["step"]))
         rises = [values[name] - self.reference[name] for _, values in self._recent]
@@ -230,14 +231,13 @@ class GrowthTest:
         self._held.append((first_step, between))
         if len(self._held) < _WINDOWS_A_MINUTE or self.is_told:
             return None
-        held, self._held = self._held, []
+        held = self._held
+        self._held = []
         if not self._minutes:
             self._step = step
         self._minutes.append((held[0][0], min(seconds for _, seconds in held)))
-        first, last = (
-            self._minutes[0][1],
-            [seconds for _, seconds in self._minutes[-_IN_A_ROW - 1 :]],
-        )
+        first = self._minutes[0][1]
+        last = [seconds for _, seconds in self._minutes[-_IN_A_ROW - 1 :]]
         rise = last[-1] - first
         is_rising = len(last) > _IN_A_ROW and all(b > a for a, b in itertools.pairwise(last))
         if not is_rising or rise < max(_GROWS * first, _GROWS_OF_STEP * self._step):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,25 @@ class RankState:
     asked: int = 0
     """The last request that its rank was told of."""
 
+    def read_news(self) -> Iterator[tuple[str, str]]:
+        """Read its new rows; the values are what happened to it, as (what, sentence)."""
+        rank = self.reader.rank
+        self.rows += self.reader.read_new()
+        note = self.reader.note
+        if note and note != self.note:
+            self.note = note
+            yield "note", f"rank {rank}: {note}"
+        if not self.lost and not self.is_alive and not self.reader.read_state()[1]:
+            self.lost = True
+            yield "lost", f"rank {rank} is gone (process {self.reader.process})"
+        if len(self.rows) > _KEPT_ROWS:
+            del self.rows[:-_KEPT_ROWS]
+
+    def drop_until(self, number: int) -> float:
+        """Forget the rows before a step; the value is when it ended (Unix time)."""
+        self.rows = [row for row in self.rows if row.number >= number]
+        return float(self.rows[0].ended + self.reader.offset)
+
     def send_request(self, number: int) -> None:
         """Tell its rank of the request of that number."""
         self.asked = number
@@ -70,7 +89,8 @@ class Collector:
     def __init__(
         self, folder: Path, tell: Callable[[str, str], None] = lambda what, text: None
     ) -> None:
-        self._folder, self._tell = folder, tell
+        self._folder = folder
+        self._tell = tell
         self.ranks: dict[int, RankState] = {}
         self._known: set[str] = set()
         self.taken = 0
@@ -108,20 +128,11 @@ class Collector:
 
     def poll(self) -> JoinedCycles | None:
         """Cycles that were completed since the last call by all ranks that are here; none if there is no new one."""
-        for rank, state in self.ranks.items():
-            new = state.reader.read_new()
-            state.rows += new
-            if new:
-                self.taken = max(self.taken, new[-1].number)
-            note = state.reader.note
-            if note and note != state.note:
-                state.note = note
-                self._tell("note", f"rank {rank}: {note}")
-            if not state.lost and not state.is_alive and not state.reader.read_state()[1]:
-                state.lost = True
-                self._tell("lost", f"rank {rank} is gone (process {state.reader.process})")
-            if len(state.rows) > _KEPT_ROWS:
-                del state.rows[:-_KEPT_ROWS]
+        for state in self.ranks.values():
+            for what, text in state.read_news():
+                self._tell(what, text)
+            if state.rows:
+                self.taken = max(self.taken, state.rows[-1].number)
         ranks = tuple(
             sorted(rank for rank, state in self.ranks.items() if state.rows and not state.note)
         )
@@ -132,13 +143,9 @@ class Collector:
         if not numbers:
             self._leave_behind(here)
             return None
-        ended = []
-        for state in (
-            self.ranks[rank] for rank in ranks
-        ):  # the last one's optimizer stage belongs to the next cycle
-            state.rows = [row for row in state.rows if row.number >= numbers[-1]]
-            ended.append(state.rows[0].ended + state.reader.offset)
-        return JoinedCycles(ranks, numbers, seconds, delays, float(max(ended)))
+        # the last one's optimizer stage belongs to the next cycle
+        ended = [self.ranks[rank].drop_until(numbers[-1]) for rank in ranks]
+        return JoinedCycles(ranks, numbers, seconds, delays, max(ended))
 
     def _leave_behind(self, here: Sequence[int]) -> None:
         """Wait no more for ranks that are done, once all that are ``here`` have taken steps that they never will."""
@@ -191,11 +198,13 @@ class Cutter:
 
     def cut_rest(self) -> Slice | None:
         """What there is, complete or not."""
-        held, self._held = self._held, []
+        held = self._held
+        self._held = []
         if not held:
             return None
         whole = join_parts(held)
-        lost, delays = self.lost(whole), whole.delays[:, :, 0]
+        lost = self.lost(whole)
+        delays = whole.delays[:, :, 0]
         if lost is None:
             found = account_cycles(whole.ranks, whole.seconds, delays)
         else:

@@ -43,7 +43,7 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
       stash watch --join train.watch.jsonl --capture 5:0,3
       stash watch --epilog train.watch.jsonl
       stash watch --accept --baseline train.stash.json train.py
-      stash watch --instance p4d.24xlarge --max-dollars 400 --on-budget ./stop.sh train.py
+      stash watch --instance p4d.24xlarge --max-dollars 400 --on-alert ./tell.sh train.py
     """
     if options.epilog is not None:
         from stash.monitor.page import epilog
@@ -77,9 +77,9 @@ def watch(options: WatchCommandOptions, context: typer.Context) -> None:
         code = accept_machine(options)
         if code or context.obj.kind == "none":
             raise typer.Exit(code)
-    from stash.measure.command import job_of
+    from stash.measure.command import own_job
 
-    chosen = job_of(context.obj, options.workload, options.data, options.batch, "watch")
+    chosen = own_job(context.obj, "watch")
     raise typer.Exit(
         run_watch(chosen, resolve_cluster(options, ranks=chosen.is_zoo_workload), options)
     )
@@ -137,7 +137,8 @@ class _FailOncePoll:
     """Polls, until that fails once: the job goes on without."""
 
     def __init__(self, poll: Callable[[], object]) -> None:
-        self._poll, self._works = poll, True
+        self._poll = poll
+        self._works = True
 
     def __call__(self) -> None:
         self._works = self._works and _call_quietly(self._poll)
@@ -192,7 +193,8 @@ def follow_record(path: Path) -> None:
             status = path.stat() if path.exists() else None
             state = (0, 0) if status is None else (status.st_ino, status.st_size)
             if state != shown:  # a record of a day takes a second to read
-                shown, record = state, load_record(path, whole=False)
+                shown = state
+                record = load_record(path, whole=False)
                 if sys.stdout.isatty():
                     print("\x1b[2J\x1b[H", end="")
                 print_page(page(record, path.name, live=True))

@@ -44,7 +44,9 @@ class MachineLooks:
         quota: Callable[[], tuple[int, int] | None] = run_queue.quota_periods,
         hot: Callable[[], Mapping[str, float]] = seconds_of_heat,
     ) -> None:
-        self._gpus, self._read_quota, self._read_heat = gpus or GpuLooks(), quota, hot
+        self._gpus = gpus or GpuLooks()
+        self._read_quota = quota
+        self._read_heat = hot
         self._quota, self._heat = quota(), hot()
 
     def sample_machine(
@@ -59,7 +61,9 @@ class MachineLooks:
 
         ``ours`` tells the job's processes by their numbers.
         """
-        quota, heat, throttled = self._read_quota(), self._read_heat(), None
+        quota = self._read_quota()
+        heat = self._read_heat()
+        throttled = None
         if quota is not None and self._quota is not None:
             used_up, periods = (
                 now - before for now, before in zip(quota, self._quota, strict=True)
@@ -69,7 +73,8 @@ class MachineLooks:
             (heat[core] - self._heat[core] for core in heat.keys() & self._heat.keys()),
             default=None,
         )
-        self._quota, self._heat = quota, heat
+        self._quota = quota
+        self._heat = heat
         self._gpus.sample_gpus(ours)
         gpus = self._gpus.list_states()
         self._gpus.reset_counts()

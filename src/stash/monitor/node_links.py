@@ -55,7 +55,8 @@ class NodeNews(Record):
 
 def pack_news(news: NodeNews) -> bytes:
     """As it is sent: a line of JSON; of cycles another one, then seconds and delays as floats of 4 bytes."""
-    own, head = news.joined, news.model_dump_json().encode()
+    own = news.joined
+    head = news.model_dump_json().encode()
     if own is None:
         return head
     numbers = json.dumps([own.ranks, own.numbers, own.ended]).encode()
@@ -136,7 +137,8 @@ class NodeMerge:
         ranks = np.array([rank for each in joined for rank in each.ranks])
         order = np.argsort(ranks)
         if (order != np.arange(len(order))).any():
-            seconds, delays = seconds[:, order], delays[:, order]
+            seconds = seconds[:, order]
+            delays = delays[:, order]
         ended = min(each.ended for each in joined)
         return JoinedCycles(tuple(ranks[order].tolist()), common, seconds, delays, ended)
 
@@ -160,7 +162,8 @@ class NodeHost:
         self._door = Door(listener, self.key.encode(), _PURPOSE, self._welcome)
 
     def _welcome(self, connection: socket.socket, member: RunMember) -> None:
-        link, node = SignedLink(connection, member), -1
+        link = SignedLink(connection, member)
+        node = -1
         try:
             while True:
                 news = unpack_news(link.receive())
@@ -200,7 +203,8 @@ class NodeGuest:
 
     def __init__(self, invitation: Invitation, node: int) -> None:
         """Raises OSError where node 0's watcher does not answer, or is another run's."""
-        address, key = (invitation.host, invitation.port), invitation.key.encode()
+        address = (invitation.host, invitation.port)
+        key = invitation.key.encode()
         self._link = SignedLink(*connect(address, key, _PURPOSE, f"node {node}"))
         self._asked: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self.is_released = False

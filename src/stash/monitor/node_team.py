@@ -49,12 +49,10 @@ class NodeTeam:
         tell: Callable[[str, str], None],
         clock: Callable[[], float],
     ) -> None:
-        self._folder, self._collector, self._tell, self._clock = (
-            RunFolder(folder),
-            collector,
-            tell,
-            clock,
-        )
+        self._folder = RunFolder(folder)
+        self._collector = collector
+        self._tell = tell
+        self._clock = clock
         self._place = _NodePlace()
         self._link: NodeHost | NodeGuest | None = None
         self._merge = NodeMerge()
@@ -133,10 +131,8 @@ class NodeTeam:
             del self._held[:-_MAX_HELD]
         if not isinstance(self._link, NodeGuest):
             return
-        stages, local = (
-            {r: int(stage) for r, stage in self._collector.rank_stages().items()},
-            len(self._collector.ranks),
-        )
+        stages = {r: int(stage) for r, stage in self._collector.rank_stages().items()}
+        local = len(self._collector.ranks)
         news = NodeNews(node=self.node, stages=stages, ranks=local)
         try:
             for each in self._held[:-1]:

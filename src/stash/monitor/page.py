@@ -53,7 +53,8 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
             f"{header.job} | {ranks}{nodes} | step {shown.last_step:,} | {span}: {taken:,} steps"
         )
     wall = wall_ledger(record)
-    rows, money = () if shown is None else _rows(record, shown), tuple(_money(record, wall))
+    rows = () if shown is None else _rows(record, shown)
+    money = tuple(_money(record, wall))
     events = tuple(
         f"{_format_date(event.when)}  {event.text or event.what}" for event in record.events
     )
@@ -106,7 +107,8 @@ def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[st
 
 def _format_clock(seconds: float, record: RunRecord) -> str:
     """The time of day; with its day where that is not the one on which the watch began."""
-    text, day = _format_date(seconds), _format_date(record.header.began).split()[0]
+    text = _format_date(seconds)
+    day = _format_date(record.header.began).split()[0]
     return text.removeprefix(f"{day} ").removesuffix(" UTC")
 
 
@@ -159,7 +161,8 @@ def _rows(record: RunRecord, shown: Window) -> tuple[Row, ...]:
     for name in STALLS:
         if name not in shown.stalls:
             continue
-        value, title = shown.stalls[name], row_name(name, record.header.nodes)
+        value = shown.stalls[name]
+        title = row_name(name, record.header.nodes)
         if name in inapplicable_stalls(record.header):
             continue
         if value is None:
@@ -204,7 +207,8 @@ def _baseline_grid(record: RunRecord, shown: Window) -> Grid | None:
         return None
     rows = []
     for name, parts in GROUPS.items():
-        known, now = [part for part in parts if part in split], shown.stalls.get(name)
+        known = [part for part in parts if part in split]
+        now = shown.stalls.get(name)
         if known:
             texts = [f"{format_seconds(split[part])} {part}" for part in known]
             rows.append(
@@ -343,7 +347,9 @@ def _format_date(seconds: float) -> str:
 
 def document(record: RunRecord) -> dict[str, Any]:
     """The contract of ``stash show RUN.watch.jsonl --json``: over all windows, and for each."""
-    header, wall, price = record.header, wall_ledger(record), record.header.price
+    header = record.header
+    wall = wall_ledger(record)
+    price = record.header.price
 
     def cost(seconds: float) -> float | None:
         return None if price is None else digits(seconds * price.dollars_per_hour / 3600)
@@ -393,7 +399,8 @@ def document(record: RunRecord) -> dict[str, Any]:
 
 def epilog(record: RunRecord) -> str:
     """One line of a run that has ended, for a job's epilog: how it ended, its wall, its largest rows, its bill."""
-    wall, header = wall_ledger(record), record.header
+    wall = wall_ledger(record)
+    header = record.header
     ended = "still runs, or its watcher was killed" if wall.code is None else f"exit {wall.code}"
     large = sorted(wall.rows, key=lambda row: -row.seconds)[:_MOST_ROWS]
     parts = [

@@ -231,14 +231,14 @@ def load_record(path: Path, whole: bool = True) -> RunRecord:
         for part in reversed(aside):
             before = _load_part(part)
             if before.header.id == record.header.id:
-                record.windows, record.events = (
+                newer = {alert.number for alert in record.alerts}
+                alerts = [each for each in before.alerts if each.number not in newer]
+                record = RunRecord(
+                    record.header,
                     before.windows + record.windows,
+                    alerts + record.alerts,
                     before.events + record.events,
                 )
-                newer = {alert.number for alert in record.alerts}
-                record.alerts = [
-                    each for each in before.alerts if each.number not in newer
-                ] + record.alerts
     return record
 
 
@@ -289,12 +289,15 @@ class RecordWriter:
         """Why the last line was not written."""
         self.before: RunRecord | None = None
         """What was there already."""
-        self._header, flags = header, os.O_CREAT | os.O_EXCL
+        self._header = header
+        flags = os.O_CREAT | os.O_EXCL
         with ExitStack() as held:
             if goes_on:
                 held.enter_context(output_lock(path))
-                self.before, flags = load_record(path, whole=False), 0
-                self._header, old = self.before.header, header.job
+                self.before = load_record(path, whole=False)
+                flags = 0
+                self._header = self.before.header
+                old = header.job
                 if self._header.job != old:
                     raise UserError(
                         f"--output {path} is the record of {self._header.job}, and this is {old}; name another file"
@@ -349,7 +352,8 @@ class RecordWriter:
 
     def _rotate(self) -> None:
         """Move the file aside and go on in another, which begins with what is needed to read it alone."""
-        number, stem = self._header.part, self.path.name.removesuffix(SUFFIX)
+        number = self._header.part
+        stem = self.path.name.removesuffix(SUFFIX)
         while (aside := self.path.with_name(f"{stem}.{number}{SUFFIX}")).exists():
             number += 1  # of an earlier run, whose last file is gone
         header = self._header.model_copy(update={"part": number + 1})
@@ -371,7 +375,8 @@ class RecordWriter:
                 aside.unlink(missing_ok=True)
             return
         os.close(self._file)
-        self._file, self._header = new, header
+        self._file = new
+        self._header = header
 
     def _is_in_place(self) -> bool:
         """Whether the file that is written is the one of that name; somebody may have moved it away."""

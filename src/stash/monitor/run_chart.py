@@ -33,7 +33,8 @@ _UNITS = ((3600.0, "h", 2.0), (60.0, "min", 3.0), (1.0, "s", 0.0))
 
 def step_course(record: RunRecord) -> Chart:
     """The step and its stalls over time, and the alerts; of a record that has a window."""
-    windows, began = record.windows, record.header.began
+    windows = record.windows
+    began = record.header.began
     together = math.ceil(len(windows) / _MOST_COLUMNS)
     parts = [sum_windows(windows[at : at + together]) for at in range(0, len(windows), together)]
     columns = [each for each in parts if each is not None]
@@ -98,7 +99,8 @@ def _stall_bars(
     column: Window, shown: Sequence[str], began: float, across: Ruler, upward: Ruler, nodes: int
 ) -> Iterator[Bar]:
     """The parts of a column's step, one on top of the other."""
-    first, foot = column.began - began, 0.0
+    first = column.began - began
+    foot = 0.0
     steps = f"steps {column.first_step:,} to {column.last_step:,}"
     for name in shown:
         seconds = column.stalls.get(name)

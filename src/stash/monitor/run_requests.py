@@ -115,10 +115,8 @@ def take_request(record: Path) -> RunRequest | None:
     file = _request_file(record)
     try:
         with opened_regular(file) as opened:
-            mine, content = (
-                os.fstat(opened.fileno()).st_uid in (os.getuid(), 0),
-                opened.read(_MAX_BYTES),
-            )
+            mine = os.fstat(opened.fileno()).st_uid in (os.getuid(), 0)
+            content = opened.read(_MAX_BYTES)
     except OSError:
         return None
     with suppress(OSError):

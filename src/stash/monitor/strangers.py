@@ -72,7 +72,8 @@ class ProcessLooks:
         """What the ranks used in the last ``seconds``; ``processes`` are theirs, by rank. Nothing the first time."""
         self.begun = True
         self.activity, self._totals = counters.activity_since(self._totals), counters.read_totals()
-        found, self.ours = {}, set(processes.values())
+        found = {}
+        self.ours = set(processes.values())
         for gone in self._helpers.keys() - self.ours:  # they keep files of its threads open
             del self._helpers[gone], self._before[gone]
         for rank, process in processes.items():
@@ -80,7 +81,8 @@ class ProcessLooks:
             if helpers is None:
                 helpers = self._helpers[process] = Helpers(process, process)
             helpers.find_threads()
-            ran, below = times_of(process), list_descendants(process)
+            ran = times_of(process)
+            below = list_descendants(process)
             self.ours.update(below)
             workers = ran.ended + sum(map(sum, map(times_of, below)))
             now = (ran.own, workers, helpers.read_exchange().ran)
@@ -96,10 +98,8 @@ class ProcessLooks:
                 for thread, delay in known.items()
                 if thread in last
             )
-            cores, everybody = (
-                float(len(os.sched_getaffinity(0))),
-                self.activity.cpu_seconds / seconds,
-            )
+            cores = float(len(os.sched_getaffinity(0)))
+            everybody = self.activity.cpu_seconds / seconds
             found[rank] = CoreUse(node, cores, own, workers, exchange, everybody, late)
         return found
 

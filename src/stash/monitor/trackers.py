@@ -46,7 +46,8 @@ class Tracker:
     """
 
     def __init__(self, name: str, run: TrackerRun) -> None:
-        self._name, self._run = name, run
+        self._name = name
+        self._run = run
         self._rows: SimpleQueue[tuple[int, TrackedFigures] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._log_rows, daemon=True, name=f"stash {name}")
         self._thread.start()
@@ -58,7 +59,8 @@ class Tracker:
             self._rows.put((line.step, {"stash/alert": 1.0}))
 
     def _log_rows(self) -> None:
-        kept, is_down = deque[tuple[int, TrackedFigures]](maxlen=_MAX_KEPT), False
+        kept = deque[tuple[int, TrackedFigures]](maxlen=_MAX_KEPT)
+        is_down = False
         while (row := self._rows.get()) is not None:
             kept.append(row)
             try:

@@ -88,6 +88,15 @@ class _Walk:
                 for name in STALLS
             }
 
+    def begin_again(self, moment: float, has_lost: bool) -> None:
+        """The job is started again, after it was down."""
+        self.row = DOWN
+        self.reach(moment)
+        if has_lost:
+            self.lose_work()
+        self.kept = None
+        self.enter(START_UP)
+
     def lose_work(self) -> None:
         """What came after the last checkpoint is done again."""
         if self.kept is None:
@@ -121,12 +130,8 @@ def wall_ledger(record: RunRecord) -> WallLedger:
             walk.enter(DOWN)
             code = line.code
         elif line.what == CONTINUED:
-            walk.row = DOWN
-            walk.reach(line.when)
-            if code != 0:  # one that had ended well has lost nothing
-                walk.lose_work()
-            walk.kept = code = None
-            walk.enter(START_UP)
+            walk.begin_again(line.when, has_lost=code != 0)  # one that had ended well has not
+            code = None
         elif line.what in _BROKEN_BY:
             walk.enter(_BROKEN_BY[line.what])
             if line.what == "restarted":

@@ -58,7 +58,8 @@ class Metrics:
             self._header = line
         elif isinstance(line, Window):
             taken = line.last_step - line.first_step + 1
-            self._last, self._steps = line, self._steps + taken
+            self._last = line
+            self._steps = self._steps + taken
             for name, seconds in line.stalls.items():
                 if seconds is not None:
                     self._exposed[name] = self._exposed.get(name, 0.0) + seconds * taken
@@ -83,7 +84,8 @@ class Metrics:
         )
 
     def _samples(self) -> Iterator[tuple[str, list[tuple[dict[str, str], float]]]]:
-        header, last = self._header, self._last
+        header = self._header
+        last = self._last
         facts = {
             "job": header.job.rpartition("/")[2],
             "ranks": str(header.ranks or ""),

@@ -21,15 +21,6 @@ _JOB, _TELL, _MONEY = "What to watch", "Whom to tell", "Money"
 class _WatchedOptions(Options):
     """What is watched, and against what."""
 
-    workload: str | None = option(
-        "NAME", "Train a workload of the zoo; see `stash lab zoo`.", panel=_JOB
-    )
-    data: str | None = option(
-        "PATH", "Read the workload's data here (default: data in memory).", panel=_JOB
-    )
-    batch: int | None = option(
-        "N", "Set the workload's batch per device.", parsers.whole(1), panel=_JOB
-    )
     baseline: Path | None = option(
         "FILE", "Compare the stalls with this profile of the job.", Path, panel=_JOB
     )
@@ -93,7 +84,6 @@ class _ToldOptions(Options):
         panel=_MONEY,
         project=parsers.dollars,
     )
-    on_budget: str | None = option("COMMAND", "Run this when --max-dollars is spent.", panel=_MONEY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +108,8 @@ class WatchCommandOptions(RankOptions, _ToldOptions, _WatchedOptions):
     def check(self) -> None:
         from stash.monitor.watcher import words_of
 
-        for command in (self.on_alert, self.on_budget):
-            if command is not None:
-                words_of(command)
-        if self.on_budget is not None and self.max_dollars is None:
-            raise UserError(
-                "--on-budget says what to do when money is spent; say how much with --max-dollars"
-            )
+        if self.on_alert is not None:
+            words_of(self.on_alert)
         if (self.pause or self.resume) and self.join is None:
             raise UserError(
                 "--pause and --resume ask a run that is watched already; name its record with --join"

@@ -78,7 +78,6 @@ def begin_watch(
         options.stuck_after,
         options.on_alert,
         options.max_dollars,
-        options.on_budget,
         options.force,
         None if options.capture is None else options.capture[0],
     )

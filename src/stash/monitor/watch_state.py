@@ -6,7 +6,7 @@ Knows no rings, sockets, files or processes: ``watcher`` makes the events, and d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from stash.core.formatting import format_dollars, join_names
@@ -52,7 +52,6 @@ class WatchOptions:
     stuck_after: float = STUCK_SECONDS
     on_alert: str | None = None
     max_dollars: float | None = None
-    on_budget: str | None = None
     force: bool = False
     "Compare with the baseline even if the jobs differ."
     capture: int | None = None
@@ -198,23 +197,31 @@ class _Notices:
     """When an alert began a trace."""
 
 
+@dataclass(frozen=True)
+class _PartLooks:
+    """What looks at the parts of machines have shown."""
+
+    errors: Mapping[tuple[int, int], tuple[int, int]] = field(default_factory=dict)
+    """What drivers had counted when each GPU was first seen."""
+    slow_windows: int = 0
+    """Windows in a row in which some part was slow."""
+
+
 class WatchState:
     """The state of one watched run; ``handle_event`` is all that changes it."""
 
     def __init__(
         self, header: Header, options: WatchOptions, baseline: RunBaseline | None, when: float
     ) -> None:
-        self.header, self._options, self._baseline = header, options, baseline
+        self.header = header
+        self._options = options
+        self._baseline = baseline
         self._changes: tuple[ChangeTest, str] | None = None
         """What steps are held against, and what that is called."""
         self._growth = GrowthTest()
         self._open: dict[str, Alert] = {}
         """Alerts that have not ended, by what they are about."""
-        self._pace, self._notices = _Pace(when), _Notices()
-        self._errors: dict[tuple[int, int], tuple[int, int]] = {}
-        """What drivers had counted when each GPU was first seen."""
-        self._slow_windows = 0
-        """Windows in a row in which some part was slow."""
+        self._pace, self._notices, self._looks = _Pace(when), _Notices(), _PartLooks()
 
     def handle_event(self, event: WatchEvent, now: Now) -> list[WatchAction]:
         """What is to be done now that this has happened."""
@@ -278,7 +285,7 @@ class WatchState:
         why = "; ".join(
             text
             for each in event.machines
-            if late in (None, each.node) and (text := explain_lateness(each, self._errors))
+            if late in (None, each.node) and (text := explain_lateness(each, self._looks.errors))
         )
         text = (
             f"steps are {change.ratio - 1:.0%} longer than {than} since step {change.step:,}: "
@@ -329,19 +336,19 @@ class WatchState:
 
     def _watch_parts(self, window: Window, now: Now) -> Iterator[WatchAction]:
         """A part that is slow or fails in two windows in a row, named beside the stall that it may explain."""
-        self._errors = {**error_counts(window.machines), **self._errors}
+        errors = {**error_counts(window.machines), **self._looks.errors}
         parts = {
             each.node: text
             for each in window.machines
-            if (text := join_names(slow_parts(each, self._errors)))
+            if (text := join_names(slow_parts(each, errors)))
         }
-        self._slow_windows = self._slow_windows + 1 if parts else 0
+        self._looks = _PartLooks(errors, self._looks.slow_windows + 1 if parts else 0)
         began = self._open.get(_SLOW_PART)
         if began is not None and not parts:
             yield from self._end(
                 self._open.pop(_SLOW_PART), "no part of a machine is slow any more", now
             )
-        if began is not None or self._slow_windows < _SLOW_WINDOWS:
+        if began is not None or self._looks.slow_windows < _SLOW_WINDOWS:
             return
         named = "; ".join(
             f"node {node}: {text}" if self.header.nodes > 1 else text
@@ -357,7 +364,8 @@ class WatchState:
         yield from self._begin(now, what=_SLOW_PART, step=window.last_step, text=f"{named}{beside}")
 
     def _tell_stop(self, event: Stopped, now: Now) -> Iterator[WatchAction]:
-        still, stages = now.when - self._pace.moved, event.stages
+        still = now.when - self._pace.moved
+        stages = event.stages
         waiting = (StepStage.EXCHANGE, StepStage.COLLECTIVE)
         late = [rank for rank, stage in stages.items() if stage not in waiting]
         yield from self._begin(
@@ -403,7 +411,8 @@ class WatchState:
         yield from self._count_money(event, now)
 
     def _count_money(self, event: MomentPassed, now: Now) -> Iterator[WatchAction]:
-        price, most = self.header.price, self._options.max_dollars
+        price = self.header.price
+        most = self._options.max_dollars
         if price is None or most is None or self._notices.spent >= 1:
             return
         spent = forecast_bill(price, now.when - self.header.began, (), 0, None).so_far
@@ -417,9 +426,6 @@ class WatchState:
         yield from self._begin(
             now, is_open=False, what="money", step=now.taken, ratio=digits(spent / most), text=text
         )
-        if reached == 1 and self._options.on_budget is not None:
-            given = {"dollars": spent, "max_dollars": most, "step": now.taken}
-            yield StartCommand(self._options.on_budget, given)
 
     def _begin(self, now: Now, is_open: bool = True, **fields: Any) -> Iterator[WatchAction]:
         """Tell a new alert; one that ``is_open`` is ended some time."""

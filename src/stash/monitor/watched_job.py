@@ -39,7 +39,8 @@ class WatchedJob:
     """The job as a process of this one's, once ``start`` was called; ``folder`` is what the watch has in memory."""
 
     def __init__(self, start: Callable[[], subprocess.Popen[bytes]], folder: Path) -> None:
-        self._start, self._folder = start, folder
+        self._start = start
+        self._folder = folder
         self._received: list[int] = []
         self._asked: float | None = None
 

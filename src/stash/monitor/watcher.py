@@ -132,7 +132,9 @@ class NodeLooks:
     """What this node's machine does beside the job, looked at every ten seconds."""
 
     def __init__(self, machine: MachineLooks, when: float) -> None:
-        self._processes, self._machine, self._looked = ProcessLooks(), machine, when
+        self._processes = ProcessLooks()
+        self._machine = machine
+        self._looked = when
         self.uses: dict[int, CoreUse] = {}
         self.state: MachineState | None = None
 
@@ -142,7 +144,8 @@ class NodeLooks:
             return
         processes = {rank: state.reader.process for rank, state in ranks.items() if not state.lost}
         seconds = when - self._looked
-        self.uses, self._looked = self._processes.sample_processes(processes, seconds, node), when
+        self.uses = self._processes.sample_processes(processes, seconds, node)
+        self._looked = when
         self.state = self._machine.sample_machine(
             node,
             seconds,
@@ -168,9 +171,12 @@ class NodeWatcher:
         commands: Commands | None = None,
         machine: MachineLooks | None = None,
     ) -> None:
-        self._record, self._options, self._folder = record, options, folder
+        self._record = record
+        self._options = options
+        self._folder = folder
         withdraw_request(record.path)  # of an earlier run of that name
-        self._listeners, self._clock = listeners, clock
+        self._listeners = listeners
+        self._clock = clock
         self._commands = commands or Commands(
             failed=lambda text: self._record_event("command failed", text)
         )
@@ -221,7 +227,8 @@ class NodeWatcher:
 
     def _write(self, line: RecordLine) -> None:
         self._record.write(line)
-        why, lines = self._record.failed, [line]
+        why = self._record.failed
+        lines = [line]
         if why is not None and not self._full:
             lines.insert(
                 0,
@@ -247,11 +254,29 @@ class NodeWatcher:
         self._looks.sample_node(self.collector.ranks, self._team.node, self._clock())
         joined = self._team.gather(own, self._looks.uses, self._looks.state)
         self._follow_requests()
-        self._tell_lines()
+        # what ranks have said to requests for lines
+        for path in self._folder.glob(f"{LINES}.*.json"):
+            with suppress(OSError, ValueError, TypeError, KeyError):
+                rank = int(path.name.split(".")[1])
+                rows = json.loads(path.read_text())
+                path.unlink()
+                places = [LedgerPlace.model_validate(row) for row in rows]
+                places = [place for place in places if place.row in self._lines_of]
+                if places:
+                    self._record_event("lines", lines_text(rank, places))
         if self._team.hands_on:
             return
         if joined is not None:
-            self._handle_event(StepsTaken(self._job_facts()))
+            first = next(iter(self.collector.ranks.values())).reader
+            unseen = self.collector.unseen_collectives()
+            job = {
+                "ranks": self.collector.expected_ranks,
+                "device": first.device or None,
+                "loaders": tuple(first.loaders),
+                "nodes": self._team.count_nodes(self._state.header.nodes),
+                "unseen": "" if unseen is None else unseen_text(*unseen),
+            }
+            self._handle_event(StepsTaken(job))
             if (part := self._slices.add_cycles(joined)) is not None:
                 self._handle_event(SliceTaken(part, self._machine_states(), self._rank_nodes()))
             self._record_window(self._windows.add_cycles(joined))
@@ -262,20 +287,6 @@ class NodeWatcher:
             if stages:  # else the run is at its end
                 self._handle_event(Stopped(stages))
         self._handle_event(MomentPassed())
-
-    def _job_facts(self) -> dict[str, Any]:
-        """What ranks tell of the job."""
-        first, unseen = (
-            next(iter(self.collector.ranks.values())).reader,
-            self.collector.unseen_collectives(),
-        )
-        return {
-            "ranks": self.collector.expected_ranks,
-            "device": first.device or None,
-            "loaders": tuple(first.loaders),
-            "nodes": self._team.count_nodes(self._state.header.nodes),
-            "unseen": "" if unseen is None else unseen_text(*unseen),
-        }
 
     def _lost_seconds(self, joined: JoinedCycles) -> SecondsArray | None:
         return lost_to_strangers(
@@ -339,17 +350,6 @@ class NodeWatcher:
         with suppress(OSError):
             self._request.write(self._folder)
             self.collector.ranks[first].send_request(self._request.number)
-
-    def _tell_lines(self) -> None:
-        """What ranks have said to that."""
-        for path in self._folder.glob(f"{LINES}.*.json"):
-            with suppress(OSError, ValueError, TypeError, KeyError):
-                rank, rows = int(path.name.split(".")[1]), json.loads(path.read_text())
-                path.unlink()
-                places = [LedgerPlace.model_validate(row) for row in rows]
-                places = [place for place in places if place.row in self._lines_of]
-                if places:
-                    self._record_event("lines", lines_text(rank, places))
 
     def finish(self, code: int | None) -> None:
         """The job has ended with that code: what is left is written."""

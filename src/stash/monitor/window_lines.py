@@ -9,7 +9,7 @@ from stash.core.ledger_rows import BACKWARD, FORWARD, INPUT, LOOP, OPTIMIZER
 from stash.core.records.rank_ledger import LedgerPlace
 from stash.core.units import format_seconds
 from stash.measure.protocol.stamped import StepStage
-from stash.monitor.accounting import OWN_STAGES, StepAccount, find_stragglers
+from stash.monitor.accounting import OWN_STAGES, find_stragglers
 from stash.monitor.change_test import Slice, StallChange
 from stash.monitor.machine_state import most_telling
 from stash.monitor.records import MachineState, Window
@@ -58,6 +58,10 @@ def window_of(
         )
         for each in find_stragglers(found)[:_SLOWEST]
     )
+    ranks = list(found.ranks)
+    if len(ranks) > _MAX_RANKS:
+        own = {rank: sum(found.ranks[rank][stage] for stage in OWN_STAGES) for rank in ranks}
+        ranks = sorted(ranks, key=lambda rank: -own[rank])[:_SLOWEST]
     return Window(
         began=round(part.ended - seconds, 3),
         seconds=round(seconds, 3),
@@ -67,29 +71,20 @@ def window_of(
         step_seconds=digits(found.step_seconds),
         stalls=stalls if copied else {**stalls, "transfer": None},
         set_by=found.set_by,
-        ranks=_shown_ranks(found),
+        ranks={
+            rank: {
+                stage: float(f"{seconds:.4g}")
+                for stage, seconds in found.ranks[rank].items()
+                if seconds
+            }
+            for rank in sorted(ranks)
+        },
         stragglers=late,
         machines=most_telling(machines, {each.node for each in late}),
         delay=digits(max(found.delays.values(), default=0.0)),
         ambiguous=found.ambiguous,
         saved_step=part.saved_step,
     )
-
-
-def _shown_ranks(found: StepAccount) -> dict[int, dict[str, float]]:
-    """Each rank's stages; of many ranks those of the slowest."""
-    ranks = list(found.ranks)
-    if len(ranks) > _MAX_RANKS:
-        own = {rank: sum(found.ranks[rank][stage] for stage in OWN_STAGES) for rank in ranks}
-        ranks = sorted(ranks, key=lambda rank: -own[rank])[:_SLOWEST]
-    return {
-        rank: {
-            stage: float(f"{seconds:.4g}")
-            for stage, seconds in found.ranks[rank].items()
-            if seconds
-        }
-        for rank in sorted(ranks)
-    }
 
 
 def describe_stages(stages: Mapping[int, StepStage]) -> str:

@@ -36,7 +36,9 @@ def sum_windows(windows: Sequence[Window]) -> Window | None:
     if not windows:
         return None
     weights = [window.last_step - window.first_step + 1 for window in windows]
-    steps, taken, upto = sum(weights), 0, 0
+    steps = sum(weights)
+    taken = 0
+    upto = 0
     for window in windows:  # a job that was started again counts from 1
         taken += window.last_step - (
             upto if 0 < upto < window.first_step else window.first_step - 1

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, update_wrapper
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from stash.core.errors import StashError
 from stash.core.printable import printable_line
 from stash.ui.help import help_text, usage_pieces
-from stash.ui.options import Option, Options, declarations
+from stash.ui.options import Options, declarations
 
 
 def _show_all(ctx: typer.Context, wanted: bool) -> None:
@@ -154,11 +154,8 @@ def bind_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     run.__signature__ = inspect.Signature(list(_parameters(model)))  # type: ignore[attr-defined]
     run.model = model  # type: ignore[attr-defined]
-    run.__name__, run.__doc__, run.__module__ = (
-        function.__name__,
-        function.__doc__,
-        function.__module__,
-    )
+    update_wrapper(run, function, ("__name__", "__doc__", "__module__"), ())
+    del run.__wrapped__  # type: ignore[attr-defined] # else typer reads the hints of that
     return run
 
 
@@ -179,7 +176,23 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
     """Typer's parameters: every value is a text, as the model reads it."""
     yield inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     for name, one in declarations(model).items():
-        yield _parameter(name, one, one.names or (one.name(name),))
+        required = one.default is ...
+        kind: Any = bool if one.kind == "flag" else list[str] if one.many else str
+        info: Any
+        if one.kind == "argument":
+            info = typer.Argument(metavar=one.metavar, help=one.help, show_default=False)
+        else:
+            names = one.names or (one.name(name),)
+            info = typer.Option(
+                *names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel
+            )
+        default = False if kind is bool else one.default if isinstance(one.default, str) else None
+        yield inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if required else default,
+            annotation=Annotated[kind if required or kind is bool else kind | None, info],
+        )
     if model.common:
         yield inspect.Parameter(
             "help_all",
@@ -187,23 +200,6 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
             default=False,
             annotation=Annotated[bool, HELP_ALL],
         )
-
-
-def _parameter(name: str, one: Option, names: tuple[str, ...]) -> inspect.Parameter:
-    required = one.default is ...
-    kind: Any = bool if one.kind == "flag" else list[str] if one.many else str
-    info: Any
-    if one.kind == "argument":
-        info = typer.Argument(metavar=one.metavar, help=one.help, show_default=False)
-    else:
-        info = typer.Option(*names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel)
-    default = False if kind is bool else one.default if isinstance(one.default, str) else None
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else default,
-        annotation=Annotated[kind if required or kind is bool else kind | None, info],
-    )
 
 
 def note(text: str) -> None:

@@ -90,7 +90,9 @@ def _bar(rows: Sequence[Row]) -> str:
     """Squares by share; each part gets as many as end before the share reached with it."""
     rows = [row for row in rows if row.fraction > 0]
     whole = sum(row.fraction for row in rows)
-    reached, drawn, bar = 0.0, 0, ""
+    reached = 0.0
+    drawn = 0
+    bar = ""
     for row in rows:
         reached += row.fraction / whole
         upto = round(reached * _WIDTH)

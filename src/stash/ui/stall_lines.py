@@ -53,7 +53,9 @@ def _letter(row: Row) -> str:
 def stack_bar(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
     """One bar for the whole; what was measured as negative has no place in it."""
     shown = [row for row in rows if row.why is None and row.fraction > 0]
-    whole, reached, drawn = sum(row.fraction for row in shown) or 1.0, 0.0, 0
+    whole = sum(row.fraction for row in shown) or 1.0
+    reached = 0.0
+    drawn = 0
     bar = Text(" " * INDENT)
     for row in shown:
         reached += row.fraction / whole
@@ -81,7 +83,8 @@ class StallTable:
     """The stacked bar and the table of stalls (the step is the last row), as wide as the console it is printed on."""
 
     def __init__(self, rows: Sequence[Row], plain: bool = False) -> None:
-        self.rows, self.plain = rows, plain
+        self.rows = rows
+        self.plain = plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width

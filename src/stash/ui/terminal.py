@@ -105,18 +105,6 @@ def progress_console(quiet: bool = False) -> Console:
 def render(page: Page, width: int = 80, colour: bool = False) -> str:
     """The head of a page, its tables and its brief chapters, as lines of at most ``width`` columns."""
     width = max(NARROWEST, min(width, WIDEST))
-    fit = each_text(printable_line, _strip_page(page))
-    # Changed before anything is laid out, since some signs become longer.
-    fit = fit if colour else each_text(plain_text, fit)
-    parts: list[RenderableType] = []
-    for block in _blocks(fit, width, plain=not colour):
-        parts += [*([Text()] if parts and block else []), *block]
-    text = _print_parts(parts, width, colour)
-    return text if colour else plain_text(text)
-
-
-def _strip_page(page: Page) -> Page:
-    """Without what no terminal shows; charts of brief chapters become their tables."""
     shown = []
     for chapter in page.chapters:
         if chapter.brief:
@@ -134,11 +122,12 @@ def _strip_page(page: Page) -> Page:
                     points=(*unknown, *chapter.points),
                 )
             )
-    return replace(page, chapters=tuple(shown), parts=(), numbers=())
-
-
-def _print_parts(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
-    """The parts one below the other as lines of at most ``width`` columns, ending in a newline."""
+    fit = each_text(printable_line, replace(page, chapters=tuple(shown), parts=(), numbers=()))
+    # Changed before anything is laid out, since some signs become longer.
+    fit = fit if colour else each_text(plain_text, fit)
+    parts: list[RenderableType] = []
+    for block in _blocks(fit, width, plain=not colour):
+        parts += [*([Text()] if parts and block else []), *block]
     console = Console(
         file=io.StringIO(),
         width=width,
@@ -153,7 +142,8 @@ def _print_parts(parts: Sequence[RenderableType], width: int, colour: bool) -> s
     )
     with console.capture() as capture:
         console.print(Group(*parts))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
+    text = "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
+    return text if colour else plain_text(text)
 
 
 def each_text(change: Callable[[str], str], item: Any) -> Any:

@@ -23,7 +23,7 @@ def names(*arguments: str) -> list[str]:
     return [offer["name"] for offer in json.loads(result.stdout)["offers"]]
 
 
-def test_the_command_of_the_documentation_finds_what_it_should() -> None:
+def test_the_command_of_the_documentation_finds_what_it_should():
     assert names("--gpu", "V100", "--min-network", "25gbit", "--cloud", "AWS") == [
         "p3.16xlarge",
         "p3dn.24xlarge",
@@ -46,13 +46,13 @@ def test_the_command_of_the_documentation_finds_what_it_should() -> None:
     [[], ["--spot"], ["--gpus", "8"], ["show", "p3.16xlarge"], ["show", "A100-SXM4-80GB"]],
 )
 @pytest.mark.parametrize("columns", [80, 120])
-def test_everything_printed_fits_the_screen(arguments: list[str], columns: int) -> None:
+def test_everything_printed_fits_the_screen(arguments, columns):
     result = CliRunner(env={"COLUMNS": str(columns)}).invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     assert max(len(line) for line in result.stdout.splitlines()) <= columns
 
 
-def test_a_narrow_screen_loses_columns_and_never_part_of_a_name() -> None:
+def test_a_narrow_screen_loses_columns_and_never_part_of_a_name():
     words = ["--gpu", "V100", "--gpus", "4-", "--spot"]
     everything = CliRunner(env={"COLUMNS": None}).invoke(app, words, catch_exceptions=False).stdout
     assert {"cloud", "vCPU", "GiB", "interconnect", "$/GPU", "age"} <= set(
@@ -72,7 +72,7 @@ def test_a_narrow_screen_loses_columns_and_never_part_of_a_name() -> None:
         assert "Columns that did not fit" in narrow
 
 
-def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
+def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained():
     old, fresh = (
         Offer(
             Instance(cloud="aws", name=name, as_of="2026", source=""),
@@ -95,7 +95,7 @@ def test_prices_that_may_be_old_are_marked_and_the_mark_is_explained() -> None:
     assert explain_mark((fresh,), today) == ""
 
 
-def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
+def test_when_nothing_fits_the_command_says_which_wish_is_too_much():
     arguments = ["--gpu", "V100", "--min-network", "25gbit", "--max-price", "10", "--cloud", "aws"]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 1
@@ -113,7 +113,7 @@ def test_when_nothing_fits_the_command_says_which_wish_is_too_much() -> None:
     } in (document["nearest"])
 
 
-def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
+def test_a_kind_without_any_price_is_no_wishs_fault():
     known = small((box("free", gpu_count=0), 1.0))
     sentence = explain_nothing(known, OfferFilter(kinds=("spot",), min_gpu_count=2))
     assert nothing_text(sentence) == "no spot price is known; `stash catalog refresh` gets today's"
@@ -146,7 +146,7 @@ def test_a_kind_without_any_price_is_no_wishs_fault() -> None:
         (["--spot", "show", "p3.8xlarge"], "--spot belongs to `stash catalog` alone"),
     ],
 )
-def test_a_mistake_is_answered_in_one_sentence(arguments: list[str], message: str) -> None:
+def test_a_mistake_is_answered_in_one_sentence(arguments, message):
     with pytest.raises(UserError) as caught:
         CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert message in str(caught.value)

@@ -25,11 +25,11 @@ TODAY = date(2026, 11, 20)
         ("2024", 689, 1054, True),
     ],
 )
-def test_the_age_is_as_exact_as_the_date(as_of: str, least: int, most: int, old: bool) -> None:
+def test_the_age_is_as_exact_as_the_date(as_of, least, most, old):
     found = price_age(as_of, TODAY)
     assert (found.least, found.most, found.is_old) == (least, most, old)
     assert found.days == (least if least == most else None)
 
 
-def test_an_undated_price_has_no_age() -> None:
+def test_an_undated_price_has_no_age():
     assert price_age(None, TODAY) is None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from stash.catalog import facts
 
 
-def test_places_follow_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_follow_the_environment(monkeypatch):
     monkeypatch.setenv("STASH_HOME", "/s")
     monkeypatch.setenv("XDG_CACHE_HOME", "/c")
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)

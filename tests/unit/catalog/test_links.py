@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from catalogs import box
 from price_lists import HUNT_HEAD, Web, zip_text
@@ -52,7 +50,7 @@ def test_every_shipped_offer_of_several_gpus_has_links_that_can_be_forecast():
 
 
 @pytest.mark.usefixtures("home")
-def test_so_it_is_after_a_refresh(home: Path):
+def test_so_it_is_after_a_refresh(home):
     line = "8x_H100-SXM,US-CA-1,21.5,128,1000.0,8,H100,80.0,False,,nvidia,,x86,{}\n"
     web = Web()
     web.pages[f"{refresh.GPUHUNT}/runpod/version"] = b"20261119-1"

@@ -26,8 +26,10 @@ def gpu(
     )
 
 
-def test_a_model_made_in_variants_is_its_fastest_and_says_so_with_date_and_source() -> None:
-    slow, fast, big = gpu("X1-PCIe", 9e12), gpu("X1-SXM-16GB"), gpu("X1-SXM-32GB")
+def test_a_model_made_in_variants_is_its_fastest_and_says_so_with_date_and_source():
+    slow = gpu("X1-PCIe", 9e12)
+    fast = gpu("X1-SXM-16GB")
+    big = gpu("X1-SXM-32GB")
     found = peak_rates((slow, fast, big), "fp32")
     assert (found.flops_per_second, found.memory_bytes_per_second) == (10e12, 500e9)
     assert found.about.startswith(
@@ -37,7 +39,7 @@ def test_a_model_made_in_variants_is_its_fastest_and_says_so_with_date_and_sourc
     assert "somebody" in found.about
 
 
-def test_half_precision_runs_on_tensor_cores_where_there_are_any() -> None:
+def test_half_precision_runs_on_tensor_cores_where_there_are_any():
     plain = gpu("X1-a", fp16_flops_per_second=20e12)
     tensor = gpu("X1-b", fp16_flops_per_second=20e12, tensor_fp16_flops_per_second=100e12)
     assert peak_rates((plain,), "fp16").flops_per_second == 20e12
@@ -45,12 +47,12 @@ def test_half_precision_runs_on_tensor_cores_where_there_are_any() -> None:
 
 
 @pytest.mark.parametrize("lacking", [gpu("X1", fp32=None), gpu("X1", memory=None)])
-def test_a_rate_the_catalog_does_not_know_is_refused_not_guessed(lacking: GpuFacts) -> None:
+def test_a_rate_the_catalog_does_not_know_is_refused_not_guessed(lacking):
     with pytest.raises(UserError, match="does not know the fp32 rate of X1; name another GPU"):
         peak_rates((lacking,), "fp32")
 
 
-def test_a_gpu_is_found_by_model_or_variant_and_a_wrong_name_brings_the_nearest() -> None:
+def test_a_gpu_is_found_by_model_or_variant_and_a_wrong_name_brings_the_nearest():
     everything = catalog.load()
     assert len(find_variants("v100", everything)) > 1
     assert [found.name for found in find_variants("V100-SXM2-16GB", everything)] == [
@@ -72,6 +74,6 @@ def test_a_gpu_is_found_by_model_or_variant_and_a_wrong_name_brings_the_nearest(
         ("NVIDIA L40", "L40"),
     ],
 )
-def test_a_gpu_that_people_have_is_found_by_its_driver_s_name(driver: str, name: str) -> None:
+def test_a_gpu_that_people_have_is_found_by_its_driver_s_name(driver, name):
     """Issue 60: none of them was known, and MI300X brought *did you mean B300?*."""
     assert [found.name for found in find_variants(driver, catalog.load())] == [name]

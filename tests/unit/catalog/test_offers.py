@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("home")
 GBIT = 1e9 / 8
 
 
-def test_every_wish_must_be_met_and_the_cheapest_comes_first() -> None:
+def test_every_wish_must_be_met_and_the_cheapest_comes_first():
     wish = OfferFilter(gpu="V100", min_network_bytes_per_second=25 * GBIT, cloud="aws")
     offers = catalog.query(wish)
     assert [offer.instance.name for offer in offers] == ["p3.16xlarge", "p3dn.24xlarge"]
@@ -27,7 +27,7 @@ def test_every_wish_must_be_met_and_the_cheapest_comes_first() -> None:
     )
 
 
-def test_an_unknown_fact_never_meets_a_minimum_and_is_counted() -> None:
+def test_an_unknown_fact_never_meets_a_minimum_and_is_counted():
     fast = box("fast", network_bytes_per_second=100 * GBIT)
     slow = box("slow", network_bytes_per_second=1 * GBIT)
     known = small((fast, 2.0), (slow, 1.0), (box("silent"), 1.5), (box("silent2"), 1.5))
@@ -39,7 +39,7 @@ def test_an_unknown_fact_never_meets_a_minimum_and_is_counted() -> None:
     assert known.search(elsewhere).left_out == {}
 
 
-def test_an_instance_without_a_price_is_counted_not_free() -> None:
+def test_an_instance_without_a_price_is_counted_not_free():
     answer = small((box("priced"), 2.0), (box("unpriced"), None)).search()
     assert [offer.instance.name for offer in answer.offers] == ["priced"]
     assert answer.left_out == {"price": 1}
@@ -49,13 +49,13 @@ def test_an_instance_without_a_price_is_counted_not_free() -> None:
     assert catalog.search(OfferFilter(gpu="H200")).left_out == {"price": 2}
 
 
-def test_a_region_that_is_not_known_is_counted() -> None:
+def test_a_region_that_is_not_known_is_counted():
     answer = catalog.search(OfferFilter(gpu="V100", region="US-EAST-1"))
     assert {offer.region for offer in answer.offers} == {"us-east-1"}
     assert answer.left_out == {"region": 1}  # lambda's gpu_8x_v100
 
 
-def test_kinds_of_prices_do_not_mix() -> None:
+def test_kinds_of_prices_do_not_mix():
     for kind in ("on-demand", "spot", "prior"):
         assert {offer.kind for offer in catalog.query(OfferFilter(kinds=(kind,)))} == {kind}
     prior = catalog.query(OfferFilter(gpu="A100", cloud="aws", kinds=("prior",)))
@@ -74,20 +74,20 @@ def test_kinds_of_prices_do_not_mix() -> None:
         ("A10", set()),
     ],
 )
-def test_a_gpu_goes_by_model_variant_or_memory(gpu: str, found: set[str]) -> None:
+def test_a_gpu_goes_by_model_variant_or_memory(gpu, found):
     assert {
         offer.instance.name for offer in catalog.query(OfferFilter(gpu=gpu, cloud="aws"))
     } == found
 
 
-def test_an_undocumented_variant_is_unknown_not_a_match() -> None:
+def test_an_undocumented_variant_is_unknown_not_a_match():
     answer = catalog.search(OfferFilter(gpu="V100-SXM2-16GB", cloud="lambda"))
     assert answer.offers == ()
     assert answer.left_out == {"exact GPU": 1}
     assert catalog.search(OfferFilter(gpu="V100-SXM2-32GB", cloud="lambda")).left_out == {}
 
 
-def test_published_memory_sizes_are_rounded_and_a_minimum_allows_for_it() -> None:
+def test_published_memory_sizes_are_rounded_and_a_minimum_allows_for_it():
     found = {
         offer.instance.name
         for offer in catalog.query(OfferFilter(min_gpu_memory_bytes=24e9, cloud="aws"))
@@ -96,7 +96,7 @@ def test_published_memory_sizes_are_rounded_and_a_minimum_allows_for_it() -> Non
     assert "g4dn.xlarge" not in found
 
 
-def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
+def test_names_that_are_not_there_are_answered_with_the_nearest():
     assert (
         catalog.instance("P3.8XLARGE").name
         == catalog.instance("aws/p3.8xlarge").name
@@ -108,7 +108,7 @@ def test_names_that_are_not_there_are_answered_with_the_nearest() -> None:
         catalog.instance("qqqqqqqqqqqqq")
 
 
-def test_a_gpu_of_several_variants_must_be_named_exactly() -> None:
+def test_a_gpu_of_several_variants_must_be_named_exactly():
     with pytest.raises(
         UserError, match="several variants: A100-SXM4-40GB, A100-SXM4-80GB, A100-PCIe-80GB"
     ):

@@ -23,9 +23,7 @@ pytestmark = pytest.mark.usefixtures("home")
         ("pcie", "pcie4", True),
     ],
 )
-def test_interconnect_is_matched_by_parts(
-    wanted: str, fabric: str | None, met: bool | None
-) -> None:
+def test_interconnect_is_matched_by_parts(wanted, fabric, met):
     assert (
         judge_instance(
             box("x", gpu_count=8, interconnect=fabric), OfferFilter(interconnect=wanted)
@@ -34,7 +32,7 @@ def test_interconnect_is_matched_by_parts(
     )
 
 
-def test_a_machine_without_gpus_has_no_gpu_facts_to_be_unknown() -> None:
+def test_a_machine_without_gpus_has_no_gpu_facts_to_be_unknown():
     plain = box("cpu", gpu_count=0)
     for wish in (
         {"gpu": "V100"},
@@ -45,6 +43,6 @@ def test_a_machine_without_gpus_has_no_gpu_facts_to_be_unknown() -> None:
         assert judge_instance(plain, OfferFilter.model_validate(wish)) == (False, "")
 
 
-def test_a_misspelt_wish_is_refused() -> None:
+def test_a_misspelt_wish_is_refused():
     with pytest.raises(ValidationError):
         OfferFilter.model_validate({"min_netwrok": 3})

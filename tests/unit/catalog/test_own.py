@@ -53,7 +53,7 @@ def mistake(text: str) -> str:
     return re.sub(r"/\S*/my\.yaml", "my.yaml", str(caught.value))
 
 
-def test_own_machines_are_offers_like_any_other(home: Path) -> None:
+def test_own_machines_are_offers_like_any_other(home):
     write(home, GOOD)
     known = layers.load()
     offer = next(
@@ -73,13 +73,13 @@ def test_own_machines_are_offers_like_any_other(home: Path) -> None:
     assert known.layers[-1] == f"own file {home / 'instances.yaml'}"
 
 
-def test_a_named_file_is_used_instead_of_the_usual_one(home: Path) -> None:
+def test_a_named_file_is_used_instead_of_the_usual_one(home):
     write(home, "this: is not read")
     path = write(home, GOOD, "other.yaml")
     assert layers.load(path).instance("lab-box").vcpus == 64
 
 
-def test_what_the_file_says_wins_and_what_it_leaves_out_stays(home: Path) -> None:
+def test_what_the_file_says_wins_and_what_it_leaves_out_stays(home):
     write(home, GOOD)
     known = layers.load()
     item = known.instance("p3.8xlarge")
@@ -98,7 +98,7 @@ def test_what_the_file_says_wins_and_what_it_leaves_out_stays(home: Path) -> Non
     )
 
 
-def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) -> None:
+def test_a_model_with_several_variants_leaves_the_variant_unknown(home):
     write(home, GOOD)
     known = layers.load()
     item = known.instance("mystery")
@@ -111,13 +111,14 @@ def test_a_model_with_several_variants_leaves_the_variant_unknown(home: Path) ->
     assert known.search(OfferFilter(cloud="on-premise", gpu="A100")).left_out == {"price": 1}
 
 
-def test_the_gpu_of_a_known_type_is_corrected_and_not_how_many_it_has(home: Path) -> None:
+def test_the_gpu_of_a_known_type_is_corrected_and_not_how_many_it_has(home):
     write(
         home,
         "instances:\n  - {name: p3.8xlarge, gpu: V100-SXM2-32GB}\n  - {name: g5.12xlarge, gpu: A10G}\n",
     )
     known = layers.load()
-    corrected, same = known.instance("p3.8xlarge"), known.instance("g5.12xlarge")
+    corrected = known.instance("p3.8xlarge")
+    same = known.instance("g5.12xlarge")
     assert (corrected.gpu, corrected.gpu_count, corrected.gpu_memory_bytes) == (
         "V100-SXM2-32GB",
         4,
@@ -129,7 +130,7 @@ def test_the_gpu_of_a_known_type_is_corrected_and_not_how_many_it_has(home: Path
 @pytest.mark.parametrize(
     "lines", ["cloud: AWS, name: p3.8xlarge", "name: P3.8xlarge", "cloud: Aws, name: P3.8XLARGE"]
 )
-def test_a_known_type_is_corrected_in_any_case(home: Path, lines: str) -> None:
+def test_a_known_type_is_corrected_in_any_case(home, lines):
     write(home, f"instances:\n  - {{{lines}, network: 12gbit, price: $9/h}}\n")
     known = layers.load()
     (item,) = [each for each in known.instances if each.name.lower() == "p3.8xlarge"]
@@ -137,7 +138,7 @@ def test_a_known_type_is_corrected_in_any_case(home: Path, lines: str) -> None:
     assert [o.dollars_per_hour for o in known.offers_of(item) if o.kind == "on-demand"] == [9]
 
 
-def test_half_a_gpu_has_half_of_its_memory(home: Path) -> None:
+def test_half_a_gpu_has_half_of_its_memory(home):
     write(home, "instances:\n  - {name: half, gpu: V100-SXM2-16GB, gpu_count: 0.5, price: $1/h}\n")
     item = layers.load().instance("half")
     assert (item.gpu_share, item.gpu_memory_bytes) == (0.5, 8 * 2**30)
@@ -151,7 +152,7 @@ instances:
 """
 
 
-def test_reserved_capacity_stands_beside_what_everybody_can_rent(home: Path) -> None:
+def test_reserved_capacity_stands_beside_what_everybody_can_rent(home):
     write(home, RESERVED)
     known = layers.load()
     item = known.instance("p4d.24xlarge")
@@ -165,7 +166,7 @@ def test_reserved_capacity_stands_beside_what_everybody_can_rent(home: Path) -> 
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n", "instances: []\n", "{}\n"])
-def test_an_empty_file_adds_nothing(home: Path, text: str) -> None:
+def test_an_empty_file_adds_nothing(home, text):
     write(home, text)
     assert len(layers.load().instances) == 146
 
@@ -215,9 +216,7 @@ def entry(lines: str) -> str:
         ("{network: 10gbit, network_burst: 1gbit}", "network", "is above network_burst"),
     ],
 )
-def test_a_mistake_is_shown_with_line_and_field(
-    lines: str, field: str, message: str | None
-) -> None:
+def test_a_mistake_is_shown_with_line_and_field(lines, field, message):
     if message is None:
         own_file(entry(lines))  # a rate without /s can only mean one thing
         return
@@ -227,11 +226,11 @@ def test_a_mistake_is_shown_with_line_and_field(
     assert "\n" not in text
 
 
-def test_a_value_on_the_next_line_is_reported_where_its_field_stands() -> None:
+def test_a_value_on_the_next_line_is_reported_where_its_field_stands():
     assert mistake(entry("price:\n      3.06 EUR/h")).startswith("my.yaml:3: instances[0].price: ")
 
 
-def test_every_mistake_is_listed() -> None:
+def test_every_mistake_is_listed():
     text = mistake(
         "instances:\n  - name: a\n    price: 3\n  - name: b\n    memory: 1\n  - vcpus: 4\n"
     )
@@ -267,11 +266,11 @@ def test_every_mistake_is_listed() -> None:
         ("a: b\n---\nc: d\n", "not valid YAML"),
     ],
 )
-def test_a_malformed_file_is_a_users_mistake(text: str, message: str) -> None:
+def test_a_malformed_file_is_a_users_mistake(text, message):
     assert message in mistake(text)
 
 
-def test_a_file_that_is_no_text_is_a_users_mistake(home: Path) -> None:
+def test_a_file_that_is_no_text_is_a_users_mistake(home):
     path = home / "x.yaml"
     path.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UserError, match="not a text file"):
@@ -283,7 +282,7 @@ def test_a_file_that_is_no_text_is_a_users_mistake(home: Path) -> None:
 PAGE = Path(__file__).parents[3] / "docs/how-to/own-instances.md"
 
 
-def test_the_examples_of_the_documentation_work(home: Path) -> None:
+def test_the_examples_of_the_documentation_work(home):
     first, by_hand = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert len(own_file(by_hand).entries) == 2
     write(home, first)
@@ -296,13 +295,13 @@ def test_the_examples_of_the_documentation_work(home: Path) -> None:
     )
 
 
-def test_the_documentation_lists_every_field() -> None:
+def test_the_documentation_lists_every_field():
     text = PAGE.read_text()
     fields = {*own.OwnInstance.model_fields, *own.OwnGpu.model_fields}
     assert {field for field in fields if f"`{field}`" not in text} == set()
 
 
-def test_the_documentation_lists_every_column_of_the_data() -> None:
+def test_the_documentation_lists_every_column_of_the_data():
     listed = columns.page()
     for name in ("gpus.csv", "instances.csv", "prices.csv"):
         line = next(line for line in listed.splitlines() if line.startswith(f"| `{name}` |"))
@@ -311,7 +310,7 @@ def test_the_documentation_lists_every_column_of_the_data() -> None:
         )
 
 
-def test_a_gpu_of_the_user_s_own_has_what_its_speed_is_told_from(tmp_path: Path) -> None:
+def test_a_gpu_of_the_user_s_own_has_what_its_speed_is_told_from(tmp_path):
     """Issue 60: neither its architecture nor TF32 could be given, so nothing was known of its speed."""
     file = tmp_path / "own.yaml"
     fields = (

@@ -10,7 +10,7 @@ from stash.catalog.published import DamagedError, parse_gpuhunt
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_few_senseless_lines_are_left_out_and_counted() -> None:
+def test_a_few_senseless_lines_are_left_out_and_counted():
     line = "p3.8xlarge,us-east-1,{},32,244.0,4,V100,16.0,False,,nvidia,,x86,{{}}\n"
     good = "".join(line.format(12.24) for _ in range(20))
     for bad in ("0", "700000", "-3", "nan", "inf", "twelve"):
@@ -22,12 +22,12 @@ def test_a_few_senseless_lines_are_left_out_and_counted() -> None:
 @pytest.mark.parametrize(
     "text", ["", "a,b\n", HUNT_AWS.replace("location", "place", 1), HUNT_AWS[:-1]]
 )
-def test_a_list_with_other_columns_or_a_cut_end_is_not_used(text: str) -> None:
+def test_a_list_with_other_columns_or_a_cut_end_is_not_used(text):
     with pytest.raises(DamagedError):
         parse_gpuhunt("aws", text, "s", "2026-11-20", {})
 
 
-def test_pods_are_named_by_how_many_gpus_they_have_and_whose_they_are() -> None:
+def test_pods_are_named_by_how_many_gpus_they_have_and_whose_they_are():
     line = "NVIDIA {},{},{},8,117.0,{},{},80.0,False,,nvidia,,x86,{{}}\n"
     pods = [
         ("A100 80GB PCIe", "US-CA-1", 1.64, 1, "A100"),
@@ -54,7 +54,7 @@ def test_pods_are_named_by_how_many_gpus_they_have_and_whose_they_are() -> None:
         ("x-cluster", False),
     ],
 )
-def test_what_is_sold_otherwise_than_by_the_hour_is_no_offer(flags: str, sold: bool) -> None:
+def test_what_is_sold_otherwise_than_by_the_hour_is_no_offer(flags, sold):
     line = "{},us-central1-a,80,224,3968.0,8,B200,192.0,False,,nvidia,{},x86,{{}}\n"
     text = HUNT_HEAD + line.format("usual", "") + line.format("a4-highgpu-8g", flags)
     found = parse_gpuhunt("gcp", text, "s", "2026-11-20", {})
@@ -65,7 +65,7 @@ def test_what_is_sold_otherwise_than_by_the_hour_is_no_offer(flags: str, sold: b
 
 
 @pytest.mark.parametrize("memory", ["nan", "inf", "-1"])
-def test_of_a_machine_that_makes_no_sense_no_price_is_taken(memory: str) -> None:
+def test_of_a_machine_that_makes_no_sense_no_price_is_taken(memory):
     line = "{},us-east-1,12.24,32,{},4,V100,16.0,False,,nvidia,,x86,{{}}\n"
     good = "".join(line.format(f"good{number}", 244) for number in range(9))
     found = parse_gpuhunt(

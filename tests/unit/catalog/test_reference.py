@@ -12,14 +12,14 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.mark.parametrize("item", known_datasets(), ids=lambda item: item.name)
-def test_every_size_has_a_source_and_a_date(item) -> None:
+def test_every_size_has_a_source_and_a_date(item):
     assert (item.samples is None) != (item.tokens is None)
     assert (item.samples or item.tokens) > 1000
     assert item.source
     assert is_date(item.as_of)
 
 
-def test_names_are_found_however_they_are_written() -> None:
+def test_names_are_found_however_they_are_written():
     names = [item.name for item in known_datasets()]
     assert len({name.replace("-", "") for name in names}) == len(names)
     assert {known_dataset(name).name for name in ("CIFAR10", "cifar-10", "Cifar 10")} == {

@@ -22,7 +22,7 @@ PLAUSIBLE = {
 }
 
 
-def test_every_line_has_every_cell_a_date_and_a_source() -> None:
+def test_every_line_has_every_cell_a_date_and_a_source():
     for row in ROWS:
         assert None not in row
         assert all(cell is not None and cell == cell.strip() for cell in row.values()), row
@@ -30,7 +30,7 @@ def test_every_line_has_every_cell_a_date_and_a_source() -> None:
         assert row["source"], row
 
 
-def test_every_fact_is_a_field_once_a_cloud_and_plausible() -> None:
+def test_every_fact_is_a_field_once_a_cloud_and_plausible():
     assert len({(row["cloud"], row["fact"]) for row in ROWS}) == len(ROWS)
     assert set(PLAUSIBLE) == set(Tariff.model_fields) - {"cloud"}
     for tariff in tariffs().values():
@@ -39,17 +39,17 @@ def test_every_fact_is_a_field_once_a_cloud_and_plausible() -> None:
             assert fact is None or least <= fact.value <= most, (tariff.cloud, name)
 
 
-def test_every_cloud_of_the_catalog_has_one() -> None:
+def test_every_cloud_of_the_catalog_has_one():
     assert set(tariffs()) == {instance.cloud for instance in shipped.instances()}
 
 
-def test_what_no_source_says_is_unknown_and_what_is_free_is_zero() -> None:
+def test_what_no_source_says_is_unknown_and_what_is_free_is_zero():
     known = tariffs()
     assert known["azure"].disk_dollars_per_gb_month is None
     assert known["runpod"].egress_dollars_per_gb.value == 0
 
 
-def test_prices_by_the_gibibyte_are_brought_to_gigabytes() -> None:
+def test_prices_by_the_gibibyte_are_brought_to_gigabytes():
     (row,) = (row for row in ROWS if row["unit"] == "$/GiB-month")
     fact = tariffs()[row["cloud"]].disk_dollars_per_gb_month
     assert fact.value * 2**30 == pytest.approx(float(row["value"]) * 1e9)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime, timezone
 from email.message import Message
 from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from urllib.error import HTTPError, URLError
 
 import pytest
@@ -28,12 +26,12 @@ def offline(url: str) -> bytes:
 
 
 @pytest.fixture
-def web() -> Web:
+def web():
     return Web()
 
 
 @pytest.fixture
-def kept(web: Web, home: Path) -> Iterator[Web]:
+def kept(web, home):
     """A good snapshot is there; whatever the test does must leave it as it is, and no other file beside it."""
     refresh.refresh_snapshot(web, now=NOW)
     before = facts.snapshot_file().read_bytes()
@@ -50,7 +48,7 @@ def prices(name: str) -> dict[tuple[str, str | None], float]:
     }
 
 
-def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
+def test_a_refresh_brings_new_prices_with_date_and_source(web):
     report = refresh.refresh_snapshot(web, now=NOW)
     assert report.updated == ("gpuhunt aws", "gpuhunt gcp")
     known = layers.load()
@@ -63,7 +61,7 @@ def test_a_refresh_brings_new_prices_with_date_and_source(web: Web) -> None:
     assert known.layers == ("shipped facts of 2026-11-20", "snapshot of 2026-11-20")
 
 
-def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
+def test_a_shipped_price_of_an_earlier_date_stays_as_history(web):
     refresh.refresh_snapshot(web, now=NOW)
     known = layers.load()
     past = [o for o in known.offers_of(known.instance("p3.8xlarge")) if o.kind == "prior"]
@@ -73,7 +71,7 @@ def test_a_shipped_price_of_an_earlier_date_stays_as_history(web: Web) -> None:
     assert [(o.dollars_per_hour, o.as_of) for o in unchanged] == [(1.006, "2026-07-20")]
 
 
-def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
+def test_hardware_facts_of_price_lists_only_fill_gaps(web):
     refresh.refresh_snapshot(web, now=NOW)
     known = layers.load()
     assert known.instance("g5.xlarge").gpu_memory_bytes == 22.35 * 2**30  # the list says 24
@@ -89,7 +87,7 @@ def test_hardware_facts_of_price_lists_only_fill_gaps(web: Web) -> None:
     assert (other.gpu_model, other.gpu, other.gpu_memory_bytes) == ("V100", None, 32 * 2**30)
 
 
-def test_machines_without_gpus_are_taken_only_if_known(web: Web) -> None:
+def test_machines_without_gpus_are_taken_only_if_known(web):
     refresh.refresh_snapshot(web, now=NOW)
     names = {item.name for item in layers.load().instances}
     assert "m5.large" in names
@@ -97,7 +95,7 @@ def test_machines_without_gpus_are_taken_only_if_known(web: Web) -> None:
     assert prices("m5.large")["on-demand", "us-east-1"] == 0.1
 
 
-def test_the_users_file_wins_over_the_snapshot(web: Web, home: Path) -> None:
+def test_the_users_file_wins_over_the_snapshot(web, home):
     (home / "instances.yaml").write_text("instances:\n  - name: p3.8xlarge\n    price: $5/h\n")
     refresh.refresh_snapshot(web, now=NOW)
     found = prices("p3.8xlarge")
@@ -106,7 +104,7 @@ def test_the_users_file_wins_over_the_snapshot(web: Web, home: Path) -> None:
     }
 
 
-def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web: Web) -> None:
+def test_zones_are_joined_and_n1_machines_are_named_with_their_gpus(web):
     refresh.refresh_snapshot(web, now=NOW)
     assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == pytest.approx(2.8)
     assert not any("pod" in item.name for item in layers.load().instances)
@@ -138,7 +136,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_broken_download_never_damages_the_snapshot(kept: Web, how: str) -> None:
+def test_a_broken_download_never_damages_the_snapshot(kept, how):
     kept.publish("gpuhunt aws", BROKEN[how])
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
     with pytest.raises(
@@ -150,7 +148,7 @@ def test_a_broken_download_never_damages_the_snapshot(kept: Web, how: str) -> No
 @pytest.mark.parametrize(
     "how", [how for how in BROKEN if how != "timeout"]
 )  # both come from one host
-def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> None:
+def test_one_broken_list_does_not_hold_back_the_other(web, how):
     refresh.refresh_snapshot(web, now=NOW)
     web.publish("gpuhunt aws", BROKEN[how])
     web.publish(
@@ -164,7 +162,7 @@ def test_one_broken_list_does_not_hold_back_the_other(web: Web, how: str) -> Non
     assert prices("n1-standard-8+1xV100")["on-demand", "us-central1"] == 2.5
 
 
-def test_a_version_that_is_no_version_is_not_followed(kept: Web) -> None:
+def test_a_version_that_is_no_version_is_not_followed(kept):
     kept.publish("gpuhunt aws", zip_text(HUNT_AWS), b"<html>../../etc</html>")
     kept.publish("gpuhunt gcp", HTTPError("u", 404, "gone", Message(), None))
     with pytest.raises(
@@ -173,7 +171,7 @@ def test_a_version_that_is_no_version_is_not_followed(kept: Web) -> None:
         refresh.refresh_snapshot(kept, now=NOW)
 
 
-def test_a_list_that_shrank_by_half_is_not_believed(web: Web) -> None:
+def test_a_list_that_shrank_by_half_is_not_believed(web):
     regions = [f"region-{number}" for number in range(40)]
     line = "p3.8xlarge,{},12.24,32,244.0,4,V100,16.0,False,,nvidia,,x86,{{}}\n"
     web.publish("gpuhunt aws", zip_text(HUNT_HEAD + "".join(map(line.format, regions))))
@@ -186,7 +184,7 @@ def test_a_list_that_shrank_by_half_is_not_believed(web: Web) -> None:
     )
 
 
-def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
+def test_prices_that_all_jumped_are_not_believed(kept):
     tenfold = HUNT_AWS
     for price, wrong in (
         ("10.1", "101"),
@@ -205,7 +203,7 @@ def test_prices_that_all_jumped_are_not_believed(kept: Web) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[str]:
+def server():
     """A real server on this machine: /whole, /cut (closes early), /elsewhere, /endless; anything else is 404."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -225,7 +223,7 @@ def server() -> Iterator[str]:
         yield address
 
 
-def test_the_real_transport_notices_a_download_that_was_cut(server: str) -> None:
+def test_the_real_transport_notices_a_download_that_was_cut(server):
     assert refresh.fetch_url(f"{server}/whole", "http") == b"hello"
     with pytest.raises(OSError, match=r"not complete|broke"):
         refresh.fetch_url(f"{server}/cut", "http")
@@ -233,14 +231,14 @@ def test_the_real_transport_notices_a_download_that_was_cut(server: str) -> None
         refresh.fetch_url(f"{server}/nothing", "http")
 
 
-def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server: str) -> None:
+def test_nothing_is_asked_for_or_sent_on_to_over_another_scheme(server):
     with pytest.raises(OSError, match="is not https"):
         refresh.fetch_https(f"{server}/whole")
     with pytest.raises(OSError, match="it sends on to ftp://elsewhere/list, which is not http"):
         refresh.fetch_url(f"{server}/elsewhere", "http")
 
 
-def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_download_ends(server, monkeypatch):
     monkeypatch.setattr(refresh, "_MAX_BYTES", 1000)
     # which is then refused as too large
     assert len(refresh.fetch_url(f"{server}/endless", "http")) == 1001
@@ -250,7 +248,7 @@ def test_an_endless_download_ends(server: str, monkeypatch: pytest.MonkeyPatch) 
         refresh.fetch_url(f"{server}/endless", "http")
 
 
-def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> None:
+def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept):
     with pytest.raises(StashError) as caught:
         refresh.refresh_snapshot(offline, now=NOW)
     text = str(caught.value)
@@ -262,7 +260,7 @@ def test_offline_says_so_in_one_sentence_and_keeps_what_it_has(kept: Web) -> Non
     assert caught.value.exit_code == 1
 
 
-def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
+def test_a_host_that_does_not_answer_is_asked_once(web):
     asked: list[str] = []
 
     def silent(url: str) -> bytes:
@@ -274,7 +272,7 @@ def test_a_host_that_does_not_answer_is_asked_once(web: Web) -> None:
     assert len(asked) == 1
 
 
-def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_old_snapshot(kept, monkeypatch):
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -303,11 +301,11 @@ def test_a_full_disk_leaves_the_old_snapshot(kept: Web, monkeypatch: pytest.Monk
         ),
     ],
 )
-def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web: Web, damage: object) -> None:
+def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web, damage):
     refresh.refresh_snapshot(web, now=NOW)
     path = facts.snapshot_file()
     text = path.read_text()
-    path.write_text(damage(text))  # type: ignore[operator]
+    path.write_text(damage(text))
     assert path.read_text() != text
     with pytest.raises(UserError, match=r"is damaged .*stash catalog refresh"):
         layers.load()
@@ -316,7 +314,7 @@ def test_a_damaged_snapshot_is_a_sentence_and_a_refresh_heals_it(web: Web, damag
     assert layers.load().instance("g7.new").vcpus == 8
 
 
-def test_what_is_written_reads_back_the_same(web: Web, home: Path) -> None:
+def test_what_is_written_reads_back_the_same(web, home):
     refresh.refresh_snapshot(web, now=NOW)
     first = snapshot.load_snapshot(facts.snapshot_file())
     assert first is not None

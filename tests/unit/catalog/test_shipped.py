@@ -50,14 +50,14 @@ def price(item: Instance, kind: str) -> Price | None:
 
 
 @pytest.mark.parametrize("name", ["gpus.csv", "instances.csv", "prices.csv"])
-def test_every_line_has_every_cell_and_no_stray_spaces(name: str) -> None:
+def test_every_line_has_every_cell_and_no_stray_spaces(name):
     for row in shipped.read_rows(name):
         assert None not in row
         assert all(cell is not None and cell == cell.strip() for cell in row.values()), row
 
 
 @pytest.mark.parametrize("name", ["gpus.csv", "instances.csv", "prices.csv"])
-def test_every_line_has_a_source_and_every_date_is_one(name: str) -> None:
+def test_every_line_has_a_source_and_every_date_is_one(name):
     for row in shipped.read_rows(name):
         assert row["source"], row
         assert DATE.fullmatch(row["as_of"]) or (name == "prices.csv" and row["notes"]), (
@@ -71,7 +71,7 @@ def test_every_line_has_a_source_and_every_date_is_one(name: str) -> None:
             )
 
 
-def test_no_number_is_negative_and_zero_only_means_none() -> None:
+def test_no_number_is_negative_and_zero_only_means_none():
     for gpu in GPUS.values():
         for field, value in gpu.model_dump().items():
             assert not isinstance(value, float) or value > 0, (gpu.name, field)
@@ -82,7 +82,7 @@ def test_no_number_is_negative_and_zero_only_means_none() -> None:
     assert all(p.dollars_per_hour > 0 for p in PRICES)
 
 
-def test_units_are_plausible() -> None:
+def test_units_are_plausible():
     bounds = {
         "gpu_memory_bytes": (2e9, 400e9),
         "memory_bytes": (4e9, 6e12),
@@ -105,7 +105,7 @@ def test_units_are_plausible() -> None:
         assert 4e12 < (gpu.fp32_flops_per_second or 1e13) < 2e14
 
 
-def test_every_gpu_model_leads_to_a_gpu_or_is_listed_as_unknown() -> None:
+def test_every_gpu_model_leads_to_a_gpu_or_is_listed_as_unknown():
     models = {gpu.model for gpu in GPUS.values()}
     for key, item in INSTANCES.items():
         assert (item.gpu_model is None) == (item.gpu_count == 0), key
@@ -117,7 +117,7 @@ def test_every_gpu_model_leads_to_a_gpu_or_is_listed_as_unknown() -> None:
             assert GPUS[item.gpu].model == item.gpu_model, key
 
 
-def test_an_instance_has_the_memory_of_its_gpu() -> None:
+def test_an_instance_has_the_memory_of_its_gpu():
     """Clouds write GB where the vendor does and GiB elsewhere: 7.4 % lies between the two."""
     for key, item in INSTANCES.items():
         if not item.gpu_count:
@@ -130,7 +130,7 @@ def test_an_instance_has_the_memory_of_its_gpu() -> None:
             ), key
 
 
-def test_the_fabric_fits_the_gpu() -> None:
+def test_the_fabric_fits_the_gpu():
     for key, item in INSTANCES.items():
         count = item.gpu_count or 0
         if item.interconnect is None:
@@ -143,7 +143,8 @@ def test_the_fabric_fits_the_gpu() -> None:
             assert GPUS[item.gpu].nvlink_bytes_per_second, key
         if item.interconnect.startswith("pcie"):
             assert item.interconnect_bytes_per_second is None, key
-        pair, best = item.pair_min_bytes_per_second, item.pair_max_bytes_per_second
+        pair = item.pair_min_bytes_per_second
+        best = item.pair_max_bytes_per_second
         assert (
             pair is None
             or best is None
@@ -151,14 +152,14 @@ def test_the_fabric_fits_the_gpu() -> None:
         ), key
 
 
-def test_parts_of_an_a3_have_the_network_of_one_interface_by_their_gpus() -> None:
+def test_parts_of_an_a3_have_the_network_of_one_interface_by_their_gpus():
     rates = [
         INSTANCES["gcp", f"a3-highgpu-{gpus}g"].network_bytes_per_second for gpus in (1, 2, 4, 8)
     ]
     assert rates == [gbit * 1e9 / 8 for gbit in (25, 50, 100, 1000)]
 
 
-def test_bursts_are_no_slower_than_what_is_sustained() -> None:
+def test_bursts_are_no_slower_than_what_is_sustained():
     for key, item in INSTANCES.items():
         for rate in ("network", "remote_disk"):
             base = getattr(item, f"{rate}_bytes_per_second")
@@ -167,7 +168,7 @@ def test_bursts_are_no_slower_than_what_is_sustained() -> None:
         assert item.rdma is not False or item.rdma_bytes_per_second is None, key
 
 
-def test_a_larger_type_of_a_family_has_no_less() -> None:
+def test_a_larger_type_of_a_family_has_no_less():
     """Of one family (the name up to its size) and GPU count, more vCPUs never come with less of anything.
 
     Across counts it does not hold: g5.16xlarge has one GPU and less network than g5.12xlarge, which has four.
@@ -186,14 +187,16 @@ def test_a_larger_type_of_a_family_has_no_less() -> None:
                 "network_bytes_per_second",
                 "remote_disk_burst_bytes_per_second",
             ):
-                less, more = getattr(small, field), getattr(large, field)
+                less = getattr(small, field)
+                more = getattr(large, field)
                 assert less is None or more is None or less <= more, (
                     family,
                     small.name,
                     large.name,
                     field,
                 )
-            cheap, dear = price(small, "on-demand"), price(large, "on-demand")
+            cheap = price(small, "on-demand")
+            dear = price(large, "on-demand")
             assert (
                 cheap is None or dear is None or cheap.dollars_per_hour <= dear.dollars_per_hour
             ), large.name
@@ -201,13 +204,14 @@ def test_a_larger_type_of_a_family_has_no_less() -> None:
     for (cloud, family, gpu, count), members in families.items():
         for (cloud2, family2, gpu2, more), others in families.items():
             if (cloud, family, gpu) == (cloud2, family2, gpu2) and float(count) < float(more):
-                cheap, dear = price(members[0], "on-demand"), price(others[-1], "on-demand")
+                cheap = price(members[0], "on-demand")
+                dear = price(others[-1], "on-demand")
                 assert (
                     cheap is None or dear is None or cheap.dollars_per_hour < dear.dollars_per_hour
                 ), others[-1].name
 
 
-def test_a_gpu_hour_costs_what_such_a_gpu_costs() -> None:
+def test_a_gpu_hour_costs_what_such_a_gpu_costs():
     for key, item in INSTANCES.items():
         asked = price(item, "on-demand")
         if item.gpu_count and asked is not None:
@@ -215,20 +219,21 @@ def test_a_gpu_hour_costs_what_such_a_gpu_costs() -> None:
             assert least <= asked.dollars_per_hour / item.gpu_count <= most, key
 
 
-def test_spot_is_cheaper_than_on_demand() -> None:
+def test_spot_is_cheaper_than_on_demand():
     for key, item in INSTANCES.items():
-        full, spot = price(item, "on-demand"), price(item, "spot")
+        full = price(item, "on-demand")
+        spot = price(item, "spot")
         if full and spot:
             assert spot.dollars_per_hour < full.dollars_per_hour, (
                 f"{key}: lists repeat a price for one not known"
             )
 
 
-def test_every_price_belongs_to_an_instance() -> None:
+def test_every_price_belongs_to_an_instance():
     assert {(p.cloud, p.instance) for p in PRICES} <= INSTANCES.keys()
 
 
-def test_the_files_are_plain_csv_with_unix_line_ends() -> None:
+def test_the_files_are_plain_csv_with_unix_line_ends():
     from importlib.resources import files
 
     predicted = ("collectives.csv", "hop_latencies.csv", "node_scaling.csv")

@@ -110,7 +110,8 @@ class Runner:
         )
 
     def shell(self, script: str, environment: dict[str, str]) -> tuple[int, dict[str, str]]:
-        output, program = self.folder / "output", self.folder / "step.sh"
+        output = self.folder / "output"
+        program = self.folder / "step.sh"
         output.write_text("")
         program.write_text(script)
         files = {
@@ -143,7 +144,7 @@ class Runner:
 
 
 @pytest.fixture
-def runner(tmp_path: Path) -> Runner:
+def runner(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, text in (("gh", GH), ("stash", f'#!/bin/sh\nexec {sys.executable} -m stash "$@"\n')):
@@ -152,7 +153,7 @@ def runner(tmp_path: Path) -> Runner:
     return Runner(tmp_path)
 
 
-def test_a_step_that_got_slower_fails_and_the_comment_says_what_changed(runner: Runner) -> None:
+def test_a_step_that_got_slower_fails_and_the_comment_says_what_changed(runner):
     assert runner.run(profile=SLOW, baseline=FAST, limits="--slower 5%") == 1
     (comment,) = runner.comments
     assert comment.startswith("<!-- stash -->\n## Stash check: fails\n")
@@ -204,9 +205,7 @@ class Comments(BaseHTTPRequestHandler):
 
 
 @pytest.mark.slow
-def test_the_real_gh_writes_one_comment_and_writes_it_again(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_real_gh_writes_one_comment_and_writes_it_again(runner, monkeypatch):
     gh = shutil.which("gh")
     if gh is None:
         pytest.skip("no gh; the gate installs it")
@@ -226,7 +225,7 @@ def test_the_real_gh_writes_one_comment_and_writes_it_again(
     assert "no comment was written" not in runner.printed
 
 
-def test_what_is_undecided_warns_or_fails_as_asked(runner: Runner) -> None:
+def test_what_is_undecided_warns_or_fails_as_asked(runner):
     undecided = {"profile": FAST, "limits": "--max step=156ms", "comment": "false"}
     assert runner.run(**undecided) == 0
     assert "::warning::it is undecided" in runner.printed
@@ -234,7 +233,7 @@ def test_what_is_undecided_warns_or_fails_as_asked(runner: Runner) -> None:
     assert runner.comments == []
 
 
-def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner: Runner) -> None:
+def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner):
     runner.event = {}
     assert runner.run(profile=FAST, limits="--max network=90%") == 0
     assert runner.run(profile="nothing.stash.json", limits="--max network=90%") == 2
@@ -242,15 +241,13 @@ def test_without_a_pull_request_there_is_no_comment_and_a_mistake_is_one(runner:
     assert runner.comments == []
 
 
-def test_a_comment_that_is_refused_changes_no_verdict(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comment_that_is_refused_changes_no_verdict(runner, monkeypatch):
     monkeypatch.setenv("REFUSES", "1")
     assert runner.run(profile=FAST, baseline=SLOW) == 0
     assert "::warning::no comment was written" in runner.printed
 
 
-def test_with_its_defaults_alone_a_profile_is_shown_and_passes(runner: Runner) -> None:
+def test_with_its_defaults_alone_a_profile_is_shown_and_passes(runner):
     assert runner.run(profile=FAST) == 0
     (comment,) = runner.comments
     assert comment.startswith("<!-- stash -->\n## ")
@@ -261,12 +258,12 @@ def test_with_its_defaults_alone_a_profile_is_shown_and_passes(runner: Runner) -
     assert "verdict" not in runner.printed.lower()
 
 
-def test_slower_without_a_baseline_is_a_mistake_that_the_summary_explains(runner: Runner) -> None:
+def test_slower_without_a_baseline_is_a_mistake_that_the_summary_explains(runner):
     assert runner.run(profile=FAST, limits="--slower 5%") == 2
     assert "--slower needs a baseline: set the input baseline" in runner.printed
 
 
-def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
+def test_inputs_are_words_and_no_shell(runner):
     (runner.folder / "pattern.stash.json").write_text("{}")
     hostile = "$(touch hacked) `touch hacked` ; touch hacked | touch hacked > hacked & touch hacked"
     assert runner.run(profile=f"{FAST} {hostile}", limits="--max network=90%") == 2
@@ -280,7 +277,7 @@ def test_inputs_are_words_and_no_shell(runner: Runner) -> None:
     assert all("${{" not in step["run"] for step in ACTION["runs"]["steps"])
 
 
-def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner: Runner) -> None:
+def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner):
     shutil.copy(FAST, runner.folder / "to day.stash.json")
     assert runner.run(profile="'to day.stash.json'", limits='--require "workload=two words"') == 1
     assert "--require workload=two words" in runner.comments[0]
@@ -291,12 +288,12 @@ def test_quotes_keep_blanks_in_a_limit_and_in_a_name(runner: Runner) -> None:
 @pytest.mark.parametrize(
     "option", ["--json", "--junit=elsewhere", "--store=s3://bucket", "--against=x", "-h"]
 )
-def test_limits_take_no_other_option(runner: Runner, option: str) -> None:
+def test_limits_take_no_other_option(runner, option):
     assert runner.run(profile=FAST, limits=f"--max step=1s {option}") == 2
     assert f"the input limits has {option}" in runner.printed
 
 
-def test_no_content_closes_what_it_stands_in(runner: Runner) -> None:
+def test_no_content_closes_what_it_stands_in(runner):
     # GIVEN a profile, of a pull request, whose every text would end a fence, mention people and load a picture
     tilde, tick, details = (
         f"{'x' * 97} {mark} \n{mark}\n@org/everyone ![x](https://attacker.invalid/b.png) <img src=//attacker.invalid>"
@@ -319,7 +316,7 @@ def test_no_content_closes_what_it_stands_in(runner: Runner) -> None:
     assert "@org" not in outside
 
 
-def test_no_name_in_an_error_closes_what_it_stands_in(runner: Runner) -> None:
+def test_no_name_in_an_error_closes_what_it_stands_in(runner):
     bad = "no ~~~~~~~~~ @org/everyone <img src=//attacker.invalid>.stash.json"
     assert runner.run(profile=f"'{bad}'", limits="--max step=1s") == 2
     rendered = MarkdownIt("commonmark", {"html": True}).render(

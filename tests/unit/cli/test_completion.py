@@ -48,22 +48,22 @@ def shell_says(shell: str, words: str, folder: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_commands_are_completed(monkeypatch: Patch, capsys: Capture) -> None:
+def test_commands_are_completed(monkeypatch, capsys):
     assert set(asked(monkeypatch, capsys, "")) == set(COMMANDS)
     assert asked(monkeypatch, capsys, "re") == ["report", "recommend", "restore"]
     assert asked(monkeypatch, capsys, "lab", "d") == ["dataset"]
 
 
-def test_options_are_completed(monkeypatch: Patch, capsys: Capture) -> None:
+def test_options_are_completed(monkeypatch, capsys):
     assert asked(monkeypatch, capsys, "check", "--ma") == ["--max", "--markdown"]
     assert asked(monkeypatch, capsys, "profile", "--bu") == ["--budget"]
 
 
-def test_after_the_job_its_own_words_follow(monkeypatch: Patch, capsys: Capture) -> None:
+def test_after_the_job_its_own_words_follow(monkeypatch, capsys):
     assert asked(monkeypatch, capsys, "profile", "--budget", "60", "train.py", "--bu") == []
 
 
-def test_a_list_of_commands_loads_none(monkeypatch: Patch) -> None:
+def test_a_list_of_commands_loads_none(monkeypatch):
     program = (
         "import sys; from stash.__main__ import main\n"
         "try: main()\n"
@@ -86,9 +86,7 @@ def test_a_list_of_commands_loads_none(monkeypatch: Patch) -> None:
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_completes_with_the_script(
-    monkeypatch: Patch, capsys: Capture, tmp_path: Path
-) -> None:
+def test_bash_completes_with_the_script(monkeypatch, capsys, tmp_path):
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "bash"))
     fills = ". ./script; COMP_WORDS=({words}); COMP_CWORD={at}; _stash_completion stash; echo ${{COMPREPLY[@]}}"
     assert shell_says("bash", fills.format(words="stash re", at=1), tmp_path) == [
@@ -105,9 +103,7 @@ def test_bash_completes_with_the_script(
 @pytest.mark.parametrize(
     ("shell", "answer"), [("zsh", '"report":"Write a report'), ("fish", "report\tWrite a report")]
 )
-def test_zsh_and_fish_have_scripts_that_are_answered(
-    shell: str, answer: str, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_zsh_and_fish_have_scripts_that_are_answered(shell, answer, monkeypatch, capsys):
     """These shells are on few machines that test: what their scripts call is called as they do it."""
     made = script(monkeypatch, capsys, shell)
     called = re.findall(r"(_STASH_COMPLETE|_TYPER_COMPLETE_\w+)=([\w-]+)", made)
@@ -124,9 +120,7 @@ def test_zsh_and_fish_have_scripts_that_are_answered(
 
 @pytest.mark.skipif(shutil.which("fish") is None, reason="there is no fish")
 @pytest.mark.slow
-def test_fish_completes_with_the_script(
-    monkeypatch: Patch, capsys: Capture, tmp_path: Path
-) -> None:
+def test_fish_completes_with_the_script(monkeypatch, capsys, tmp_path):
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "fish"))
     asks = 'source ./script; for each in (complete --do-complete "stash {words}"); string split -f1 \\t -- $each; end'
     assert set(shell_says("fish", asks.format(words="re"), tmp_path)) == {
@@ -139,7 +133,7 @@ def test_fish_completes_with_the_script(
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="there is no zsh")
 @pytest.mark.slow
-def test_zsh_completes_at_the_tab_key(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+def test_zsh_completes_at_the_tab_key(monkeypatch, capsys, tmp_path):
     """Its completion works in a line that is typed only: zsh's own pseudo-terminal types it, as its own tests do."""
     (tmp_path / "script").write_text(script(monkeypatch, capsys, "zsh"))
     (tmp_path / ".zshrc").write_text(
@@ -154,9 +148,7 @@ def test_zsh_completes_at_the_tab_key(monkeypatch: Patch, capsys: Capture, tmp_p
     assert "--output" in typed
 
 
-def test_the_script_is_put_where_the_shell_finds_it(
-    monkeypatch: Patch, capsys: Capture, tmp_path: Path
-) -> None:
+def test_the_script_is_put_where_the_shell_finds_it(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
     assert run(monkeypatch, "--install-completion") == 0
@@ -168,7 +160,7 @@ def test_the_script_is_put_where_the_shell_finds_it(
     assert f"source '{place}'" in (tmp_path / ".bashrc").read_text()
 
 
-def test_a_shell_that_is_not_known_is_one_sentence(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_shell_that_is_not_known_is_one_sentence(monkeypatch, capsys):
     monkeypatch.setattr("shellingham.detect_shell", lambda: ("tcsh", "/bin/tcsh"))
     assert run(monkeypatch, "--show-completion") == 2
     assert capsys.readouterr().err == (
@@ -176,7 +168,7 @@ def test_a_shell_that_is_not_known_is_one_sentence(monkeypatch: Patch, capsys: C
     )
 
 
-def test_where_no_shell_is_seen_the_users_own_counts(monkeypatch: Patch, capsys: Capture) -> None:
+def test_where_no_shell_is_seen_the_users_own_counts(monkeypatch, capsys):
     import shellingham
 
     def unseen() -> None:

@@ -159,7 +159,7 @@ class PlainInstall:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def folder(tmp_path, monkeypatch):
     """The artefacts, and Stash loaded again without those packages."""
     for name in [name for name in sys.modules if name.partition(".")[0] in (*LACKING, "stash")]:
         monkeypatch.delitem(sys.modules, name)
@@ -196,7 +196,8 @@ def transcript(words: str, place: Path) -> str:
 
     for left in place.glob("out.*"):
         left.unlink()
-    printed, errors = io.StringIO(), io.StringIO()
+    printed = io.StringIO()
+    errors = io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["stash", *shlex.split(words)]),
         contextlib.redirect_stdout(printed),
@@ -229,10 +230,10 @@ def helps(place: Path) -> str:
     from stash.cli.main import app
 
     def texts(command: click.Command, words: tuple[str, ...]) -> Iterator[str]:
-        whole = "--help-all" if command.uncommon else "--help"  # type: ignore[attr-defined]
+        whole = "--help-all" if command.uncommon else "--help"
         yield transcript(" ".join((*words, whole)), place)
         for name in sorted(getattr(command, "commands", {})):
-            yield from texts(command.commands[name], (*words, name))  # type: ignore[attr-defined]
+            yield from texts(command.commands[name], (*words, name))
 
     return "\n".join(texts(typer.main.get_command(app), ()))
 
@@ -245,9 +246,10 @@ def transcripts(place: Path) -> dict[str, str]:
     }
 
 
-def test_commands_print_what_they_printed(folder: Path) -> None:
+def test_commands_print_what_they_printed(folder):
     """Every command of the table, and all options, without torch: the differences are listed together."""
-    now, wrong = transcripts(folder), []
+    now = transcripts(folder)
+    wrong = []
     for name, text in now.items():
         kept = GOLDEN / f"{name}.txt"
         expected = kept.read_text() if kept.exists() else ""

@@ -37,16 +37,14 @@ def names_of(command: Any) -> set[str]:
 @pytest.mark.parametrize(
     "launcher", ["torchrun", "python", "python3", "accelerate", "deepspeed", "srun", "mpirun"]
 )
-def test_a_launcher_is_a_command_without_dashes(launcher: str) -> None:
+def test_a_launcher_is_a_command_without_dashes(launcher):
     words = (launcher, "-n", "2", "train.py")
     assert split_command(["--budget", "30", *words], {"--budget": True}) == Split(
         ("--budget", "30"), "command", words
     )
 
 
-def test_a_script_that_is_called_like_a_launcher_is_a_script(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_script_that_is_called_like_a_launcher_is_a_script(tmp_path, monkeypatch):
     (tmp_path / "composer").write_text("")
     monkeypatch.chdir(tmp_path)
     assert split_command(["composer"], {}).kind == "script"
@@ -55,11 +53,11 @@ def test_a_script_that_is_called_like_a_launcher_is_a_script(
 @pytest.mark.parametrize("command", ["profile", "fix", "watch", "run"])
 @pytest.mark.parametrize("words", [("--lr", "0.1"), ("--precision", "bf16")])
 def test_an_option_of_the_script_before_it_is_told_where_it_belongs(
-    command: str,
-    words: tuple[str, str],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    command,
+    words,
+    monkeypatch,
+    capsys,
+):
     assert commands.run(monkeypatch, command, *words, "train.py") == 2
     sentence = (
         f"an option of the script goes after the script: `stash {command} train.py {words[0]} …`"
@@ -70,12 +68,12 @@ def test_an_option_of_the_script_before_it_is_told_where_it_belongs(
 @pytest.mark.parametrize("command", ["profile", "fix", "watch", "run"])
 @pytest.mark.parametrize("launcher", ["", "torchrun --nproc-per-node 2 "])
 def test_an_option_of_stash_after_the_script_is_told_where_to_put_it(
-    command: str,
-    launcher: str,
-    tmp_path: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    command,
+    launcher,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     """A launcher's own option, called as one of Stash, is left to it."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("raise SystemExit")
@@ -104,9 +102,7 @@ ANSWERS = (
 
 
 @pytest.mark.parametrize("words", ANSWERS, ids=" ".join)
-def test_pages_are_coloured_only_where_colours_are_wanted(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pages_are_coloured_only_where_colours_are_wanted(words, monkeypatch, capsys):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for name, coloured in (
         ("FORCE_COLOR", True),
@@ -119,14 +115,12 @@ def test_pages_are_coloured_only_where_colours_are_wanted(
         assert ("\x1b[" in capsys.readouterr().out) is not coloured
 
 
-def test_a_colour_that_is_none_is_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_colour_that_is_none_is_refused(monkeypatch, capsys):
     assert commands.run(monkeypatch, "--color", "odd", "lab", "zoo") == 2
     assert capsys.readouterr().err == "error: --color odd: use auto, always or never\n"
 
 
-def test_progress_follows_the_terminal_and_its_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_follows_the_terminal_and_its_colours(monkeypatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert not progress_console().is_terminal  # nothing is redrawn in a pipe
@@ -139,7 +133,7 @@ def test_progress_follows_the_terminal_and_its_colours(monkeypatch: pytest.Monke
     assert progress_console().no_color
 
 
-def test_quiet_is_one_option_of_every_command_with_progress() -> None:
+def test_quiet_is_one_option_of_every_command_with_progress():
     """``-q`` has one meaning; a command that measures has it."""
     having = {
         words: command
@@ -172,9 +166,7 @@ def test_quiet_is_one_option_of_every_command_with_progress() -> None:
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_quiet_prints_the_result_alone(
-    quiet: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_quiet_prints_the_result_alone(quiet, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
 
     def probe(*_: Any, say: Any, **__: Any) -> None:
@@ -186,9 +178,7 @@ def test_quiet_prints_the_result_alone(
     assert ("copying in memory" in err) is not quiet
 
 
-def test_every_command_refuses_an_unknown_option_in_one_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_command_refuses_an_unknown_option_in_one_sentence(monkeypatch, capsys):
     monkeypatch.delenv("NO_COLOR", raising=False)
     for words, command in every_command(get_command(app)):
         if words and not hasattr(command, "commands"):
@@ -216,9 +206,7 @@ def test_every_command_refuses_an_unknown_option_in_one_sentence(
     ],
     ids=" ".join,
 )
-def test_a_group_without_a_command_shows_its_help(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_group_without_a_command_shows_its_help(words, monkeypatch, capsys):
     assert commands.run(monkeypatch, *words, "--help") == 0
     help_text = capsys.readouterr().out
     assert commands.run(monkeypatch, *words) == 2
@@ -226,7 +214,7 @@ def test_a_group_without_a_command_shows_its_help(
     assert (printed.out, printed.err.strip()) == ("", help_text.strip())
 
 
-def test_colours_follow_the_environment() -> None:
+def test_colours_follow_the_environment():
     assert has_colours(True, {})
     assert not has_colours(False, {})
     assert has_colours(False, {"FORCE_COLOR": "1"})

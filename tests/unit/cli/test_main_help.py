@@ -30,10 +30,10 @@ EVERY = [
 
 @pytest.fixture(params=[80, 120])
 def shown(
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> Any:
+    request,
+    monkeypatch,
+    capsys,
+):
     def run(words: tuple[str, ...]) -> str:
         monkeypatch.setenv("COLUMNS", str(request.param))
         assert commands.run(monkeypatch, *words, "--help") == 0
@@ -45,7 +45,7 @@ def shown(
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY)
-def test_help_has_one_layout(words: tuple[str, ...], command: Any, shown: Any) -> None:
+def test_help_has_one_layout(words, command, shown):
     text = shown(words)
     summary, _, examples = read_docstring(command.help)
     assert " ".join(text.split("\n\n")[0].split()) == summary
@@ -65,7 +65,7 @@ def test_help_has_one_layout(words: tuple[str, ...], command: Any, shown: Any) -
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY)
-def test_help_is_in_short_sentences(words: tuple[str, ...], command: Any) -> None:
+def test_help_is_in_short_sentences(words, command):
     """Each option says what it does, in at most two sentences."""
     summary = read_docstring(command.help)[0]
     assert len(summary.split()) <= MAX_WORDS + 3 * (not words), summary
@@ -85,7 +85,7 @@ def test_help_is_in_short_sentences(words: tuple[str, ...], command: Any) -> Non
             assert not re.search(r"\belse\b(?! html)|as typed|\blie[s]?\b", each.help), each.help
 
 
-def test_every_command_of_a_user_has_examples() -> None:
+def test_every_command_of_a_user_has_examples():
     for name, listed in COMMANDS.items():
         loaded = listed.load(name)
         if not hasattr(loaded, "commands") and name != "mcp":
@@ -93,9 +93,7 @@ def test_every_command_of_a_user_has_examples() -> None:
 
 
 @pytest.mark.parametrize(("words", "command"), EVERY)
-def test_the_short_help_shows_what_is_common(
-    words: tuple[str, ...], command: Any, shown: Any
-) -> None:
+def test_the_short_help_shows_what_is_common(words, command, shown):
     """``--help-all`` shows all, and exists only where there is more."""
     declared = {each.name for each in command.params if each.param_type_name == "option"} - {
         "help_all"
@@ -107,16 +105,14 @@ def test_the_short_help_shows_what_is_common(
     assert hidden <= declared | set(getattr(command, "commands", ()))
 
 
-def test_the_first_help_has_twenty_commands(shown: Any) -> None:
+def test_the_first_help_has_twenty_commands(shown):
     text = shown(())
     listed = [name for name in COMMANDS if re.search(rf"^  {name}  ", text, re.MULTILINE)]
     assert len(listed) <= 20
     assert f"{len(COMMANDS) - len(listed)} more commands" in text
 
 
-def test_help_all_shows_every_option_and_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_all_shows_every_option_and_command(monkeypatch, capsys):
     assert commands.run(monkeypatch, "--help-all") == 0
     assert "\n  restore  " in capsys.readouterr().out
     assert commands.run(monkeypatch, "recommend", "--help-all") == 0

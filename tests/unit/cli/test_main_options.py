@@ -90,7 +90,7 @@ def gone(*words: str, app: App = trips) -> tuple[str, str]:
     return result.stdout.strip(), result.stderr.strip()
 
 
-def test_a_command_is_made_of_its_model() -> None:
+def test_a_command_is_made_of_its_model():
     assert gone("rome") == ("rome 7200.0 () False", "")
     assert (
         gone("rome", "--duration", "90 min", "--stop", "3", "-s", "50k")[0]
@@ -101,19 +101,19 @@ def test_a_command_is_made_of_its_model() -> None:
     assert gone("rome", "--force", "-s", "1")[1] == "--force and --stop contradict each other"
 
 
-def test_python_makes_the_same_model_with_the_same_errors() -> None:
-    assert TripOptions(to="rome", duration="30min").duration == 1800  # type: ignore[arg-type]
+def test_python_makes_the_same_model_with_the_same_errors():
+    assert TripOptions(to="rome", duration="30min").duration == 1800
     assert TripOptions(to="rome", duration=1800.0).duration == 1800
     with pytest.raises(UserError, match="--deadline 3x: unknown time unit 'x'"):
-        PlanOptions(deadline="3x")  # type: ignore[arg-type]
+        PlanOptions(deadline="3x")
     asked = PlanOptions(
         deadline="24h", confidence="90%", min_gpu_memory="40 GB", quota=("p3.2xlarge=2",)
-    )  # type: ignore[arg-type]
+    )
     assert (asked.deadline, asked.confidence, asked.min_gpu_memory) == (86400, 0.9, 40e9)
     assert asked.quota == (("p3.2xlarge", 2),)
 
 
-def test_times_are_read_alike_everywhere() -> None:
+def test_times_are_read_alike_everywhere():
     times = [each for each in options() if each[2].metavar == "TIME"]
     assert len(times) > 15
     for _, called, declared in times:
@@ -126,7 +126,7 @@ def test_times_are_read_alike_everywhere() -> None:
                 declared.read(text)
 
 
-def test_sizes_are_read_alike_everywhere() -> None:
+def test_sizes_are_read_alike_everywhere():
     for name, called, declared in options():
         if declared.metavar == "SIZE":
             assert declared.read("16GB") == declared.read("16 GB") == 16e9, called
@@ -136,7 +136,7 @@ def test_sizes_are_read_alike_everywhere() -> None:
                     declared.read("200")
 
 
-def test_money_is_read_alike_everywhere() -> None:
+def test_money_is_read_alike_everywhere():
     for _, called, declared in options():
         if declared.metavar.startswith("DOLLARS"):
             assert declared.read("$20") == declared.read("20") == 20, called
@@ -149,7 +149,7 @@ def test_money_is_read_alike_everywhere() -> None:
     }
 
 
-def test_shares_are_read_alike_everywhere() -> None:
+def test_shares_are_read_alike_everywhere():
     shares = [each for each in options() if each[0] in ("confidence", "cache", "utilization")]
     assert len(shares) > 3
     for _, called, declared in shares:
@@ -159,7 +159,7 @@ def test_shares_are_read_alike_everywhere() -> None:
             assert declared.read("2") == declared.read("2%") == 0.02, called
 
 
-def test_a_name_has_one_meaning() -> None:
+def test_a_name_has_one_meaning():
     meanings: dict[str, set[str]] = defaultdict(set)
     for model in models():
         if not model.__name__.startswith("_"):
@@ -169,14 +169,14 @@ def test_a_name_has_one_meaning() -> None:
     assert {name for name, found in meanings.items() if len(found) > 1} == set(SHARED_NAMES)
 
 
-def test_an_option_that_commands_explain_differently_has_its_one_meaning_in_the_reference() -> None:
+def test_an_option_that_commands_explain_differently_has_its_one_meaning_in_the_reference():
     """Who gives an option to another command meets this, and has to say what it means in both, or to rename it."""
     said_differently = {name for name, texts in reference.helps().items() if len(texts) > 1}
     assert len(said_differently) > 20
     assert said_differently == set(reference.MEANINGS)
 
 
-def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
+def test_the_reference_has_every_option_in_one_row_with_its_commands():
     shown = re.findall(r"^\| `(--[\w-]+).*?` \| (.+?) \| (.+) \|$", reference.page(), re.MULTILINE)
     table = {name: (meaning, where) for name, meaning, where in shown}
     assert len(table) == len(shown) > 100
@@ -194,14 +194,14 @@ def test_the_reference_has_every_option_in_one_row_with_its_commands() -> None:
                 assert f"`{' '.join(words)}`" in table[name][1], (words, name)
 
 
-def test_the_list_of_commands_says_what_their_help_says() -> None:
+def test_the_list_of_commands_says_what_their_help_says():
     root: Any = get_command(app)
     for name, listed in COMMANDS.items():
         first = inspect.cleandoc(root.commands[name].help).split("\n\n")[0]
         assert " ".join(first.split()) == listed.help
 
 
-def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused() -> None:
+def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused():
     assert parsers.percent("2.0") == 0.02
     assert parsers.percent("0.05") == 0.0005
     with pytest.raises(UserError, match=r"that would be 0\.02 % of the step.*type 2%$"):
@@ -211,12 +211,12 @@ def test_a_precision_is_given_in_per_cent_and_a_fraction_is_refused() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "inf", "nan", "soon"])
-def test_times_that_are_not_above_zero_are_refused(text: str) -> None:
+def test_times_that_are_not_above_zero_are_refused(text):
     with pytest.raises(UserError):
         parsers.duration(text)
 
 
-def test_the_cluster_is_of_machines_like_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cluster_is_of_machines_like_this_one(monkeypatch):
     monkeypatch.setattr("stash.measure.host.gpus.count_gpus", lambda: 8)
     found = resolve_cluster(RankOptions(nnodes=2, node_rank=1, rdzv_endpoint="head:29500"))
     assert (found.nproc, found.nnodes, found.node_rank, found.rdzv_endpoint) == (

@@ -39,12 +39,12 @@ def writers(command: Any, *before: str) -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize("name", WRITING)
 @pytest.mark.parametrize("as_json", [False, True])
 def test_what_was_written_is_said_once(
-    name: str,
-    as_json: bool,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    name,
+    as_json,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     command = dict(writers(get_command(app)))[name]
     if as_json and all(each.name != "json" for each in command.params):
         pytest.skip(f"stash {name} prints no JSON")

@@ -39,7 +39,7 @@ for words in {lines!r}:
 """
 
 
-def test_what_only_reads_works() -> None:
+def test_what_only_reads_works():
     lines = (f"show {GOLDEN / 'one-node.stash.json'}", "catalog show p3.2xlarge", "lab zoo")
     found = python(MAIN.format(lines=lines))
     assert found.returncode == 0, found.stderr
@@ -56,7 +56,7 @@ def test_what_only_reads_works() -> None:
         pytest.param("freebsd14", "freebsd14", marks=pytest.mark.slow),
     ],
 )
-def test_what_measures_is_refused_in_one_sentence(platform: str, system: str) -> None:
+def test_what_measures_is_refused_in_one_sentence(platform, system):
     refused = MAIN.format(lines=("profile train.py", "probe"))
     function = "import stash\ntry: stash.profile(print)\nexcept Exception as error: print(error, file=sys.stderr)\n"
     found = python(refused + function, platform)
@@ -68,6 +68,6 @@ def test_what_measures_is_refused_in_one_sentence(platform: str, system: str) ->
         )
 
 
-def test_a_script_that_watches_its_loader_runs_as_ever() -> None:
+def test_a_script_that_watches_its_loader_runs_as_ever():
     found = python("import stash\nbatches = [1]\nassert stash.loader(batches) is batches\n")
     assert found.returncode == 0, found.stderr

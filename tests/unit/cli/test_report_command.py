@@ -26,7 +26,7 @@ CHARTS = {"ladder", "rounds", "ranks"}
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, home: Path, monkeypatch: Patch) -> Path:
+def place(tmp_path, home, monkeypatch):
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -46,19 +46,18 @@ def refused(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 2) -> 
     return printed.err
 
 
-def test_a_report_is_named_after_its_profile_and_replaces_no_other(
-    monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_report_is_named_after_its_profile_and_replaces_no_other(monkeypatch, capsys):
     assert run(monkeypatch, "report", "train.stash.json") == 0
     assert run(monkeypatch, "report", "train.stash.json") == 0
     assert capsys.readouterr().out.startswith("Wrote train.html (")
-    first, second = Path("train.html").read_text(), Path("train-2.html").read_text()
+    first = Path("train.html").read_text()
+    second = Path("train-2.html").read_text()
     assert first == second
     assert first.startswith("<!DOCTYPE html>")
     assert first.endswith("</html>")
 
 
-def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypatch: Patch) -> None:
+def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypatch):
     before = os.umask(0o022)
     try:
         for option, mode in (((), 0o600), (("--public",), 0o644)):
@@ -109,7 +108,7 @@ def test_what_is_written_is_its_owners_alone_unless_it_is_to_be_public(monkeypat
         os.umask(before)
 
 
-def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch: Patch) -> None:
+def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch):
     assert (
         run(
             monkeypatch,
@@ -130,7 +129,7 @@ def test_a_report_of_profiles_and_a_probe_has_them_all(monkeypatch: Patch) -> No
     assert "other against train: not compared, as it is another job than train" in text
 
 
-def test_a_probe_of_the_machines_adds_their_links(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_probe_of_the_machines_adds_their_links(monkeypatch, capsys):
     host = probe_builder.p3_8xlarge().model_copy(update={"hostname": "node0"})
     save(probe_builder.probe(host), "node0.host.json")
     assert run(monkeypatch, "report", "train.stash.json", "--probe", "node0.host.json") == 0
@@ -146,9 +145,7 @@ def test_a_probe_of_the_machines_adds_their_links(monkeypatch: Patch, capsys: Ca
     )
 
 
-def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
-    monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(monkeypatch, capsys):
     before = set(Path().iterdir())
     assert run(monkeypatch, "report", str(GOLDEN / "one-node.stash.json"), "--format", "md") == 0
     assert capsys.readouterr().out == (GOLDEN / "one-node.expected.md").read_text(encoding="utf-8")
@@ -159,9 +156,7 @@ def test_markdown_is_printed_and_nothing_is_written_unless_it_is_asked_for(
     )
 
 
-def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(
-    monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(monkeypatch, capsys):
     document = json.loads(Path("train.stash.json").read_text())
     Path("newer.stash.json").write_text(json.dumps({**document, "schema_version": 99}))
     Path("cut.stash.json").write_text(Path("train.stash.json").read_text()[:5000])
@@ -181,9 +176,7 @@ def test_what_cannot_be_read_is_one_sentence_and_nothing_is_written(
     )
 
 
-def test_a_disk_that_fills_up_leaves_nothing_half_written(
-    monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_disk_that_fills_up_leaves_nothing_half_written(monkeypatch, capsys):
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -194,7 +187,7 @@ def test_a_disk_that_fills_up_leaves_nothing_half_written(
     assert Path("mine.html").read_text() == "an earlier one"
 
 
-def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypatch: Patch) -> None:
+def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypatch):
     assert (
         run(
             monkeypatch,
@@ -212,10 +205,8 @@ def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypa
     found = {path.name for path in Path("paper").iterdir()}
     assert found == {f"{name}.{ending}" for name in CHARTS for ending in ("pdf", "svg", "png")}
     for name in CHARTS:
-        pdf, picture = (
-            Path(f"paper/{name}.pdf").read_bytes(),
-            Path(f"paper/{name}.png").read_bytes(),
-        )
+        pdf = Path(f"paper/{name}.pdf").read_bytes()
+        picture = Path(f"paper/{name}.png").read_bytes()
         assert pdf.startswith(b"%PDF")
         assert b"Roboto" in pdf
         assert b"/FontFile" in pdf
@@ -227,9 +218,7 @@ def test_every_chart_becomes_a_file_of_each_format_with_its_font_inside(monkeypa
         )
 
 
-def test_figures_of_several_runs_are_numbered_as_they_were_given(
-    monkeypatch: Patch, place: Path
-) -> None:
+def test_figures_of_several_runs_are_numbered_as_they_were_given(monkeypatch, place):
     save(probed_whole(), place / "later.stash.json")
     assert (
         run(
@@ -248,7 +237,7 @@ def test_figures_of_several_runs_are_numbered_as_they_were_given(
     assert {"runs", "run1-ladder", "run2-ladder", "run2-all-reduce"} <= found
 
 
-def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys: Capture) -> None:
+def test_without_vl_convert_a_drawing_is_still_there(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "vl_convert", None)
     assert run(monkeypatch, "report", "train.stash.json", "--format", "svg", "-o", "made") == 0
     capsys.readouterr()
@@ -282,12 +271,12 @@ def test_without_vl_convert_a_drawing_is_still_there(monkeypatch: Patch, capsys:
     ],
 )
 def test_formats_and_places_that_do_not_go_together_are_one_sentence(
-    monkeypatch: Patch, capsys: Capture, words, sentence
-) -> None:
+    monkeypatch, capsys, words, sentence
+):
     assert sentence in refused(monkeypatch, capsys, "report", "train.stash.json", *words)
 
 
-def test_pages_and_pictures_go_into_one_folder(monkeypatch: Patch, capsys: Capture) -> None:
+def test_pages_and_pictures_go_into_one_folder(monkeypatch, capsys):
     assert (
         run(monkeypatch, "report", "other.stash.json", "--format", "html,md,.SVG", "-o", "all") == 0
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 from commands import run
@@ -26,7 +25,7 @@ PLAN = ("plan", "--pool", str(PUBLISHED))
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: Patch) -> Path:
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     (tmp_path / "runs.csv").write_text(RUNS)
@@ -40,7 +39,7 @@ def spot(monkeypatch: Patch, capsys: Capture, *words: str, code: int = 0) -> str
     return printed.err if code == 2 else printed.out
 
 
-def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_fit_is_saved_and_asked(monkeypatch, capsys):
     text = spot(monkeypatch, capsys, "fit", "runs.csv")
     assert "6 runs, 4 of several workers" in text
     assert "Wrote runs.fleet.json" in text
@@ -64,9 +63,7 @@ def test_a_fit_is_saved_and_asked(monkeypatch: Patch, capsys: Capture) -> None:
     assert "! 20 workers are more than the 6 of the largest run" in text
 
 
-def test_the_json_of_a_fit_is_what_it_saves(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
+def test_the_json_of_a_fit_is_what_it_saves(monkeypatch, capsys, folder):
     document = json.loads(
         spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.fleet.json", "--json")
     )
@@ -75,9 +72,7 @@ def test_the_json_of_a_fit_is_what_it_saves(
     assert len(saved["judged"]) == 4
 
 
-def test_a_plan_rents_on_demand_what_revocations_would_make_late(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
+def test_a_plan_rents_on_demand_what_revocations_would_make_late(monkeypatch, capsys, folder):
     cheap = re.sub(r"dollars_per_hour: ([\d.]+)", _a_fifth_more, PUBLISHED.read_text())
     (folder / "pool.yaml").write_text(f"start_seconds: 60\n{cheap}")
     words = ("plan", "--pool", "pool.yaml", "--deadline", "2400s", "--loss", "0.8")
@@ -91,9 +86,7 @@ def _a_fifth_more(price: re.Match[str]) -> str:
     return f"{price[0]}, on_demand_dollars_per_hour: {1.2 * float(price[1]):.4f}"
 
 
-def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
+def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(monkeypatch, capsys, folder):
     (folder / "pool.yaml").write_text(
         f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}"
     )
@@ -112,8 +105,8 @@ def test_a_plan_takes_how_workers_wait_from_fleets_that_were_timed(
 
 
 def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
+    monkeypatch, capsys, folder
+):
     (folder / "pool.yaml").write_text(
         f"uncertainty: {{speed: 0.01, updates: 0.1}}\n{PUBLISHED.read_text()}"
     )
@@ -131,9 +124,7 @@ def test_how_probably_spot_machines_are_in_time_is_unknown_without_data(
 RISKY = (*PLAN, "--deadline", "1h", "--loss", "0.8")
 
 
-def test_a_run_s_log_is_shown_reported_and_drawn(
-    monkeypatch: Patch, capsys: Capture, folder: Path
-) -> None:
+def test_a_run_s_log_is_shown_reported_and_drawn(monkeypatch, capsys, folder):
     shutil.copy(GOLDEN / "schema-1.spotlog.json", folder / "job.spotlog.json")
     assert run(monkeypatch, "show", "job.spotlog.json", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["takeovers"]) == 3
@@ -155,9 +146,7 @@ def test_a_run_s_log_is_shown_reported_and_drawn(
         (("--interruptions", "g3.8xlarge=1/h"), "how often p3.2xlarge is revoked is unknown"),
     ],
 )
-def test_dangers_that_cannot_be_read_are_one_sentence(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
-) -> None:
+def test_dangers_that_cannot_be_read_are_one_sentence(monkeypatch, capsys, words, sentence):
     assert sentence in spot(monkeypatch, capsys, *RISKY, "--quota", "g3.8xlarge=2", *words, code=2)
 
 
@@ -184,8 +173,8 @@ def test_dangers_that_cannot_be_read_are_one_sentence(
     ],
 )
 def test_mistakes_are_one_sentence_that_says_what_to_type(
-    monkeypatch: Patch, capsys: Capture, folder: Path, words: tuple[str, ...], sentence: str
-) -> None:
+    monkeypatch, capsys, folder, words, sentence
+):
     if "m.json" in words:
         spot(monkeypatch, capsys, "fit", "runs.csv", "-o", "m.json")
     assert sentence in spot(monkeypatch, capsys, *words, code=2)

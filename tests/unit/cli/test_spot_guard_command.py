@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import sys
-from pathlib import Path
 
 import pytest
 from commands import run
@@ -33,12 +32,12 @@ for step in range(100000):
     ],
 )
 def test_what_cannot_be_guarded_is_said_in_a_sentence(
-    words: tuple[str, ...],
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    sentence,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "spot", "guard", *words) == 2
     printed = " ".join(capsys.readouterr().err.split())
@@ -46,13 +45,13 @@ def test_what_cannot_be_guarded_is_said_in_a_sentence(
     assert "Traceback" not in printed
 
 
-def test_the_exit_code_is_the_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_exit_code_is_the_commands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run(monkeypatch, "spot", "guard", "kept", "--", "sh", "-c", "exit 7") == 7
 
 
 @pytest.mark.slow
-def test_a_torchrun_that_is_told_to_go_saves_first(tmp_path: Path) -> None:
+def test_a_torchrun_that_is_told_to_go_saves_first(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     torchrun = (
         sys.executable,

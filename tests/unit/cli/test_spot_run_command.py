@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
 from commands import run
@@ -21,7 +20,7 @@ bad = stash.spot.Job(broken, loss, lambda p: torch.optim.SGD(p, 0.1), data, batc
 
 
 @pytest.fixture(scope="module", autouse=True)
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory):
     pytest.importorskip("ray")
     made = tmp_path_factory.mktemp("run")
     (made / "a_rehearsed_job.py").write_text(JOB)
@@ -102,13 +101,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
-    words: tuple[str, ...],
-    code: int,
-    sentence: str,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    code,
+    sentence,
+    folder,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(folder)
     ground = () if "--on" in words else ("--on", "testbed")
     assert run(monkeypatch, "spot", "run", *words, *ground) == code
@@ -117,9 +116,7 @@ def test_what_cannot_be_rehearsed_is_refused_in_a_sentence(
     assert "Traceback" not in printed
 
 
-def test_without_ray_one_sentence_says_what_to_install(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_without_ray_one_sentence_says_what_to_install(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     monkeypatch.setitem(sys.modules, "ray", None)
     assert (

@@ -22,7 +22,7 @@ READERS = (
 )
 
 
-def test_what_the_golden_commands_do_not_read_needs_no_torch_either(folder: Path) -> None:
+def test_what_the_golden_commands_do_not_read_needs_no_torch_either(folder):
     for kind in ("watch.jsonl", "fix.json"):
         shutil.copy(ROOT / f"tests/golden/schema-1.{kind}", folder / f"{kind[0]}.{kind}")
     for words in READERS:
@@ -37,19 +37,19 @@ def test_what_the_golden_commands_do_not_read_needs_no_torch_either(folder: Path
         ("profile --workload bert_base_qa", "transformers"),
     ],
 )
-def test_what_is_missing_is_named_by_its_package(folder: Path, words: str, package: str) -> None:
+def test_what_is_missing_is_named_by_its_package(folder, words, package):
     text = goldens.transcript(words, folder)
     assert "exit code 2\n" in text
     assert f"needs {package}, which is not installed: type `pip install {package}" in text
 
 
 @pytest.fixture
-def without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
+def without_scipy(monkeypatch):
     """Before ``folder``, which hides what is lacking."""
     monkeypatch.setattr(goldens, "LACKING", (*goldens.LACKING, "scipy"))
 
 
-def test_only_schedules_and_fits_need_scipy(without_scipy: None, folder: Path) -> None:
+def test_only_schedules_and_fits_need_scipy(without_scipy, folder):
     verbs = {words.split()[0]: words for words in goldens.COMMANDS.values()}
     assert {"show", "compare", "check", "recommend", "whatif", "spot"} <= verbs.keys()
     for verb, words in verbs.items():
@@ -62,7 +62,7 @@ def test_only_schedules_and_fits_need_scipy(without_scipy: None, folder: Path) -
 
 
 @pytest.fixture
-def bare_python(tmp_path: Path) -> Path:
+def bare_python(tmp_path):
     """A Python that has nothing but its own library."""
     python = tmp_path / "bin" / "python3"
     python.parent.mkdir()
@@ -73,12 +73,12 @@ def bare_python(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("verb", ["profile", "fix", "watch"])
 def test_the_job_s_python_is_asked_for_torch_before_anything_starts(
-    bare_python: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    verb: str,
-) -> None:
+    bare_python,
+    tmp_path,
+    monkeypatch,
+    capsys,
+    verb,
+):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\n")
     launcher = tmp_path / "bin" / "launch"
@@ -91,7 +91,7 @@ def test_the_job_s_python_is_asked_for_torch_before_anything_starts(
     assert not list(tmp_path.glob("*.json*"))
 
 
-def test_an_old_torch_is_named_and_an_unknown_one_is_left_to_the_job(tmp_path: Path) -> None:
+def test_an_old_torch_is_named_and_an_unknown_one_is_left_to_the_job(tmp_path):
     from stash.core.errors import UserError
     from stash.measure.launcher.job import require_torch
 

@@ -41,7 +41,8 @@ def test_the_file_is_its_owners_alone(tmp_path):
 
 
 def test_bytes_that_are_no_text_are_saved_as_words_that_say_them(tmp_path):
-    latin, utf8 = os.fsencode("caf") + b"\xe9", "café".encode()
+    latin = os.fsencode("caf") + b"\xe9"
+    utf8 = "café".encode()
     command = (*(word.decode("ascii", "surrogateescape") for word in (latin, utf8)), "C:\\x \ud800")
     workload = Workload(**{**PROFILE.workload.model_dump(), "command": command})
     save(PROFILE.model_copy(update={"workload": workload}), tmp_path / "a.stash.json")
@@ -82,21 +83,19 @@ def test_a_folder_without_permission_is_refused(tmp_path, monkeypatch):
         save(PROFILE, tmp_path / "a.stash.json")
 
 
-def test_a_missing_file_suggests_the_profiles_beside_it(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("rasnet.stash.json", r"there is no file .*rasnet.*"), (".", r"is a folder.*")],
+)
+def test_what_is_no_file_suggests_the_profiles_there(name, says, tmp_path):
     save(PROFILE, tmp_path / "resnet.stash.json")
-    with pytest.raises(ArtefactError, match=r"there is no file .*rasnet.*resnet\.stash\.json"):
-        load(tmp_path / "rasnet.stash.json")
+    with pytest.raises(ArtefactError, match=rf"{says}resnet\.stash\.json"):
+        load(tmp_path / name)
 
 
 def test_a_missing_file_in_an_empty_folder_says_who_writes_profiles(tmp_path):
     with pytest.raises(ArtefactError, match="`stash profile` writes one"):
         load(tmp_path / "a.stash.json")
-
-
-def test_a_folder_instead_of_a_file_suggests_the_profiles_in_it(tmp_path):
-    save(PROFILE, tmp_path / "resnet.stash.json")
-    with pytest.raises(ArtefactError, match=r"is a folder.*resnet\.stash\.json"):
-        load(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ BLOCKS = sorted(PROFILE.blocks, key=lambda block: block.round)
 
 
 @pytest.fixture
-def target(tmp_path: Path) -> Path:
+def target(tmp_path):
     return tmp_path / "a.stash.json"
 
 
@@ -48,7 +48,7 @@ def grown(target: Path, rounds: int = ROUNDS) -> GrowingFile:
     return growing
 
 
-def test_every_round_is_in_the_file_at_once(target: Path) -> None:
+def test_every_round_is_in_the_file_at_once(target):
     growing = GrowingFile(target)
     assert not growing.has_file
     for number in range(1, ROUNDS + 1):
@@ -56,7 +56,7 @@ def test_every_round_is_in_the_file_at_once(target: Path) -> None:
         assert load(target) == after(number).model_copy(update={"ended": "interrupted"})
 
 
-def test_a_further_round_only_adds_to_the_file(target: Path) -> None:
+def test_a_further_round_only_adds_to_the_file(target):
     grown(target, 2)
     before = target.read_bytes()
     growing = grown(target, 3)
@@ -66,13 +66,13 @@ def test_a_further_round_only_adds_to_the_file(target: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 2, 40])
-def test_a_line_that_was_cut_short_is_left_out(target: Path, cut: int) -> None:
+def test_a_line_that_was_cut_short_is_left_out(target, cut):
     grown(target)
     os.truncate(target, target.stat().st_size - cut)
     assert load(target).blocks == after(ROUNDS - 1).blocks
 
 
-def test_what_follows_and_is_no_round_is_refused(target: Path) -> None:
+def test_what_follows_and_is_no_round_is_refused(target):
     grown(target)
     for more in (
         "[]\n",
@@ -89,14 +89,14 @@ def test_what_follows_and_is_no_round_is_refused(target: Path) -> None:
             load(target)
 
 
-def test_blocks_that_are_left_out_later_make_it_a_document_of_its_own(target: Path) -> None:
+def test_blocks_that_are_left_out_later_make_it_a_document_of_its_own(target):
     growing = grown(target, 3)
     fewer = after(4).model_copy(update={"blocks": tuple(b for b in BLOCKS if b.rung == "solo")})
     growing.save_rounds(fewer)
     assert load(target).blocks == fewer.blocks
 
 
-def test_who_takes_the_name_gets_no_round_of_ours(target: Path) -> None:
+def test_who_takes_the_name_gets_no_round_of_ours(target):
     growing = grown(target, 2)
     save(PROFILE, target)
     growing.save_rounds(after(3))
@@ -104,9 +104,7 @@ def test_who_takes_the_name_gets_no_round_of_ours(target: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", ["overwritten", "replaced", "removed"])
-def test_a_default_name_that_somebody_takes_is_theirs_and_another_one_is_found(
-    target: Path, taken: str
-) -> None:
+def test_a_default_name_that_somebody_takes_is_theirs_and_another_one_is_found(target, taken):
     growing = GrowingFile(target, new=True)
     growing.save_rounds(after(1))
     growing.save_rounds(after(2))
@@ -124,16 +122,14 @@ def test_a_default_name_that_somebody_takes_is_theirs_and_another_one_is_found(
     assert taken != "overwritten" or target.read_text() == "theirs"
 
 
-def test_nothing_is_left_of_a_measurement_of_which_nothing_is_kept(target: Path) -> None:
+def test_nothing_is_left_of_a_measurement_of_which_nothing_is_kept(target):
     growing = grown(target)
     growing.close(discard=True)
     assert not target.exists()
     GrowingFile(target).close(discard=True)  # never begun
 
 
-def test_a_disk_that_is_full_does_not_end_the_measurement(
-    target: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_does_not_end_the_measurement(target, monkeypatch):
     growing = grown(target, 2)
 
     def full(*_: object) -> int:

@@ -22,7 +22,7 @@ LEVELS = np.array(
 VALUES = np.concatenate([-np.logspace(3, -6, 40), [0.0], np.logspace(-6, 3, 40)])
 
 
-def test_by_hand() -> None:
+def test_by_hand():
     assert student_quantile(1, 0.975) == pytest.approx(math.tan(math.pi * 0.475), rel=1e-13)
     assert student_quantile(2, 0.975) == pytest.approx(
         0.95 / math.sqrt(2 * 0.975 * 0.025), rel=1e-13
@@ -34,13 +34,13 @@ def test_by_hand() -> None:
     assert normal_probability(1.959963984540054) == pytest.approx(0.975, rel=1e-14)
 
 
-def test_normal_quantiles_are_scipys() -> None:
+def test_normal_quantiles_are_scipys():
     levels = np.concatenate([LEVELS, 10.0 ** -np.arange(3, 300, 7)])
     assert normal_quantile(levels) == pytest.approx(special.ndtri(levels), rel=1e-13, abs=1e-15)
 
 
 @pytest.mark.parametrize("freedom", [2, 3, 4.5, 9, 29, 99, 100, 7.25, 1000])
-def test_students_is_scipys(freedom: float) -> None:
+def test_students_is_scipys(freedom):
     assert student_probability(freedom, VALUES) == pytest.approx(
         special.stdtr(freedom, VALUES), abs=1e-12
     )
@@ -49,27 +49,27 @@ def test_students_is_scipys(freedom: float) -> None:
     )
 
 
-def test_the_sum_and_the_fraction_agree_where_one_follows_the_other() -> None:
+def test_the_sum_and_the_fraction_agree_where_one_follows_the_other():
     """Of 99 degrees the sum is taken, of 99.0000001 the fraction."""
     assert student_probability(99, VALUES) == pytest.approx(
         student_probability(99 + 1e-9, VALUES), abs=1e-11
     )
 
 
-def test_shapes_stay() -> None:
+def test_shapes_stay():
     assert student_quantile(5, np.full((2, 3), 0.9)).shape == (2, 3)
     assert student_probability(5, np.zeros((2, 3))).shape == (2, 3)
     assert float(student_quantile(5, 0.9)) > 0
 
 
-def test_many_quantiles_at_once_are_scipys() -> None:
+def test_many_quantiles_at_once_are_scipys():
     p = (np.arange(256) + 0.37) / 256
     assert student_quantile(3, p) == pytest.approx(special.stdtrit(3, p), rel=1e-11)
     assert maxwell_quantile(p) == pytest.approx(np.sqrt(2 * special.gammaincinv(1.5, p)), rel=1e-11)
 
 
 @pytest.mark.parametrize("freedom", [999_999.5, 1e6 + 1, 1e9, 1e15, 1e30])
-def test_many_degrees_of_freedom_are_nearly_normal(freedom: float) -> None:
+def test_many_degrees_of_freedom_are_nearly_normal(freedom):
     levels = LEVELS[1:]
     assert student_quantile(freedom, levels) == pytest.approx(
         special.stdtrit(min(freedom, 1e12), levels), rel=1e-9
@@ -79,7 +79,7 @@ def test_many_degrees_of_freedom_are_nearly_normal(freedom: float) -> None:
     )
 
 
-def test_degrees_of_freedom_that_are_none_end_soon() -> None:
+def test_degrees_of_freedom_that_are_none_end_soon():
     assert student_quantile(math.inf, 0.975) == pytest.approx(1.959963984540054)
     assert math.isnan(student_quantile(math.nan, 0.975))
     assert math.isnan(student_quantile(0.0, 0.975))

@@ -38,7 +38,7 @@ OWN = {
 }
 
 
-def test_no_reader_parses_a_file_without_bounds() -> None:
+def test_no_reader_parses_a_file_without_bounds():
     files = [path for folder in READERS for path in (SOURCES / folder).rglob("*.py")]
     found = {str(path.relative_to(SOURCES)) for path in files if UNBOUNDED.search(path.read_text())}
     assert found <= OWN, "read it by core.files: read_up_to, parse_json"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,13 +13,13 @@ from stash.core.files import flush, is_half, write_whole
 
 
 @pytest.fixture
-def umask() -> Iterator[None]:
+def umask():
     before = os.umask(0o027)
     yield
     os.umask(before)
 
 
-def test_text_and_bytes_replace_what_was_there(tmp_path: Path) -> None:
+def test_text_and_bytes_replace_what_was_there(tmp_path):
     path = tmp_path / "file"
     write_whole(path, b"\x00old")
     assert path.read_bytes() == b"\x00old"
@@ -30,7 +29,7 @@ def test_text_and_bytes_replace_what_was_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("umask")
-def test_the_umask_holds_and_a_file_may_be_its_owners_alone(tmp_path: Path) -> None:
+def test_the_umask_holds_and_a_file_may_be_its_owners_alone(tmp_path):
     write_whole(tmp_path / "shared", "x")
     write_whole(tmp_path / "own", "x", mode=0o600)
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("shared", "own")] == [
@@ -41,8 +40,8 @@ def test_the_umask_holds_and_a_file_may_be_its_owners_alone(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("umask")
 def test_a_report_is_its_owners_alone_unless_it_replaces_one_that_others_may_read(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     (tmp_path / "old").write_text("x")
     (tmp_path / "old").chmod(0o644)
     (tmp_path / "link").symlink_to("old")
@@ -54,10 +53,9 @@ def test_a_report_is_its_owners_alone_unless_it_replaces_one_that_others_may_rea
     assert modes == {"new": 0o600, "old": 0o644, "link": 0o600}
 
 
-def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, seen = tmp_path / "file", []
+def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    seen = []
     path.write_text("old")
 
     def fsync(handle: int) -> None:
@@ -73,9 +71,7 @@ def test_the_content_is_flushed_before_it_takes_the_name_and_the_name_after(
     assert seen == [(True, "old"), (False, "new")]
 
 
-def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
     def full(handle: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -89,13 +85,13 @@ def test_a_disk_that_fills_up_leaves_the_old_file_and_nothing_else(
 
 
 def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as_such(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "file.json"
     path.write_text("old")
     child = os.fork()
     if child == 0:
-        os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGKILL)
         write_whole(path, "new")
     os.waitpid(child, 0)
     assert path.read_text() == "old"
@@ -107,15 +103,15 @@ def test_a_writer_that_is_killed_leaves_the_old_file_and_a_half_that_is_known_as
 
 
 @pytest.mark.parametrize("links", [True, False])
-def test_a_new_file_takes_no_name_that_something_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, links: bool
-) -> None:
+def test_a_new_file_takes_no_name_that_something_has(tmp_path, monkeypatch, links):
     def refuse(*_: object) -> None:
         raise PermissionError("this file system has no hard links")
 
     if not links:
         monkeypatch.setattr(os, "link", refuse)
-    victim, planted, free = tmp_path / "victim", tmp_path / "planted", tmp_path / "free"
+    victim = tmp_path / "victim"
+    planted = tmp_path / "planted"
+    free = tmp_path / "free"
     planted.symlink_to(victim)
     with pytest.raises(FileExistsError):
         write_whole(planted, "new", new=True)
@@ -124,15 +120,16 @@ def test_a_new_file_takes_no_name_that_something_has(
     assert sorted(os.listdir(tmp_path)) == ["free", "planted"]
 
 
-def test_a_link_is_replaced_and_never_followed(tmp_path: Path) -> None:
-    victim, planted = tmp_path / "victim", tmp_path / "planted"
+def test_a_link_is_replaced_and_never_followed(tmp_path):
+    victim = tmp_path / "victim"
+    planted = tmp_path / "planted"
     victim.write_text("old")
     planted.symlink_to(victim)
     write_whole(planted, "new")
     assert (victim.read_text(), planted.read_text(), planted.is_symlink()) == ("old", "new", False)
 
 
-def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_an_error_of_the_system(tmp_path):
     with pytest.raises(FileNotFoundError):
         write_whole(tmp_path / "none" / "file", "x")
     with pytest.raises(FileNotFoundError):

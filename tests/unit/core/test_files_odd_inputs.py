@@ -49,7 +49,7 @@ OWN = {
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> dict[str, Path]:
+def odd(tmp_path):
     """One of each kind, by any ending."""
     found = {
         "pipe": tmp_path / "pipe",
@@ -66,11 +66,11 @@ def odd(tmp_path: Path) -> dict[str, Path]:
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
 def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
-    words: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    words,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
     monkeypatch.chdir(tmp_path)
     for word in words:
         if "{}" in word and not Path(word.format("odd")).exists():
@@ -86,21 +86,19 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_at_once(
     ("kind", "sentence"),
     [("pipe", "it is a pipe"), ("socket", "it is a socket"), ("device", "it is a device")],
 )
-def test_what_is_no_regular_file_is_never_opened(
-    odd: dict[str, Path], kind: str, sentence: str
-) -> None:
+def test_what_is_no_regular_file_is_never_opened(odd, kind, sentence):
     with pytest.raises(
         OSError, match=f"{sentence}, not a regular file; save its content to a file first"
     ):
         read_up_to(odd[kind], 10)
 
 
-def test_a_folder_is_called_one(odd: dict[str, Path]) -> None:
+def test_a_folder_is_called_one(odd):
     with pytest.raises(IsADirectoryError):
         opened_regular(odd["folder"])
 
 
-def test_a_link_to_a_device_is_a_device_and_one_to_a_file_is_that_file(tmp_path: Path) -> None:
+def test_a_link_to_a_device_is_a_device_and_one_to_a_file_is_that_file(tmp_path):
     (tmp_path / "zero").symlink_to("/dev/zero")
     (tmp_path / "file").write_bytes(b"x" * 20)
     (tmp_path / "link").symlink_to("file")
@@ -109,9 +107,7 @@ def test_a_link_to_a_device_is_a_device_and_one_to_a_file_is_that_file(tmp_path:
     assert read_up_to(tmp_path / "link", 10) == b"x" * 11
 
 
-def test_a_pipe_that_takes_the_files_place_meanwhile_is_not_read(
-    odd: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pipe_that_takes_the_files_place_meanwhile_is_not_read(odd, tmp_path, monkeypatch):
     regular = tmp_path / "regular"
     regular.write_text("x")
     before = os.listdir("/proc/self/fd")
@@ -123,11 +119,11 @@ def test_a_pipe_that_takes_the_files_place_meanwhile_is_not_read(
     assert os.listdir("/proc/self/fd") == before
 
 
-def test_standard_input_from_a_file_is_read_and_from_a_pipe_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    golden, pipe = Path(__file__).parents[2] / "golden" / "one-node.stash.json", os.pipe()
-    files, own = (os.open(golden, os.O_RDONLY), pipe[0]), os.dup(0)
+def test_standard_input_from_a_file_is_read_and_from_a_pipe_refused(monkeypatch, capsys):
+    golden = Path(__file__).parents[2] / "golden" / "one-node.stash.json"
+    pipe = os.pipe()
+    files = (os.open(golden, os.O_RDONLY), pipe[0])
+    own = os.dup(0)
     try:
         codes = [os.dup2(each, 0) or run(monkeypatch, "show", "/dev/stdin") for each in files]
     finally:
@@ -138,7 +134,7 @@ def test_standard_input_from_a_file_is_read_and_from_a_pipe_refused(
     assert "it is a pipe, not a regular file" in capsys.readouterr().err
 
 
-def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path) -> None:
+def test_a_file_that_grows_while_it_is_read_ends(tmp_path):
     path = tmp_path / "grows"
     path.write_bytes(b"x" * 2**20)
 
@@ -148,7 +144,7 @@ def test_a_file_that_grows_while_it_is_read_ends(tmp_path: Path) -> None:
     assert len(read_up_to(path, 2**20 + 5)) == 2**20 + 6
 
 
-def test_files_of_users_are_read_in_one_way() -> None:
+def test_files_of_users_are_read_in_one_way():
     """Of what only reads; what trains and measures has files of its own."""
     for wing in (
         "core",
@@ -169,6 +165,6 @@ def test_files_of_users_are_read_in_one_way() -> None:
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 called = node.func if isinstance(node, ast.Call) else None
                 name = getattr(called, "id", "") or getattr(called, "attr", "")
-                assert name not in _READS, (path, node.lineno)  # type: ignore[attr-defined]
+                assert name not in _READS, (path, node.lineno)
                 if name == "open" and isinstance(called, ast.Name):
-                    raise AssertionError((path, node.lineno))  # type: ignore[attr-defined]
+                    raise AssertionError((path, node.lineno))

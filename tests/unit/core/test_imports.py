@@ -6,7 +6,6 @@ import subprocess
 import sys
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +17,7 @@ from stash.core import imports
 @pytest.mark.parametrize(
     "use", ["import transformers; transformers.BertForQuestionAnswering", "import lightning"]
 )
-def test_imports_work_once_prepared(use: str) -> None:
+def test_imports_work_once_prepared(use):
     if find_spec(use.split()[1].rstrip(";")) is None:
         pytest.skip("not installed")
     code = f"import sys; from stash.core.imports import prepare_torchvision as p; p(); {use}"
@@ -37,13 +36,13 @@ def test_imports_work_once_prepared(use: str) -> None:
     ],
 )
 def test_only_operators_that_nothing_else_declares_are_declared(
-    installed: bool,
-    known: tuple[str, ...],
-    loads: bool,
-    declared: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    installed,
+    known,
+    loads,
+    declared,
+    tmp_path,
+    monkeypatch,
+):
     (tmp_path / "_C.so").touch()
     made: list[str] = []
 
@@ -63,7 +62,7 @@ def test_only_operators_that_nothing_else_declares_are_declared(
     torch = SimpleNamespace(
         ops=operators, library=SimpleNamespace(Library=lambda name, kind: library)
     )
-    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(imports, "PathFinder", SimpleNamespace(find_spec=find))
     monkeypatch.setattr(imports, "_declared", [])
     imports.prepare_torchvision()

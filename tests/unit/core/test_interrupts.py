@@ -8,8 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +15,7 @@ from stash.core.interrupts import REQUESTS, follow_requests, interrupted_by, pos
 
 
 @pytest.fixture(autouse=True)
-def unmasked() -> Iterator[None]:
+def unmasked():
     """Signals as in a terminal: whoever starts the tests in the background has them ignored."""
     before = {number: signal.getsignal(number) for number in REQUESTS}
     for number in REQUESTS:
@@ -29,7 +27,7 @@ def unmasked() -> Iterator[None]:
         signal.signal(number, handler)
 
 
-def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back() -> None:
+def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back():
     def ended_by(number: int) -> None:
         with interrupted_by(signal.SIGTERM, signal.SIGHUP):
             os.kill(os.getpid(), number)
@@ -42,15 +40,16 @@ def test_each_of_the_signals_is_an_interruption_and_the_handlers_come_back() -> 
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)] == before
 
 
-def test_other_signals_keep_their_handlers() -> None:
+def test_other_signals_keep_their_handlers():
     before = signal.getsignal(signal.SIGHUP)
     with interrupted_by(signal.SIGTERM):
         assert signal.getsignal(signal.SIGHUP) is before
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
 
 
-def test_a_thread_other_than_the_main_one_is_left_alone() -> None:
-    before, seen = signal.getsignal(signal.SIGTERM), []
+def test_a_thread_other_than_the_main_one_is_left_alone():
+    before = signal.getsignal(signal.SIGTERM)
+    seen = []
 
     def work() -> None:
         with interrupted_by(signal.SIGTERM):
@@ -62,7 +61,7 @@ def test_a_thread_other_than_the_main_one_is_left_alone() -> None:
     assert seen == [before]
 
 
-def test_only_the_first_signal_interrupts_so_that_what_cleans_up_can_finish() -> None:
+def test_only_the_first_signal_interrupts_so_that_what_cleans_up_can_finish():
     cleaned = []
 
     def work() -> None:
@@ -80,7 +79,7 @@ def test_only_the_first_signal_interrupts_so_that_what_cleans_up_can_finish() ->
     assert len(cleaned) == 2
 
 
-def test_a_signal_that_is_ignored_stays_ignored() -> None:
+def test_a_signal_that_is_ignored_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
         with interrupted_by(*REQUESTS):
@@ -91,7 +90,7 @@ def test_a_signal_that_is_ignored_stays_ignored() -> None:
 
 
 @pytest.mark.parametrize("number", REQUESTS)
-def test_what_is_done_whole_is_interrupted_at_its_end(number: int) -> None:
+def test_what_is_done_whole_is_interrupted_at_its_end(number):
     done = []
 
     def work() -> None:
@@ -110,8 +109,8 @@ def test_what_is_done_whole_is_interrupted_at_its_end(number: int) -> None:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", REQUESTS)
 def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(
-    number: signal.Signals,
-) -> None:
+    number,
+):
     class Finalized:
         def __del__(self) -> None:
             os.kill(os.getpid(), number)
@@ -130,8 +129,8 @@ def test_a_request_whose_exception_python_drops_is_followed_by_whoever_asks(
 
 
 def test_a_command_interrupted_inside_of_an_exec_exits_with_130_and_does_not_die_of_the_signal(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     (tmp_path / "interrupted.py").write_text(
         "from stash.cli import main\ndef app(**_):\n    exec('raise KeyboardInterrupt')\nmain.app = app\nmain.main()"
     )

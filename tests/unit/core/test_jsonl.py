@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +11,13 @@ from stash.core.jsonl import TO_ADD, Tail, add_lines, append_row, whole_lines
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[int]:
+def log(tmp_path):
     descriptor = os.open(tmp_path / "log", TO_ADD | os.O_CREAT, 0o600)
     yield descriptor
     os.close(descriptor)
 
 
-def test_what_a_writer_was_killed_within_makes_way_for_the_next_line(tmp_path: Path) -> None:
+def test_what_a_writer_was_killed_within_makes_way_for_the_next_line(tmp_path):
     path = tmp_path / "log"
     append_row(path, number=1)
     with path.open("ab") as file:
@@ -31,11 +29,10 @@ def test_what_a_writer_was_killed_within_makes_way_for_the_next_line(tmp_path: P
     assert Tail(path).read_new_rows() == [{"number": 4}]
 
 
-def test_where_there_is_no_room_nothing_is_added(
-    log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_there_is_no_room_nothing_is_added(log, tmp_path, monkeypatch):
     add_lines(log, b'{"number": 1}\n')
-    write, room = os.write, [5, 0]
+    write = os.write
+    room = [5, 0]
 
     def write_some(descriptor: int, content: bytes) -> int:
         if not (left := room.pop(0)):
@@ -50,9 +47,7 @@ def test_where_there_is_no_room_nothing_is_added(
     assert (tmp_path / "log").read_bytes() == b'{"number": 1}\n{"number": 3}\n'
 
 
-def test_more_than_a_call_takes_is_written_by_several(
-    log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_than_a_call_takes_is_written_by_several(log, tmp_path, monkeypatch):
     write = os.write
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", lambda descriptor, content: write(descriptor, content[:7]))
@@ -60,7 +55,7 @@ def test_more_than_a_call_takes_is_written_by_several(
     assert Tail(tmp_path / "log").read_new_rows() == [{"number": 1}, {"number": 2}]
 
 
-def test_lines_in_storage_were_flushed(log: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_in_storage_were_flushed(log, monkeypatch):
     flushed: list[int] = []
     monkeypatch.setattr(os, "fsync", flushed.append)
     add_lines(log, b"1\n")
@@ -69,16 +64,17 @@ def test_lines_in_storage_were_flushed(log: int, monkeypatch: pytest.MonkeyPatch
     assert flushed == [log]
 
 
-def test_a_line_ends_where_its_newline_is_and_nowhere_within_its_texts() -> None:
+def test_a_line_ends_where_its_newline_is_and_nowhere_within_its_texts():
     texts = '"a\u2028b"\n"c\u0085d"\n"e\x0cf"\n"cut sh'
     assert whole_lines(texts.encode()) == ['"a\u2028b"', '"c\u0085d"', '"e\x0cf"']
     assert whole_lines(b'"\xff"\n') == ['"\ufffd"']
 
 
 def test_a_log_is_followed_through_its_removal_and_into_the_file_that_replaces_it(
-    tmp_path: Path,
-) -> None:
-    path, tail = tmp_path / "log", Tail(tmp_path / "log")
+    tmp_path,
+):
+    path = tmp_path / "log"
+    tail = Tail(tmp_path / "log")
     assert tail.read_new_rows() == []
     append_row(path, number=1)
     assert tail.read_new_rows() == [{"number": 1}]

@@ -156,24 +156,18 @@ def test_rungs_not_asked_for_say_so():
     assert skipped["warm"] == NOT_ASKED == "not asked for (--rungs)"
 
 
-def test_even_rounds_ascend_and_odd_ones_descend():
-    def measured(number):
-        return [v.rung for v in round_of_visits(("crowd", "node", "warm"), number, 2) if v.measured]
-
-    assert measured(0) == ["crowd", "node", "warm"]
-    assert measured(1) == ["warm", "node", "crowd"]
-
-
-def test_cold_is_the_first_to_read_its_samples_which_replays_need_too():
-    def measured(number):
-        return [
-            v.rung
-            for v in round_of_visits(("crowd", "node", "warm", "cold"), number, 2)
-            if v.measured
-        ]
-
-    assert measured(0) == ["cold", "warm", "crowd", "node"]
-    assert measured(1) == ["cold", "warm", "node", "crowd"]
+@pytest.mark.parametrize(
+    ("rungs", "even", "odd"),
+    [
+        ("crowd node warm", "crowd node warm", "warm node crowd"),
+        # cold is the first to read its samples, which replays need too
+        ("crowd node warm cold", "cold warm crowd node", "cold warm node crowd"),
+    ],
+)
+def test_even_rounds_ascend_and_odd_ones_descend_after_cold(rungs, even, odd):
+    for number, expected in enumerate((even, odd)):
+        visits = round_of_visits(tuple(rungs.split()), number, 2)
+        assert [visit.rung for visit in visits if visit.measured] == expected.split()
 
 
 def test_cold_always_runs_just_before_warm():

@@ -50,7 +50,8 @@ def test_rounds_that_remember_are_covered_where_students_interval_is_far_too_nar
 
 @pytest.mark.parametrize("rung", [0, 3])
 def test_a_rung_that_varies_little_by_itself_is_as_slow_as_the_machine(rung):
-    rng, own = np.random.default_rng(6), np.array([2.0, 1.0, 1.0, 0.3, 0.3])
+    rng = np.random.default_rng(6)
+    own = np.array([2.0, 1.0, 1.0, 0.3, 0.3])
     lags = np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
     slow = rng.standard_normal((200, 12)) @ np.linalg.cholesky(0.7**lags).T
     trials = 1 + 0.01 * (slow[:, :, None] + own * rng.standard_normal((200, 12, 5)))
@@ -59,7 +60,8 @@ def test_a_rung_that_varies_little_by_itself_is_as_slow_as_the_machine(rung):
 
 
 def test_what_rungs_vary_by_themselves_is_told_from_what_all_share():
-    rng, own = np.random.default_rng(7), np.array([2.0, 1.0, 1.0, 0.5])
+    rng = np.random.default_rng(7)
+    own = np.array([2.0, 1.0, 1.0, 0.5])
     relative = 1 + 0.01 * (rng.standard_normal((4000, 1)) + own * rng.standard_normal((4000, 4)))
     parts = 1 / np.sqrt(1 + own**2)
     parts /= parts.sum()
@@ -78,7 +80,8 @@ def test_one_round_leaves_it_unknown_and_even_rounds_leave_nothing_open():
 
 def test_it_holds_its_own_mean_and_grows_with_the_unit():
     matrix = 1 + 0.05 * np.random.default_rng(3).standard_normal((9, 4))
-    found, milli = level(matrix, 2), level(1000 * matrix, 2)
+    found = level(matrix, 2)
+    milli = level(1000 * matrix, 2)
     assert found.low <= found.value <= found.high
     assert milli.high == pytest.approx(1000 * found.high)
 

@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -27,7 +26,7 @@ SECRET, PURPOSE = b"of this run", "a test"
 
 
 @pytest.fixture
-def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
+def ends():
     ours, theirs = socket.socketpair()
     with ours, theirs:
         yield ours, theirs
@@ -40,7 +39,7 @@ def _both(
 
     def outcome(call: object, *words: object) -> object:
         try:
-            return call(*words)  # type: ignore[operator]
+            return call(*words)
         except OSError as error:
             ends[0].close() if call is admit else None
             return error
@@ -52,8 +51,8 @@ def _both(
 
 
 def test_both_ends_know_each_other_and_can_sign_on_that_connection_alone(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
+    ends,
+):
     inside, outside = _both(ends, SECRET, PURPOSE)
     assert isinstance(inside, RunMember)
     assert isinstance(outside, RunMember)
@@ -71,23 +70,21 @@ def test_both_ends_know_each_other_and_can_sign_on_that_connection_alone(
 @pytest.mark.parametrize(
     ("secret", "purpose"), [(b"of another run", PURPOSE), (SECRET, "something else")]
 )
-def test_another_secret_or_purpose_is_refused_by_either_end(
-    ends: tuple[socket.socket, socket.socket], secret: bytes, purpose: str
-) -> None:
+def test_another_secret_or_purpose_is_refused_by_either_end(ends, secret, purpose):
     inside, outside = _both(ends, secret, purpose)
     assert isinstance(inside, StrangerError)
     assert isinstance(outside, HungUpError)
 
 
 def test_a_listener_that_proves_nothing_is_told_from_one_of_the_run(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
+    ends,
+):
     ends[0].sendall(os.urandom(16 + 32))
     with pytest.raises(StrangerError, match="does not know the secret"):
         join(ends[1], SECRET, PURPOSE)
 
 
-def test_the_secret_is_in_nothing_that_is_sent(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_the_secret_is_in_nothing_that_is_sent(ends):
     ends[0].sendall(bytes(16))
     with pytest.raises(OSError, match="timed out"):
         join(ends[1], SECRET, PURPOSE, seconds=0.1)
@@ -97,8 +94,8 @@ def test_the_secret_is_in_nothing_that_is_sent(ends: tuple[socket.socket, socket
 
 
 def test_a_byte_now_and_then_does_not_make_a_handshake_longer(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
+    ends,
+):
     over = threading.Event()
 
     def trickle() -> None:
@@ -115,9 +112,10 @@ def test_a_byte_now_and_then_does_not_make_a_handshake_longer(
         slow.join()
 
 
-def test_strangers_that_say_nothing_make_room_for_members(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strangers_that_say_nothing_make_room_for_members(monkeypatch):
     monkeypatch.setattr(membership, "_UNPROVEN", 4)
-    listener, met = socket.create_server(("127.0.0.1", 0)), threading.Event()
+    listener = socket.create_server(("127.0.0.1", 0))
+    met = threading.Event()
     door = Door(listener, SECRET, PURPOSE, lambda link, member: (link.close(), met.set())[0])
     place = listener.getsockname()
     strangers = [socket.create_connection(place) for _ in range(12)]
@@ -132,8 +130,9 @@ def test_strangers_that_say_nothing_make_room_for_members(monkeypatch: pytest.Mo
         socket.create_connection(place, timeout=1)
 
 
-def test_as_many_as_have_come_by_the_deadline_are_gathered() -> None:
-    found, seconds = [], 0.25
+def test_as_many_as_have_come_by_the_deadline_are_gathered():
+    found = []
+    seconds = 0.25
     while not found and seconds < 60:  # on a busy machine one comes late
         seconds *= 2
         listener = socket.create_server(("127.0.0.1", 0))
@@ -148,8 +147,8 @@ def test_as_many_as_have_come_by_the_deadline_are_gathered() -> None:
 
 
 def test_messages_come_whole_in_order_and_by_their_deadline(
-    ends: tuple[socket.socket, socket.socket],
-) -> None:
+    ends,
+):
     here, there = (SignedLink(end, RunMember("", SECRET)) for end in ends)
     long = os.urandom(3 << 20)
     with ThreadPoolExecutor(1) as pool:
@@ -176,10 +175,9 @@ def test_messages_come_whole_in_order_and_by_their_deadline(
         lambda first: first[:4] + (2).to_bytes(8, "big") + b"six" + first[15:],  # with other words
     ],
 )
-def test_what_is_no_message_of_the_connection_is_refused(
-    foreign: Callable[[bytes], bytes], ends: tuple[socket.socket, socket.socket]
-) -> None:
-    here, first = SignedLink(ends[0], RunMember("", SECRET)), b""
+def test_what_is_no_message_of_the_connection_is_refused(foreign, ends):
+    here = SignedLink(ends[0], RunMember("", SECRET))
+    first = b""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         SignedLink(ours, RunMember("", SECRET)).send(b"two")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -12,7 +11,7 @@ from stash.measure.agent.data import reads
 
 
 @pytest.fixture
-def cached_file(tmp_path: Path) -> Path:
+def cached_file(tmp_path):
     """A file of 64 pages on a real disk, in the page cache and not dirty."""
     path = tmp_path / "data.bin"
     with path.open("wb") as file:
@@ -28,7 +27,7 @@ def examined(descriptor: int, cold: bool) -> tuple[int, int]:
     return counts["pages"], counts["resident"]
 
 
-def test_eviction_empties_the_page_cache_and_the_count_proves_it(cached_file: Path):
+def test_eviction_empties_the_page_cache_and_the_count_proves_it(cached_file):
     descriptor = os.open(cached_file, os.O_RDONLY)
     try:
         assert examined(descriptor, cold=False) == (64, 64)
@@ -41,15 +40,16 @@ def test_eviction_empties_the_page_cache_and_the_count_proves_it(cached_file: Pa
         os.close(descriptor)
 
 
-def test_mincore_and_cachestat_agree(cached_file: Path):
-    descriptor, size = os.open(cached_file, os.O_RDONLY), cached_file.stat().st_size
+def test_mincore_and_cachestat_agree(cached_file):
+    descriptor = os.open(cached_file, os.O_RDONLY)
+    size = cached_file.stat().st_size
     try:
         assert pagecache._mincore(descriptor, size) == pagecache.resident_pages(descriptor, size)
     finally:
         os.close(descriptor)
 
 
-def test_a_dirty_file_is_written_before_it_is_dropped(tmp_path: Path):
+def test_a_dirty_file_is_written_before_it_is_dropped(tmp_path):
     path = tmp_path / "fresh.bin"
     path.write_bytes(os.urandom(16 * pagecache.PAGE))
     descriptor = os.open(path, os.O_RDONLY)
@@ -62,12 +62,11 @@ def test_a_dirty_file_is_written_before_it_is_dropped(tmp_path: Path):
     assert resident == 0
 
 
-def test_a_file_of_another_owner_hides_what_is_in_memory(
-    cached_file: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_file_of_another_owner_hides_what_is_in_memory(cached_file, monkeypatch):
     """``mincore`` says *resident* of it whatever is true, and ``cachestat`` says nothing."""
     cached_file.chmod(0o444)
-    descriptor, owner = os.open(cached_file, os.O_RDONLY), cached_file.stat().st_uid
+    descriptor = os.open(cached_file, os.O_RDONLY)
+    owner = cached_file.stat().st_uid
     monkeypatch.setattr(pagecache, "_CACHESTAT", None)
     monkeypatch.setattr(os, "access", lambda path, mode, effective_ids: False)
     try:

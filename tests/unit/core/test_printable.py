@@ -19,7 +19,7 @@ def acts(text: str) -> list[str]:
     ]
 
 
-def test_what_would_act_is_shown_instead() -> None:
+def test_what_would_act_is_shown_instead():
     assert printable(HOSTILE) == (
         "a\\x1b]0;owned\\x07b\\x1b[2Jc\\x00d\\x9b31me\\u202ef\\u2066g\\udcffh\\x7f"
     )
@@ -27,25 +27,25 @@ def test_what_would_act_is_shown_instead() -> None:
     assert printable("12%\r13%") == "12%\\x0d13%"
 
 
-def test_colours_of_a_log_are_dropped() -> None:
+def test_colours_of_a_log_are_dropped():
     assert printable("\x1b[1;31merror\x1b[0m") == "error"
 
 
-def test_a_name_stays_in_its_line_and_is_not_endless() -> None:
+def test_a_name_stays_in_its_line_and_is_not_endless():
     assert printable_line("a\nb\tc") == "a\\nb c"
     long = printable_line("x" * 3_000_000)
     assert len(long) < 2_100
     assert "2998000 characters left out" in long
 
 
-def test_long_text_keeps_its_beginning_and_its_end() -> None:
+def test_long_text_keeps_its_beginning_and_its_end():
     assert shorten_text("abc", 3) == "abc"
     short = shorten_text("ValueError: " + "x" * 5000 + " at the end", 600)
     assert short.startswith("ValueError: x")
     assert short.endswith("x at the end")
 
 
-def test_of_long_output_the_last_lines_are_shown() -> None:
+def test_of_long_output_the_last_lines_are_shown():
     lines = [f"line {number}" for number in range(10_000)]
     shown = last_of("\n".join(lines), 1000).splitlines()
     assert "characters left out" in shown[0]
@@ -54,7 +54,7 @@ def test_of_long_output_the_last_lines_are_shown() -> None:
     assert len(last_of("x" * 10**6, 1000)) < 1100
 
 
-def test_json_says_the_same_and_shows_nothing_that_acts() -> None:
+def test_json_says_the_same_and_shows_nothing_that_acts():
     document = {"name": HOSTILE, "value": 1.5, "nothing": None, "text": "± 漢"}
     text = strict_json(document)
     assert json.loads(text) == document
@@ -63,6 +63,6 @@ def test_json_says_the_same_and_shows_nothing_that_acts() -> None:
 
 
 @pytest.mark.parametrize("value", [float("inf"), float("nan")])
-def test_json_has_no_infinity(value: float) -> None:
+def test_json_has_no_infinity(value):
     with pytest.raises(ValueError, match="JSON"):
         strict_json({"value": value})

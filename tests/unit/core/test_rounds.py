@@ -106,7 +106,8 @@ def test_stalls_sum_to_the_step(matrix):
 
 
 def test_a_rung_that_hangs_now_and_then_is_covered_as_soon_as_it_was_seen_to():
-    rng, held = np.random.default_rng(8), []
+    rng = np.random.default_rng(8)
+    held = []
     for _ in range(300):
         matrix = np.array([1.0, 1.1, 1.3]) * (1 + 0.01 * rng.standard_normal((16, 3)))
         hung = rng.random(16) < 0.05
@@ -153,7 +154,8 @@ def test_spread_ignores_a_single_outlier():
 
 def test_the_rounds_needed_are_those_whose_interval_is_as_narrow_as_wanted():
     # Half-widths of the same spread after 3 and after 20 rounds: Student's quantile over the root of their number.
-    three, twenty = 4.3027 / math.sqrt(3), 2.0930 / math.sqrt(20)
+    three = 4.3027 / math.sqrt(3)
+    twenty = 2.0930 / math.sqrt(20)
     assert rounds_needed(three, twenty * 1.0001, 3) == 20
     assert rounds_needed(three, twenty * 0.9999, 3) == 21
     assert rounds_needed(twenty, twenty * 1.0001, 20) == 20

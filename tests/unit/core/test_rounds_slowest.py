@@ -17,7 +17,9 @@ def test_a_rank_that_stands_out_is_taken_as_it_is():
 
 @pytest.mark.parametrize("ranks", [2, 8, 64])
 def test_equal_ranks_make_neither_a_slowest_nor_contention(ranks):
-    rng, means, named = np.random.default_rng(2), [], []
+    rng = np.random.default_rng(2)
+    means = []
+    named = []
     for _ in range(300):
         times = 1 + 0.03 * rng.standard_normal((5, ranks))
         means.append(slowest_rank_times(times).mean() - 1)
@@ -46,7 +48,8 @@ def test_ranks_that_never_differ_take_what_all_take():
 
 def _held(ranks: np.ndarray, rounds: int) -> float:
     """Of Student's intervals of how much longer the slowest takes than a rung of noise 0.6."""
-    rng, held = np.random.default_rng(5), []
+    rng = np.random.default_rng(5)
+    held = []
     quantile = {6: 2.571, 12: 2.201}[rounds]
     for _ in range(400):
         over = slowest_rank_times(

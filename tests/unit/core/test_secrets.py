@@ -41,7 +41,7 @@ HIDDEN = "s3cr3tValue"
         (("train.py", "hf_abcdefghijklmnop"), ("train.py", "***")),
     ],
 )
-def test_secrets_of_a_command_are_masked(words: tuple[str, ...], kept: tuple[str, ...]) -> None:
+def test_secrets_of_a_command_are_masked(words, kept):
     assert mask_words(words) == kept
 
 
@@ -56,7 +56,7 @@ def test_secrets_of_a_command_are_masked(words: tuple[str, ...], kept: tuple[str
         ("torchrun", "--rdzv-id=7", "--rdzv-endpoint", "10.0.0.1:29500", "train.py", "--lr=1e-3"),
     ],
 )
-def test_other_words_stay(words: tuple[str, ...]) -> None:
+def test_other_words_stay(words):
     assert mask_words(words) == words
 
 
@@ -72,12 +72,12 @@ def test_other_words_stay(words: tuple[str, ...]) -> None:
         f"--password '{HIDDEN} and more'",
     ],
 )
-def test_secrets_in_sentences_are_masked(text: str) -> None:
+def test_secrets_in_sentences_are_masked(text):
     assert HIDDEN not in mask_text(text)
     assert mask_text(mask_text(text)) == mask_text(text)
 
 
-def test_a_sentence_without_secrets_stays() -> None:
+def test_a_sentence_without_secrets_stays():
     for text in (
         "KeyError: 'learning_rate'",
         "the rung network was not measured: one node",
@@ -88,7 +88,7 @@ def test_a_sentence_without_secrets_stays() -> None:
         assert mask_text(text) == text
 
 
-def test_names() -> None:
+def test_names():
     assert is_secret("GITHUB_PAT")
     assert is_secret("clientSecret")
     assert is_secret("--hf.token")
@@ -97,7 +97,7 @@ def test_names() -> None:
     assert not is_secret("AWS_ACCESS_KEY_ID")
 
 
-def test_time_is_linear_in_the_text() -> None:
+def test_time_is_linear_in_the_text():
     def seconds(size: int) -> float:
         texts = (
             "a" * size,
@@ -148,7 +148,7 @@ def test_the_words_that_make_a_name_secret_are_documented():
         ("-m", "secretmodule"),
     ],
 )
-def test_what_may_be_a_secret_is_not_kept(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_what_may_be_a_secret_is_not_kept(words, tmp_path):
     kept = kept_words(("train.py", *words), (), (tmp_path,))
     assert len(kept) == 1 + len(words)
     secret = words[-1].removeprefix("--passwd:").removeprefix("--x=").removeprefix("user.pin=")
@@ -166,7 +166,7 @@ def test_what_may_be_a_secret_is_not_kept(words: tuple[str, ...], tmp_path: Path
             )
 
 
-def test_what_says_what_was_measured_is_kept(tmp_path: Path) -> None:
+def test_what_says_what_was_measured_is_kept(tmp_path):
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf" / "a.yaml").touch()
     words = (
@@ -204,7 +204,7 @@ def test_what_says_what_was_measured_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("outside", ["/etc/hostname", "../", "/", "conf/../../x", "link"])
-def test_a_path_outside_of_the_project_is_not_kept(tmp_path: Path, outside: str) -> None:
+def test_a_path_outside_of_the_project_is_not_kept(tmp_path, outside):
     project = tmp_path / "project"
     (project / "conf").mkdir(parents=True)
     (tmp_path / "x").touch()
@@ -212,7 +212,7 @@ def test_a_path_outside_of_the_project_is_not_kept(tmp_path: Path, outside: str)
     assert kept_words(("train.py", outside), (), (project,)) == ("train.py", "…")
 
 
-def test_what_starts_a_job_is_kept_and_what_it_is_told_is_not() -> None:
+def test_what_starts_a_job_is_kept_and_what_it_is_told_is_not():
     words = (
         "torchrun",
         "--nproc-per-node",
@@ -248,7 +248,7 @@ def test_what_starts_a_job_is_kept_and_what_it_is_told_is_not() -> None:
     )
 
 
-def test_a_plain_word_is_masked_alone_only_and_only_if_it_is_a_secrets_or_long() -> None:
+def test_a_plain_word_is_masked_alone_only_and_only_if_it_is_a_secrets_or_long():
     words = (
         "x.py",
         "--split",

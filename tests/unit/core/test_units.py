@@ -141,6 +141,6 @@ def test_a_printed_duration_reads_back_to_three_digits(seconds):
 
 
 @pytest.mark.parametrize("text", ["1e308T", "2.5", "0", "3000000000"])
-def test_a_whole_number_beyond_its_bounds_is_one_sentence(text: str):
+def test_a_whole_number_beyond_its_bounds_is_one_sentence(text):
     with pytest.raises(UnitError, match="it is a whole number from 1 on"):
         whole(1)(text)

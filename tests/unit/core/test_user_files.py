@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 import pytest
@@ -43,7 +42,7 @@ def mistakes(text: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_what_is_right_is_the_model_and_knows_its_lines() -> None:
+def test_what_is_right_is_the_model_and_knows_its_lines():
     file = loads("count: 2\nparts:\n- rate: 1GB/s\n- {rate: 5}\n", "a.yaml", Whole)
     assert [part.rate for part in file.content.parts] == [1e9, 5.0]
     assert (
@@ -52,11 +51,11 @@ def test_what_is_right_is_the_model_and_knows_its_lines() -> None:
     assert file.line(("parts", 0, "name")) == 3  # of the nearest value around it
 
 
-def test_what_is_no_number_is_said_without_the_readers_own_words() -> None:
+def test_what_is_no_number_is_said_without_the_readers_own_words():
     assert mistakes("count: many\n") == ["a.yaml:1: count: should be a valid integer"]
 
 
-def test_all_mistakes_are_named_in_the_order_of_lines() -> None:
+def test_all_mistakes_are_named_in_the_order_of_lines():
     assert mistakes(
         "one: {nam: x}\ncount: 0\nparts:\n- rate: fast\neither: [{kind: first}, {kind: third}]\n"
     ) == [
@@ -68,7 +67,7 @@ def test_all_mistakes_are_named_in_the_order_of_lines() -> None:
     ]
 
 
-def test_an_unknown_name_is_a_mistake_even_where_the_model_would_ignore_it() -> None:
+def test_an_unknown_name_is_a_mistake_even_where_the_model_would_ignore_it():
     assert mistakes("either: [{kind: second, wieght: 3}]") == [
         "a.yaml:1: either[0].wieght: there is no such field; did you mean weight?"
     ]
@@ -78,7 +77,7 @@ def test_an_unknown_name_is_a_mistake_even_where_the_model_would_ignore_it() -> 
     assert mistakes("either: [{}]") == ["a.yaml:1: either[0]: needs `kind:`, one of first, second"]
 
 
-def test_of_very_many_mistakes_twenty_are_named() -> None:
+def test_of_very_many_mistakes_twenty_are_named():
     found = mistakes("parts:\n" + "- {rate: fast}\n" * 30)
     assert (len(found), found[-1]) == (21, "and 10 more mistakes")
 
@@ -102,7 +101,7 @@ def test_of_very_many_mistakes_twenty_are_named() -> None:
         ("a: !!python/object/apply:os.system [ls]", "could not determine a constructor"),
     ],
 )
-def test_yaml_beyond_the_bounds_is_refused(text: str, why: str) -> None:
+def test_yaml_beyond_the_bounds_is_refused(text, why):
     (found,) = mistakes(text)
     assert "it is not valid YAML" in found
     assert why in found
@@ -113,7 +112,7 @@ class Row(BaseModel):
     dollars: Annotated[float, Field(ge=0, examples=["3.06"])]
 
 
-def test_rows_are_models_with_their_lines(tmp_path: Path) -> None:
+def test_rows_are_models_with_their_lines(tmp_path):
     file = tmp_path / "a.csv"
     file.write_text("\ufeffnote, dollars ,name\nx,1, k80 \n\ny,2.5,v100\n")
     assert [
@@ -144,9 +143,7 @@ def test_rows_are_models_with_their_lines(tmp_path: Path) -> None:
         ('name,dollars,note\na,1,"of\ntwo lines"\nb,-1,\n', "a.csv:4: dollars: '-1' should be"),
     ],
 )
-def test_a_mistake_in_a_row_has_its_line_column_and_an_example(
-    tmp_path: Path, text: str, why: str
-) -> None:
+def test_a_mistake_in_a_row_has_its_line_column_and_an_example(tmp_path, text, why):
     file = tmp_path / "a.csv"
     file.write_text(text)
     with pytest.raises(UserError) as caught:

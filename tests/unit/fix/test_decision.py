@@ -30,20 +30,17 @@ def test_the_spread_is_what_is_left_of_rounds_and_arms():
         for factor in (1, 1.1, 1, 1.2)
     ]
     found = pool_spread([drifting])
-    assert found is not None
     assert found.share == pytest.approx(0, abs=1e-12)
     assert found.freedom == 6
     # AND of few, the drift stays in: each arm's two logarithms lie ±d/2 around their mean, one degree of freedom each
     d = math.log(1.1)
     found = pool_spread([SLOWER])
-    assert found is not None
     assert found.share == pytest.approx(math.sqrt(4 * (d / 2) ** 2 / 2))
     assert found.freedom == 2
 
 
 def test_stages_are_pooled_and_arms_that_a_round_lacks_are_left_out():
     found = pool_spread([SLOWER, [{"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 1.0, "b": 1.0}]])
-    assert found is not None
     assert found.freedom == 4  # (2-1) of two arms of each stage
     assert pool_spread([[{"a": 1.0, "b": 1.0}]]) is None
 
@@ -52,7 +49,6 @@ def test_a_saving_is_the_difference_of_means_and_its_interval_students():
     spread = pool_spread(
         [[{"typed": 1.0, "new": 0.8}, {"typed": 1.02, "new": 0.8}, {"typed": 1.0, "new": 0.8}]]
     )
-    assert spread is not None
     rows = [{"typed": 1.0, "new": 0.8}] * 3
     found = estimate_saving(rows, "typed", "new", spread, 0.05)
     half = student.ppf(0.975, 4) * spread.share * math.hypot(1.0, 0.8) / math.sqrt(3)
@@ -74,7 +70,9 @@ def test_without_a_spread_nothing_is_proven():
 
 def test_one_error_rate_holds_for_all_looks_and_statements():
     """Of jobs with nothing to gain, fewer than one in twenty ends with anything proven."""
-    random, wrong, jobs = np.random.default_rng(7), 0, 500
+    random = np.random.default_rng(7)
+    wrong = 0
+    jobs = 500
     for _ in range(jobs):
         rows = []
         for number in range(LOOKS[-1]):
@@ -112,9 +110,7 @@ def test_the_looks_spend_the_whole_error_rate_and_no_more():
         (0.0009, 0.0001, False),  # surely faster, and by less than is worth it
     ],
 )
-def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(
-    value: float, half: float, worth: bool
-):
+def test_more_rounds_are_worth_it_where_they_may_show_what_is_worth_having(value, half, worth):
     found = Interval(value=value, low=value - half, high=value + half)
     assert is_promising(found, 3, 0.001) is worth
     assert not is_promising(None, 3, 0.001)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from test_page import KEPT, OTHERS, fix
@@ -23,9 +22,10 @@ def asked(*words: object) -> str:
 
 
 @pytest.fixture
-def records(tmp_path: Path) -> tuple[Path, Path]:
+def records(tmp_path):
     """Monday's keeps two changes; Tuesday's one of them, which saves 10 ms less, of a step of 400 ms."""
-    monday, tuesday = tmp_path / "monday.fix.json", tmp_path / "tuesday.fix.json"
+    monday = tmp_path / "monday.fix.json"
+    tuesday = tmp_path / "tuesday.fix.json"
     FILE.save(fix(), monday)
     less = KEPT[0].model_copy(update={"saves": Interval(value=0.0481, low=0.0451, high=0.0511)})
     gone = KEPT[1].model_copy(update={"standing": "no difference"})
@@ -33,9 +33,7 @@ def records(tmp_path: Path) -> tuple[Path, Path]:
     return monday, tuesday
 
 
-def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(
-    records: tuple[Path, Path], tmp_path: Path
-):
+def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(records, tmp_path):
     store = tmp_path / "runs"
     id, _ = asked("store", "add", records[0], "--store", store).split()
     listed = asked("list", store)
@@ -56,7 +54,7 @@ def test_a_store_takes_lists_shows_and_answers_questions_about_fixes(
     )
 
 
-def test_records_of_fixes_are_no_profiles_to_compare(records: tuple[Path, Path]):
+def test_records_of_fixes_are_no_profiles_to_compare(records):
     with pytest.raises(
         UserError, match=r"monday\.fix\.json is a record of a fix; give the \*\.stash\.json files"
     ):

@@ -29,7 +29,7 @@ loader = DataLoader(
 
 
 @pytest.fixture
-def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "train.py"
     path.write_text(SCRIPT)
@@ -59,7 +59,7 @@ def git_applies(patch: Patch, script: Path) -> None:
     subprocess.run(["git", "apply", "it.patch"], check=True)
 
 
-def test_a_patch_is_minimal_and_git_applies_it(script: Path):
+def test_a_patch_is_minimal_and_git_applies_it(script):
     patch = Patch()
     assert patch.add(workers(script), None).way == "patch"
     pinned = ScriptChange("pin", "pin", "pin", site=at(script), writes={"pin_memory": True})
@@ -79,7 +79,7 @@ def test_a_patch_is_minimal_and_git_applies_it(script: Path):
     assert script.read_text() == patch.edited_texts()[str(script)]
 
 
-def test_applying_keeps_a_copy_of_what_git_does_not_have(script: Path):
+def test_applying_keeps_a_copy_of_what_git_does_not_have(script):
     script.chmod(0o640)
     patch = patched(workers(script))
     assert apply(patch, patch.source_digests()) == ["Changed train.py; as it was: train.py.orig"]
@@ -97,7 +97,7 @@ def commit(script: Path) -> None:
         subprocess.run(["git", *words], check=True)
 
 
-def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path):
+def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script):
     commit(script)
     patch = patched(workers(script))
     assert apply(patch, patch.source_digests()) == [
@@ -106,7 +106,7 @@ def test_applying_to_a_committed_script_leaves_the_way_back_to_git(script: Path)
     assert not (script.parent / "train.py.orig").exists()
 
 
-def test_a_script_that_has_changed_since_is_left_alone(script: Path):
+def test_a_script_that_has_changed_since_is_left_alone(script):
     patch = patched(workers(script))
     sources = patch.source_digests()
     script.write_text(SCRIPT + "# mine\n")
@@ -117,9 +117,7 @@ def test_a_script_that_has_changed_since_is_left_alone(script: Path):
     assert script.read_text() == SCRIPT + "# mine\n"
 
 
-def test_a_script_that_may_not_be_written_is_left_alone(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_script_that_may_not_be_written_is_left_alone(script, monkeypatch):
     patch = patched(workers(script))
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != script)
     with pytest.raises(UserError, match=r"no permission to write train\.py; nothing was applied"):
@@ -128,9 +126,7 @@ def test_a_script_that_may_not_be_written_is_left_alone(
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]
 
 
-def test_where_no_copy_can_be_kept_nothing_is_changed(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_where_no_copy_can_be_kept_nothing_is_changed(script, monkeypatch):
     # GIVEN two files to change, of which the second's copy finds no room
     other = script.with_name("other.py")
     other.write_text(SCRIPT)
@@ -149,7 +145,7 @@ def test_where_no_copy_can_be_kept_nothing_is_changed(
     assert script.read_text() == other.read_text() == SCRIPT
 
 
-def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
+def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script):
     # GIVEN a committed script whose very line was changed since
     commit(script)
     mine = SCRIPT.replace("num_workers=0", "num_workers=1")
@@ -163,7 +159,7 @@ def test_uncommitted_changes_in_the_same_lines_stay_in_the_copy(script: Path):
     assert "num_workers=4" in script.read_text()
 
 
-def test_a_call_in_a_library_is_told_with_where_it_stands(script: Path):
+def test_a_call_in_a_library_is_told_with_where_it_stands(script):
     site = at(script, file="/usr/lib/python3/site-packages/lib.py")
     in_library = ScriptChange("x", "x", "x", site=site, writes={"num_workers": 4})
     assert (
@@ -172,7 +168,7 @@ def test_a_call_in_a_library_is_told_with_where_it_stands(script: Path):
     )
 
 
-def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Path):
+def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script):
     both = replace(workers(script), variables={"OMP_NUM_THREADS": "1"})
     patch = Patch()
     found = patch.add(both, None)
@@ -209,14 +205,14 @@ def test_what_else_is_set_in_the_environment_stands_beside_the_patch(script: Pat
         ),
     ],
 )
-def test_what_no_patch_can_write_is_told(script: Path, text: str, writes: int, way: str, how: str):
+def test_what_no_patch_can_write_is_told(script, text, writes, way, how):
     script.write_text(text)
     patch = Patch()
     found = patch.add(workers(script, num_workers=writes), None)
     assert (found.way, found.how, patch.make_diff()) == (way, how, "")
 
 
-def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
+def test_all_calls_that_a_trial_changes_are_written_or_none(script):
     text = "x = x.to(device)\ny = y.to(device)\n"
     script.write_text(text)
     first, second = (
@@ -236,7 +232,7 @@ def test_all_calls_that_a_trial_changes_are_written_or_none(script: Path):
     assert patch.make_diff() == ""
 
 
-def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copied(script: Path):
+def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copied(script):
     text = "x = DataLoader(data)\nx = x.cuda()\n"
     script.write_text(text)
     loader = Site("loader", "l", str(script), 1, 1, 4, 20, {"pin_memory": False})
@@ -283,16 +279,14 @@ def test_pinning_is_written_where_the_loader_is_built_and_where_batches_are_copi
         ),
     ],
 )
-def test_what_pytorch_refuses_beside_a_new_value_goes(
-    script: Path, call: str, writes: dict[str, object], after: str
-):
+def test_what_pytorch_refuses_beside_a_new_value_goes(script, call, writes, after):
     script.write_text(f"x = {call}\n")
     values = {"multiprocessing_context": "spawn"} if "spawn" in call else {}
     change = replace(workers(script, **writes), site=at(script, values=values))
     assert patched(change).edited_texts()[str(script)] == f"x = {after}\n"
 
 
-def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
+def test_what_would_be_no_python_is_explained_and_the_others_stay(script):
     # GIVEN a loader of nothing but its data, whose workers are kept, and then its samples
     script.write_text("x = DataLoader(data)\n")
     patch = Patch()
@@ -305,7 +299,7 @@ def test_what_would_be_no_python_is_explained_and_the_others_stay(script: Path):
     assert patch.edited_texts()[str(script)] == "x = DataLoader(data, num_workers=4)\n"
 
 
-def test_waits_that_are_all_of_a_block_are_not_taken_out(script: Path):
+def test_waits_that_are_all_of_a_block_are_not_taken_out(script):
     script.write_text("def sync():\n    a()\n    b()\n")
     sites = tuple(Site("wait", f"{line}", str(script), line, line, 4, 7, {}) for line in (2, 3))
     patch = Patch()
@@ -313,7 +307,7 @@ def test_waits_that_are_all_of_a_block_are_not_taken_out(script: Path):
     assert (found.way, patch.make_diff()) == ("explained", "")
 
 
-def test_a_script_has_one_name_in_a_patch_whatever_links_lead_to_it(tmp_path: Path):
+def test_a_script_has_one_name_in_a_patch_whatever_links_lead_to_it(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     (tmp_path / "link.py").symlink_to("train.py")
     recorded = {**vars(site(SCRIPT)), "file": str(tmp_path / "link.py")}
@@ -343,16 +337,14 @@ def apply_from_the_root() -> None:
         SCRIPT.rstrip("\n"),
     ],
 )
-def test_a_patch_of_any_text_is_one_that_git_applies(script: Path, text: str):
+def test_a_patch_of_any_text_is_one_that_git_applies(script, text):
     script.write_bytes(text.encode())
     found = Site(**{**vars(site(text.removeprefix("\ufeff"))), "file": str(script)})
     git_applies(patched(ScriptChange("w", "w", "w", site=found, writes={"num_workers": 4})), script)
     assert script.read_bytes().decode() == text.replace("num_workers=0", "num_workers=4")
 
 
-def test_a_patch_of_files_here_and_elsewhere_is_from_the_root(
-    script: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_patch_of_files_here_and_elsewhere_is_from_the_root(script, monkeypatch):
     # GIVEN a script in this folder whose loader's settings stand in one beside it, whose name has a space
     here = script.parent / "here"
     here.mkdir()
@@ -368,7 +360,7 @@ def test_a_patch_of_files_here_and_elsewhere_is_from_the_root(
     assert "num_workers=4" in other.read_text()
 
 
-def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(script: Path):
+def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(script):
     before = os.umask(0o077)
     try:
         for mode in (0o775, 0o600):
@@ -384,9 +376,7 @@ def test_applying_leaves_permissions_as_they_are_and_copies_no_more_readable(scr
 
 
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree", "GIT_DIR"])
-def test_a_copy_is_kept_where_git_does_not_look_at_the_content(
-    script: Path, flag: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_copy_is_kept_where_git_does_not_look_at_the_content(script, flag, monkeypatch):
     commit(script)
     if flag == "GIT_DIR":
         monkeypatch.setenv("GIT_DIR", str(script.parent / ".git"))
@@ -400,7 +390,7 @@ def test_a_copy_is_kept_where_git_does_not_look_at_the_content(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
-def test_the_owner_stays(script: Path):
+def test_the_owner_stays(script):
     os.chown(script, 1000, 1000)
     patch = patched(workers(script))
     apply(patch, patch.source_digests())
@@ -436,9 +426,7 @@ ONE_THREAD = ScriptChange(
         ),
     ],
 )
-def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(
-    script: Path, call: str, after: str
-):
+def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(script, call, after):
     script.write_text(f"import torch\nx = {call}\n")
     patch = Patch()
     assert patch.add(replace(ONE_THREAD, site=at(script)), None).way == "patch"
@@ -447,7 +435,7 @@ def test_what_a_script_begins_its_workers_with_is_kept_within_what_is_added(
     assert text.index("class OneThread") < text.index("x = ")
 
 
-def test_a_mapping_that_may_begin_workers_is_left_to_a_person(script: Path):
+def test_a_mapping_that_may_begin_workers_is_left_to_a_person(script):
     script.write_text("import torch\nx = DataLoader(data, **options)\n")
     written = Patch().add(replace(ONE_THREAD, site=at(script)), None)
     assert (written.way, written.how) == (
@@ -456,7 +444,7 @@ def test_a_mapping_that_may_begin_workers_is_left_to_a_person(script: Path):
     )
 
 
-def test_what_stands_outside_the_script_is_said_in_words_and_not_as_code(script: Path):
+def test_what_stands_outside_the_script_is_said_in_words_and_not_as_code(script):
     script.write_text("from torch import nn\n")
     line = ScriptChange("c", "c", "c", line="class Long:\n    pass\n", by_hand="call gc.freeze()")
     assert Patch().add(line, str(script)).how == "call gc.freeze()"
@@ -488,7 +476,7 @@ if __name__ == "__main__":
 """
 
 
-def test_what_is_added_to_a_script_does_there_what_trials_did(script: Path):
+def test_what_is_added_to_a_script_does_there_what_trials_did(script):
     # GIVEN a spawned worker that takes three threads, and a collector that runs
     script.write_text(BEGINS_WORKERS)
     threads = replace(

@@ -36,7 +36,8 @@ class Samples:
     """Four samples; how often each was made is counted."""
 
     def __init__(self, noise: float = 0.0, transform: Any = None) -> None:
-        self.noise, self.transform = noise, transform
+        self.noise = noise
+        self.transform = transform
         self.made: list[int] = []
 
     def __len__(self) -> int:
@@ -72,7 +73,7 @@ def test_samples_that_are_the_same_twice_may_be_kept_and_others_not():
         "the same sample is another one each time"
     )
     of_epoch = Samples()
-    of_epoch.epoch = 3  # type: ignore[attr-defined]
+    of_epoch.epoch = 3
     assert "epoch" in facts_of(of_epoch, fingerprint_batch)["why"]
     assert facts_of(iter(()), fingerprint_batch)["why"] == "its samples have no numbers"
 
@@ -90,7 +91,7 @@ def of_torch(sample: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("rarely", [of_numpy, of_python, of_torch])
-def test_samples_that_are_seldom_changed_are_kept_before_that_only(rarely: Any):
+def test_samples_that_are_seldom_changed_are_kept_before_that_only(rarely):
     assert facts_of(Samples(transform=rarely), fingerprint_batch)["transform"]
     inside = Samples()
     inside.__class__ = type(
@@ -107,7 +108,7 @@ def test_reading_twice_leaves_the_scripts_random_numbers_as_they_were():
     assert torch.equal(torch.randn(3), expected)
 
 
-def test_a_kept_sample_is_made_once_and_its_transform_each_time(tmp_path: Path):
+def test_a_kept_sample_is_made_once_and_its_transform_each_time(tmp_path):
     data = Samples(transform=jitter)
     kept = CachedSamples(data, tmp_path, transform=True)
     torch.manual_seed(7)
@@ -140,22 +141,23 @@ def shades(kept: Any) -> list[int]:
     return [kept[index][0].getpixel((0, 0))[0] for index in range(len(kept))]
 
 
-def test_pictures_are_kept_and_replaced_ones_are_not_taken_for_them(tmp_path: Path):
-    old, new = Pictures(10), Pictures(200)
+def test_pictures_are_kept_and_replaced_ones_are_not_taken_for_them(tmp_path):
+    old = Pictures(10)
+    new = Pictures(200)
     for data, expected in ((old, [10, 11, 12, 13]), (new, [200, 201, 202, 203])):
         kept = CachedSamples(data, tmp_path)
         assert shades(kept) == shades(kept) == expected
         assert data.made == [0, 1, 2, 3]
 
 
-def test_tensors_that_print_alike_are_not_taken_for_one_another(tmp_path: Path):
+def test_tensors_that_print_alike_are_not_taken_for_one_another(tmp_path):
     for ink in (1.0, 0.25):  # black borders, and more numbers than are printed
         sample = torch.zeros(1, 40, 40)
         sample[:, 8:32, 8:32] = ink
         assert CachedSamples([sample] * 4, tmp_path)[3].max() == ink
 
 
-def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_path: Path):
+def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_path):
     def half(sample: torch.Tensor) -> torch.Tensor:
         return sample / 2
 
@@ -177,9 +179,7 @@ def test_samples_of_a_data_set_whose_fields_were_set_since_are_made_again(tmp_pa
     ("start", "workers", "epochs"),
     [("fork", 2, 2), pytest.param("spawn", 1, 1, marks=pytest.mark.slow)],
 )
-def test_what_one_process_made_is_there_for_those_of_later_epochs(
-    tmp_path: Path, start: str, workers: int, epochs: int
-):
+def test_what_one_process_made_is_there_for_those_of_later_epochs(tmp_path, start, workers, epochs):
     data = Logged(tmp_path / "made")
     (tmp_path / "kept").mkdir()
     kept = CachedSamples(data, tmp_path / "kept")
@@ -207,7 +207,7 @@ class Logged:
         return index
 
 
-def test_a_copy_of_the_data_set_keeps_nothing_and_gives_the_same(tmp_path: Path):
+def test_a_copy_of_the_data_set_keeps_nothing_and_gives_the_same(tmp_path):
     kept = CachedSamples(Pictures(0), tmp_path)
     assert shades(kept) == [0, 1, 2, 3]
     other = copy.deepcopy(kept)
@@ -217,14 +217,12 @@ def test_a_copy_of_the_data_set_keeps_nothing_and_gives_the_same(tmp_path: Path)
 
 
 @pytest.mark.parametrize("index", [-1, "a", (0, 1)])
-def test_an_index_that_is_no_number_of_a_sample_goes_to_the_data_set(tmp_path: Path, index: Any):
+def test_an_index_that_is_no_number_of_a_sample_goes_to_the_data_set(tmp_path, index):
     data = {-1: "last", "a": "b", (0, 1): "both"}
     assert CachedSamples(data, tmp_path)[index] == data[index]
 
 
-def test_a_sample_that_finds_no_room_is_made_each_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_sample_that_finds_no_room_is_made_each_time(tmp_path, monkeypatch):
     def full(file: int, content: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -234,9 +232,7 @@ def test_a_sample_that_finds_no_room_is_made_each_time(
     assert data.made == [1, 1]
 
 
-def test_a_quarter_of_what_is_free_is_taken_at_most(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_quarter_of_what_is_free_is_taken_at_most(tmp_path, monkeypatch):
     kept = CachedSamples(data := Samples(), tmp_path)
     free = iter([kept._spare, kept._spare + 1_000_000])
     monkeypatch.setattr(kept, "_free", lambda: next(free))
@@ -253,7 +249,7 @@ def test_the_class_takes_no_name_from_a_script_but_those_of_its_modules():
     assert found["CachedSamples"](Samples(transform=of_torch), None, True)[3][1] == 3
 
 
-def test_what_cannot_be_kept_is_made_each_time(tmp_path: Path):
+def test_what_cannot_be_kept_is_made_each_time(tmp_path):
     class Local:
         pass
 
@@ -261,9 +257,7 @@ def test_what_cannot_be_kept_is_made_each_time(tmp_path: Path):
     assert [kept[0], kept[0]] == 2 * samples
 
 
-def test_a_script_goes_on_where_nothing_can_be_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_script_goes_on_where_nothing_can_be_kept(tmp_path, capsys):
     kept = CachedSamples(Samples(), tmp_path / "none")
     assert [kept[at][1] for at in range(4)] == [0, 1, 2, 3]
     assert capsys.readouterr().err.startswith("samples are not kept: [Errno 2]")
@@ -271,7 +265,7 @@ def test_a_script_goes_on_where_nothing_can_be_kept(
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="plays another user")
-def test_another_user_may_start_the_same_script(tmp_path: Path):
+def test_another_user_may_start_the_same_script(tmp_path):
     script = f"{cached_samples()}\nos.setuid(int(sys.argv[1]))\nprint(CachedSamples([5, 6], '/dev/shm')[1])\n"
     for user in ("0", "65534"):
         done = subprocess.run(
@@ -280,9 +274,7 @@ def test_another_user_may_start_the_same_script(tmp_path: Path):
         assert (done.stdout, done.stderr) == ("6\n", "")
 
 
-def test_trials_of_a_run_keep_samples_for_one_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_trials_of_a_run_keep_samples_for_one_another(tmp_path, monkeypatch):
     # GIVEN a script that makes training's and validation's samples by one call
     def launch(rank: int) -> list[list[int]]:
         monkeypatch.setenv("RANK", str(rank))
@@ -327,7 +319,7 @@ def test_keeping_samples_is_tried_in_memory_else_on_disk_else_not_at_all():
     )
 
 
-def test_the_patch_that_keeps_samples_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_patch_that_keeps_samples_runs(tmp_path, monkeypatch):
     # GIVEN a script
     monkeypatch.chdir(tmp_path)
     text = (
@@ -416,7 +408,8 @@ def test_item_is_free_on_cpus_and_late_on_gpus():
 
 def test_a_late_number_is_the_one_of_the_step_before():
     event = SimpleNamespace(record=lambda: None, synchronize=lambda: None)
-    late, loss = Late(lambda: event), torch.tensor([1.0])
+    late = Late(lambda: event)
+    loss = torch.tensor([1.0])
     given = []
     for value in (1.0, 2.0, 3.0):
         given.append(late.read_late(torch.tensor(value), torch.Tensor.item))
@@ -434,10 +427,10 @@ def test_a_late_number_is_the_one_of_the_step_before():
         ("x = barrier()\n", "its value is used"),
     ],
 )
-def test_a_call_is_taken_out_of_its_block(text: str, after: str):
+def test_a_call_is_taken_out_of_its_block(text, after):
     source = SourceText(text)
     call = next(
         n for n in ast.walk(source.tree) if isinstance(n, ast.Call) and n.func.id == "barrier"
-    )  # type: ignore[attr-defined]
+    )
     found = source.remove_statement(call)
     assert (apply_edits(text, [found]) if isinstance(found, Edit) else found) == after

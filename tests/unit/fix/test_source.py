@@ -104,7 +104,7 @@ PARSER = 'p.add_argument("--workers", type=int)\nargs.workers = args.workers // 
         ),
     ],
 )
-def test_one_argument_is_changed_and_nothing_else(text: str, after: str):
+def test_one_argument_is_changed_and_nothing_else(text, after):
     assert changed(text) == after
 
 
@@ -142,9 +142,7 @@ IN_CONFIGURATION = TypedChange("num_workers: 6 in the script's configuration")
         ("args.workers", None, "None cannot be typed for --workers"),
     ],
 )
-def test_values_from_elsewhere_are_told_as_they_are_typed_and_not_written(
-    written: str, value: object, found: object
-):
+def test_values_from_elsewhere_are_told_as_they_are_typed_and_not_written(written, value, found):
     assert (
         argument(f"{OPTIONS}x = DataLoader(data, num_workers={written})\n", "num_workers", value)
         == found
@@ -166,7 +164,7 @@ def test_values_from_elsewhere_are_told_as_they_are_typed_and_not_written(
         "n = 2\nwith limits() as n:\n    x = DataLoader(data, num_workers=n)\n",
     ],
 )
-def test_what_is_worked_out_while_it_runs_is_not_written(text: str):
+def test_what_is_worked_out_while_it_runs_is_not_written(text):
     assert isinstance(argument(text, "num_workers", 6), str)
 
 
@@ -201,17 +199,15 @@ def test_a_call_that_has_moved_is_not_found():
     trailing=st.booleans(),
     value=st.integers(0, 99),
 )
-def test_whatever_the_call_looks_like_only_that_argument_changes(
-    before: list[str], broken: bool, trailing: bool, value: int
-):
-    between, comma = ("\n    " if broken else " "), ("," if trailing else "")
+def test_whatever_the_call_looks_like_only_that_argument_changes(before, broken, trailing, value):
+    between = "\n    " if broken else " "
+    comma = "," if trailing else ""
     inside = f",{between}".join(["data", *before]) + comma
     text = f"x = DataLoader({between.strip(' ')}{inside}{between.strip(' ')})\n"
     after = changed(text, value)
 
     def arguments(source: str) -> dict[str | None, str]:
         call = SourceText(source).find_call(site(source))
-        assert call is not None
         return {each.arg: ast.unparse(each.value) for each in call.keywords}
 
     assert arguments(after) == {**arguments(text), "num_workers": str(value)}
@@ -236,9 +232,7 @@ def test_whatever_the_call_looks_like_only_that_argument_changes(
         ("build = partial(DataLoader, data)\nloader = build(8)\n", "build", True),
     ],
 )
-def test_a_call_that_has_arguments_before_those_of_what_it_calls_is_not_changed(
-    text: str, name: str, found: bool
-):
+def test_a_call_that_has_arguments_before_those_of_what_it_calls_is_not_changed(text, name, found):
     assert (SourceText(text).find_call(site(text, name)) is not None) is found
 
 

@@ -88,7 +88,7 @@ def test_workers_are_tried_in_powers_of_two_and_bounded_by_what_prep_takes():
     ],
 )
 def test_of_few_numbers_of_workers_the_first_is_far_from_neither_advice_nor_cores(
-    needed: int, room: int, order: list[int]
+    needed, room, order
 ):
     assert (
         loader_changes.order_workers({n for n in (1, 2, 4, 8, 16, 32) if n <= needed}, needed, room)
@@ -136,7 +136,6 @@ def test_a_loader_that_a_library_builds_again_is_the_scripts_own():
     built = facts()
     again = Site("loader", "lib", "/x/site-packages/accelerate/data_loader.py", 9, 9, 0, 5, LOADER)
     around = Facts(built.case, (*built.sites, again), "lib", 1)
-    assert around.loader is not None
     assert around.loader.key == "mine"
 
 
@@ -188,9 +187,7 @@ def test_a_fused_optimizer_saves_no_more_than_optimizers_take_on_cpus():
 
 
 @pytest.mark.parametrize(("cpu_seconds", "by_cores"), [(0.09, True), (0.001, False)])
-def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(
-    cpu_seconds: float, by_cores: bool
-):
+def test_more_workers_than_twice_the_cores_are_tried_only_where_making_waits(cpu_seconds, by_cores):
     # GIVEN two cores a rank and batches that take 0.1 s to make, by work or by waiting
     built = facts()
     blocks = [
@@ -260,7 +257,7 @@ def test_what_lies_outside_the_script_is_forecast_of_stalls_that_are_shown_only(
         times = flat(rounds, solo=0.1, crowd=0.1, node=0.1, warm=0.2, cold=0.2)
         loaders = (Loader(kind="map", workers=2, samples=1000),)
         profile = build(times, ranks=1, workload={"loaders": loaders})
-        return _list_advice(Case(attribute(profile), profile), [], 0.01)
+        return _list_advice(Case(attribute(profile), profile), [])
 
     assert any("Make samples cheaper" in each for each in advice(3))
     assert advice(1) == ()  # without intervals
@@ -276,7 +273,7 @@ def test_what_lies_between_steps_is_advised_by_forecast():
     )
     run = RunAccount(rows=(row,), step_seconds=0.25, epoch_steps=None, startup_seconds=1.0)
     case = Case(built.breakdown.model_copy(update={"run": run}), built.profile)
-    assert any(each.startswith("Save half as often") for each in _list_advice(case, [], 0.01))
+    assert any(each.startswith("Save half as often") for each in _list_advice(case, []))
 
 
 def of_workers(
@@ -377,7 +374,8 @@ def of_collector() -> Facts:
 def test_the_collector_is_let_rest_where_it_takes_time():
     assert "no time that was seen" in why(facts(), "collector")
     found = {each.name: each for each in propose_changes(of_collector())[0]}
-    seldom, frozen = found["collector=seldom"], found["collector=frozen"]
+    seldom = found["collector=seldom"]
+    frozen = found["collector=frozen"]
     assert (seldom.forecast, seldom.settings) == (0.012, {"collector": {"every": 100}})
     assert frozen.settings == {"collector": {"every": 0}}
     assert seldom.line.endswith("register_optimizer_step_post_hook(SeldomCollected(100))")

@@ -7,7 +7,7 @@ import pytest
 from stash.fix.time_budget import TimeBudget
 
 
-def test_seconds_left_count_from_when_the_budget_was_made_and_launches_by_their_mean() -> None:
+def test_seconds_left_count_from_when_the_budget_was_made_and_launches_by_their_mean():
     now = [100.0]
     budget = TimeBudget(60.0, lambda: now[0], launches=[8.0, 12.0])
     now[0] = 130.0
@@ -25,16 +25,14 @@ def test_seconds_left_count_from_when_the_budget_was_made_and_launches_by_their_
         (10.0, True, 0.0),
     ],
 )
-def test_a_proof_is_set_aside_by_launches_else_in_turns_else_not(
-    within: float, takes_turns: bool, reserve: float
-) -> None:
-    budget = TimeBudget(within, lambda: 0.0, launches=[10.0], starting=4.0)
-    budget.set_aside(step=0.01, takes_turns=takes_turns)
+def test_a_proof_is_set_aside_by_launches_else_in_turns_else_not(within, takes_turns, reserve):
+    budget = TimeBudget(within, lambda: 0.0, launches=[10.0])
+    budget.set_aside(step=0.01, takes_turns=takes_turns, starting=4.0)
     assert budget.reserve == pytest.approx(reserve)
     assert budget.is_short(10) == (reserve > 0)
 
 
-def test_a_block_is_as_long_as_its_steps_or_as_a_full_queue_takes() -> None:
+def test_a_block_is_as_long_as_its_steps_or_as_a_full_queue_takes():
     budget = TimeBudget(100.0, lambda: 0.0, launches=[10.0], starting=4.0)
     assert budget.block_seconds({}, 0.01) == 0.75
     assert budget.block_seconds({"loader": {}}, 0.01) == 1.5

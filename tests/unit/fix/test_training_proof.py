@@ -77,5 +77,6 @@ def test_without_losses_the_batches_have_to_be_the_same():
 
 
 def test_batches_that_come_twice_are_counted_among_those_of_all_ranks():
-    typed, twice = [rank(LOSSES)], [rank(LOSSES, [0, 1, 2, 3, 4, 5])] * 4
+    typed = [rank(LOSSES)]
+    twice = [rank(LOSSES, [0, 1, 2, 3, 4, 5])] * 4
     assert judge_training(typed, twice, "order", 0.0).text == "18 of 24 batches came twice"

@@ -89,10 +89,9 @@ def test_a_block_as_typed_that_was_held_up_makes_nothing_look_good():
 @pytest.mark.parametrize(
     ("failure", "second"), [("BCELoss is unsafe to autocast", "loader"), ("", "flags")]
 )
-def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(
-    failure: str, second: str
-):
-    job, asked = Job(lambda on: 0.1), []
+def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(failure, second):
+    job = Job(lambda on: 0.1)
+    asked = []
 
     def turns(
         rungs: Sequence[Mapping[str, Any]], rounds: int
@@ -112,7 +111,8 @@ def test_what_breaks_a_launch_of_turns_or_cannot_be_switched_hides_no_other(
 
 def test_what_noise_may_hide_takes_turns_once_more_alone():
     # GIVEN two changes, of which one saves 30 ms, which the first turns show in one round of three
-    job, asked = Job(lambda on: 0.1 - 0.03 * ("workers=1" in on)), list[int]()
+    job = Job(lambda on: 0.1 - 0.03 * ("workers=1" in on))
+    asked = list[int]()
 
     def turns(
         rungs: Sequence[Mapping[str, Any]], rounds: int
@@ -137,7 +137,8 @@ def test_what_noise_may_hide_takes_turns_once_more_alone():
 
 def test_of_a_stall_that_is_small_few_values_take_turns():
     # GIVEN a loader that costs 3 % of the step by forecast, and six numbers of workers
-    job, asked = Job(lambda on: 0.1), []
+    job = Job(lambda on: 0.1)
+    asked = []
 
     def turns(
         rungs: Sequence[Mapping[str, Any]], rounds: int
@@ -169,7 +170,7 @@ def test_what_turns_showed_is_proven_first_where_time_is_short():
 
 
 @pytest.mark.parametrize(("saves", "stands"), [(0.04, "kept"), (0.004, "unproven")])
-def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves: float, stands: str):
+def test_where_no_launches_fit_large_savings_are_proven_by_turns_of_one(saves, stands):
     # GIVEN time for a launch of what took turns, and for one more of turns, but not for three rounds of launches
     job = Job(lambda on: 0.1 - saves * ("a" in on))
     search = run_search(job, *flags("a", "b"), within=5 * LAUNCH, turns=one_launch(job))
@@ -192,7 +193,7 @@ def test_what_cannot_be_switched_is_not_proven_by_turns():
 
 
 @pytest.mark.parametrize("in_turns", [False, True])
-def test_two_that_save_only_together_are_found(in_turns: bool):
+def test_two_that_save_only_together_are_found(in_turns):
     # GIVEN two calls that wait for the same: either alone saves nothing; and one that has no part in it
     job = Job(lambda on: 0.1 - 0.03 * ({"item", "wait"} <= on), noise=0.003)
     names = ("idle", "item", "wait")

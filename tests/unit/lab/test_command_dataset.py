@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from typer.testing import CliRunner
 
 from stash.core.errors import UserError
 
 
-def test_the_dataset_command_makes_a_data_set(tmp_path: Path) -> None:
+def test_the_dataset_command_makes_a_data_set(tmp_path):
     from stash.lab.command import dataset_app
 
     run = CliRunner().invoke(dataset_app, ["make", "text", str(tmp_path / "new"), "--count", "10"])
@@ -18,7 +16,7 @@ def test_the_dataset_command_makes_a_data_set(tmp_path: Path) -> None:
     assert (tmp_path / "new" / "tokens-00000.uint16.bin").stat().st_size == 20_480
 
 
-def test_a_wrong_kind_is_one_sentence_and_no_empty_line(tmp_path: Path) -> None:
+def test_a_wrong_kind_is_one_sentence_and_no_empty_line(tmp_path):
     from stash.lab.command import dataset_app
 
     run = CliRunner().invoke(dataset_app, ["make", "image", str(tmp_path / "new")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import typer
 import yaml
 from typer.testing import CliRunner, Result
@@ -14,14 +13,14 @@ from stash.lab.testbed import wiring
 from stash.lab.testbed.emulation import Emulation
 
 
-def test_placeholders_are_filled_in_for_each_node() -> None:
+def test_placeholders_are_filled_in_for_each_node():
     made = cli.words(
         ["work", "--rank={node}/{nodes}", "{address}", "{head}"], 1, 3, 1, wiring.address
     )
     assert made == ["work", "--rank=1/3", "10.77.0.2", "10.77.0.1"]
 
 
-def test_stash_profile_is_told_its_place_unless_it_says_so_itself() -> None:
+def test_stash_profile_is_told_its_place_unless_it_says_so_itself():
     made = cli.words(
         ["/bin/stash", "profile", "--budget", "5", "train.py"], 1, 2, 2, wiring.address
     )
@@ -54,7 +53,7 @@ def test_stash_profile_is_told_its_place_unless_it_says_so_itself() -> None:
     assert cli.words(own, 0, 2, 1, wiring.address)[4:6] == ["--nproc-per-node", "1"]
 
 
-def test_a_dry_run_prints_the_commands_and_runs_none() -> None:
+def test_a_dry_run_prints_the_commands_and_runs_none():
     app = typer.Typer()
     app.add_typer(cli.testbed_app, name="testbed")
     result = CliRunner().invoke(
@@ -71,27 +70,18 @@ def made(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["testbed", "model", *arguments])
 
 
-def test_the_command_prints_yaml_with_the_facts_it_rests_on() -> None:
+def test_the_command_prints_yaml_with_the_facts_it_rests_on():
     result = made("alexnet", "--gpu", "V100-SXM2-16GB")
     assert result.exit_code == 0, result.output
     facts = catalog.gpu("V100-SXM2-16GB")
-    assert f"V100-SXM2-16GB, fp32: {facts.fp32_flops_per_second / 1e12:g} TFLOP/s" in result.output  # type: ignore[operator]
+    assert f"V100-SXM2-16GB, fp32: {facts.fp32_flops_per_second / 1e12:g} TFLOP/s" in result.output
     assert facts.as_of in result.output
-    fast = Emulation.model_validate(
-        yaml.safe_load(made("alexnet", "--gpu", "V100", "--dtype", "fp16").output)
-    )
+    fast = Emulation.model_validate(yaml.safe_load(made("alexnet", "--gpu", "H100").output))
     slow = Emulation.model_validate(yaml.safe_load(made("alexnet").output))
     assert fast.compute_seconds < slow.compute_seconds
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("--gpu", "V100", "--dtype", "fp8"), "fp32 or fp16"),
-        (("--gpu", "Z9000"), "unknown GPU 'Z9000'"),
-    ],
-)
-def test_a_wrong_wish_is_refused_in_one_sentence(words: tuple[str, ...], sentence: str) -> None:
-    result = made("alexnet", *words)
+def test_an_unknown_gpu_is_refused_in_one_sentence():
+    result = made("alexnet", "--gpu", "Z9000")
     assert isinstance(result.exception, UserError)
-    assert sentence in str(result.exception)
+    assert "unknown GPU 'Z9000'" in str(result.exception)

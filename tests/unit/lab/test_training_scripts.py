@@ -19,9 +19,7 @@ from stash.lab.training import exit_code
         ),
     ],
 )
-def test_every_line_of_a_mistake_is_printed_and_no_traceback(
-    capsys: pytest.CaptureFixture[str], message: str, printed: str
-) -> None:
+def test_every_line_of_a_mistake_is_printed_and_no_traceback(capsys, message, printed):
     def run() -> None:
         raise UserError(message)
 

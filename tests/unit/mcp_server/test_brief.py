@@ -6,7 +6,6 @@ import asyncio
 import json
 import shlex
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,31 +27,33 @@ DOCUMENTS = st.dictionaries(st.text(max_size=40), VALUES, max_size=200)
 
 def whole(handles: Handles, handle: str, path: str = "") -> Any:
     """Everything below a path, read piece by piece."""
-    text, offset = "", 0
+    text = ""
+    offset = 0
     while offset is not None:
         answer = handles.piece(handle, path, offset)
         assert len(answer.encode()) <= MAX_BYTES
         piece = json.loads(answer)
-        text, offset = text + piece["text"], piece["next_offset"]
+        text = text + piece["text"]
+        offset = piece["next_offset"]
     return json.loads(text)
 
 
 @given(DOCUMENTS)
-def test_no_answer_is_longer_than_promised_and_nothing_is_lost(document: dict[str, Any]) -> None:
+def test_no_answer_is_longer_than_promised_and_nothing_is_lost(document):
     handles = Handles()
     answer = handles.answer(document, None)
     assert len(answer.encode()) <= MAX_BYTES
     assert whole(handles, json.loads(answer)["more"]) == document
 
 
-def test_a_document_of_very_many_keys_names_some() -> None:
+def test_a_document_of_very_many_keys_names_some():
     handles = Handles()
     answer = json.loads(handles.answer({f"key {n} \x00": "\x00" * 50 for n in range(1000)}, None))
     assert answer["keys"][0] == "key 0 \x00"
     assert len(whole(handles, answer["more"], "key 7 \x00")) == 50
 
 
-def test_only_keys_that_are_asked_for_are_told_in_their_order() -> None:
+def test_only_keys_that_are_asked_for_are_told_in_their_order():
     document = {"b": [{"x": 1, "y": 2}, {"x": 3}], "a": {"z": 4}, "c": None, "d": 5}
     assert list(pick_keys(document, {"a": None, "b": ("x",), "c": ("x",), "e": None}).items()) == [
         ("a", {"z": 4}),
@@ -61,7 +62,7 @@ def test_only_keys_that_are_asked_for_are_told_in_their_order() -> None:
     ]
 
 
-def test_what_is_cut_says_so() -> None:
+def test_what_is_cut_says_so():
     assert shorten_value([1, 2, 3], 2, 10) == [1, 2, "… 1 more"]
     assert shorten_value({"a": "abcdef", "b": 1.23456789, "c": True}, 9, 3) == {
         "a": "abc …",
@@ -70,7 +71,7 @@ def test_what_is_cut_says_so() -> None:
     }
 
 
-def test_the_latest_fifty_are_kept_and_others_are_asked_for_again() -> None:
+def test_the_latest_fifty_are_kept_and_others_are_asked_for_again():
     handles = Handles()
     for number in range(60):
         handles.answer({"number": number}, None)
@@ -82,7 +83,7 @@ def test_the_latest_fifty_are_kept_and_others_are_asked_for_again() -> None:
         assert raised.value.code == "handle"
 
 
-def test_no_option_of_a_tool_starts_or_writes_anything() -> None:
+def test_no_option_of_a_tool_starts_or_writes_anything():
     assert {"output", "launch", "store", "json"}.isdisjoint(CHANGES.keys() | WISHES.keys())
     assert {"nodes", "network", "batch"} <= CHANGES.keys()
     assert {"samples", "deadline", "max_dollars", "cloud"} <= WISHES.keys()
@@ -113,7 +114,7 @@ def test_no_option_of_a_tool_starts_or_writes_anything() -> None:
         ),
     ],
 )
-def test_programs_that_rent_are_refused(words: str) -> None:
+def test_programs_that_rent_are_refused(words):
     with pytest.raises(UserError) as raised:
         refuse_to_rent(shlex.split(words))
     assert raised.value.code == "costs_money"
@@ -129,18 +130,18 @@ def test_programs_that_rent_are_refused(words: str) -> None:
         "-m a.b aws",
     ],
 )
-def test_training_is_not(words: str) -> None:
+def test_training_is_not(words):
     refuse_to_rent(words.split())
 
 
-def test_a_profile_replaces_no_file(tmp_path: Path) -> None:
+def test_a_profile_replaces_no_file(tmp_path):
     (tmp_path / "train.py").write_text("mine")
     with pytest.raises(UserError, match="it is there already, and nothing is replaced"):
         asyncio.run(AgentTools().profile(["train.py"], output=str(tmp_path / "train.py")))
     assert (tmp_path / "train.py").read_text() == "mine"
 
 
-def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_line() -> None:
+def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_line():
     given = {"allow_spot": "true", "max_dollars": "300"}
     assert _option_words(given, WISHES) == ["--allow-spot", "--max-dollars=300"]
     assert _option_words({"allow-spot": "False"}, WISHES) == []
@@ -148,7 +149,7 @@ def test_a_flag_is_true_or_false_and_every_option_is_called_as_on_the_command_li
         _option_words({"allow_spot": "yes"}, WISHES)
 
 
-def test_without_the_sdk_a_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_sdk_a_sentence_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "mcp.server.mcpserver", None)
     with pytest.raises(UserError, match="type `pip install 'mcp>=2'`"):
         command.mcp()

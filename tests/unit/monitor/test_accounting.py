@@ -36,7 +36,7 @@ def accounted(*ranks: dict[str, float]) -> StepAccount:
     return account_cycles(sorted(rows), seconds, delays[:, :, 0])
 
 
-def test_a_rank_that_waits_for_input_is_named_and_what_the_others_wait_is_no_exchange() -> None:
+def test_a_rank_that_waits_for_input_is_named_and_what_the_others_wait_is_no_exchange():
     late = {"input": 0.5, "forward": 1.0, "backward": 2.0, "exchange": 0.25}
     other = {"input": 0.1, "forward": 1.0, "backward": 2.0, "exchange": 0.65}
     found = accounted(other, other, late, other)
@@ -54,7 +54,7 @@ def test_a_rank_that_waits_for_input_is_named_and_what_the_others_wait_is_no_exc
     assert [(each.rank, each.stage) for each in find_stragglers(found)] == [(2, "input")]
 
 
-def test_copies_that_are_hidden_by_another_rank_were_seen_all_the_same() -> None:
+def test_copies_that_are_hidden_by_another_rank_were_seen_all_the_same():
     found = accounted({"input": 0.5, "forward": 1.0}, {"transfer": 0.2, "forward": 1.0})
     part = Slice(2, 3, found, 0.0)
     assert window_of(part, "cuda").stalls["transfer"] == 0.0
@@ -64,7 +64,7 @@ def test_copies_that_are_hidden_by_another_rank_were_seen_all_the_same() -> None
     )
 
 
-def test_a_slow_backward_pass_is_contention_though_all_backward_passes_last_as_long() -> None:
+def test_a_slow_backward_pass_is_contention_though_all_backward_passes_last_as_long():
     found = accounted(
         {"backward": 0.041, "exchange": 0.0626}, {"backward": 0.101, "exchange": 0.0026}
     )
@@ -73,7 +73,7 @@ def test_a_slow_backward_pass_is_contention_though_all_backward_passes_last_as_l
     assert found.seconds["exchange"] == pytest.approx(0.0026)
 
 
-def test_a_slow_optimizer_is_no_exchange_of_the_next_step() -> None:
+def test_a_slow_optimizer_is_no_exchange_of_the_next_step():
     """Rank 1 steps its optimizer 0.3 s later; rank 0 waits for it in the next exchange."""
     found = accounted(
         {"optimizer": 0.1, "forward": 1.0, "exchange": 0.4},
@@ -83,14 +83,14 @@ def test_a_slow_optimizer_is_no_exchange_of_the_next_step() -> None:
     assert found.seconds["contention"] == pytest.approx(0.3)
 
 
-def test_a_second_straggler_behind_the_first_is_told() -> None:
+def test_a_second_straggler_behind_the_first_is_told():
     found = accounted(
         {"forward": 1.0}, {"forward": 1.0}, {"forward": 2.0}, {"forward": 1.5}, {"forward": 1.0}
     )
     assert [(each.rank, each.seconds) for each in find_stragglers(found)] == [(2, 1.0), (3, 0.5)]
 
 
-def test_waits_inside_collectives_in_the_middle_make_it_ambiguous() -> None:
+def test_waits_inside_collectives_in_the_middle_make_it_ambiguous():
     assert accounted(
         {"forward": 1.0, "collective": 0.5}, {"forward": 1.0, "collective": 0.5}
     ).ambiguous
@@ -99,7 +99,7 @@ def test_waits_inside_collectives_in_the_middle_make_it_ambiguous() -> None:
     ).ambiguous
 
 
-def test_only_steps_that_every_rank_has_whole_are_joined() -> None:
+def test_only_steps_that_every_rank_has_whole_are_joined():
     rows = {
         0: [step(n, optimizer=n) for n in (1, 2, 3, 5)],
         1: [step(n, optimizer=n) for n in (2, 3, 4, 5)],
@@ -111,15 +111,15 @@ def test_only_steps_that_every_rank_has_whole_are_joined() -> None:
 
 @given(arrays(np.float64, (3, 4, len(STAGES)), elements=st.floats(0, 10)))
 def test_exposed_stages_are_never_negative_and_add_up_to_the_longest_rank(
-    seconds: np.ndarray,
-) -> None:
+    seconds,
+):
     found = account_cycles(range(4), seconds, np.zeros((3, 4)))
     assert all(found.seconds[name] >= 0 for name in ("transfer", "exchange", "input", "other"))
     assert found.step_seconds == pytest.approx(seconds.sum(axis=2).max(axis=1).mean())
     assert sum(found.seconds.values()) == pytest.approx(found.step_seconds)
 
 
-def test_what_strangers_cost_is_disturbed_and_nobodys_fault() -> None:
+def test_what_strangers_cost_is_disturbed_and_nobodys_fault():
     seconds = np.zeros((1, 2, len(STAGES)))
     seconds[0, :, STAGES.index(StepStage.FORWARD)] = 1.0, 1.5
     seconds[0, :, STAGES.index(StepStage.EXCHANGE)] = 0.6, 0.1

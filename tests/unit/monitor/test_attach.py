@@ -17,14 +17,14 @@ SOMEBODY = 65534
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     monkeypatch.setattr(watch_folder, "shared_places", lambda: (str(tmp_path), str(tmp_path)))
     monkeypatch.setenv(ATTACHABLE, "1")
     return tmp_path
 
 
 @pytest.fixture
-def attachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
+def attachable(monkeypatch, tmp_path):
     """The number of a process that lets watchers in."""
     read_bytes = Path.read_bytes
     monkeypatch.setattr(
@@ -35,9 +35,7 @@ def attachable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> int:
     return 4711
 
 
-def test_the_name_of_orders_is_left_in_a_folder_of_the_users_alone(
-    place: Path, attachable: int
-) -> None:
+def test_the_name_of_orders_is_left_in_a_folder_of_the_users_alone(place, attachable):
     assert attach.enter_job(attachable, Path("/dev/shm/watch"), None)
     file = watch_folder.attach_file(attachable)
     assert file.read_text() == "/dev/shm/watch/orders.json"
@@ -46,9 +44,7 @@ def test_the_name_of_orders_is_left_in_a_folder_of_the_users_alone(
 
 
 @pytest.mark.parametrize("name", ["attach-4711", "attach-4711.new"])
-def test_a_link_in_the_place_of_that_file_is_not_followed(
-    place: Path, attachable: int, name: str
-) -> None:
+def test_a_link_in_the_place_of_that_file_is_not_followed(place, attachable, name):
     victim = place / "thesis.txt"
     victim.write_text("years of work")
     (watch_folder.own_folder(str(place)) / name).symlink_to(victim)
@@ -59,9 +55,7 @@ def test_a_link_in_the_place_of_that_file_is_not_followed(
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder another user's")
 @pytest.mark.parametrize("how", ["theirs", "open to all", "a link"])
-def test_a_folder_that_another_user_has_made_is_refused_and_untouched(
-    place: Path, how: str
-) -> None:
+def test_a_folder_that_another_user_has_made_is_refused_and_untouched(place, how):
     folder = watch_folder.user_folder(str(place))
     if how == "a link":
         (place / "elsewhere").mkdir()
@@ -75,14 +69,12 @@ def test_a_folder_that_another_user_has_made_is_refused_and_untouched(
     assert list(folder.iterdir()) == []
 
 
-def test_only_folders_whose_owner_is_gone_are_abandoned(place: Path) -> None:
+def test_only_folders_whose_owner_is_gone_are_abandoned(place):
     own = watch_folder.own_folder(str(place))
-    lives, left, inside, unknown = (
-        place / "stash-watch-a",
-        place / "stash-watch-b",
-        own / "stash-watch-c",
-        place / "stash-watch-d",
-    )
+    lives = place / "stash-watch-a"
+    left = place / "stash-watch-b"
+    inside = own / "stash-watch-c"
+    unknown = place / "stash-watch-d"
     for folder in (lives, left, inside, unknown):
         folder.mkdir()
     (place / "stash-watch-link").symlink_to(left)
@@ -95,7 +87,7 @@ def test_only_folders_whose_owner_is_gone_are_abandoned(place: Path) -> None:
         os.close(held)
 
 
-def test_orders_of_a_watcher_that_was_killed_are_told_to_nobody(place: Path) -> None:
+def test_orders_of_a_watcher_that_was_killed_are_told_to_nobody(place):
     own = watch_folder.own_folder(str(place))
     (place / "orders.json").touch()
     (own / "attach-1").write_text(str(place / "orders.json"))

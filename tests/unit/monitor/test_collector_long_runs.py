@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -36,15 +35,14 @@ def joined(first: int, count: int) -> JoinedCycles:
     )
 
 
-def test_steps_that_are_counted_again_begin_a_new_part() -> None:
+def test_steps_that_are_counted_again_begin_a_new_part():
     cutter = Cutter(least_seconds=10.0, least_steps=10)
     assert cutter.add_cycles(joined(4990, 5)) is None
     part = cutter.add_cycles(joined(1, 12))
-    assert part is not None
     assert (part.first_step, part.last_step) == (1, 12)
 
 
-def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path: Path) -> None:
+def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path):
     events: list[str] = []
     collector = Collector(tmp_path, lambda what, text: events.append(what))
     StepRing(tmp_path / f"ring.0.{os.getpid()}", 0, 1, 0, 0)
@@ -65,7 +63,7 @@ def test_what_steps_an_optimizer_beside_a_rank_does_not_take_its_place(tmp_path:
     assert events == []
 
 
-def test_a_scraper_that_says_nothing_keeps_neither_others_nor_the_end_waiting() -> None:
+def test_a_scraper_that_says_nothing_keeps_neither_others_nor_the_end_waiting():
     server = MetricsServer(0, Header(id="x", stash_version="1", began=1e9, job="train.py"))
     port = server._server.server_address[1]
     with socket.create_connection(("127.0.0.1", port)):
@@ -75,7 +73,7 @@ def test_a_scraper_that_says_nothing_keeps_neither_others_nor_the_end_waiting() 
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
-def test_a_clock_that_is_set_forward_is_no_run_that_stands(tmp_path: Path) -> None:
+def test_a_clock_that_is_set_forward_is_no_run_that_stands(tmp_path):
     run = Run(tmp_path, WatchOptions(stuck_after=120))
     run.train(30)
     run.now += 3600.0
@@ -86,7 +84,7 @@ def test_a_clock_that_is_set_forward_is_no_run_that_stands(tmp_path: Path) -> No
     assert run.record().alerts == []
 
 
-def test_a_record_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
+def test_a_record_that_cannot_be_written_is_told_once(tmp_path):
     seen: list[object] = []
     listener = SimpleNamespace(receive_line=seen.append, close=lambda: None)
     run = Run(tmp_path, listeners=[listener])
@@ -97,7 +95,7 @@ def test_a_record_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
     assert [each.what for each in seen if isinstance(each, RunEvent)] == ["not recorded", "x", "x"]
 
 
-def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_fails_of_a_watch_is_told_and_ends_nothing(capsys):
     def fails() -> None:
         raise OSError(28, "No space left on device")
 
@@ -110,9 +108,7 @@ class Optimizer:
     """What a script may drop."""
 
 
-def test_who_waits_for_a_watcher_keeps_no_optimizer(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_who_waits_for_a_watcher_keeps_no_optimizer(monkeypatch, tmp_path):
     monkeypatch.setattr(watched_run, "attach_file", lambda process: tmp_path / "attach")
     waiting = AwaitedRun()
     first = Optimizer()
@@ -128,8 +124,8 @@ def test_who_waits_for_a_watcher_keeps_no_optimizer(
 
 @pytest.mark.parametrize("left", ["a pipe", "no text", "a link"])
 def test_what_others_leave_under_the_name_of_the_orders_neither_stops_a_job_nor_ends_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left: str
-) -> None:
+    monkeypatch, tmp_path, left
+):
     path = tmp_path / "attach"
     monkeypatch.setattr(watched_run, "attach_file", lambda process: path)
     if left == "a pipe":
@@ -144,15 +140,13 @@ def test_what_others_leave_under_the_name_of_the_orders_neither_stops_a_job_nor_
     assert waiting.steps == 1
 
 
-def test_once_a_watcher_has_left_another_one_may_come(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_once_a_watcher_has_left_another_one_may_come(monkeypatch, tmp_path):
     folder = tmp_path / "rings"
     folder.mkdir()
     listening: list[object] = []
     monkeypatch.setattr(script, "subscribe", listening.append)
     awaited = AwaitedRun()
-    run = WatchedRun(SimpleNamespace(folder=str(folder)), awaited=awaited)  # type: ignore[arg-type]
+    run = WatchedRun(SimpleNamespace(folder=str(folder)), awaited=awaited)
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
     run.stepped(optimizer)
     run.stepped(optimizer)
@@ -167,9 +161,7 @@ def test_once_a_watcher_has_left_another_one_may_come(
     assert not run.listens
 
 
-def test_rings_go_to_disk_where_memory_has_no_room_for_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rings_go_to_disk_where_memory_has_no_room_for_them(tmp_path, monkeypatch):
     """A pod's 64 MB, full of batches: the job was not even started."""
     monkeypatch.setattr(watch_folder.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(watch_folder.os, "access", lambda path, mode: True)

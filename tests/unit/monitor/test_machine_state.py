@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace as Some
 
 import pytest
@@ -52,7 +51,7 @@ class HotGpu:
         return 0x0 if self.looks == 1 else 0x40
 
 
-def test_each_look_is_of_the_time_since_the_one_before() -> None:
+def test_each_look_is_of_the_time_since_the_one_before():
     quota = iter([(4, 90), (9, 190), (9, 190)])
     heat = iter([{"a": 100.0, "b": 2.0}, {"a": 100.0, "b": 5.0}, {"a": 101.0}])
     looks = MachineLooks(GpuLooks(HotGpu()), lambda: next(quota), lambda: next(heat))
@@ -64,7 +63,7 @@ def test_each_look_is_of_the_time_since_the_one_before() -> None:
     assert second.gpus == (GpuState(index=0, clock=0.6, held_by={"heat": 1.0}),)
 
 
-def test_what_the_kernel_does_not_count_is_unknown(tmp_path: Path) -> None:
+def test_what_the_kernel_does_not_count_is_unknown(tmp_path):
     looks = MachineLooks(quota=lambda: None, hot=lambda: seconds_of_heat(tmp_path))
     state = looks.sample_machine(
         0, 10.0, Activity(None, None, None, None), None, lambda number: True
@@ -73,7 +72,7 @@ def test_what_the_kernel_does_not_count_is_unknown(tmp_path: Path) -> None:
     assert explain_lateness(state) == ""
 
 
-def test_heat_is_read_of_every_core_and_package(tmp_path: Path) -> None:
+def test_heat_is_read_of_every_core_and_package(tmp_path):
     for core, milliseconds in ((0, 1500), (1, 20)):
         folder = tmp_path / f"cpu{core}" / "thermal_throttle"
         folder.mkdir(parents=True)
@@ -97,19 +96,19 @@ def test_heat_is_read_of_every_core_and_package(tmp_path: Path) -> None:
         (MachineState(node=0, heat=0.01, throttled=0.01, steal=0.01, others_cores=0.2), ""),
     ],
 )
-def test_what_may_make_a_rank_late_is_named(state: MachineState, words: str) -> None:
+def test_what_may_make_a_rank_late_is_named(state, words):
     assert explain_lateness(state) == words
 
 
-def test_of_many_machines_the_late_ones_are_kept_then_the_busiest() -> None:
+def test_of_many_machines_the_late_ones_are_kept_then_the_busiest():
     states = [MachineState(node=node, others_cores=node / 10) for node in range(20)]
     assert [each.node for each in most_telling(states, {3})] == [3, 19, 18, 17, 16, 15, 14, 13]
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
 def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be_why(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     slowed = 0.0
 
     def hot() -> dict[str, float]:  # from the 40th second on 30 % of the time
@@ -134,7 +133,7 @@ def test_a_late_rank_is_shown_beside_its_machine_and_the_alert_names_what_may_be
     assert quiet[0].machines[0].heat == 0.0
 
 
-def test_errors_that_are_new_make_a_part_slow_and_old_ones_do_not() -> None:
+def test_errors_that_are_new_make_a_part_slow_and_old_ones_do_not():
     before = MachineState(
         node=1, gpus=(GpuState(index=0, memory_errors=2, link_errors=50), GpuState(index=1))
     )

@@ -47,36 +47,35 @@ def joined(ranks: tuple[int, ...], numbers: list[int], seconds: float) -> Joined
     )
 
 
-def test_steps_that_all_nodes_have_are_merged_once_whatever_order_they_come_in() -> None:
+def test_steps_that_all_nodes_have_are_merged_once_whatever_order_they_come_in():
     merge = NodeMerge()
     merge.add_cycles(1, joined((2, 3), [2, 3], 5.0))
-    assert merge.merge_cycles().numbers == [2, 3]  # type: ignore[union-attr]
+    assert merge.merge_cycles().numbers == [2, 3]
     merge.add_cycles(0, joined((0, 1), [4, 5, 6], 2.0))
     assert merge.merge_cycles() is None
     merge.add_cycles(1, joined((2, 3), [4, 5], 5.0))
     both = merge.merge_cycles()
-    assert both is not None
     assert (both.ranks, both.numbers) == ((0, 1, 2, 3), [4, 5])
     found = account_cycles(both.ranks, both.seconds, both.delays[:, :, 0])
     assert found.seconds["compute"] == 2.0  # of ranks 0 and 1, the faster of the two in the middle
     assert found.seconds["contention"] == 3.0
     merge.add_cycles(1, joined((2, 3), [6], 5.0))
-    assert merge.merge_cycles().numbers == [6]  # type: ignore[union-attr]
+    assert merge.merge_cycles().numbers == [6]
     merge.add_cycles(0, joined((0, 1), [7], 2.0))
     merge.drop_node(1)
-    assert merge.merge_cycles().ranks == (0, 1)  # type: ignore[union-attr]
+    assert merge.merge_cycles().ranks == (0, 1)
 
 
-def test_a_node_that_counts_from_the_start_again_discards_what_was_held() -> None:
+def test_a_node_that_counts_from_the_start_again_discards_what_was_held():
     merge = NodeMerge()
     merge.add_cycles(0, joined((0,), [100, 101], 1.0))
     merge.add_cycles(1, joined((1,), [90], 1.0))
     merge.add_cycles(0, joined((0,), [1, 2], 1.0))
     merge.add_cycles(1, joined((1,), [2, 3], 1.0))
-    assert merge.merge_cycles().numbers == [2]  # type: ignore[union-attr]
+    assert merge.merge_cycles().numbers == [2]
 
 
-def test_news_cross_as_they_are() -> None:
+def test_news_cross_as_they_are():
     news = NodeNews(
         node=1,
         joined=joined((2, 3), [7, 8], 0.25),
@@ -87,7 +86,6 @@ def test_news_cross_as_they_are() -> None:
         ended=True,
     )
     back = unpack_news(pack_news(news))
-    assert back.joined is not None
     assert (back.joined.ranks, back.joined.numbers, back.joined.ended) == ((2, 3), [7, 8], 8.0)
     np.testing.assert_array_equal(back.joined.seconds, news.joined.seconds)
     assert back.model_dump() == news.model_dump()
@@ -102,7 +100,7 @@ def until(moment: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_only_who_knows_the_key_is_let_in_and_a_torn_link_is_a_lost_node() -> None:
+def test_only_who_knows_the_key_is_let_in_and_a_torn_link_is_a_lost_node():
     host = NodeHost("127.0.0.1")
     try:
         with pytest.raises(StrangerError):
@@ -128,13 +126,15 @@ class Node:
 
     def __init__(self, folder: Path, node: int, clock: Callable[[], float]) -> None:
         folder.mkdir()
-        self.folder, self.path = folder, folder / "run.watch.jsonl"
+        self.folder = folder
+        self.path = folder / "run.watch.jsonl"
         self.ring = StepRing(folder / f"ring.{node}.{os.getpid()}", node, 2, 0, node)
         header = Header(id="x", stash_version="1", began=clock(), job="train.py")
         self.watcher = NodeWatcher(
             folder, RecordWriter(self.path, header), header, WatchOptions(), clock=clock
         )
-        self.node, self._number = node, 0
+        self.node = node
+        self._number = 0
         Neighbours(node, "127.0.0.1").write(RunFolder(folder))
 
     def train(self, steps: int, forward: float, ended: float) -> None:
@@ -147,14 +147,13 @@ class Node:
         self.watcher.poll()
 
 
-def test_two_watchers_write_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_watchers_write_one_record(tmp_path, monkeypatch):
     monkeypatch.setattr(stamped.time, "time", lambda: 0.0)
     monkeypatch.setattr(stamped.time, "monotonic", lambda: 0.0)
     now = [1e9]
     first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
     first.watcher.poll()
     invitation = Invitation.load(RunFolder(first.folder))
-    assert invitation is not None
     second.watcher.poll()
     assert invitation.write_meeting(RunFolder(second.folder))  # as the ranks do
     monkeypatch.undo()
@@ -174,7 +173,7 @@ def test_two_watchers_write_one_record(tmp_path: Path, monkeypatch: pytest.Monke
     assert not second.path.exists()
 
 
-def test_a_node_whose_first_is_not_watched_has_a_record_of_its_own(tmp_path: Path) -> None:
+def test_a_node_whose_first_is_not_watched_has_a_record_of_its_own(tmp_path):
     now = [1e9]
     alone = Node(tmp_path / "1", 1, lambda: now[0])
     for _ in range(40):
@@ -186,7 +185,7 @@ def test_a_node_whose_first_is_not_watched_has_a_record_of_its_own(tmp_path: Pat
     assert record.windows
 
 
-def test_nothing_listens_on_a_single_node(tmp_path: Path) -> None:
+def test_nothing_listens_on_a_single_node(tmp_path):
     header = Header(id="x", stash_version="1", began=1e9, job="train.py")
     watcher = NodeWatcher(
         tmp_path, RecordWriter(tmp_path / "r.watch.jsonl", header), header, WatchOptions()
@@ -195,16 +194,13 @@ def test_nothing_listens_on_a_single_node(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("invitation*"))
 
 
-def test_a_node_that_ends_after_node_0_leaves_no_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_node_that_ends_after_node_0_leaves_no_record(tmp_path, monkeypatch):
     monkeypatch.setattr(watcher, "_ENDS_SECONDS", 0.1)
     now = [1e9]
     first, second = (Node(tmp_path / str(node), node, lambda: now[0]) for node in (0, 1))
     first.watcher.poll()
     second.watcher.poll()
     invitation = Invitation.load(RunFolder(first.folder))
-    assert invitation is not None
     assert invitation.write_meeting(RunFolder(second.folder))
     second.train(20, 0.7, now[0])
     time.sleep(0.05)
@@ -217,7 +213,7 @@ def test_a_node_that_ends_after_node_0_leaves_no_record(
     assert not second.path.exists()
 
 
-def test_what_the_machine_of_a_node_did_that_is_gone_is_in_no_later_window(tmp_path: Path) -> None:
+def test_what_the_machine_of_a_node_did_that_is_gone_is_in_no_later_window(tmp_path):
     team = NodeTeam(tmp_path, Collector(tmp_path), lambda what, text: None, lambda: 0.0)
     team._handle_news(NodeNews(node=1, machine=MachineState(node=1, others_cores=3.0)))
     assert [each.others_cores for each in team.machines.values()] == [3.0]
@@ -225,9 +221,7 @@ def test_what_the_machine_of_a_node_did_that_is_gone_is_in_no_later_window(tmp_p
     assert team.machines == {}
 
 
-def test_nodes_that_begin_at_once_in_one_folder_each_have_a_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_that_begin_at_once_in_one_folder_each_have_a_record(tmp_path, monkeypatch):
     """As under ``srun`` in a home on NFS: to both the name seemed free, and one's ranks were never started."""
     monkeypatch.chdir(tmp_path)
     names = iter([Path("train.watch.jsonl"), Path("train-2.watch.jsonl")])

@@ -79,11 +79,11 @@ def alert(number: int, ended: bool = False) -> Alert:
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
+def path(tmp_path):
     return tmp_path / "train.watch.jsonl"
 
 
-def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Path) -> None:
+def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path):
     writer = RecordWriter(path, header())
     lines = [
         window(1, 100),
@@ -100,7 +100,7 @@ def test_what_is_written_is_read_back_and_a_line_cut_short_is_left_out(path: Pat
     assert (record.windows, record.alerts, record.events) == ([lines[0]], [lines[3]], [lines[2]])
 
 
-def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: Path) -> None:
+def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path):
     writer = RecordWriter(path, header(), rotated=4000)
     writer.write(alert(7))
     for number in range(12):
@@ -114,7 +114,7 @@ def test_a_large_record_is_moved_aside_and_goes_on_with_what_went_before(path: P
     assert [each.number for each in record.alerts] == [7]
 
 
-def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path: Path) -> None:
+def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path):
     """What is learnt of a job after a file was moved aside: else the next one took the place of the first."""
     writer = RecordWriter(path, header(), rotated=4000)
     for number in range(24):
@@ -127,10 +127,11 @@ def test_a_header_that_is_written_again_still_says_which_part_its_file_is(path: 
     ]
 
 
-def test_the_parts_of_an_earlier_run_are_not_written_over(path: Path) -> None:
+def test_the_parts_of_an_earlier_run_are_not_written_over(path):
     earlier = path.with_name("train.1.watch.jsonl")
     RecordWriter(earlier, header(id="earlier"))
-    before, writer = earlier.read_bytes(), RecordWriter(path, header(), rotated=4000)
+    before = earlier.read_bytes()
+    writer = RecordWriter(path, header(), rotated=4000)
     for number in range(24):
         writer.write(window(number * 100 + 1, number * 100 + 100))
     assert earlier.read_bytes() == before
@@ -139,9 +140,10 @@ def test_the_parts_of_an_earlier_run_are_not_written_over(path: Path) -> None:
     ]
 
 
-def test_the_name_of_a_record_is_never_free_while_it_is_written(path: Path) -> None:
+def test_the_name_of_a_record_is_never_free_while_it_is_written(path):
     """Else another watch would take it between two of its files, and both would write."""
-    writer, free = RecordWriter(path, header(), rotated=1), set[str]()
+    writer = RecordWriter(path, header(), rotated=1)
+    free = set[str]()
 
     def look(frame: FrameType, event: str, value: object) -> Callable[..., Any]:
         if not os.path.lexists(path):
@@ -158,8 +160,9 @@ def test_the_name_of_a_record_is_never_free_while_it_is_written(path: Path) -> N
     assert len(load_record(path).windows) == 2
 
 
-def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(path: Path) -> None:
-    writer, mine = RecordWriter(path, header(), rotated=2000), path.with_name("mine.watch.jsonl")
+def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(path):
+    writer = RecordWriter(path, header(), rotated=2000)
+    mine = path.with_name("mine.watch.jsonl")
     path.rename(mine)
     with pytest.raises(
         UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"
@@ -174,9 +177,7 @@ def test_a_record_that_was_moved_away_is_written_on_and_nobody_takes_its_name(pa
     assert len(load_record(mine).windows) == 12
 
 
-def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(path, monkeypatch):
     writer = RecordWriter(path, header(), rotated=1)
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", Mock(side_effect=OSError(1, "no links here")))
@@ -191,13 +192,13 @@ def test_a_disk_that_is_full_when_a_record_is_moved_aside_loses_no_line(
     assert len(newest_parts(path)) == 2
 
 
-def test_a_record_of_the_first_schema_still_loads() -> None:
+def test_a_record_of_the_first_schema_still_loads():
     record = load_record(Path(__file__).parents[2] / "golden" / "schema-1.watch.jsonl")
     assert (record.header.ranks, len(record.windows), len(record.alerts)) == (2, 7, 1)
     assert "rank 1's input" in render(page(record))
 
 
-def test_nothing_is_written_over_and_who_writes_it_is_named(path: Path) -> None:
+def test_nothing_is_written_over_and_who_writes_it_is_named(path):
     writer = RecordWriter(path, header())
     with pytest.raises(
         UserError, match=rf"\(process {os.getpid()}, .* is going to write .*train.watch.jsonl"
@@ -218,13 +219,13 @@ def test_nothing_is_written_over_and_who_writes_it_is_named(path: Path) -> None:
         (header(watch_schema=9).model_dump_json() + "\n", "made by a newer Stash"),
     ],
 )
-def test_another_file_is_refused_in_one_sentence(path: Path, content: str, why: str) -> None:
+def test_another_file_is_refused_in_one_sentence(path, content, why):
     path.write_text(content)
     with pytest.raises(ArtefactError, match=why):
         load_record(path)
 
 
-def test_json_has_what_other_programs_rely_on(path: Path) -> None:
+def test_json_has_what_other_programs_rely_on(path):
     writer = RecordWriter(path, header())
     late = LateRank(rank=3, stage="input", seconds=0.03)
     for line in (window(1, 100), window(101, 200, 0.13, stragglers=[late.model_dump()]), alert(1)):
@@ -252,8 +253,8 @@ def test_json_has_what_other_programs_rely_on(path: Path) -> None:
 
 
 def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_that_ended(
-    path: Path,
-) -> None:
+    path,
+):
     price = MachinePrice(instance="p4d", dollars_per_hour=36.0, source="a list")
     writer = RecordWriter(
         path,
@@ -262,7 +263,8 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
     for number in range(20):
         writer.write(window(number * 100 + 1, number * 100 + 100, 0.1 if number < 19 else 0.13))
     record = load_record(path)
-    live, whole = render(page(record, live=True)), render(page(record))
+    live = render(page(record, live=True))
+    whole = render(page(record))
     assert "train.py | 4 ranks | step 2,000 | last 13 s: 100 steps" in live
     assert "130.0 ms" in live
     assert "A step takes 130% of the profile's (b.stash.json)" in live
@@ -271,27 +273,26 @@ def test_the_page_shows_the_last_window_of_a_run_that_goes_on_and_all_of_one_tha
     assert "$2.03 at $36.00 an hour (a list)" in whole
 
 
-def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path: Path) -> None:
+def test_a_window_that_knows_of_no_other_work_counts_in_the_sum(path):
     """The first window has no *disturbed*; the table of both adds up all the same."""
-    first, second = window(1, 100), window(101, 200)
+    first = window(1, 100)
+    second = window(101, 200)
     second = second.model_copy(
         update={"stalls": {**second.stalls, "input": 0.01, "disturbed": 0.02}}
     )
     found = sum_windows([first, second])
-    assert found is not None
     assert sum(value or 0.0 for value in found.stalls.values()) == pytest.approx(found.step_seconds)
     assert found.stalls["disturbed"] == pytest.approx(0.01)
 
 
-def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_last() -> None:
+def test_what_a_thread_had_no_core_for_is_that_of_all_windows_and_not_of_the_last():
     found = sum_windows(
         [window(1, 100, delay=0.03), window(101, 200, delay=0.01), window(201, 300)]
     )
-    assert found is not None
     assert found.delay == pytest.approx(0.02)
 
 
-def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path: Path) -> None:
+def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path):
     RecordWriter(path, header()).write(window(1, 100, 0.2))
     shown = page(load_record(path))
     assert shown.verdict[0].startswith(
@@ -300,7 +301,7 @@ def test_the_largest_stall_and_what_to_do_about_it_stand_on_top(path: Path) -> N
     assert [chapter.title for chapter in shown.chapters] == ["The run over time"]
 
 
-def test_of_one_rank_nobody_waits_for_another(path: Path) -> None:
+def test_of_one_rank_nobody_waits_for_another(path):
     RecordWriter(path, header(ranks=1)).write(window(1, 100))
     shown = page(load_record(path))
     assert [row.name for row in shown.rows] == ["compute", "transfer", "prep + fetch", "step"]
@@ -308,8 +309,8 @@ def test_of_one_rank_nobody_waits_for_another(path: Path) -> None:
 
 
 def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_say_so(
-    path: Path,
-) -> None:
+    path,
+):
     RecordWriter(path, header(nodes=2)).write(window(1, 100))
     shown = page(load_record(path))
     assert [row.name for row in shown.rows] == [
@@ -332,7 +333,8 @@ def test_rows_are_called_as_a_profile_calls_them_and_those_that_cannot_be_split_
 
 def slowed(path: Path) -> RunRecord:
     """A run of 40 windows of 10 s: steps of 100 ms, from step 1,951 to 2,900 of 200 ms; with a pause of 100 s."""
-    writer, now = RecordWriter(path, header()), 1e9 + 5
+    writer = RecordWriter(path, header())
+    now = 1e9 + 5
     for number in range(40):
         step = 0.2 if 20 <= number < 30 else 0.1
         now += 100 if number == 35 else 0
@@ -347,8 +349,8 @@ def slowed(path: Path) -> RunRecord:
 
 
 def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_ended(
-    path: Path,
-) -> None:
+    path,
+):
     (chart,) = page(slowed(path)).charts
     length = 5 + 30 * 10 + 10 * 20 + 100
     end = length / 60
@@ -371,7 +373,7 @@ def test_the_page_draws_the_step_over_time_its_parts_and_where_alerts_began_and_
     assert len(chart.table.rows) == 40
 
 
-def test_a_day_is_drawn_in_few_columns_whose_steps_all_count(path: Path) -> None:
+def test_a_day_is_drawn_in_few_columns_whose_steps_all_count(path):
     record = load_of(
         path,
         [
@@ -393,7 +395,7 @@ def load_of(path: Path, lines: list[Window]) -> RunRecord:
     return load_record(path)
 
 
-def test_a_watch_ends_with_the_step_its_parts_and_each_alert_with_when_and_what(path: Path) -> None:
+def test_a_watch_ends_with_the_step_its_parts_and_each_alert_with_when_and_what(path):
     text = " ".join(render(summary(slowed(path), path.name), 120).split())
     assert "A step takes 125 ms. 44% of it is prep + fetch" in text
     assert "01:50:15 2,001 prep + fetch 3 100 ms 1.00 ms 01:53:30 steps are longer" in text

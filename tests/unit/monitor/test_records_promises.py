@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -41,7 +40,7 @@ def part(number: int, ranks: int) -> Slice:
     )
 
 
-def test_an_hour_of_eight_ranks_is_no_larger_than_a_megabyte(tmp_path: Path) -> None:
+def test_an_hour_of_eight_ranks_is_no_larger_than_a_megabyte(tmp_path):
     record = RecordWriter(tmp_path / "run.watch.jsonl", header(8))
     gpus = tuple(
         GpuState(index=at, clock=0.987654, heat=81.5, power=612.3, throttled=0.123456)
@@ -56,7 +55,7 @@ def test_an_hour_of_eight_ranks_is_no_larger_than_a_megabyte(tmp_path: Path) -> 
     assert 100_000 < (tmp_path / "run.watch.jsonl").stat().st_size <= 1_000_000
 
 
-def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before() -> None:
+def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before():
     metrics = Metrics(header(100))
     for number in range(5):
         metrics.receive_line(window_of(part(number, 100), "cpu"))
@@ -68,9 +67,10 @@ def test_of_many_ranks_the_slowest_are_exported_whichever_they_were_before() -> 
     }
 
 
-def test_a_counter_never_falls_whatever_a_window_says() -> None:
+def test_a_counter_never_falls_whatever_a_window_says():
     """Of ranks that wait for input, those that compute less may be last: Prometheus took that for a restart."""
-    metrics, seen = Metrics(header(4)), []
+    metrics = Metrics(header(4))
+    seen = []
     for late in (0.02, -0.01, -0.01, 0.03):
         found = window_of(part(1, 4), "cpu")
         metrics.receive_line(
@@ -82,8 +82,8 @@ def test_a_counter_never_falls_whatever_a_window_says() -> None:
 
 
 def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setitem(sys.modules, "wandb", None)
     with pytest.raises(
         UserError, match="needs wandb, which is not installed: type `pip install wandb`"
@@ -92,8 +92,8 @@ def test_a_tool_that_is_not_installed_is_named_with_what_installs_it(
 
 
 def test_a_baseline_of_another_job_or_that_is_none_is_refused_in_one_sentence(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     path = tmp_path / "other.stash.json"
     save(build({"solo": [0.05, 0.05], "crowd": [0.06, 0.06], "node": [0.07, 0.07]}), path)
     with pytest.raises(

@@ -23,7 +23,7 @@ def asked(run: Run) -> list[float]:
     return [ring.live[2] for ring in run.rings]
 
 
-def test_a_run_that_is_paused_does_not_stand_and_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_is_paused_does_not_stand_and_goes_on(tmp_path):
     run = Run(tmp_path, WatchOptions(stuck_after=20))
     run.train(15)
     leave_request(run.path, RunRequest(paused=True))
@@ -39,7 +39,7 @@ def test_a_run_that_is_paused_does_not_stand_and_goes_on(tmp_path: Path) -> None
     assert WatchRequest.load(tmp_path) == WatchRequest(2, paused=False)
 
 
-def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) -> None:
+def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path):
     run = Run(tmp_path, WatchOptions(capture=4))
     run.train(40)
     for _ in range(2):
@@ -58,22 +58,22 @@ def test_an_alert_has_the_late_rank_traced_at_most_once_an_hour(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("text", ["0", "-3", "a", "3:x", "3:-1", "100000"])
-def test_steps_that_are_none_are_refused(text: str) -> None:
+def test_steps_that_are_none_are_refused(text):
     with pytest.raises(ValueError, match="ranks if you like"):
         parse_capture(text)
 
 
-def test_steps_and_ranks() -> None:
+def test_steps_and_ranks():
     assert parse_capture("5") == (5, ())
     assert parse_capture("5:0,3") == (5, (0, 3))
 
 
-def test_a_folder_that_is_gone_takes_no_request(tmp_path: Path) -> None:
+def test_a_folder_that_is_gone_takes_no_request(tmp_path):
     with pytest.raises(UserError, match="cannot write a request beside it"):
         leave_request(tmp_path / "gone" / "run.watch.jsonl", RunRequest(paused=True))
 
 
-def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None:
+def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path):
     run = Run(tmp_path)
     run.train(12)
     with pytest.raises(UserError, match="is going to write"):
@@ -92,9 +92,7 @@ def test_a_second_watch_of_a_job_has_a_record_of_its_own(tmp_path: Path) -> None
     assert whole[0] == whole[1] > 0
 
 
-def test_a_full_disk_loses_lines_and_never_what_was_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_loses_lines_and_never_what_was_there(tmp_path, monkeypatch):
     run = Run(tmp_path)
     run.train(25)
     before = run.path.read_bytes()
@@ -119,7 +117,7 @@ def request_file(run: Run) -> Path:
     return run.path.with_name("run.watch.request")
 
 
-def test_a_pipe_in_the_place_of_a_request_does_not_stop_the_watcher(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_request_does_not_stop_the_watcher(tmp_path):
     run = Run(tmp_path)
     os.mkfifo(request_file(run))
     run.train(15)
@@ -147,9 +145,7 @@ def test_a_pipe_in_the_place_of_a_request_does_not_stop_the_watcher(tmp_path: Pa
         '{"paused": true, "more": 1}',
     ],
 )
-def test_what_is_no_request_is_removed_and_the_run_stays_watched(
-    tmp_path: Path, content: str
-) -> None:
+def test_what_is_no_request_is_removed_and_the_run_stays_watched(tmp_path, content):
     run = Run(tmp_path)
     run.train(15)
     request_file(run).write_text(content)
@@ -160,14 +156,14 @@ def test_what_is_no_request_is_removed_and_the_run_stays_watched(
     assert not request_file(run).exists()
 
 
-def test_a_request_to_an_earlier_run_of_that_name_is_not_followed(tmp_path: Path) -> None:
+def test_a_request_to_an_earlier_run_of_that_name_is_not_followed(tmp_path):
     leave_request(tmp_path / "run.watch.jsonl", RunRequest(paused=True))
     run = Run(tmp_path)
     run.train(15)
     assert run.record().events == []
 
 
-def test_a_request_never_follows_a_link_that_another_one_left(tmp_path: Path) -> None:
+def test_a_request_never_follows_a_link_that_another_one_left(tmp_path):
     victim = tmp_path / "thesis.txt"
     victim.write_text("years of work")
     record = tmp_path / "run.watch.jsonl"
@@ -178,9 +174,7 @@ def test_a_request_never_follows_a_link_that_another_one_left(tmp_path: Path) ->
     assert take_request(record) == RunRequest(paused=True)
 
 
-def test_who_asks_a_run_whose_watcher_was_killed_is_told_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_asks_a_run_whose_watcher_was_killed_is_told_and_leaves_nothing(tmp_path, monkeypatch):
     run = Run(tmp_path)
     run.train(15)
     monkeypatch.setattr(command, "_LOOKS", 2)

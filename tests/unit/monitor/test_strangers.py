@@ -20,7 +20,8 @@ FORWARD, EXCHANGE = STAGES.index(StepStage.FORWARD), STAGES.index(StepStage.EXCH
 
 def joined(delay: float, of_exchange: float = 0.0) -> JoinedCycles:
     """A step of two ranks: a second forward, half a second of exchange; rank 1 is delayed."""
-    seconds, delays = np.zeros((1, 2, len(STAGES))), np.zeros((1, 2, 3))
+    seconds = np.zeros((1, 2, len(STAGES)))
+    delays = np.zeros((1, 2, 3))
     seconds[0, :, FORWARD], seconds[0, :, EXCHANGE] = 1.0, 0.5
     delays[0, 1] = delay + of_exchange, 0.0, of_exchange
     return JoinedCycles((0, 1), [1], seconds, delays, 0.0)
@@ -30,41 +31,35 @@ def use(everybody: float, workers: float = 0.0) -> CoreUse:
     return CoreUse(0, 2.0, own=0.5, workers=workers, helpers=0.0, everybody=everybody)
 
 
-def test_what_strangers_kept_a_rank_from_is_theirs() -> None:
-    lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=True)
-    assert lost is not None
-    # nobody else is there to have kept it from running
-    assert lost[0, 1, FORWARD] == pytest.approx(0.4)
-    assert lost[0, 0].sum() == 0
+@pytest.mark.parametrize(
+    ("workers", "on_cpu", "expected"),
+    [
+        pytest.param(0.0, True, 0.4, id="nobody else kept it from running"),
+        pytest.param(0.5, True, 0.0, id="its own loaders did"),
+        pytest.param(0.0, False, 0.0, id="its host runs ahead of its device"),
+    ],
+)
+def test_only_what_strangers_kept_a_rank_from_is_theirs(workers, on_cpu, expected):
+    uses = {rank: use(2.0, workers) for rank in (0, 1)}
+    lost = lost_to_strangers(joined(0.4), uses, on_cpu)
+    assert lost[0, 1, FORWARD] == pytest.approx(expected)
+    assert lost.sum() == pytest.approx(expected)
 
 
-def test_what_its_own_loaders_kept_a_rank_from_is_not() -> None:
-    lost = lost_to_strangers(
-        joined(0.4), {0: use(2.0, workers=0.5), 1: use(2.0, workers=0.5)}, on_cpu=True
-    )
-    assert lost is not None
-    assert lost[0, 1, FORWARD] == pytest.approx(0.0)
-
-
-def test_a_host_that_runs_ahead_of_its_device_loses_nothing() -> None:
-    lost = lost_to_strangers(joined(0.4), {0: use(2.0), 1: use(2.0)}, on_cpu=False)
-    assert lost is not None
-    assert lost.sum() == 0
-
-
-def test_what_is_not_known_of_a_rank_is_not_made_up() -> None:
+def test_what_is_not_known_of_a_rank_is_not_made_up():
     assert lost_to_strangers(joined(0.4), {0: use(2.0)}, on_cpu=True) is None
     assert strangers_cores({}) is None
 
 
-def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used() -> None:
+def test_cores_of_strangers_are_those_that_no_rank_of_the_machine_used():
     assert strangers_cores({0: use(1.5), 1: use(1.5)}) == pytest.approx(0.5)
 
 
-def test_a_process_that_computes_is_seen_to() -> None:
+def test_a_process_that_computes_is_seen_to():
     looks = ProcessLooks()
     assert looks.sample_processes({0: os.getpid()}, 0.0) == {}
-    began, cpu = time.monotonic(), time.process_time()
+    began = time.monotonic()
+    cpu = time.process_time()
     while time.process_time() - cpu < 0.3:
         pass
     found = looks.sample_processes({0: os.getpid()}, time.monotonic() - began)[0]
@@ -78,13 +73,12 @@ def open_files(process: int) -> int:
     return sum(f"/{process}/task/" in os.readlink(link) for link in links if os.path.lexists(link))
 
 
-def test_a_rank_that_was_started_again_leaves_nothing_open() -> None:
+def test_a_rank_that_was_started_again_leaves_nothing_open():
     """Of a job that is started again for days, whose threads' counters are kept open while it lives."""
     looks = ProcessLooks()
     with subprocess.Popen(
         [sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as rank:
-        assert rank.stdout is not None
         rank.stdout.readline()
         for _ in range(2):
             looks.sample_processes({0: rank.pid}, 1.0)
@@ -104,7 +98,7 @@ input()
 """
 
 
-def test_what_runs_below_a_rank_is_no_stranger_on_its_gpu() -> None:
+def test_what_runs_below_a_rank_is_no_stranger_on_its_gpu():
     """As a loader's worker that decodes there."""
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as worker:
         looks = ProcessLooks()

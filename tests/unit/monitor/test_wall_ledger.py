@@ -63,7 +63,7 @@ def ledger(*lines: Window | RunEvent, head: Header | None = None) -> dict[str, f
     return {row.name: row.seconds for row in found.rows}
 
 
-def test_every_second_from_the_command_to_the_end_has_a_row() -> None:
+def test_every_second_from_the_command_to_the_end_has_a_row():
     rows = ledger(
         window(5.0, evaluation=0.5, epoch_start=0.1),
         window(26.0, first_step=11),
@@ -82,7 +82,7 @@ def test_every_second_from_the_command_to_the_end_has_a_row() -> None:
     )
 
 
-def test_what_came_after_the_last_checkpoint_is_lost_where_the_job_is_started_again() -> None:
+def test_what_came_after_the_last_checkpoint_is_lost_where_the_job_is_started_again():
     rows = ledger(
         window(5.0, checkpoint=0.1, saved_step=9),
         window(25.0, first_step=11),
@@ -103,7 +103,7 @@ def test_what_came_after_the_last_checkpoint_is_lost_where_the_job_is_started_ag
     assert rows == pytest.approx(expected)
 
 
-def test_a_start_that_had_ended_well_has_lost_nothing() -> None:
+def test_a_start_that_had_ended_well_has_lost_nothing():
     rows = ledger(
         window(5.0, checkpoint=0.1), event(25.0, "end", 0), event(56.0, "continued"), window(60.0)
     )
@@ -111,7 +111,7 @@ def test_a_start_that_had_ended_well_has_lost_nothing() -> None:
     assert rows["down"] == pytest.approx(31)
 
 
-def test_without_a_checkpoint_nobody_knows_what_is_lost() -> None:
+def test_without_a_checkpoint_nobody_knows_what_is_lost():
     record = RunRecord(header())
     for line in (window(5.0), event(25.0, "end", 1), event(30.0, "continued"), window(31.0)):
         record.add_line(line)
@@ -119,7 +119,7 @@ def test_without_a_checkpoint_nobody_knows_what_is_lost() -> None:
     assert any("no checkpoint was seen" in warning for warning in page(record).warnings)
 
 
-def test_a_gap_is_what_the_event_within_it_says() -> None:
+def test_a_gap_is_what_the_event_within_it_says():
     rows = ledger(
         window(0.0, saved_step=10),
         window(20.0, first_step=11),
@@ -132,7 +132,7 @@ def test_a_gap_is_what_the_event_within_it_says() -> None:
     assert (rows["restart"], rows["paused"], rows["lost work"]) == pytest.approx((7, 20, 20))
 
 
-def test_dollars_are_those_of_the_machine_from_its_start_on() -> None:
+def test_dollars_are_those_of_the_machine_from_its_start_on():
     price = MachinePrice(instance="p4d", dollars_per_hour=36.0)
     head = header(price=price, booted=BEGAN - 60.0)
     record = RunRecord(head)
@@ -147,7 +147,7 @@ def test_dollars_are_those_of_the_machine_from_its_start_on() -> None:
     assert "$0.60" in text
 
 
-def test_an_epilog_is_one_line_with_how_it_ended_and_where_the_time_went() -> None:
+def test_an_epilog_is_one_line_with_how_it_ended_and_where_the_time_went():
     record = RunRecord(header())
     for line in (window(5.0, evaluation=0.5), event(25.0, "end", 3)):
         record.add_line(line)
@@ -162,7 +162,7 @@ def write(path: Path, lines: list[RecordLine], goes_on: bool = False, **more: ob
     writer.close()
 
 
-def test_a_job_that_is_started_again_goes_on_in_its_record(tmp_path: Path) -> None:
+def test_a_job_that_is_started_again_goes_on_in_its_record(tmp_path):
     path = tmp_path / "train.watch.jsonl"
     alert = Alert(number=1, when=BEGAN + 9, what="slower", step=3)
     write(path, [window(5.0), alert])
@@ -175,7 +175,7 @@ def test_a_job_that_is_started_again_goes_on_in_its_record(tmp_path: Path) -> No
     assert [each.number for each in record.alerts] == [1]
 
 
-def test_the_record_of_another_job_is_left_alone(tmp_path: Path) -> None:
+def test_the_record_of_another_job_is_left_alone(tmp_path):
     path = tmp_path / "train.watch.jsonl"
     write(path, [window(5.0)])
     before = path.read_bytes()
@@ -193,9 +193,7 @@ def test_the_record_of_another_job_is_left_alone(tmp_path: Path) -> None:
     ],
     ids=["own-lines", "no-loader-is-seen", "checkpoints"],
 )
-def test_what_takes_most_of_the_run_stands_on_top(
-    loaders: tuple[str, ...], stalls: dict[str, float], sentence: str
-) -> None:
+def test_what_takes_most_of_the_run_stands_on_top(loaders, stalls, sentence):
     record = RunRecord(header(loaders=loaders))
     record.add_line(window(5.0, **stalls))
     assert sentence in page(record).verdict[0]

@@ -32,7 +32,7 @@ from stash.monitor.window_sums import sum_windows
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
-def test_windows_add_up_and_a_late_rank_is_one_alert_that_ends(tmp_path: Path) -> None:
+def test_windows_add_up_and_a_late_rank_is_one_alert_that_ends(tmp_path):
     run = Run(tmp_path, WatchOptions(on_alert="notify --who me"))
     run.train(40)
     run.train(30, late=lambda rank: 0.05 * rank)
@@ -58,7 +58,7 @@ def test_windows_add_up_and_a_late_rank_is_one_alert_that_ends(tmp_path: Path) -
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
-def test_of_a_run_that_stands_it_is_told_where_each_rank_is(tmp_path: Path) -> None:
+def test_of_a_run_that_stands_it_is_told_where_each_rank_is(tmp_path):
     run = Run(tmp_path, WatchOptions(stuck_after=120))
     run.train(30)
     run.rings[0].live[0], run.rings[1].live[0] = StepStage.EXCHANGE, StepStage.INPUT
@@ -74,15 +74,13 @@ def test_of_a_run_that_stands_it_is_told_where_each_rank_is(tmp_path: Path) -> N
     assert run.record().alerts[0].ended
 
 
-def test_a_flight_recorder_says_which_rank_is_missing() -> None:
+def test_a_flight_recorder_says_which_rank_is_missing():
     text = recorders_text(Path("tests/recorded/flight/skip"))
     assert text.startswith("Rank 1 never joined collective 9")
     assert "Of 2 ranks: `stash trace flight/skip --flight-recorder`" in text
 
 
-def test_a_rank_that_stands_writes_its_flight_recorder_when_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_stands_writes_its_flight_recorder_when_asked(tmp_path, monkeypatch):
     monkeypatch.setattr(watch_duties, "_RECORDER_SECONDS", 0.01)
     monkeypatch.setattr(private, "recorded_collectives", lambda: b"a dump")
     folder = tmp_path / "run"
@@ -106,7 +104,7 @@ def test_a_rank_that_stands_writes_its_flight_recorder_when_asked(
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
-def test_a_run_that_has_ended_does_not_stand(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_does_not_stand(tmp_path):
     run = Run(tmp_path, WatchOptions(stuck_after=20))
     run.train(30)
     for ring in run.rings:
@@ -116,7 +114,7 @@ def test_a_run_that_has_ended_does_not_stand(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("unix_is_monotonic")
-def test_a_profile_of_as_many_ranks_is_needed(tmp_path: Path) -> None:
+def test_a_profile_of_as_many_ranks_is_needed(tmp_path):
     stalls = {"compute": 0.04, "contention": 0.0, "exchange": 0.02, "input": 0.0, "step": 0.06}
     run = Run(tmp_path, baseline=RunBaseline("b.stash.json", 8, stalls, stalls))
     run.train(60)
@@ -129,7 +127,7 @@ def test_a_profile_of_as_many_ranks_is_needed(tmp_path: Path) -> None:
     assert [(alert.stall, alert.ended) for alert in same.record().alerts] == [("compute", False)]
 
 
-def test_a_rank_that_was_killed_or_gave_up_is_an_event(tmp_path: Path) -> None:
+def test_a_rank_that_was_killed_or_gave_up_is_an_event(tmp_path):
     run = Run(tmp_path)
     run.rings[0].note("stash: this rank is not watched any more")
     stamped._FIXED.pack_into(run.rings[1]._memory, 0, stamped._MAGIC, 1, 2, 1, 0, 2**22 + 1, 0.0)
@@ -151,7 +149,7 @@ def window(first: int, seconds: float = 10.0) -> Window:
     )
 
 
-def test_a_bill_is_what_passed_and_what_is_left() -> None:
+def test_a_bill_is_what_passed_and_what_is_left():
     price = MachinePrice(instance="p4d", dollars_per_hour=3600.0)
     even = forecast_bill(price, 200.0, [window(100 * n) for n in range(20)], 2000, 10_000)
     assert (even.so_far, even.forecast, even.plus_minus) == pytest.approx((200, 1000, 0))
@@ -163,7 +161,7 @@ def test_a_bill_is_what_passed_and_what_is_left() -> None:
     assert lost_a_day(window(0), price) == pytest.approx({"input": 0.4 * 86400})
 
 
-def test_metrics_are_openmetrics_or_the_older_text_on_loopback() -> None:
+def test_metrics_are_openmetrics_or_the_older_text_on_loopback():
     server = MetricsServer(
         0, Header(id="x", stash_version="1", began=1e9, job="/secret/place/train.py", ranks=2)
     )
@@ -193,8 +191,8 @@ def test_metrics_are_openmetrics_or_the_older_text_on_loopback() -> None:
 
 
 def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     got: list[int] = []
     down, tried = [True], threading.Semaphore(0)
 
@@ -215,9 +213,7 @@ def test_a_tracker_that_fails_gets_what_was_kept_later_and_warns_once(
     assert capsys.readouterr().err.count("no route") == 1
 
 
-def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(monkeypatch, capsys):
     """MLflow's client tries a server that is gone for minutes, at every window."""
     monkeypatch.setattr(trackers, "_ENDS_SECONDS", 0.1)
     ended, answers = [], threading.Event()
@@ -236,9 +232,7 @@ def test_a_tracker_that_hangs_keeps_neither_the_record_nor_the_end_waiting(
 
 @pytest.mark.usefixtures("unix_is_monotonic")
 @pytest.mark.parametrize("events", [["lost"], []])
-def test_ranks_that_go_on_without_one_that_is_gone_are_watched_on(
-    tmp_path: Path, events: list[str]
-) -> None:
+def test_ranks_that_go_on_without_one_that_is_gone_are_watched_on(tmp_path, events):
     run = Run(tmp_path, WatchOptions(stuck_after=30))
     run.train(30)
     if events:
@@ -256,8 +250,8 @@ def test_ranks_that_go_on_without_one_that_is_gone_are_watched_on(
 
 @pytest.mark.usefixtures("unix_is_monotonic")
 def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     run = Run(tmp_path)
     run.train(60)
     for rank in range(2):
@@ -269,7 +263,6 @@ def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
     assert {path.name for path in tmp_path.glob("ring.*")} == {"ring.0.again", "ring.1.again"}
     record = run.record()
     whole = sum_windows(record.windows)
-    assert whole is not None
     assert whole.last_step <= run._number
     assert (
         whole.last_step - whole.first_step + 1
@@ -279,18 +272,18 @@ def test_a_job_that_was_started_again_counts_from_one_and_its_sum_has_all_steps(
 
 
 @pytest.mark.parametrize("where", ["tensorboard", "neptune:x", "wandb:"])
-def test_another_tool_is_refused(where: str) -> None:
+def test_another_tool_is_refused(where):
     with pytest.raises(UserError, match="write tensorboard:DIR"):
         open_tracker(where, Header(id="x", stash_version="1", began=0, job="x"))
 
 
 @pytest.mark.parametrize("command", ["", "echo 'a"])
-def test_a_command_that_is_none_is_refused(command: str) -> None:
+def test_a_command_that_is_none_is_refused(command):
     with pytest.raises(UserError, match="command"):
         words_of(command)
 
 
-def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported() -> None:
+def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported():
     dashboard = json.loads(
         (Path(__file__).parents[3] / "docs" / "how-to" / "watch-grafana.json").read_text()
     )
@@ -305,15 +298,14 @@ def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported() -> Non
 
 
 def test_the_machine_says_what_it_costs_where_its_firmware_does(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     from stash.measure.host import cloud
 
     monkeypatch.setattr(
         cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "p4d.24xlarge", "dmi")
     )
     found = price_of(None, 2)
-    assert found is not None
     assert (found.instance, found.dollars_per_hour > 10) == ("p4d.24xlarge", True)
     monkeypatch.setattr(
         cloud, "find_rental", lambda *_: cloud.RentedMachine("aws", "none.such", "dmi")

@@ -74,8 +74,8 @@ output = 1
     ],
 )
 def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_it(
-    line: str, notes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    line, notes, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(PARSES)
     Path("alone").mkdir()
@@ -89,9 +89,7 @@ def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_
     )
 
 
-def test_profile_says_so_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_profile_says_so_and_goes_on(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\n")
     assert run(monkeypatch, "profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json") == 0

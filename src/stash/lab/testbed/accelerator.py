@@ -53,7 +53,8 @@ class Pace:
     """How much slower than described a step is: its rank's factor, a jitter drawn each step, and its batch's own."""
 
     def __init__(self, emulation: Emulation, rank: int) -> None:
-        self._slow, self._jitter = emulation.slow_ranks.get(rank, 1.0), emulation.jitter
+        self._slow = emulation.slow_ranks.get(rank, 1.0)
+        self._jitter = emulation.jitter
         self._spread = emulation.spread
         self._random = random.Random(f"{emulation.name} {rank}")
         self.factor = self._slow
@@ -71,7 +72,8 @@ class _Pass(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, inputs: Tensor, weight: Tensor, layer: EmulatedLayer) -> Tensor:
-        ctx.layer, ctx.size = layer, weight.shape
+        ctx.layer = layer
+        ctx.size = weight.shape
         layer.queue.add(layer.spec.forward_seconds * layer.pace.factor)
         return inputs.clone()
 
@@ -90,13 +92,19 @@ class EmulatedLayer(nn.Module):
 
     def __init__(self, spec: LayerSpec, queue: DeviceQueue, pace: Pace) -> None:
         super().__init__()
-        self.spec, self.queue, self.pace = spec, queue, pace
+        self.spec = spec
+        self.queue = queue
+        self.pace = pace
         self.late = 0.0
         """Seconds that its backward pass takes besides."""
         count = spec.bytes // 4
         # A layer without parameters still needs a tensor to be differentiated by, or its backward is never called.
         weight = torch.zeros(max(1, count))
         self.weight: Tensor = nn.Parameter(weight) if count else weight.requires_grad_()
+
+    def delay(self, seconds: float) -> None:
+        """Let its backward pass take so many seconds longer."""
+        self.late = seconds
 
     def forward(self, inputs: Tensor) -> Tensor:
         out: Tensor = _Pass.apply(inputs, self.weight, self)  # type: ignore[no-untyped-call]
@@ -116,9 +124,10 @@ class EmulatedModel(nn.Module):
         self.late = 0.0
         """Seconds that its forward pass takes besides."""
 
-    def slow_backward(self, seconds: float) -> None:
-        """Let the backward pass take so much longer, before its last gradient."""
-        self.get_submodule(f"layers.{len(self.layers) - 1}").late = seconds  # type: ignore[assignment]
+    def delay(self, forward: float, backward: float) -> None:
+        """Let the passes take so many seconds longer, the backward pass before its last gradient."""
+        self.late = forward
+        self.layers[-1].delay(backward)  # type: ignore[operator]
 
     def forward(self, inputs: Tensor) -> Tensor:
         self.pace.next_step(inputs)
@@ -136,9 +145,14 @@ class EmulatedOptimizer(torch.optim.Optimizer):
 
     def __init__(self, parameters: Iterable[Tensor], queue: DeviceQueue, seconds: float) -> None:
         super().__init__(parameters, {"lr": 0.0})
-        self._queue, self._seconds = queue, seconds
+        self._queue = queue
+        self._seconds = seconds
         self.late = 0.0
         """Seconds that an update takes besides."""
+
+    def delay(self, seconds: float) -> None:
+        """Let updates take so many seconds longer."""
+        self.late = seconds
 
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
         """Wait as long as the emulated update takes."""
@@ -183,6 +197,10 @@ class PacedExchange:
             queue.SimpleQueue()
         )
         threading.Thread(target=self._carry, daemon=True).start()
+
+    def delay(self, seconds: float) -> None:
+        """Let each bucket take so many seconds longer."""
+        self.late = seconds
 
     def submit(self, gradients: torch.Tensor) -> Any:
         """A future of the same gradients, done when the emulated medium has carried them."""

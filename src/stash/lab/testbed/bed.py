@@ -279,7 +279,8 @@ class Testbed:
 
     def command(self, argv: Sequence[str], node: int = 0) -> tuple[str, ...]:
         """What runs ``argv`` on a node: through its control group into its namespace."""
-        host, limits = self.owner.host(self._check_node(node)), self._limits
+        host = self.owner.host(self._check_node(node))
+        limits = self._limits
         is_limited = limits is not None and self.topology.hosts[node].disk is not None
         enter = (
             ("sh", "-c", _ENTER, "stash-tb", limits.group(host))

@@ -35,6 +35,12 @@ class _Cost:
     flops: float = 0.0
     moved: float = 0.0
 
+    def add(self, parameter_bytes: int, flops: float, moved: float) -> None:
+        """Count further work of the layer."""
+        self.parameter_bytes += parameter_bytes
+        self.flops += flops
+        self.moved += moved
+
 
 def emulate_workload(
     name: str,
@@ -42,7 +48,6 @@ def emulate_workload(
     memory_bytes_per_second: float,
     batch: int | None = None,
     efficiency: float = 1.0,
-    image_size: int = 224,
     value_bytes: int = 4,
 ) -> Emulation:
     """A zoo workload at ``batch`` samples on a device with these peak rates, of which ``efficiency`` is reached.
@@ -53,7 +58,19 @@ def emulate_workload(
     if min(flops_per_second, memory_bytes_per_second) <= 0 or not 0 < efficiency <= 1:
         raise UserError("a device needs peak rates above 0 and an efficiency above 0, up to 1")
     layers = []
-    for cost in _trace(name, batch, image_size):
+    spec = workload(name)
+    one = default_collate([Synthetic(spec, 1)[0]])
+    inputs = [tensor.to("meta").expand(batch or spec.batch, *tensor.shape[1:]) for tensor in one]
+    with torch.device("meta"):
+        model = spec.build()
+    counter = FlopCounterMode(display=False)
+    book = _Book(counter)
+    for path, module in model.named_modules():
+        if not any(module.children()):
+            module.register_forward_hook(book.hook(path, module), with_kwargs=True)
+    with counter:
+        LOSSES[spec.kind](model, inputs)
+    for cost in book.list_costs(model):
         moved = cost.moved * value_bytes / FLOAT32
         forward = max(cost.flops / flops_per_second, moved / memory_bytes_per_second) / efficiency
         layers.append(
@@ -72,28 +89,12 @@ def emulate_workload(
     )
 
 
-def _trace(name: str, batch: int | None, image_size: int) -> list[_Cost]:
-    """Cost of each layer with parameters, in the order of the forward pass; others count for the one before."""
-    spec = workload(name)
-    one = default_collate([Synthetic(spec, 1, image_size)[0]])
-    inputs = [tensor.to("meta").expand(batch or spec.batch, *tensor.shape[1:]) for tensor in one]
-    with torch.device("meta"):
-        model = spec.build(image_size)
-    counter = FlopCounterMode(display=False)
-    book = _Book(counter)
-    for path, module in model.named_modules():
-        if not any(module.children()):
-            module.register_forward_hook(book.hook(path, module), with_kwargs=True)
-    with counter:
-        LOSSES[spec.kind](model, inputs)
-    return book.list_costs(model)
-
-
 class _Book:
     """Keeps the costs while the hooks of the leaf modules fire."""
 
     def __init__(self, counter: FlopCounterMode) -> None:
-        self._counter, self._flops = counter, 0.0
+        self._counter = counter
+        self._flops = 0.0
         self._costs: list[_Cost] = []
         self._seen: set[int] = set()
 
@@ -104,9 +105,9 @@ class _Book:
             own = self._claim(list(module.parameters(recurse=False)))
             if own or not self._costs:
                 self._costs.append(_Cost(path, own))
-            cost, total = self._costs[-1], float(self._counter.get_total_flops())
-            cost.flops += total - self._flops
-            cost.moved += own + _bytes_of((args, kwargs, output))
+            total = float(self._counter.get_total_flops())
+            moved = own + _bytes_of((args, kwargs, output))
+            self._costs[-1].add(0, total - self._flops, moved)
             self._flops = total
 
         return book
@@ -115,8 +116,8 @@ class _Book:
         """All layers; parameters that belong to no leaf module go with the first, ready last in the backward pass."""
         rest = self._claim(list(model.parameters()))
         if self._costs:
-            self._costs[0].parameter_bytes += rest
-            self._costs[-1].flops += float(self._counter.get_total_flops()) - self._flops
+            self._costs[0].add(rest, 0.0, 0.0)
+            self._costs[-1].add(0, float(self._counter.get_total_flops()) - self._flops, 0.0)
         return self._costs
 
     def _claim(self, parameters: list[nn.Parameter]) -> int:

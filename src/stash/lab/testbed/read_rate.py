@@ -47,9 +47,11 @@ def measure_read_rate(folder: str, rate: float, seconds: float) -> tuple[float, 
         os.fsync(file.fileno())
         path = f"/proc/self/fd/{file.fileno()}"
         try:
-            descriptor, way = os.open(path, os.O_RDONLY | os.O_DIRECT), "direct"
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            way = "direct"
         except OSError:  # a file system without direct I/O
-            descriptor, way = os.open(path, os.O_RDONLY), "evicted"
+            descriptor = os.open(path, os.O_RDONLY)
+            way = "evicted"
         try:
             return _read(descriptor, size, chunk, seconds, way == "evicted"), way
         finally:

@@ -81,9 +81,12 @@ class Samples(Dataset[Tensor]):
         files: Sequence[Path] = (),
         late: Callable[[int], float] = lambda batch: 0.0,
     ) -> None:
-        self._late, self._made = late, 0
-        self._prep, self._read = emulation.prep_seconds / batch, emulation.read_seconds / batch
-        self._files, self._count = [str(path) for path in files], count
+        self._late = late
+        self._made = 0
+        self._prep = emulation.prep_seconds / batch
+        self._read = emulation.read_seconds / batch
+        self._files = [str(path) for path in files]
+        self._count = count
 
     def __len__(self) -> int:
         return len(self._files) or self._count
@@ -144,7 +147,8 @@ def _run(options: argparse.Namespace) -> None:
 
 def train(emulation: Emulation, options: argparse.Namespace) -> None:
     """Train until ``--steps`` optimizer steps are done, or for ever."""
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     faults = Faults(options.fault, rank)
     loader = make_loader(emulation, options, rank, world, faults)
     emulated = EmulatedModel(emulation, rank)
@@ -155,13 +159,10 @@ def train(emulation: Emulation, options: argparse.Namespace) -> None:
     batches = repeat_epochs(loader)
     began = time.monotonic()
     for step in itertools.count(1):
-        emulated.late, optimizer.late = (
-            faults.delay_at("forward", step),
-            faults.delay_at("optimizer", step),
-        )
-        emulated.slow_backward(faults.delay_at("backward", step))
+        emulated.delay(faults.delay_at("forward", step), faults.delay_at("backward", step))
+        optimizer.delay(faults.delay_at("optimizer", step))
         if paced is not None:
-            paced.late = faults.delay_at("exchange", step)
+            paced.delay(faults.delay_at("exchange", step))
         optimizer.zero_grad(set_to_none=True)
         for left in reversed(range(options.accumulate)):
             batch = next(batches)
@@ -267,28 +268,28 @@ def _parser() -> argparse.ArgumentParser:
     )
     add(
         "--batch",
-        type=_positive,
+        type=_whole(1),
         default=8,
         metavar="N",
         help="samples per rank and batch (default 8)",
     )
     add(
         "--accumulate",
-        type=_positive,
+        type=_whole(1),
         default=1,
         metavar="N",
         help="batches to a step, exchanged once (default 1)",
     )
     add(
         "--workers",
-        type=_natural,
+        type=_whole(0),
         default=0,
         metavar="N",
         help="loader processes per rank (default 0)",
     )
     add(
         "--steps",
-        type=_positive,
+        type=_whole(1),
         metavar="N",
         help="optimizer steps to take (default: until interrupted)",
     )
@@ -322,21 +323,18 @@ def _fault(text: str) -> Fault:
     return Fault(int(rank), what, int(first), int(last), float(seconds))
 
 
-def _positive(text: str) -> int:
-    if (number := int(text)) < 1:
-        raise argparse.ArgumentTypeError("it must be at least 1")
-    return number
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if (number := int(text)) < least:
+            raise argparse.ArgumentTypeError(f"it must be at least {least}")
+        return number
+
+    return read
 
 
 def _size(text: str) -> float:
     if not 0 < (number := float(text)) < float("inf"):
         raise argparse.ArgumentTypeError("it must be more than 0")
-    return number
-
-
-def _natural(text: str) -> int:
-    if (number := int(text)) < 0:
-        raise argparse.ArgumentTypeError("it must be at least 0")
     return number
 
 

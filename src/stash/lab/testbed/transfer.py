@@ -65,10 +65,12 @@ def _pump(sender: socket.socket) -> None:
 
 
 def _receive(receiver: socket.socket, seconds: float, skip: int) -> float:
-    buffer, got = bytearray(1 << 20), 0
+    buffer = bytearray(1 << 20)
+    got = 0
     while got < skip:
         got += receiver.recv_into(buffer)
-    began, got = time.perf_counter(), 0
+    began = time.perf_counter()
+    got = 0
     while True:
         got += receiver.recv_into(buffer)
         passed = time.perf_counter() - began

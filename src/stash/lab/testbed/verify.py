@@ -193,22 +193,20 @@ def _measure_disk(disk: ShapedLink, folder: Path, command: Command) -> float:
         reason = (done.stderr.strip() or "no reason given").splitlines()[-1]
         raise UserError(
             f"--disk cannot be verified: reading a file of its own under {folder} failed ({reason}); "
-            "name another folder with --disk-path"
+            "type it in another folder"
         )
     return float(json.loads(done.stdout)["rate"])
 
 
 def why_refused(disk: ShapedLink, folder: Path) -> str:
     """Why a testbed with that disk is refused."""
-    where, asked, measured = (
-        f"under {folder} on node {disk.node}",
-        format_rate(disk.asked),
-        format_rate(disk.measured),
-    )
+    where = f"under {folder} on node {disk.node}"
+    asked = format_rate(disk.asked)
+    measured = format_rate(disk.measured)
     if disk.measured > disk.asked:
         return (
             f"--disk {asked}: reads {where} reach {measured} in spite of the limit, so this machine's block I/O "
-            "controller does not hold it; name another disk with --disk-path, or leave --disk out"
+            "controller does not hold it; type it on another disk, or leave --disk out"
         )
     return (
         f"this machine cannot read --disk {asked}: the highest rate verified {where} is {measured}; "

@@ -83,9 +83,10 @@ def device_of(path: Path, devices: Path = Path("/sys/dev/block")) -> Device:
         number = os.stat(path).st_dev
     except OSError as error:
         raise UserError(
-            f"--disk-path {path}: {error.strerror}; name a folder on the disk to limit"
+            f"--disk: {path}: {error.strerror}; type it in a folder on the disk to limit"
         ) from None
-    major, minor = os.major(number), os.minor(number)
+    major = os.major(number)
+    minor = os.minor(number)
     node = devices / f"{major}:{minor}"
     if major == 0 or not node.exists():
         raise UserError(
@@ -159,7 +160,9 @@ def _namespace(name: str) -> Iterator[Step]:
 
 
 def _link(owner: Owner, node: int) -> Iterator[Step]:
-    name, port, host = interface(node), f"stash-tbp{node}", owner.host(node)
+    name = interface(node)
+    port = f"stash-tbp{node}"
+    host = owner.host(node)
     yield _ip_step(
         host,
         "link",

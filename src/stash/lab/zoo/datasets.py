@@ -159,7 +159,8 @@ def make_dataset(
     written.
     """
     started = time.monotonic()
-    root, spec = Path(path), dataset_kind(kind)
+    root = Path(path)
+    spec = dataset_kind(kind)
     wanted = spec.default_count if count is None else count
     if wanted < 1:
         raise UserError(f"a data set needs at least one sample, not {count}; use --count 1 or more")

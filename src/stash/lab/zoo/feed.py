@@ -135,7 +135,8 @@ class Synthetic(Dataset[Sample]):
         image_size: int = 224,
         sequence_length: int | None = None,
     ) -> None:
-        generator, tokens = torch.Generator().manual_seed(0), sequence_length or SEQUENCE_LENGTH
+        generator = torch.Generator().manual_seed(0)
+        tokens = sequence_length or SEQUENCE_LENGTH
 
         def integers(limit: int, *shape: int) -> Tensor:
             return torch.randint(limit, shape, generator=generator)
@@ -160,7 +161,8 @@ class Synthetic(Dataset[Sample]):
                 integers(2).float(),
             ),
         }
-        self.samples, self.length = [makers[spec.kind]() for _ in range(_DISTINCT)], length
+        self.samples = [makers[spec.kind]() for _ in range(_DISTINCT)]
+        self.length = length
 
     def __len__(self) -> int:
         return self.length

@@ -57,7 +57,7 @@ class M5(nn.Module):
     (arXiv 1610.00087, table 1).
     """
 
-    def __init__(self, classes: int = LABELS["audio"]) -> None:
+    def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 1
@@ -70,7 +70,7 @@ class M5(nn.Module):
             ]
             channels = width
         self.features = nn.Sequential(*layers)
-        self.head = nn.Linear(channels, classes)
+        self.head = nn.Linear(channels, LABELS["audio"])
 
     def forward(self, wave: Tensor) -> Tensor:
         logits: Tensor = self.head(self.features(wave).mean(dim=2))

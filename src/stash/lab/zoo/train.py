@@ -57,7 +57,8 @@ def _run(options: argparse.Namespace) -> None:
 
 def join() -> Replica:
     """Join the job that torchrun (or anything that sets WORLD_SIZE) started, else be a job of one."""
-    rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    world = int(os.environ.get("WORLD_SIZE", "1"))
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)

@@ -176,6 +176,10 @@ class Launches:
         self._asked = ""
         self._said_to_wait = False
 
+    def end_at(self, moment: float | None) -> None:
+        """End launches, and begin none, from that moment on; and let files that the job makes go again."""
+        self.passing, self.until = True, moment
+
     def make_orders(self, folder: Path) -> Orders:
         """Write the orders of a launch that runs the whole ladder."""
         m = self._measurement

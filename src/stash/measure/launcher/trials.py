@@ -135,7 +135,7 @@ class Trials:
         m.launches = self._number
         launches = Launches(m, self._folder, neighbours=self._others)
         self._number += 1
-        launches.passing, launches.until = True, self._until
+        launches.end_at(self._until)
         orders = launches.make_orders(self._folder)
         orders = replace(
             orders,

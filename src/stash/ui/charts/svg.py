@@ -77,8 +77,13 @@ def draw_svg(
     """
     frame = _Frame(chart, width)
     high = frame.height
+    colours = "".join(f".s-{name}{{color:{colour}}}" for name, colour in LIGHT.items())
+    sheet = (
+        f"{''.join(RULES)}svg.chart{{color:{INK}}}svg.chart text{{font-family:{FONT}}}svg.chart .ground{{fill:#fff}}"
+        f".quiet{{color:{MUTED}}}.line{{color:{LINES}}}{colours}"
+    )
     ground = (
-        style_sheet(font + _paper()),
+        style_sheet(font + sheet),
         element("rect", class_="ground", width=width, height=high),
     )
     return element(
@@ -101,7 +106,9 @@ def draw_svg(
 
 def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
     """One bar of a page's width made of parts: the series of each, and its length as a fraction of the others'."""
-    whole, reached, drawn = sum(length for _, length in parts) or 1.0, 0.0, []
+    whole = sum(length for _, length in parts) or 1.0
+    reached = 0.0
+    drawn = []
     for name, length in parts:
         wide = 1000 * length / whole
         drawn.append(element("rect", class_=series(name), x=reached, width=wide, height=30))
@@ -119,42 +126,41 @@ def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
     )
 
 
-def _paper() -> str:
-    colours = "".join(f".s-{name}{{color:{colour}}}" for name, colour in LIGHT.items())
-    return (
-        f"{''.join(RULES)}svg.chart{{color:{INK}}}svg.chart text{{font-family:{FONT}}}svg.chart .ground{{fill:#fff}}"
-        f".quiet{{color:{MUTED}}}.line{{color:{LINES}}}{colours}"
-    )
-
-
 class _Frame:
     """Where everything of one chart stands: the plane of its marks, and the room around it."""
 
     def __init__(self, chart: Chart, width: int) -> None:
-        self.chart, self.width = chart, width
+        self.chart = chart
+        self.width = width
         self.narrow = width < _NARROW
         """For hands, which point at nothing: what pointing tells is left out."""
         self.stacked = bool(chart.lanes) and self.narrow
         self.names = [shortened_name(lane.name) for lane in chart.lanes]
-        self.key_lines = self._key_lines()
+        lines: list[list[tuple[float, str, str]]] = []
+        at = math.inf
+        for key in self.chart.keys:
+            text = shortened_name(key.text, letters_in(self.width - 30))
+            room = length_of(len(text)) + 30
+            if at + room > self.width:
+                lines.append([])
+                at = 4.0
+            lines[-1].append((at, key.series, text))
+            at += room
+        self.key_lines = lines
         self.left, right = self._sides()
         self.plane = max(60.0, width - self.left - right)
         self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8
         self.above = _LINE if self.stacked and any(self.names) else 0
-        self.row = self._row()
+        self.row = (
+            (44 if self.stacked else 30)
+            if len(self.chart.lanes) <= 12
+            else (36 if self.stacked else 22)
+        )
         self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
         self.bottom = self.top + self.tall
         self.height = self.bottom + 2 * _LINE + 8
         self.tags: list[tuple[float, float, float, float]] = []
         """Where words stand already: left, right, top, bottom."""
-
-    def _row(self) -> int:
-        """The height of a row, its name above it included."""
-        return (
-            (44 if self.stacked else 30)
-            if len(self.chart.lanes) <= 12
-            else (36 if self.stacked else 22)
-        )
 
     def _sides(self) -> tuple[float, float]:
         """Room left and right of the plane."""
@@ -169,20 +175,6 @@ class _Frame:
             return named, max(length_of(texts) + 18, last)
         ticks = chart.y.ticks if chart.y is not None else ()
         return length_of(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
-
-    def _key_lines(self) -> list[list[tuple[float, str, str]]]:
-        """The legend in lines: how far right each key begins, its series and its text."""
-        lines: list[list[tuple[float, str, str]]] = []
-        at = math.inf
-        for key in self.chart.keys:
-            text = shortened_name(key.text, letters_in(self.width - 30))
-            room = length_of(len(text)) + 30
-            if at + room > self.width:
-                lines.append([])
-                at = 4.0
-            lines[-1].append((at, key.series, text))
-            at += room
-        return lines
 
     def across(self, x: float) -> str:
         return short_number(self.left + x * self.plane)
@@ -207,7 +199,8 @@ class _Frame:
 
     def grid(self) -> Iterator[Markup]:
         """Fine lines at the labelled places, and the base line."""
-        top, bottom = short_number(self.top), short_number(self.bottom)
+        top = short_number(self.top)
+        bottom = short_number(self.bottom)
         for tick in self._fitting(self.chart.x):
             yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
@@ -279,7 +272,8 @@ class _Frame:
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
                 return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
             case Ribbon():
-                there, back = mark.edges, reversed(mark.edges)
+                there = mark.edges
+                back = reversed(mark.edges)
                 around = (*((x, low) for x, low, _ in there), *((x, high) for x, _, high in back))
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
                 return element("polygon", class_=series(mark.series, "ribbon"), points=points)
@@ -291,15 +285,21 @@ class _Frame:
             case Tag():
                 return self._tag(mark)
             case Tile():
-                left, right = float(self.across(mark.x[0])), float(self.across(mark.x[1]))
-                top, bottom = float(self.down(mark.y[1])), float(self.down(mark.y[0]))
+                left = float(self.across(mark.x[0]))
+                right = float(self.across(mark.x[1]))
+                top = float(self.down(mark.y[1]))
+                bottom = float(self.down(mark.y[0]))
                 return tile(mark, left, top, right, bottom, not self.narrow)
 
     def _bar(self, bar: Bar) -> Markup:
-        left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
-        top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
-        tip, tone = "" if self.narrow else bar.tip, series(bar.series, "faint" if bar.faint else "")
-        wide, high = max(right - left, 1), max(bottom - top, 1)
+        left = float(self.across(bar.x[0]))
+        right = float(self.across(bar.x[1]))
+        top = float(self.down(bar.y[1]))
+        bottom = float(self.down(bar.y[0]))
+        tip = "" if self.narrow else bar.tip
+        tone = series(bar.series, "faint" if bar.faint else "")
+        wide = max(right - left, 1)
+        high = max(bottom - top, 1)
         return titled_element("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
 
     def _whisker(self, whisker: Whisker) -> Markup:
@@ -313,21 +313,17 @@ class _Frame:
         return element("path", class_=tone, d=line)
 
     def _dot(self, dot: Dot) -> Markup:
-        tip, tone = (
-            "" if self.narrow else dot.tip,
-            series(dot.series, "hollow" if dot.hollow else ""),
-        )
+        tip = "" if self.narrow else dot.tip
+        tone = series(dot.series, "hollow" if dot.hollow else "")
         return titled_element(
             "circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS
         )
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
-        x, y, wide = (
-            float(self.across(tag.x)),
-            float(self.down(tag.y)) - _BESIDE,
-            length_of(len(tag.text)),
-        )
+        x = float(self.across(tag.x))
+        y = float(self.down(tag.y)) - _BESIDE
+        wide = length_of(len(tag.text))
         for begin in (x + _BESIDE, x - _BESIDE - wide):
             box = (begin, begin + wide, y - SIZE, y)
             if self._is_free(box, tag.firm):

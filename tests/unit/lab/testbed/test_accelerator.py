@@ -15,7 +15,8 @@ class Clock:
     """Time that passes only in sleeps, each of which ends late."""
 
     def __init__(self, late: float) -> None:
-        self.now, self.late = 100.0, late
+        self.now = 100.0
+        self.late = late
 
     def monotonic(self) -> float:
         return self.now
@@ -24,7 +25,7 @@ class Clock:
         self.now += seconds + self.late
 
 
-def test_late_sleeps_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_sleeps_do_not_add_up(monkeypatch):
     clock = Clock(late=0.001)
     monkeypatch.setattr("stash.lab.testbed.accelerator.time", clock)
     queue = DeviceQueue()
@@ -35,7 +36,7 @@ def test_late_sleeps_do_not_add_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert clock.now - 100 == pytest.approx(50 * 0.01 + 0.001)
 
 
-def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch):
     clock = Clock(late=0.0)
     monkeypatch.setattr("stash.lab.testbed.accelerator.time", clock)
     queue = DeviceQueue()
@@ -49,7 +50,7 @@ def test_a_host_that_falls_far_behind_delays_the_device(monkeypatch: pytest.Monk
     assert clock.now - 100 == pytest.approx(0.120)
 
 
-def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> None:
+def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients():
     layers = [
         LayerSpec(name=n, bytes=40_000, forward_seconds=0.02, backward_seconds=0.03) for n in "ab"
     ]
@@ -58,10 +59,12 @@ def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> No
     model = EmulatedModel(emulation)
     optimizer = EmulatedOptimizer(model.parameters(), model.queue, emulation.optimizer_seconds)
     model(torch.ones(4, 1)).sum().backward()
-    began, busy = time.monotonic(), time.process_time()
+    began = time.monotonic()
+    busy = time.process_time()
     model(torch.ones(4, 1)).sum().backward()
     optimizer.step()
-    wall, busy = time.monotonic() - began, time.process_time() - busy
+    wall = time.monotonic() - began
+    busy = time.process_time() - busy
     assert emulation.compute_seconds == pytest.approx(0.2)
     assert wall >= 0.2
     assert busy < wall / 2
@@ -70,11 +73,12 @@ def test_a_step_takes_its_time_without_the_cpu_and_leaves_real_gradients() -> No
     assert all(float(g.abs().sum()) > 0 for g in gradients if g is not None)
 
 
-def test_a_slow_rank_and_jitter_change_only_what_they_should() -> None:
+def test_a_slow_rank_and_jitter_change_only_what_they_should():
     layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 0).factor == 1.0
     assert Pace(Emulation(layers=(layer,), slow_ranks={1: 1.5}), 1).factor == 1.5
-    pace, seen = Pace(Emulation(layers=(layer,), jitter=0.1), 0), []
+    pace = Pace(Emulation(layers=(layer,), jitter=0.1), 0)
+    seen = []
     for _ in range(500):
         pace.next_step(torch.zeros(1))
         seen.append(pace.factor)
@@ -83,9 +87,10 @@ def test_a_slow_rank_and_jitter_change_only_what_they_should() -> None:
     assert float(values.std()) == pytest.approx(0.1, abs=0.02)
 
 
-def test_batches_that_differ_take_as_long_as_their_first_sample_says() -> None:
+def test_batches_that_differ_take_as_long_as_their_first_sample_says():
     layer = LayerSpec(name="a", bytes=4, forward_seconds=1, backward_seconds=1)
-    pace, seen = Pace(Emulation(layers=(layer,), spread=0.5, slow_ranks={0: 2.0}), 0), []
+    pace = Pace(Emulation(layers=(layer,), spread=0.5, slow_ranks={0: 2.0}), 0)
+    seen = []
     for sample in range(KINDS):
         pace.next_step(torch.tensor([[float(sample)], [0.0]]))
         seen.append(pace.factor)

@@ -31,14 +31,14 @@ def refused(bed: Testbed, words: str) -> str:
 needs_ip = pytest.mark.skipif(shutil.which("ip") is None, reason="no program ip; install iproute2")
 
 
-def test_a_user_without_rights_is_told_to_use_sudo(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_rights_is_told_to_use_sudo(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     refused(Testbed(2), "a testbed needs root; run it with sudo")
 
 
 def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     done: list[tuple[str, ...]] = []
 
     def run(argv: tuple[str, ...], patience: float = 0.0) -> SimpleNamespace:
@@ -58,7 +58,7 @@ def test_a_testbed_is_removed_though_its_processes_cannot_be_listed(
     assert len(made) == 3
 
 
-def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(execute, "run_command", None)
     bed = Testbed(2, network="1gbit")
@@ -74,8 +74,8 @@ def test_what_a_testbed_would_run_can_be_read_by_anybody(monkeypatch: pytest.Mon
     ("program", "package"), [("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")]
 )
 def test_a_missing_program_is_named_with_its_package_before_anything_is_done(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str, package: str
-) -> None:
+    monkeypatch, tmp_path, program, package
+):
     for name in {"ip", "tc", "nsenter", "unshare"} - {program}:
         (tmp_path / name).touch(mode=0o755)  # there, but never to be run
     monkeypatch.setattr(execute, "_path", lambda: str(tmp_path))
@@ -84,8 +84,8 @@ def test_a_missing_program_is_named_with_its_package_before_anything_is_done(
 
 @needs_ip
 def test_more_ranks_than_memory_are_refused_with_how_many_fit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1e9))
     refused(
         Testbed(4, 2), "8 ranks need about 2.40 GB of memory and 1.00 GB are free; use 3 or fewer"

@@ -27,7 +27,7 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_description_is_read_with_units_and_written_back(tmp_path: Path) -> None:
+def test_a_description_is_read_with_units_and_written_back(tmp_path):
     made = load(written(tmp_path, TEXT))
     assert made.bytes == 8000
     assert made.compute_seconds == pytest.approx(0.016)
@@ -46,16 +46,14 @@ def test_a_description_is_read_with_units_and_written_back(tmp_path: Path) -> No
         ("optimizer_seconds: 1ms", "exchange: 3", ":8: exchange: must hold named fields$"),
     ],
 )
-def test_a_wrong_description_is_refused_with_file_line_and_field(
-    tmp_path: Path, old: str, new: str, words: str
-) -> None:
+def test_a_wrong_description_is_refused_with_file_line_and_field(tmp_path, old, new, words):
     path = written(tmp_path, TEXT.replace(old, new))
     with pytest.raises(UserError, match=words) as caught:
         load(path)
     assert str(path) in str(caught.value)
 
 
-def test_a_missing_empty_or_binary_file_is_refused(tmp_path: Path) -> None:
+def test_a_missing_empty_or_binary_file_is_refused(tmp_path):
     with pytest.raises(UserError, match="No such file"):
         load(tmp_path / "none.yaml")
     with pytest.raises(UserError, match="layers"):
@@ -65,7 +63,7 @@ def test_a_missing_empty_or_binary_file_is_refused(tmp_path: Path) -> None:
         load(tmp_path / "model.yaml")
 
 
-def test_scaling_keeps_the_ratio_of_wire_time_to_compute() -> None:
+def test_scaling_keeps_the_ratio_of_wire_time_to_compute():
     made = Emulation(
         layers=(LayerSpec(name="a", bytes=4_000_000, forward_seconds=0.1, backward_seconds=0.2),)
     )

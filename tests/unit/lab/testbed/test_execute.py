@@ -13,8 +13,9 @@ from stash.lab.testbed.execute import Executor, _explain
 from stash.lab.testbed.topology import Step
 
 
-def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path) -> None:
-    outer, inner = tmp_path / "outer", tmp_path / "outer" / "inner"
+def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path):
+    outer = tmp_path / "outer"
+    inner = tmp_path / "outer" / "inner"
     executor = Executor()
     steps = [Step(("mkdir", str(f)), ("rmdir", str(f))) for f in (outer, inner)]
     with pytest.raises(UserError, match="failed"):
@@ -25,15 +26,17 @@ def test_steps_done_are_undone_in_reverse_when_a_later_one_fails(tmp_path: Path)
     assert tmp_path.exists()  # what failed is not undone
 
 
-def test_a_clash_of_names_is_explained() -> None:
+def test_a_clash_of_names_is_explained():
     sentence = _explain(
         Step(("ip", "netns", "add", "stash-tb-x")), 'Cannot create namespace file "x": File exists'
     )
     assert "stash-tb-x exists already" in sentence
 
 
-def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path: Path) -> None:
-    executor, ended, folder = Executor(), threading.Event(), str(tmp_path / "made")
+def test_ctrl_c_waits_for_the_removal_whatever_threads_run(tmp_path):
+    executor = Executor()
+    ended = threading.Event()
+    folder = str(tmp_path / "made")
     executor.do(
         [
             Step(("mkdir", folder), ("rmdir", folder)),

@@ -13,7 +13,7 @@ from stash.lab.testbed.topology import Owner, is_abandoned, next_owner, out_of_s
 OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
-def test_a_name_tells_its_owner_and_nothing_else_is_taken_for_ours() -> None:
+def test_a_name_tells_its_owner_and_nothing_else_is_taken_for_ours():
     assert owner_of(OWNER.host(3)) == OWNER
     assert owner_of(OWNER.switch) == OWNER
     for foreign in (
@@ -27,7 +27,7 @@ def test_a_name_tells_its_owner_and_nothing_else_is_taken_for_ours() -> None:
         assert not is_abandoned(foreign)
 
 
-def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_is() -> None:
+def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_is():
     mine = next_owner()
     assert not is_abandoned(mine.host(0))
     # another process had our number
@@ -43,7 +43,7 @@ def test_what_a_living_process_owns_is_not_abandoned_and_what_a_dead_one_owned_i
     assert is_abandoned(name)
 
 
-def test_whether_the_process_of_another_pid_namespace_lives_is_unknown() -> None:
+def test_whether_the_process_of_another_pid_namespace_lives_is_unknown():
     mine = next_owner()
     theirs = replace(mine, start=mine.start + 1, space=mine.space + 1).host(0)
     assert not is_abandoned(theirs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import psutil
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from stash.lab.testbed import read_rate, verify
 
 
-def test_sizes_of_requests_and_of_the_file_fit_the_rate() -> None:
+def test_sizes_of_requests_and_of_the_file_fit_the_rate():
     for rate in (1e3, 1e6, 20e6, 1e9, 1e12):
         chunk = read_rate.chunk_bytes(rate)
         assert 4096 <= chunk <= 2**20
@@ -24,9 +23,7 @@ def test_sizes_of_requests_and_of_the_file_fit_the_rate() -> None:
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_what_is_read_comes_from_the_disk_with_and_without_direct_io(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direct: bool
-) -> None:
+def test_what_is_read_comes_from_the_disk_with_and_without_direct_io(tmp_path, monkeypatch, direct):
     if os.major(os.stat(tmp_path).st_dev) == 0:
         pytest.skip("this folder lies on no block device")
     if not direct:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,9 +17,7 @@ from stash.lab.testbed import train_emulated
 from stash.lab.testbed.emulation import Emulation, LayerSpec, dump
 
 
-def test_reading_what_is_not_cached_takes_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_what_is_not_cached_takes_longer(tmp_path, monkeypatch):
     paths = [tmp_path / str(number) for number in range(4)]
     for path in paths:
         path.write_bytes(b"x" * 5000)
@@ -40,9 +37,7 @@ def test_reading_what_is_not_cached_takes_longer(
     assert clock.now == pytest.approx(0.02 + 0.07)
 
 
-def test_what_a_watch_on_opened_files_takes_is_not_made_up_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_watch_on_opened_files_takes_is_not_made_up_for(tmp_path, monkeypatch):
     path = tmp_path / "sample"
     path.write_bytes(b"x" * 5000)
     layer = LayerSpec(name="a", bytes=4, forward_seconds=0, backward_seconds=0)
@@ -59,7 +54,7 @@ def test_what_a_watch_on_opened_files_takes_is_not_made_up_for(
     assert clock.now == pytest.approx(0.025)
 
 
-def test_what_a_fast_disk_reads_at_once_was_not_cached_before(tmp_path: Path) -> None:
+def test_what_a_fast_disk_reads_at_once_was_not_cached_before(tmp_path):
     # (a read that must not wait, of what is not cached, has it all the same where the disk is fast enough)
     fill(tmp_path / "data", files=100, pages=1)
     for path in [*map(str, (tmp_path / "data").iterdir())] * 5:
@@ -78,14 +73,15 @@ def _counting(seen: list[object], forward: Callable[..., Tensor]) -> Callable[..
 
 
 def test_the_training_script_runs_alone_and_refuses_what_it_cannot_do(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, capsys, monkeypatch
+):
     path = tmp_path / "model.yaml"
     layer = LayerSpec(name="a", bytes=4000, forward_seconds=0.002, backward_seconds=0.004)
     path.write_text(dump(Emulation(layers=(layer,))))
     assert train_emulated.main(["--model", str(path), "--steps", "2"]) == 0
     assert "step 2" in capsys.readouterr().out
-    steps, ends = [], train_emulated.EmulatedOptimizer.step
+    steps = []
+    ends = train_emulated.EmulatedOptimizer.step
     monkeypatch.setattr(
         train_emulated.EmulatedOptimizer,
         "step",

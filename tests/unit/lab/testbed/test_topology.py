@@ -8,7 +8,7 @@ from stash.core.errors import UserError
 from stash.lab.testbed.topology import HostSpec, make_topology
 
 
-def test_hosts_are_alike_but_for_their_overrides() -> None:
+def test_hosts_are_alike_but_for_their_overrides():
     made = make_topology(
         3,
         network="1gbit",
@@ -30,8 +30,6 @@ def test_hosts_are_alike_but_for_their_overrides() -> None:
         ({"nodes": 2, "overrides": {1: {"netwrok": "1gbit"}}}, "network, interconnect, disk"),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused_in_words(
-    arguments: dict[str, object], words: str
-) -> None:
+def test_a_wish_that_makes_no_sense_is_refused_in_words(arguments, words):
     with pytest.raises(UserError, match=words):
-        make_topology(**arguments)  # type: ignore[arg-type]
+        make_topology(**arguments)

@@ -13,14 +13,15 @@ from stash.lab.testbed.topology import Owner, make_topology
 OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
-def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> None:
+def test_a_link_is_right_within_five_percent_and_is_measured_long_enough():
     found = verify.list_transfers(make_topology(1, network="1mbit", interconnect="1gbit"), OWNER)
     assert [(link.name, link.direction) for link, _ in found] == [
         ("network", "up"),
         ("network", "down"),
         ("interconnect", "both"),
     ]
-    slow, fast = found[0][1].seconds, found[2][1].seconds
+    slow = found[0][1].seconds
+    fast = found[2][1].seconds
     assert slow == 10
     assert fast == pytest.approx(0.3)
     link = verify.ShapedLink(0, "network", "up", 100.0, 95.1, 0)
@@ -29,8 +30,8 @@ def test_a_link_is_right_within_five_percent_and_is_measured_long_enough() -> No
 
 
 def test_many_slow_links_are_waited_for_as_long_as_all_of_them_take(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     waited = []
 
     def measured(argv: tuple[str, ...], patience: float) -> subprocess.CompletedProcess[str]:

@@ -9,10 +9,10 @@ OWNER = Owner(77, 0xABC, 0xD, 0)
 
 
 def lines(*args: object, **options: object) -> list[str]:
-    return [step.describe() for step in wiring.set_up(*args, **options)]  # type: ignore[arg-type]
+    return [step.describe() for step in wiring.set_up(*args, **options)]
 
 
-def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect() -> None:
+def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect():
     steps = lines(
         make_topology(
             2, network="1gbit", interconnect="4gbit", overrides={1: {"network": "100mbit"}}
@@ -31,7 +31,7 @@ def test_each_link_is_shaped_in_both_directions_and_loopback_as_the_interconnect
     ]
 
 
-def test_every_command_stays_inside_namespaces_of_our_own() -> None:
+def test_every_command_stays_inside_namespaces_of_our_own():
     steps = wiring.set_up(make_topology(3, network="1gbit", interconnect="1gbit"), OWNER)
     # a namespace for each host, and the switch
     assert sum(step.undo is not None for step in steps) == 4
@@ -43,5 +43,5 @@ def test_every_command_stays_inside_namespaces_of_our_own() -> None:
         assert (step.undo is not None) == (first == "netns")
 
 
-def test_interface_names_fit_the_kernels_fifteen_characters() -> None:
+def test_interface_names_fit_the_kernels_fifteen_characters():
     assert max(len(name) for name in (wiring.interface(63), "stash-tbp63", wiring.BRIDGE)) <= 15

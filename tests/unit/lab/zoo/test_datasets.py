@@ -24,7 +24,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_call_makes_the_same_bytes(kind: str, tmp_path: Path) -> None:
+def test_every_call_makes_the_same_bytes(kind, tmp_path):
     made = make_dataset(kind, tmp_path / "a", COUNTS[kind])
     first = contents(made.path)
     assert first == contents(make_dataset(kind, tmp_path / "b", COUNTS[kind]).path)
@@ -32,7 +32,7 @@ def test_every_call_makes_the_same_bytes(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def _small_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+def _small_pictures(monkeypatch):
     monkeypatch.setattr(synthesis, "make_jpeg", lambda random: b"a picture")
 
 
@@ -40,7 +40,7 @@ small_pictures = pytest.mark.usefixtures("_small_pictures")
 
 
 @small_pictures
-def test_nothing_is_written_where_the_same_is_there(tmp_path: Path) -> None:
+def test_nothing_is_written_where_the_same_is_there(tmp_path):
     make_dataset("images", tmp_path / "data", 4)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     for count in (4, None):
@@ -49,7 +49,7 @@ def test_nothing_is_written_where_the_same_is_there(tmp_path: Path) -> None:
 
 
 @small_pictures
-def test_progress_counts_up_to_the_whole(tmp_path: Path) -> None:
+def test_progress_counts_up_to_the_whole(tmp_path):
     seen: list[tuple[int, int]] = []
     make_dataset(
         "images", tmp_path / "data", 70, progress=lambda done, total: seen.append((done, total))
@@ -60,9 +60,7 @@ def test_progress_counts_up_to_the_whole(tmp_path: Path) -> None:
 
 
 @small_pictures
-def test_every_file_is_flushed_before_it_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_file_is_flushed_before_it_is_named(tmp_path, monkeypatch):
     flushed: list[str] = []
     monkeypatch.setattr(
         os,
@@ -74,9 +72,7 @@ def test_every_file_is_flushed_before_it_is_named(
 
 
 @small_pictures
-def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(tmp_path, monkeypatch):
     def full(handle: int) -> None:
         if os.readlink(f"/proc/self/fd/{handle}").endswith(".jpg.tmp"):
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -92,9 +88,7 @@ def test_a_full_disk_is_one_sentence_and_what_was_begun_is_read_by_nobody(
         make_dataset("images", tmp_path / "data", 6)
 
 
-def test_a_read_only_folder_is_one_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_read_only_folder_is_one_sentence(tmp_path, monkeypatch):
     def refuse(*_: object, **__: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system")
 
@@ -103,7 +97,7 @@ def test_a_read_only_folder_is_one_sentence(
         make_dataset("text", tmp_path / "data", 1)
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
     (tmp_path / "thesis.txt").write_text("do not touch")
     with pytest.raises(UserError, match="files that Stash did not make"):
         make_dataset("text", tmp_path, 1)
@@ -112,7 +106,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path: Path) -> None:
     assert contents(tmp_path) == {"thesis.txt": b"do not touch"}
 
 
-def test_a_folder_with_half_a_manifest_is_ours(tmp_path: Path) -> None:
+def test_a_folder_with_half_a_manifest_is_ours(tmp_path):
     (tmp_path / f".{MANIFEST}.0123abcd.tmp").write_text("{")
     assert make_dataset("text", tmp_path, 1).count == 1
 
@@ -126,9 +120,7 @@ def test_a_folder_with_half_a_manifest_is_ours(tmp_path: Path) -> None:
         ("video", None, "choose one of images, text"),
     ],
 )
-def test_a_request_that_contradicts_the_folder_is_refused(
-    kind: str, count: int | None, message: str, tmp_path: Path
-) -> None:
+def test_a_request_that_contradicts_the_folder_is_refused(kind, count, message, tmp_path):
     make_dataset("text", tmp_path / "data", 2)
     with pytest.raises(UserError, match=message):
         make_dataset(kind, tmp_path / "data", count)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -12,13 +11,13 @@ from stash.lab.zoo.datasets import MANIFEST, make_dataset
 
 
 @pytest.mark.parametrize("damage", ["{", "[]", '{"format": 1, "kind": "text"}'])
-def test_a_damaged_manifest_is_named(damage: str, tmp_path: Path) -> None:
+def test_a_damaged_manifest_is_named(damage, tmp_path):
     (tmp_path / MANIFEST).write_text(damage)
     with pytest.raises(UserError, match=f"{MANIFEST} is damaged"):
         make_dataset("text", tmp_path, 1)
 
 
-def test_the_manifest_says_what_was_made(tmp_path: Path) -> None:
+def test_the_manifest_says_what_was_made(tmp_path):
     made = make_dataset("text", tmp_path / "data", 2)
     assert json.loads((made.path / MANIFEST).read_text()) == {
         "kind": "text",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -24,9 +22,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_samples_have_the_shapes_that_a_model_takes_in_memory_and_from_files_alike(
-    name: str, tmp_path: Path
-) -> None:
+def test_samples_have_the_shapes_that_a_model_takes_in_memory_and_from_files_alike(name, tmp_path):
     item = workload(name)
     feeds = [Synthetic(item, 8, image_size=96)]
     if item.kind in ON_DISK:
@@ -38,7 +34,7 @@ def test_samples_have_the_shapes_that_a_model_takes_in_memory_and_from_files_ali
         assert [(tuple(tensor.shape), tensor.dtype) for tensor in batch] == SHAPES[name]
 
 
-def test_an_image_folder_of_one_s_own_is_read(tmp_path: Path) -> None:
+def test_an_image_folder_of_one_s_own_is_read(tmp_path):
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "1.JPG").write_bytes(synthesis.make_jpeg(np.random.default_rng(0)))
@@ -48,9 +44,7 @@ def test_an_image_folder_of_one_s_own_is_read(tmp_path: Path) -> None:
     assert len(feed) == 2
 
 
-def test_more_classes_than_the_model_tells_apart_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_classes_than_the_model_tells_apart_are_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(LABELS, "images", 1)
     for name in ("cat", "dog"):
         (tmp_path / name).mkdir()
@@ -59,7 +53,7 @@ def test_more_classes_than_the_model_tells_apart_are_refused(
         open_feed(workload("resnet18"), tmp_path)
 
 
-def test_tokens_come_in_order_and_answers_are_fixed(tmp_path: Path) -> None:
+def test_tokens_come_in_order_and_answers_are_fixed(tmp_path):
     np.arange(25, dtype="<u2").tofile(tmp_path / "a.uint16.bin")
     np.arange(100, 120, dtype="<u2").tofile(tmp_path / "b.uint16.bin")
     feed = Tokens(tmp_path, length=10)

@@ -14,7 +14,7 @@ from stash.lab.zoo.feed import LOSSES, Synthetic
 from stash.lab.zoo.registry import workload
 
 
-def test_a_narrow_transformer_learns_from_a_tiny_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrow_transformer_learns_from_a_tiny_batch(monkeypatch):
     bert = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
     monkeypatch.setitem(models.BERT_SIZES, "base", bert)
     item = workload("bert_base_qa")
@@ -28,7 +28,7 @@ def test_a_narrow_transformer_learns_from_a_tiny_batch(monkeypatch: pytest.Monke
     assert [name for name, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
-def test_missing_transformers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_transformers_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     for asked_for in (workload("bert_base_qa").build, workload("bert_base_qa").require_packages):
         with pytest.raises(UserError, match="type `pip install transformers`"):

@@ -40,7 +40,7 @@ def on_meta(name: str) -> nn.Module:
         return workload(name).build()
 
 
-def test_the_paper_s_grid_is_complete() -> None:
+def test_the_paper_s_grid_is_complete():
     assert {name for name, item in WORKLOADS.items() if item.group == "paper"} == PAPER
     for depth in (10, 12, 16, 18, 34, 50, 101, 152):
         assert {
@@ -52,7 +52,7 @@ def test_the_paper_s_grid_is_complete() -> None:
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_workload_has_as_many_parameters_as_the_registry_says(name: str) -> None:
+def test_a_workload_has_as_many_parameters_as_the_registry_says(name):
     model = on_meta(name)
     assert (
         sum(p.numel() for p in model.parameters() if p.requires_grad) == WORKLOADS[name].parameters
@@ -62,7 +62,7 @@ def test_a_workload_has_as_many_parameters_as_the_registry_says(name: str) -> No
 
 
 @pytest.mark.parametrize("name", TRAINED)
-def test_a_workload_learns_from_a_tiny_batch(name: str) -> None:
+def test_a_workload_learns_from_a_tiny_batch(name):
     item = workload(name)
     model = item.build(image_size=64).train()
     loss = LOSSES[item.kind](model, default_collate(Synthetic(item, 2, image_size=64).samples[:2]))
@@ -74,11 +74,11 @@ def test_a_workload_learns_from_a_tiny_batch(name: str) -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"), [("resnet5O", "resnet50"), ("BERT_base", "bert_base_qa")]
 )
-def test_an_unknown_workload_suggests_the_nearest(typed: str, meant: str) -> None:
+def test_an_unknown_workload_suggests_the_nearest(typed, meant):
     with pytest.raises(UserError, match=f"did you mean .*{meant}"):
         workload(typed)
 
 
-def test_an_image_size_that_does_not_fit_is_explained() -> None:
+def test_an_image_size_that_does_not_fit_is_explained():
     with pytest.raises(UserError, match="at least 63 pixels"):
         workload("alexnet").build(image_size=32)

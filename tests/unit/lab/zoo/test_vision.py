@@ -15,7 +15,7 @@ def on_meta(name: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("depth", [10, 18, 50])
-def test_variants_lack_what_their_name_says(depth: int) -> None:
+def test_variants_lack_what_their_name_says(depth):
     plain, noskip, nobn = (on_meta(f"resnet{depth}{suffix}") for suffix in ("", "_noskip", "_nobn"))
 
     def norms(model: nn.Module) -> int:
@@ -32,7 +32,7 @@ def test_variants_lack_what_their_name_says(depth: int) -> None:
     assert projections(noskip) == 0
 
 
-def test_without_links_a_block_with_zero_weights_passes_nothing_on() -> None:
+def test_without_links_a_block_with_zero_weights_passes_nothing_on():
     for name, passes in (("resnet10", True), ("resnet10_noskip", False)):
         block = workload(name).build().layer1[0].eval()
         for parameter in block.parameters():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,11 @@ from stash.lab.zoo.datasets import make_dataset
 
 
 @pytest.fixture(scope="module")
-def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def images(tmp_path_factory):
     return make_dataset("images", tmp_path_factory.mktemp("data") / "images", 12).path
 
 
-def test_training_takes_the_steps_asked_for(
-    images: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_training_takes_the_steps_asked_for(images, capsys):
     # Three epochs of three batches: the loop goes round, and stops in the middle of the last.
     arguments = (
         "--workload shufflenet_v2_x0_5 --batch 4 --workers 0 --image-size 32 --steps 8 --amp"
@@ -28,7 +25,7 @@ def test_training_takes_the_steps_asked_for(
     assert capsys.readouterr().out.startswith("step 8  loss ")
 
 
-def test_training_runs_on_synthetic_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_runs_on_synthetic_data(capsys):
     assert (
         train.main(
             ["--workload", "m5", "--synthetic", "--batch", "2", "--workers", "0", "--steps", "2"]
@@ -39,7 +36,7 @@ def test_training_runs_on_synthetic_data(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.slow  # one process trains by day, and two ranks of every other script do
-def test_two_processes_train_one_model(images: Path) -> None:
+def test_two_processes_train_one_model(images):
     launcher = [
         sys.executable,
         "-m",
@@ -80,12 +77,12 @@ def test_two_processes_train_one_model(images: Path) -> None:
     ],
 )
 def test_a_mistake_is_one_sentence(
-    arguments: str,
-    message: str,
-    images: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    arguments,
+    message,
+    images,
+    tmp_path,
+    capsys,
+):
     assert train.main(arguments.format(tmp=tmp_path, images=images).split()) == 2
     error = capsys.readouterr().err
     assert message in error
@@ -93,7 +90,7 @@ def test_a_mistake_is_one_sentence(
     assert error.count("\n") == 1
 
 
-def test_a_corrupt_image_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corrupt_image_is_named(tmp_path, capsys):
     folder = tmp_path / "cat"
     folder.mkdir()
     (folder / "broken.jpg").write_bytes(b"\xff\xd8\xff\xe0 not really")
