@@ -63,14 +63,12 @@ RESAMPLED = 1000
 LOST = 0.8, 0.92
 """Of a core's copies: where less is left beside the eaters, memory is to be named; where more is, not."""
 
-QUICK = ("--only", "compute,copies,streams,exchanges", "--budget", "6s")
-
 
 def probe(folder: Path, name: str, words: Sequence[str] = (), *options: str) -> Probe:
     """One quick probe of this machine."""
     file = folder / f"{name}.host.json"
     run(
-        (*words, *STASH, "probe", *QUICK, "--quiet", "--no-metadata", "-o", str(file), *options),
+        (*words, *STASH, "probe", "--quick", "--quiet", "--no-metadata", "-o", str(file), *options),
         folder,
         300,
     )
@@ -374,7 +372,7 @@ def promises(folder: Path, quiet: Path) -> tuple[str, str, str, str]:
                 *words,
                 *STASH,
                 "probe",
-                *QUICK,
+                "--quick",
                 "--quiet",
                 "--json",
                 "--no-metadata",

@@ -302,6 +302,7 @@ class _LinksOptions(Options):
         parsers.duration,
         panel=_LINKS,
     )
+    quick: bool = flag("Measure computing, memory and links only, in 15 s.", panel=_LINKS)
     force: bool = flag("Measure GPUs that others are using, too.", panel=_LINKS)
     only: frozenset[str] | None = option(
         "A,B,C",
@@ -323,6 +324,15 @@ class _LinksOptions(Options):
     def check(self) -> None:
         if self.only is not None and self.no_measure:
             raise UserError("--only and --no-measure exclude each other; use one of them")
+        for name, given in (
+            ("--budget", self.budget),
+            ("--only", self.only),
+            ("--no-measure", self.no_measure),
+        ):
+            if self.quick and given:
+                raise UserError(
+                    f"--quick says already what is measured, and for how long; leave {name} out"
+                )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,6 +342,7 @@ class ProbeOptions(RankOptions, _LinksOptions):
     common: ClassVar[tuple[str, ...]] = (
         "job",
         "budget",
+        "quick",
         "only",
         "expect",
         "output",
@@ -434,7 +445,8 @@ def _probe_suffix() -> str:
     return PROBE_SUFFIX
 
 
-_CPU_SECONDS, _SECONDS = 14.0, 45.0
+_QUICK_SECONDS, _CPU_SECONDS, _SECONDS = 6.0, 14.0, 45.0
+_QUICK_PARTS = frozenset({"compute", "copies", "streams", "exchanges"})
 
 
 def measured_probe(
@@ -447,14 +459,16 @@ def measured_probe(
     from stash.measure.probe.probe_orders import products_of
 
     require_torch("stash probe")
-    budget = options.budget or (_SECONDS if count_gpus() else _CPU_SECONDS)
+    budget = options.budget or (
+        _QUICK_SECONDS if options.quick else _SECONDS if count_gpus() else _CPU_SECONDS
+    )
     with _show_progress(options.quiet) as say:
         return probing.run_probe(
             where or resolve_cluster(options),
             budget=budget,
             data=folder,
             instance=options.instance,
-            what=options.only,
+            what=_QUICK_PARTS if options.quick else options.only,
             say=say,
             ask_metadata=not options.no_metadata,
             products=() if base is None else products_of(base.profile.workload),

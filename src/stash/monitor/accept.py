@@ -16,9 +16,6 @@ from stash.monitor.watch_options import WatchCommandOptions
 if TYPE_CHECKING:
     from stash.advice.rental import RentalVerdict
 
-_SECONDS, _PARTS = 6.0, frozenset({"compute", "copies", "streams", "exchanges"})
-"""What is measured, and for how long, beside the seconds that starting takes."""
-
 
 def accept_machine(options: WatchCommandOptions) -> int:
     """Probe this machine quickly and say what to do with it; the exit code. Raises UserError, JobError."""
@@ -42,7 +39,7 @@ def _judge_machine(options: WatchCommandOptions) -> RentalVerdict:
     copies = store_for_copies(options.store)
     profile = None if options.baseline is None else str(options.baseline)
     base = base_of_job(profile, options.store)
-    wishes = ProbeOptions(budget=_SECONDS, only=_PARTS, quiet=True, instance=options.instance)
+    wishes = ProbeOptions(quick=True, quiet=True, instance=options.instance)
     found = measured_probe(None, wishes, base, Cluster(count_gpus() or 2))
     assert found is not None  # there is one node
     verdict = judged_probe(found, facts.load(), None, past_probes(copies), base)[1]

@@ -43,15 +43,19 @@ def test_a_probe_for_a_job_says_what_its_step_loses(measured, tmp_path, monkeypa
     monkeypatch.setattr("stash.measure.host.gpus.count_gpus", lambda: 8)
     save(gpu_job(), tmp_path / "train.stash.json")
     result = stash(
-        "probe", "--budget", "6s", "--for", "train.stash.json", "--expect", "p4d.24xlarge", "--json"
+        "probe", "--quick", "--for", "train.stash.json", "--expect", "p4d.24xlarge", "--json"
     )
     assert result.exit_code == 0, result.exception
     verdict = json.loads(result.stdout)["verdict"]
     assert verdict["answer"] == "fine for this job"  # its steps wait for storage, whatever GPUs do
     assert verdict["lost_share"] < 0.02
     assert verdict["dollars_per_hour"] > 10
-    assert (measured["budget"], measured["what"], measured["force"]) == (6.0, None, False)
-    shown = stash("probe", "--force").stdout
+    assert (measured["budget"], measured["what"], measured["force"]) == (
+        6.0,
+        {"compute", "copies", "streams", "exchanges"},
+        False,
+    )
+    shown = stash("probe", "--quick", "--force").stdout
     assert "Give it back: GPU 3 ran at 84% of its highest clock" in " ".join(shown.split())
     assert measured["force"]
 
@@ -65,7 +69,8 @@ def test_a_probe_for_a_job_says_what_its_step_loses(measured, tmp_path, monkeypa
         ),
         (["probe", "--for", "a.host.json"], "is a probe of a machine; give the"),
         (["probe", "--for", "none.stash.json"], "none.stash.json"),
-        (["probe", "--only", "copies", "--no-measure"], "exclude each other"),
+        (["probe", "--quick", "--budget", "20"], "leave --budget out"),
+        (["probe", "--quick", "--no-measure"], "leave --no-measure out"),
         (["watch", "--json", "train.py"], "--json is of the verdict that --accept makes"),
         (["watch", "--accept", "--baseline", "gpu.stash.json"], "has no GPU that NVML knows"),
         (["compare", "a.host.json", "b.host.json", "vs", "c.host.json"], "compared two by two"),
@@ -95,10 +100,7 @@ def test_a_machine_is_refused_by_its_exit_code_before_anything_is_started(measur
     assert len(result.stdout) <= 2049
     assert json.loads(result.stdout)["answer"] == "give back"
     assert measured["where"].nnodes == 1
-    assert (measured["budget"], measured["what"]) == (
-        6.0,
-        {"compute", "copies", "streams", "exchanges"},
-    )
+    assert measured["budget"] <= 15
 
 
 def test_a_sound_machine_is_accepted_and_without_a_job_that_is_all(measured, tmp_path, monkeypatch):
