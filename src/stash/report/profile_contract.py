@@ -11,7 +11,7 @@ from stash.analysis.breakdown import Breakdown
 from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
-from stash.report import model_facts
+from stash.report import energy_facts, model_facts
 from stash.report.model_facts import all_significant, round_digits
 from stash.report.run_page import epoch_document
 
@@ -68,6 +68,7 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
         **_extra_fields(breakdown, profile.left_files),
         "model": model_facts.document(breakdown, profile),
         "run": epoch_document(breakdown.run),
+        "energy": energy_facts.document(breakdown, profile),
     }
 
 
@@ -189,6 +190,8 @@ LABELS = {
     "tokens": "places in the sequences of all replicas, padding included",
     "FLOPs": "counted by PyTorch's formulas for products, convolutions and attention; the peak is the catalog's, and "
     "the step is the one measured, stalls and all",
+    "energy": "of what counts it (RAPL: processor packages, whoever uses them; NVML: whole GPUs), the power of the "
+    "highest rung's blocks times the step",
     "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
     "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
     "of the whole step, and with contention counted as interconnect",

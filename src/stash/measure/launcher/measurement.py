@@ -18,13 +18,15 @@ from stash.analysis.disturbance import Calming
 from stash.analysis.step_times import step_matrix
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
+from stash.measure.host.energy import read_packages
 from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
+from stash.measure.launcher.energy_marks import EnergyMark, sum_energy
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.job import Commit, Job
 from stash.measure.launcher.profile_options import ProfileOptions
-from stash.measure.protocol.messages import Message, RoundsPlanned
+from stash.measure.protocol.messages import LadderEnded, Message, PhaseBegun, RoundsPlanned
 from stash.measure.protocol.orders import another_round_fits, latest_end
 
 
@@ -91,6 +93,9 @@ class Measurement:
     """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
     commit: Commit = Commit()
     """Of the script's repository, when it was started."""
+    dollars_per_kwh: float | None = None
+    energy_marks: list[EnergyMark] = field(default_factory=list)
+    """The counters of this machine as each phase began."""
 
     def __post_init__(self) -> None:
         self.began = self.clock.time()
@@ -112,7 +117,14 @@ class Measurement:
         """Gather a message; from the first block on time counts."""
         if isinstance(message, RoundsPlanned) and self._first_block is None:
             self._first_block = self.clock.monotonic()
+        if isinstance(message, (PhaseBegun, LadderEnded)):
+            self._mark_energy(message.name if isinstance(message, PhaseBegun) else "")
         self.gathered.add_message(message, offset)
+
+    def _mark_energy(self, rung: str) -> None:
+        now = self.clock.monotonic()
+        packages, gpus = read_packages(now), self.bystanders.gpus.read_energy(now)
+        self.energy_marks.append(EnergyMark(rung, now, {"packages": packages, "gpus": gpus}))
 
     def seconds_spent(self) -> float:
         """Seconds since the first block."""
@@ -153,7 +165,15 @@ class Measurement:
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
+        on_gpus = any(rank.device != "cpu" for rank in found.ranks)
+        energy = sum_energy(
+            self.energy_marks,
+            self.gathered.rungs[-1] if self.gathered.rungs else "",
+            ("packages", "gpus") if on_gpus else ("packages",),
+            self.dollars_per_kwh,
+        )
         seen = {
+            "energy": energy,
             "others": self.bystanders.list_programs(),
             "gpu_states": self.bystanders.gpus.list_states(),
         }
