@@ -13,7 +13,7 @@ from pathlib import Path
 from stash.analysis.stability import shared_gpus, slowed_gpus
 from stash.core.formatting import join_names
 from stash.core.records.circumstances import EnergyPart
-from stash.measure.host.energy import EnergyCount, read_packages, subtract_energy
+from stash.measure.host.energy_counters import EnergyCount, read_packages, subtract_energy
 from stash.measure.launcher.gpu_looks import GpuLooks
 from stash.measure.linux import run_queue
 from stash.measure.linux.counters import Activity

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 
-from stash.analysis.energy import dollars_of
-from stash.core.formatting import format_dollars, format_span
+from stash.analysis.usage import dollars_of
+from stash.core.formatting import format_span
 from stash.core.records.base import Count, Number, Record
 from stash.core.records.circumstances import EnergyPart
 from stash.monitor.records import RunRecord, Window
-from stash.report.energy_facts import format_energy, parts_text
+from stash.report.model_facts import cost_text, format_energy, parts_text
 
 
 class RunEnergy(Record):
@@ -54,15 +54,14 @@ def _machines_watts(window: Window, nodes: int) -> dict[EnergyPart, float]:
     """Of all machines together, the parts that all of them tell."""
     if len(window.machines) < nodes:
         return {}
-    told = set.intersection(*(set(each.watts) for each in window.machines))
-    return {part: math.fsum(each.watts[part] for each in window.machines) for part in sorted(told)}
+    parts = set.intersection(*(set(each.watts) for each in window.machines))
+    return {part: math.fsum(each.watts[part] for each in window.machines) for part in sorted(parts)}
 
 
 def energy_text(found: RunEnergy) -> str:
     """``"1.20 kWh ($0.18) in 5 min of steps, 310 J each: GPUs 0.90 kWh and processors 0.30 kWh, nothing else"``."""
-    cost = "" if found.dollars is None else f" ({format_dollars(found.dollars)})"
     each = format_energy(found.joules / found.steps)
     return (
-        f"{format_energy(found.joules)}{cost} in {format_span(found.seconds)} of steps, {each} each: "
+        f"{format_energy(found.joules)}{cost_text(found.dollars)} in {format_span(found.seconds)} of steps, {each} each: "
         f"{parts_text(found.parts)}, nothing else"
     )

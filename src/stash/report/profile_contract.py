@@ -11,7 +11,7 @@ from stash.analysis.breakdown import Breakdown
 from stash.core.ladder import NOT_ASKED
 from stash.core.records.profile import Profile
 from stash.core.units import round_to_sum, significant_decimals
-from stash.report import energy_facts, model_facts
+from stash.report import model_facts
 from stash.report.model_facts import all_significant, round_digits
 from stash.report.run_page import epoch_document
 
@@ -68,7 +68,7 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
         **_extra_fields(breakdown, profile.left_files),
         "model": model_facts.document(breakdown, profile),
         "run": epoch_document(breakdown.run),
-        "energy": energy_facts.document(breakdown, profile),
+        "energy": model_facts.energy_document(breakdown, profile),
     }
 
 

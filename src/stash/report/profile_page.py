@@ -19,7 +19,6 @@ from stash.core.ladder import DATA_STALLS, EXCHANGE_STALLS, STALLS
 from stash.core.records.profile import Profile
 from stash.core.units import format_bits, format_bytes, format_count, format_pace, format_seconds
 from stash.report import model_facts
-from stash.report.energy_facts import energy_text, unknown_energy
 from stash.report.profile_contract import PARTS, explain_words
 from stash.report.run_page import epoch_grids
 from stash.ui.page import Chapter, Page, Row
@@ -35,13 +34,7 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
     """A profile's page: the answer, then its details; with ``explain`` a terminal also shows what words mean."""
     stalls, total = table_rows(breakdown.stalls, breakdown.skipped, breakdown.step, advice.stalls)
     model = model_facts.model_facts(breakdown, profile)
-    energy = energy_text(breakdown, profile)
-    facts = (
-        *_facts(breakdown, advice),
-        *model,
-        *((("energy", energy),) if energy else ()),
-        ("measured", how_measured(breakdown, profile)),
-    )
+    facts = (*_facts(breakdown, advice), *model, ("measured", how_measured(breakdown, profile)))
     further = Chapter(
         "further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True
     )
@@ -271,7 +264,7 @@ def _further_figures(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str,
         ),
         ("paper's %", _paper(breakdown.paper)),
         ("by waits", _waits_sentence(breakdown)),
-        ("energy", unknown_energy(profile.energy)),
+        ("energy", model_facts.unknown_energy(profile.energy)),
     )
     return tuple((label, text) for label, text in facts if text)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stash.analysis.breakdown import Breakdown
-from stash.analysis.energy import gpu_watts, step_energy
+from stash.analysis.usage import gpu_watts, step_energy
 from stash.catalog.facts import GpuFacts, found_by_name
 from stash.core.errors import UserError
 from stash.core.formatting import join_names, plus_minus
@@ -15,8 +15,7 @@ from stash.core.intervals import Interval
 from stash.core.records.profile import Profile
 from stash.core.units import SECONDS, scale_for
 from stash.predict.power_limits import PowerEffect, power_points, shipped_fit
-from stash.report.energy_facts import format_energy
-from stash.report.model_facts import all_significant, round_digits
+from stash.report.model_facts import all_significant, format_energy, round_digits
 from stash.ui.page import Chapter, Page
 
 SCHEMA = 1

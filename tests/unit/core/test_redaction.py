@@ -74,6 +74,7 @@ KEPT = {
     "stash_version",
     "target",
     "topology",
+    "unknown",
     "virtualization",
     "vector",
     "huge_pages",

@@ -8,7 +8,7 @@ import pytest
 from test_machine_state import QUIET, HotGpu
 from watched_rings import Run
 
-from stash.measure.host.energy import EnergyCount
+from stash.measure.host.energy_counters import EnergyCount
 from stash.measure.launcher.gpu_looks import GpuLooks
 from stash.monitor.machine_state import MachineLooks
 from stash.monitor.page import document, page

@@ -40,7 +40,7 @@ EnergyPart = Literal["packages", "gpus"]
 
 
 class EnergyUse(Record):
-    """What parts of the leader's machine drew while blocks of one rung ran, steps and what lies between them.
+    """What parts of the leader's machine drew in blocks of one rung.
 
     One number a block. A part without ``joules`` is ``unknown``; nothing else of the machine is counted.
     """

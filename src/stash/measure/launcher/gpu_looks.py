@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stash.core.records.circumstances import GpuState
-from stash.measure.host.energy import EnergyCount, read_gpus
+from stash.measure.host.energy_counters import EnergyCount, read_gpus
 from stash.measure.host.gpu_readings import Hold, make_asker, read_errors, read_gpu
 from stash.measure.host.gpus import open_nvml
 

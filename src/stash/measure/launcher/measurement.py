@@ -16,17 +16,17 @@ from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.disturbance import Calming
 from stash.analysis.step_times import step_matrix
+from stash.core.records.circumstances import EnergyUse
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
-from stash.measure.host.energy import read_packages
+from stash.measure.host.energy_counters import Counts, read_packages, sum_energy
 from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
-from stash.measure.launcher.energy_marks import EnergyMark, sum_energy
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.job import Commit, Job
 from stash.measure.launcher.profile_options import ProfileOptions
-from stash.measure.protocol.messages import LadderEnded, Message, PhaseBegun, RoundsPlanned
+from stash.measure.protocol.messages import Message, RoundsPlanned
 from stash.measure.protocol.orders import another_round_fits, latest_end
 
 
@@ -94,8 +94,6 @@ class Measurement:
     commit: Commit = Commit()
     """Of the script's repository, when it was started."""
     dollars_per_kwh: float | None = None
-    energy_marks: list[EnergyMark] = field(default_factory=list)
-    """The counters of this machine as each phase began."""
 
     def __post_init__(self) -> None:
         self.began = self.clock.time()
@@ -103,6 +101,9 @@ class Measurement:
         self._began = self.clock.monotonic()
         self._first_block: float | None = None
         self._calming = Calming()
+        self._energy: list[Counts] = []
+        self._blocks_began: dict[int, float] = {}
+        """By launch, when its blocks began, a tick late at most."""
 
     @property
     def may_isolate(self) -> bool:
@@ -115,16 +116,38 @@ class Measurement:
 
     def add_message(self, message: Message, offset: int) -> None:
         """Gather a message; from the first block on time counts."""
-        if isinstance(message, RoundsPlanned) and self._first_block is None:
-            self._first_block = self.clock.monotonic()
-        if isinstance(message, (PhaseBegun, LadderEnded)):
-            self._mark_energy(message.name if isinstance(message, PhaseBegun) else "")
+        if isinstance(message, RoundsPlanned):
+            now = self._blocks_began[self.launches - 1] = self.clock.monotonic()
+            self._first_block = now if self._first_block is None else self._first_block
         self.gathered.add_message(message, offset)
 
-    def _mark_energy(self, rung: str) -> None:
-        now = self.clock.monotonic()
-        packages, gpus = read_packages(now), self.bystanders.gpus.read_energy(now)
-        self.energy_marks.append(EnergyMark(rung, now, {"packages": packages, "gpus": gpus}))
+    def read_energy(self) -> None:
+        """Read the counters, if the highest rung's blocks run now."""
+        if self.gathered.phase.name == self._top_rung:
+            now = self.clock.monotonic()
+            packages, gpus = read_packages(now), self.bystanders.gpus.read_energy(now)
+            self._energy.append({"packages": packages, "gpus": gpus})
+
+    @property
+    def _top_rung(self) -> str:
+        return self.gathered.rungs[-1] if self.gathered.rungs else ""
+
+    def _sum_energy(self, on_gpus: bool) -> EnergyUse:
+        """Of the leader's blocks of the highest rung."""
+        blocks = [
+            (self._blocks_began[block.launch] + block.started, block.seconds)
+            for block in self.gathered.blocks
+            if block.rung == self._top_rung
+            and block.rank == 0
+            and block.launch in self._blocks_began
+        ]
+        return sum_energy(
+            self._energy,
+            [(begun, begun + seconds) for begun, seconds in blocks],
+            self._top_rung,
+            ("packages", "gpus") if on_gpus else ("packages",),
+            self.dollars_per_kwh,
+        )
 
     def seconds_spent(self) -> float:
         """Seconds since the first block."""
@@ -166,14 +189,8 @@ class Measurement:
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
         on_gpus = any(rank.device != "cpu" for rank in found.ranks)
-        energy = sum_energy(
-            self.energy_marks,
-            self.gathered.rungs[-1] if self.gathered.rungs else "",
-            ("packages", "gpus") if on_gpus else ("packages",),
-            self.dollars_per_kwh,
-        )
         seen = {
-            "energy": energy,
+            "energy": None if ended == "measuring" else self._sum_energy(on_gpus),
             "others": self.bystanders.list_programs(),
             "gpu_states": self.bystanders.gpus.list_states(),
         }

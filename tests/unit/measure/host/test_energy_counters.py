@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from stash.measure.host.energy import EnergyCount, read_gpus, read_packages, subtract_energy
+from stash.measure.host.energy_counters import (
+    EnergyCount,
+    read_gpus,
+    read_packages,
+    subtract_energy,
+)
 
 TWO_SOCKETS = {
     "intel-rapl": {"enabled": "1"},

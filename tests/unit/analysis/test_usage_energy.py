@@ -7,10 +7,10 @@ from breakdowns import advice_for, flat
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
-from stash.analysis.energy import gpu_watts, step_energy
+from stash.analysis.usage import gpu_watts, step_energy
 from stash.core.records.circumstances import EnergyUse
 from stash.core.records.profile import Profile
-from stash.report.energy_facts import document
+from stash.report.model_facts import energy_document as document
 from stash.report.profile_page import page
 
 TIMES = {"solo": [0.1] * 3, "warm": [0.199, 0.2, 0.201]}

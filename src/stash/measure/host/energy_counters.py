@@ -7,10 +7,13 @@ NVML's total energy, whole boards, from Volta on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
+from stash.core.records.circumstances import EnergyPart, EnergyUse
 from stash.measure.host.gpu_readings import Ask
 from stash.measure.linux.procfs import list_entries, read_number, read_text
 
@@ -86,3 +89,75 @@ def subtract_energy(after: EnergyCount, before: EnergyCount) -> float | None:
             return None
         spent += change
     return spent
+
+
+# What the blocks of a rung drew: the launcher reads counters ten times a second while that rung runs, and a block's
+# share of each reading's joules is that of its seconds.
+
+_LEAST_SECONDS = 0.1
+"""Of a block: of shorter ones too much is their neighbours'."""
+_LEAST_SHARE = 0.9
+"""Of a block's seconds, those between two readings; the others are taken to be like them."""
+_DIGITS = 6
+Counts = Mapping[EnergyPart, EnergyCount]
+
+
+def sum_energy(
+    readings: Sequence[Counts],
+    blocks: Sequence[tuple[float, float]],
+    rung: str,
+    parts: Sequence[EnergyPart],
+    dollars_per_kwh: float | None = None,
+) -> EnergyUse:
+    """What ``blocks`` of a rung (when each began and ended) drew, of these parts of the machine."""
+    spans = [
+        (end - begun, {part: _joules_between(readings, part, begun, end) for part in parts})
+        for begun, end in blocks
+        if end - begun >= _LEAST_SECONDS
+    ]
+    known = [part for part in parts if any(span[part] is not None for _, span in spans)]
+    whole = [
+        (seconds, [span[part] for part in known])
+        for seconds, span in spans
+        if known and all(span[part] is not None for part in known)
+    ]
+    columns = zip(*(joules for _, joules in whole), strict=True)
+    found = {part: _round(column) for part, column in zip(known, columns, strict=False)}
+    last = readings[-1] if readings else {}
+    return EnergyUse(
+        rung=rung,
+        seconds=_round(seconds for seconds, _ in whole),
+        joules=found,
+        counts={part: len(last[part].joules) for part in found},
+        unknown={part: _why_unknown(last.get(part)) for part in parts if part not in found},
+        dollars_per_kwh=dollars_per_kwh,
+    )
+
+
+def _joules_between(
+    readings: Sequence[Counts], part: EnergyPart, begun: float, end: float
+) -> float | None:
+    first = bisect_right(readings, begun, key=lambda counts: counts[part].seconds)
+    last = bisect_left(readings, end, key=lambda counts: counts[part].seconds)
+    spent = covered = 0.0
+    for before, after in pairwise(readings[max(0, first - 1) : last + 1]):
+        start, stop = before[part].seconds, after[part].seconds
+        joules = subtract_energy(after[part], before[part])
+        if joules is None:
+            return None
+        overlap = min(stop, end) - max(start, begun)
+        spent += joules * overlap / (stop - start)
+        covered += overlap
+    seconds = end - begun
+    return spent * seconds / covered if covered >= _LEAST_SHARE * seconds else None
+
+
+def _why_unknown(last: EnergyCount | None) -> str:
+    if last is not None and last.unknown:
+        return last.unknown
+    return "no block of the highest rung was long enough, with readings at both of its ends"
+
+
+def _round(values: Iterable[float | None]) -> tuple[float, ...]:
+    """With as many digits as mean something."""
+    return tuple(float(f"{value:.{_DIGITS}g}") for value in values if value is not None)
