@@ -10,6 +10,7 @@ from bench.machine import arguments
 from bench.predict import (
     epochs,
     gpus,
+    power,
     published,
     testbed,
 )
@@ -21,6 +22,7 @@ SECTIONS = (
     testbed.section,
     gpus.section,
     epochs.section,
+    power.section,
 )
 
 
@@ -30,6 +32,7 @@ def rules_table() -> str:
         *gpus.predictions(),
         *published.throughputs(),
         *epochs.predictions(),
+        *power.predictions(),
     ]
     text = (
         "Median and 90th percentile of errors; the rule is whichever one-line rule has the least median on the very "

@@ -20,6 +20,7 @@ from stash.core.units import (
     parse_price,
     parse_rate,
     parse_seconds,
+    validate_power,
 )
 
 T = TypeVar("T")
@@ -56,6 +57,8 @@ dollars = _above_zero(parse_dollars)
 """Dollars in ``"300"``, ``"$1.5k"``."""
 price = _above_zero(parse_price)
 """Dollars per hour in ``"$3.06/h"``."""
+watts = _above_zero(lambda text: validate_power(f"{text}W" if text[-1:].isdigit() else text))
+"""Watts in ``"300"``, ``"300 W"`` or ``"0.3kW"``: a bare number is watts."""
 count = _above_zero(parse_count)
 """A number of things in ``"1281167"``, ``"50M"``."""
 duration_or_zero = partial(parse_seconds, named="s")

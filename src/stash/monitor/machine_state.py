@@ -12,6 +12,8 @@ from pathlib import Path
 
 from stash.analysis.stability import shared_gpus, slowed_gpus
 from stash.core.formatting import join_names
+from stash.core.records.circumstances import EnergyPart
+from stash.measure.host.energy_counters import EnergyCount, read_packages, subtract_energy
 from stash.measure.launcher.gpu_looks import GpuLooks
 from stash.measure.linux import run_queue
 from stash.measure.linux.counters import Activity
@@ -33,7 +35,7 @@ def seconds_of_heat(cpus: Path = _CPUS) -> dict[str, float]:
 
 
 class MachineLooks:
-    """Looks at this machine now and then; ``gpus``, ``quota`` and ``hot`` stand in for what it is asked.
+    """Looks at this machine now and then; ``gpus``, ``quota``, ``hot`` and ``packages`` stand in for what it is asked.
 
     The quota is that of the watcher's own control group: the job's, unless it was entered while it ran elsewhere.
     """
@@ -43,11 +45,15 @@ class MachineLooks:
         gpus: GpuLooks | None = None,
         quota: Callable[[], tuple[int, int] | None] = run_queue.quota_periods,
         hot: Callable[[], Mapping[str, float]] = seconds_of_heat,
+        packages: Callable[[float], EnergyCount] = read_packages,
     ) -> None:
         self._gpus = gpus or GpuLooks()
         self._read_quota = quota
         self._read_heat = hot
         self._quota, self._heat = quota(), hot()
+        self._read_packages = packages
+        self._energy = self._read_energy(0.0)
+        """As it was read last."""
 
     def sample_machine(
         self,
@@ -76,6 +82,9 @@ class MachineLooks:
         self._quota = quota
         self._heat = heat
         self._gpus.sample_gpus(ours)
+        energy = self._read_energy(self._energy["packages"].seconds + seconds)
+        watts = {part: _mean_watts(energy[part], self._energy[part]) for part in energy}
+        self._energy = energy
         gpus = self._gpus.list_states()
         self._gpus.reset_counts()
         return MachineState(
@@ -86,7 +95,20 @@ class MachineLooks:
             throttled=throttled,
             heat=None if hottest is None or seconds <= 0 else round(hottest / seconds, 4),
             gpus=gpus,
+            watts={part: value for part, value in watts.items() if value is not None},
         )
+
+    def _read_energy(self, seconds: float) -> dict[EnergyPart, EnergyCount]:
+        """What was counted by now, which is ``seconds`` by a clock of ours."""
+        return {
+            "packages": self._read_packages(seconds),
+            "gpus": self._gpus.read_energy(seconds),
+        }
+
+
+def _mean_watts(after: EnergyCount, before: EnergyCount) -> float | None:
+    joules, seconds = subtract_energy(after, before), after.seconds - before.seconds
+    return None if joules is None or seconds <= 0 else round(joules / seconds, 2)
 
 
 def most_telling(

@@ -15,6 +15,7 @@ from stash.monitor.machine_state import explain_lateness
 from stash.monitor.money import forecast_bill, lost_a_day
 from stash.monitor.records import Header, LateRank, RunRecord, Window
 from stash.monitor.run_chart import SERIES, step_course
+from stash.monitor.run_energy import energy_text, run_energy
 from stash.monitor.wall_ledger import WallLedger, wall_ledger
 from stash.monitor.window_lines import digits
 from stash.monitor.window_sums import alert_name, inapplicable_stalls, row_name, sum_windows
@@ -55,6 +56,7 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
     wall = wall_ledger(record)
     rows = () if shown is None else _rows(record, shown)
     money = tuple(_money(record, wall))
+    energy = run_energy(record)
     events = tuple(
         f"{_format_date(event.when)}  {event.text or event.what}" for event in record.events
     )
@@ -66,6 +68,12 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
             charts=(step_course(record),) if shown else (),
         ),
         Chapter("money", "Money", facts=money, brief=True),
+        Chapter(
+            "energy",
+            "Energy",
+            facts=() if energy is None else (("energy", energy_text(energy)),),
+            brief=True,
+        ),
         Chapter("events", "What happened", points=events, folded=True, brief=True, most=8),
     )
     return Page(
@@ -85,7 +93,9 @@ def page(record: RunRecord, source: str = "", live: bool = False) -> Page:
 def summary(record: RunRecord, source: str) -> Page:
     """What is said when a watch ends: all of the run, without what happened on the way."""
     shown = page(record, source)
-    return replace(shown, chapters=tuple(each for each in shown.chapters if each.name == "money"))
+    return replace(
+        shown, chapters=tuple(each for each in shown.chapters if each.name in ("money", "energy"))
+    )
 
 
 def _verdict(record: RunRecord, shown: Window | None, live: bool) -> Iterator[str]:
@@ -350,6 +360,7 @@ def document(record: RunRecord) -> dict[str, Any]:
     header = record.header
     wall = wall_ledger(record)
     price = record.header.price
+    energy = run_energy(record)
 
     def cost(seconds: float) -> float | None:
         return None if price is None else digits(seconds * price.dollars_per_hour / 3600)
@@ -378,6 +389,7 @@ def document(record: RunRecord) -> dict[str, Any]:
                 for row in wall.rows
             ],
         },
+        "energy": None if energy is None else energy.model_dump(),
         "alerts": [
             {name: getattr(alert, name) for name in _ALERT_FIELDS} for alert in record.alerts
         ],

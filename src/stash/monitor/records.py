@@ -30,7 +30,7 @@ from stash.core.records.base import (
     Sentence,
     first_mistake,
 )
-from stash.core.records.circumstances import GpuState, MachinePrice
+from stash.core.records.circumstances import EnergyPart, GpuState, MachinePrice
 from stash.measure.launcher.folder_lock import output_lock
 
 SUFFIX = WATCH_SUFFIX
@@ -68,6 +68,8 @@ class Header(Record):
     baseline_stalls: dict[PlainName, Number] = Field(default_factory=dict)
     """Seconds of each of the profile's stalls, and ``step``, in the ladder's names."""
     price: MachinePrice | None = None
+    dollars_per_kwh: Number | None = None
+    """As the project's ``power-price`` says."""
     planned_steps: Count | None = None
     """How many the run takes in all, if that was said."""
     unseen: Sentence = ""
@@ -100,6 +102,9 @@ class MachineState(Record):
     heat: Number | None = None
     """Of the time, what its hottest core or package was slowed for."""
     gpus: tuple[GpuState, ...] = ()
+    watts: dict[EnergyPart, Number] = Field(default_factory=dict)
+    """Mean power of all its processor packages, whoever used them, and of the job's GPUs; a part that cannot be read
+    is left out."""
 
 
 class Window(Record):

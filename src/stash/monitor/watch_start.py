@@ -25,6 +25,7 @@ from stash.monitor.watch_metrics import MetricsServer
 from stash.monitor.watch_options import WatchCommandOptions
 from stash.monitor.watch_state import WatchOptions
 from stash.monitor.watcher import LineListener, NodeWatcher
+from stash.ui.project import read_power_price
 from stash.ui.terminal import render
 
 
@@ -72,6 +73,7 @@ def begin_watch(
         baseline=None if baseline is None else baseline.source,
         baseline_stalls={} if baseline is None else baseline.split,
         price=price,
+        dollars_per_kwh=read_power_price(Path.cwd()),
         planned_steps=options.total_steps,
     )
     chosen = WatchOptions(

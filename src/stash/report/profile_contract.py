@@ -68,6 +68,7 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
         **_extra_fields(breakdown, profile.left_files),
         "model": model_facts.document(breakdown, profile),
         "run": epoch_document(breakdown.run),
+        "energy": model_facts.energy_document(breakdown, profile),
     }
 
 
@@ -189,6 +190,8 @@ LABELS = {
     "tokens": "places in the sequences of all replicas, padding included",
     "FLOPs": "counted by PyTorch's formulas for products, convolutions and attention; the peak is the catalog's, and "
     "the step is the one measured, stalls and all",
+    "energy": "of what counts it (RAPL: processor packages, whoever uses them; NVML: whole GPUs), the power of the "
+    "highest rung's blocks times the step",
     "loader": "starting the loader's workers, once an epoch unless they persist; no part of a step",
     "paper's %": "the percentages of the Stash paper, to compare with its own: of the step under the rung named, not "
     "of the whole step, and with contention counted as interconnect",

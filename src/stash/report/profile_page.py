@@ -39,7 +39,11 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         "further", "What else helps", points=advice.next_steps[1:], brief=explain, folded=True
     )
     figures = Chapter(
-        "figures", "Further figures", facts=_further_figures(breakdown), brief=explain, folded=True
+        "figures",
+        "Further figures",
+        facts=_further_figures(breakdown, profile),
+        brief=explain,
+        folded=True,
     )
     parts = Chapter(
         "parts",
@@ -250,7 +254,7 @@ def _facts(breakdown: Breakdown, advice: Advice) -> tuple[tuple[str, str], ...]:
     return tuple((label, text) for label, text in facts if text)
 
 
-def _further_figures(breakdown: Breakdown) -> tuple[tuple[str, str], ...]:
+def _further_figures(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]:
     """What few ask for: other definitions, and what is no part of a step."""
     startup = breakdown.startup_seconds
     facts = (
@@ -260,6 +264,7 @@ def _further_figures(breakdown: Breakdown) -> tuple[tuple[str, str], ...]:
         ),
         ("paper's %", _paper(breakdown.paper)),
         ("by waits", _waits_sentence(breakdown)),
+        ("energy", model_facts.unknown_energy(profile.energy)),
     )
     return tuple((label, text) for label, text in facts if text)
 

@@ -2,7 +2,7 @@
 
 ``[tool.stash.profile] budget = "90s"`` is what ``--budget 90s`` would be if nobody typed it. Only options declared
 with ``project=`` can be set: none that names a file, a machine or a command to run, since whoever can write a
-folder above would decide on it.
+folder above would decide on it. ``power-price`` is of no command: what a kilowatt-hour costs where the job runs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stash.core.errors import UserError
+from stash.core.errors import UnitError, UserError
 from stash.core.files import read_up_to
-from stash.core.units import find_nearest
+from stash.core.units import find_nearest, power_price
 from stash.ui.options import Option, read_as
 
 COMMANDS = ("check", "profile", "watch")
 """Commands with such options."""
+POWER_PRICE = "power-price"
 _FILE = "pyproject.toml"
 _MOST = 1 << 20
 """Bytes that are read of it."""
@@ -62,7 +63,7 @@ def read_defaults(
     if found is None:
         return None
     file, table = found
-    _check_names(file, "tool.stash", table, COMMANDS)
+    _check_names(file, "tool.stash", table, (*COMMANDS, POWER_PRICE))
     keys = {one.name(name)[2:]: name for name, one in declared.items() if one.project}
     section = table.get(command, {})
     _check_names(file, f"tool.stash.{command}", section, keys)
@@ -74,6 +75,18 @@ def read_defaults(
             for key, value in section.items()
         },
     )
+
+
+def read_power_price(folder: Path) -> float | None:
+    """Dollars per kilowatt-hour, if the project says so; raises UserError for what is no such price."""
+    found = find_table(folder)
+    if found is None or not isinstance(found[1], dict) or POWER_PRICE not in found[1]:
+        return None
+    file, table = found
+    try:
+        return power_price(table[POWER_PRICE])
+    except UnitError as error:
+        raise UserError(f"{file}: [tool.stash] {POWER_PRICE}: {error}") from None
 
 
 def _check_names(file: Path, where: str, table: Any, known: Any) -> None:

@@ -37,6 +37,19 @@ def print_answer(
         _print_forecast(base, wanted, json)
 
 
+def print_power_limit(run: str, watts: float, json: bool, store: str | None) -> None:
+    """Print what a limit of each GPU's power makes of a profile's step; raises UserError."""
+    from stash.analysis.attribution import attribute
+    from stash.catalog.layers import load
+    from stash.report.output import print_output
+    from stash.store.storing import profile_of
+    from stash.whatif.power_limit import document, limit_power, page
+
+    profile, _ = profile_of(run, store)
+    answer = limit_power(profile, attribute(profile, run), watts, load().gpus)
+    print_output(document(answer) if json else page(answer))
+
+
 def _load_base(run: str, store: str | None) -> Base:
     from stash.analysis.attribution import attribute
     from stash.catalog.layers import load

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
+from stash.core import parsers
 from stash.core.errors import UserError
 from stash.predict.changes import Alteration
 from stash.predict.mesh_shapes import ALL
@@ -36,6 +37,12 @@ class WhatIfOptions(Alteration):
         "json",
         "output",
     )
+    power_limit: float | None = option(
+        "WATTS",
+        "Predict step and energy under this limit of each GPU.",
+        parsers.watts,
+        panel="Machines",
+    )
     runs: tuple[str, ...] = argument("RUN", "A profile.", many=True, default=None)
     sweep: tuple[str, ...] = option(
         "A=1..64",
@@ -63,9 +70,14 @@ class WhatIfOptions(Alteration):
                 else f"{self.runs[1]}: a step is predicted from one profile"
             )
             raise UserError(f"{given}; type `stash whatif RUN --nodes 8`")
-        if not self.sweep and not self.list_given(
-            *(each.name for each in fields(Alteration) if each.metadata)
-        ):
+        changes = self.list_given(*(each.name for each in fields(Alteration) if each.metadata))
+        if self.power_limit is not None:
+            others = [*changes, *self.list_given("sweep", "output")]
+            if others:
+                raise UserError(
+                    f"--power-limit is asked about by itself, of the GPUs that were profiled; leave {others[0]} out"
+                )
+        elif not self.sweep and not changes:
             raise UserError(
                 "nothing is changed, so there is nothing to predict; say what, like --nodes 8, --gpu A100-SXM4-80GB, "
                 "--network 100gbit, --workers 8, --batch 64 or --dtype amp"
@@ -93,8 +105,11 @@ def whatif(options: WhatIfOptions) -> None:
       stash whatif train.stash.json --sweep nodes=1..64 --gpu A100-SXM4-80GB
       stash whatif pretrain.stash.json --mesh all
     """
-    from stash.whatif.command import print_answer
+    from stash.whatif.command import print_answer, print_power_limit
 
+    if options.power_limit is not None:
+        print_power_limit(options.runs[0], options.power_limit, options.json, options.store)
+        return
     print_answer(
         options.runs[0],
         options.alteration,

@@ -236,7 +236,7 @@ def test_every_price_belongs_to_an_instance():
 def test_the_files_are_plain_csv_with_unix_line_ends():
     from importlib.resources import files
 
-    predicted = ("collectives.csv", "hop_latencies.csv", "node_scaling.csv")
+    predicted = ("collectives.csv", "hop_latencies.csv", "node_scaling.csv", "power_limits.csv")
     for name in ("gpus.csv", "instances.csv", "prices.csv", *predicted):
         raw = files("stash.catalog").joinpath("data").joinpath(name).read_bytes()
         assert b"\r" not in raw

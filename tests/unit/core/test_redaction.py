@@ -73,6 +73,7 @@ KEPT = {
     "stash_version",
     "target",
     "topology",
+    "unknown",
     "virtualization",
     "vector",
     "huge_pages",

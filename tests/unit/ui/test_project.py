@@ -11,7 +11,7 @@ from stash.core.errors import UserError
 from stash.monitor.watch_options import WatchCommandOptions
 from stash.ui.options import Options, declarations
 from stash.ui.project import COMMANDS as OF_PROJECTS
-from stash.ui.project import ProjectDefaults, read_defaults
+from stash.ui.project import ProjectDefaults, read_defaults, read_power_price
 
 WATCH = declarations(WatchCommandOptions)
 GOLDEN = str(Path(__file__).parents[2] / "golden/one-node.stash.json")
@@ -49,6 +49,22 @@ def test_the_nearest_file_with_a_table_counts(tmp_path):
 
 def test_without_a_table_there_are_none(tmp_path):
     assert read(tmp_path, "[project]\nname = 'x'\n") is None
+
+
+def test_a_project_says_what_power_costs(tmp_path: Path) -> None:
+    assert read_power_price(tmp_path) is None
+    write(tmp_path, '[tool.stash]\npower-price = "$0.15/kWh"\n[tool.stash.watch]\n')
+    assert read_power_price(tmp_path) == 0.15
+    assert read_defaults("watch", WATCH, tmp_path) == {}
+
+
+@pytest.mark.parametrize("price", ['"0.15"', "0.15", '"€0.15/kWh"', '"$3/h"'])
+def test_a_price_of_power_that_is_none_is_refused(tmp_path: Path, price: str) -> None:
+    write(tmp_path, f"[tool.stash]\npower-price = {price}\n")
+    with pytest.raises(
+        UserError, match=r"pyproject.toml: \[tool.stash\] power-price: .*\$0.12/kWh"
+    ):
+        read_power_price(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,30 @@ class GpuState(Record):
     """Of all its NVLinks since then: replays, recoveries, checksum errors."""
 
 
+EnergyPart = Literal["packages", "gpus"]
+"""Of a machine, what counts its energy: processor packages (RAPL) and GPUs (NVML)."""
+
+
+class EnergyUse(Record):
+    """What parts of the leader's machine drew in blocks of one rung.
+
+    One number a block. A part without ``joules`` is ``unknown``; nothing else of the machine is counted.
+    """
+
+    rung: PlainName
+    """The highest that was run."""
+    seconds: tuple[Number, ...] = ()
+    """That the blocks took."""
+    joules: dict[EnergyPart, tuple[Number, ...]] = Field(default_factory=dict)
+    """Of all processor packages, whoever used them, and of all GPUs that a process of the job was seen on."""
+    counts: dict[EnergyPart, Whole] = Field(default_factory=dict)
+    """How many packages and GPUs these are."""
+    unknown: dict[EnergyPart, Sentence] = Field(default_factory=dict)
+    """Why a part was not counted; GPUs only of a job that uses them."""
+    dollars_per_kwh: Number | None = None
+    """As the project's ``power-price`` said when it was measured."""
+
+
 class CellCost(Record):
     """What a cell of a study has cost that was measured on machines paid for by time."""
 

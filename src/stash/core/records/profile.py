@@ -17,7 +17,7 @@ from stash.core.records.base import (
     Sentence,
     Whole,
 )
-from stash.core.records.circumstances import CellCost, GpuState, OtherProgram
+from stash.core.records.circumstances import CellCost, EnergyUse, GpuState, OtherProgram
 from stash.core.records.host import Host
 from stash.core.records.parallel import (
     EmbeddingTable,
@@ -331,6 +331,8 @@ class Profile(Record):
     """Of a cell of a study; ``None``: not known, or not paid for by time."""
     ledgers: tuple[RankLedger, ...] = ()
     """Of each rank: its seconds until blocks began, as the job was typed."""
+    energy: EnergyUse | None = None
+    """Of the leader's machine; ``None``: made by a Stash that read no counters."""
 
     @property
     def world_size(self) -> int:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stash.core.records.circumstances import GpuState
+from stash.measure.host.energy_counters import EnergyCount, read_gpus
 from stash.measure.host.gpu_readings import Hold, make_asker, read_errors, read_gpu
 from stash.measure.host.gpus import open_nvml
 
@@ -87,6 +88,13 @@ class GpuLooks:
         if now.held_by is not None:
             seen.looks += 1
             seen.held.update({_HELD[hold] for hold in now.held_by})
+
+    def read_energy(self, seconds: float) -> EnergyCount:
+        """The energy that GPUs of the job have drawn until now, which is ``seconds`` by the caller's clock."""
+        found = self._gpus or {}
+        ours = {index: seen.handle for index, seen in found.items() if seen.ours}
+        asks = {index: make_asker(self._library, handle) for index, handle in ours.items()}
+        return read_gpus(asks, seconds)
 
     def reset_counts(self) -> None:
         """Begin to count again."""

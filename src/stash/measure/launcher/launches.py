@@ -259,6 +259,7 @@ class Launches:
                 self._follow_member(each)
                 if each.peers is not None:
                     each.peers.open_socket()  # ranks that just met wait for it
+            self._measurement.read_energy()
             if clock.monotonic() - glanced > _GLANCE_SECONDS:
                 glanced = clock.monotonic()
                 self._measurement.bystanders.sample_programs(

@@ -16,8 +16,10 @@ from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.disturbance import Calming
 from stash.analysis.step_times import step_matrix
+from stash.core.records.circumstances import EnergyUse
 from stash.core.records.host import Host
 from stash.core.records.profile import Profile, Settings, Workload
+from stash.measure.host.energy_counters import Counts, read_packages, sum_energy
 from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
@@ -91,6 +93,7 @@ class Measurement:
     """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
     commit: Commit = Commit()
     """Of the script's repository, when it was started."""
+    dollars_per_kwh: float | None = None
 
     def __post_init__(self) -> None:
         self.began = self.clock.time()
@@ -98,6 +101,9 @@ class Measurement:
         self._began = self.clock.monotonic()
         self._first_block: float | None = None
         self._calming = Calming()
+        self._energy: list[Counts] = []
+        self._blocks_began: dict[int, float] = {}
+        """By launch, when its blocks began, a tick late at most."""
 
     @property
     def may_isolate(self) -> bool:
@@ -110,9 +116,38 @@ class Measurement:
 
     def add_message(self, message: Message, offset: int) -> None:
         """Gather a message; from the first block on time counts."""
-        if isinstance(message, RoundsPlanned) and self._first_block is None:
-            self._first_block = self.clock.monotonic()
+        if isinstance(message, RoundsPlanned):
+            now = self._blocks_began[self.launches - 1] = self.clock.monotonic()
+            self._first_block = now if self._first_block is None else self._first_block
         self.gathered.add_message(message, offset)
+
+    def read_energy(self) -> None:
+        """Read the counters, if the highest rung's blocks run now."""
+        if self.gathered.phase.name == self._top_rung:
+            now = self.clock.monotonic()
+            packages, gpus = read_packages(now), self.bystanders.gpus.read_energy(now)
+            self._energy.append({"packages": packages, "gpus": gpus})
+
+    @property
+    def _top_rung(self) -> str:
+        return self.gathered.rungs[-1] if self.gathered.rungs else ""
+
+    def _sum_energy(self, on_gpus: bool) -> EnergyUse:
+        """Of the leader's blocks of the highest rung."""
+        blocks = [
+            (self._blocks_began[block.launch] + block.started, block.seconds)
+            for block in self.gathered.blocks
+            if block.rung == self._top_rung
+            and block.rank == 0
+            and block.launch in self._blocks_began
+        ]
+        return sum_energy(
+            self._energy,
+            [(begun, begun + seconds) for begun, seconds in blocks],
+            self._top_rung,
+            ("packages", "gpus") if on_gpus else ("packages",),
+            self.dollars_per_kwh,
+        )
 
     def seconds_spent(self) -> float:
         """Seconds since the first block."""
@@ -153,7 +188,9 @@ class Measurement:
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
+        on_gpus = any(rank.device != "cpu" for rank in found.ranks)
         seen = {
+            "energy": None if ended == "measuring" else self._sum_energy(on_gpus),
             "others": self.bystanders.list_programs(),
             "gpu_states": self.bystanders.gpus.list_states(),
         }

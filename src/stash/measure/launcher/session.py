@@ -39,6 +39,7 @@ from stash.measure.launcher.peers import number_nodes
 from stash.measure.launcher.process import Process, Request, read_once
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.folder import RunFolder
+from stash.ui.project import read_power_price
 
 _MAX_LAUNCHES = 20
 _OVERTURE, _VISITS = 16, 8
@@ -109,7 +110,10 @@ class ProfileSession:
     ) -> None:
         hide_masked(job.command, job.kept_command)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
-        self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
+        self.measurement = Measurement(
+            *(job, cluster, wishes, host, count_gpus(), clock),
+            dollars_per_kwh=read_power_price(Path.cwd()),
+        )
         # a name, until something is run
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"
         self._neighbours = neighbours or NeighbouringRuns(cluster.meeting_address(os.environ))
