@@ -66,36 +66,6 @@ def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) ->
         assert "\x1b" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("a.plan.json", "good.stash.json", "--max", "step=1s"), "--max is about profiles alone"),
-        (
-            ("a.plan.json", "good.stash.json", "--against", "slow.stash.json"),
-            "--against is about profiles alone",
-        ),
-        (
-            ("good.stash.json", "a.plan.json"),
-            "checked with one profile of what it rented: `stash check train.plan",
-        ),
-        (("a.plan.json",), "a plan is checked with one profile"),
-        (
-            ("a.plan.json", "good.stash.json", "slow.stash.json"),
-            "a plan is checked with one profile",
-        ),
-        (
-            ("good.stash.json", "--max", "step=1s", "--instance", "p3.8xlarge"),
-            "--instance p3.8xlarge belongs to a plan",
-        ),
-    ],
-)
-def test_what_is_of_plans_and_what_of_profiles_is_kept_apart(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
-) -> None:
-    assert run(monkeypatch, "check", *words) == 2
-    assert sentence in capsys.readouterr().err
-
-
 def test_a_plan_has_junit_as_limits_have(monkeypatch: Patch) -> None:
     assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--junit", "plan.xml") == 1
     suite = ElementTree.parse("plan.xml").getroot()

@@ -14,7 +14,6 @@ from profile_builder import build
 from stash.catalog.facts import Price
 from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
-from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.core.records.host import Gpu, Host, Limits
 from stash.core.records.profile import Memory, Profile
@@ -443,29 +442,6 @@ def test_what_nothing_keeps_is_told_with_what_would_have_to_change():
     assert (
         "for $2.00 at this price it would have to be 2 times as fast, and without"
         in cheap.relaxations[0].text
-    )
-
-
-def test_constraints_that_nothing_meets_are_one_sentence():
-    with pytest.raises(UserError, match="leave nothing that could be rented"):
-        asked(most_dollars_per_hour=0.001)
-
-
-def test_profiles_of_different_jobs_are_refused():
-    goal = Goal(work=TrainingWork(samples=SAMPLES, text="some"))
-    bases = [base_of(pair()), base_of(gpu_job(workload={"name": "vgg11"}))]
-    with pytest.raises(
-        UserError, match=r"a and b are different jobs, in workload \(resnet50 and vgg11\)"
-    ):
-        recommend(bases, goal, Constraints(), three(), BillFacts(), ["a", "b"], TODAY)
-
-
-def test_a_job_of_cpus_needs_a_profile_of_a_gpu():
-    with pytest.raises(UserError) as refused:
-        asked(cpu_job(), merge(None, None))
-    assert str(refused.value) == (
-        "the job was profiled on CPUs, and neither the speed of a GPU nor that of other CPUs follows from that; run "
-        "`stash profile train.py` for 40 s on any machine with a GPU, or to rent CPUs on the type that you would rent"
     )
 
 

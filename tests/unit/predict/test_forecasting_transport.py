@@ -16,7 +16,6 @@ from stash.predict.cluster_sources import target_of_instance
 from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 from stash.predict.passes import Base
-from stash.whatif.answers import answer_question
 
 CATALOG = shipped_catalog()
 
@@ -131,13 +130,6 @@ def test_what_a_described_cluster_talks_over_is_not_changed_by_the_option() -> N
         UserError, match=r"--transport: lab\.yaml says already what its nodes talk over"
     ):
         what_if(asked, Alteration(cluster="lab.yaml", transport="sockets"))
-
-
-def test_what_a_type_does_not_have_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"p3\.8xlarge has neither EFA nor InfiniBand in the catalog"
-    ):
-        answer_question(base(), Alteration(instance="p3.8xlarge", nodes=2, transport="efa"))
 
 
 def test_a_given_line_is_reached_over_what_is_asked_for() -> None:

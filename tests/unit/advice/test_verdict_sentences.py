@@ -1,6 +1,6 @@
 """What is advised about profiles made by hand, to the word: verdict, next steps, and remedies with what each saves.
 
-``PYTHONPATH=src:tests/support python tests/unit/advice/test_sentences.py`` writes the golden again; look at the diff.
+``PYTHONPATH=src:tests/support python tests/unit/advice/test_verdict_sentences.py`` writes the golden again; look at the diff.
 A case whose name begins with a row of a breakdown shows all remedies of that row.
 """
 
