@@ -78,7 +78,7 @@ def _document(source: Path | None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     save(probed_whole(), tmp_path / "other.stash.json")
@@ -135,7 +135,7 @@ def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[s
     return wrong
 
 
-def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser: Chromium, place: Path) -> None:
+def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser, place):
     for kind, payload in (("plan", PAYLOADS[0]), ("profile", PAYLOADS[4])):
         name, source, shows = KINDS[kind]
         assert hostile(_document(source), payload, place / name, shows) >= MIN[kind]
@@ -147,9 +147,7 @@ def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser: Chromium, pl
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", range(len(PAYLOADS)))
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_payload_does_anything_anywhere(
-    browser: Chromium, place: Path, kind: str, number: int
-) -> None:
+def test_no_payload_does_anything_anywhere(browser, place, kind, number):
     name, source, shows = KINDS[kind]
     assert hostile(_document(source), PAYLOADS[number], place / name, shows) >= MIN[kind]
     assert _looked_at(browser, place, _drawn(kind, place / name)) == []
@@ -157,9 +155,7 @@ def test_no_payload_does_anything_anywhere(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_no_text_of_a_page_does_anything_whatever_it_is_of(
-    browser: Chromium, place: Path, payload: str
-) -> None:
+def test_no_text_of_a_page_does_anything_whatever_it_is_of(browser, place, payload):
     reading, found, _ = many(
         grid(("resnet18", "vgg11"), (32,)), place, failed=("vgg11 batch 32 on p2.8",)
     )
@@ -184,7 +180,7 @@ def test_no_text_of_a_page_does_anything_whatever_it_is_of(
     assert _looked_at(browser, place, drawn) == []
 
 
-def test_a_page_that_is_not_escaped_would_be_found(browser: Chromium, tmp_path: Path) -> None:
+def test_a_page_that_is_not_escaped_would_be_found(browser, tmp_path):
     for payload in PAYLOADS[:8]:
         for quote in ('"', "'"):
             inside = f"<svg xmlns='http://www.w3.org/2000/svg'><rect class={quote}{payload.format(m=1)}{quote}/></svg>"

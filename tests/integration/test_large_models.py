@@ -24,7 +24,7 @@ def forecast(profile: Profile, **typed: object) -> float:
     ).breakdown.step_seconds
 
 
-def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: RunProfile) -> None:
+def test_another_number_of_microbatches_takes_what_was_forecast(run_profile):
     # GIVEN four microbatches of 30 ms a pass and stage, and the same batch cut into eight
     four = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.010)
     eight = pipeline(run_profile, "--microbatches", 8, "--seconds", 0.005)
@@ -34,7 +34,7 @@ def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: Run
     assert forecast(four, microbatches=8) == pytest.approx(took, rel=0.05)
 
 
-def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> None:
+def test_a_balanced_split_takes_what_was_forecast(run_profile):
     # GIVEN stages of six and two layers of 4 ms
     uneven = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.004, "--layers", "6,2")
     assert layers_of(uneven.passes) == (6, 2)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -55,7 +54,7 @@ def _declared(*when: str) -> list[ListeningSocket]:
 
 
 @pytest.mark.slow
-def test_a_local_spot_run_listens_where_the_table_says(tmp_path: Path) -> None:
+def test_a_local_spot_run_listens_where_the_table_says(tmp_path):
     pytest.importorskip("ray")
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "pool.yaml").write_text(POOL)
@@ -108,7 +107,7 @@ def _in_namespace(bed: Testbed, node: int) -> set[SocketReach]:
 
 @pytest.mark.slow
 @needs_testbed
-def test_a_probe_team_listens_where_the_table_says(tmp_path: Path) -> None:
+def test_a_probe_team_listens_where_the_table_says(tmp_path):
     with Testbed(2, network="200mbit", verify=False) as bed:
         ranks = on_all(bed, tmp_path / "found.json", 4, "streams,exchanges")
         found: set[SocketReach] = set()

@@ -289,7 +289,7 @@ def ask(folder: Path, calls: list[tuple[str, dict[str, Any]]]) -> list[tuple[boo
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     for name, origin in ARTEFACTS.items():
         shutil.copy(ROOT / origin, tmp_path / f"{name}{SUFFIXES.get(name, '.stash.json')}")
     return tmp_path
@@ -305,7 +305,7 @@ def named(arguments: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_thirty_questions_about_ten_artefacts_are_answered(folder: Path) -> None:
+def test_thirty_questions_about_ten_artefacts_are_answered(folder):
     assert len(QUESTIONS) == 30
     assert {
         v for _, _, given, _, _ in QUESTIONS for v in given.values() if isinstance(v, str)
@@ -324,7 +324,7 @@ def test_thirty_questions_about_ten_artefacts_are_answered(folder: Path) -> None
     assert wrong == []
 
 
-def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path) -> None:
+def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder):
     calls: list[tuple[str, dict[str, Any], str]] = [
         ("explain", {"run": "nothing.stash.json"}, "artefact_missing"),
         ("explain", {"run": "--help"}, "artefact_missing"),
@@ -388,7 +388,7 @@ def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder: Path)
     assert set(folder.iterdir()) == before
 
 
-def test_changes_and_options_are_taken_as_any_model_writes_them(folder: Path) -> None:
+def test_changes_and_options_are_taken_as_any_model_writes_them(folder):
     two = {"run": "two.stash.json"}
     ways = [
         {"changes": {"nodes": 4}},
@@ -416,7 +416,7 @@ def test_changes_and_options_are_taken_as_any_model_writes_them(folder: Path) ->
     assert {each["forecast"]["samples_per_second"] for each in found[: len(ways)]} == {4782.7}
 
 
-def test_every_tool_says_what_it_does_takes_and_answers(folder: Path) -> None:
+def test_every_tool_says_what_it_does_takes_and_answers(folder):
     async def listed() -> Any:
         server = StdioServerParameters(
             command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder, env=dict(os.environ)
@@ -446,7 +446,7 @@ def test_every_tool_says_what_it_does_takes_and_answers(folder: Path) -> None:
     )
 
 
-def test_a_folder_is_listed_and_records_are_explained(folder: Path) -> None:
+def test_a_folder_is_listed_and_records_are_explained(folder):
     for name in ("schema-1.fix.json", "schema-1.watch.jsonl"):
         shutil.copy(ROOT / "tests/golden" / name, folder)
     (_, listed), (_, fix), (_, watch) = ask(
@@ -463,7 +463,7 @@ def test_a_folder_is_listed_and_records_are_explained(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_command_is_watched_and_ended_and_a_script_is_fixed(folder: Path) -> None:
+def test_a_command_is_watched_and_ended_and_a_script_is_fixed(folder):
     (folder / "train.py").write_text(TRAIN.replace("100_000", "1_000_000"))
     (failed, watched), (unfixed, fixed) = ask(
         folder,
@@ -479,7 +479,7 @@ def test_a_command_is_watched_and_ended_and_a_script_is_fixed(folder: Path) -> N
     assert json.loads(fixed)["file"] == "mine.fix.json"
 
 
-def test_a_command_is_profiled_and_its_file_explained(folder: Path) -> None:
+def test_a_command_is_profiled_and_its_file_explained(folder):
     (folder / "train.py").write_text(TRAIN)
     (folder / "fails.py").write_text("raise RuntimeError('no such GPU')")
     (failed, text), (again, same), (broken, why) = ask(

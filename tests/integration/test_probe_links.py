@@ -66,9 +66,7 @@ def leftovers(folder: Path) -> list[str]:
     ]
 
 
-def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     steps: list[str] = []
@@ -95,9 +93,7 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     ]
 
 
-def test_nodes_that_do_not_come_are_named_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_that_do_not_come_are_named_in_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 1.0)
@@ -112,7 +108,7 @@ def test_nodes_that_do_not_come_are_named_in_time(
 
 @needs_testbed
 @pytest.mark.slow
-def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Path) -> None:
+def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path):
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
         rate, burst = (
@@ -145,7 +141,7 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
 
 @needs_testbed
 @pytest.mark.slow
-def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path: Path) -> None:
+def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path):
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit", verify=False) as bed:
         ranks = on_all(bed, out, 9, "compute,exchanges")

@@ -47,7 +47,7 @@ def submissions(folder: Path) -> list[Submission]:
     return found
 
 
-def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path) -> None:
+def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path):
     found = submissions(tmp_path)
     assert len(found) == 10
     tasks = [yaml.safe_load(each.files["task.yaml"]) for each in found]
@@ -68,9 +68,7 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
         ({}, "--no-such", "no such option"),
     ],
 )
-def test_a_slip_would_be_seen(
-    tmp_path: Path, change: dict[str, object], option: str, why: str
-) -> None:
+def test_a_slip_would_be_seen(tmp_path, change, option, why):
     task = yaml.safe_load(submissions(tmp_path)[0].files["task.yaml"])
     done = real_skypilot.ask_skypilot(
         tmp_path, [{**task, **change}], [("sky", "down", option, "name")]

@@ -37,9 +37,7 @@ def tasks(text: str) -> list[dict]:  # type: ignore[type-arg]
 @pytest.mark.parametrize(
     ("infra", "bucket"), [("aws/us-east-1", "s3://mine/run1"), ("kubernetes", None)]
 )
-def test_servers_and_workers_of_every_type_are_taken(
-    tmp_path: Path, infra: str, bucket: str | None
-) -> None:
+def test_servers_and_workers_of_every_type_are_taken(tmp_path, infra, bucket):
     text = script(tmp_path, infra, bucket)
     commands = [shlex.split(line) for line in text.splitlines() if line.startswith("sky ")]
     for words in commands:  # of files that are there
@@ -54,7 +52,7 @@ def test_servers_and_workers_of_every_type_are_taken(
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_special_to_fleets_would_be_seen(tmp_path: Path) -> None:
+def test_what_is_special_to_fleets_would_be_seen(tmp_path):
     right = tasks(script(tmp_path, "aws/us-east-1"))[0]
     folder = {**right, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
     assert real_skypilot.ask_skypilot(tmp_path, [folder], []).returncode == 1

@@ -69,8 +69,8 @@ def cells(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start(whole).wait_for_end()
     for moment in MOMENTS.values():

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,7 +71,7 @@ def names(token: str) -> list[str]:
 
 
 @pytest.fixture
-def holder() -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+def holder():
     """A process that holds a testbed on which a command runs: (process, token, the command's pid)."""
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
     token, pid = process.stdout.readline().split()
@@ -82,7 +81,7 @@ def holder() -> Iterator[tuple[subprocess.Popen[str], str, int]]:
     sweep()
 
 
-def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() -> None:
+def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate():
     with Testbed(2, network="1gbit", interconnect="2gbit") as bed:
         assert len(bed.links) == 6
         assert all(link.right for link in bed.links)
@@ -97,7 +96,7 @@ def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() ->
     assert not names(bed.owner.token)
 
 
-def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
+def test_a_host_that_differs_and_a_link_that_changes_while_things_run():
     with Testbed(2, network="200mbit", overrides={1: {"network": "50mbit"}}) as bed:
         assert sorted({link.asked for link in bed.links}) == [6.25e6, 25e6]
         connect = [
@@ -124,7 +123,7 @@ def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
         assert "rate 20Mbit" in shown.output
 
 
-def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() -> None:
+def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified():
     bed = Testbed(1, network="900gbit")
     with pytest.raises(
         UserError,
@@ -135,7 +134,7 @@ def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() 
 
 
 @needs_disk
-def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> None:
+def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path):
     with Testbed(2, disk="20MB/s", overrides={1: {"disk": "40MB/s"}}, disk_path=tmp_path) as bed:
         assert [(link.node, link.name, link.asked) for link in bed.links] == [
             (0, "disk", 20e6),
@@ -154,7 +153,7 @@ def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> 
     assert not names(bed.owner.token)
 
 
-def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
+def test_an_existing_namespace_of_that_name_is_never_touched():
     after = next_owner()
     taken = replace(after, serial=after.serial + 1).host(1)
     subprocess.run(["ip", "netns", "add", taken], check=True)
@@ -166,7 +165,7 @@ def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
         subprocess.run(["ip", "netns", "del", taken], check=True)
 
 
-def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -> None:
+def test_ctrl_c_leaves_nothing(holder):
     process, token, pid = holder
     assert names(token)
     script = (
@@ -189,8 +188,8 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
 
 
 def test_what_kill_9_left_is_swept_and_only_that(
-    holder: tuple[subprocess.Popen[str], str, int],
-) -> None:
+    holder,
+):
     process, token, pid = holder
     foreign = f"stash-tb-foreign-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", foreign], check=True)

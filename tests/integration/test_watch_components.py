@@ -59,7 +59,7 @@ def header() -> Header:
     )
 
 
-def test_promtool_accepts_the_metrics_and_the_alert_rules() -> None:
+def test_promtool_accepts_the_metrics_and_the_alert_rules():
     promtool = program("promtool")
     metrics = Metrics(header())
     metrics.receive_line(window(1))
@@ -80,7 +80,7 @@ def test_promtool_accepts_the_metrics_and_the_alert_rules() -> None:
     assert "4 rules found" in rules.stdout, rules.stderr
 
 
-def test_prometheus_understands_every_query_of_the_dashboard(tmp_path: Path) -> None:
+def test_prometheus_understands_every_query_of_the_dashboard(tmp_path):
     promtool = program("promtool")
     dashboard = json.loads((HOW_TO / "watch-grafana.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -121,7 +120,7 @@ class Watched:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     yield tmp_path
     mark = f"MARK={tmp_path}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -133,9 +132,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_to_the_whole_group_reaches_the_job_once(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_a_signal_to_the_whole_group_reaches_the_job_once(folder, number):
     run = Watched(folder, "stays")
     os.killpg(run.process.pid, number)
     until(lambda: run.signals() != [])
@@ -151,7 +148,7 @@ def test_a_signal_to_the_whole_group_reaches_the_job_once(
     assert (folder / "done").exists()
 
 
-def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder: Path) -> None:
+def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder):
     (folder / "train.py").write_text(JOB)
     words = (sys.executable, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py")
     child, terminal = pty.fork()
@@ -169,7 +166,7 @@ def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder: Path
     assert (folder / "done").exists()
 
 
-def test_the_next_command_removes_what_all_that_were_killed_have_left(folder: Path) -> None:
+def test_the_next_command_removes_what_all_that_were_killed_have_left(folder):
     run = Watched(folder)
     kept = run.memory()
     others = [
@@ -190,7 +187,7 @@ def test_the_next_command_removes_what_all_that_were_killed_have_left(folder: Pa
     assert run.stash("lab", "zoo").stderr == ""
 
 
-def test_nohup_stays_nohup(folder: Path) -> None:
+def test_nohup_stays_nohup(folder):
     (folder / "train.py").write_text(JOB)
     words = (
         "nohup",

@@ -62,7 +62,7 @@ def watch(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_second_of_both_starts_has_its_row_and_an_epilog_is_one_line(tmp_path: Path) -> None:
+def test_every_second_of_both_starts_has_its_row_and_an_epilog_is_one_line(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     assert watch(tmp_path, "dies").returncode == 7
     assert watch(tmp_path, "lives").returncode == 0

@@ -73,9 +73,7 @@ def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
         ("dtensor.py", (), 2),
     ],
 )
-def test_seeded_weights_are_bit_identical(
-    data: Path, tmp_path: Path, script: str, arguments: tuple[object, ...], ranks: int
-) -> None:
+def test_seeded_weights_are_bit_identical(data, tmp_path, script, arguments, ranks):
     places = {"DATA": str(data), "OUT": str(tmp_path / "out"), "MODEL": str(tmp_path / "model.pt")}
     job = [script, *(places.get(str(each), str(each)) for each in arguments)]
     launcher = RANKS if ranks > 1 else ()
@@ -96,9 +94,7 @@ def watched(tmp_path: Path, *job: object, **variables: str) -> RunRecord:
     return load_record(tmp_path / "run.watch.jsonl")
 
 
-def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(
-    data: Path, tmp_path: Path
-) -> None:
+def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(data, tmp_path):
     record = watched(
         tmp_path, "--nproc-per-node", "2", "hf_trainer.py", data, "--output_dir", tmp_path / "out"
     )
@@ -111,7 +107,7 @@ def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_lightning_is_seen(data: Path, tmp_path: Path) -> None:
+def test_lightning_is_seen(data, tmp_path):
     record = watched(tmp_path, "lightning_fit.py", data, "--output", tmp_path / "out")
     assert record.header.ranks == 2
     assert sum(value or 0.0 for value in record.windows[-1].stalls.values()) == pytest.approx(
@@ -140,7 +136,7 @@ for pictures, texts in zip(DataLoader(Pictures(0.02)), DataLoader(Texts(0.005)))
 """
 
 
-def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
+def test_several_loaders_are_told_apart_by_name(tmp_path):
     (tmp_path / "several.py").write_text(SEVERAL)
     record = watched(tmp_path, tmp_path / "several.py")
     assert [name.partition(" ")[0] for name in record.header.loaders] == ["Pictures", "Texts"]
@@ -150,9 +146,7 @@ def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recorder", ["0", "2000"])
-def test_collectives_of_functional_calls_are_counted_as_unseen(
-    data: Path, tmp_path: Path, recorder: str
-) -> None:
+def test_collectives_of_functional_calls_are_counted_as_unseen(data, tmp_path, recorder):
     watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--", sys.executable)
     os.environ["TORCH_FR_BUFFER_SIZE"] = recorder
     try:

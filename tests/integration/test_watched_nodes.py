@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ _STAGE = 0.015
 
 
 @pytest.fixture
-def bed() -> Iterator[Testbed]:
+def bed():
     with Testbed(2, network="1gbit", verify=False) as made:
         yield made
 
@@ -55,8 +54,8 @@ def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) 
 
 
 def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_is_named(
-    bed: Testbed, tmp_path: Path
-) -> None:
+    bed, tmp_path
+):
     nodes = watch(bed, tmp_path, 720, "--fault=3:prep:420:720:0.03")
     assert [node.wait(PATIENCE) for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
     record = load_record(tmp_path / "0" / "run.watch.jsonl")
@@ -72,7 +71,7 @@ def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_i
     assert not list((tmp_path / "1").iterdir())  # node 0 has it all
 
 
-def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
+def test_a_node_that_is_lost_is_an_event(bed, tmp_path):
     watch(bed, tmp_path, 100_000)
     path = tmp_path / "0" / "run.watch.jsonl"
     until(lambda: path.exists() and len(load_record(path).windows) > 0)
@@ -81,7 +80,7 @@ def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
     assert any(event.what == "lost" for event in load_record(path).events)
 
 
-def test_a_link_that_gets_slower_is_told_from_a_late_rank(bed: Testbed, tmp_path: Path) -> None:
+def test_a_link_that_gets_slower_is_told_from_a_late_rank(bed, tmp_path):
     watch(bed, tmp_path, 100_000, size=400_000)
     path = tmp_path / "0" / "run.watch.jsonl"
     until(lambda: path.exists() and len(load_record(path).windows) > 2)

@@ -50,7 +50,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_watched_run_is_the_one_that_was_typed(tmp_path: Path) -> None:
+def test_a_watched_run_is_the_one_that_was_typed(tmp_path):
     plain = run(tmp_path, "train.py")
     watched = run(tmp_path, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py")
     assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)

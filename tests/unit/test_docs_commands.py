@@ -118,7 +118,7 @@ def wrong_with(shown: Found, ids: list[str]) -> str:
 
 
 @pytest.fixture
-def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def ids(tmp_path, monkeypatch):
     """Of the profiles of a store that is the user's."""
     monkeypatch.setenv("STASH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
@@ -131,7 +131,7 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return re.findall(r'"id": "(\w+)"', CliRunner().invoke(app, ["list", "--json"]).output)
 
 
-def test_commands_to_copy_run(tmp_path: Path, ids: list[str]) -> None:
+def test_commands_to_copy_run(tmp_path, ids):
     wrong = []
     for page, shown in groupby(commands_to_copy(), key=lambda found: found.page):
         folder = tmp_path / page.replace("/", "-")

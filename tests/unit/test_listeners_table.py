@@ -28,14 +28,14 @@ def _opening() -> set[str]:
     return found
 
 
-def test_the_page_has_the_table_of_the_code() -> None:
+def test_the_page_has_the_table_of_the_code():
     found = TABLE.search((ROOT / "SECURITY.md").read_text())
     assert found[2].strip() == table(), (
         "write it again: .venv/bin/python -m tests.unit.test_listeners_table"
     )
 
 
-def test_every_module_that_opens_a_socket_is_in_the_table_and_no_other() -> None:
+def test_every_module_that_opens_a_socket_is_in_the_table_and_no_other():
     declared = {module for each in LISTENERS for module in each.opened_by}
     assert _opening() == declared
 

@@ -31,13 +31,13 @@ def cell(nodes: int) -> Cell:
     return replace(found, emulated=bed)
 
 
-def test_buckets_are_closed_by_the_layer_that_fills_them_from_the_last_on() -> None:
+def test_buckets_are_closed_by_the_layer_that_fills_them_from_the_last_on():
     found = buckets(MODEL, 25 * 2**20)
     assert [bucket.bytes for bucket in found] == [30_000_000, 30_000_000]
     assert [bucket.backward for bucket in found] == pytest.approx([0.02, 0.04])
 
 
-def test_the_truth_of_a_cell_by_hand() -> None:
+def test_the_truth_of_a_cell_by_hand():
     one = truth(cell(1), MODEL)
     # Twice as long: passes of 0.18 s; buckets are ready after 0.08 and 0.12 s. Four ranks share 4 GB/s, so 30 MB take
     # 2·3·30 MB / 2 GB/s = 0.09 s, the second follows the first.
@@ -49,7 +49,7 @@ def test_the_truth_of_a_cell_by_hand() -> None:
     assert two["network"] == pytest.approx(0.08 + 2 * across - 0.12 - one["interconnect"])
 
 
-def test_the_page_is_what_the_kept_tables_say() -> None:
+def test_the_page_is_what_the_kept_tables_say():
     text = page.page()
     worst = max(
         abs(100 * each.error(name))

@@ -1,7 +1,7 @@
 """What is advised about profiles made by hand, to the word: verdict, next steps, and remedies with what each saves.
 
-``PYTHONPATH=src:tests/support python tests/unit/advice/test_verdict_sentences.py`` writes the golden again; look at the diff.
-A case whose name begins with a row of a breakdown shows all remedies of that row.
+``PYTHONPATH=src:tests/support python tests/unit/advice/test_verdict_sentences.py`` writes the golden again; look at
+the diff. A case whose name begins with a row of a breakdown shows all remedies of that row.
 """
 
 from __future__ import annotations
@@ -663,13 +663,13 @@ def read_golden() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_advice_is_what_it_was(name: str) -> None:
+def test_advice_is_what_it_was(name):
     expected = read_golden().get(name, "").removeprefix("## ").strip()
     text = "\n".join(describe(name)).removeprefix("## ")
     assert copy_close_numbers(text, expected) == expected
 
 
-def test_every_step_is_a_sentence() -> None:
+def test_every_step_is_a_sentence():
     for profile in CASES.values():
         advice = verdict(attribute(profile), profile)
         assert 1 <= len(advice.next_steps) <= 4

@@ -11,7 +11,7 @@ from bench.cases import answers
 from bench.cases.truths import FOLDER, Case, read_cases
 
 
-def test_each_script_has_a_truth_whose_line_and_words_exist() -> None:
+def test_each_script_has_a_truth_whose_line_and_words_exist():
     cases = read_cases()
     scripts = {
         str(path.relative_to(FOLDER / "scripts")) for path in (FOLDER / "scripts").rglob("*.py")
@@ -56,7 +56,7 @@ def place(row: str, line: int) -> dict[str, Any]:
     }
 
 
-def test_row_line_and_remedy_are_looked_for_where_a_reader_would() -> None:
+def test_row_line_and_remedy_are_looked_for_where_a_reader_would():
     case = restarted()
     (line,) = case.lines
     advice = ("Keep the workers with persistent_workers=True.",)
@@ -71,7 +71,7 @@ def test_row_line_and_remedy_are_looked_for_where_a_reader_would() -> None:
 
 
 @pytest.mark.parametrize(("row", "line"), [("epoch start", 2), ("loop", 0)])
-def test_another_line_or_that_of_another_row_is_no_place(row: str, line: int) -> None:
+def test_another_line_or_that_of_another_row_is_no_place(row, line):
     case = restarted()
     named = answers.judge(
         case, shown("run", "epoch start", places=(place(row, case.lines[0] + line),))
@@ -87,7 +87,5 @@ def test_another_line_or_that_of_another_row_is_no_place(row: str, line: int) ->
         ("cannot tell", (), False),
     ],
 )
-def test_wrong_is_what_names_something_else_with_confidence(
-    kind: str, stalls: tuple[str, ...], is_wrong: bool
-) -> None:
+def test_wrong_is_what_names_something_else_with_confidence(kind, stalls, is_wrong):
     assert answers.judge(restarted(), shown(kind, *stalls)).is_wrong is is_wrong

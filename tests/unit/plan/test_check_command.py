@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from xml.etree import ElementTree
 
 import plan_builder
@@ -13,12 +12,9 @@ from commands import run
 from stash.core.artefact import save
 from stash.plan.records import save_plan
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
-
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_plan(plan_builder.plan(), "a.plan.json")
     save(later(), "good.stash.json")
@@ -46,16 +42,14 @@ def blind_plan() -> None:
         ("none.plan.json", "good.stash.json", 2),
     ],
 )
-def test_the_exit_code_is_the_answer(
-    monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int
-) -> None:
+def test_the_exit_code_is_the_answer(monkeypatch, capsys, plan, profile, code):
     blind_plan()
     assert run(monkeypatch, "check", plan, profile) == code
     printed = capsys.readouterr()
     assert len(printed.err.strip().splitlines()) == (1 if code == 2 else 0)
 
 
-def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_hostile_plan_is_shown_as_text(monkeypatch, capsys):
     fact = plan_builder.NETWORK.model_copy(update={"source": "\x1b]0;owned\x07\nx"})
     lost = plan_builder.lost()
     stalls = tuple(each.model_copy(update={"facts": (fact,)}) for each in lost.stalls)
@@ -66,7 +60,7 @@ def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) ->
         assert "\x1b" not in capsys.readouterr().out
 
 
-def test_a_plan_has_junit_as_limits_have(monkeypatch: Patch) -> None:
+def test_a_plan_has_junit_as_limits_have(monkeypatch):
     assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--junit", "plan.xml") == 1
     suite = ElementTree.parse("plan.xml").getroot()
     cases = {case.get("name"): [part.tag for part in case] for case in suite.iter("testcase")}

@@ -60,17 +60,15 @@ def asked(typed: dict[str, Any]) -> PlanOptions:
         ),
     ],
 )
-def test_every_way_to_say_how_much_ends_in_samples(
-    typed: dict[str, str], samples: float, text: str
-) -> None:
+def test_every_way_to_say_how_much_ends_in_samples(typed, samples, text):
     found = training_work(asked(typed), JOB)
     assert found.samples == pytest.approx(samples)
     assert found.text.startswith(text)
 
 
 def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     try:
@@ -84,7 +82,7 @@ def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(
     assert (found.deadline_seconds, found.confidence) == (23 * 3600, 0.5)
 
 
-def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
+def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars():
     typed = {
         "samples": "1M",
         "deadline": "3d",
@@ -101,7 +99,7 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
     assert make_goal(asked({"samples": "1M"}), JOB, NOON).deadline_seconds is None
 
 
-def test_constraints_carry_the_catalogs_own_names() -> None:
+def test_constraints_carry_the_catalogs_own_names():
     typed = {
         "cloud": "AWS, gcp",
         "region": "US-EAST-1",

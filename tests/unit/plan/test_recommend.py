@@ -461,9 +461,7 @@ def test_a_job_of_cpus_is_recommended_the_type_that_it_was_profiled_on():
     ("gpu", "model", "measured"),
     [("Tesla V100-SXM2-16GB", "V100", {"1xV100"}), ("Tesla T4", "T4", {"1xT4"})],
 )
-def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(
-    gpu: str, model: str, measured: set[str]
-):
+def test_a_machine_of_gcp_was_measured_with_the_gpus_that_are_attached(gpu, model, measured):
     host = (
         pair()
         .hosts[0]

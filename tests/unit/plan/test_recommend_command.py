@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import commands
 import pytest
@@ -13,14 +12,13 @@ from forecast_profiles import gpu_job
 from stash.core.artefact import save
 
 Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 FEW = ("--gpu", "V100", "--cloud", "aws", "--max-nodes", "2")
 """Few candidates, so that a test takes no longer than it must."""
 JOB = ("gpu.stash.json", "--epochs", "90", *FEW)
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     save(gpu_job(), tmp_path / "gpu.stash.json")
@@ -31,9 +29,7 @@ def run(monkeypatch: Patch, *words: str) -> int:
     return commands.run(monkeypatch, "recommend", *words)
 
 
-def test_the_choice_is_written_as_a_task_and_nothing_is_started(
-    monkeypatch: Patch, capsys: Capture, tmp_path: Path
-) -> None:
+def test_the_choice_is_written_as_a_task_and_nothing_is_started(monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, *JOB, "--launch", "sky") == 0
     assert capsys.readouterr().out.endswith("nothing was started.\n")
     assert run(monkeypatch, *JOB, "--launch", "sky", "--json") == 0
@@ -45,7 +41,7 @@ def test_the_choice_is_written_as_a_task_and_nothing_is_started(
     assert f"{task['num_nodes']} × {task['resources']['instance_type']}" == document["chosen"]
 
 
-def test_only_a_choice_can_be_launched(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
+def test_only_a_choice_can_be_launched(monkeypatch, capsys, tmp_path):
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky") == 1
     assert "there is no choice to write down" in capsys.readouterr().err
     assert run(monkeypatch, *JOB, "--deadline", "1h", "--launch", "sky", "--json") == 1

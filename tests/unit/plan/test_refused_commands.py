@@ -57,15 +57,15 @@ def folder(tmp_path_factory):
 
 def ask(folder: Path, typed: str) -> str:
     """What it says on standard error, if it is refused."""
-    said = io.StringIO()
+    printed = io.StringIO()
     with (
         inside(folder),
         mock.patch("sys.argv", ["stash", *shlex.split(typed)]),
-        redirect_stderr(said),
+        redirect_stderr(printed),
         pytest.raises(SystemExit) as ended,
     ):
         main()
-    return said.getvalue() if ended.value.code == 2 else f"exit code {ended.value.code}\n"
+    return printed.getvalue() if ended.value.code == 2 else f"exit code {ended.value.code}\n"
 
 
 def read_cases() -> dict[str, str]:
@@ -75,14 +75,14 @@ def read_cases() -> dict[str, str]:
 
 @pytest.mark.parametrize("typed", read_cases())
 def test_what_cannot_be_is_refused_in_one_sentence(folder, typed):
-    said = ask(folder, typed)
-    assert said == read_cases()[typed]
-    assert said.startswith("error: ")
-    assert said.count("\n") == 1
+    printed = ask(folder, typed)
+    assert printed == read_cases()[typed]
+    assert printed.startswith("error: ")
+    assert printed.count("\n") == 1
 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as place:
         lay_out(Path(place))
-        said = {typed: ask(Path(place), typed) for typed in read_cases()}
-    GOLDEN.write_text("".join(f"$ stash {typed}\n{text}" for typed, text in said.items()))
+        printed = {typed: ask(Path(place), typed) for typed in read_cases()}
+    GOLDEN.write_text("".join(f"$ stash {typed}\n{text}" for typed, text in printed.items()))

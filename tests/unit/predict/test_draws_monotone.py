@@ -37,9 +37,7 @@ def never_slower(fast: Array, slow: Array) -> None:
 
 @FEW
 @given(JOBS, RATES, TIMES, NODES, st.sampled_from(["sockets", "ib"]))
-def test_a_faster_line_between_nodes_is_never_slower(
-    base: Base, rate: float, times: float, nodes: int, transport: str
-) -> None:
+def test_a_faster_line_between_nodes_is_never_slower(base, rate, times, nodes, transport):
     slow, fast = (
         steps(base, network=each, nodes=nodes, transport=transport) for each in (rate, rate * times)
     )
@@ -48,9 +46,7 @@ def test_a_faster_line_between_nodes_is_never_slower(
 
 @FEW
 @given(JOBS, RATES, TIMES, st.integers(2, 8))
-def test_faster_links_inside_a_node_are_never_slower(
-    base: Base, rate: float, times: float, devices: int
-) -> None:
+def test_faster_links_inside_a_node_are_never_slower(base, rate, times, devices):
     def on(inside: float) -> Array:
         rates = [
             Quantity(value=each, low=each / 1.5, high=each * 1.5, origin="measured", source="x")
@@ -74,5 +70,5 @@ def test_faster_links_inside_a_node_are_never_slower(
 
 @FEW
 @given(RATES, TIMES)
-def test_a_faster_disk_is_never_slower(rate: float, times: float) -> None:
+def test_a_faster_disk_is_never_slower(rate, times):
     never_slower(steps(BASES[0], disk=rate * times), steps(BASES[0], disk=rate))

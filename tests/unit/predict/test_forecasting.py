@@ -86,9 +86,7 @@ def test_one_device_waits_for_no_other():
 @pytest.mark.parametrize(
     ("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)]
 )
-def test_ranks_that_share_a_model_read_the_same_samples(
-    typed: dict[str, str], samples: int
-) -> None:
+def test_ranks_that_share_a_model_read_the_same_samples(typed, samples):
     loaders = (Loader(kind="map", workers=1, samples=1000),)
     shared = base_of(
         gpu_job(

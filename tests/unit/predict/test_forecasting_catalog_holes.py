@@ -20,7 +20,7 @@ WITH_TENSOR_CORES = {"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"}
 
 
 @pytest.fixture(scope="module")
-def base() -> Base:
+def base():
     return base_of(gpu_job(), draws=Draws(16), catalog=lambda: CATALOG)
 
 
@@ -58,7 +58,7 @@ def asked(base: Base, wanted: Alteration) -> Forecast | str:
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_every_type_is_left_out_or_says_what_it_lacks(base: Base, nodes: int) -> None:
+def test_every_type_is_left_out_or_says_what_it_lacks(base, nodes):
     forecast = lacking = 0
     for instance in TYPES:
         answer = asked(base, Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=nodes))
@@ -77,7 +77,7 @@ def test_every_type_is_left_out_or_says_what_it_lacks(base: Base, nodes: int) ->
     assert lacking > 10
 
 
-def test_cores_that_a_description_leaves_out_are_named() -> None:
+def test_cores_that_a_description_leaves_out_are_named():
     described = Target(name="ours", nodes=1, devices=2, backend="nccl", device="V100-SXM2-16GB")
     base = base_of(gpu_job(), draws=Draws(16), clusters=lambda name: described)
     forecast = what_if(base, Alteration(cluster="ours.yaml"))

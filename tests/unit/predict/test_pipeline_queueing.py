@@ -64,7 +64,7 @@ def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(
     assert step[0] == pytest.approx(simulated, rel=0.03)
 
 
-def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers() -> None:
+def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers():
     found = step_with_loader(
         np.array([-0.01, 0.0, 0.1]), np.array([0.02, 0.02, 0.02]), 2, 2, 1, 0.5
     )

@@ -16,20 +16,20 @@ def late(shards: tuple[Shard, ...], stage: Stage) -> float:
     return float(exposed_sharded(TWO, shards, stage, "gloo")[0])
 
 
-def test_stage_one_reduces_behind_the_backward_pass_and_gathers_after_it() -> None:
+def test_stage_one_reduces_behind_the_backward_pass_and_gathers_after_it():
     # Ready at 2 and 4 s, 8 s each: the stream ends at 18, the pass at 4. Then 8 MB of parameters: 4 s.
     assert late((LAYER, LAYER), 1) == pytest.approx(14 + 4)
 
 
-def test_stage_two_scatters_half_as_long() -> None:
+def test_stage_two_scatters_half_as_long():
     assert late((LAYER, LAYER), 2) == pytest.approx(6 + 4)
 
 
-def test_stage_three_gathers_the_next_layer_behind_this_one() -> None:
+def test_stage_three_gathers_the_next_layer_behind_this_one():
     # Gather 0-2; forward 2-3 while the second gather runs 2-4; backward 4-6; scatter 6-10.
     assert late((LAYER,), 3) == pytest.approx(7)
 
 
-def test_one_rank_shards_nothing() -> None:
+def test_one_rank_shards_nothing():
     found = exposed_sharded(fabric(1, 1), (LAYER,), 3, "nccl")
     assert found.tolist() == [0.0]

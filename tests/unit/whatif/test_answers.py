@@ -22,7 +22,7 @@ def suffices(answer: WhatIf) -> str:
     return dict(page(answer).chapters[0].facts)["suffices"]
 
 
-def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() -> None:
+def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there():
     answer = answer_question(base_of(load(SQUEEZENET), draws=Draws(64)), Alteration())
     assert answer.next.name == "prep"
     assert answer.data.workers <= answer.data.workers_now == 2
@@ -34,7 +34,7 @@ def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() 
     )
 
 
-def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
+def test_too_few_workers_are_what_is_said_where_they_are_too_few():
     base = base_of(gpu_job(), draws=Draws(64))
     answer = answer_question(base, Alteration(workers=1))
     assert answer.data.workers > answer.data.workers_now == 1
@@ -42,7 +42,7 @@ def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
     assert "it has" not in suffices(replace(answer, data=replace(answer.data, workers=None)))
 
 
-def test_what_lies_between_steps_is_said_to_stay() -> None:
+def test_what_lies_between_steps_is_said_to_stay():
     starts = {"epoch start": {0: 1.2, 20: 1.07, 40: 1.07, 60: 1.07}}
     times = {"solo": [0.02] * 3, "warm": [0.0202] * 3}
     restarted = build(times, ranks=1, ledgers=(ledger(epoch_steps=20, now_and_then=starts),))

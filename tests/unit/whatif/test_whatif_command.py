@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import commands
 import probe_builder
@@ -13,11 +12,10 @@ from forecast_profiles import cpu_job, gpu_job
 from stash.core.artefact import save
 
 Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     save(gpu_job(), tmp_path / "gpu.stash.json")
@@ -29,7 +27,7 @@ def run(monkeypatch: Patch, *words: str) -> int:
     return commands.run(monkeypatch, "whatif", *words)
 
 
-def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
+def test_the_document_adds_up(monkeypatch, capsys):
     assert run(monkeypatch, "gpu.stash.json", "--nodes", "8", "--network", "100gbit", "--json") == 0
     found = json.loads(capsys.readouterr().out)
     forecast = found["forecast"]
@@ -48,7 +46,7 @@ def test_the_document_adds_up(monkeypatch: Patch, capsys: Capture):
     assert "1,024 samples instead of 256" in found["training"][0]
 
 
-def test_the_document_has_names_of_its_own(monkeypatch: Patch, capsys: Capture):
+def test_the_document_has_names_of_its_own(monkeypatch, capsys):
     assert run(monkeypatch, "gpu.stash.json", "--dtype", "amp", "--workers", "4", "--json") == 0
     assert json.loads(capsys.readouterr().out)["changes"] == {
         "workers": "4",
@@ -58,16 +56,14 @@ def test_the_document_has_names_of_its_own(monkeypatch: Patch, capsys: Capture):
     assert json.loads(capsys.readouterr().out)["over"] == ["precision-of-training"]
 
 
-def test_what_cannot_be_predicted_is_named_and_there_is_no_step(
-    monkeypatch: Patch, capsys: Capture
-):
+def test_what_cannot_be_predicted_is_named_and_there_is_no_step(monkeypatch, capsys):
     assert run(monkeypatch, "cpu.stash.json", "--nodes", "4") == 0
     out = " ".join(capsys.readouterr().out.split())
     assert "The step is unknown: network cannot be predicted" in out
     assert "say it with --network" in out
 
 
-def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys: Capture):
+def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch, capsys):
     assert run(monkeypatch, "cpu.stash.json", "--sweep", "nodes=1..2", "--json") == 0
     one, two = json.loads(capsys.readouterr().out)["points"]
     assert one["values"] == {"nodes": "1"}
@@ -76,7 +72,7 @@ def test_a_sweep_for_programs_has_a_forecast_a_point(monkeypatch: Patch, capsys:
     assert "network" in two["why"]
 
 
-def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
+def test_a_curve_is_drawn_into_a_file(monkeypatch, files):
     for ending in ("svg", "html"):
         assert (
             run(
@@ -95,7 +91,7 @@ def test_a_curve_is_drawn_into_a_file(monkeypatch: Patch, files: Path):
     assert (files / "curve.svg").read_text().startswith("<svg")
 
 
-def test_machines_may_be_probed(files: Path, monkeypatch: Patch, capsys: Capture):
+def test_machines_may_be_probed(files, monkeypatch, capsys):
     save(probe_builder.probe(probe_builder.p3_8xlarge()), files / "vm.host.json")
     assert run(monkeypatch, "gpu.stash.json", "--cluster", "vm.host.json", "--json") == 0
     assert json.loads(capsys.readouterr().out)["target"]["devices"] == 4
