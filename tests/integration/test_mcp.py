@@ -6,11 +6,11 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from stash.mcp_server.brief import MAX_BYTES
 
@@ -39,225 +39,34 @@ SUFFIXES = {
     "spotlog": ".spotlog.json",
 }
 Answer = dict[str, Any]
-Question = tuple[str, str, dict[str, Any], Callable[[Answer], Any], Any]
+QUESTIONS: list[Answer] = yaml.safe_load(
+    Path(__file__).with_name("mcp_questions.yaml").read_text(encoding="utf-8")
+)
 
 
-def stall(name: str, answer: Answer, key: str = "seconds") -> Any:
-    return next(each[key] for each in answer["stalls"] if each["name"] == name)
+def look_up(answer: Any, path: str) -> Any:
+    """What stands at ``a.0.b``; elements of lists go by number, by name or by what is gone."""
+    for key in path.split("."):
+        if not isinstance(answer, list):
+            answer = answer[key]
+        elif key.isdigit():
+            answer = answer[int(key)]
+        else:
+            answer = next(each for each in answer if key in (each.get("name"), each.get("gone")))
+    return answer
 
 
-def line(name: str, answer: Answer) -> Answer:
-    return next(each for each in answer["lines"] if each["name"] == name)
+def is_right(found: Any, wanted: Answer) -> bool:
+    if "begins" in wanted:
+        return found.startswith(wanted["begins"])
+    if "has" in wanted:
+        return wanted["has"] in found
+    if "holds" in wanted:
+        return found["low"] < wanted["holds"] < found["high"]
+    number = isinstance(wanted["is"], float)
+    return found == (pytest.approx(wanted["is"], rel=1e-4) if number else wanted["is"])
 
 
-QUESTIONS: list[Question] = [
-    (
-        "What is the largest stall?",
-        "explain",
-        {"run": "one"},
-        lambda a: a["verdict"]["stall"],
-        "interconnect",
-    ),
-    ("How long is a step?", "explain", {"run": "one"}, lambda a: a["step_seconds"], 0.176),
-    (
-        "How much of it is compute?",
-        "explain",
-        {"run": "one"},
-        lambda a: stall("compute", a, "share"),
-        0.5682,
-    ),
-    (
-        "What is hidden behind it?",
-        "explain",
-        {"run": "one"},
-        lambda a: a["surfacing"][0]["appears"],
-        "prep",
-    ),
-    (
-        "Why is network unknown?",
-        "explain",
-        {"run": "one"},
-        lambda a: a["skipped"][1]["why"],
-        "one node",
-    ),
-    (
-        "How many machines took part?",
-        "explain",
-        {"run": "two"},
-        lambda a: (a["nodes"], a["world_size"]),
-        (2, 4),
-    ),
-    (
-        "What does the network cost a step?",
-        "explain",
-        {"run": "two"},
-        lambda a: stall("network", a),
-        0.03,
-    ),
-    (
-        "How many MB a step?",
-        "explain",
-        {"run": "two"},
-        lambda a: round(a["communication"]["bytes"] / 1e6),
-        102,
-    ),
-    (
-        "How many workers would do?",
-        "what_if",
-        {"run": "two", "changes": {"workers": "7"}},
-        lambda a: a["data"]["workers_to_hide_prep"],
-        6,
-    ),
-    (
-        "How fast are four nodes?",
-        "what_if",
-        {"run": "two", "changes": {"nodes": "4"}},
-        lambda a: a["forecast"]["samples_per_second"],
-        4782.7,
-    ),
-    (
-        "And what limits them?",
-        "what_if",
-        {"run": "two", "changes": {"nodes": "4"}},
-        lambda a: a["next"],
-        "network",
-    ),
-    (
-        "What should I do first?",
-        "explain",
-        {"run": "squeezenet"},
-        lambda a: a["verdict"]["next_steps"][0].startswith("Make samples cheaper to prepare"),
-        True,
-    ),
-    (
-        "Is fetch a problem?",
-        "explain",
-        {"run": "squeezenet"},
-        lambda a: stall("fetch", a, "within_noise"),
-        True,
-    ),
-    (
-        "What can its loader deliver?",
-        "explain",
-        {"run": "squeezenet"},
-        lambda a: a["rates"]["prep"],
-        634.7,
-    ),
-    (
-        "What if no worker loads?",
-        "what_if",
-        {"run": "squeezenet", "changes": {"workers": "0"}},
-        lambda a: a["forecast"]["step_seconds"]["value"],
-        0.23846,
-    ),
-    (
-        "Is prep < 15 %?",
-        "check",
-        {"run": "squeezenet", "most": ["prep=15%"]},
-        lambda a: a["verdict"],
-        "cannot tell",
-    ),
-    (
-        "Does it reach 60 samples/s on two ranks?",
-        "check",
-        {"run": "squeezenet", "least": ["samples/s=60"], "require": ["ranks=2"]},
-        lambda a: a["verdict"],
-        "passes",
-    ),
-    (
-        "What is wrong here?",
-        "explain",
-        {"run": "slow-net"},
-        lambda a: a["verdict"]["stall"],
-        "network",
-    ),
-    (
-        "Is its prep real?",
-        "explain",
-        {"run": "slow-net"},
-        lambda a: stall("prep", a, "within_noise"),
-        True,
-    ),
-    (
-        "What got slower?",
-        "compare",
-        {"before": "fast-net", "after": "slow-net"},
-        lambda a: [x["name"] for x in a["lines"] if x["verdict"] == "slower"],
-        ["network", "step", "samples/s"],
-    ),
-    (
-        "By how much?",
-        "compare",
-        {"before": "fast-net", "after": "slow-net"},
-        lambda a: line("step", a)["change"]["value"],
-        0.73339,
-    ),
-    (
-        "Did compute change?",
-        "compare",
-        {"before": "fast-net", "after": "slow-net"},
-        lambda a: line("compute", a)["verdict"],
-        "no difference shown",
-    ),
-    (
-        "May I merge this?",
-        "check",
-        {"run": "slow-net", "baseline": "fast-net", "slower": ["5%"]},
-        lambda a: a["verdict"],
-        "fails",
-    ),
-    (
-        "Would a faster network help?",
-        "what_if",
-        {"run": "slow-net", "changes": {"network": "1600mbit"}},
-        lambda a: (
-            a["forecast"]["step_seconds"]["low"] < 0.1565 < a["forecast"]["step_seconds"]["high"]
-        ),
-        True,
-    ),
-    (
-        "And what is it here?",
-        "explain",
-        {"run": "slow-disk"},
-        lambda a: a["verdict"]["stall"],
-        "fetch",
-    ),
-    (
-        "Which disk would do?",
-        "explain",
-        {"run": "slow-disk"},
-        lambda a: "32.7 MB/s" in a["verdict"]["next_steps"][1],
-        True,
-    ),
-    (
-        "Is this machine what I pay for?",
-        "explain",
-        {"run": "probe"},
-        lambda a: [each["name"] for each in a["findings"][:2]],
-        ["cpu-limit", "gpu-count"],
-    ),
-    (
-        "What was to be rented, for how much?",
-        "explain",
-        {"run": "plan"},
-        lambda a: (a["chosen"], a["choices"][0]["dollars"]["value"]),
-        ("1 × g5.48xlarge", 337.6),
-    ),
-    (
-        "Which spot machines, and in time?",
-        "explain",
-        {"run": "fleet"},
-        lambda a: (a["workers"], a["p_deadline"]),
-        ({"p3.2xlarge": 2}, 0.93964),
-    ),
-    (
-        "Who replaced the server that was lost?",
-        "explain",
-        {"run": "spotlog"},
-        lambda a: {each["gone"]: each["successor"] for each in a["takeovers"]}["server1"],
-        "server2",
-    ),
-]
 TRAIN = """
 import torch
 model = torch.nn.Linear(64, 10)
@@ -307,20 +116,15 @@ def named(arguments: dict[str, Any]) -> dict[str, Any]:
 
 def test_thirty_questions_about_ten_artefacts_are_answered(folder):
     assert len(QUESTIONS) == 30
-    assert {
-        v for _, _, given, _, _ in QUESTIONS for v in given.values() if isinstance(v, str)
-    } == set(ARTEFACTS)
-    answers = ask(folder, [(tool, named(given)) for _, tool, given, _, _ in QUESTIONS])
+    assert {v for each in QUESTIONS for v in each["with"].values() if isinstance(v, str)} == set(
+        ARTEFACTS
+    )
+    answers = ask(folder, [(each["tool"], named(each["with"])) for each in QUESTIONS])
     wrong = []
-    for (question, tool, given, read, expected), (failed, text) in zip(
-        QUESTIONS, answers, strict=True
-    ):
-        found = text if failed else read(json.loads(text))
-        right = found == (
-            pytest.approx(expected, rel=1e-4) if isinstance(expected, float) else expected
-        )
-        if failed or not right or len(text.encode()) > MAX_BYTES:
-            wrong.append(f"{question} {tool} {given}: {found!r}, and not {expected!r}")
+    for question, (failed, text) in zip(QUESTIONS, answers, strict=True):
+        found = text if failed else look_up(json.loads(text), question["at"])
+        if failed or not is_right(found, question) or len(text.encode()) > MAX_BYTES:
+            wrong.append(f"{question}: {found!r}")
     assert wrong == []
 
 
