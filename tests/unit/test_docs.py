@@ -29,7 +29,6 @@ from documentation import (
     sessions,
 )
 from forecast_profiles import gpu_job
-from made_up import pipeline_job
 
 import stash
 from bench.docs import format as formats
@@ -92,7 +91,6 @@ def test_profiles_of_the_pages_are_those_that_tests_know():
     assert (
         load(folder / "resnet50.stash.json").model_copy(update={"created": known.created}) == known
     )
-    assert load(folder / "pipeline.stash.json") == pipeline_job()
 
 
 def test_output_shown_is_the_output():
