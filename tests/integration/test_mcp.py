@@ -39,8 +39,9 @@ SUFFIXES = {
     "spotlog": ".spotlog.json",
 }
 Answer = dict[str, Any]
-QUESTIONS: list[Answer] = yaml.safe_load(
-    Path(__file__).with_name("mcp_questions.yaml").read_text(encoding="utf-8")
+QUESTIONS, REFUSED = (
+    yaml.safe_load(Path(__file__).with_name(f"mcp_{name}.yaml").read_text(encoding="utf-8"))
+    for name in ("questions", "refused")
 )
 
 
@@ -129,62 +130,17 @@ def test_thirty_questions_about_ten_artefacts_are_answered(folder):
 
 
 def test_errors_have_codes_and_nothing_that_costs_money_is_started(folder):
-    calls: list[tuple[str, dict[str, Any], str]] = [
-        ("explain", {"run": "nothing.stash.json"}, "artefact_missing"),
-        ("explain", {"run": "--help"}, "artefact_missing"),
-        (
-            "compare",
-            {"before": "one.stash.json", "after": "squeezenet.stash.json"},
-            "different_jobs",
-        ),
-        ("compare", {"before": "one.stash.json", "after": "one.stash.json"}, "same_run"),
-        ("explain", {"run": "one.stash.json", "brief": True}, "usage"),
-        ("explain", {"run": 7}, "usage"),
-        ("explain", {}, "usage"),
-        ("list", {"limit": {"n": 1}}, "usage"),
-        ("forecast", {"run": "one.stash.json"}, "usage"),
-        ("explain", {"run": "https://attacker.invalid/x.stash.json"}, "usage"),
-        ("compare", {"before": "one.stash.json", "after": "s3://bucket/x.stash.json"}, "usage"),
-        ("check", {"run": "one.stash.json", "baseline": "gs://b/x", "slower": ["5%"]}, "usage"),
-        ("recommend", {"runs": ["filecache::http://attacker.invalid/x"]}, "usage"),
-        (
-            "what_if",
-            {"run": "one.stash.json", "changes": {"cluster": "https://attacker.invalid/x"}},
-            "usage",
-        ),
-        ("list", {"folder": "http://attacker.invalid/"}, "usage"),
-        ("profile", {"command": ["train.py"], "output": "s3://bucket/x.stash.json"}, "usage"),
-        ("explain", {"run": "pipe.stash.json"}, "artefact"),
-        ("explain", {"run": "/dev/zero"}, "artefact"),
-        ("fix", {"command": ["sky", "launch", "job.yaml"]}, "costs_money"),
-        ("watch", {"command": "sbatch job.sh"}, "costs_money"),
-        ("check", {"run": "one.stash.json"}, "usage"),
-        ("what_if", {"run": "plan.plan.json", "changes": {"nodes": "2"}}, "artefact_kind"),
-        ("what_if", {"run": "one.stash.json", "changes": {"network": "10 gbots"}}, "unit"),
-        ("what_if", {"run": "one.stash.json", "changes": {"output": "x.html"}}, "usage"),
-        (
-            "recommend",
-            {"runs": ["two.stash.json"], "options": {"samples": "1M", "launch": "sky"}},
-            "usage",
-        ),
-        ("profile", {"command": ["bash", "-c", "cd x && /usr/bin/sbatch job.sh"]}, "costs_money"),
-        ("profile", {"command": []}, "usage"),
-        ("profile", {"command": ["nothing.py"]}, "usage"),
-        ("profile", {"command": ["train.py"], "budget": 1e9}, "usage"),
-        ("profile", {"command": ["train.py"], "budget": "20m"}, "usage"),
-        ("profile", {"command": ["train.py"], "budget": "2x"}, "usage"),
-    ]
     os.mkfifo(folder / "pipe.stash.json")
     before = set(folder.iterdir())
     long_name = ("explain", {"run": "x" * 100_000})
     (refused, long_answer), *answers = ask(
-        folder, [long_name, *((tool, given) for tool, given, _ in calls)]
+        folder, [long_name, *((each["tool"], each["with"]) for each in REFUSED)]
     )
     assert refused
     assert json.loads(long_answer)["error"]["code"] in {"failed", "usage"}
     assert all(failed for failed, _ in answers)
     assert [json.loads(text)["error"]["code"] for _, text in answers] == [
-        code for _, _, code in calls
+        each["code"] for each in REFUSED
     ]
     assert json.loads(answers[-1][1])["error"]["message"].startswith(
         "budget: unknown time unit 'x' in '2x'"
