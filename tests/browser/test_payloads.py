@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from big_studies import grid, many
-from chromium import CHROMIUM, Chromium, PageLeftError
+from chromium import CHROMIUM, PageLeftError
 from markdown_it import MarkdownIt
 from payloads import HIT, LOOK, PAYLOADS, hostile, hostile_page
 from reported import probed_whole
@@ -34,13 +34,13 @@ MIN = {"profile": 24, "probe": 15, "plan": 15, "fleet": 10, "log": 6, "curve": 3
 """Places of a text at least, of each kind."""
 
 
-def _page(path: Path) -> None:
+def _page(path):
     page = read_page([str(path)])
     for part in (page, *page.parts):
         assert part.charts or part.verdict or part.chapters
 
 
-def _profile(path: Path) -> None:
+def _profile(path):
     found = load(path)
     measured = attribute(found)
     page_of_profile(measured, verdict(measured, found), found)
@@ -69,7 +69,7 @@ KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
 }
 
 
-def _document(source: Path | None) -> dict[str, Any]:
+def _document(source):
     """The file, or a profile that has everything that a report shows."""
     found: dict[str, Any] = json.loads(
         encode_artefact(probed_whole()) if source is None else source.read_bytes()
@@ -88,16 +88,16 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _bare(inside: str) -> str:
+def _bare(inside):
     head = f'<meta charset="utf-8"><link rel=icon href="data:,">{HIT}'
     return f"<!DOCTYPE html><html><head>{head}</head><body>{inside}</body></html>"
 
 
-def _from_markdown(text: str) -> str:
+def _from_markdown(text):
     return _bare(MarkdownIt("js-default", {"html": True, "linkify": False}).render(text))
 
 
-def _drawn(kind: str, path: Path) -> dict[str, str]:
+def _drawn(kind, path):
     """Every page and picture of the document, by the name of its file."""
     if kind == "curve":
         curve = load_curve(path)
@@ -112,7 +112,7 @@ def _drawn(kind: str, path: Path) -> dict[str, str]:
     return found
 
 
-def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[str]:
+def _looked_at(browser, folder, drawn):
     """What acts on any of them."""
     wrong = []
     for name, text in drawn.items():

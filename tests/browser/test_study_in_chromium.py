@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from big_studies import grid, many
-from chromium import CHROMIUM, Chromium
+from chromium import CHROMIUM
 
 from stash.study.page import page
 from stash.ui.html import render
@@ -31,7 +31,7 @@ def report(tmp_path_factory):
     return path
 
 
-def column(browser: Chromium, number: int) -> list[str]:
+def column(browser, number):
     """The cells of a column, of the rows that are shown."""
     texts: list[str] = browser.run(f"{SHOWN}.map((row) => row.cells[{number}].textContent.trim())")
     return texts

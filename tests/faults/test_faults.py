@@ -1,7 +1,5 @@
 """The fault matrix under pytest: its quick cases always, its fast ones as slow tests; `make faults` plays all."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -11,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.case import Case
 from tests.faults.cases import all_cases
 from tests.faults.driver import play
 
 
-def _as_parameter(case: Case) -> object:
+def _as_parameter(case):
     marks = [] if case.pace == "quick" else [pytest.mark.slow]
     return pytest.param(case, id=f"{case.kind}: {case.name}", marks=marks)
 

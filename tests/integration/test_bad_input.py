@@ -3,15 +3,12 @@
 What goes wrong later is in the fault matrix (``tests/faults``).
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import textwrap
 from pathlib import Path
 
 import pytest
-from runs import Outcome
 
 PREAMBLE = """
 import torch, torch.distributed as dist, time, os, sys
@@ -31,7 +28,7 @@ def step(batch=256):
 def script(tmp_path):
     """``script(text)``: a file with that program, after a preamble with a tiny distributed job."""
 
-    def write(text: str, name: str = "train.py", preamble: str = PREAMBLE) -> Path:
+    def write(text, name="train.py", preamble=PREAMBLE):
         path = tmp_path / name
         path.write_text(preamble + textwrap.dedent(text))
         return path
@@ -39,7 +36,7 @@ def script(tmp_path):
     return write
 
 
-def refused(outcome: Outcome, code: int, *words: str) -> None:
+def refused(outcome, code, *words):
     """It ended with that code and one sentence holding these words, left no process and shows no trace of Stash."""
     assert outcome.code == code, f"{outcome.code}: {outcome.stderr}"
     assert outcome.error.startswith("error: "), outcome.stderr

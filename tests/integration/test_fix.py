@@ -1,7 +1,5 @@
 """``stash fix`` on real scripts: a planted fault found, proven, patched, and the patched script run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -45,7 +43,7 @@ for epoch in range(2):
 """
 
 
-def fix(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def fix(folder, *words, **variables):
     command = (sys.executable, "-m", "stash", "fix", *words)
     new = {**os.environ, **variables}
     return subprocess.run(

@@ -3,16 +3,12 @@
 Every kind of file as every kind of bomb is in the fault matrix (``tests/faults/cases/parsers.py``).
 """
 
-from __future__ import annotations
-
 import gzip
 
 import pytest
 from commands import run
 from hostile_files import KINDS, ONE
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 JOB = "job,user,submit,gpus,model,steps\nj1,me,{submit},1,A3C,{steps}\n"
 MARKET = (
     "# stash market 1\n# source: x\n# max_gap: 129600\nat,cloud,region,zone,instance,kind,usd_per_hour,available\n"
@@ -20,7 +16,7 @@ MARKET = (
 )
 
 
-def refused(monkeypatch: Patch, capsys: Capture, *words: str) -> str:
+def refused(monkeypatch, capsys, *words):
     assert run(monkeypatch, *words) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("error: ")

@@ -39,12 +39,12 @@ MOST_BYTES, MOST_WHEEL_BYTES = 120 * 10**6, 40 * 10**6
 """Installed beside PyTorch, NumPy too; and of each file that is downloaded."""
 
 
-def requirements() -> list[str]:
+def requirements():
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return list(project["dependencies"])
 
 
-def pip(python: Path | str, *words: str) -> str:
+def pip(python, *words):
     """What pip says; skips where no index can be asked."""
     command = [sys.executable, "-m", "pip", "--python", str(python), *words]
     command += ["--quiet", "--disable-pip-version-check"]
@@ -57,13 +57,13 @@ def pip(python: Path | str, *words: str) -> str:
     return done.stdout
 
 
-def installed(python: Path | str, *words: str) -> list[str]:
+def installed(python, *words):
     """The names that pip installs, or would, in small letters."""
     report = json.loads(pip(python, "install", "--report", "-", *words))
     return [item["metadata"]["name"].lower().replace("-", "_") for item in report["install"]]
 
 
-def environment(folder: Path, packages: dict[str, str]) -> Path:
+def environment(folder, packages):
     """A new environment in which pip believes these to be installed; with PyTorch what comes with it, and NumPy."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"

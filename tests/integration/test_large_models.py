@@ -1,24 +1,21 @@
 """Forecasts of pipelines held against the pipelines they are of."""
 
-from __future__ import annotations
-
 import pytest
-from profiled import RunProfile, profile_of
+from profiled import profile_of
 
 from stash.analysis.attribution import attribute
 from stash.analysis.pipeline_changes import layers_of
-from stash.core.records.profile import Profile
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, what_if
 
 pytestmark = pytest.mark.slow
 
 
-def pipeline(run_profile: RunProfile, *job: object) -> Profile:
+def pipeline(run_profile, *job):
     return profile_of(run_profile("--budget", 12, "scheduled_pipeline.py", *job))
 
 
-def forecast(profile: Profile, **typed: object) -> float:
+def forecast(profile, **typed):
     return what_if(
         base_of(profile), Alteration(**{name: str(text) for name, text in typed.items()})
     ).breakdown.step_seconds

@@ -1,16 +1,13 @@
 """Whatever starts the ranks: Stash itself, other launchers, several nodes, torchrun around Stash, Python."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from profiled import SCRIPTS, Start, profile_of
+from profiled import SCRIPTS, profile_of
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Profile
 
 BIN = Path(sys.executable).parent
 
@@ -62,7 +59,7 @@ def test_function_profiled_from_python(run_profile, data, tmp_path):
     assert profile.workload.batch == 16
 
 
-def on_two_nodes(start: Start, ranks: int, port: int, folder: Path, *words: object) -> Profile:
+def on_two_nodes(start, ranks, port, folder, *words):
     """A job of so many ranks on each of two nodes, which here are this machine twice; its profile."""
     nodes = [
         start(

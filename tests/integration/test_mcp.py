@@ -1,13 +1,10 @@
 """``stash mcp`` asked by the SDK's own client, over standard input and output: 30 questions about ten artefacts."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -38,14 +35,13 @@ SUFFIXES = {
     "fleet": ".plan.json",
     "spotlog": ".spotlog.json",
 }
-Answer = dict[str, Any]
 QUESTIONS, REFUSED = (
     yaml.safe_load(Path(__file__).with_name(f"mcp_{name}.yaml").read_text(encoding="utf-8"))
     for name in ("questions", "refused")
 )
 
 
-def look_up(answer: Any, path: str) -> Any:
+def look_up(answer, path):
     """What stands at ``a.0.b``; elements of lists go by number, by name or by what is gone."""
     for key in path.split("."):
         if not isinstance(answer, list):
@@ -57,7 +53,7 @@ def look_up(answer: Any, path: str) -> Any:
     return answer
 
 
-def is_right(found: Any, wanted: Answer) -> bool:
+def is_right(found, wanted):
     if "begins" in wanted:
         return found.startswith(wanted["begins"])
     if "has" in wanted:
@@ -79,10 +75,10 @@ for _ in range(100_000):
 """
 
 
-def ask(folder: Path, calls: list[tuple[str, dict[str, Any]]]) -> list[tuple[bool, str]]:
+def ask(folder, calls):
     """Whether each call failed, and its answer, of one server that is started in ``folder``."""
 
-    async def asked() -> list[tuple[bool, str]]:
+    async def asked():
         server = StdioServerParameters(
             command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder, env=dict(os.environ)
         )
@@ -105,7 +101,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def named(arguments: dict[str, Any]) -> dict[str, Any]:
+def named(arguments):
     """The same with files for artefacts."""
     return {
         key: f"{value}{SUFFIXES.get(value, '.stash.json')}"
@@ -177,7 +173,7 @@ def test_changes_and_options_are_taken_as_any_model_writes_them(folder):
 
 
 def test_every_tool_says_what_it_does_takes_and_answers(folder):
-    async def listed() -> Any:
+    async def listed():
         server = StdioServerParameters(
             command=sys.executable, args=["-m", "stash", "mcp"], cwd=folder, env=dict(os.environ)
         )

@@ -79,7 +79,7 @@ def test_a_real_training_step_keeps_its_budget_or_fails(pytester):
     assert preps[1] == pytest.approx(0.04, rel=0.5)  # four samples of 10 ms
 
 
-def called(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> dict[str, object]:
+def called(monkeypatch, **limits):
     """The fixture's function on a profile whose step takes 176 ms; what it records."""
     recorded: list[tuple[str, object]] = []
     request = SimpleNamespace(node=SimpleNamespace(user_properties=recorded))

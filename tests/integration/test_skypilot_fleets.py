@@ -1,7 +1,5 @@
 """Every task and every command of the script that rents a fleet is one that a real SkyPilot takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -23,14 +21,14 @@ pytestmark = [
 ]
 
 
-def script(folder: Path, infra: str, bucket: str | None = None) -> str:
+def script(folder, infra, bucket=None):
     (folder / "job.py").write_text(JOB)
     plan = dated_plan()
     place = rented_place(plan, infra, bucket, catalog.load())
     return rent_script(plan, place, job_in(folder, f"{folder}/job.py:job"), folder)
 
 
-def tasks(text: str) -> list[dict]:  # type: ignore[type-arg]
+def tasks(text):  # type: ignore[type-arg]
     return [yaml.safe_load(task) for task in re.findall(r"<<'TASK'\n(.*?)TASK\n", text, re.DOTALL)]
 
 

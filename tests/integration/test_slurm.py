@@ -1,17 +1,14 @@
 """Studies on a real Slurm of two nodes: end to end, preempted and refused."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from characterized import Controller
 from profiled import SCRIPTS
-from slurm_cluster import SlurmCluster, obstacle, slurm_cluster
+from slurm_cluster import obstacle, slurm_cluster
 
 import stash
 
@@ -31,13 +28,13 @@ def cluster(tmp_path_factory):
 
 
 def begin(
-    cluster: SlurmCluster,
-    folder: Path,
-    data: Path,
-    where: str,
-    budget: float = 2,
-    probe: str = "false",
-) -> Controller:
+    cluster,
+    folder,
+    data,
+    where,
+    budget=2,
+    probe="false",
+):
     """``stash characterize`` of one cell."""
     script, precision = SCRIPTS / "plain_ddp.py", 50 if budget < 60 else 0.05
     text = STUDY.format(
@@ -46,7 +43,7 @@ def begin(
     return Controller(folder, text, **cluster.environment)
 
 
-def logs(folder: Path) -> str:
+def logs(folder):
     return "\n".join(path.read_text() for path in folder.glob("grid.study/cells/*/output.log"))
 
 

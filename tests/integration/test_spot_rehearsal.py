@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,21 +64,21 @@ def folder(tmp_path):
     return tmp_path
 
 
-def _command(*words: str) -> tuple[str, ...]:
+def _command(*words):
     return (sys.executable, "-m", "stash", "spot", *words)
 
 
-def _marked(folder: Path) -> dict[str, str]:
+def _marked(folder):
     """An environment that tells this test's processes from those of others."""
     return {**os.environ, "STASH_REHEARSED": str(folder)}
 
 
-def _left(folder: Path) -> list[int]:
+def _left(folder):
     """Processes of the test's runs that outlived them."""
     return find_by_variable("STASH_REHEARSED", str(folder))
 
 
-def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[str]:
+def _done(folder, job, *words):
     done = subprocess.run(
         _command("run", "job.plan.json", f"job.py:{job}", *words, "-o", "run.spotlog.json"),
         cwd=folder,
@@ -93,7 +92,7 @@ def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[st
     return done
 
 
-def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
+def _ran(folder, *words, job="job"):
     done = _done(folder, job, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     log: dict[str, Any] = json.loads((folder / "run.spotlog.json").read_text())

@@ -1,13 +1,10 @@
 """What is measured is the job that was typed: its processes, environment, threads, input and pace."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from profiled import SCRIPTS, profile_of
@@ -46,14 +43,12 @@ LAUNCH = (
 CALL = "from reports import train; train(0, {folder!r})"
 PROFILED = "import stash; from reports import train; stash.profile(train, 0, {folder!r}, noise=0.5, budget=1)"
 
-Reports = list[dict[str, Any]]
 
-
-def reported(folder: Path) -> Reports:
+def reported(folder):
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-def untouched(folder: Path, *words: object) -> Reports:
+def untouched(folder, *words):
     """What the processes of a command say of themselves."""
     folder.mkdir()
     (folder / "short").touch()
@@ -70,7 +65,7 @@ def untouched(folder: Path, *words: object) -> Reports:
     return reported(folder)
 
 
-def alike(before: Reports, under: Reports) -> None:
+def alike(before, under):
     """As many processes, of the same environment, threads, words and pace."""
     assert len(before) == len(under) >= 1
     for one, other in zip(before, under, strict=True):

@@ -1,7 +1,5 @@
 """A store on an S3-like server, of moto, on this machine's loopback interface: what commands do with it."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -20,7 +18,6 @@ fsspec = pytest.importorskip("fsspec")
 s3fs = pytest.importorskip("s3fs")
 
 URL = "s3://bucket/team/runs"
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +38,7 @@ def endpoint():
     started.stop()
 
 
-def run(monkeypatch: Patch, *words: str) -> int:
+def run(monkeypatch, *words):
     monkeypatch.setattr("sys.argv", ["stash", *words])
     with pytest.raises(SystemExit) as ended:
         main()

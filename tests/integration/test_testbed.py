@@ -1,7 +1,5 @@
 """A testbed on this machine: links carry what was asked, nothing is left behind, a profile meets a known truth."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -24,7 +22,7 @@ from stash.lab.testbed.topology import next_owner, owner_of
 pytestmark = needs_testbed
 
 
-def _disk_obstacle() -> str:
+def _disk_obstacle():
     """Why reads from the disk under the tests' folders cannot be limited here; empty if they can."""
     try:
         wiring.device_of(Path(tempfile.gettempdir()))
@@ -64,7 +62,7 @@ time.sleep(600)
 """
 
 
-def names(token: str) -> list[str]:
+def names(token):
     """Everything on this machine that carries a testbed's token."""
     roots = [NAMESPACES, *Path("/sys/fs/cgroup").glob("*"), Path("/sys/fs/cgroup")]
     return [path.name for root in roots if root.is_dir() for path in root.glob(f"{token}-*")]
@@ -105,7 +103,7 @@ def test_a_host_that_differs_and_a_link_that_changes_while_things_run():
             f"import socket; socket.create_connection(('{bed.address(0)}', 9), 1)",
         ]
 
-        def refused() -> bool:
+        def refused():
             attempt = bed.run(connect, 1)
             attempt.wait(PATIENCE)
             return "ConnectionRefused" in attempt.output

@@ -15,7 +15,7 @@ import pytest
 from waiting import until
 
 from stash.measure.launcher.process import SITE
-from stash.monitor.records import RunRecord, load_record
+from stash.monitor.records import load_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -45,7 +45,7 @@ print("steps", step)
 LAUNCHER = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
 
 
-def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+def start(folder, *words, **variables):
     (folder / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
     return subprocess.Popen(
@@ -58,7 +58,7 @@ def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
     )
 
 
-def stash(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def stash(folder, *words):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "stash", "watch", *words]
     return subprocess.run(
@@ -79,11 +79,11 @@ def jobs(tmp_path):
             job.communicate()
 
 
-def record(folder: Path) -> RunRecord:
+def record(folder):
     return load_record(folder / "run.watch.jsonl")
 
 
-def seen(folder: Path, what: str) -> bool:
+def seen(folder, what):
     path = folder / "run.watch.jsonl"
     return path.exists() and any(event.what == what for event in record(folder).events)
 
@@ -126,7 +126,7 @@ def test_a_run_is_traced_paused_and_goes_on(tmp_path, jobs):
     assert (refused.returncode, "has ended" in refused.stderr) == (2, True)
 
 
-def attached(folder: Path, job: subprocess.Popen[str]) -> subprocess.Popen[str]:
+def attached(folder, job):
     words = ("-m", "stash", "watch", "--attach", str(job.pid), "-o", "run.watch.jsonl")
     return start(folder, *words)
 

@@ -1,7 +1,5 @@
 """What becomes of a watched job when its watcher is asked to end or is killed, and of what that has in memory."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
@@ -51,7 +49,7 @@ Path("done").touch()
 """
 
 
-def end_of(number: int) -> bool:
+def end_of(number):
     """Whether that process has ended."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -62,7 +60,7 @@ def end_of(number: int) -> bool:
 class Watched:
     """A watched job in a folder, with places in memory that are the test's."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder, *arguments):
         self.folder = folder
         (folder / "train.py").write_text(JOB)
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MARK": str(folder)}
@@ -80,11 +78,11 @@ class Watched:
         until(lambda: self.memory() != set() and (folder / "pid").exists() and self._steps())
         self.job = int((folder / "pid").read_text())
 
-    def _steps(self) -> bool:
+    def _steps(self):
         path = self.folder / "run.watch.jsonl"
         return path.exists() and load_record(path).header.ranks == 1
 
-    def memory(self) -> set[Path]:
+    def memory(self):
         """What this watch has in memory."""
         orders = (
             f"{folder}/orders.json"
@@ -92,7 +90,7 @@ class Watched:
         )
         return {Path(each).parent for each in orders if self._belongs(each)}
 
-    def _belongs(self, orders: str) -> bool:
+    def _belongs(self, orders):
         job = self.folder / "pid"
         with_orders = f"STASH_ORDERS={orders}".encode()
         try:
@@ -100,14 +98,14 @@ class Watched:
         except OSError:
             return False
 
-    def signals(self) -> list[str]:
+    def signals(self):
         path = self.folder / "signals"
         return path.read_text().split() if path.exists() else []
 
-    def errors(self) -> str:
+    def errors(self):
         return (self.folder / "errors").read_text()
 
-    def stash(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def stash(self, *words):
         command = (sys.executable, "-m", "stash", *words)
         return subprocess.run(
             command,

@@ -1,7 +1,5 @@
 """Every kind of loop there is, watched: its seeded weights are bit-identical, its loaders and ranks are all seen."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 from profiled import SCRIPTS
 
-from stash.monitor.records import RunRecord, load_record
+from stash.monitor.records import load_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +18,7 @@ RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 SOURCE = str(ROOT / "src")
 
 
-def run(folder: Path, *words: object, **variables: str) -> str:
+def run(folder, *words, **variables):
     """What a program printed, run among the scripts; fails if it did."""
     environment = {
         **os.environ,
@@ -44,7 +42,7 @@ def run(folder: Path, *words: object, **variables: str) -> str:
     return ended.stdout
 
 
-def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
+def weights(folder, *words, steps=STEPS):
     """Of each rank, after so many steps."""
     folder.mkdir()
     variables = {"WEIGHTS": str(folder), "STEPS": str(steps)}
@@ -89,7 +87,7 @@ def test_seeded_weights_are_bit_identical(data, tmp_path, script, arguments, ran
     assert not [event for event in record.events if event.what == "note"]
 
 
-def watched(tmp_path: Path, *job: object, **variables: str) -> RunRecord:
+def watched(tmp_path, *job, **variables):
     run(SCRIPTS, "-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", *job, **variables)
     return load_record(tmp_path / "run.watch.jsonl")
 

@@ -1,9 +1,6 @@
 """A run over two nodes is watched by one watcher on each: windows of all ranks are at node 0."""
 
-from __future__ import annotations
-
 import sys
-from pathlib import Path
 
 import pytest
 import yaml
@@ -11,7 +8,7 @@ from characterized import needs_testbed
 from runs import PATIENCE
 from waiting import until
 
-from stash.lab.testbed.bed import Started, Testbed
+from stash.lab.testbed.bed import Testbed
 from stash.monitor.records import load_record
 
 pytestmark = [needs_testbed, pytest.mark.slow]
@@ -24,7 +21,7 @@ def bed():
         yield made
 
 
-def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) -> list[Started]:
+def watch(bed, folder, steps, *more, size=4096):
     """Two ranks on each of two hosts, watched; records in folders of their own; ``size``: bytes of gradients."""
     layer = {
         "name": "only",
@@ -43,7 +40,7 @@ def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) 
         *more,
     )
 
-    def command(node: int) -> list[str]:
+    def command(node):
         (folder / str(node)).mkdir(exist_ok=True)
         ranks = ["--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node)]
         meeting = ["--rdzv-endpoint", f"{bed.address(0)}:29577"]

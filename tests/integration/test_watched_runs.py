@@ -1,7 +1,5 @@
 """Runs watched as users do it: their output, exit code and weights stay their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -36,7 +34,7 @@ sys.exit(7)
 """
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(folder, *words):
     (folder / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(

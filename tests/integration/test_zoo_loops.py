@@ -1,18 +1,15 @@
 """Short scripts in the style of what public projects do with their loops, loaders and files, profiled as they are."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal
-from pathlib import Path
 
 import pytest
 from profiled import ZOO, profile_of
 from runs import PATIENCE
 
 
-def checksums(folder: Path) -> dict[str, tuple[str, float]]:
+def checksums(folder):
     """Content and time of every file under ``folder``."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {

@@ -1,7 +1,5 @@
 """Scripts that are particular about how they are started, and what is left of a profile however it ends."""
 
-from __future__ import annotations
-
 import signal
 import sys
 
@@ -44,7 +42,7 @@ def test_the_temporary_folder_is_left_as_it_was(start, tmp_path, tmp_path_factor
     # a cache of PyTorch's own, which any training script makes there
     theirs = {"torchinductor_root"}
 
-    def left() -> set[str]:
+    def left():
         return {path.name for path in temporary.iterdir()} - theirs
 
     # GIVEN a Stash that was killed, and could remove nothing

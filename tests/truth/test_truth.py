@@ -4,8 +4,6 @@ The tolerance is wide enough for a noisy machine and narrow enough to catch a ru
 be; ``bench/truth/broken.py`` proves the latter.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 
@@ -18,7 +16,7 @@ from bench.truth.cases import CASES, QUICK, exposed_seconds, four, quick
 from bench.truth.suite import Result, faults, run
 
 
-def _marks(name: str) -> list[pytest.MarkDecorator]:
+def _marks(name):
     """The case of all five reads a disk that tests beside it write to, and was wrong beside them in two gates."""
     if name.startswith("network"):
         return [pytest.mark.slow]
@@ -43,7 +41,7 @@ def test_a_profile_finds_what_was_injected(case):
 
 
 def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults():
-    def result(estimate: float, right: bool) -> Result:
+    def result(estimate, right):
         return Result(
             "case", "network", 0.05, None, estimate, None, None, 0.1, 1.0, "network", right
         )

@@ -1,7 +1,5 @@
 """The page on architecture describes the house that is there: its rooms, its modules, the files of a launch."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path
@@ -18,7 +16,7 @@ PATH = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.\w+)?)`")
 """Something in backticks that looks like a folder or a file in one."""
 
 
-def paths(page: str) -> list[str]:
+def paths(page):
     found = PATH.findall((ROOT / page).read_text())
     return [path for path in found if not path.startswith((".venv/", "build/", "dist/"))]
 

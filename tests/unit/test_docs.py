@@ -5,8 +5,6 @@ Each test looks at every page and reports all that is wrong together. This file 
 the diff.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io
@@ -49,7 +47,7 @@ GUIDE_WORDS = range(300, 801)
 """Of a guide: one task, tables and commands included."""
 
 
-def rewrite() -> None:
+def rewrite():
     """Put today's output under commands of console blocks that show all of it."""
     for name, text in PAGES.items():
         written = text
@@ -108,7 +106,7 @@ def test_output_shown_is_the_output():
     assert wrong == []
 
 
-def not_understood(line: str) -> str:
+def not_understood(line):
     """What is wrong with a command as it is shown: no such command, or options that it does not have."""
     # prose has apostrophes and placeholders
     words = line.split() if "'" in line else shlex.split(line)
@@ -299,7 +297,7 @@ def test_versions_agree():
 
 
 @cache
-def sentences() -> str:
+def sentences():
     """All text in the source, without backticks; a gap where a value is filled in."""
     found = []
     for path in (ROOT / "src/stash").rglob("*.py"):
@@ -312,7 +310,7 @@ def sentences() -> str:
     return "\n".join(found).replace("`", "")
 
 
-def longest_piece(quote: str) -> str:
+def longest_piece(quote):
     """The longest part of a quoted sentence that stands for no value."""
     pieces = re.split(rf"^--[a-z-]+|{ANYTHING}|'?\b[A-Z]+\b'?|\d+", quote)
     return max((piece.strip(" ±%'") for piece in pieces), key=len)

@@ -1,11 +1,8 @@
 """The workflow of the page on comparing is one: YAML with steps, whose commands and inputs exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -23,13 +20,13 @@ def workflow():
     return yaml.safe_load(block)
 
 
-def steps(workflow: Any) -> list[dict[str, Any]]:
+def steps(workflow):
     (job,) = workflow["jobs"].values()
     assert job["runs-on"]
     return list(job["steps"])
 
 
-def unknown(line: str) -> set[str]:
+def unknown(line):
     """Options of a command line that its command does not have."""
     words = shlex.split(line)
     known = {o for p in typer.main.get_command(app).commands[words[1]].params for o in p.opts}  # type: ignore[attr-defined]

@@ -1,7 +1,5 @@
 """The GPU bench without a GPU: every check by itself, a missed truth is not overlooked, what it says without one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -21,11 +19,11 @@ GOOD, MISSED, SHOWN = (
 )
 
 
-def broken(ground: Ground) -> list[Row]:
+def broken(ground):
     raise RuntimeError("the kernel did not launch")
 
 
-def elsewhere(ground: Ground) -> list[Row]:
+def elsewhere(ground):
     raise NotHereError("there is one GPU")
 
 
@@ -145,7 +143,7 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(monkeypatch, 
         "elapsed_seconds": 100.0,
     }
 
-    def run(command: list[str], text: str | None = None, folder: Path = Path()) -> str:
+    def run(command, text=None, folder=Path()):
         if "fix" in command:
             assert command[command.index("--budget") + 2] == "--allow"
             (folder / "train.fix.json").write_text(json.dumps(record))

@@ -12,7 +12,7 @@ import pytest
 OWN = Path(__file__).resolve().parents[2] / "src" / "stash"
 
 
-def find_meanings(folder: Path) -> dict[str, list[str]]:
+def find_meanings(folder):
     """Public class names and type aliases that mean different things in different modules, and where."""
     homes: dict[str, dict[str, str]] = defaultdict(dict)
     for path in folder.rglob("*.py"):
@@ -106,7 +106,7 @@ def test_documentation_is_written_in_plain_english():
     assert found == []
 
 
-def bound_names(tree: ast.Module) -> set[str]:
+def bound_names(tree):
     """Every name that a module gives to something: variables, fields, parameters, functions, classes."""
     names: set[str] = set()
     for node in ast.walk(tree):

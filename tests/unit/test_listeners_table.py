@@ -1,7 +1,5 @@
 """The table of what listens: SECURITY.md has the one of the code, and no module opens what is not in it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -19,7 +17,7 @@ NO_SOCKETS = {"stash.measure.agent.runner.ladder_runner", "stash.spot.sync.resum
 """Where somebody listens to a script, or for requests to save."""
 
 
-def _opening() -> set[str]:
+def _opening():
     found = set()
     for path in SOURCES.rglob("*.py"):
         name = ".".join(path.relative_to(SOURCES).with_suffix("").parts)

@@ -76,7 +76,7 @@ def test_an_image_is_made_of_files_that_are_there():
     assert container["postCreateCommand"].split()[0] == "make"
 
 
-def notebook_cells() -> list[str]:
+def notebook_cells():
     cells = json.loads((ROOT / "examples/notebook.ipynb").read_text())["cells"]
     assert not any(cell.get("outputs") for cell in cells)
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]

@@ -1,9 +1,6 @@
 """``stash.api``: what the features that rent and schedule take of those below, in one list, and no more than that."""
 
-from __future__ import annotations
-
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,14 +13,14 @@ FEATURES = ("market", "schedule", "spot", "study")
 MOST = 90
 
 
-def imports(path: Path) -> Iterator[tuple[str, ast.alias]]:
+def imports(path):
     """(Module, name) of each ``from … import …`` of a file."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             yield from ((node.module or "", name) for name in node.names)
 
 
-def taken(feature: str) -> set[str]:
+def taken(feature):
     return {
         name.name
         for path in (PACKAGE / feature).rglob("*.py")

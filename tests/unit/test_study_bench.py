@@ -1,7 +1,5 @@
 """The default study: its truth by hand, like beside like, and a page that says what the tables say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from studies import cells_of, study
 from bench.study import page, runs
 from bench.study.truth import buckets, truth
 from stash.lab.testbed.emulation import Emulation, LayerSpec
-from stash.study.cells import Cell
 
 MODEL = Emulation(
     layers=tuple(
@@ -21,7 +18,7 @@ MODEL = Emulation(
 )
 
 
-def cell(nodes: int) -> Cell:
+def cell(nodes):
     """Links of 1 GB/s of bus bandwidth inside and 0.1 GB/s between nodes, all times twice as long."""
     target = f"{{engine: emulated, instance: p3.8xlarge, nodes: {nodes}}}"
     (found,) = cells_of(study(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", Path()))

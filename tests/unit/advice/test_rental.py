@@ -1,7 +1,5 @@
 """Keep it, give it back, or not its fault: the verdict on a rental, in the job's currency and in 2 KB."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -19,7 +17,7 @@ KNOWN = merge(None, None)
 OFFER = KNOWN.newest_on_demand("p3.8xlarge")
 
 
-def judged(found, share: float | None = None, offer=OFFER):
+def judged(found, share=None, offer=OFFER):
     seconds = (
         None if share is None else Interval(value=0.4 * share, low=0.39 * share, high=0.41 * share)
     )

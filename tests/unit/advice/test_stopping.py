@@ -1,7 +1,5 @@
 """When measuring ends, how far one has come, and what more of it would bring."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -24,10 +22,9 @@ from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Disturbance
 from stash.core.intervals import Interval
 from stash.core.records.circumstances import OtherProgram
-from stash.core.records.profile import Profile
 
 
-def around(rounds: int, noise: float, seed: int = 1, **means: float) -> Profile:
+def around(rounds, noise, seed=1, **means):
     """Rounds of these means, and of that relative noise; how it ended is not asked."""
     rng = np.random.default_rng(seed)
     times = {
@@ -131,7 +128,7 @@ PROFILE = build({name: values * 4 for name, values in CALM.items()})
 """12 rounds in 41.8 s of 120."""
 
 
-def budget(profile: Profile) -> float | None:
+def budget(profile):
     breakdown = attribute(profile)
     return budget_to_decide(breakdown, profile, may_claim(breakdown))
 

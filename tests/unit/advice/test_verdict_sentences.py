@@ -6,7 +6,7 @@ the diff. A case whose name begins with a row of a breakdown shows all remedies 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,43 +58,43 @@ RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 0, 4)
 """Batches by how long each took: one in ten takes very long."""
 
 
-def mapped(workers: int = 2, **fields) -> Loader:
+def mapped(workers=2, **fields):
     return Loader(kind="map", workers=workers, **fields)
 
 
 RESTARTED = mapped(persistent_workers=False)
 
 
-def stream(workers: int) -> Loader:
+def stream(workers):
     return Loader(kind="iterable", workers=workers)
 
 
-def job(*ledgers, times=STEP, ranks=1, loader=RESTARTED, work=None, **fields) -> Profile:
+def job(*ledgers, times=STEP, ranks=1, loader=RESTARTED, work=None, **fields):
     workload = {"loaders": (loader,), **(work or {})}
     return build(times, ranks=ranks, workload=workload, ledgers=ledgers, **fields)
 
 
-def starts(*places: LedgerPlace, **fields) -> Profile:
+def starts(*places, **fields):
     """A job of long epoch starts."""
     return job(ledger(epoch_steps=20, now_and_then=STARTS, places=places), **fields)
 
 
-def places(row: str, text: str, seconds: float = 0.0, **fields) -> Profile:
+def places(row, text, seconds=0.0, **fields):
     """A job of 16 timed steps, in each of which so many seconds of a row are at one line."""
     place = at(row, text, seconds, **fields)
     return job(ledger(a_step={row: seconds}, places=(place,)))
 
 
-def at(row: str, text: str, a_step: float = 0.0, **fields) -> LedgerPlace:
+def at(row, text, a_step=0.0, **fields):
     return LedgerPlace(row=row, file="train.py", line=88, text=text, seconds=16 * a_step, **fields)
 
 
-def now_and_then(row: str, first: int, seconds: float, **fields) -> Profile:
+def now_and_then(row, first, seconds, **fields):
     times = {number * first: seconds for number in (1, 2, 3)}
     return job(ledger(epoch_steps=20, now_and_then={row: times}), **fields)
 
 
-def as_typed(profile: Profile, seconds: float, **fields) -> Profile:
+def as_typed(profile, seconds, **fields):
     """A profile whose first steps, as typed, took so long."""
     steps = tuple(seconds + 0.0001 * (at % 3) for at in range(10))
     typed = tuple(
@@ -106,13 +106,13 @@ def as_typed(profile: Profile, seconds: float, **fields) -> Profile:
     return profile.model_copy(update={"blocks": (*typed, *profile.blocks)})
 
 
-def exchanges(seconds: float, latency: float | None = None, scope: str = "node", **fields):
+def exchanges(seconds, latency=None, scope="node", **fields):
     """The whole exchange by itself."""
     given = {"ranks": 2, "bytes": 4_000_000, **fields}
     return (Collective(scope=scope, seconds=seconds, latency_seconds=latency, **given),)
 
 
-def prep(work_per_step: float, workers: int, cores: int) -> Profile:
+def prep(work_per_step, workers, cores):
     """100 ms of training and 100 of waiting; so many seconds of one worker a step."""
     return build(
         flat(**PREP),
@@ -122,7 +122,7 @@ def prep(work_per_step: float, workers: int, cores: int) -> Profile:
     )
 
 
-def without_workers(core_seconds: float, made_seconds: float = 0.04) -> Profile:
+def without_workers(core_seconds, made_seconds=0.04):
     """One rank on 2 cores: 4 ms of training on one of them, after 40 ms of samples, so many of them on a core."""
     return build(
         flat(solo=0.004, warm=0.004 + made_seconds),
@@ -136,7 +136,7 @@ def without_workers(core_seconds: float, made_seconds: float = 0.04) -> Profile:
     )
 
 
-def loading(loader: Loader) -> Profile:
+def loading(loader):
     """One core a rank, which preparing samples keeps busy all the 200 ms of a step."""
     warm = {"fetch_seconds": 1600.0} if loader.workers else {"wait_seconds": 1.0}
     return build(
@@ -147,7 +147,7 @@ def loading(loader: Loader) -> Profile:
     )
 
 
-def told_by_workers(loader: Loader, ranks: int = 1, **of_workers) -> Profile:
+def told_by_workers(loader, ranks=1, **of_workers):
     times = WorkerTimes(
         feed="warm", rank=0, round=0, batches=(20, 20), seconds=(1.0, 1.0), **of_workers
     )
@@ -159,7 +159,7 @@ def told_by_workers(loader: Loader, ranks: int = 1, **of_workers) -> Profile:
     )
 
 
-def fetch(samples: int) -> Profile:
+def fetch(samples):
     """Files of 100 kB, half of whose step is fetch, on nodes of 32 GB."""
     return build(
         flat(**FETCH),
@@ -169,13 +169,13 @@ def fetch(samples: int) -> Profile:
     )
 
 
-def limited(profile: Profile, **limits) -> Profile:
+def limited(profile, **limits):
     """In a container that may use less than the machine has."""
     host = profile.hosts[0].model_copy(update={"limits": Limits(**limits)})
     return profile.model_copy(update={"hosts": (host,)})
 
 
-def large_file(disk_bytes: float, file_bytes: int = 8 * 10**8) -> Profile:
+def large_file(disk_bytes, file_bytes=8 * 10**8):
     return build(
         flat(6, solo=0.02, warm=0.02, cold=0.06),
         workload={"sample_bytes": 8192.0, "sample_disk_bytes": disk_bytes},
@@ -183,7 +183,7 @@ def large_file(disk_bytes: float, file_bytes: int = 8 * 10**8) -> Profile:
     )
 
 
-def hiding(loader_rate: float) -> Profile:
+def hiding(loader_rate):
     """Interconnect 100 of 200 ms; 16 samples a step from loaders of the given rate per rank."""
     rates = tuple(
         Rate(feed="warm", rank=r, round=3, samples=80, seconds=80 / loader_rate) for r in range(2)
@@ -191,7 +191,7 @@ def hiding(loader_rate: float) -> Profile:
     return build(flat(solo=0.1, crowd=0.1, node=0.2, warm=0.2), rates=rates)
 
 
-def longest_batch() -> Profile:
+def longest_batch():
     """Ranks take turns in having the longest batch."""
     turns = {0: (0.001, 0.039), 1: (0.039, 0.001)}
     times = flat(6, solo=0.02, crowd=0.02, node=0.045, warm=0.0452)
@@ -205,13 +205,13 @@ def longest_batch() -> Profile:
     return profile.model_copy(update={"blocks": tuple(blocks)})
 
 
-def threads(delayed: float, others: int = 15) -> Profile:
+def threads(delayed, others=15):
     """A training thread on four cores that waits for one for so long of 1 s, beside so many others."""
     extra = {"step_delays": (delayed / 10,) * 10, "loop_delays": (0.2,) * others}
     return build(flat(solo=0.1), ranks=1, block_extra={"solo": extra}, host={"cores": 4})
 
 
-def busy(share: float | None) -> Profile:
+def busy(share):
     extra = {} if share is None else {"resident": {"gpu": share}, "solo": {"gpu": share}}
     times = flat(6, resident=0.0199, solo=0.020, warm=0.0202)
     return job(times=times, device="cuda", work={"precision": "bfloat16"}, block_extra=extra)
@@ -639,7 +639,7 @@ CASES: Mapping[str, Profile] = {
 }
 
 
-def describe(name: str) -> Iterator[str]:
+def describe(name):
     """Lines of the golden about one case."""
     profile = CASES[name]
     breakdown = attribute(profile)
@@ -656,7 +656,7 @@ def describe(name: str) -> Iterator[str]:
         yield f"    {remedy.name or '-'}{' (first)' if remedy.first else ''}, {saves}: {remedy.text}"
 
 
-def read_golden() -> dict[str, str]:
+def read_golden():
     """Each case's text by its name."""
     parts = GOLDEN.read_text().split("\n## ") if GOLDEN.exists() else []
     return {part.removeprefix("## ").partition("\n")[0]: part for part in parts}

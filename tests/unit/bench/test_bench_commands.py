@@ -1,7 +1,5 @@
 """Commands of benchmarks that the Makefile runs, and pages quote figures of, are still there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -19,7 +17,7 @@ def test_every_command_of_a_benchmark_has_its_module(page):
     assert not missing, f"{page} names commands that are gone: {', '.join(missing)}"
 
 
-def _is_runnable(module: str) -> bool:
+def _is_runnable(module):
     path = ROOT / module.replace(".", "/")
     return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 

@@ -1,14 +1,11 @@
 """Bug reports as scripts: their truths fit the scripts, and an answer is judged as a reader would."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
 from bench.cases import answers
-from bench.cases.truths import FOLDER, Case, read_cases
+from bench.cases.truths import FOLDER, read_cases
 
 
 def test_each_script_has_a_truth_whose_line_and_words_exist():
@@ -24,18 +21,18 @@ def test_each_script_has_a_truth_whose_line_and_words_exist():
         )
 
 
-def restarted() -> Case:
+def restarted():
     (case,) = read_cases(("02_workers",))
     return case
 
 
 def shown(
-    kind: str,
-    *stalls: str,
-    text: str = "",
-    steps: tuple[str, ...] = (),
-    places: tuple[dict[str, Any], ...] = (),
-) -> dict[str, Any]:
+    kind,
+    *stalls,
+    text="",
+    steps=(),
+    places=(),
+):
     """What ``stash show --json`` prints, as far as it is judged."""
     verdict = {
         "kind": kind,
@@ -47,7 +44,7 @@ def shown(
     return {"verdict": verdict, "run": {"rows": [], "places": list(places)}}
 
 
-def place(row: str, line: int) -> dict[str, Any]:
+def place(row, line):
     return {
         "row": row,
         "file": "jobs/02_workers_restarted.py",

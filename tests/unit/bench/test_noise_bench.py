@@ -1,9 +1,5 @@
 """The bench of disturbed profiles: what is true, what an answer is worth, where a profile is cut off."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 
 from bench.noise import ablation, play, record, truths
@@ -16,7 +12,7 @@ from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
 RUNGS = ("solo", "crowd", "node", "warm")
 
 
-def profile(rounds: Sequence[Sequence[float]], slower: float = 0.0) -> Profile:
+def profile(rounds, slower=0.0):
     """Two ranks on one node; of each round the step's seconds under each rung, rank 1 ``slower`` under crowd."""
     blocks = []
     for number, times in enumerate(rounds):
@@ -45,7 +41,7 @@ def profile(rounds: Sequence[Sequence[float]], slower: float = 0.0) -> Profile:
     )
 
 
-def recording(name: str, **fields: object) -> Recording:
+def recording(name, **fields):
     values = {
         "name": name,
         "job": "a job",
@@ -63,7 +59,7 @@ def recording(name: str, **fields: object) -> Recording:
     return Recording(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def stall(name: str, seconds: float, half: float, share: float = 0.5) -> Stall:
+def stall(name, seconds, half, share=0.5):
     return Stall(
         name=name,
         time=Interval(value=seconds, low=seconds - half, high=seconds + half),

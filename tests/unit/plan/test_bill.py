@@ -1,9 +1,5 @@
 """Bills against pencil arithmetic, item by item; and what must hold of every bill."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +7,7 @@ from hypothesis import strategies as st
 
 from stash.catalog.reference import Tariff, TariffFact, tariffs
 from stash.core.intervals import Interval
-from stash.plan.bill import Bill, BillFacts, make_bill, not_counted
+from stash.plan.bill import BillFacts, make_bill, not_counted
 from stash.plan.records import HourlyPrice, Rental
 from stash.predict.cluster import Network, Target
 from stash.predict.draws import Draws, Quantity
@@ -22,11 +18,11 @@ MINUTE, HOUR, DAY, MONTH = 60.0, 3600.0, 86_400.0, 730 * 3600.0
 COMPUTE, WAITING = 0.3, 0.1
 
 
-def exact(value: float) -> Interval:
+def exact(value):
     return Interval(value=value, low=value, high=value)
 
 
-def rental(dollars: float = 7.2, nodes: int = 1, cloud: str = "aws", **changes: Any) -> Rental:
+def rental(dollars=7.2, nodes=1, cloud="aws", **changes):
     price = {
         "dollars_per_hour": exact(dollars),
         "paid_as": "on-demand",
@@ -43,9 +39,7 @@ def rental(dollars: float = 7.2, nodes: int = 1, cloud: str = "aws", **changes: 
     )
 
 
-def stalls(
-    seconds: dict[str, float | Interval] | None = None, network: Network | None = None
-) -> StallDraws:
+def stalls(seconds=None, network=None):
     """Of a step: 0.3 s of compute and 0.1 s of network, exactly, unless said otherwise."""
     parts = tuple(
         PredictedStall(
@@ -59,7 +53,7 @@ def stalls(
     return StallDraws(target, parts, (), 256.0)
 
 
-def tariff(cloud: str = "aws", **facts: float) -> dict[str, Tariff]:
+def tariff(cloud="aws", **facts):
     known = {
         name: TariffFact(value=value, as_of="2026-11-22", source="a page")
         for name, value in facts.items()
@@ -67,14 +61,12 @@ def tariff(cloud: str = "aws", **facts: float) -> dict[str, Tariff]:
     return {cloud: Tariff(cloud=cloud, **known)}
 
 
-def made(
-    facts: BillFacts | None = None, first: float | None = None, steps: float = 9000, **rented: Any
-) -> Bill:
+def made(facts=None, first=None, steps=9000, **rented):
     extra = None if first is None else np.full(DRAWS.count, first)
     return make_bill(stalls(), steps, rental(**rented), facts or BillFacts(), extra, DRAWS)
 
 
-def dollars(found: Bill, name: str) -> float:
+def dollars(found, name):
     """Of one item, which has to be there."""
     (item,) = (item for item in found.items if item.name == name)
     return item.dollars.value
@@ -308,9 +300,7 @@ PARTS = st.builds(
 CASES = st.tuples(PARTS, STEPS, UNSURE, st.integers(1, 64), FACTS, FIRST)
 
 
-def any_bill(
-    parts: Any, steps: float, price: Interval, nodes: int, facts: BillFacts, first: float | None
-) -> Bill:
+def any_bill(parts, steps, price, nodes, facts, first):
     extra = None if first is None else np.full(DRAWS.count, first)
     return make_bill(
         stalls(parts), steps, rental(nodes=nodes, dollars_per_hour=price), facts, extra, DRAWS

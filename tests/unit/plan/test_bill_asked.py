@@ -1,9 +1,5 @@
 """What was typed of a bill, as facts; and every mistake with the option it is in."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stash.core.errors import UserError
@@ -15,7 +11,7 @@ from stash.predict.forecasting import shipped_catalog
 CATALOG = shipped_catalog()
 
 
-def facts(dataset_bytes: float | None = None, **typed: Any) -> BillFacts:
+def facts(dataset_bytes=None, **typed):
     return bill_facts(PlanOptions(**typed), dataset_bytes, CATALOG)
 
 

@@ -1,15 +1,12 @@
 """One's own machines on the market: as many as there are, at their own price, beside what everybody can rent."""
 
-from __future__ import annotations
-
 from datetime import date
-from typing import Any
 
 import pytest
 from catalogs import own_file
 
 from stash.catalog.layers import merge
-from stash.plan.candidates import Rentable, build_market
+from stash.plan.candidates import build_market
 from stash.plan.records import Constraints
 from stash.predict.changes import MAX_NODES
 
@@ -23,7 +20,7 @@ instances:
 CATALOG = merge(None, own_file(OWN))
 
 
-def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
+def rentable(name, paid, **wishes):
     asked = Constraints(**{"most_nodes": 8, **wishes})
     found = build_market(CATALOG, asked, {}, NOW).rentables
     (one,) = (each for each in found if each.instance.name == name and each.price.paid_as == paid)

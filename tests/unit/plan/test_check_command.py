@@ -1,7 +1,5 @@
 """``stash check``: exit codes, what is printed, and what it refuses."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import plan_builder
@@ -23,7 +21,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def blind_plan() -> None:
+def blind_plan():
     lost = plan_builder.lost()
     step = lost.step.model_copy(update={"low": None, "high": None})
     save_plan(

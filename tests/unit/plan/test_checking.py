@@ -1,9 +1,6 @@
 """A plan held against later profiles: by pencil, which choice they are of, and what is refused."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import plan_builder
 import pytest
@@ -11,33 +8,31 @@ from checked_plans import later
 
 from stash.analysis.attribution import attribute
 from stash.analysis.comparison import STEP, estimate_figure
-from stash.analysis.limits import Decision
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
-from stash.core.records.profile import Profile
 from stash.plan.checking import check_plan, find_choice
-from stash.plan.records import BillItem, Choice, RentalPlan
+from stash.plan.records import BillItem
 from stash.predict.forecasting import shipped_catalog
 
 PLAN = plan_builder.plan()
 
 
-def found(profile: Profile, plan: RentalPlan = PLAN, instance: str | None = None) -> Choice:
+def found(profile, plan=PLAN, instance=None):
     return find_choice(
         plan, profile, attribute(profile).samples_per_step, shipped_catalog(), instance
     )
 
 
-def check(profile: Profile, plan: RentalPlan = PLAN) -> dict[str, Decision]:
+def check(profile, plan=PLAN):
     decisions = check_plan(plan, found(profile, plan), attribute(profile))
     return {decision.limit: decision for decision in decisions}
 
 
-def verdicts(profile: Profile, plan: RentalPlan = PLAN) -> dict[str, str]:
+def verdicts(profile, plan=PLAN):
     return {name: decision.verdict for name, decision in check(profile, plan).items()}
 
 
-def plan_of(**update: Any) -> RentalPlan:
+def plan_of(**update):
     """Of 2 × p3.8xlarge alone."""
     return plan_builder.plan(choices=(plan_builder.lost().model_copy(update=update),))
 

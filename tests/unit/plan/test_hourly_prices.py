@@ -1,15 +1,11 @@
 """Prices with the spread of their age, from prices seen twice; and how many machines there are."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest
 from catalogs import own_file
 
-from stash.catalog.facts import Offer
 from stash.catalog.layers import merge
-from stash.catalog.offers import Catalog
 from stash.core.intervals import Interval
 from stash.plan.bill import hourly_cost
 from stash.plan.hourly_prices import available_count, hourly_price, is_contract_price
@@ -20,11 +16,11 @@ NOW = date(2026, 11, 22)
 CATALOG = shipped_catalog()
 
 
-def offer(name: str, kind: str = "on-demand", catalog: Catalog = CATALOG) -> Offer:
+def offer(name, kind="on-demand", catalog=CATALOG):
     return next(each for each in catalog.offers_of(catalog.instance(name)) if each.kind == kind)
 
 
-def priced(found: Offer, now: date = NOW) -> Interval:
+def priced(found, now=NOW):
     return hourly_price(found, now).dollars_per_hour
 
 

@@ -1,11 +1,8 @@
 """How profiled jobs are started elsewhere: every kind of command, run by a shell with launchers that only tell."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +15,7 @@ ACCELERATED = (
 )
 
 
-def relaunched(line: str, folder: Path) -> list[str]:
+def relaunched(line, folder):
     """The words that a launcher gets of ``line``."""
     for name in ("torchrun", "accelerate", "python", "deepspeed"):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n')

@@ -1,10 +1,7 @@
 """Choices as SkyPilot tasks: parsed back, key by key; and that a shell understands what they run."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,10 +10,8 @@ from plan_builder import choice
 
 from stash.catalog.sky import CLOUDS
 from stash.core.errors import UserError
-from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
 from stash.plan.launch import sky_task
-from stash.plan.records import Choice
 from stash.predict.forecasting import shipped_catalog
 
 CATALOG = shipped_catalog()
@@ -33,7 +28,7 @@ RESOURCES = {
 """Those of SkyPilot's YAML specification that a task may have."""
 
 
-def job(*command: str, **changes: Any) -> Profile:
+def job(*command, **changes):
     profile = gpu_job(**changes)
     workload = profile.workload.model_copy(
         update={"command": command or ("train.py", "--epochs", "90")}
@@ -41,18 +36,14 @@ def job(*command: str, **changes: Any) -> Profile:
     return profile.model_copy(update={"workload": workload})
 
 
-def chosen(
-    cloud: str = "aws", instance: str = "p3.8xlarge", nodes: int = 2, **price: Any
-) -> Choice:
+def chosen(cloud="aws", instance="p3.8xlarge", nodes=2, **price):
     made = choice("p3.8xlarge", nodes, "chosen", "cheapest", {"compute": 170.0, "network": 60.0})
     asked = made.rented.price.model_copy(update=price)
     rented = made.rented.model_copy(update={"cloud": cloud, "instance": instance, "price": asked})
     return made.model_copy(update={"rented": rented})
 
 
-def task(
-    made: Choice | None = None, profile: Profile | None = None, **facts: Any
-) -> tuple[dict[str, Any], str]:
+def task(made=None, profile=None, **facts):
     """What YAML says, and the comments above it as one line."""
     text = sky_task(made or chosen(), profile or job(), CATALOG, BillFacts(**facts), "choice.yaml")
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]

@@ -1,10 +1,7 @@
 """What was typed of a goal becomes a goal; what cannot be read, or contradicts itself, is told in one sentence."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timezone
-from typing import Any
 
 import pytest
 
@@ -22,7 +19,7 @@ NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 JOB = TrainedJob(samples_per_step=256.0, dataset_samples=1_281_167)
 
 
-def asked(typed: dict[str, Any]) -> PlanOptions:
+def asked(typed):
     """Of options by name, as they are typed."""
     return PlanOptions(**{name.replace("-", "_"): text for name, text in typed.items()})
 

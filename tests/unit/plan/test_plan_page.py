@@ -1,7 +1,5 @@
 """The page of a plan and its charts: everything stands within its plane, and every chart has its table."""
 
-from __future__ import annotations
-
 import plan_builder
 import pytest
 
@@ -9,7 +7,6 @@ from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.plan.page import page
 from stash.plan.plan_charts import cost_against_time
-from stash.plan.records import RentalPlan
 from stash.report.output import file_of
 from stash.ui.charts.chart import Chart, Dot
 from stash.ui.charts.svg import draw_svg
@@ -35,7 +32,7 @@ def test_a_plan_without_choices_has_a_page_and_no_picture():
         file_of(page(empty), ".svg")
 
 
-def best_of(plan: RentalPlan, **changes: object) -> RentalPlan:
+def best_of(plan, **changes):
     """The same with these fields of the chosen one."""
     chosen = plan.choices[0].model_copy(update=changes)
     return plan.model_copy(update={"choices": (chosen, *plan.choices[1:])})

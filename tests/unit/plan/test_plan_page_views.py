@@ -1,7 +1,5 @@
 """A plan shown: on a screen, as a note, line by line, as JSON; parts add up and nothing unknown becomes zero."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -45,7 +43,7 @@ def test_the_parts_of_the_bill_add_up_as_they_are_shown():
     assert f"{format_dollars(trains * 90 / 330, 0)} of it (" in verdict(plan_builder.plan())
 
 
-def choices(plan: RentalPlan, pareto: bool = False) -> list[dict[str, str]]:
+def choices(plan, pareto=False):
     """The short table's rows by the heads of its columns."""
     grid = page(plan, pareto).grids[0]
     return [dict(zip(("word", *grid.head), row, strict=True)) for row in grid.rows]

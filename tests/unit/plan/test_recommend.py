@@ -1,7 +1,5 @@
 """What is recommended: by pencil arithmetic on three offers, on the shipped catalog, and where nothing suffices."""
 
-from __future__ import annotations
-
 import re
 from datetime import date
 
@@ -16,11 +14,11 @@ from stash.catalog.layers import merge
 from stash.catalog.offers import Catalog
 from stash.core.intervals import Interval
 from stash.core.records.host import Gpu, Host, Limits
-from stash.core.records.profile import Memory, Profile
+from stash.core.records.profile import Memory
 from stash.plan.bill import BillFacts
 from stash.plan.page import page, verdict
 from stash.plan.recommend import recommend
-from stash.plan.records import Choice, Constraints, Goal, RentalPlan, TrainingWork
+from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.plan.settings import is_profiled_on, measured_machines
 from stash.predict.changes import AS_IT_IS
 from stash.predict.draws import Draws
@@ -31,7 +29,7 @@ SAMPLES = 720_000
 HOUR = 3600.0
 
 
-def pair() -> Profile:
+def pair():
     """Two V100s of an instance called *pair*: compute 100 ms, contention 10, interconnect 20; 10 samples each."""
     devices = tuple(
         Gpu(index=i, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for i in range(2)
@@ -57,14 +55,12 @@ DEARER = box("dearer", gpu_count=1, **V100)
 PAIR = box("pair", gpu_count=2, **V100)
 
 
-def three(single: float = 2.0, dearer: float = 2.6, both: float = 5.0) -> Catalog:
+def three(single=2.0, dearer=2.6, both=5.0):
     found = small((SINGLE, single), (DEARER, dearer), (PAIR, both))
     return Catalog(GPUS, found.instances, found.prices)
 
 
-def asked(
-    profile=None, catalog=None, *, samples: float = SAMPLES, bill=None, **wishes
-) -> RentalPlan:
+def asked(profile=None, catalog=None, *, samples=SAMPLES, bill=None, **wishes):
     of_goal = {name: value for name, value in wishes.items() if name in Goal.model_fields}
     of_offers = {name: value for name, value in wishes.items() if name in Constraints.model_fields}
     goal = Goal(work=TrainingWork(samples=samples, text="some"), **of_goal)
@@ -82,7 +78,7 @@ def asked(
     )
 
 
-def front(plan: RentalPlan) -> list[Choice]:
+def front(plan):
     return [choice for choice in plan.choices if choice.standing in ("chosen", "front")]
 
 
@@ -292,7 +288,7 @@ def test_a_cheaper_one_that_may_miss_the_deadline_is_worth_a_profile():
     assert missed.on_time * saved < plan.experiment.worth < 1.25 * missed.on_time * saved
 
 
-def unsure_fleet() -> Catalog:
+def unsure_fleet():
     """One measured machine, and one at half its bill whose speed is only forecast."""
     found = small((PAIR, 5.0), (kind("RTX-A6000", 1, None), 2.0))
     return Catalog(GPUS, found.instances, found.prices)

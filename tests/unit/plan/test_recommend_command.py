@@ -1,7 +1,5 @@
 """``stash recommend``: what it writes and starts; what it refuses is in ``test_refused_commands``."""
 
-from __future__ import annotations
-
 import json
 
 import commands
@@ -11,7 +9,6 @@ from forecast_profiles import gpu_job
 
 from stash.core.artefact import save
 
-Patch = pytest.MonkeyPatch
 FEW = ("--gpu", "V100", "--cloud", "aws", "--max-nodes", "2")
 """Few candidates, so that a test takes no longer than it must."""
 JOB = ("gpu.stash.json", "--epochs", "90", *FEW)
@@ -25,7 +22,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(monkeypatch: Patch, *words: str) -> int:
+def run(monkeypatch, *words):
     return commands.run(monkeypatch, "recommend", *words)
 
 

@@ -4,8 +4,6 @@ The cases are in the golden: a command in one line, what it says in the next. ``
 tests/unit/plan/test_refused_commands.py`` asks all of them again; look at the diff. A new case is a new line.
 """
 
-from __future__ import annotations
-
 import io
 import shlex
 import tempfile
@@ -36,7 +34,7 @@ OWN = {
 }
 
 
-def lay_out(folder: Path) -> None:
+def lay_out(folder):
     """The files that the commands name."""
     save(gpu_job(), folder / "gpu.stash.json")
     save(cpu_job(), folder / "cpu.stash.json")
@@ -55,7 +53,7 @@ def folder(tmp_path_factory):
     return place
 
 
-def ask(folder: Path, typed: str) -> str:
+def ask(folder, typed):
     """What it says on standard error, if it is refused."""
     printed = io.StringIO()
     with (
@@ -68,7 +66,7 @@ def ask(folder: Path, typed: str) -> str:
     return printed.getvalue() if ended.value.code == 2 else f"exit code {ended.value.code}\n"
 
 
-def read_cases() -> dict[str, str]:
+def read_cases():
     commands = GOLDEN.read_text().split("$ stash ")[1:]
     return dict(command.split("\n", 1) for command in commands)
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stash.plan.evaluation import Evaluation
 from stash.plan.records import Goal, TrainingWork
 from stash.plan.regret import chances, expected_saving, information_value, measure_risk
 
@@ -19,7 +18,7 @@ FAST = CHEAP.model_copy(update={"budget_dollars": 100.0})
 BILLS = st.lists(st.lists(st.floats(1, 100), min_size=64, max_size=64), min_size=2, max_size=5)
 
 
-def bill(dollars: list[float], seconds: list[float] | None = None) -> Evaluation:
+def bill(dollars, seconds=None):
     """Only what is compared of a candidate."""
     drawn = SimpleNamespace(dollars=np.array(dollars), seconds=np.array(seconds or dollars))
     found: Any = SimpleNamespace(billed=drawn, objective=drawn.dollars)

@@ -1,7 +1,5 @@
 """Targets: what a profile, a probe and a data sheet tell of links, by hand, and what they leave unknown."""
 
-from __future__ import annotations
-
 import pytest
 from probe_builder import gpus, host, links, probe, ring, stream
 from profile_builder import build
@@ -9,7 +7,7 @@ from profile_builder import build
 from stash import catalog
 from stash.catalog.facts import Instance
 from stash.core.records.host import Limits
-from stash.core.records.profile import Collective, Profile
+from stash.core.records.profile import Collective
 from stash.predict import cluster
 from stash.predict.cluster import NodeLinks
 from stash.predict.cluster_sources import (
@@ -23,9 +21,7 @@ from stash.predict.draws import Draws
 from stash.predict.draws import given_quantity as wished
 
 
-def exchanging(
-    *runs: Collective, ranks: int = 4, nodes: int = 2, buckets: tuple[int, ...] = (50, 50)
-) -> Profile:
+def exchanging(*runs, ranks=4, nodes=2, buckets=(50, 50)):
     rungs = {"solo": [0.1, 0.1], "crowd": [0.1, 0.1], "node": [0.12, 0.12], "cluster": [0.2, 0.2]}
     return build(
         rungs, ranks=ranks, nodes=nodes, collectives=runs, workload={"bucket_bytes": buckets}

@@ -1,7 +1,5 @@
 """Collectives by hand: every formula on numbers that can be worked out on paper, and what must hold of any."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from fabric_by_hand import fabric, hops
@@ -13,7 +11,7 @@ from stash.predict.collective_times import all_reduce, broadcast, half_exchange,
 MB = np.array([1e6])
 
 
-def seconds(drawn: np.ndarray) -> float:
+def seconds(drawn):
     return float(drawn[0, 0])
 
 

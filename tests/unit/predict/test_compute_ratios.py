@@ -1,7 +1,5 @@
 """Compute on other GPUs and in other precisions, from published pairs, by hand."""
 
-from __future__ import annotations
-
 import pytest
 from forecast_profiles import gpu_job
 
@@ -144,9 +142,7 @@ def test_mixed_precision_gains_what_the_data_sheet_and_the_products_say():
     assert precision_ratio(catalog.gpu("K80"), "amp") is None
 
 
-def calls(
-    operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float
-) -> Operator:
+def calls(operator, shapes, dtype, times, flops, size):
     return Operator(
         operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size)
     )

@@ -1,7 +1,5 @@
 """Draws: what they have in common, what they keep of a number, and that names and not values decide them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +13,7 @@ from stash.predict.draws import given_quantity as wished
 DRAWS = Draws()
 
 
-def quantity(value: float, low: float | None = None, high: float | None = None) -> Quantity:
+def quantity(value, low=None, high=None):
     return Quantity(value=value, low=low, high=high, origin="measured", source="a test")
 
 

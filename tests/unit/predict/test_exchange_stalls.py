@@ -1,8 +1,5 @@
 """The exchange stalls of a forecast: by hand, and what must hold of every one."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -12,9 +9,9 @@ from profile_builder import build
 
 from stash import catalog
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Bucket, Collective, Gradient, Loader, Profile
+from stash.core.records.profile import Bucket, Collective, Gradient, Loader
 from stash.predict.changes import Alteration
-from stash.predict.cluster import Network, Target
+from stash.predict.cluster import Network
 from stash.predict.cluster_sources import target_of_instance, target_of_profile
 from stash.predict.draws import Draws, Quantity
 from stash.predict.draws import given_quantity as wished
@@ -28,11 +25,11 @@ MB = 10**6
 
 
 def job(
-    exposed: float,
-    rate: float = 1e8,
-    ready: Sequence[float | None] = (0.0, 0.02, 0.04),
-    **work: object,
-) -> Profile:
+    exposed,
+    rate=1e8,
+    ready=(0.0, 0.02, 0.04),
+    **work,
+):
     """Two nodes of one device: three gradients of 1 MB, a bucket each, 10 ms apiece at 100 MB/s of bus bandwidth."""
     gradients = tuple(
         Gradient(name=str(i), bytes=MB, ready_seconds=moment) for i, moment in enumerate(ready)
@@ -52,21 +49,19 @@ def job(
 
 
 @cache
-def model_of(exposed: float, known: bool = True) -> tuple[ExchangeModel, Target]:
+def model_of(exposed, known=True):
     profile = job(exposed, ready=(0.0, 0.02, 0.04) if known else (None, None, None))
     base = target_of_profile(profile)
     return ExchangeModel(profile, attribute(profile), base, DRAWS), base
 
 
-def network(
-    exposed: float, target: Target | None = None, changes: ExchangeChanges = AS_MEASURED
-) -> np.ndarray:
+def network(exposed, target=None, changes=AS_MEASURED):
     model, base = model_of(exposed)
     (part,) = model.predict(target or base, changes).parts
     return part.seconds
 
 
-def at(rate: float, base: Target, nodes: int = 2) -> Target:
+def at(rate, base, nodes=2):
     wished_for = base.network.model_copy(update={"bytes_per_second": wished(rate, "--network")})
     return base.model_copy(update={"network": wished_for, "nodes": nodes})
 
@@ -235,7 +230,7 @@ def test_an_exchange_that_was_hidden_altogether_divides_by_nothing():
     assert np.isfinite(part.seconds).all()
 
 
-def two_ranks_on_a_node(exposed: float) -> Profile:
+def two_ranks_on_a_node(exposed):
     """The same three buckets inside one node, 10 ms apiece at 100 MB/s."""
     gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=0.02 * i) for i in range(3))
     runs = tuple(
@@ -274,7 +269,7 @@ def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_wa
     assert found["network"].mean() <= 0.026
 
 
-def looked_at(*steps: Sequence[float]) -> Profile:
+def looked_at(*steps):
     """The job of ``job`` whose three buckets were ready at these moments in each step that was looked at."""
     buckets = tuple(
         Bucket(bytes=MB, gradients=(str(i),), ready_steps=tuple(step[i] for step in steps))

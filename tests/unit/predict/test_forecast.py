@@ -1,7 +1,5 @@
 """A forecast: stalls that add up, ends in a breakdown, and says what is unknown and what is far away."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.advice.verdict import verdict
@@ -20,7 +18,7 @@ FACT = Used(
 )
 
 
-def part(name: str, mean: float, spread: float = 0.001, **fields: object) -> PredictedStall:
+def part(name, mean, spread=0.001, **fields):
     drawn = mean + spread * DRAWS.normals(name)
     return PredictedStall(name, drawn, **{"origin": "measured", **fields})  # type: ignore[arg-type]
 

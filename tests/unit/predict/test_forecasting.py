@@ -26,7 +26,7 @@ from stash.whatif.sweep import axes, sweep
 GPU, CPU = base_of(gpu_job()), base_of(cpu_job())
 
 
-def step(base, **typed: str) -> float:
+def step(base, **typed):
     return what_if(base, Alteration(**typed)).breakdown.step_seconds
 
 

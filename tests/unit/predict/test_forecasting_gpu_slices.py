@@ -1,7 +1,5 @@
 """Slices of GPUs: told by a fraction or by their memory, and nowhere taken for a whole GPU."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest
@@ -25,7 +23,7 @@ GIB = 2**30
 SLICES = [each for each in shipped_catalog().instances if each.gpu_count and each.gpu_count < 1]
 
 
-def host(gpu: str = "NVIDIA L4", memory: float = 11.18 * GIB) -> Host:
+def host(gpu="NVIDIA L4", memory=11.18 * GIB):
     devices = (Gpu(index=0, name=gpu, memory_bytes=round(memory)),)
     return Host(hostname="x", instance="g6f.4xlarge", cores=16, gpus=devices, limits=Limits())
 

@@ -1,9 +1,6 @@
 """Asked about the machine that was measured, the answer is the measurement; of more of it, only the rest is new."""
 
-from __future__ import annotations
-
 from datetime import date
-from typing import Any
 
 import pytest
 from forecast_profiles import cpu_job, gpu_job
@@ -17,14 +14,11 @@ from stash.predict.changes import Alteration
 from stash.predict.cluster_sources import target_of_probe
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
-from stash.predict.passes import Base
 from stash.predict.pipeline import warmed_share
 from stash.whatif.answers import answer_question
 
 
-def hosts(
-    instance: str | None, nodes: int = 2, gpus: int = 2, name: str = "gpu"
-) -> tuple[Host, ...]:
+def hosts(instance, nodes=2, gpus=2, name="gpu"):
     devices = tuple(
         Gpu(index=j, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for j in range(gpus)
     )
@@ -42,7 +36,7 @@ def hosts(
     )
 
 
-def job(instance: str | None = "p3.8xlarge", ranks: int = 8, **changes: Any) -> Base:
+def job(instance="p3.8xlarge", ranks=8, **changes):
     """Two nodes of the type, with all of its four GPUs."""
     return base_of(
         gpu_job(ranks=ranks, hosts=hosts(instance, gpus=ranks // 2), **changes), draws=Draws(64)

@@ -1,7 +1,5 @@
 """Sockets and EFA are different machines: which is forecast is asked for, or is what the profile used."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -15,12 +13,11 @@ from stash.predict.cluster import Network, socket_limit, transport_used
 from stash.predict.cluster_sources import target_of_instance
 from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
-from stash.predict.passes import Base
 
 CATALOG = shipped_catalog()
 
 
-def base(seconds: float = 0.130, instance: str | None = None) -> Base:
+def base(seconds=0.130, instance=None):
     """Two nodes of four T4s each, whose exchange of 102 MB takes ``seconds``."""
     cards = tuple(Gpu(index=j, name="Tesla T4", memory_bytes=15 * 2**30) for j in range(4))
     hosts = tuple(
@@ -71,7 +68,7 @@ def test_sockets_of_machines_whose_gpus_have_no_links_carry_a_tenth():
 
 
 def test_what_the_profile_used_is_told_by_its_rate():
-    def network(rate: float, **more: object) -> Network:
+    def network(rate, **more):
         known = Quantity(
             value=rate, low=0.98 * rate, high=1.02 * rate, origin="measured", source="x"
         )

@@ -1,7 +1,5 @@
 """The scale of GPUs: transitive whatever it rests on, monotone in the data sheet, right where it can be worked."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.catalog.shipped import gpus
 from stash.core.records.profile import Operator, Workload
@@ -39,7 +36,7 @@ any_gpu, any_model, any_precision = (
 )
 
 
-def log_ratio(model: str, first: GpuFacts, second: GpuFacts, precision: str) -> float:
+def log_ratio(model, first, second, precision):
     return published_scale().ratio(
         GpuCell(model, first, precision), GpuCell(model, second, precision)
     )[0]
@@ -110,7 +107,7 @@ def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory(
     """Issue 60: A100 to H100 was 1.57 times for every model, and is 2.2 for language models of 3 billion."""
     a100, h100 = shipped_sheets()["A100-SXM4-80GB"], shipped_sheets()["H100-SXM5-80GB"]
 
-    def times(share: float) -> float:
+    def times(share):
         found = time_ratio(a100, h100, "nobodypublishedthis", None, "amp", StepMix(share))
         assert found is not None
         return 1 / found.value

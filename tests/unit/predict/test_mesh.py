@@ -1,7 +1,5 @@
 """Meshes, splits and microbatches that a job did not have, from profiles whose waits are chosen by hand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import date
@@ -19,7 +17,7 @@ from stash.core.artefact import save
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu
 from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
-from stash.core.records.profile import Memory, Profile
+from stash.core.records.profile import Memory
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, TrainingWork
@@ -43,12 +41,12 @@ FAST = Quantity(value=1e9, low=0.9e9, high=1.1e9, origin="measured", source="a t
 
 
 def job(
-    name: str = "Schedule1F1B",
-    layers: int = 4,
-    slow: float = 1.0,
-    tensor: float = 0.008,
+    name="Schedule1F1B",
+    layers=4,
+    slow=1.0,
+    tensor=0.008,
     **workload,
-) -> Profile:
+):
     """Two replicas (across nodes) of two stages of two ranks, four microbatches, in 100 ms a step.
 
     Stages take 12 ms each (the last ``slow`` times as long). Tensor groups wait 8 ms, data groups 20 ms.
@@ -99,14 +97,14 @@ def job(
 
 
 @lru_cache(maxsize=8)
-def base(name: str = "Schedule1F1B", slow: float = 1.0):
+def base(name="Schedule1F1B", slow=1.0):
     found = base_of(job(name, slow=slow), draws=Draws(64))
     return replace(
         found, target=found.target.model_copy(update={"network": Network(bytes_per_second=FAST)})
     )
 
 
-def predicted(found, **typed) -> dict[str, float]:
+def predicted(found, **typed):
     forecast = what_if(found, Alteration(**{name: str(text) for name, text in typed.items()}))
     return {stall.name: round(stall.seconds * 1e3, 9) for stall in forecast.breakdown.stalls}
 
@@ -366,7 +364,7 @@ def test_the_fastest_mesh_is_advised_where_it_saves_much():
 
 
 def test_measured_links_make_other_meshes_known_and_other_machines_do_not():
-    def probed(devices: str) -> Target:
+    def probed(devices):
         return Target(
             name="lab",
             nodes=2,

@@ -1,14 +1,12 @@
 """Workers that prefetch and a device that trains: by hand, and against the recursion of PyTorch's own rules."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from stash.predict.pipeline import hand_outs, step_with_loader
 
 
-def outs(made: list[float], trained: float, workers: int, prefetch: int) -> list[float]:
+def outs(made, trained, workers, prefetch):
     times = np.array(made, np.float64)[:, None, None]
     return hand_outs(times, np.array([trained]), workers, prefetch)[:, 0].tolist()
 

@@ -1,7 +1,5 @@
 """DDP's timeline by hand, against a plain loop over moments, and how long a large one takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +8,7 @@ from hypothesis import strategies as st
 from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, exposed_seconds
 
 
-def late(ready: list[float], exchange: list[float]) -> float:
+def late(ready, exchange):
     return float(exposed_seconds(np.array([ready]), np.array([exchange]))[0])
 
 

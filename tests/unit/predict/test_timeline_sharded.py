@@ -1,18 +1,16 @@
 """Sharded data parallel training by hand: what two streams expose, of each stage."""
 
-from __future__ import annotations
-
 import pytest
 from fabric_by_hand import fabric
 
-from stash.predict.timeline import Shard, Stage, exposed_sharded
+from stash.predict.timeline import Shard, exposed_sharded
 
 LAYER = Shard(parameter_bytes=4e6, gradient_bytes=8e6, forward_seconds=1.0, backward_seconds=2.0)
 TWO = fabric(2, 1, between=1e6)
 """Two ranks at 1 MB/s: gathering 4 MB takes 2 s, scattering 8 MB takes 4 s, all-reducing them 8 s."""
 
 
-def late(shards: tuple[Shard, ...], stage: Stage) -> float:
+def late(shards, stage):
     return float(exposed_sharded(TWO, shards, stage, "gloo")[0])
 
 

@@ -1,7 +1,5 @@
 """What an answer says of the data agrees with the stalls beside it, and with the profile's own reading."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +10,13 @@ from stash.core.artefact import load
 from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
-from stash.whatif.answers import WhatIf, answer_question
+from stash.whatif.answers import answer_question
 from stash.whatif.page import page
 
 SQUEEZENET = Path(__file__).parents[3] / "docs/pictures/squeezenet1_0.stash.json"
 
 
-def suffices(answer: WhatIf) -> str:
+def suffices(answer):
     return dict(page(answer).chapters[0].facts)["suffices"]
 
 

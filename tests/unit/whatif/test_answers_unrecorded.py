@@ -1,14 +1,12 @@
 """What a profile cannot answer for want of a fact: profiles of before these facts were recorded, and of today."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from profile_builder import build
 
 from stash.core.artefact import load
-from stash.core.records.profile import Gradient, Memory, Operator, Profile, WorkerTimes
+from stash.core.records.profile import Gradient, Memory, Operator, WorkerTimes
 from stash.whatif.answers import open_questions
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -24,7 +22,7 @@ FACTS = {
 WORKERS = (WorkerTimes(feed="warm", rank=0, round=0, batches=(4,), seconds=(0.1,)),)
 
 
-def facts(profile: Profile) -> list[str]:
+def facts(profile):
     return [each.fact for each in open_questions(profile)]
 
 

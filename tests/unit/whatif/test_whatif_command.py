@@ -1,7 +1,5 @@
 """``stash whatif``: what it prints for people and for programs, its curves and pictures."""
 
-from __future__ import annotations
-
 import json
 
 import commands
@@ -10,8 +8,6 @@ import pytest
 from forecast_profiles import cpu_job, gpu_job
 
 from stash.core.artefact import save
-
-Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +19,7 @@ def files(tmp_path, monkeypatch):
     return tmp_path
 
 
-def run(monkeypatch: Patch, *words: str) -> int:
+def run(monkeypatch, *words):
     return commands.run(monkeypatch, "whatif", *words)
 
 
