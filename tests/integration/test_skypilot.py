@@ -16,7 +16,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not real_skypilot.PYTHON,
-        reason="SkyPilot is not installed: see tests/support/real_skypilot.py",
+        reason="SkyPilot is not installed: see tests/integration/real_skypilot.py",
     ),
 ]
 
