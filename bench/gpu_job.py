@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -31,13 +31,13 @@ class Spin(torch.autograd.Function):
     """Keeps the device busy for a set time in each direction, and changes nothing."""
 
     @staticmethod
-    def forward(context: Any, tensor: Tensor, busy: Callable[[], None]) -> Tensor:
+    def forward(context, tensor, busy):
         context.busy = busy
         busy()
         return tensor.view_as(tensor)
 
     @staticmethod
-    def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(context, gradient):  # type: ignore[override]
         context.busy()
         return gradient, None
 
@@ -45,12 +45,12 @@ class Spin(torch.autograd.Function):
 class Spinning(nn.Module):
     """Half of the time forward, half backward, with parameters of so many bytes."""
 
-    def __init__(self, busy: Callable[[], None], parameter_bytes: int) -> None:
+    def __init__(self, busy, parameter_bytes):
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(max(1, parameter_bytes // 4)))
         self._busy = busy
 
-    def forward(self, batch: Tensor) -> Tensor:
+    def forward(self, batch):
         seen = batch.reshape(-1)[:1].float()
         return Spin.apply((seen * self.weight).sum(), self._busy)  # type: ignore[no-any-return, no-untyped-call]
 
@@ -58,19 +58,19 @@ class Spinning(nn.Module):
 class Samples(Dataset[Tensor]):
     """Samples of a size, each of which takes a time to make."""
 
-    def __init__(self, sample_bytes: int, seconds: float) -> None:
+    def __init__(self, sample_bytes, seconds):
         self._bytes, self._seconds = sample_bytes, seconds
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 4096
 
-    def __getitem__(self, index: int) -> Tensor:
+    def __getitem__(self, index):
         if self._seconds:
             time.sleep(self._seconds)
         return torch.full((self._bytes,), index % 251, dtype=torch.uint8)
 
 
-def busy_for(device: torch.device, seconds: float) -> Callable[[], None]:
+def busy_for(device, seconds):
     """What keeps ``device`` busy for about ``seconds``."""
     if device.type == "cpu":
         return lambda: time.sleep(seconds)
@@ -80,13 +80,13 @@ def busy_for(device: torch.device, seconds: float) -> Callable[[], None]:
     return lambda: torch.cuda._sleep(cycles)
 
 
-def event_seconds(act: Callable[[], object], times: int) -> float:
+def event_seconds(act, times):
     """Mean seconds of the device for what ``act`` submits; the first one does not count."""
     act()
     return _time_by_events(act, times)
 
 
-def _time_by_events(act: Callable[[], object], times: int) -> float:
+def _time_by_events(act, times):
     cuda: Any = torch.cuda
     began, ended = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     began.record()
@@ -97,7 +97,7 @@ def _time_by_events(act: Callable[[], object], times: int) -> float:
     return float(began.elapsed_time(ended)) / 1e3 / times
 
 
-def network(options: argparse.Namespace, device: torch.device) -> nn.Module:
+def network(options, device):
     if not options.conv:
         return Spinning(busy_for(device, options.compute / 2), options.parameters)
     layers = [nn.Conv2d(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU()]
@@ -109,7 +109,7 @@ def network(options: argparse.Namespace, device: torch.device) -> nn.Module:
 class Job:
     """The model, its optimizer, and how a step is taken."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options):
         self.options = options
         self.device = torch.device(options.device)
         model = network(options, self.device).to(self.device)
@@ -125,7 +125,7 @@ class Job:
         self._graph: Any = None
         self._static: Tensor | None = None
 
-    def move_batch(self, batch: Tensor) -> Tensor:
+    def move_batch(self, batch):
         there = batch.to(self.device, non_blocking=True)
         if not self.options.conv:
             return there
@@ -137,7 +137,7 @@ class Job:
             else images
         )
 
-    def step(self, batch: Tensor) -> None:
+    def step(self, batch):
         there = self.move_batch(batch)
         if self.options.graph:
             self._replay(there)
@@ -147,7 +147,7 @@ class Job:
         self.scaler.step(self.optimizer)
         self.scaler.update()
 
-    def _passes(self, there: Tensor) -> None:
+    def _passes(self, there):
         kind = torch.float16 if self.device.type == "cuda" else torch.bfloat16
         with torch.autocast(self.device.type, kind, enabled=self.options.amp):
             loss = self.model(there).float().mean()
@@ -155,7 +155,7 @@ class Job:
         if self.options.synchronise:
             loss.item()
 
-    def _replay(self, there: Tensor) -> None:
+    def _replay(self, there):
         """Forward and backward as one CUDA graph; the optimizer's step stays outside."""
         if self._graph is None:
             self._static = there.clone()
@@ -174,12 +174,12 @@ class Job:
         self._graph.replay()
 
 
-def batches(loader: DataLoader[Tensor]) -> Iterator[Tensor]:
+def batches(loader):
     while True:
         yield from loader
 
 
-def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
+def truths(job, loader):
     """Seconds of a step, of one on a batch that is on the device already, and of the copy.
 
     Medians of short rounds in turn, so that a machine that changes changes them all.
@@ -207,7 +207,7 @@ def truths(job: Job, loader: DataLoader[Tensor]) -> dict[str, float]:
     return found
 
 
-def _time_loop(job: Job, act: Callable[[], object], steps: int) -> float:
+def _time_loop(job, act, steps):
     """Mean seconds in a loop that is under way: a device that runs ahead has its queue filled before they count."""
     _settle(job)
     for _ in range(FILLING):
@@ -215,20 +215,20 @@ def _time_loop(job: Job, act: Callable[[], object], steps: int) -> float:
     return _time_by_events(act, steps) if job.device.type == "cuda" else _time_by_clock(act, steps)
 
 
-def _time_by_clock(act: Callable[[], object], steps: int) -> float:
+def _time_by_clock(act, steps):
     began = time.perf_counter()
     for _ in range(steps):
         act()
     return (time.perf_counter() - began) / steps
 
 
-def _copy_seconds(job: Job, batch: Tensor) -> float:
+def _copy_seconds(job, batch):
     """Of a batch that was just made, as a job copies it: memory that was copied before is faster."""
     _settle(job)
     return _time_by_events(lambda: batch.to(job.device, non_blocking=True), 1)
 
 
-def _busy_seconds(act: Callable[[], object], times: int) -> float:
+def _busy_seconds(act, times):
     """Seconds for which kernels run, by PyTorch's profiler (CUPTI); they run one at a time here."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -240,17 +240,17 @@ def _busy_seconds(act: Callable[[], object], times: int) -> float:
     return float(sum(kernel.time_range.elapsed_us() for kernel in kernels)) / 1e6 / times
 
 
-def _settle(job: Job) -> None:
+def _settle(job):
     if job.device.type == "cuda":
         torch.cuda.synchronize()
 
 
-def loader_of(options: argparse.Namespace) -> DataLoader[Tensor]:
+def loader_of(options):
     data = Samples(options.bytes // BATCH, options.prep / BATCH)
     return DataLoader(data, BATCH, shuffle=True, pin_memory=options.pinned, drop_last=True)
 
 
-def several(jobs: list[list[str]]) -> None:
+def several(jobs):
     """Print the truths of each job twice, in turns, a line each; starting up takes longer than any of them."""
     for turn in range(2):
         for number, words in enumerate(jobs):
@@ -263,7 +263,7 @@ def several(jobs: list[list[str]]) -> None:
             )
 
 
-def main() -> int:
+def main():
     options = parser().parse_args()
     if options.several:
         several(json.loads(sys.stdin.read()))
@@ -283,7 +283,7 @@ def main() -> int:
     return 0
 
 
-def parser() -> argparse.ArgumentParser:
+def parser():
     made = argparse.ArgumentParser(description=__doc__)
     add = made.add_argument
     add("--device", choices=("cuda", "cpu"), default="cuda")

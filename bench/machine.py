@@ -10,16 +10,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
-from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "data"
 STASH = (sys.executable, "-m", "stash")
-Result = TypeVar("Result")
 
 
 def machine() -> str:
@@ -101,11 +99,3 @@ def run(
             f"{shown} … ended with {done.returncode}: {(done.stdout + done.stderr).strip()[-2000:]}"
         )
     return done.stdout
-
-
-def time_call(
-    function: Callable[..., Result], *arguments: object, **named: object
-) -> tuple[Result, float]:
-    """What a call returns, and its seconds of processor time."""
-    began = time.process_time()
-    return function(*arguments, **named), time.process_time() - began

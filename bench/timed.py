@@ -30,12 +30,12 @@ waited = 0.0
 next_batch = _BaseDataLoaderIter.__next__
 
 
-def count_step(*_: object) -> None:
+def count_step(*_):
     moments.append(time.perf_counter())
     waits.append(waited)
 
 
-def next_timed(loader: _BaseDataLoaderIter) -> object:
+def next_timed(loader):
     global waited
     began = time.perf_counter()
     try:
@@ -44,7 +44,7 @@ def next_timed(loader: _BaseDataLoaderIter) -> object:
         waited += time.perf_counter() - began
 
 
-def write() -> None:
+def write():
     Path(f"{out}.waits").write_text(json.dumps(waits))
     Path(out).write_text(json.dumps(moments))
 

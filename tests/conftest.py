@@ -16,7 +16,6 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -98,7 +97,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def state_of_the_tests(tmp_path_factory):
     """What killed profiles of tests leave is found by tests only; by day, jobs of tests import no compiler."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
@@ -110,7 +109,7 @@ def state_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture(autouse=True)
-def nothing_outlives_its_test() -> Iterator[None]:
+def nothing_outlives_its_test():
     """Of what the test itself and its own fixtures start."""
     before = _started()
     yield
@@ -118,7 +117,7 @@ def nothing_outlives_its_test() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_outlives_its_module() -> Iterator[None]:
+def nothing_outlives_its_module():
     """Of what fixtures of a whole file start; not sockets, which gloo closes with the last model that used them."""
     before = _started()
     yield

@@ -54,10 +54,6 @@ def _student(matrix: Matrix, column: int) -> Interval:
     return mean_interval(matrix[:, column].tolist())
 
 
-def _alike(relative: Matrix) -> Matrix:
-    return np.full(relative.shape[1], float(relative.shape[1]))
-
-
 def _slowest_mean(times: Matrix) -> Matrix:
     return times[:, int(times.mean(axis=0).argmax())]
 

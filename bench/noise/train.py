@@ -11,7 +11,6 @@ import hashlib
 import itertools
 import os
 import time
-from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -28,13 +27,13 @@ LOG_EVERY = 20
 class Samples(Dataset[tuple[Tensor, int]]):
     """Random images, or vectors; each is made by hashing so many chunks of 64 KiB, and by waiting."""
 
-    def __init__(self, shape: tuple[int, ...], hashes: int, sleep: float) -> None:
+    def __init__(self, shape, hashes, sleep):
         self._shape, self._hashes, self._sleep = shape, hashes, sleep
 
-    def __len__(self) -> int:
+    def __len__(self):
         return SAMPLES
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index):
         digest = hashlib.sha256()
         for _ in range(self._hashes):
             digest.update(CHUNK)
@@ -43,7 +42,7 @@ class Samples(Dataset[tuple[Tensor, int]]):
         return torch.full(self._shape, digest.digest()[0] / 256), index % CLASSES
 
 
-def network(width: int, convolutions: bool) -> nn.Module:
+def network(width, convolutions):
     """Four convolutions, with few parameters, or four linear layers, with many."""
     if not convolutions:
         hidden = [layer for _ in range(3) for layer in (nn.Linear(width, width), nn.ReLU())]
@@ -60,11 +59,11 @@ def network(width: int, convolutions: bool) -> nn.Module:
 class Repeated(nn.Module):
     """A network that a slow rank computes several times, and trains on the last."""
 
-    def __init__(self, inner: nn.Module, before: int) -> None:
+    def __init__(self, inner, before):
         super().__init__()
         self.inner, self._before = inner, before
 
-    def forward(self, images: Tensor) -> Tensor:
+    def forward(self, images):
         with torch.no_grad():
             for _ in range(self._before):
                 self.inner(images)
@@ -72,9 +71,7 @@ class Repeated(nn.Module):
         return found
 
 
-def batches(
-    options: argparse.Namespace, shape: tuple[int, ...], rank: int, world: int
-) -> Iterator[list[Tensor]]:
+def batches(options, shape, rank, world):
     """For ever: of the loader, or the same one again and again."""
     if options.no_loader:
         batch = [torch.randn(options.batch, *shape), torch.arange(options.batch) % CLASSES]
@@ -92,7 +89,7 @@ def batches(
         yield from loader
 
 
-def main() -> None:
+def main():
     """Train."""
     options = arguments()
     torch.set_num_threads(1)
@@ -117,7 +114,7 @@ def main() -> None:
             )
 
 
-def arguments() -> argparse.Namespace:
+def arguments():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batch", type=int, default=8)
     parser.add_argument(

@@ -32,19 +32,19 @@ STEPS = 4
 
 
 class Items(torch.utils.data.Dataset[Any]):
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds):
         self.seconds = seconds
 
-    def __len__(self) -> int:
+    def __len__(self):
         return 10_000
 
-    def __getitem__(self, index: int) -> Any:
+    def __getitem__(self, index):
         if self.seconds:
             time.sleep(self.seconds)
         return torch.ones(256)
 
 
-def run(how: dict[str, Any], folder: Path, other: Any) -> None:
+def run(how, folder, other):
     """One job, which leaves ``rankN.json`` and ``rankN.truth`` there."""
     folder.mkdir(exist_ok=True)
     rank = dist.get_rank()
@@ -56,7 +56,7 @@ def run(how: dict[str, Any], folder: Path, other: Any) -> None:
     weights = torch.ones(700, 700)
     kept: list[dict[str, Any]] = []
 
-    def exchange(times: dict[str, Any], group: Any) -> None:
+    def exchange(times, group):
         begin = time.monotonic()
         if how.get("op") == "gather":
             dist.all_gather([torch.empty_like(values), torch.empty_like(values)], values)
@@ -64,7 +64,7 @@ def run(how: dict[str, Any], folder: Path, other: Any) -> None:
             dist.all_reduce(values, group=group)
         times["met"].append((begin, time.monotonic()))
 
-    def step() -> None:
+    def step():
         times: dict[str, Any] = {"met": [], "begin": time.monotonic()}
         batch = next(loader)
         times["input"] = time.monotonic() - times["begin"]
@@ -97,7 +97,7 @@ def run(how: dict[str, Any], folder: Path, other: Any) -> None:
     (folder / f"rank{rank}.truth").write_text(json.dumps(kept[2:]))
 
 
-def main() -> None:
+def main():
     """Every job, one after the other, each in a folder of its own name."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")

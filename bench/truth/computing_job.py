@@ -13,25 +13,25 @@ import itertools
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 WIDTH, CLASSES = 256, 10
 
 
-def make_perceptron() -> nn.Module:
+def make_perceptron():
     layers = [module for _ in range(4) for module in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     return nn.Sequential(*layers, nn.Linear(WIDTH, CLASSES))
 
 
-def make_convolutions() -> nn.Module:
+def make_convolutions():
     layers = [
         module
         for _ in range(3)
@@ -46,28 +46,28 @@ def make_convolutions() -> nn.Module:
     )
 
 
-def make_many_layers() -> nn.Module:
+def make_many_layers():
     return nn.Sequential(*(nn.Linear(32, 32) for _ in range(120)), nn.Linear(32, CLASSES))
 
 
 class Recurrent(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.lstm, self.head = nn.LSTM(16, 96, batch_first=True), nn.Linear(96, CLASSES)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.head(self.lstm(x.view(len(x), -1, 16))[0][:, -1])
 
 
 class Attention(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.encoder, self.head = (
             nn.TransformerEncoderLayer(32, 4, 64, batch_first=True),
             nn.Linear(32, CLASSES),
         )
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x):
         return self.head(self.encoder(x.view(len(x), -1, 32)).mean(1))
 
 
@@ -125,7 +125,7 @@ KINDS = {
 }
 
 
-def hash_blocks(count: int) -> None:
+def hash_blocks(count):
     for _ in range(count):
         hashlib.sha256(BLOCK).digest()
 
@@ -133,7 +133,7 @@ def hash_blocks(count: int) -> None:
 BLOCK = bytes(1 << 16)
 
 
-def make_sample(kind: Kind, index: int) -> tuple[Tensor, int]:
+def make_sample(kind, index):
     slow = kind.slow_every and index % kind.slow_every == 0
     hash_blocks(kind.sample * (40 if slow else 1))
     generator = np.random.default_rng(index)
@@ -141,21 +141,21 @@ def make_sample(kind: Kind, index: int) -> tuple[Tensor, int]:
 
 
 class Samples(Dataset[Any]):
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind):
         self.kind = kind
 
-    def __len__(self) -> int:
+    def __len__(self):
         return self.kind.epoch * self.kind.batch * self.kind.accumulate
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index):
         return make_sample(self.kind, index)
 
 
 class Stream(IterableDataset[Any]):
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind):
         self.kind = kind
 
-    def __iter__(self) -> Iterator[tuple[Tensor, int]]:
+    def __iter__(self):
         worker = torch.utils.data.get_worker_info()
         first, step = (0, 1) if worker is None else (worker.id, worker.num_workers)
         return (
@@ -164,7 +164,7 @@ class Stream(IterableDataset[Any]):
         )
 
 
-def lengthen(kind: Kind, batch: list[Tensor]) -> list[Tensor]:
+def lengthen(kind, batch):
     """The batch as it is trained on: some are several times as long."""
     if not kind.varies:
         return batch
@@ -175,30 +175,28 @@ def lengthen(kind: Kind, batch: list[Tensor]) -> list[Tensor]:
 class Stopwatch:
     """Seconds by row; whatever passes between two laps is the second one's."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.seconds: collections.Counter[str] = collections.Counter()
         self.since = time.perf_counter()
 
-    def lap(self, row: str) -> None:
+    def lap(self, row):
         now = time.perf_counter()
         self.seconds[row] += now - self.since
         self.since = now
 
 
-def make_optimizer(kind: Kind, model: nn.Module) -> torch.optim.Optimizer:
+def make_optimizer(kind, model):
     settings = (
         {"lr": 0.1, "max_iter": 4, "history_size": 5} if kind.optimizer == "LBFGS" else {"lr": 1e-3}
     )
     return getattr(torch.optim, kind.optimizer)(model.parameters(), **settings)
 
 
-def update(
-    kind: Kind, model: nn.Module, optimizer: torch.optim.Optimizer, batch: list[Tensor], last: bool
-) -> None:
+def update(kind, model, optimizer, batch, last):
     """Learn from a batch; without ``last`` gradients are only added up."""
     x, y = batch
 
-    def loss() -> Tensor:
+    def loss():
         if kind.accumulate == 1:
             optimizer.zero_grad()
         found = nn.functional.cross_entropy(model(x), y) / kind.accumulate
@@ -216,7 +214,7 @@ def update(
         optimizer.zero_grad()
 
 
-def evaluate(model: nn.Module, batches: Iterator[list[Tensor]]) -> None:
+def evaluate(model, batches):
     model.eval()
     with torch.no_grad():
         for batch in batches:
@@ -224,7 +222,7 @@ def evaluate(model: nn.Module, batches: Iterator[list[Tensor]]) -> None:
     model.train()
 
 
-def train(kind: Kind, seconds: float, without: str = "") -> dict[str, float]:
+def train(kind, seconds, without=""):
     """Train for so long after a first epoch: steps, and seconds of a step by row."""
     if without == "restarts":
         kind = replace(kind, keeps_workers=True)

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from chromium import CHROMIUM, Chromium
+from chromium import CHROMIUM
 from reported import probed_whole, whole
 
 from stash.cli.report_command import read_page
@@ -39,7 +39,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
+def axe(tmp_path_factory):
     folder = tmp_path_factory.mktemp("axe")
     packed = subprocess.run(
         ["npm", "pack", "--silent", AXE], cwd=folder, check=True, capture_output=True, text=True
@@ -49,7 +49,7 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("accessible")
     save(probed_whole(), folder / "one.stash.json")
     save(whole(), folder / "other.stash.json")
@@ -68,9 +68,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize("name", ["one.stash.json", "two", *KINDS])
 @pytest.mark.parametrize("dark", [False, True])
-def test_a_page_breaks_no_rule(
-    browser: Chromium, pages: dict[str, Path], axe: str, name: str, dark: bool
-) -> None:
+def test_a_page_breaks_no_rule(browser, pages, axe, name, dark):
     browser.load_page(pages[name], dark=dark)
     browser.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
     browser.run(f"{axe}; 1")
@@ -80,7 +78,7 @@ def test_a_page_breaks_no_rule(
     assert {each["id"]: each["nodes"][0]["html"] for each in found} == {}
 
 
-def test_a_page_that_breaks_a_rule_is_found(browser: Chromium, axe: str, tmp_path: Path) -> None:
+def test_a_page_that_breaks_a_rule_is_found(browser, axe, tmp_path):
     (tmp_path / "bad.html").write_text(
         "<html><body><img src='data:,'></body></html>", encoding="utf-8"
     )

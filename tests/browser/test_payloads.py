@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from big_studies import grid, many
-from chromium import CHROMIUM, Chromium, PageLeftError
+from chromium import CHROMIUM, PageLeftError
 from markdown_it import MarkdownIt
 from payloads import HIT, LOOK, PAYLOADS, hostile, hostile_page
 from reported import probed_whole
@@ -34,13 +34,13 @@ MIN = {"profile": 24, "probe": 15, "plan": 15, "fleet": 10, "log": 6, "curve": 3
 """Places of a text at least, of each kind."""
 
 
-def _page(path: Path) -> None:
+def _page(path):
     page = read_page([str(path)])
     for part in (page, *page.parts):
         assert part.charts or part.verdict or part.chapters
 
 
-def _profile(path: Path) -> None:
+def _profile(path):
     found = load(path)
     measured = attribute(found)
     page_of_profile(measured, verdict(measured, found), found)
@@ -69,7 +69,7 @@ KINDS: dict[str, tuple[str, Path | None, Callable[[Path], object]]] = {
 }
 
 
-def _document(source: Path | None) -> dict[str, Any]:
+def _document(source):
     """The file, or a profile that has everything that a report shows."""
     found: dict[str, Any] = json.loads(
         encode_artefact(probed_whole()) if source is None else source.read_bytes()
@@ -78,7 +78,7 @@ def _document(source: Path | None) -> dict[str, Any]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch):
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     save(probed_whole(), tmp_path / "other.stash.json")
@@ -88,16 +88,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def _bare(inside: str) -> str:
+def _bare(inside):
     head = f'<meta charset="utf-8"><link rel=icon href="data:,">{HIT}'
     return f"<!DOCTYPE html><html><head>{head}</head><body>{inside}</body></html>"
 
 
-def _from_markdown(text: str) -> str:
+def _from_markdown(text):
     return _bare(MarkdownIt("js-default", {"html": True, "linkify": False}).render(text))
 
 
-def _drawn(kind: str, path: Path) -> dict[str, str]:
+def _drawn(kind, path):
     """Every page and picture of the document, by the name of its file."""
     if kind == "curve":
         curve = load_curve(path)
@@ -112,7 +112,7 @@ def _drawn(kind: str, path: Path) -> dict[str, str]:
     return found
 
 
-def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[str]:
+def _looked_at(browser, folder, drawn):
     """What acts on any of them."""
     wrong = []
     for name, text in drawn.items():
@@ -135,7 +135,7 @@ def _looked_at(browser: Chromium, folder: Path, drawn: dict[str, str]) -> list[s
     return wrong
 
 
-def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser: Chromium, place: Path) -> None:
+def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser, place):
     for kind, payload in (("plan", PAYLOADS[0]), ("profile", PAYLOADS[4])):
         name, source, shows = KINDS[kind]
         assert hostile(_document(source), payload, place / name, shows) >= MIN[kind]
@@ -147,9 +147,7 @@ def test_a_few_payloads_in_a_plan_and_a_profile_do_nothing(browser: Chromium, pl
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("number", range(len(PAYLOADS)))
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_payload_does_anything_anywhere(
-    browser: Chromium, place: Path, kind: str, number: int
-) -> None:
+def test_no_payload_does_anything_anywhere(browser, place, kind, number):
     name, source, shows = KINDS[kind]
     assert hostile(_document(source), PAYLOADS[number], place / name, shows) >= MIN[kind]
     assert _looked_at(browser, place, _drawn(kind, place / name)) == []
@@ -157,9 +155,7 @@ def test_no_payload_does_anything_anywhere(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("payload", PAYLOADS)
-def test_no_text_of_a_page_does_anything_whatever_it_is_of(
-    browser: Chromium, place: Path, payload: str
-) -> None:
+def test_no_text_of_a_page_does_anything_whatever_it_is_of(browser, place, payload):
     reading, found, _ = many(
         grid(("resnet18", "vgg11"), (32,)), place, failed=("vgg11 batch 32 on p2.8",)
     )
@@ -184,7 +180,7 @@ def test_no_text_of_a_page_does_anything_whatever_it_is_of(
     assert _looked_at(browser, place, drawn) == []
 
 
-def test_a_page_that_is_not_escaped_would_be_found(browser: Chromium, tmp_path: Path) -> None:
+def test_a_page_that_is_not_escaped_would_be_found(browser, tmp_path):
     for payload in PAYLOADS[:8]:
         for quote in ('"', "'"):
             inside = f"<svg xmlns='http://www.w3.org/2000/svg'><rect class={quote}{payload.format(m=1)}{quote}/></svg>"

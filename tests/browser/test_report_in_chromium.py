@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from chromium import CHROMIUM, Chromium
+from chromium import CHROMIUM
 from reported import hostile, page_of, probed_whole, whole
 
 from stash.ui.html import render
@@ -15,7 +13,7 @@ SLOWER = 1.3
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reports")
     slow = whole()
     blocks = tuple(
@@ -35,8 +33,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.mark.parametrize("name", ["one", "two", "hostile"])
 @pytest.mark.parametrize("width", [400, 1000])
 def test_a_page_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
-    browser: Chromium, pages: dict[str, Path], name: str, width: int
-) -> None:
+    browser, pages, name, width
+):
     browser.load_page(pages[name], width)
     assert browser.requests == [pages[name].as_uri()]
     assert browser.complaints == []
@@ -52,9 +50,7 @@ def test_a_page_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
     )
 
 
-def test_the_page_follows_the_system_by_day_and_by_night_until_somebody_chooses(
-    browser: Chromium, pages: dict[str, Path]
-) -> None:
+def test_the_page_follows_the_system_by_day_and_by_night_until_somebody_chooses(browser, pages):
     ground = "getComputedStyle(document.body).backgroundColor"
     browser.load_page(pages["one"])
     light = browser.run(ground)
@@ -70,9 +66,7 @@ def test_the_page_follows_the_system_by_day_and_by_night_until_somebody_chooses(
     assert browser.run(ground) == "rgb(255, 255, 255)"
 
 
-def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(
-    browser: Chromium, pages: dict[str, Path]
-) -> None:
+def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(browser, pages):
     browser.load_page(pages["one"])
     browser.run("document.querySelector('#ranks details').open = true")
     browser.run("document.querySelector('#ranks summary').focus()")
@@ -91,9 +85,7 @@ def test_a_table_sorts_by_its_numbers_and_back_with_the_keyboard_alone(
     assert browser.run(column) == up[::-1]
 
 
-def test_sizes_of_different_units_sort_by_what_they_are(
-    browser: Chromium, pages: dict[str, Path]
-) -> None:
+def test_sizes_of_different_units_sort_by_what_they_are(browser, pages):
     browser.load_page(pages["one"])
     table = (
         "[...document.querySelectorAll('#hosts table')]"
@@ -107,9 +99,7 @@ def test_sizes_of_different_units_sort_by_what_they_are(
     assert values == sorted(values)
 
 
-def test_durations_and_money_sort_by_what_they_are(
-    browser: Chromium, pages: dict[str, Path]
-) -> None:
+def test_durations_and_money_sort_by_what_they_are(browser, pages):
     browser.load_page(pages["one"])
     for texts in (["90 s", "2.0 min", "20.7 h", "4.4 days"], ["−$3.00", "+$2.10", "+$12.30"]):
         sorted_texts = browser.run(f"""(() => {{
@@ -127,9 +117,7 @@ def test_durations_and_money_sort_by_what_they_are(
         assert sorted_texts == texts
 
 
-def test_the_first_key_leads_past_the_navigation_to_the_verdict(
-    browser: Chromium, pages: dict[str, Path]
-) -> None:
+def test_the_first_key_leads_past_the_navigation_to_the_verdict(browser, pages):
     browser.load_page(pages["one"])
     browser.press("Tab")
     assert browser.run("document.activeElement.textContent") == "To the verdict"

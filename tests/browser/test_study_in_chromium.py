@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from big_studies import grid, many
-from chromium import CHROMIUM, Chromium
+from chromium import CHROMIUM
 
 from stash.study.page import page
 from stash.ui.html import render
@@ -17,7 +15,7 @@ SHOWN = f"[...{TABLE}.tBodies[0].rows].filter((row) => !row.hidden)"
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def report(tmp_path_factory):
     """Three models at two batches on eight places; two cells failed."""
     folder = tmp_path_factory.mktemp("study")
     reading, found, _ = many(
@@ -33,7 +31,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def column(browser: Chromium, number: int) -> list[str]:
+def column(browser, number):
     """The cells of a column, of the rows that are shown."""
     texts: list[str] = browser.run(f"{SHOWN}.map((row) => row.cells[{number}].textContent.trim())")
     return texts
@@ -41,8 +39,8 @@ def column(browser: Chromium, number: int) -> list[str]:
 
 @pytest.mark.parametrize("width", [400, 1000])
 def test_a_study_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
-    browser: Chromium, report: Path, width: int
-) -> None:
+    browser, report, width
+):
     browser.load_page(report, width)
     assert browser.requests == [report.as_uri()]
     assert browser.complaints == []
@@ -58,7 +56,7 @@ def test_a_study_loads_nothing_complains_of_nothing_and_never_scrolls_sideways(
     )
 
 
-def test_the_table_is_filtered_with_the_keyboard_alone(browser: Chromium, report: Path) -> None:
+def test_the_table_is_filtered_with_the_keyboard_alone(browser, report):
     browser.load_page(report)
     assert len(column(browser, 0)) == 48
     browser.run("document.querySelector('.filters select').focus()")
@@ -76,7 +74,7 @@ def test_the_table_is_filtered_with_the_keyboard_alone(browser: Chromium, report
     assert len(column(browser, 0)) == 48
 
 
-def test_what_is_unknown_is_sorted_last_in_both_directions(browser: Chromium, report: Path) -> None:
+def test_what_is_unknown_is_sorted_last_in_both_directions(browser, report):
     browser.load_page(report)
     heads = [
         text.strip()

@@ -6,19 +6,18 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from profiled import FILES, SCRIPTS, RunProfile, Start
+from profiled import FILES, SCRIPTS
 from runs import PATIENCE, Outcome, Started, two_ranks
 
 from stash.cli.main import main
 
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(tmp_path_factory):
     """A folder of small pictures as ``.npy`` files; a number in each name."""
     folder = tmp_path_factory.mktemp("pictures")
     random = np.random.default_rng(0)
@@ -28,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path):
     """``start(*arguments)``: begin a ``stash profile`` in the folder of scripts, ended at the latest with the test.
 
     ``program=`` replaces ``python -m stash profile`` and its usual options by a command of the test's own. A script
@@ -62,7 +61,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
 
 @pytest.fixture
-def run_profile(start: Start) -> RunProfile:
+def run_profile(start):
     """``run_profile(*arguments) -> Outcome``: the real command, to its end."""
 
     def run(*arguments: object, timeout: float = PATIENCE, **options: object) -> Outcome:
@@ -72,9 +71,7 @@ def run_profile(start: Start) -> RunProfile:
 
 
 @pytest.fixture
-def typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> RunProfile:
+def typed(tmp_path, monkeypatch, capsys):
     """``typed(*arguments) -> Outcome``: the same command in this process, for what must end before a job is started.
 
     Starting anything all the same fails the test.
@@ -101,7 +98,7 @@ def typed(
 
 
 @pytest.fixture
-def free_port() -> int:
+def free_port():
     """A TCP port of 127.0.0.1 that has no listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -3,19 +3,12 @@
 What goes wrong later is in the fault matrix (``tests/faults``).
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import textwrap
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from profiled import RunProfile
-from runs import Outcome
-
-WriteScript = Callable[..., Path]
 
 PREAMBLE = """
 import torch, torch.distributed as dist, time, os, sys
@@ -32,10 +25,10 @@ def step(batch=256):
 
 
 @pytest.fixture
-def script(tmp_path: Path) -> WriteScript:
+def script(tmp_path):
     """``script(text)``: a file with that program, after a preamble with a tiny distributed job."""
 
-    def write(text: str, name: str = "train.py", preamble: str = PREAMBLE) -> Path:
+    def write(text, name="train.py", preamble=PREAMBLE):
         path = tmp_path / name
         path.write_text(preamble + textwrap.dedent(text))
         return path
@@ -43,7 +36,7 @@ def script(tmp_path: Path) -> WriteScript:
     return write
 
 
-def refused(outcome: Outcome, code: int, *words: str) -> None:
+def refused(outcome, code, *words):
     """It ended with that code and one sentence holding these words, left no process and shows no trace of Stash."""
     assert outcome.code == code, f"{outcome.code}: {outcome.stderr}"
     assert outcome.error.startswith("error: "), outcome.stderr
@@ -53,28 +46,26 @@ def refused(outcome: Outcome, code: int, *words: str) -> None:
     assert not outcome.survivors, outcome.survivors
 
 
-def test_missing_script(run_profile: RunProfile) -> None:
+def test_missing_script(run_profile):
     # the one refusal that is checked from outside: its exit code, and no traceback
     refused(run_profile("trian.py"), 2, "there is no script trian.py")
 
 
 @pytest.mark.parametrize("nproc", [0, -1])
-def test_no_ranks_at_all(typed: RunProfile, data: Path, nproc: int) -> None:
+def test_no_ranks_at_all(typed, data, nproc):
     refused(
         typed("--nproc-per-node", nproc, "plain_ddp.py", data), 2, "--nproc-per-node", "from 1 on"
     )
 
 
 @pytest.mark.parametrize("folder", ["/proc", "/sys"])
-def test_unwritable_output_folder_is_noticed_before_measuring(
-    typed: RunProfile, data: Path, folder: str
-) -> None:
+def test_unwritable_output_folder_is_noticed_before_measuring(typed, data, folder):
     # GIVEN a folder where no user can make files, not even root
     outcome = typed("plain_ddp.py", data, output=Path(folder) / "run.stash.json")
     refused(outcome, 2, folder)
 
 
-def test_output_is_a_device_and_stays_one(typed: RunProfile, data: Path, tmp_path: Path) -> None:
+def test_output_is_a_device_and_stays_one(typed, data, tmp_path):
     # GIVEN a pipe instead of a file (for a device it would be the same)
     pipe = tmp_path / "run.stash.json"
     os.mkfifo(pipe)
@@ -84,9 +75,7 @@ def test_output_is_a_device_and_stays_one(typed: RunProfile, data: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
-    run_profile: RunProfile, script: WriteScript
-) -> None:
+def test_exception_before_the_first_step_shows_the_scripts_own_traceback(run_profile, script):
     path = script("raise KeyError('learning_rate')")
     outcome = run_profile(path)
     refused(outcome, 1, "train.py", "before its first training step", "KeyError")
@@ -96,7 +85,7 @@ def test_exception_before_the_first_step_shows_the_scripts_own_traceback(
     assert "torch/distributed" not in outcome.stderr
 
 
-def test_port_in_use(run_profile: RunProfile, data: Path) -> None:
+def test_port_in_use(run_profile, data):
     # GIVEN somebody else on the rendezvous port
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -117,7 +106,7 @@ def test_port_in_use(run_profile: RunProfile, data: Path) -> None:
 
 
 @pytest.mark.slow
-def test_hung_rank_is_named(run_profile: RunProfile, script: WriteScript) -> None:
+def test_hung_rank_is_named(run_profile, script):
     # GIVEN a rank that stops stepping after a while
     path = script("""
         for number in range(10**9):

@@ -52,7 +52,7 @@ trainer.fit(Lit(), loader)
 """
 
 
-def test_each_trainer_leaves_the_record_of_its_steps(tmp_path: Path) -> None:
+def test_each_trainer_leaves_the_record_of_its_steps(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from pathlib import Path
 
 import pytest
-from profiled import Start
 
 from stash.core.interrupts import REQUESTS
 
@@ -40,9 +38,7 @@ main()
         for each in REQUESTS
     ],
 )
-def test_a_request_in_a_weak_references_callback_ends_the_profile(
-    start: Start, tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_request_in_a_weak_references_callback_ends_the_profile(start, tmp_path, number):
     run = start(
         program=(
             sys.executable,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from characterized import Controller, needs_testbed
 
@@ -24,7 +22,7 @@ settings: {budget: 3s, rungs: [solo, crowd, node]}
 """
 
 
-def test_an_emulated_instance_stalls_as_its_links_must_make_it(tmp_path: Path) -> None:
+def test_an_emulated_instance_stalls_as_its_links_must_make_it(tmp_path):
     Controller(tmp_path, STUDY).wait_for_end()
     place = tmp_path / "grid.yaml"
     (cell,) = cells_of(read_study(place))

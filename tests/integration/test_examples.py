@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from profiled import RunProfile, profile_of
+from profiled import profile_of
 
 from stash.analysis.attribution import attribute
 from stash.lab.zoo.datasets import make_dataset
@@ -28,7 +28,7 @@ SAMPLES_PER_STEP = {
 
 
 @pytest.fixture(scope="module")
-def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sets(tmp_path_factory):
     """``data/`` as the examples' README makes it, but small."""
     folder = tmp_path_factory.mktemp("sets")
     make_dataset("images", folder / "data" / "images", 96)
@@ -38,9 +38,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow  # test_docs_commands has one of them by day
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
-def test_an_example_is_profiled_as_its_first_line_says(
-    run_profile: RunProfile, sets: Path, tmp_path: Path, script: Path
-) -> None:
+def test_an_example_is_profiled_as_its_first_line_says(run_profile, sets, tmp_path, script):
     words = shlex.split(script.read_text().splitlines()[0].split("   ")[0])
     assert words[:3] == ["#", "stash", "profile"]
     assert f"examples/{script.name}" in words

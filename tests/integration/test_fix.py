@@ -1,7 +1,5 @@
 """``stash fix`` on real scripts: a planted fault found, proven, patched, and the patched script run."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -45,7 +43,7 @@ for epoch in range(2):
 """
 
 
-def fix(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+def fix(folder, *words, **variables):
     command = (sys.executable, "-m", "stash", "fix", *words)
     new = {**os.environ, **variables}
     return subprocess.run(
@@ -95,7 +93,7 @@ for epoch in range(100_000):
 """
 
 
-def test_samples_are_kept_for_each_data_set_and_nothing_stays_after_the_run(tmp_path: Path):
+def test_samples_are_kept_for_each_data_set_and_nothing_stays_after_the_run(tmp_path):
     # GIVEN a script whose training and validation are made by one line, and which decodes them in every epoch
     (tmp_path / "train.py").write_text(OF_SPLITS)
     before = list(Path("/dev/shm").glob("*samples*"))
@@ -119,7 +117,7 @@ def test_samples_are_kept_for_each_data_set_and_nothing_stays_after_the_run(tmp_
     assert list(Path("/dev/shm").glob("*samples*")) == before
 
 
-def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp_path: Path):
+def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp_path):
     # GIVEN a script whose samples arrive one after the other, 40 ms a step
     (tmp_path / "train.py").write_text(SCRIPT)
     # WHEN it is fixed, with the patch applied
@@ -144,7 +142,7 @@ def test_a_loader_without_workers_gets_some_and_the_patched_script_is_faster(tmp
     subprocess.run([sys.executable, "short.py"], cwd=tmp_path, check=True, timeout=120)
 
 
-def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Path):
+def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path):
     # GIVEN a script that trains under a profile, and fails at every later start
     refusing = (
         "import json, os\nassert json.load(open(os.environ['STASH_ORDERS']))['trial'] is None, 'ran before'\n"
@@ -163,7 +161,7 @@ def test_a_script_that_cannot_start_again_is_told_and_left_as_it_is(tmp_path: Pa
     assert (tmp_path / "train.py").read_text() == refusing
 
 
-def test_a_script_that_takes_long_to_start_is_refused_within_the_time(tmp_path: Path):
+def test_a_script_that_takes_long_to_start_is_refused_within_the_time(tmp_path):
     # GIVEN a script that needs 8 s before it trains
     (tmp_path / "train.py").write_text("import time\ntime.sleep(8)\n" + SCRIPT)
     # WHEN it is fixed within less than a search takes
@@ -178,7 +176,7 @@ def test_a_script_that_takes_long_to_start_is_refused_within_the_time(tmp_path: 
     assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
 
 
-def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_path: Path):
+def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_path):
     # GIVEN a script that saves after some steps, and trains no more where it finds that
     resuming = SCRIPT.replace(
         "model = nn",
@@ -207,7 +205,7 @@ def test_a_script_that_resumes_from_its_checkpoint_starts_afresh_each_time(tmp_p
     ]
 
 
-def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):
+def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     command = (
         sys.executable,
@@ -236,7 +234,7 @@ def test_ctrl_c_in_the_middle_leaves_a_record_and_the_script(tmp_path: Path):
     assert FILE.load(tmp_path / "train.fix.json").interrupted
 
 
-def test_run_sets_what_is_set_from_outside_and_nothing_else(tmp_path: Path):
+def test_run_sets_what_is_set_from_outside_and_nothing_else(tmp_path):
     (tmp_path / "train.py").write_text(
         "import os, sys\nprint(os.environ['OMP_NUM_THREADS'], sys.argv[1:])\n"
     )

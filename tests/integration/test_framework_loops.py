@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import pytest
-from profiled import FULL, RunProfile, profile_of, skipped_rungs
+from profiled import FULL, profile_of, skipped_rungs
 
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
@@ -21,9 +20,7 @@ from stash.core.records.parallel import MeshAxis
         pytest.param(1, "FullyShardedDataParallel", FULL, marks=pytest.mark.slow),
     ],
 )
-def test_sharded_models_are_measured_in_one_launch(
-    run_profile: RunProfile, data: Path, api: int, name: str, rungs: tuple[str, ...]
-) -> None:
+def test_sharded_models_are_measured_in_one_launch(run_profile, data, api, name, rungs):
     # GIVEN a sharded model, whose parameters must be gathered in every step
     asked = () if rungs == FULL else ("--rungs", ",".join(rungs))
     profile = profile_of(run_profile(*asked, "sharded.py", data, "--api", api))
@@ -49,9 +46,7 @@ def test_sharded_models_are_measured_in_one_launch(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("api", [1, 2])
-def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(
-    run_profile: RunProfile, data: Path, api: int
-) -> None:
+def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(run_profile, data, api):
     # GIVEN a script that shards its model, tried on one device first: it gathers from nobody
     launcher = (
         "--",
@@ -70,7 +65,7 @@ def test_a_model_sharded_among_one_rank_has_the_rungs_of_any_other(
 
 
 @pytest.mark.slow
-def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, data: Path) -> None:
+def test_pipeline_bubbles_are_not_called_interconnect(run_profile, data):
     # GIVEN two stages of 20 ms that take turns: a step waits 20 ms, and nothing of that is exchange
     profile = profile_of(run_profile("--rungs", "solo,crowd,node", "pipeline.py", data))
     # THEN no stall is made of it, and what could not be measured is said to be part of compute
@@ -88,9 +83,7 @@ def test_pipeline_bubbles_are_not_called_interconnect(run_profile: RunProfile, d
 
 @pytest.mark.slow  # test_replica and test_discovery have such tensors, the stages above one replica of two ranks
 @pytest.mark.parametrize("read", ["files", "nothing"])
-def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(
-    run_profile: RunProfile, data: Path, read: str
-) -> None:
+def test_tensor_parallelism_by_dtensor_gets_no_verdict_about_ranks(run_profile, data, read):
     # GIVEN layers divided between two ranks by parallelize_module; one of them alone would train whole ones
     profile = profile_of(run_profile("dtensor.py", *([data] if read == "files" else [])))
     # THEN what stands is the step of the whole job and what its loader adds, in one launch

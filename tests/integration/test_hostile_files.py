@@ -3,17 +3,12 @@
 Every kind of file as every kind of bomb is in the fault matrix (``tests/faults/cases/parsers.py``).
 """
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import pytest
 from commands import run
 from hostile_files import KINDS, ONE
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 JOB = "job,user,submit,gpus,model,steps\nj1,me,{submit},1,A3C,{steps}\n"
 MARKET = (
     "# stash market 1\n# source: x\n# max_gap: 129600\nat,cloud,region,zone,instance,kind,usd_per_hour,available\n"
@@ -21,7 +16,7 @@ MARKET = (
 )
 
 
-def refused(monkeypatch: Patch, capsys: Capture, *words: str) -> str:
+def refused(monkeypatch, capsys, *words):
     assert run(monkeypatch, *words) == 2
     printed = capsys.readouterr().err
     assert printed.startswith("error: ")
@@ -30,9 +25,7 @@ def refused(monkeypatch: Patch, capsys: Capture, *words: str) -> str:
 
 
 @pytest.mark.parametrize("words", [("show", "x" * 5000), ("compare", ONE, "x/" * 3000)])
-def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...]
-) -> None:
+def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(monkeypatch, capsys, words):
     refused(monkeypatch, capsys, *words)
 
 
@@ -46,18 +39,14 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(
         {"steps": "9" * 5000},
     ],
 )
-def test_a_course_of_centuries_is_refused_with_its_line(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture, given: dict[str, str]
-) -> None:
+def test_a_course_of_centuries_is_refused_with_its_line(tmp_path, monkeypatch, capsys, given):
     values = {"submit": "0", "steps": "1000", **given}
     (tmp_path / "jobs.csv").write_text(JOB.format(**values) + "j2,me,0,1,A3C,1000\n")
     words = [str(tmp_path / "jobs.csv") if word == "FILE" else word for word in KINDS["jobs.csv"]]
     assert "jobs.csv:2: " in refused(monkeypatch, capsys, *words)
 
 
-def test_a_market_that_unpacks_to_more_than_its_bound_is_refused(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_market_that_unpacks_to_more_than_its_bound_is_refused(tmp_path, monkeypatch, capsys):
     row = MARKET.splitlines(keepends=True)[-1].encode()
     bomb = gzip.compress(MARKET.encode()) + gzip.compress(row * 200_000, 9) * 300
     (tmp_path / "x.market.csv.gz").write_bytes(bomb)

@@ -39,12 +39,12 @@ MOST_BYTES, MOST_WHEEL_BYTES = 120 * 10**6, 40 * 10**6
 """Installed beside PyTorch, NumPy too; and of each file that is downloaded."""
 
 
-def requirements() -> list[str]:
+def requirements():
     project: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     return list(project["dependencies"])
 
 
-def pip(python: Path | str, *words: str) -> str:
+def pip(python, *words):
     """What pip says; skips where no index can be asked."""
     command = [sys.executable, "-m", "pip", "--python", str(python), *words]
     command += ["--quiet", "--disable-pip-version-check"]
@@ -57,13 +57,13 @@ def pip(python: Path | str, *words: str) -> str:
     return done.stdout
 
 
-def installed(python: Path | str, *words: str) -> list[str]:
+def installed(python, *words):
     """The names that pip installs, or would, in small letters."""
     report = json.loads(pip(python, "install", "--report", "-", *words))
     return [item["metadata"]["name"].lower().replace("-", "_") for item in report["install"]]
 
 
-def environment(folder: Path, packages: dict[str, str]) -> Path:
+def environment(folder, packages):
     """A new environment in which pip believes these to be installed; with PyTorch what comes with it, and NumPy."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     python = folder / "bin" / "python"
@@ -83,7 +83,7 @@ def environment(folder: Path, packages: dict[str, str]) -> Path:
 
 
 @pytest.mark.parametrize("had", INSTALLED)
-def test_no_torch_is_installed_or_replaced(had: str, tmp_path: Path) -> None:
+def test_no_torch_is_installed_or_replaced(had, tmp_path):
     added = installed(environment(tmp_path / "env", INSTALLED[had]), "--dry-run", *requirements())
     assert not {"torch", "torchvision", "triton"} & set(added)
     assert not [name for name in added if name.startswith("nvidia_") and name != "nvidia_ml_py"]
@@ -92,7 +92,7 @@ def test_no_torch_is_installed_or_replaced(had: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.10", "3.11", "3.12", "3.13", "3.14"])
-def test_every_python_finds_wheels_of_everything(version: str, tmp_path: Path) -> None:
+def test_every_python_finds_wheels_of_everything(version, tmp_path):
     words = (
         "--dry-run",
         "--python-version",
@@ -109,7 +109,7 @@ def test_every_python_finds_wheels_of_everything(version: str, tmp_path: Path) -
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_little_is_downloaded_and_installed(tmp_path: Path) -> None:
+def test_little_is_downloaded_and_installed(tmp_path):
     python = environment(tmp_path / "env", {})
     site = next((tmp_path / "env").glob("lib/*/site-packages"))
     added = installed(python, "--no-compile", *requirements())
@@ -124,7 +124,7 @@ def test_little_is_downloaded_and_installed(tmp_path: Path) -> None:
     assert max(wheels.values()) <= MOST_WHEEL_BYTES
 
 
-def test_no_message_tells_to_install_a_name_that_is_not_registered() -> None:
+def test_no_message_tells_to_install_a_name_that_is_not_registered():
     """Whoever registered it would be run by everyone who follows such advice."""
     for path in (ROOT / "src").rglob("*.py"):
         assert "stash-ddl[" not in path.read_text(), path

@@ -1,30 +1,27 @@
 """Forecasts of pipelines held against the pipelines they are of."""
 
-from __future__ import annotations
-
 import pytest
-from profiled import RunProfile, profile_of
+from profiled import profile_of
 
 from stash.analysis.attribution import attribute
 from stash.analysis.pipeline_changes import layers_of
-from stash.core.records.profile import Profile
 from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, what_if
 
 pytestmark = pytest.mark.slow
 
 
-def pipeline(run_profile: RunProfile, *job: object) -> Profile:
+def pipeline(run_profile, *job):
     return profile_of(run_profile("--budget", 12, "scheduled_pipeline.py", *job))
 
 
-def forecast(profile: Profile, **typed: object) -> float:
+def forecast(profile, **typed):
     return what_if(
         base_of(profile), Alteration(**{name: str(text) for name, text in typed.items()})
     ).breakdown.step_seconds
 
 
-def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: RunProfile) -> None:
+def test_another_number_of_microbatches_takes_what_was_forecast(run_profile):
     # GIVEN four microbatches of 30 ms a pass and stage, and the same batch cut into eight
     four = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.010)
     eight = pipeline(run_profile, "--microbatches", 8, "--seconds", 0.005)
@@ -34,7 +31,7 @@ def test_another_number_of_microbatches_takes_what_was_forecast(run_profile: Run
     assert forecast(four, microbatches=8) == pytest.approx(took, rel=0.05)
 
 
-def test_a_balanced_split_takes_what_was_forecast(run_profile: RunProfile) -> None:
+def test_a_balanced_split_takes_what_was_forecast(run_profile):
     # GIVEN stages of six and two layers of 4 ms
     uneven = pipeline(run_profile, "--microbatches", 4, "--seconds", 0.004, "--layers", "6,2")
     assert layers_of(uneven.passes) == (6, 2)

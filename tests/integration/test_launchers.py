@@ -1,24 +1,19 @@
 """Whatever starts the ranks: Stash itself, other launchers, several nodes, torchrun around Stash, Python."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path
 
 import pytest
-from profiled import SCRIPTS, RunProfile, Start, profile_of
+from profiled import SCRIPTS, profile_of
 
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Profile
 
 BIN = Path(sys.executable).parent
 
 
 @pytest.mark.slow  # test_engines finds itself inside a launcher, test_framework_loops has ranks of another one
-def test_stash_inside_torchrun_profiles_the_ranks_it_is(
-    run_profile: RunProfile, data: Path, tmp_path: Path
-) -> None:
+def test_stash_inside_torchrun_profiles_the_ranks_it_is(run_profile, data, tmp_path):
     # GIVEN torchrun around `stash profile`, as a cluster's own scripts would have it
     output = tmp_path / "inside.stash.json"
     torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node", 2, "--no-python")
@@ -42,9 +37,7 @@ def test_stash_inside_torchrun_profiles_the_ranks_it_is(
     assert profile.settings.rungs == ("solo", "crowd", "node", "warm", "cold")
 
 
-def test_dry_run_prints_a_command_that_does_the_same(
-    typed: RunProfile, data: Path, tmp_path: Path
-) -> None:
+def test_dry_run_prints_a_command_that_does_the_same(typed, data, tmp_path):
     # GIVEN --dry-run
     outcome = typed("--dry-run", "--nproc-per-node", 2, "plain_ddp.py", data, "--batch", 8)
     # THEN the whole command is printed, nothing was started and nothing written
@@ -55,7 +48,7 @@ def test_dry_run_prints_a_command_that_does_the_same(
     assert not (tmp_path / "run.stash.json").exists()
 
 
-def test_function_profiled_from_python(run_profile: RunProfile, data: Path, tmp_path: Path) -> None:
+def test_function_profiled_from_python(run_profile, data, tmp_path):
     # GIVEN a program that calls stash.profile(train, …), started in another folder than its own
     output = tmp_path / "function.stash.json"
     program = (sys.executable, SCRIPTS / "from_python.py", data, output)
@@ -66,7 +59,7 @@ def test_function_profiled_from_python(run_profile: RunProfile, data: Path, tmp_
     assert profile.workload.batch == 16
 
 
-def on_two_nodes(start: Start, ranks: int, port: int, folder: Path, *words: object) -> Profile:
+def on_two_nodes(start, ranks, port, folder, *words):
     """A job of so many ranks on each of two nodes, which here are this machine twice; its profile."""
     nodes = [
         start(
@@ -90,9 +83,7 @@ def on_two_nodes(start: Start, ranks: int, port: int, folder: Path, *words: obje
 
 
 @pytest.mark.slow
-def test_groups_of_the_scripts_own_are_confined_to_a_node(
-    start: Start, data: Path, tmp_path: Path, free_port: int
-) -> None:
+def test_groups_of_the_scripts_own_are_confined_to_a_node(start, data, tmp_path, free_port):
     # GIVEN pairs of ranks inside a node, and groups across two nodes with two ranks on each
     profile = on_two_nodes(
         start, 4, free_port, tmp_path, "--rungs", "crowd,node,cluster", "tensor_parallel.py", data

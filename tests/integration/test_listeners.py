@@ -8,8 +8,6 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -17,7 +15,7 @@ from characterized import needs_testbed
 from test_probe_links import on_all
 from test_spot_rehearsal import JOB, POOL
 
-from bench.docs.listeners import LISTENERS, ListeningSocket, SocketReach
+from bench.docs.listeners import LISTENERS, SocketReach
 from stash.lab.testbed.bed import Testbed
 from stash.lab.testbed.topology import MARK
 
@@ -29,14 +27,14 @@ REACHES: tuple[SocketReach, ...] = (
 )
 
 
-def _reach(address: str, own: str = "") -> SocketReach:
+def _reach(address, own=""):
     plain = address.removeprefix("::ffff:")
     if plain.startswith("127.") or plain == "::1":
         return "this machine"
     return "the run's interface" if plain == own else "all interfaces"
 
 
-def _listening(mark: str) -> Iterator[tuple[str, str]]:
+def _listening(mark):
     """Program and address of every socket of processes with ``mark`` in their environment."""
     for process in psutil.process_iter():
         try:
@@ -48,14 +46,14 @@ def _listening(mark: str) -> Iterator[tuple[str, str]]:
             continue  # it has ended
 
 
-def _declared(*when: str) -> list[ListeningSocket]:
+def _declared(*when):
     found = [each for each in LISTENERS if each.when in when]
     assert {each.when for each in found} == set(when)
     return found
 
 
 @pytest.mark.slow
-def test_a_local_spot_run_listens_where_the_table_says(tmp_path: Path) -> None:
+def test_a_local_spot_run_listens_where_the_table_says(tmp_path):
     pytest.importorskip("ray")
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "pool.yaml").write_text(POOL)
@@ -95,7 +93,7 @@ def test_a_local_spot_run_listens_where_the_table_says(tmp_path: Path) -> None:
     assert sum(name.startswith("ray::ServerActor") for name, _ in found) == 2  # Ray's, and ours
 
 
-def _in_namespace(bed: Testbed, node: int) -> set[SocketReach]:
+def _in_namespace(bed, node):
     shown = subprocess.run(
         ("ip", "netns", "exec", bed.environment(node)[MARK], "ss", "-H", "-l", "-n", "-t", "-u"),
         capture_output=True,
@@ -108,7 +106,7 @@ def _in_namespace(bed: Testbed, node: int) -> set[SocketReach]:
 
 @pytest.mark.slow
 @needs_testbed
-def test_a_probe_team_listens_where_the_table_says(tmp_path: Path) -> None:
+def test_a_probe_team_listens_where_the_table_says(tmp_path):
     with Testbed(2, network="200mbit", verify=False) as bed:
         ranks = on_all(bed, tmp_path / "found.json", 4, "streams,exchanges")
         found: set[SocketReach] = set()

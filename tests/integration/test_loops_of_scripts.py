@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from profiled import RunProfile, profile_of
+from profiled import profile_of
 
 from stash.analysis.attribution import attribute
 
@@ -18,9 +18,7 @@ from stash.analysis.attribution import attribute
         ),
     ],
 )
-def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(
-    run_profile: RunProfile, how: str
-) -> None:
+def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(run_profile, how):
     # GIVEN five steps of 3 ms an epoch, and then 15 ms of evaluation over the same loader
     profile = profile_of(
         run_profile("evaluates_training_data.py", "--how", how, "--seconds", 0.003, budget=2)
@@ -38,9 +36,7 @@ def test_an_evaluation_over_the_training_loader_is_no_part_of_a_step(
 
 
 @pytest.mark.parametrize("when", ["epoch", pytest.param("fold", marks=pytest.mark.slow)])
-def test_a_replaced_optimizer_goes_on_with_the_steps_of_the_job(
-    run_profile: RunProfile, when: str
-) -> None:
+def test_a_replaced_optimizer_goes_on_with_the_steps_of_the_job(run_profile, when):
     # GIVEN a new optimizer (and model) every 20 steps WHEN it is profiled THEN it ends well, in one launch
     profile = profile_of(run_profile("replaces_optimizer.py", "--when", when))
     assert profile.settings.launches == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from characterized import needs_testbed
 
@@ -19,8 +17,8 @@ pytestmark = [pytest.mark.slow, needs_testbed]
     [(False, 5_000_000, 2_000_000), (True, 1_000_000, 10_000_000)],
 )
 def test_each_group_s_stall_is_its_bytes_over_its_link_less_what_hides(
-    tmp_path: Path, apart: bool, activations: int, gradients: int
-) -> None:
+    tmp_path, apart, activations, gradients
+):
     # GIVEN tensor groups in nodes and data groups across, or the other way around: one exchange of the tensor groups
     # is waited for, one goes on beside work, the data groups' is waited for
     links = ("network", "interconnect") if apart else ("interconnect", "network")
@@ -59,9 +57,7 @@ PARAMETERS = 2 * 4.0 * WIDTH**2
         (3, {"all_gather_single": 2 * PARAMETERS, "reduce_scatter_single": PARAMETERS}),
     ],
 )
-def test_what_the_stages_of_zero_exchange_is_what_a_stopwatch_finds(
-    tmp_path: Path, stage: int, sent: dict[str, float]
-) -> None:
+def test_what_the_stages_of_zero_exchange_is_what_a_stopwatch_finds(tmp_path, stage, sent):
     # GIVEN ranks that divide gradients, and parameters, too; their step by its own clock, together and alone
     found = measure_zero(stage, budget=40.0, folder=tmp_path)
     # THEN the difference is the exchange that one launch shows, within 2 points of the step, and bytes are exact

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,20 +27,20 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def cells() -> list[list[Any]]:
+def cells():
     """The outputs of each cell."""
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     nbclient.NotebookClient(notebook, timeout=240, kernel_name="python3").execute()
     return [cell.outputs for cell in notebook.cells]
 
 
-def test_a_loop_in_a_cell_is_profiled_and_its_progress_shown(cells: list[list[Any]]) -> None:
+def test_a_loop_in_a_cell_is_profiled_and_its_progress_shown(cells):
     progress, result = cells[2]
     assert (progress.output_type, result.output_type) == ("display_data", "execute_result")
     assert progress.data["text/plain"].startswith("loop: profiled in ")
 
 
-def test_what_it_returns_is_the_top_of_a_report(cells: list[list[Any]]) -> None:
+def test_what_it_returns_is_the_top_of_a_report(cells):
     for data in (cells[2][1].data, cells[3][0].data):
         text = data["text/plain"]
         assert len(text.splitlines()) <= 40
@@ -50,18 +49,18 @@ def test_what_it_returns_is_the_top_of_a_report(cells: list[list[Any]]) -> None:
         assert "one launch" in text
 
 
-def test_its_numbers_are_at_hand(cells: list[list[Any]]) -> None:
+def test_its_numbers_are_at_hand(cells):
     (printed,) = cells[4]
     assert printed.text.startswith("compute ")
 
 
-def test_a_function_of_the_notebook_is_profiled_as_well(cells: list[list[Any]]) -> None:
+def test_a_function_of_the_notebook_is_profiled_as_well(cells):
     progress, printed = cells[5]
     assert progress.data["text/plain"].startswith("train: ")
     assert "compute" in printed.text
 
 
-def test_a_mistake_is_one_sentence(cells: list[list[Any]]) -> None:
+def test_a_mistake_is_one_sentence(cells):
     (typed,), (held,) = cells[6], cells[8]
     assert typed.text.startswith("error: %%stash knows no --budgte; it knows --noise, --budget, ")
     assert held.text.startswith("error: loop cannot be given to a process of its own (")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -13,8 +12,8 @@ from characterized import needs_testbed
 from runs import PATIENCE
 
 from stash.core.errors import UserError
-from stash.core.records.host import Links, Probe
-from stash.lab.testbed.bed import Started, Testbed
+from stash.core.records.host import Probe
+from stash.lab.testbed.bed import Testbed
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.probe_launch import run_probe
 
@@ -38,12 +37,12 @@ print("none" if found is None else "saved", flush=True)
 """
 
 
-def words(out: Path, nodes: int, node: int, budget: float, parts: str, place: str) -> list[str]:
+def words(out, nodes, node, budget, parts, place):
     """The command that probes from one node."""
     return [sys.executable, "-c", PROBE, str(nodes), str(node), str(budget), parts, place, str(out)]
 
 
-def on_all(bed: Testbed, out: Path, budget: float, parts: str, ranks: int = 1) -> list[Started]:
+def on_all(bed, out, budget, parts, ranks=1):
     """A probe started on every host of a testbed."""
     place = f"{bed.address(0)}:29544"
     return bed.run_all(
@@ -52,23 +51,21 @@ def on_all(bed: Testbed, out: Path, budget: float, parts: str, ranks: int = 1) -
     )
 
 
-def links(found: Probe, node: int = 0) -> Links:
+def links(found, node=0):
     """What a probe measured on one node."""
     measured = found.hosts[node].links
     assert measured is not None
     return measured
 
 
-def leftovers(folder: Path) -> list[str]:
+def leftovers(folder):
     """Whatever a probe may have forgotten in its temporary and its current folder."""
     return [
         path.name for path in folder.iterdir() if path.name.startswith((".stash-probe", "stash-"))
     ]
 
 
-def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     steps: list[str] = []
@@ -95,9 +92,7 @@ def test_one_machine_is_measured_within_its_budget_and_nothing_is_left(
     ]
 
 
-def test_nodes_that_do_not_come_are_named_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nodes_that_do_not_come_are_named_in_time(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("stash.measure.launcher.probe_launch._NODES_SECONDS", 1.0)
@@ -112,7 +107,7 @@ def test_nodes_that_do_not_come_are_named_in_time(
 
 @needs_testbed
 @pytest.mark.slow
-def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Path) -> None:
+def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path):
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit") as bed:
         rate, burst = (
@@ -145,7 +140,7 @@ def test_streams_and_all_reduce_come_close_to_the_rate_of_the_links(tmp_path: Pa
 
 @needs_testbed
 @pytest.mark.slow
-def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path: Path) -> None:
+def test_a_node_that_vanishes_spoils_only_what_needs_it(tmp_path):
     out = tmp_path / "probe.json"
     with Testbed(2, network="200mbit", verify=False) as bed:
         ranks = on_all(bed, out, 9, "compute,exchanges")

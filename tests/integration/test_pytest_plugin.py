@@ -55,7 +55,7 @@ def test_its_loader_is_not_slow(stash_budget):
 
 
 @pytest.mark.slow
-def test_a_real_training_step_keeps_its_budget_or_fails(pytester: pytest.Pytester) -> None:
+def test_a_real_training_step_keeps_its_budget_or_fails(pytester):
     points = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"][
         "pytest11"
     ]
@@ -79,7 +79,7 @@ def test_a_real_training_step_keeps_its_budget_or_fails(pytester: pytest.Pyteste
     assert preps[1] == pytest.approx(0.04, rel=0.5)  # four samples of 10 ms
 
 
-def called(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> dict[str, object]:
+def called(monkeypatch, **limits):
     """The fixture's function on a profile whose step takes 176 ms; what it records."""
     recorded: list[tuple[str, object]] = []
     request = SimpleNamespace(node=SimpleNamespace(user_properties=recorded))
@@ -89,7 +89,7 @@ def called(monkeypatch: pytest.MonkeyPatch, **limits: Any) -> dict[str, object]:
     return dict(recorded)
 
 
-def test_limits_are_decided_as_stash_check_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_decided_as_stash_check_does(monkeypatch):
     assert called(monkeypatch, step="200ms", prep="90%", samples_per_second=1)[
         "stash.step_seconds"
     ] == pytest.approx(0.176)
@@ -100,8 +100,6 @@ def test_limits_are_decided_as_stash_check_does(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("limits", [{}, {"speed": "3s"}, {"step": "15%"}, {"prep": "soon"}])
-def test_limits_that_mean_nothing_are_refused_before_anything_is_measured(
-    monkeypatch: pytest.MonkeyPatch, limits: dict[str, str]
-) -> None:
+def test_limits_that_mean_nothing_are_refused_before_anything_is_measured(monkeypatch, limits):
     with pytest.raises(UserError):
         called(monkeypatch, **limits)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import signal
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -16,8 +15,6 @@ from profiled import (
     COMMUNICATION,
     FILES,
     FULL,
-    RunProfile,
-    Start,
     blocks_of,
     ladder_of,
     profile_of,
@@ -29,9 +26,7 @@ from runs import PATIENCE
 from stash.analysis.attribution import attribute
 
 
-def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
-    run_profile: RunProfile, data: Path, tmp_path: Path
-) -> None:
+def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(run_profile, data, tmp_path):
     # GIVEN a package's module with relative imports and options of the same names as Stash's, and as torchrun's begin
     theirs = tmp_path / "theirs.json"
     options = ("--lr", "0.1", "-o", theirs, "--budget", "77", "--isolate")
@@ -110,9 +105,7 @@ def test_a_plain_ddp_loop_in_a_package_whose_options_others_have_too(
 
 
 @pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(
-    run_profile: RunProfile, isolated: bool
-) -> None:
+def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(run_profile, isolated):
     # GIVEN batches that rank 0 makes in 32 ms and broadcasts
     options = ("--isolate",) if isolated else ()
     profile = profile_of(run_profile(*options, "sent_batches.py", budget=3))
@@ -126,8 +119,8 @@ def test_batches_and_flags_that_one_rank_sends_are_never_switched_off(
 @pytest.mark.slow
 @pytest.mark.parametrize("hook", ["fp16", "powersgd"])
 def test_accumulation_hooks_collectives_validation_and_checkpoints(
-    run_profile: RunProfile, data: Path, tmp_path: Path, hook: str
-) -> None:
+    run_profile, data, tmp_path, hook
+):
     # GIVEN four backward passes per step, of which three exchange nothing, a communication hook of the user's,
     # collectives that fail where ranks are not at the same step, a sanity check before the first step, a validation
     # loop after every twenty, and a good checkpoint of an earlier run, which the script replaces in every fifth
@@ -164,9 +157,7 @@ def test_accumulation_hooks_collectives_validation_and_checkpoints(
 
 
 @pytest.mark.slow
-def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
-    run_profile: RunProfile, data: Path
-) -> None:
+def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(run_profile, data):
     # GIVEN batches of 12 labelled pictures (by a batch sampler without a length) and 16 unlabelled ones in every step
     profile = ladder_of(run_profile("odd_loaders.py", data))
     # THEN both are replayed, as they were before the script emptied and scaled them
@@ -182,7 +173,7 @@ def test_two_loaders_of_emptied_dictionaries_and_of_a_stream_with_workers(
 
 
 @pytest.mark.slow
-def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path) -> None:
+def test_update_by_hand_of_a_watched_loader(run_profile, data):
     # GIVEN a hand-written loader in stash.loader(…), no optimizer at all, and two backward passes for each update
     profile = ladder_of(run_profile("by_hand.py", data))
     # THEN a step is an update, said to be judged by the backward passes, and ranks could step alone
@@ -199,8 +190,8 @@ def test_update_by_hand_of_a_watched_loader(run_profile: RunProfile, data: Path)
 
 @pytest.mark.slow
 def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_hand(
-    run_profile: RunProfile, tmp_path: Path, free_port: int
-) -> None:
+    run_profile, tmp_path, free_port
+):
     # GIVEN mp.spawn in the script, without any loader, and without DDP
     marker = tmp_path / "went-on"
     profile = ladder_of(run_profile("spawn.py", marker, free_port), COMMUNICATION)
@@ -217,9 +208,7 @@ def test_script_that_spawns_ranks_which_average_gradients_of_random_batches_by_h
     assert len(profile.workload.gradients) == 8
 
 
-def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(
-    run_profile: RunProfile, data: Path
-) -> None:
+def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(run_profile, data):
     # GIVEN a scaler whose first steps overflow, buffers that DDP broadcasts before every forward, epochs of one
     # batch, and OneCycleLR for 12 steps in all, in a profile that takes more
     profile = ladder_of(run_profile("recipe.py", data, budget=4))
@@ -235,9 +224,7 @@ def test_usual_recipe_of_mixed_precision_normalisation_and_a_schedule(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [pytest.param("break", marks=pytest.mark.slow), "range"])
-def test_loop_that_stops_by_itself_is_started_again(
-    start: Start, data: Path, tmp_path: Path, how: str
-) -> None:
+def test_loop_that_stops_by_itself_is_started_again(start, data, tmp_path, how):
     # GIVEN what many scripts do in a quick trial, a hundred steps of some 10 ms, and then the model is saved
     model = tmp_path / "final.pt"
     run = start(
@@ -266,9 +253,7 @@ def test_loop_that_stops_by_itself_is_started_again(
     assert not (model.exists() and measured_from_the_first)
 
 
-def test_checkpoints_of_the_warm_up_are_gone_afterwards(
-    run_profile: RunProfile, tmp_path: Path
-) -> None:
+def test_checkpoints_of_the_warm_up_are_gone_afterwards(run_profile, tmp_path):
     # GIVEN a script that saves after each short epoch, by a library and by itself, and resumes from what it finds
     resuming = (
         "import os, pickle, torch\n"

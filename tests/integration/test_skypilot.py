@@ -3,16 +3,12 @@
 Nothing is launched, and no cloud is asked.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 import real_skypilot
 import yaml
 from studies import cells_of, study
 
-from stash.study.backend import Submission, check_command, release_command
+from stash.study.backend import check_command, release_command
 from stash.study.cell_engines import describe
 from stash.study.study_folder import folder_of_study
 
@@ -20,7 +16,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not real_skypilot.PYTHON,
-        reason="SkyPilot is not installed: see tests/support/real_skypilot.py",
+        reason="SkyPilot is not installed: see tests/integration/real_skypilot.py",
     ),
 ]
 
@@ -37,7 +33,7 @@ targets:
 """
 
 
-def submissions(folder: Path) -> list[Submission]:
+def submissions(folder):
     (folder / "train.py").write_text("")
     file = study(STUDY, folder)
     whole = folder_of_study(file.path)
@@ -47,7 +43,7 @@ def submissions(folder: Path) -> list[Submission]:
     return found
 
 
-def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path) -> None:
+def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path):
     found = submissions(tmp_path)
     assert len(found) == 10
     tasks = [yaml.safe_load(each.files["task.yaml"]) for each in found]
@@ -68,9 +64,7 @@ def test_every_task_and_every_command_is_one_that_skypilot_takes(tmp_path: Path)
         ({}, "--no-such", "no such option"),
     ],
 )
-def test_a_slip_would_be_seen(
-    tmp_path: Path, change: dict[str, object], option: str, why: str
-) -> None:
+def test_a_slip_would_be_seen(tmp_path, change, option, why):
     task = yaml.safe_load(submissions(tmp_path)[0].files["task.yaml"])
     done = real_skypilot.ask_skypilot(
         tmp_path, [{**task, **change}], [("sky", "down", option, "name")]

@@ -1,7 +1,5 @@
 """Every task and every command of the script that rents a fleet is one that a real SkyPilot takes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
@@ -18,28 +16,26 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(
         not real_skypilot.PYTHON,
-        reason="SkyPilot is not installed: see tests/support/real_skypilot.py",
+        reason="SkyPilot is not installed: see tests/integration/real_skypilot.py",
     ),
 ]
 
 
-def script(folder: Path, infra: str, bucket: str | None = None) -> str:
+def script(folder, infra, bucket=None):
     (folder / "job.py").write_text(JOB)
     plan = dated_plan()
     place = rented_place(plan, infra, bucket, catalog.load())
     return rent_script(plan, place, job_in(folder, f"{folder}/job.py:job"), folder)
 
 
-def tasks(text: str) -> list[dict]:  # type: ignore[type-arg]
+def tasks(text):  # type: ignore[type-arg]
     return [yaml.safe_load(task) for task in re.findall(r"<<'TASK'\n(.*?)TASK\n", text, re.DOTALL)]
 
 
 @pytest.mark.parametrize(
     ("infra", "bucket"), [("aws/us-east-1", "s3://mine/run1"), ("kubernetes", None)]
 )
-def test_servers_and_workers_of_every_type_are_taken(
-    tmp_path: Path, infra: str, bucket: str | None
-) -> None:
+def test_servers_and_workers_of_every_type_are_taken(tmp_path, infra, bucket):
     text = script(tmp_path, infra, bucket)
     commands = [shlex.split(line) for line in text.splitlines() if line.startswith("sky ")]
     for words in commands:  # of files that are there
@@ -54,7 +50,7 @@ def test_servers_and_workers_of_every_type_are_taken(
     assert done.returncode == 0, done.stderr
 
 
-def test_what_is_special_to_fleets_would_be_seen(tmp_path: Path) -> None:
+def test_what_is_special_to_fleets_would_be_seen(tmp_path):
     right = tasks(script(tmp_path, "aws/us-east-1"))[0]
     folder = {**right, "file_mounts": {"~/kept": {"source": "s3://mine/run1", "mode": "MOUNT"}}}
     assert real_skypilot.ask_skypilot(tmp_path, [folder], []).returncode == 1

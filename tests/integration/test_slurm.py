@@ -1,18 +1,14 @@
 """Studies on a real Slurm of two nodes: end to end, preempted and refused."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from characterized import Controller
 from profiled import SCRIPTS
-from slurm_cluster import SlurmCluster, obstacle, slurm_cluster
+from slurm_cluster import obstacle, slurm_cluster
 
 import stash
 
@@ -26,19 +22,19 @@ settings: {{budget: "{budget}s", noise: {precision}, probe: {probe}, rungs: [sol
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmCluster]:
+def cluster(tmp_path_factory):
     with slurm_cluster(tmp_path_factory.mktemp("slurm") / "cluster") as found:
         yield found
 
 
 def begin(
-    cluster: SlurmCluster,
-    folder: Path,
-    data: Path,
-    where: str,
-    budget: float = 2,
-    probe: str = "false",
-) -> Controller:
+    cluster,
+    folder,
+    data,
+    where,
+    budget=2,
+    probe="false",
+):
     """``stash characterize`` of one cell."""
     script, precision = SCRIPTS / "plain_ddp.py", 50 if budget < 60 else 0.05
     text = STUDY.format(
@@ -47,13 +43,11 @@ def begin(
     return Controller(folder, text, **cluster.environment)
 
 
-def logs(folder: Path) -> str:
+def logs(folder):
     return "\n".join(path.read_text() for path in folder.glob("grid.study/cells/*/output.log"))
 
 
-def test_a_cell_on_two_nodes_from_end_to_end(
-    cluster: SlurmCluster, tmp_path: Path, data: Path
-) -> None:
+def test_a_cell_on_two_nodes_from_end_to_end(cluster, tmp_path, data):
     # Where no accounts are kept, Slurm takes any quality of service and account, and looks at neither.
     output = begin(
         cluster,
@@ -73,9 +67,7 @@ def test_a_cell_on_two_nodes_from_end_to_end(
     assert cluster.jobs() == []
 
 
-def test_a_preempted_cell_is_requeued_and_ends_well(
-    cluster: SlurmCluster, tmp_path: Path, data: Path
-) -> None:
+def test_a_preempted_cell_is_requeued_and_ends_well(cluster, tmp_path, data):
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2")
     cluster.until("RUNNING")
     cluster.call(
@@ -88,9 +80,7 @@ def test_a_preempted_cell_is_requeued_and_ends_well(
     assert cluster.jobs() == []
 
 
-def test_a_cell_that_fails_on_both_nodes_is_told_once(
-    cluster: SlurmCluster, tmp_path: Path
-) -> None:
+def test_a_cell_that_fails_on_both_nodes_is_told_once(cluster, tmp_path):
     output = begin(
         cluster, tmp_path, tmp_path / "nowhere", "partition: two, nodes: 2"
     ).wait_for_end(1)
@@ -99,9 +89,7 @@ def test_a_cell_that_fails_on_both_nodes_is_told_once(
     assert output.count("started") == 1
 
 
-def test_what_slurm_does_not_take_is_one_sentence(
-    cluster: SlurmCluster, tmp_path: Path, data: Path
-) -> None:
+def test_what_slurm_does_not_take_is_one_sentence(cluster, tmp_path, data):
     output = begin(cluster, tmp_path, data, "partition: nowhere").wait_for_end(1)
     assert output.count("Invalid partition name specified; `sinfo` lists the partitions") == 1, (
         output
@@ -110,7 +98,7 @@ def test_what_slurm_does_not_take_is_one_sentence(
     assert cluster.jobs() == []
 
 
-def test_ctrl_c_leaves_no_job(cluster: SlurmCluster, tmp_path: Path, data: Path) -> None:
+def test_ctrl_c_leaves_no_job(cluster, tmp_path, data):
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=600)
     cluster.until("RUNNING")
     process.popen.send_signal(signal.SIGINT)
@@ -118,9 +106,7 @@ def test_ctrl_c_leaves_no_job(cluster: SlurmCluster, tmp_path: Path, data: Path)
     assert cluster.jobs() == []
 
 
-def test_a_killed_controller_leaves_a_job_that_the_next_one_takes_on(
-    cluster: SlurmCluster, tmp_path: Path, data: Path
-) -> None:
+def test_a_killed_controller_leaves_a_job_that_the_next_one_takes_on(cluster, tmp_path, data):
     process = begin(cluster, tmp_path, data, "partition: two, nodes: 2", budget=4)
     cluster.until("RUNNING")
     process.kill()
@@ -139,9 +125,7 @@ n,1,slow,packed,1
 LAB = "nodes: [{gpu: fast, gpus: 1, name: n1}, {gpu: slow, gpus: 1, name: n2}]\n"
 
 
-def test_advice_requeues_a_job_to_the_type_that_suits_it(
-    cluster: SlurmCluster, tmp_path: Path
-) -> None:
+def test_advice_requeues_a_job_to_the_type_that_suits_it(cluster, tmp_path):
     """Of three jobs on two features, the shortest on its fastest type runs on the slow one, and is moved."""
     (tmp_path / "matrix.csv").write_text(MATRIX)
     (tmp_path / "lab.yaml").write_text(LAB)

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,7 +46,7 @@ types: [{name: a, gpus: 1, batch: 16, samples_per_second: 64, quota: 2, dollars_
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path):
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "pool.yaml").write_text(POOL)
     words = (
@@ -65,21 +64,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _command(*words: str) -> tuple[str, ...]:
+def _command(*words):
     return (sys.executable, "-m", "stash", "spot", *words)
 
 
-def _marked(folder: Path) -> dict[str, str]:
+def _marked(folder):
     """An environment that tells this test's processes from those of others."""
     return {**os.environ, "STASH_REHEARSED": str(folder)}
 
 
-def _left(folder: Path) -> list[int]:
+def _left(folder):
     """Processes of the test's runs that outlived them."""
     return find_by_variable("STASH_REHEARSED", str(folder))
 
 
-def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[str]:
+def _done(folder, job, *words):
     done = subprocess.run(
         _command("run", "job.plan.json", f"job.py:{job}", *words, "-o", "run.spotlog.json"),
         cwd=folder,
@@ -93,7 +92,7 @@ def _done(folder: Path, job: str, *words: str) -> subprocess.CompletedProcess[st
     return done
 
 
-def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
+def _ran(folder, *words, job="job"):
     done = _done(folder, job, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     log: dict[str, Any] = json.loads((folder / "run.spotlog.json").read_text())
@@ -102,7 +101,7 @@ def _ran(folder: Path, *words: str, job: str = "job") -> dict[str, Any]:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="emulated hosts need root")
-def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) -> None:
+def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder):
     log = _ran(
         folder,
         "--on",
@@ -121,9 +120,7 @@ def test_on_emulated_hosts_one_leaves_in_order_and_one_vanishes(folder: Path) ->
 
 
 @pytest.mark.parametrize("case", ON_RAY, ids=[case[0] for case in ON_RAY])
-def test_whatever_happens_to_rays_actors_is_noticed_and_every_sample_counts_once(
-    case: tuple[str, str, int, str], tmp_path: Path
-) -> None:
+def test_whatever_happens_to_rays_actors_is_noticed_and_every_sample_counts_once(case, tmp_path):
     found = suffer_on_ray(*case, tmp_path)
     assert (found.lost, found.doubled) == (0, 0), found
     assert found.exits == (2, 130) if case[3] == "both" else found.exits[-1] == 0, found
@@ -131,7 +128,7 @@ def test_whatever_happens_to_rays_actors_is_noticed_and_every_sample_counts_once
     assert find_by_variable("STASH_BENCHED", str(tmp_path)) == []
 
 
-def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder: Path) -> None:
+def test_an_optimizer_that_fails_on_a_server_ends_the_run_with_its_text(folder):
     done = _done(folder, "breaks", "--on", "local", "--seconds", "60s")
     assert done.returncode == 1
     assert "server1 failed: Breaks.step() failed: ValueError: no more of this" in done.stderr

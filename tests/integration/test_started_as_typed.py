@@ -1,16 +1,13 @@
 """What is measured is the job that was typed: its processes, environment, threads, input and pace."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from profiled import SCRIPTS, Start, profile_of
+from profiled import SCRIPTS, profile_of
 from runs import PATIENCE
 
 BIN = Path(sys.executable).parent
@@ -46,14 +43,12 @@ LAUNCH = (
 CALL = "from reports import train; train(0, {folder!r})"
 PROFILED = "import stash; from reports import train; stash.profile(train, 0, {folder!r}, noise=0.5, budget=1)"
 
-Reports = list[dict[str, Any]]
 
-
-def reported(folder: Path) -> Reports:
+def reported(folder):
     return [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
 
 
-def untouched(folder: Path, *words: object) -> Reports:
+def untouched(folder, *words):
     """What the processes of a command say of themselves."""
     folder.mkdir()
     (folder / "short").touch()
@@ -70,7 +65,7 @@ def untouched(folder: Path, *words: object) -> Reports:
     return reported(folder)
 
 
-def alike(before: Reports, under: Reports) -> None:
+def alike(before, under):
     """As many processes, of the same environment, threads, words and pace."""
     assert len(before) == len(under) >= 1
     for one, other in zip(before, under, strict=True):
@@ -84,7 +79,7 @@ def alike(before: Reports, under: Reports) -> None:
 
 
 @pytest.mark.parametrize("way", ["script", pytest.param("module", marks=pytest.mark.slow)])
-def test_one_process_is_started_as_python_would(start: Start, tmp_path: Path, way: str) -> None:
+def test_one_process_is_started_as_python_would(start, tmp_path, way):
     # GIVEN a script that speaks of RANK and never forms a group, and reads standard input from a file
     words = ("reports.py",) if way == "script" else ("-m", "reports")
     before = untouched(tmp_path / "before", sys.executable, *words, tmp_path / "before")
@@ -101,9 +96,7 @@ def test_one_process_is_started_as_python_would(start: Start, tmp_path: Path, wa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["function", "torchrun", "accelerate", "spawn"])
-def test_any_other_way_starts_what_it_starts_without_stash(
-    start: Start, tmp_path: Path, way: str
-) -> None:
+def test_any_other_way_starts_what_it_starts_without_stash(start, tmp_path, way):
     folders = [tmp_path / name for name in ("before", "under")]
     ways = {
         "function": (sys.executable, "-c", CALL),
@@ -129,9 +122,7 @@ def test_any_other_way_starts_what_it_starts_without_stash(
 
 
 @pytest.mark.slow
-def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(
-    start: Start, tmp_path: Path
-) -> None:
+def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(start, tmp_path):
     folders = [tmp_path / name for name in ("before", "under")]
     torchrun = (BIN / "torchrun", "--standalone", "--nproc-per-node", 2)
     before = untouched(folders[0], *torchrun, "reports.py", folders[0], "--form-group")
@@ -146,7 +137,7 @@ def test_ranks_that_are_asked_for_have_what_torchrun_gives_them(
     } <= ADDED | OF_A_RUN | ON_LOOPBACK
 
 
-def test_a_pipe_and_a_prompt_reach_the_script(start: Start, tmp_path: Path) -> None:
+def test_a_pipe_and_a_prompt_reach_the_script(start, tmp_path):
     # GIVEN a script that asks, and somebody who answers through a pipe
     script, answer = tmp_path / "asks.py", tmp_path / "answer"
     script.write_text(f"open({str(answer)!r}, 'w').write(input('name? ')); raise SystemExit(3)\n")

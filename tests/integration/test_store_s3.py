@@ -1,10 +1,6 @@
 """A store on an S3-like server, of moto, on this machine's loopback interface: what commands do with it."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from breakdowns import CALM
@@ -22,12 +18,10 @@ fsspec = pytest.importorskip("fsspec")
 s3fs = pytest.importorskip("s3fs")
 
 URL = "s3://bucket/team/runs"
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
+def endpoint():
     """The server's address; no credentials but these are looked for, and no metadata service."""
     started = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     started.start()
@@ -44,16 +38,14 @@ def endpoint() -> Iterator[str]:
     started.stop()
 
 
-def run(monkeypatch: Patch, *words: str) -> int:
+def run(monkeypatch, *words):
     monkeypatch.setattr("sys.argv", ["stash", *words])
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
 
 
-def test_a_bucket_is_a_store(
-    endpoint: str, tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_bucket_is_a_store(endpoint, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("STASH_STORE", URL)
     assert run(monkeypatch, "list") == 2
@@ -81,9 +73,7 @@ def test_a_bucket_is_a_store(
     assert "notes.txt: it is called like no artefact" in capsys.readouterr().out
 
 
-def test_a_bucket_that_is_not_there_loses_nothing(
-    endpoint: str, tmp_path: Path, capsys: Capture
-) -> None:
+def test_a_bucket_that_is_not_there_loses_nothing(endpoint, tmp_path, capsys):
     target = tmp_path / "a.stash.json"
     show_then_save(build(CALM), target, lambda: None, copies=store_for_copies("s3://nobody-s/runs"))
     assert (

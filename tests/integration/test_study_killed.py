@@ -1,11 +1,7 @@
 """A study whose controller is killed at five moments, on emulated devices, ends with an undisturbed one's cells."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import pytest
 from characterized import SMALL_MODEL, Controller
@@ -22,27 +18,27 @@ settings: {budget: 3s, noise: 50, rungs: [solo, crowd]}
 """
 
 
-def start(folder: Path, study: str = STUDY) -> Controller:
+def start(folder, study=STUDY):
     folder.mkdir(exist_ok=True)
     (folder / "model.yaml").write_text(SMALL_MODEL)
     return Controller(folder, study)
 
 
-def events(folder: Path) -> list[dict[str, object]]:
+def events(folder):
     journal = folder / "grid.study" / "journal.jsonl"
     lines = journal.read_text().splitlines() if journal.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
-def count(what: str, number: int) -> Callable[[Path], bool]:
+def count(what, number):
     """A moment: the journal has so many of these events."""
     return lambda folder: sum(event["what"] == what for event in events(folder)) >= number
 
 
-def measuring(number: int) -> Callable[[Path], bool]:
+def measuring(number):
     """A moment: a cell after the so-manieth has shown its first round, or is over."""
 
-    def moment(folder: Path) -> bool:
+    def moment(folder):
         logs = (folder / "grid.study" / "cells").glob("*/output.log")
         return sum("round" in log.read_text() for log in logs) > number
 
@@ -58,7 +54,7 @@ MOMENTS = {
 }
 
 
-def cells(folder: Path) -> dict[str, tuple[str, ...]]:
+def cells(folder):
     """Every finished cell by its id, with the rungs of its artefact in the study's folder."""
     done = [str(event["cell"]) for event in events(folder) if event.get("ending") == "done"]
     assert len(done) == len(set(done)), "a finished cell was run again"
@@ -69,8 +65,8 @@ def cells(folder: Path) -> dict[str, tuple[str, ...]]:
 
 
 def test_a_study_killed_at_five_moments_ends_with_the_cells_of_an_undisturbed_one(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     start(whole).wait_for_end()
     for moment in MOMENTS.values():

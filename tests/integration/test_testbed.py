@@ -1,7 +1,5 @@
 """A testbed on this machine: links carry what was asked, nothing is left behind, a profile meets a known truth."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -9,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,7 +22,7 @@ from stash.lab.testbed.topology import next_owner, owner_of
 pytestmark = needs_testbed
 
 
-def _disk_obstacle() -> str:
+def _disk_obstacle():
     """Why reads from the disk under the tests' folders cannot be limited here; empty if they can."""
     try:
         wiring.device_of(Path(tempfile.gettempdir()))
@@ -65,14 +62,14 @@ time.sleep(600)
 """
 
 
-def names(token: str) -> list[str]:
+def names(token):
     """Everything on this machine that carries a testbed's token."""
     roots = [NAMESPACES, *Path("/sys/fs/cgroup").glob("*"), Path("/sys/fs/cgroup")]
     return [path.name for root in roots if root.is_dir() for path in root.glob(f"{token}-*")]
 
 
 @pytest.fixture
-def holder() -> Iterator[tuple[subprocess.Popen[str], str, int]]:
+def holder():
     """A process that holds a testbed on which a command runs: (process, token, the command's pid)."""
     process = subprocess.Popen([sys.executable, "-c", HOLD], stdout=subprocess.PIPE, text=True)
     token, pid = process.stdout.readline().split()
@@ -82,7 +79,7 @@ def holder() -> Iterator[tuple[subprocess.Popen[str], str, int]]:
     sweep()
 
 
-def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() -> None:
+def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate():
     with Testbed(2, network="1gbit", interconnect="2gbit") as bed:
         assert len(bed.links) == 6
         assert all(link.right for link in bed.links)
@@ -97,7 +94,7 @@ def test_links_are_verified_and_an_all_reduce_takes_its_bytes_over_the_rate() ->
     assert not names(bed.owner.token)
 
 
-def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
+def test_a_host_that_differs_and_a_link_that_changes_while_things_run():
     with Testbed(2, network="200mbit", overrides={1: {"network": "50mbit"}}) as bed:
         assert sorted({link.asked for link in bed.links}) == [6.25e6, 25e6]
         connect = [
@@ -106,7 +103,7 @@ def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
             f"import socket; socket.create_connection(('{bed.address(0)}', 9), 1)",
         ]
 
-        def refused() -> bool:
+        def refused():
             attempt = bed.run(connect, 1)
             attempt.wait(PATIENCE)
             return "ConnectionRefused" in attempt.output
@@ -124,7 +121,7 @@ def test_a_host_that_differs_and_a_link_that_changes_while_things_run() -> None:
         assert "rate 20Mbit" in shown.output
 
 
-def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() -> None:
+def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified():
     bed = Testbed(1, network="900gbit")
     with pytest.raises(
         UserError,
@@ -135,7 +132,7 @@ def test_a_rate_the_machine_cannot_carry_is_refused_with_the_highest_verified() 
 
 
 @needs_disk
-def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> None:
+def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path):
     with Testbed(2, disk="20MB/s", overrides={1: {"disk": "40MB/s"}}, disk_path=tmp_path) as bed:
         assert [(link.node, link.name, link.asked) for link in bed.links] == [
             (0, "disk", 20e6),
@@ -154,7 +151,7 @@ def test_disks_are_verified_past_the_page_cache_on_each_host(tmp_path: Path) -> 
     assert not names(bed.owner.token)
 
 
-def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
+def test_an_existing_namespace_of_that_name_is_never_touched():
     after = next_owner()
     taken = replace(after, serial=after.serial + 1).host(1)
     subprocess.run(["ip", "netns", "add", taken], check=True)
@@ -166,7 +163,7 @@ def test_an_existing_namespace_of_that_name_is_never_touched() -> None:
         subprocess.run(["ip", "netns", "del", taken], check=True)
 
 
-def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -> None:
+def test_ctrl_c_leaves_nothing(holder):
     process, token, pid = holder
     assert names(token)
     script = (
@@ -189,8 +186,8 @@ def test_ctrl_c_leaves_nothing(holder: tuple[subprocess.Popen[str], str, int]) -
 
 
 def test_what_kill_9_left_is_swept_and_only_that(
-    holder: tuple[subprocess.Popen[str], str, int],
-) -> None:
+    holder,
+):
     process, token, pid = holder
     foreign = f"stash-tb-foreign-{os.getpid()}"
     subprocess.run(["ip", "netns", "add", foreign], check=True)

@@ -3,8 +3,6 @@
 Needs Debian's ``prometheus`` (``apt-get install prometheus``, or a folder in STASH_PROMETHEUS).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -24,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HOW_TO = ROOT / "docs" / "how-to"
 
 
-def program(name: str) -> str:
+def program(name):
     folder = os.environ.get("STASH_PROMETHEUS")
     found = shutil.which(name, path=folder) if folder else shutil.which(name)
     if found is None:
@@ -34,7 +32,7 @@ def program(name: str) -> str:
     return found
 
 
-def window(first: int) -> Window:
+def window(first):
     return Window(
         began=time.time() - 10,
         seconds=10,
@@ -48,7 +46,7 @@ def window(first: int) -> Window:
     )
 
 
-def header() -> Header:
+def header():
     return Header(
         id="x",
         stash_version="1",
@@ -59,7 +57,7 @@ def header() -> Header:
     )
 
 
-def test_promtool_accepts_the_metrics_and_the_alert_rules() -> None:
+def test_promtool_accepts_the_metrics_and_the_alert_rules():
     promtool = program("promtool")
     metrics = Metrics(header())
     metrics.receive_line(window(1))
@@ -80,7 +78,7 @@ def test_promtool_accepts_the_metrics_and_the_alert_rules() -> None:
     assert "4 rules found" in rules.stdout, rules.stderr
 
 
-def test_prometheus_understands_every_query_of_the_dashboard(tmp_path: Path) -> None:
+def test_prometheus_understands_every_query_of_the_dashboard(tmp_path):
     promtool = program("promtool")
     dashboard = json.loads((HOW_TO / "watch-grafana.json").read_text())
     queries = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from waiting import until
 
 from stash.measure.launcher.process import SITE
-from stash.monitor.records import RunRecord, load_record
+from stash.monitor.records import load_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,7 +45,7 @@ print("steps", step)
 LAUNCHER = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
 
 
-def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
+def start(folder, *words, **variables):
     (folder / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **variables}
     return subprocess.Popen(
@@ -59,7 +58,7 @@ def start(folder: Path, *words: str, **variables: str) -> subprocess.Popen[str]:
     )
 
 
-def stash(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def stash(folder, *words):
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-m", "stash", "watch", *words]
     return subprocess.run(
@@ -68,7 +67,7 @@ def stash(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def jobs(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
+def jobs(tmp_path):
     started: list[subprocess.Popen[str]] = []
     yield started
     (tmp_path / "end").touch()
@@ -80,18 +79,16 @@ def jobs(tmp_path: Path) -> Iterator[list[subprocess.Popen[str]]]:
             job.communicate()
 
 
-def record(folder: Path) -> RunRecord:
+def record(folder):
     return load_record(folder / "run.watch.jsonl")
 
 
-def seen(folder: Path, what: str) -> bool:
+def seen(folder, what):
     path = folder / "run.watch.jsonl"
     return path.exists() and any(event.what == what for event in record(folder).events)
 
 
-def test_a_run_is_traced_paused_and_goes_on(
-    tmp_path: Path, jobs: list[subprocess.Popen[str]]
-) -> None:
+def test_a_run_is_traced_paused_and_goes_on(tmp_path, jobs):
     job = start(
         tmp_path, "-m", "stash", "watch", "-o", "run.watch.jsonl", "--", sys.executable, *LAUNCHER
     )
@@ -129,15 +126,13 @@ def test_a_run_is_traced_paused_and_goes_on(
     assert (refused.returncode, "has ended" in refused.stderr) == (2, True)
 
 
-def attached(folder: Path, job: subprocess.Popen[str]) -> subprocess.Popen[str]:
+def attached(folder, job):
     words = ("-m", "stash", "watch", "--attach", str(job.pid), "-o", "run.watch.jsonl")
     return start(folder, *words)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_who_ends_a_watch_that_was_attached_ends_no_job(
-    tmp_path: Path, jobs: list[subprocess.Popen[str]], number: signal.Signals
-) -> None:
+def test_who_ends_a_watch_that_was_attached_ends_no_job(tmp_path, jobs, number):
     job = start(tmp_path, *LAUNCHER, PYTHONPATH=f"{SITE}:{ROOT / 'src'}", STASH_ATTACHABLE="1")
     jobs.append(job)
     time.sleep(8)
@@ -151,9 +146,7 @@ def test_who_ends_a_watch_that_was_attached_ends_no_job(
     assert job.wait(30) == 0
 
 
-def test_what_remote_execution_runs_enters_a_job_and_ranks_count_alike(
-    tmp_path: Path, jobs: list[subprocess.Popen[str]]
-) -> None:
+def test_what_remote_execution_runs_enters_a_job_and_ranks_count_alike(tmp_path, jobs):
     # GIVEN ranks that run the file that a newer Python would have them run, one some steps after the other
     from stash.measure.protocol.orders import Orders
     from stash.monitor.attach import write_entry_script
@@ -181,9 +174,7 @@ def test_what_remote_execution_runs_enters_a_job_and_ranks_count_alike(
     assert all(abs(ends[0][number] - ends[1][number]) < 0.008 for number in common)
 
 
-def test_an_older_python_without_the_hook_is_refused_in_one_sentence(
-    tmp_path: Path, jobs: list[subprocess.Popen[str]]
-) -> None:
+def test_an_older_python_without_the_hook_is_refused_in_one_sentence(tmp_path, jobs):
     job = start(tmp_path, *LAUNCHER)
     jobs.append(job)
     time.sleep(6)

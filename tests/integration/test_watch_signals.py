@@ -1,14 +1,11 @@
 """What becomes of a watched job when its watcher is asked to end or is killed, and of what that has in memory."""
 
-from __future__ import annotations
-
 import os
 import pty
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,7 +49,7 @@ Path("done").touch()
 """
 
 
-def end_of(number: int) -> bool:
+def end_of(number):
     """Whether that process has ended."""
     try:
         return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
@@ -63,7 +60,7 @@ def end_of(number: int) -> bool:
 class Watched:
     """A watched job in a folder, with places in memory that are the test's."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder, *arguments):
         self.folder = folder
         (folder / "train.py").write_text(JOB)
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "MARK": str(folder)}
@@ -81,11 +78,11 @@ class Watched:
         until(lambda: self.memory() != set() and (folder / "pid").exists() and self._steps())
         self.job = int((folder / "pid").read_text())
 
-    def _steps(self) -> bool:
+    def _steps(self):
         path = self.folder / "run.watch.jsonl"
         return path.exists() and load_record(path).header.ranks == 1
 
-    def memory(self) -> set[Path]:
+    def memory(self):
         """What this watch has in memory."""
         orders = (
             f"{folder}/orders.json"
@@ -93,7 +90,7 @@ class Watched:
         )
         return {Path(each).parent for each in orders if self._belongs(each)}
 
-    def _belongs(self, orders: str) -> bool:
+    def _belongs(self, orders):
         job = self.folder / "pid"
         with_orders = f"STASH_ORDERS={orders}".encode()
         try:
@@ -101,14 +98,14 @@ class Watched:
         except OSError:
             return False
 
-    def signals(self) -> list[str]:
+    def signals(self):
         path = self.folder / "signals"
         return path.read_text().split() if path.exists() else []
 
-    def errors(self) -> str:
+    def errors(self):
         return (self.folder / "errors").read_text()
 
-    def stash(self, *words: str) -> subprocess.CompletedProcess[str]:
+    def stash(self, *words):
         command = (sys.executable, "-m", "stash", *words)
         return subprocess.run(
             command,
@@ -121,7 +118,7 @@ class Watched:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
+def folder(tmp_path):
     yield tmp_path
     mark = f"MARK={tmp_path}".encode()
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -133,9 +130,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_to_the_whole_group_reaches_the_job_once(
-    folder: Path, number: signal.Signals
-) -> None:
+def test_a_signal_to_the_whole_group_reaches_the_job_once(folder, number):
     run = Watched(folder, "stays")
     os.killpg(run.process.pid, number)
     until(lambda: run.signals() != [])
@@ -151,7 +146,7 @@ def test_a_signal_to_the_whole_group_reaches_the_job_once(
     assert (folder / "done").exists()
 
 
-def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder: Path) -> None:
+def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder):
     (folder / "train.py").write_text(JOB)
     words = (sys.executable, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py")
     child, terminal = pty.fork()
@@ -169,7 +164,7 @@ def test_ctrl_c_in_a_terminal_ends_both_and_interrupts_the_job_once(folder: Path
     assert (folder / "done").exists()
 
 
-def test_the_next_command_removes_what_all_that_were_killed_have_left(folder: Path) -> None:
+def test_the_next_command_removes_what_all_that_were_killed_have_left(folder):
     run = Watched(folder)
     kept = run.memory()
     others = [
@@ -190,7 +185,7 @@ def test_the_next_command_removes_what_all_that_were_killed_have_left(folder: Pa
     assert run.stash("lab", "zoo").stderr == ""
 
 
-def test_nohup_stays_nohup(folder: Path) -> None:
+def test_nohup_stays_nohup(folder):
     (folder / "train.py").write_text(JOB)
     words = (
         "nohup",

@@ -1,7 +1,5 @@
 """A watched run whose evaluations, saves and starts of epochs have a known length, killed and started again."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -54,7 +52,7 @@ for epoch in range(4):
 """
 
 
-def watch(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
+def watch(folder, how):
     words = [sys.executable, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py", how]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
     return subprocess.run(
@@ -62,7 +60,7 @@ def watch(folder: Path, how: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_every_second_of_both_starts_has_its_row_and_an_epilog_is_one_line(tmp_path: Path) -> None:
+def test_every_second_of_both_starts_has_its_row_and_an_epilog_is_one_line(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     assert watch(tmp_path, "dies").returncode == 7
     assert watch(tmp_path, "lives").returncode == 0

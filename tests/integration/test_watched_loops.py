@@ -1,7 +1,5 @@
 """Every kind of loop there is, watched: its seeded weights are bit-identical, its loaders and ranks are all seen."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,7 +8,7 @@ from pathlib import Path
 import pytest
 from profiled import SCRIPTS
 
-from stash.monitor.records import RunRecord, load_record
+from stash.monitor.records import load_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,7 +18,7 @@ RANKS = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
 SOURCE = str(ROOT / "src")
 
 
-def run(folder: Path, *words: object, **variables: str) -> str:
+def run(folder, *words, **variables):
     """What a program printed, run among the scripts; fails if it did."""
     environment = {
         **os.environ,
@@ -44,7 +42,7 @@ def run(folder: Path, *words: object, **variables: str) -> str:
     return ended.stdout
 
 
-def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
+def weights(folder, *words, steps=STEPS):
     """Of each rank, after so many steps."""
     folder.mkdir()
     variables = {"WEIGHTS": str(folder), "STEPS": str(steps)}
@@ -73,9 +71,7 @@ def weights(folder: Path, *words: object, steps: int = STEPS) -> dict[str, str]:
         ("dtensor.py", (), 2),
     ],
 )
-def test_seeded_weights_are_bit_identical(
-    data: Path, tmp_path: Path, script: str, arguments: tuple[object, ...], ranks: int
-) -> None:
+def test_seeded_weights_are_bit_identical(data, tmp_path, script, arguments, ranks):
     places = {"DATA": str(data), "OUT": str(tmp_path / "out"), "MODEL": str(tmp_path / "model.pt")}
     job = [script, *(places.get(str(each), str(each)) for each in arguments)]
     launcher = RANKS if ranks > 1 else ()
@@ -91,14 +87,12 @@ def test_seeded_weights_are_bit_identical(
     assert not [event for event in record.events if event.what == "note"]
 
 
-def watched(tmp_path: Path, *job: object, **variables: str) -> RunRecord:
+def watched(tmp_path, *job, **variables):
     run(SCRIPTS, "-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", *job, **variables)
     return load_record(tmp_path / "run.watch.jsonl")
 
 
-def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(
-    data: Path, tmp_path: Path
-) -> None:
+def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(data, tmp_path):
     record = watched(
         tmp_path, "--nproc-per-node", "2", "hf_trainer.py", data, "--output_dir", tmp_path / "out"
     )
@@ -111,7 +105,7 @@ def test_hugging_faces_trainer_is_seen_with_its_evaluations_between_steps(
     assert (tmp_path / "out" / "model.safetensors").exists()
 
 
-def test_lightning_is_seen(data: Path, tmp_path: Path) -> None:
+def test_lightning_is_seen(data, tmp_path):
     record = watched(tmp_path, "lightning_fit.py", data, "--output", tmp_path / "out")
     assert record.header.ranks == 2
     assert sum(value or 0.0 for value in record.windows[-1].stalls.values()) == pytest.approx(
@@ -140,7 +134,7 @@ for pictures, texts in zip(DataLoader(Pictures(0.02)), DataLoader(Texts(0.005)))
 """
 
 
-def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
+def test_several_loaders_are_told_apart_by_name(tmp_path):
     (tmp_path / "several.py").write_text(SEVERAL)
     record = watched(tmp_path, tmp_path / "several.py")
     assert [name.partition(" ")[0] for name in record.header.loaders] == ["Pictures", "Texts"]
@@ -150,9 +144,7 @@ def test_several_loaders_are_told_apart_by_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("recorder", ["0", "2000"])
-def test_collectives_of_functional_calls_are_counted_as_unseen(
-    data: Path, tmp_path: Path, recorder: str
-) -> None:
+def test_collectives_of_functional_calls_are_counted_as_unseen(data, tmp_path, recorder):
     watch = ("-m", "stash", "watch", "-o", tmp_path / "run.watch.jsonl", "--", sys.executable)
     os.environ["TORCH_FR_BUFFER_SIZE"] = recorder
     try:

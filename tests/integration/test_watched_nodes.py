@@ -1,10 +1,6 @@
 """A run over two nodes is watched by one watcher on each: windows of all ranks are at node 0."""
 
-from __future__ import annotations
-
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -12,7 +8,7 @@ from characterized import needs_testbed
 from runs import PATIENCE
 from waiting import until
 
-from stash.lab.testbed.bed import Started, Testbed
+from stash.lab.testbed.bed import Testbed
 from stash.monitor.records import load_record
 
 pytestmark = [needs_testbed, pytest.mark.slow]
@@ -20,12 +16,12 @@ _STAGE = 0.015
 
 
 @pytest.fixture
-def bed() -> Iterator[Testbed]:
+def bed():
     with Testbed(2, network="1gbit", verify=False) as made:
         yield made
 
 
-def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) -> list[Started]:
+def watch(bed, folder, steps, *more, size=4096):
     """Two ranks on each of two hosts, watched; records in folders of their own; ``size``: bytes of gradients."""
     layer = {
         "name": "only",
@@ -44,7 +40,7 @@ def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) 
         *more,
     )
 
-    def command(node: int) -> list[str]:
+    def command(node):
         (folder / str(node)).mkdir(exist_ok=True)
         ranks = ["--nnodes", "2", "--nproc-per-node", "2", "--node-rank", str(node)]
         meeting = ["--rdzv-endpoint", f"{bed.address(0)}:29577"]
@@ -55,8 +51,8 @@ def watch(bed: Testbed, folder: Path, steps: int, *more: str, size: int = 4096) 
 
 
 def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_is_named(
-    bed: Testbed, tmp_path: Path
-) -> None:
+    bed, tmp_path
+):
     nodes = watch(bed, tmp_path, 720, "--fault=3:prep:420:720:0.03")
     assert [node.wait(PATIENCE) for node in nodes] == [0, 0], nodes[0].output + nodes[1].output
     record = load_record(tmp_path / "0" / "run.watch.jsonl")
@@ -72,7 +68,7 @@ def test_windows_of_two_nodes_are_one_record_and_a_late_rank_of_the_other_node_i
     assert not list((tmp_path / "1").iterdir())  # node 0 has it all
 
 
-def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
+def test_a_node_that_is_lost_is_an_event(bed, tmp_path):
     watch(bed, tmp_path, 100_000)
     path = tmp_path / "0" / "run.watch.jsonl"
     until(lambda: path.exists() and len(load_record(path).windows) > 0)
@@ -81,7 +77,7 @@ def test_a_node_that_is_lost_is_an_event(bed: Testbed, tmp_path: Path) -> None:
     assert any(event.what == "lost" for event in load_record(path).events)
 
 
-def test_a_link_that_gets_slower_is_told_from_a_late_rank(bed: Testbed, tmp_path: Path) -> None:
+def test_a_link_that_gets_slower_is_told_from_a_late_rank(bed, tmp_path):
     watch(bed, tmp_path, 100_000, size=400_000)
     path = tmp_path / "0" / "run.watch.jsonl"
     until(lambda: path.exists() and len(load_record(path).windows) > 2)

@@ -1,7 +1,5 @@
 """Runs watched as users do it: their output, exit code and weights stay their own."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -36,7 +34,7 @@ sys.exit(7)
 """
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+def run(folder, *words):
     (folder / "train.py").write_text(SCRIPT)
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(
@@ -50,7 +48,7 @@ def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-def test_a_watched_run_is_the_one_that_was_typed(tmp_path: Path) -> None:
+def test_a_watched_run_is_the_one_that_was_typed(tmp_path):
     plain = run(tmp_path, "train.py")
     watched = run(tmp_path, "-m", "stash", "watch", "-o", "run.watch.jsonl", "train.py")
     assert (watched.returncode, watched.stdout) == (plain.returncode, plain.stdout)

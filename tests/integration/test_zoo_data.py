@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
-from profiled import ZOO, RunProfile, blocks_of, profile_of
+from profiled import ZOO, blocks_of, profile_of
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rows(tmp_path_factory):
     """An array of 32 MB on disk."""
     path = tmp_path_factory.mktemp("rows") / "rows.npy"
     np.save(path, np.random.default_rng(0).standard_normal((8192, 1024), dtype=np.float32))
@@ -19,9 +17,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 @pytest.mark.slow
-def test_fetch_is_measured_of_a_file_that_two_ranks_map(
-    run_profile: RunProfile, rows: Path, workers: int
-) -> None:
+def test_fetch_is_measured_of_a_file_that_two_ranks_map(run_profile, rows, workers):
     # GIVEN a file of which every rank has mapped and read every page before its first step
     outcome = run_profile(
         "--nproc-per-node", 2, "mapped_two_ranks.py", rows, "--workers", workers, folder=ZOO

@@ -1,21 +1,15 @@
 """Short scripts in the style of what public projects do with their loops, loaders and files, profiled as they are."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import signal
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from profiled import ZOO, Start, profile_of
-from runs import PATIENCE, Outcome
-
-RunProfile = Callable[..., Outcome]
+from profiled import ZOO, profile_of
+from runs import PATIENCE
 
 
-def checksums(folder: Path) -> dict[str, tuple[str, float]]:
+def checksums(folder):
     """Content and time of every file under ``folder``."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
@@ -28,7 +22,7 @@ def checksums(folder: Path) -> dict[str, tuple[str, float]]:
 
 
 @pytest.fixture
-def theirs(tmp_path: Path) -> Path:
+def theirs(tmp_path):
     """What an earlier, good run has left."""
     folder = tmp_path / "theirs"
     names = (
@@ -49,9 +43,7 @@ def theirs(tmp_path: Path) -> Path:
     return folder
 
 
-def test_no_file_that_was_there_before_is_another_one_afterwards(
-    start: Start, theirs: Path
-) -> None:
+def test_no_file_that_was_there_before_is_another_one_afterwards(start, theirs):
     # GIVEN a script that saves in every way, over the files of a good run, after every epoch
     before = checksums(theirs)
     # WHEN it is profiled for some epochs
@@ -86,8 +78,8 @@ def test_no_file_that_was_there_before_is_another_one_afterwards(
     ],
 )
 def test_one_launch_runs_the_ladder_through_many_short_epochs(
-    run_profile: RunProfile, theirs: Path, script: str, epoch: int, budget: float
-) -> None:
+    run_profile, theirs, script, epoch, budget
+):
     # GIVEN epochs shorter than a round, counted by the script, with validation, saving and waiting between them
     arguments = ("--out", theirs, "--epochs", 5000) if script == "epochs.py" else ()
     # WHEN it is profiled

@@ -1,24 +1,18 @@
 """Scripts that are particular about how they are started, and what is left of a profile however it ends."""
 
-from __future__ import annotations
-
 import signal
 import sys
-from pathlib import Path
 
 import pytest
-from profiled import ZOO, RunProfile, Start, profile_of
+from profiled import ZOO, profile_of
 from runs import PATIENCE
 
 pytestmark = pytest.mark.slow
-Factory = pytest.TempPathFactory
 PROFILE = (sys.executable, "-m", "stash", "profile")
 
 
 @pytest.mark.parametrize("way", ["spawn", "fork"])
-def test_of_independent_trainers_one_is_measured_and_none_goes_on(
-    run_profile: RunProfile, tmp_path: Path, way: str
-) -> None:
+def test_of_independent_trainers_one_is_measured_and_none_goes_on(run_profile, tmp_path, way):
     # GIVEN processes that train without a group, and a parent that would save what they trained
     saved = tmp_path / "model.pt"
     outcome = run_profile(
@@ -33,7 +27,7 @@ def test_of_independent_trainers_one_is_measured_and_none_goes_on(
     assert not saved.exists()
 
 
-def test_under_nohup_a_closed_terminal_changes_nothing(start: Start, tmp_path: Path) -> None:
+def test_under_nohup_a_closed_terminal_changes_nothing(start, tmp_path):
     output = tmp_path / "run.stash.json"
     words = ("--budget", 1, "--noise", 50, "-o", output, "phases.py", tmp_path / "stepped", 0.001)
     run = start(program=("nohup", *PROFILE, *words), output=output, folder=ZOO)
@@ -42,15 +36,13 @@ def test_under_nohup_a_closed_terminal_changes_nothing(start: Start, tmp_path: P
     assert profile_of(run.end()).ended in ("budget", "precision")
 
 
-def test_the_temporary_folder_is_left_as_it_was(
-    start: Start, tmp_path: Path, tmp_path_factory: Factory
-) -> None:
+def test_the_temporary_folder_is_left_as_it_was(start, tmp_path, tmp_path_factory):
     # its name is part of every socket's, which may not be long
     temporary = tmp_path_factory.mktemp("t")
     # a cache of PyTorch's own, which any training script makes there
     theirs = {"torchinductor_root"}
 
-    def left() -> set[str]:
+    def left():
         return {path.name for path in temporary.iterdir()} - theirs
 
     # GIVEN a Stash that was killed, and could remove nothing

@@ -41,7 +41,3 @@ def flat(rounds: int = 3, **times: float) -> dict[str, list[float]]:
 
 def advice_for(profile: Profile) -> Advice:
     return verdict(attribute(profile), profile)
-
-
-def steps_for(profile: Profile) -> str:
-    return " ".join(advice_for(profile).next_steps)

@@ -17,7 +17,7 @@ HOW_TO_GET = (
     (r"no gh\b", "no gh", "apt install gh"),
     (r"node exporter", "no node exporter", "apt install prometheus-node-exporter"),
     (r"prometheus", "no Prometheus", "apt install prometheus"),
-    (r"SkyPilot", "no SkyPilot", "see tests/support/real_skypilot.py"),
+    (r"SkyPilot", "no SkyPilot", "see tests/integration/real_skypilot.py"),
     (r"could not import '([\w-]+)", r"no \1", r"pip install \1"),
     (r"no package index", "no package index", "connect to one"),
     (r"\broot\b(?! may)|namespaces", "not root", "run as root"),

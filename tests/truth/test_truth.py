@@ -4,22 +4,19 @@ The tolerance is wide enough for a noisy machine and narrow enough to catch a ru
 be; ``bench/truth/broken.py`` proves the latter.
 """
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from characterized import needs_testbed
 
 from bench.machine import ROOT
 from bench.truth.broken import BREAKS
-from bench.truth.cases import CASES, QUICK, Case, exposed_seconds, four, quick
+from bench.truth.cases import CASES, QUICK, exposed_seconds, four, quick
 from bench.truth.suite import Result, faults, run
 
 
-def _marks(name: str) -> list[pytest.MarkDecorator]:
+def _marks(name):
     """The case of all five reads a disk that tests beside it write to, and was wrong beside them in two gates."""
     if name.startswith("network"):
         return [pytest.mark.slow]
@@ -35,7 +32,7 @@ def _marks(name: str) -> list[pytest.MarkDecorator]:
         for case in quick()
     ],
 )
-def test_a_profile_finds_what_was_injected(case: Case) -> None:
+def test_a_profile_finds_what_was_injected(case):
     results = run(case, budget=6)
     if faults(results):  # other work on the machine: once more, with more time
         results = run(case, budget=24)
@@ -43,8 +40,8 @@ def test_a_profile_finds_what_was_injected(case: Case) -> None:
     assert not faults(results, busy=True), results
 
 
-def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
-    def result(estimate: float, right: bool) -> Result:
+def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults():
+    def result(estimate, right):
         return Result(
             "case", "network", 0.05, None, estimate, None, None, 0.1, 1.0, "network", right
         )
@@ -74,19 +71,19 @@ def test_an_error_beyond_the_tolerance_and_a_wrong_cause_are_faults() -> None:
     assert faults(other, busy=True) == ["named prep, network"]
 
 
-def test_the_truth_of_overlapped_buckets_is_worked_out_as_by_hand() -> None:
+def test_the_truth_of_overlapped_buckets_is_worked_out_as_by_hand():
     # Four layers of 10 ms backward each, 20 ms for a bucket: the last is ready at 40 and done at 10 + 4 x 20 = 90.
     assert exposed_seconds(four(4000), lambda _: 0.02) == pytest.approx(0.05)
     # 5 ms for a bucket: only the last one shows.
     assert exposed_seconds(four(4000), lambda _: 0.005) == pytest.approx(0.005)
 
 
-def test_every_case_has_its_own_name_and_the_quick_ones_exist() -> None:
+def test_every_case_has_its_own_name_and_the_quick_ones_exist():
     assert len({case.name for case in CASES}) == len(CASES) >= 30
     assert {case.name for case in quick()} == set(QUICK)
 
 
-def test_every_broken_build_is_an_edit_of_the_sources_as_they_are(tmp_path: Path) -> None:
+def test_every_broken_build_is_an_edit_of_the_sources_as_they_are(tmp_path):
     for number, broken in enumerate(BREAKS):
         shutil.copytree(
             ROOT / "src", tmp_path / str(number), ignore=shutil.ignore_patterns("__pycache__")

@@ -1,7 +1,5 @@
 """The page on architecture describes the house that is there: its rooms, its modules, the files of a launch."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path
@@ -18,13 +16,13 @@ PATH = re.compile(r"`((?:[\w.-]+/)+(?:[\w.-]+\.\w+)?)`")
 """Something in backticks that looks like a folder or a file in one."""
 
 
-def paths(page: str) -> list[str]:
+def paths(page):
     found = PATH.findall((ROOT / page).read_text())
     return [path for path in found if not path.startswith((".venv/", "build/", "dist/"))]
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_path_that_a_page_names_is_there(page: str) -> None:
+def test_every_path_that_a_page_names_is_there(page):
     named = paths(page)
     assert named
     rooms = {path.name for path in PACKAGE.rglob("*") if path.is_dir()}
@@ -34,14 +32,14 @@ def test_every_path_that_a_page_names_is_there(page: str) -> None:
     assert sorted(set(named) - set(there)) == []
 
 
-def test_every_room_is_on_the_page() -> None:
+def test_every_room_is_on_the_page():
     page = (ROOT / "docs/architecture.md").read_text()
     packages = [path.parent for path in PACKAGE.glob("*/*/__init__.py")]
     assert len(packages) > 10
     assert [room.name for room in packages if f"`{room.name}/`" not in page] == []
 
 
-def test_every_file_of_a_launch_crosses_the_page() -> None:
+def test_every_file_of_a_launch_crosses_the_page():
     page = (ROOT / "docs/architecture.md").read_text()
     files = re.findall(r"^    ([a-zA-Z.*]+)\s+\w+ (?:to|and) ", folder.__doc__ or "", re.MULTILINE)
     assert "journal.jsonl" in files
@@ -49,7 +47,7 @@ def test_every_file_of_a_launch_crosses_the_page() -> None:
     assert [name for name in named if f"`{name}`" not in page] == []
 
 
-def test_a_file_name_occurs_once() -> None:
+def test_a_file_name_occurs_once():
     """Besides those that mean the same in every folder."""
     same = {"__init__.py", "records.py", "page.py", "view.py", "contract.py", "command.py"}
     names = Counter(path.name for path in PACKAGE.rglob("*.py"))
@@ -90,7 +88,7 @@ def test_a_file_name_occurs_once() -> None:
         ),
     ],
 )
-def test_there_is_one_of_each(home: str, signs: str, others: dict[str, str]) -> None:
+def test_there_is_one_of_each(home, signs, others):
     """``others``: modules that do what looks like it, and what it is."""
     assert f"`{home}`" in (ROOT / "docs/architecture.md").read_text().partition("## One of each")[2]
     pattern = re.compile(signs)
@@ -102,7 +100,7 @@ def test_there_is_one_of_each(home: str, signs: str, others: dict[str, str]) -> 
     assert found == {home, *others}
 
 
-def test_what_is_written_for_skypilot_is_written_by_one_module() -> None:
+def test_what_is_written_for_skypilot_is_written_by_one_module():
     """The other one writes a testbed's file."""
     dumps = {
         str(path.relative_to(PACKAGE))

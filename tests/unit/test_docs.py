@@ -5,8 +5,6 @@ Each test looks at every page and reports all that is wrong together. This file 
 the diff.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io
@@ -29,7 +27,6 @@ from documentation import (
     sessions,
 )
 from forecast_profiles import gpu_job
-from made_up import pipeline_job
 
 import stash
 from bench.docs import format as formats
@@ -50,7 +47,7 @@ GUIDE_WORDS = range(300, 801)
 """Of a guide: one task, tables and commands included."""
 
 
-def rewrite() -> None:
+def rewrite():
     """Put today's output under commands of console blocks that show all of it."""
     for name, text in PAGES.items():
         written = text
@@ -63,18 +60,18 @@ def rewrite() -> None:
         (ROOT / name).write_text(written)
 
 
-def test_pages_show_commands_and_examples_at_all() -> None:
+def test_pages_show_commands_and_examples_at_all():
     assert len(commands()) > 40
     assert sessions()
     assert blocks("python")
 
 
-def test_commands_that_only_print_run_as_shown() -> None:
+def test_commands_that_only_print_run_as_shown():
     shown = sorted({command.text for command in commands() if RUNNABLE.match(command.text)})
     assert [line for line in shown if run(line).startswith("exit code") or not run(line)] == []
 
 
-def test_pages_for_users_need_no_file_of_the_tests() -> None:
+def test_pages_for_users_need_no_file_of_the_tests():
     """What a reader is to type or to load is in the package, the examples or the docs."""
     for name, text in PAGES.items():
         if name != "CONTRIBUTING.md" and "decisions" not in name:
@@ -83,7 +80,7 @@ def test_pages_for_users_need_no_file_of_the_tests() -> None:
             ] == [], name
 
 
-def test_profiles_of_the_pages_are_those_that_tests_know() -> None:
+def test_profiles_of_the_pages_are_those_that_tests_know():
     folder = ROOT / "docs" / "profiles"
     assert (folder / "resnet18.stash.json").read_text() == (
         ROOT / "tests/golden/one-node.stash.json"
@@ -92,10 +89,9 @@ def test_profiles_of_the_pages_are_those_that_tests_know() -> None:
     assert (
         load(folder / "resnet50.stash.json").model_copy(update={"created": known.created}) == known
     )
-    assert load(folder / "pipeline.stash.json") == pipeline_job()
 
 
-def test_output_shown_is_the_output() -> None:
+def test_output_shown_is_the_output():
     wrong = []
     for session in sessions():
         line, _, shown = session.text.partition("\n")
@@ -110,7 +106,7 @@ def test_output_shown_is_the_output() -> None:
     assert wrong == []
 
 
-def not_understood(line: str) -> str:
+def not_understood(line):
     """What is wrong with a command as it is shown: no such command, or options that it does not have."""
     # prose has apostrophes and placeholders
     words = line.split() if "'" in line else shlex.split(line)
@@ -135,12 +131,12 @@ def not_understood(line: str) -> str:
     return f"no option {', '.join(sorted(used - known))}" if used - known else ""
 
 
-def test_commands_and_options_shown_exist() -> None:
+def test_commands_and_options_shown_exist():
     wrong = [(str(shown), not_understood(shown.text)) for shown in commands()]
     assert [f"{shown}: {why}" for shown, why in wrong if why] == []
 
 
-def test_every_option_of_profile_is_documented() -> None:
+def test_every_option_of_profile_is_documented():
     text = "\n".join(PAGES.values())
     names = {
         max(p.opts, key=len) for p in root_command().commands["profile"].params if not p.hidden
@@ -148,7 +144,7 @@ def test_every_option_of_profile_is_documented() -> None:
     assert {name for name in names if not re.search(rf"{name}\b", text)} == set()
 
 
-def test_python_examples_run() -> None:
+def test_python_examples_run():
     failed = []
     has_ip = shutil.which("ip") is not None
     for block in blocks("python"):
@@ -162,17 +158,17 @@ def test_python_examples_run() -> None:
     assert failed == []
 
 
-def test_python_examples_that_need_a_job_are_at_least_python() -> None:
+def test_python_examples_that_need_a_job_are_at_least_python():
     for block in blocks("py"):
         ast.parse(block.text, filename=block.page)
 
 
-def test_the_method_explains_every_rung_and_stall() -> None:
+def test_the_method_explains_every_rung_and_stall():
     text = PAGES["docs/method.md"]
     assert [name for name in (*NAMES, *STALLS) if not re.search(rf"[`*]{name}[`*]", text)] == []
 
 
-def test_every_page_is_on_the_map_and_on_the_site_or_left_out_of_it() -> None:
+def test_every_page_is_on_the_map_and_on_the_site_or_left_out_of_it():
     names = [page.removeprefix("docs/") for page in PAGES if page.startswith("docs/")]
     assert [
         name for name in names if name != "index.md" and f"({name})" not in PAGES["docs/index.md"]
@@ -186,14 +182,14 @@ def test_every_page_is_on_the_map_and_on_the_site_or_left_out_of_it() -> None:
     assert tuple(f"docs/{name}" for name in left_out) == site.OFF_SITE
 
 
-def test_guides_are_one_task_each() -> None:
+def test_guides_are_one_task_each():
     sizes = {
         page: len(text.split()) for page, text in PAGES.items() if page.startswith("docs/how-to/")
     }
     assert {page: size for page, size in sizes.items() if size not in GUIDE_WORDS} == {}
 
 
-def test_guides_that_a_picture_explains_have_one() -> None:
+def test_guides_that_a_picture_explains_have_one():
     shown = (
         "own-script",
         "make-it-faster",
@@ -211,7 +207,7 @@ def test_guides_that_a_picture_explains_have_one() -> None:
     ] == []
 
 
-def test_pictures_are_those_that_the_command_draws_and_small() -> None:
+def test_pictures_are_those_that_the_command_draws_and_small():
     drawn = pictures.list_pictures()
     for name in ("idea", "epoch"):
         assert (pictures.PICTURES / f"{name}.svg").read_text() == drawn[name](), (
@@ -222,7 +218,7 @@ def test_pictures_are_those_that_the_command_draws_and_small() -> None:
     assert {name: size for name, size in kept.items() if size > pictures.MOST_BYTES} == {}
 
 
-def test_every_how_to_begins_with_its_command() -> None:
+def test_every_how_to_begins_with_its_command():
     pages = {
         page: text.partition("\n## ")[0]
         for page, text in PAGES.items()
@@ -233,7 +229,7 @@ def test_every_how_to_begins_with_its_command() -> None:
     ] == []
 
 
-def test_pages_stay_short() -> None:
+def test_pages_stay_short():
     assert len(DOCS) <= MOST_PAGES
     sizes = {
         page: len(text.split())
@@ -249,7 +245,7 @@ def test_pages_stay_short() -> None:
     assert [page for page, text in PAGES.items() if "<details" in text] == []
 
 
-def test_readme_shows_an_epoch_of_the_profile_that_is_kept() -> None:
+def test_readme_shows_an_epoch_of_the_profile_that_is_kept():
     """That it is what the command prints, another test says, of every console block."""
     (shown,) = [session.text for session in sessions() if session.page == "README.md"]
     assert shown.startswith("stash show docs/pictures/train.stash.json\n")
@@ -257,7 +253,7 @@ def test_readme_shows_an_epoch_of_the_profile_that_is_kept() -> None:
     assert re.search(r"^    step  +[\d.,]+ (s|ms|us) \+/- [\d.,]+ +100\.0%$", shown, re.MULTILINE)
 
 
-def test_no_moment_of_the_readmes_first_picture_is_an_empty_box() -> None:
+def test_no_moment_of_the_readmes_first_picture_is_an_empty_box():
     picture = (ROOT / "docs/pictures/profile.svg").read_text()
     frames = re.findall(r'<g id="f\d+">(.*?)</g>', picture, re.DOTALL)
     assert len(frames) > 1
@@ -265,13 +261,13 @@ def test_no_moment_of_the_readmes_first_picture_is_an_empty_box() -> None:
     assert re.search(r"@keyframes f0\{0%\{visibility:hidden\}0\.00%\{visibility:visible\}", picture)
 
 
-def test_links_of_the_readme_work_on_another_page_that_shows_it() -> None:
+def test_links_of_the_readme_work_on_another_page_that_shows_it():
     links = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", PAGES["README.md"]))
     assert len(links) > 10
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
 
 
-def test_pages_named_in_the_source_are_there() -> None:
+def test_pages_named_in_the_source_are_there():
     sources = [
         *(ROOT / "src").rglob("*.py"),
         ROOT / "Makefile",
@@ -287,21 +283,21 @@ def test_pages_named_in_the_source_are_there() -> None:
     assert sorted(f"{name}: {page}" for name, page in named if page not in PAGES) == []
 
 
-def test_every_example_is_explained() -> None:
+def test_every_example_is_explained():
     shown = PAGES["examples/README.md"]
     assert [
         path.name for path in (ROOT / "examples").glob("*.py") if f"({path.name})" not in shown
     ] == []
 
 
-def test_versions_agree() -> None:
+def test_versions_agree():
     version = re.escape(stash.__version__)
     assert re.search(rf"^version: {version}$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)
     assert re.search(rf"^## \[{version}\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
 
 @cache
-def sentences() -> str:
+def sentences():
     """All text in the source, without backticks; a gap where a value is filled in."""
     found = []
     for path in (ROOT / "src/stash").rglob("*.py"):
@@ -314,13 +310,13 @@ def sentences() -> str:
     return "\n".join(found).replace("`", "")
 
 
-def longest_piece(quote: str) -> str:
+def longest_piece(quote):
     """The longest part of a quoted sentence that stands for no value."""
     pieces = re.split(rf"^--[a-z-]+|{ANYTHING}|'?\b[A-Z]+\b'?|\d+", quote)
     return max((piece.strip(" ±%'") for piece in pieces), key=len)
 
 
-def test_sentences_explained_are_sentences_printed() -> None:
+def test_sentences_explained_are_sentences_printed():
     rows = re.findall(r"^\| (`.*?) \| ", PAGES["docs/troubleshooting.md"], re.MULTILINE)
     quotes = [quote for row in rows for quote in re.findall(r"`([^`]+)`", row)]
     assert len(quotes) > 60
@@ -330,7 +326,7 @@ def test_sentences_explained_are_sentences_printed() -> None:
     ] == []
 
 
-def test_the_reference_has_every_command_and_option() -> None:
+def test_the_reference_has_every_command_and_option():
     found = re.findall(r"^## `([^`]+)`\n(.*?)(?=^##+ |\Z)", reference.page(), FLAGS)
     sections, shown = dict(found), dict(reference.commands())
     assert list(sections) == list(shown)
@@ -340,7 +336,7 @@ def test_the_reference_has_every_command_and_option() -> None:
         } == set(), words
 
 
-def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
+def test_links_out_of_the_documentation_lead_to_the_repository():
     text = "[a](../SECURITY.md) [b](method.md#the-ladder) [c](https://pytorch.org) [d](#here)"
     assert site.outward(text, "") == text.replace("../SECURITY.md", f"{site.ON_THE_WEB}SECURITY.md")
     assert (
@@ -354,17 +350,17 @@ def test_links_out_of_the_documentation_lead_to_the_repository() -> None:
     )
 
 
-def test_generated_parts_of_pages_are_filled_in() -> None:
+def test_generated_parts_of_pages_are_filled_in():
     marks = {mark for text in PAGES.values() for mark in site.MARK.findall(text)}
     assert marks == set(site.GENERATED)
 
 
-def test_anchors_of_the_site_are_those_of_github() -> None:
+def test_anchors_of_the_site_are_those_of_github():
     assert site.anchor("`stash compare`, `check`, and more") == "stash-compare-check-and-more"
     assert site.anchor("The paper's percentages: G & P") == "the-papers-percentages-g--p"
 
 
-def test_the_reference_has_every_field_of_every_document() -> None:
+def test_the_reference_has_every_field_of_every_document():
     page = formats.page()
     sections = dict(re.findall(r"^### (.+?)\n(.*?)(?=^##|\Z)", page, re.MULTILINE | re.DOTALL))
     for root in formats.DOCUMENTS.values():
@@ -378,12 +374,12 @@ def test_the_reference_has_every_field_of_every_document() -> None:
     assert "| `hosts` | list of [Host](#host) | In the order of the nodes. |" in page
 
 
-def test_the_reference_has_every_column_of_a_store() -> None:
+def test_the_reference_has_every_column_of_a_store():
     page = formats.page()
     assert [name for name in formats.TABLES if f"### `{name}`" not in page] == []
 
 
-def test_documents_that_the_reference_has_are_on_the_page_of_formats() -> None:
+def test_documents_that_the_reference_has_are_on_the_page_of_formats():
     suffixes = [
         word for title in formats.DOCUMENTS for word in re.findall(r"`(\*\.[\w.]+)`", title)
     ]
@@ -395,7 +391,7 @@ if __name__ == "__main__":
     rewrite()
 
 
-def test_every_option_stands_in_a_page_that_people_wrote() -> None:
+def test_every_option_stands_in_a_page_that_people_wrote():
     assert reference.find_undocumented(ROOT) == [], (
         "explain each in a page of docs/, in a few words, or remove it"
     )

@@ -1,11 +1,8 @@
 """The workflow of the page on comparing is one: YAML with steps, whose commands and inputs exist."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
@@ -18,38 +15,38 @@ PAGE = ROOT / "docs/how-to/compare.md"
 
 
 @pytest.fixture(scope="module")
-def workflow() -> Any:
+def workflow():
     (block,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     return yaml.safe_load(block)
 
 
-def steps(workflow: Any) -> list[dict[str, Any]]:
+def steps(workflow):
     (job,) = workflow["jobs"].values()
     assert job["runs-on"]
     return list(job["steps"])
 
 
-def unknown(line: str) -> set[str]:
+def unknown(line):
     """Options of a command line that its command does not have."""
     words = shlex.split(line)
     known = {o for p in typer.main.get_command(app).commands[words[1]].params for o in p.opts}  # type: ignore[attr-defined]
     return {word for word in words if word.startswith("-")} - known
 
 
-def test_every_step_runs_or_uses_something(workflow: Any) -> None:
+def test_every_step_runs_or_uses_something(workflow):
     assert workflow[True] == ["pull_request"]  # YAML reads the word on as true, GitHub does not
     assert len(steps(workflow)) > 4
     assert all(("run" in step) != ("uses" in step) for step in steps(workflow))
     assert all("@" in step["uses"] for step in steps(workflow) if "uses" in step)
 
 
-def test_its_commands_and_their_options_exist(workflow: Any) -> None:
+def test_its_commands_and_their_options_exist(workflow):
     lines = [step["run"] for step in steps(workflow) if step.get("run", "").startswith("stash ")]
     assert [line.split()[1] for line in lines] == ["profile", "report"]
     assert [unknown(line) for line in lines] == [set(), set()]
 
 
-def test_it_uses_the_action_with_inputs_that_it_has(workflow: Any) -> None:
+def test_it_uses_the_action_with_inputs_that_it_has(workflow):
     action = yaml.safe_load((ROOT / "action.yml").read_text())
     (given,) = (
         step["with"]

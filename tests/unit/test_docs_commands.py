@@ -4,21 +4,18 @@ A launch, a rented machine and an emulated cluster are described instead of star
 cannot be described is at least parsed, as whole as when it is typed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from unittest import mock
 
 import click
 import pytest
-from documentation import FENCE, PAGES, ROOT, Found, commands_to_copy, inside, root_command
+from documentation import FENCE, PAGES, ROOT, commands_to_copy, inside, root_command
 from forecast_profiles import gpu_job
 from typer.testing import CliRunner
 
@@ -58,7 +55,7 @@ EXIT_CODES = (0, 1, 3)
 """Answers; 2 is a mistake of whoever typed."""
 
 
-def files_of(page: str) -> Iterator[tuple[str, str]]:
+def files_of(page):
     """The files that a page shows: blocks that begin with their name."""
     for _, body in FENCE.findall(PAGES[page]):
         named = re.match(r"# ([\w.-]+\.(?:yaml|csv|txt|ini))\b", body)
@@ -66,7 +63,7 @@ def files_of(page: str) -> Iterator[tuple[str, str]]:
             yield named[1], body
 
 
-def stand_in(word: str, folder: Path) -> None:
+def stand_in(word, folder):
     path = folder / word.partition(":")[0]
     if word.startswith(OF_THE_MACHINE):
         path.mkdir(parents=True, exist_ok=True)
@@ -78,12 +75,12 @@ def stand_in(word: str, folder: Path) -> None:
                 shutil.copy(ROOT / origin, path)
 
 
-def in_the_folder(word: str) -> str:
+def in_the_folder(word):
     """A word as the shell and this folder have it."""
     return word.replace("/data/", "data/").replace("*.stash.json", "1.stash.json")
 
 
-def words_of(line: str) -> tuple[click.Command, str, list[str]]:
+def words_of(line):
     """The command that is called, its name, and the words after it."""
     command, rest, names = root_command(), shlex.split(line)[1:], []
     while rest and rest[0] in getattr(command, "commands", {}):
@@ -92,7 +89,7 @@ def words_of(line: str) -> tuple[click.Command, str, list[str]]:
     return command, " ".join(names), rest
 
 
-def wrong_with(shown: Found, ids: list[str]) -> str:
+def wrong_with(shown, ids):
     """What is wrong with a command when it is run in the current folder; nothing, if it answers."""
     command, name, rest = words_of(shown.text)
     kept = iter(ids)
@@ -118,7 +115,7 @@ def wrong_with(shown: Found, ids: list[str]) -> str:
 
 
 @pytest.fixture
-def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def ids(tmp_path, monkeypatch):
     """Of the profiles of a store that is the user's."""
     monkeypatch.setenv("STASH_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("STASH_HOME", str(tmp_path / "home"))
@@ -131,7 +128,7 @@ def ids(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return re.findall(r'"id": "(\w+)"', CliRunner().invoke(app, ["list", "--json"]).output)
 
 
-def test_commands_to_copy_run(tmp_path: Path, ids: list[str]) -> None:
+def test_commands_to_copy_run(tmp_path, ids):
     wrong = []
     for page, shown in groupby(commands_to_copy(), key=lambda found: found.page):
         folder = tmp_path / page.replace("/", "-")

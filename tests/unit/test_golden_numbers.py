@@ -18,9 +18,7 @@ from golden_numbers import copy_close_numbers
         ("step 1.0000000004 s", "step 1.0 s"),
     ],
 )
-def test_numbers_that_agree_to_nine_digits_are_spelled_as_in_the_golden_text(
-    text: str, golden: str
-) -> None:
+def test_numbers_that_agree_to_nine_digits_are_spelled_as_in_the_golden_text(text, golden):
     assert copy_close_numbers(text, golden) == golden
 
 
@@ -37,5 +35,5 @@ def test_numbers_that_agree_to_nine_digits_are_spelled_as_in_the_golden_text(
         ("12.3 ms", "12.4 ms"),
     ],
 )
-def test_everything_else_has_to_be_the_same_to_the_character(text: str, golden: str) -> None:
+def test_everything_else_has_to_be_the_same_to_the_character(text, golden):
     assert copy_close_numbers(text, golden) != golden

@@ -1,7 +1,5 @@
 """The GPU bench without a GPU: every check by itself, a missed truth is not overlooked, what it says without one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -21,25 +19,25 @@ GOOD, MISSED, SHOWN = (
 )
 
 
-def broken(ground: Ground) -> list[Row]:
+def broken(ground):
     raise RuntimeError("the kernel did not launch")
 
 
-def elsewhere(ground: Ground) -> list[Row]:
+def elsewhere(ground):
     raise NotHereError("there is one GPU")
 
 
 @pytest.fixture
-def made() -> list[gpu.Outcome]:
+def made():
     return []
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
+def ground(tmp_path):
     return Ground("cpu", tmp_path, 4.0)
 
 
-def test_a_figure_holds_if_it_is_there_and_near_its_truth() -> None:
+def test_a_figure_holds_if_it_is_there_and_near_its_truth():
     assert GOOD.holds
     assert SHOWN.holds
     assert not MISSED.holds
@@ -47,9 +45,7 @@ def test_a_figure_holds_if_it_is_there_and_near_its_truth() -> None:
     assert not Row("nan", "ms", 10.0, float("nan"), 100.0).holds
 
 
-def test_checks_go_on_after_one_that_failed_and_each_is_told(
-    ground: Ground, made: list[gpu.Outcome]
-) -> None:
+def test_checks_go_on_after_one_that_failed_and_each_is_told(ground, made):
     checks = {"broken": broken, "elsewhere": elsewhere, "good": lambda ground: [GOOD]}
     outcomes = gpu.run(checks, ground, 60.0, made.append)
     assert outcomes == made
@@ -60,12 +56,12 @@ def test_checks_go_on_after_one_that_failed_and_each_is_told(
     assert "1 of 1 figures hold; 1 of 3 checks failed." in text
 
 
-def test_no_check_begins_after_the_time(ground: Ground, made: list[gpu.Outcome]) -> None:
+def test_no_check_begins_after_the_time(ground, made):
     (late,) = gpu.run({"good": lambda ground: [GOOD]}, ground, -1.0, made.append)
     assert late.left_out == "the time was over"
 
 
-def test_a_table_names_what_was_missed() -> None:
+def test_a_table_names_what_was_missed():
     text = gpu.report([gpu.Outcome("both", [GOOD, MISSED, SHOWN])], "a machine")
     assert "| both | a | 10 ms | 10.4 ms | 0.4 ms | 0.5 ms | holds |" in text
     assert "| both | b | 10 ms | 10.6 ms | 0.6 ms | 0.5 ms | **missed** |" in text
@@ -75,9 +71,7 @@ def test_a_table_names_what_was_missed() -> None:
 @pytest.mark.parametrize(
     ("check", "code"), [(lambda _: [GOOD], 0), (lambda _: [MISSED], 1), (broken, 1)]
 )
-def test_the_exit_code_tells_of_a_truth_that_was_missed(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, check: object, code: int
-) -> None:
+def test_the_exit_code_tells_of_a_truth_that_was_missed(monkeypatch, tmp_path, check, code):
     monkeypatch.setattr(gpu_checks, "CHECKS", {"one": check, "other": lambda _: [GOOD]})
     out = tmp_path / "gpu.md"
     assert (
@@ -90,19 +84,19 @@ def test_the_exit_code_tells_of_a_truth_that_was_missed(
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_without_a_gpu_it_says_in_one_sentence_what_is_missing(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    capsys,
+):
     assert gpu.main([]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("PyTorch sees no CUDA device")
 
 
-def test_a_module_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_is_not_there_is_named(monkeypatch):
     monkeypatch.setattr(gpu, "NEEDED", ("torch", "no_such_module"))
     assert (gpu.why_not("cpu") or "").startswith("missing: no_such_module;")
 
 
-def test_a_stall_may_be_off_by_its_noise_the_truths_spread_and_a_share_of_the_step() -> None:
+def test_a_stall_may_be_off_by_its_noise_the_truths_spread_and_a_share_of_the_step():
     found = attribute(build(CALM))  # 176 ms, no noise; interconnect 36
     row = stall_row(found, "interconnect", 0.030, 0.001, "exchange")
     assert (row.truth, round(row.found or 0, 6), round(row.within, 6)) == (30.0, 36.0, 4.52)
@@ -110,21 +104,19 @@ def test_a_stall_may_be_off_by_its_noise_the_truths_spread_and_a_share_of_the_st
     assert not stall_row(found, "network", 0.0, 0.0, "exchange").holds  # unknown is not zero
 
 
-def test_a_truth_is_the_mean_of_the_runs_around_the_profile() -> None:
+def test_a_truth_is_the_mean_of_the_runs_around_the_profile():
     truth = Truth({"step": 0.010}, {"step": 0.014})
     assert truth.mean_of("step") == pytest.approx(0.012)
     assert truth.spread("step") == pytest.approx(0.002)
 
 
-def test_what_needs_a_gpu_is_left_out_of_a_rehearsal(ground: Ground) -> None:
+def test_what_needs_a_gpu_is_left_out_of_a_rehearsal(ground):
     for name in ("host", "NCCL", "GPU tests"):
         with pytest.raises(NotHereError):
             gpu_checks.CHECKS[name](ground)
 
 
-def test_the_job_tells_what_its_parts_take(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_job_tells_what_its_parts_take(capsys, monkeypatch):
     words = ["job", "--device", "cpu", "--compute", "0.004", "--prep", "0.008", "--plain", "3"]
     monkeypatch.setattr("sys.argv", words)
     assert gpu_job.main() == 0
@@ -134,9 +126,7 @@ def test_the_job_tells_what_its_parts_take(
     assert "copy" not in document  # a CPU has none
 
 
-def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
-    monkeypatch: pytest.MonkeyPatch, ground: Ground
-) -> None:
+def test_what_fix_promises_is_held_to_scripts_that_time_themselves(monkeypatch, ground):
     # GIVEN a search that keeps one change that no patch writes, and says 4 +/- 1 of 10 ms
     job, seconds = gpu_fix.JOBS[0], {"typed.py": 0.010, "train.py": 0.0065}
     kept = {
@@ -153,7 +143,7 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
         "elapsed_seconds": 100.0,
     }
 
-    def run(command: list[str], text: str | None = None, folder: Path = Path()) -> str:
+    def run(command, text=None, folder=Path()):
         if "fix" in command:
             assert command[command.index("--budget") + 2] == "--allow"
             (folder / "train.fix.json").write_text(json.dumps(record))
@@ -176,9 +166,7 @@ def test_what_fix_promises_is_held_to_scripts_that_time_themselves(
 
 @pytest.mark.parametrize("job", gpu_fix.JOBS, ids=lambda job: job.name)
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_scripts_of_fix_are_python_and_hold_what_a_person_replaces(
-    job: gpu_fix.Job, device: str
-) -> None:
+def test_scripts_of_fix_are_python_and_hold_what_a_person_replaces(job, device):
     text = job.script(device)
     for found, _ in gpu_fix._BY_HAND.values():
         assert text.count(found) <= 1

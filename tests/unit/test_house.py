@@ -12,7 +12,7 @@ import pytest
 OWN = Path(__file__).resolve().parents[2] / "src" / "stash"
 
 
-def find_meanings(folder: Path) -> dict[str, list[str]]:
+def find_meanings(folder):
     """Public class names and type aliases that mean different things in different modules, and where."""
     homes: dict[str, dict[str, str]] = defaultdict(dict)
     for path in folder.rglob("*.py"):
@@ -35,15 +35,15 @@ def find_meanings(folder: Path) -> dict[str, list[str]]:
 
 
 def test_a_name_with_two_meanings_is_found_and_one_that_is_said_twice_is_not(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     (tmp_path / "base.py").write_text("class Row:\n    pass\nSay = dict[str, int]\n")
     (tmp_path / "left.py").write_text("Say = dict[str, int]\n")
     (tmp_path / "right.py").write_text("def two():\n    class Row:\n        pass\n")
     assert find_meanings(tmp_path) == {"Row": ["base.py", "right.py"]}
 
 
-def test_this_house_has_one_meaning_per_name() -> None:
+def test_this_house_has_one_meaning_per_name():
     one_for_each_framework = {
         "StashCallback": ["callbacks/lightning.py", "callbacks/transformers.py"]
     }
@@ -75,11 +75,11 @@ ARTEFACT_FIELDS = {"spot/run_records.py": {"told", "said"}}
         ("the user that Debian calls nobody", False),
     ],
 )
-def test_words_that_are_refused(line: str, refused: bool) -> None:
+def test_words_that_are_refused(line, refused):
     assert bool(WORDS.search(line)) is refused
 
 
-def test_code_is_written_in_plain_english() -> None:
+def test_code_is_written_in_plain_english():
     this = Path(__file__).resolve()
     root = this.parents[2]
     found = [
@@ -93,7 +93,7 @@ def test_code_is_written_in_plain_english() -> None:
     assert found == []
 
 
-def test_documentation_is_written_in_plain_english() -> None:
+def test_documentation_is_written_in_plain_english():
     """But for the log and the decisions, which stay as they were written."""
     root = Path(__file__).resolve().parents[2]
     found = [
@@ -106,7 +106,7 @@ def test_documentation_is_written_in_plain_english() -> None:
     assert found == []
 
 
-def bound_names(tree: ast.Module) -> set[str]:
+def bound_names(tree):
     """Every name that a module gives to something: variables, fields, parameters, functions, classes."""
     names: set[str] = set()
     for node in ast.walk(tree):
@@ -119,7 +119,7 @@ def bound_names(tree: ast.Module) -> set[str]:
     return names
 
 
-def test_names_say_what_a_thing_is() -> None:
+def test_names_say_what_a_thing_is():
     tree = ast.parse(
         "def hear(said): told = said; self.heard = told; a, told = 1, 2\nclass said: ..."
     )

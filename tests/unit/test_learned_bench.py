@@ -13,7 +13,7 @@ from stash.spot.train.elastic_job import load_job
 FLEETS, LOSSES = 40, 60
 
 
-def test_a_true_spread_holds_nine_in_ten() -> None:
+def test_a_true_spread_holds_nine_in_ten():
     random = np.random.default_rng(1)
     true = random.uniform(4, 7, (FLEETS, LOSSES))
     made = Judged(
@@ -26,7 +26,7 @@ def test_a_true_spread_holds_nine_in_ten() -> None:
     assert 88 <= int(share.strip().rstrip("%")) <= 92
 
 
-def test_samples_by_number_are_the_samples() -> None:
+def test_samples_by_number_are_the_samples():
     whole, quick = load_job(f"{EXAMPLE}:job"), JOBS["convolutional"]()
     data, numbers = whole.data(), quick.data()
     assert len(data) == len(numbers)

@@ -22,7 +22,7 @@ LIGHT = {
 """Modules in the order in which one process imports them, and what none of them may have loaded by then."""
 
 
-def test_modules_load_no_library_that_they_can_do_without() -> None:
+def test_modules_load_no_library_that_they_can_do_without():
     program = (
         "import importlib, sys\n"
         f"for name, heavy in {LIGHT!r}.items():\n"
@@ -42,7 +42,7 @@ def test_modules_load_no_library_that_they_can_do_without() -> None:
         (("profile", "--dry-run", "examples/ddp.py"), 116),  # with what reads energy counters
     ],
 )
-def test_commands_load_few_modules_of_stashs_own(words: tuple[str, ...], most: int) -> None:
+def test_commands_load_few_modules_of_stashs_own(words, most):
     program = (
         "import sys\n"
         "from stash.cli.main import main\n"

@@ -1,7 +1,5 @@
 """The table of what listens: SECURITY.md has the one of the code, and no module opens what is not in it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -19,7 +17,7 @@ NO_SOCKETS = {"stash.measure.agent.runner.ladder_runner", "stash.spot.sync.resum
 """Where somebody listens to a script, or for requests to save."""
 
 
-def _opening() -> set[str]:
+def _opening():
     found = set()
     for path in SOURCES.rglob("*.py"):
         name = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
@@ -28,14 +26,14 @@ def _opening() -> set[str]:
     return found
 
 
-def test_the_page_has_the_table_of_the_code() -> None:
+def test_the_page_has_the_table_of_the_code():
     found = TABLE.search((ROOT / "SECURITY.md").read_text())
     assert found[2].strip() == table(), (
         "write it again: .venv/bin/python -m tests.unit.test_listeners_table"
     )
 
 
-def test_every_module_that_opens_a_socket_is_in_the_table_and_no_other() -> None:
+def test_every_module_that_opens_a_socket_is_in_the_table_and_no_other():
     declared = {module for each in LISTENERS for module in each.opened_by}
     assert _opening() == declared
 

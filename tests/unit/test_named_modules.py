@@ -21,7 +21,7 @@ BEFORE = "docs/decisions/"
 """Tells what modules were called once, too."""
 
 
-def test_every_module_that_is_started_by_name_is_there() -> None:
+def test_every_module_that_is_started_by_name_is_there():
     named = {
         (name, str(path.relative_to(ROOT)))
         for pattern in PLACES
@@ -39,7 +39,7 @@ OF_SEVERAL = re.compile(
 """Tests of what several modules do together: a command, a page of a feature, or the whole."""
 
 
-def test_a_unit_test_is_found_by_the_name_of_what_it_tests() -> None:
+def test_a_unit_test_is_found_by_the_name_of_what_it_tests():
     """``tests/unit/PACKAGE/…/test_MODULE.py``, or ``test_MODULE_what_of_it.py``."""
     unit, package = Path(__file__).parent, ROOT / "src" / "stash"
     lost = []

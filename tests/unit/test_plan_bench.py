@@ -22,7 +22,7 @@ WORK = TrainingWork(samples=1000, text="1,000 samples")
 TRUTHS = {"slow": Truth(100.0, 1.0), "middle": Truth(50.0, 1.02), "fast": Truth(10.0, 5.0)}
 
 
-def test_a_choice_within_three_percent_of_the_cheapest_is_right() -> None:
+def test_a_choice_within_three_percent_of_the_cheapest_is_right():
     goal = Goal(work=WORK, deadline_seconds=100)
     assert judge(goal, TRUTHS, "slow") == Verdict("slow", "slow", True, 0.0)
     near = judge(goal, TRUTHS, "middle")
@@ -31,25 +31,25 @@ def test_a_choice_within_three_percent_of_the_cheapest_is_right() -> None:
     assert not judge(goal, TRUTHS, "fast").right
 
 
-def test_a_choice_that_misses_the_deadline_is_wrong_however_cheap() -> None:
+def test_a_choice_that_misses_the_deadline_is_wrong_however_cheap():
     missed = judge(Goal(work=WORK, deadline_seconds=60), TRUTHS, "slow")
     assert missed == Verdict("slow", "middle")
     assert not missed.right
 
 
-def test_where_only_money_is_limited_time_is_what_counts() -> None:
+def test_where_only_money_is_limited_time_is_what_counts():
     verdict = judge(Goal(work=WORK, budget_dollars=2), TRUTHS, "slow")
     assert verdict.best == "middle"
     assert verdict.more == pytest.approx(1.0)
 
 
-def test_saying_that_nothing_keeps_a_goal_is_right_only_where_nothing_does() -> None:
+def test_saying_that_nothing_keeps_a_goal_is_right_only_where_nothing_does():
     assert judge(Goal(work=WORK, deadline_seconds=5), TRUTHS, None).right
     assert not judge(Goal(work=WORK, deadline_seconds=20), TRUTHS, None).right
     assert not judge(Goal(work=WORK, deadline_seconds=5), TRUTHS, "fast").right
 
 
-def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
+def test_a_line_of_verdicts_counts_goals_that_something_keeps():
     verdicts = [
         Verdict("a", "a", True, 0.0),
         Verdict("a", "b", True, 0.1),
@@ -62,19 +62,19 @@ def test_a_line_of_verdicts_counts_goals_that_something_keeps() -> None:
     )
 
 
-def test_what_was_certain_is_in_the_last_line_of_probabilities() -> None:
+def test_what_was_certain_is_in_the_last_line_of_probabilities():
     lines = reliability_table([(1.0, True), (0.96, False), (0.1, False)]).splitlines()
     assert lines[2:] == ["| 5% to 25% | 1 | 10.0% | 0.0% |", "| 95% to 100% | 2 | 98.0% | 50.0% |"]
 
 
-def test_the_fleet_has_sixty_goals_and_more_candidates_than_that() -> None:
+def test_the_fleet_has_sixty_goals_and_more_candidates_than_that():
     assert len(emulated.CANDIDATES) == 63
     assert max(each.ranks for each in emulated.CANDIDATES) <= emulated.MAX_RANKS
     base = fleet.base_for(SEEN)
     assert len(emulated.MODELS) * len(fleet_judge.goals(base, 0.9)) >= 60
 
 
-def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
+def test_machines_are_what_links_reached_of_their_data_sheets():
     seen, nodes = emulated.PROFILED
     inside, network = (
         measured_quantity(Interval(value=rate), None, "the profile") for rate in (70e6, 48e6)
@@ -98,7 +98,7 @@ def test_machines_are_what_links_reached_of_their_data_sheets() -> None:
     assert emulated.machines(base)["a1"].inside is None
 
 
-def test_choices_of_the_fleet_are_judged_by_what_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choices_of_the_fleet_are_judged_by_what_was_run(monkeypatch):
     monkeypatch.setattr(fleet_judge, "DEADLINES", (1.1,))
     monkeypatch.setattr(fleet_judge, "BUDGETS", (1.1,))
     monkeypatch.setattr(fleet_judge, "MODELS", emulated.MODELS[:1])
@@ -107,7 +107,7 @@ def test_choices_of_the_fleet_are_judged_by_what_was_run(monkeypatch: pytest.Mon
     assert "| Stash | 2 | 100% |" in page
 
 
-def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out() -> None:
+def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out():
     job = max((each for each in jobs() if each.table == "Lambda"), key=lambda each: each.parameters)
     setup, cell = next((each, it) for each, it in jobs()[job].items() if each.count == 1)
     before = gpu_scale.published_scale().rows
@@ -122,7 +122,7 @@ def test_a_published_job_is_profiled_as_it_was_and_its_model_is_held_out() -> No
     assert gpu_scale.published_scale().rows == before
 
 
-def test_every_gpu_of_a_question_has_the_price_of_one_cloud() -> None:
+def test_every_gpu_of_a_question_has_the_price_of_one_cloud():
     job, cells = next(iter(jobs().items()))
     drawn = prices(job, 1, cells)
     assert drawn == prices(job, 1, cells)

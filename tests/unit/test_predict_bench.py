@@ -15,11 +15,11 @@ from stash.catalog.reference import node_scaling, speeds
 from stash.predict.exchange_stalls import HELD_SPREAD, MODEL_SPREAD
 
 
-def test_the_model_s_spread_is_what_its_rows_say() -> None:
+def test_the_model_s_spread_is_what_its_rows_say():
     assert published.model_spread() == pytest.approx(MODEL_SPREAD, abs=0.01)
 
 
-def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() -> None:
+def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations():
     rows = testbed.load_measured()
     logs = []
     for each in testbed.ALL:
@@ -34,7 +34,7 @@ def test_the_spread_of_a_model_that_is_held_is_that_of_its_two_configurations() 
     assert np.sqrt(np.mean(np.square(logs))) == pytest.approx(HELD_SPREAD, abs=0.01)
 
 
-def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
+def test_what_devices_cost_each_other_is_what_published_nodes_say():
     kept = [
         (each.source, each.model, each.machine, each.devices, each.exchange)
         for each in node_scaling()
@@ -46,7 +46,7 @@ def test_what_devices_cost_each_other_is_what_published_nodes_say() -> None:
     assert kept == found
 
 
-def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
+def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from():
     for case in (gpus.cases()[0], gpus.cases()[-1]):
         for name, left_out in gpus.LEFT_OUT.items():
             kept = gpus._scale_without(name, case).rows
@@ -60,11 +60,11 @@ def test_what_is_predicted_is_left_out_of_what_it_is_predicted_from() -> None:
     assert published.model_spread("BERT-base pretrain") != published.model_spread("ResNet50v1.5")
 
 
-def test_intervals_hold_what_they_were_not_fitted_to() -> None:
+def test_intervals_hold_what_they_were_not_fitted_to():
     assert 0.85 <= coverage(list(published.throughputs())) <= 0.99
 
 
-def test_the_scale_beats_the_one_line_rules_on_gpus_and_models_it_has_not_seen() -> None:
+def test_the_scale_beats_the_one_line_rules_on_gpus_and_models_it_has_not_seen():
     """Goals of issue 60, one for each; the rest is printed by ``make validate``."""
     found = list(gpus.predictions(("the model",)))
     for name, median, tail in (("Lambda", 0.16, 0.40), ("language models", 0.08, 0.22)):

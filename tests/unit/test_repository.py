@@ -23,7 +23,7 @@ FORMS = sorted(
 GOLDEN = ROOT / "tests/golden/one-node.stash.json"
 
 
-def test_the_workflow_runs_the_gate_with_no_more_rights_than_reading() -> None:
+def test_the_workflow_runs_the_gate_with_no_more_rights_than_reading():
     text = (GITHUB / "workflows/gate.yml").read_text()
     workflow = yaml.safe_load(text)
     (job,) = workflow["jobs"].values()
@@ -40,9 +40,7 @@ def test_the_workflow_runs_the_gate_with_no_more_rights_than_reading() -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_form_asks_for_what_stash_writes(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_form_asks_for_what_stash_writes(name, tmp_path, monkeypatch, capsys):
     form = yaml.safe_load((GITHUB / "ISSUE_TEMPLATE" / name).read_text())
     assert {"name", "description", "body"} <= form.keys()
     assert len({part["id"] for part in form["body"]}) == len(form["body"])
@@ -55,7 +53,7 @@ def test_a_form_asks_for_what_stash_writes(
         assert commands.run(monkeypatch, *words) == 0, capsys.readouterr().err
 
 
-def test_hooks_run_tools_of_the_gate() -> None:
+def test_hooks_run_tools_of_the_gate():
     makefile = (ROOT / "Makefile").read_text()
     for repository in yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]:
         for hook in repository["hooks"]:
@@ -63,7 +61,7 @@ def test_hooks_run_tools_of_the_gate() -> None:
             assert f"$(BIN)/{words}" in makefile
 
 
-def test_an_image_is_made_of_files_that_are_there() -> None:
+def test_an_image_is_made_of_files_that_are_there():
     lines = (ROOT / "Dockerfile").read_text().splitlines()
     copied = [name for line in lines if line.startswith("COPY ") for name in line.split()[1:-1]]
     kept = {
@@ -78,13 +76,13 @@ def test_an_image_is_made_of_files_that_are_there() -> None:
     assert container["postCreateCommand"].split()[0] == "make"
 
 
-def notebook_cells() -> list[str]:
+def notebook_cells():
     cells = json.loads((ROOT / "examples/notebook.ipynb").read_text())["cells"]
     assert not any(cell.get("outputs") for cell in cells)
     return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
 
 
-def test_the_notebooks_loop_trains() -> None:
+def test_the_notebooks_loop_trains():
     """Without a kernel; a slow test runs it in one, with what the magics print."""
     _, model, magic, *_ = notebook_cells()
     line, _, loop = magic.partition("\n")
@@ -96,7 +94,7 @@ def test_the_notebooks_loop_trains() -> None:
     assert not before.equal(known["model"][0].weight)
 
 
-def test_the_notebooks_options_are_the_commands() -> None:
+def test_the_notebooks_options_are_the_commands():
     words = notebook_cells()[2].splitlines()[0].split()[1:]
     known = {name for each in get_command(app).commands["profile"].params for name in each.opts}  # type: ignore[attr-defined]
     assert {word for word in words if word.startswith("--")} <= known

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 from session_end import describe_skips, list_strays
 
 
-def test_skips_are_one_line_that_says_what_to_install() -> None:
+def test_skips_are_one_line_that_says_what_to_install():
     reasons = ["Skipped: Chromium is not installed"] * 2
     reasons += [
         "Skipped: there is no zsh",
@@ -22,7 +21,7 @@ def test_skips_are_one_line_that_says_what_to_install() -> None:
     assert describe_skips([]) == ""
 
 
-def test_what_git_does_not_have_is_a_stray_even_if_it_is_ignored(tmp_path: Path) -> None:
+def test_what_git_does_not_have_is_a_stray_even_if_it_is_ignored(tmp_path):
     assert list_strays(tmp_path) is None
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
     (tmp_path / ".gitignore").write_text("*.pt\n__pycache__/\n")

@@ -1,7 +1,5 @@
 """The default study: its truth by hand, like beside like, and a page that says what the tables say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +9,6 @@ from studies import cells_of, study
 from bench.study import page, runs
 from bench.study.truth import buckets, truth
 from stash.lab.testbed.emulation import Emulation, LayerSpec
-from stash.study.cells import Cell
 
 MODEL = Emulation(
     layers=tuple(
@@ -21,7 +18,7 @@ MODEL = Emulation(
 )
 
 
-def cell(nodes: int) -> Cell:
+def cell(nodes):
     """Links of 1 GB/s of bus bandwidth inside and 0.1 GB/s between nodes, all times twice as long."""
     target = f"{{engine: emulated, instance: p3.8xlarge, nodes: {nodes}}}"
     (found,) = cells_of(study(f"workloads: [{{zoo: resnet50}}]\ntargets: [{target}]", Path()))
@@ -31,13 +28,13 @@ def cell(nodes: int) -> Cell:
     return replace(found, emulated=bed)
 
 
-def test_buckets_are_closed_by_the_layer_that_fills_them_from_the_last_on() -> None:
+def test_buckets_are_closed_by_the_layer_that_fills_them_from_the_last_on():
     found = buckets(MODEL, 25 * 2**20)
     assert [bucket.bytes for bucket in found] == [30_000_000, 30_000_000]
     assert [bucket.backward for bucket in found] == pytest.approx([0.02, 0.04])
 
 
-def test_the_truth_of_a_cell_by_hand() -> None:
+def test_the_truth_of_a_cell_by_hand():
     one = truth(cell(1), MODEL)
     # Twice as long: passes of 0.18 s; buckets are ready after 0.08 and 0.12 s. Four ranks share 4 GB/s, so 30 MB take
     # 2·3·30 MB / 2 GB/s = 0.09 s, the second follows the first.
@@ -49,7 +46,7 @@ def test_the_truth_of_a_cell_by_hand() -> None:
     assert two["network"] == pytest.approx(0.08 + 2 * across - 0.12 - one["interconnect"])
 
 
-def test_the_page_is_what_the_kept_tables_say() -> None:
+def test_the_page_is_what_the_kept_tables_say():
     text = page.page()
     worst = max(
         abs(100 * each.error(name))

@@ -7,7 +7,7 @@ import torch.multiprocessing as mp
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def train(number: int, model: torch.nn.Module) -> None:
+def train(number, model):
     torch.manual_seed(number)
     loader = DataLoader(
         TensorDataset(torch.rand(256, 64), torch.randint(10, (256,))), 16, shuffle=True

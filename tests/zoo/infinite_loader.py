@@ -1,9 +1,6 @@
 """A loader that keeps one iterator for ever and overrides ``__iter__``, as ultralytics' does."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Iterator
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -12,10 +9,10 @@ from torch.utils.data import DataLoader, TensorDataset
 class Repeated:
     """A sampler without end."""
 
-    def __init__(self, sampler) -> None:
+    def __init__(self, sampler):
         self.sampler = sampler
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self):
         while True:
             yield from iter(self.sampler)
 
@@ -23,15 +20,15 @@ class Repeated:
 class Infinite(DataLoader):
     """Workers survive the epochs because the iterator never ends."""
 
-    def __init__(self, *arguments, **settings) -> None:
+    def __init__(self, *arguments, **settings):
         super().__init__(*arguments, **settings)
         object.__setattr__(self, "batch_sampler", Repeated(self.batch_sampler))
         self.iterator = None
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.batch_sampler.sampler)
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self):
         if self.iterator is None:
             self.iterator = self._get_iterator()
         for _ in range(len(self)):

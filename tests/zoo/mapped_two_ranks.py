@@ -5,7 +5,7 @@ import argparse
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -18,15 +18,15 @@ args = parser.parse_args()
 class Mapped(Dataset):
     """Rows of an array that stays mapped."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, file):
         self.rows = np.load(file, mmap_mode="r")
         # every page of it is in this process's tables from here on
         self.mean = float(self.rows.mean())
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.rows)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index):
         return torch.from_numpy(self.rows[index] - self.mean), index % 10
 
 

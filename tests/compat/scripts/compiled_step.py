@@ -10,7 +10,7 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
 @torch.compile(backend="eager")
-def step(images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def step(images, labels):
     loss = torch.nn.functional.cross_entropy(model(images), labels)
     loss.backward()
     optimizer.step()

@@ -18,7 +18,7 @@ optimizer = torch.optim.Adam(policy.parameters(), lr=3e-4)
 threads = ThreadPoolExecutor(COUNT)
 
 
-def act(environment: gymnasium.Env, action: int) -> tuple[torch.Tensor, float]:
+def act(environment, action):
     observation, reward, ended, cut, _ = environment.step(action)
     if ended or cut:
         observation, _ = environment.reset()

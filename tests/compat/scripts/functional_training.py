@@ -11,7 +11,7 @@ parameters = {name: each.detach() for name, each in model.named_parameters()}
 buffers = dict(model.named_buffers())
 
 
-def loss(parameters: dict, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+def loss(parameters, images, labels):
     return torch.nn.functional.cross_entropy(
         functional_call(model, (parameters, buffers), (images,)), labels
     )

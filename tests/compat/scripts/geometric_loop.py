@@ -8,7 +8,7 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GCNConv, global_mean_pool
 
 
-def graph() -> Data:
+def graph():
     """A random graph with 32 nodes."""
     return Data(
         x=torch.randn(32, 64),
@@ -18,7 +18,7 @@ def graph() -> Data:
 
 
 class Net(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.first, self.second, self.last = (
             GCNConv(64, 256),
@@ -26,7 +26,7 @@ class Net(torch.nn.Module):
             torch.nn.Linear(256, 2),
         )
 
-    def forward(self, batch: Data) -> torch.Tensor:
+    def forward(self, batch):
         x = self.first(batch.x, batch.edge_index).relu()
         x = self.second(x, batch.edge_index).relu()
         return self.last(global_mean_pool(x, batch.batch))

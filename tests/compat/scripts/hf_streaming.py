@@ -11,7 +11,7 @@ from torchvision import transforms
 prepare = transforms.Compose([transforms.Resize((SIDE, SIDE)), transforms.ToTensor()])
 
 
-def ready(example: dict) -> dict:
+def ready(example):
     return {"image": prepare(example["image"].convert("RGB")), "label": example["label"]}
 
 

@@ -10,19 +10,19 @@ from pictures import loader, network
 
 
 class Classifier(lightning.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.model = network()
 
-    def training_step(self, batch: list[torch.Tensor], index: int) -> torch.Tensor:
+    def training_step(self, batch, index):
         loss = torch.nn.functional.cross_entropy(self.model(batch[0]), batch[1])
         self.log("loss", loss)
         return loss
 
-    def validation_step(self, batch: list[torch.Tensor], index: int) -> None:
+    def validation_step(self, batch, index):
         self.log("val_loss", torch.nn.functional.cross_entropy(self.model(batch[0]), batch[1]))
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 

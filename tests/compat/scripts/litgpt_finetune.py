@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 END = "<end>"
 
 
-def sentence() -> str:
+def sentence():
     return " ".join(random.choice(["profile", "train", "wait", "load"]) for _ in range(12))
 
 

@@ -1,7 +1,6 @@
 """MMEngine: its Runner, with validation, checkpoints and logging as its documentation shows them."""
 
 import sys
-from typing import Any
 
 import torch
 from mmengine.evaluator import BaseMetric
@@ -13,11 +12,11 @@ data, out = sys.argv[1], sys.argv[2]
 
 
 class Classifier(BaseModel):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.net = network()
 
-    def forward(self, images: torch.Tensor, labels: torch.Tensor, mode: str) -> Any:
+    def forward(self, images, labels, mode):
         found = self.net(images)
         return (
             {"loss": torch.nn.functional.cross_entropy(found, labels)}
@@ -27,15 +26,15 @@ class Classifier(BaseModel):
 
 
 class Accuracy(BaseMetric):
-    def process(self, data_batch: Any, data_samples: Any) -> None:
+    def process(self, data_batch, data_samples):
         found, labels = data_samples
         self.results.append({"right": int((found.argmax(1) == labels).sum()), "of": len(labels)})
 
-    def compute_metrics(self, results: list[dict[str, int]]) -> dict[str, float]:
+    def compute_metrics(self, results):
         return {"accuracy": sum(r["right"] for r in results) / sum(r["of"] for r in results)}
 
 
-def loader(part: str) -> dict[str, Any]:
+def loader(part):
     sampler = {"type": "DefaultSampler", "shuffle": part == "train"}
     rest = {"sampler": sampler, "collate_fn": {"type": "default_collate"}, "num_workers": 1}
     return {"batch_size": BATCH, "dataset": pictures(f"{data}/{part}"), **rest}

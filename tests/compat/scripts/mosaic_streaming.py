@@ -17,7 +17,7 @@ if not (out / "index.json").exists():
 
 
 class Pictures(StreamingDataset):
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, index):
         sample = super().__getitem__(index)
         picture = torch.from_numpy(sample["picture"].copy()).view(3, SIDE, SIDE)
         return picture.float() / 255, sample["label"]

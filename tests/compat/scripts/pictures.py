@@ -7,7 +7,7 @@ from torchvision import datasets, transforms
 SIDE, BATCH = 64, 16
 
 
-def network() -> nn.Module:
+def network():
     """Some 15 ms a picture batch on a CPU core."""
     return nn.Sequential(
         nn.Conv2d(3, 32, 3, 2, 1),
@@ -22,13 +22,13 @@ def network() -> nn.Module:
     )
 
 
-def pictures(folder: str) -> datasets.ImageFolder:
+def pictures(folder):
     """One class a folder."""
     return datasets.ImageFolder(
         folder, transforms.Compose([transforms.Resize((SIDE, SIDE)), transforms.ToTensor()])
     )
 
 
-def loader(folder: str, shuffle: bool = True) -> DataLoader:
+def loader(folder, shuffle=True):
     """The usual loader, with one worker."""
     return DataLoader(pictures(folder), BATCH, shuffle=shuffle, num_workers=1, drop_last=True)

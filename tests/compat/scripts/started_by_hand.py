@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 
-def train(folder: str) -> None:
+def train(folder):
     dist.init_process_group("gloo")
     dataset = pictures(f"{folder}/train")
     sampler = DistributedSampler(dataset)

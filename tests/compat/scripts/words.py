@@ -9,17 +9,17 @@ VOCABULARY, LENGTH = 256, 64
 class Tokens(Dataset):
     """Random sentences, each its own label."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count):
         self.tokens = torch.randint(0, VOCABULARY, (count, LENGTH))
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.tokens)
 
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+    def __getitem__(self, index):
         return {"input_ids": self.tokens[index], "labels": self.tokens[index]}
 
 
-def sizes() -> dict[str, int]:
+def sizes():
     """Of a Llama that takes some ten milliseconds a step."""
     return {
         "vocab_size": VOCABULARY,

@@ -2,14 +2,12 @@
 
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from parts import CLASSES, network
-from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import stash
@@ -18,13 +16,13 @@ import stash
 class Batches:
     """Reads batches of a rank's files in random order, once through."""
 
-    def __init__(self, folder: str, batch: int, rank: int, world: int) -> None:
+    def __init__(self, folder, batch, rank, world):
         self.files, self.batch = sorted(Path(folder).glob("*.npy"))[rank::world], batch
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.files) // self.batch
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self):
         order = random.sample(self.files, len(self.files))
         for first in range(0, len(self) * self.batch, self.batch):
             files = order[first : first + self.batch]

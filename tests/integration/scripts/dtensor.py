@@ -23,7 +23,7 @@ model = parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwisePar
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
-def train(inputs: torch.Tensor) -> None:
+def train(inputs):
     optimizer.zero_grad()
     model(inputs.flatten(1)).square().mean().backward()
     optimizer.step()

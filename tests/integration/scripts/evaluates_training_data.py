@@ -26,7 +26,7 @@ model = torch.nn.Sequential(
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
 
-def accuracy() -> float:
+def accuracy():
     model.eval()
     right = 0
     for inputs, labels in loader:
@@ -36,7 +36,7 @@ def accuracy() -> float:
     return right / len(data)
 
 
-def evaluate() -> None:
+def evaluate():
     if options.how == "update_bn":
         torch.optim.swa_utils.update_bn(loader, model)
     elif options.how == "gradients":

@@ -22,14 +22,14 @@ args = parser.parse_args()
 
 class Exchange(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows: torch.Tensor, given: list[int], taken: list[int]) -> torch.Tensor:
+    def forward(ctx, rows, given, taken):
         ctx.splits = given, taken
         got = rows.new_zeros(sum(taken), rows.shape[1])
         dist.all_to_all_single(got, rows, taken, given)
         return got
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple:
+    def backward(ctx, gradient):
         given, taken = ctx.splits
         rows = gradient.new_zeros(sum(given), gradient.shape[1])
         dist.all_to_all_single(rows, gradient.contiguous(), given, taken)
@@ -38,13 +38,13 @@ class Exchange(torch.autograd.Function):
 
 class Expert(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    def forward(ctx, rows, scale):
         ctx.save_for_backward(rows, scale)
         time.sleep(len(rows) * args.seconds)
         return rows * scale
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple:
+    def backward(ctx, gradient):
         rows, scale = ctx.saved_tensors
         time.sleep(2 * len(rows) * args.seconds)
         return gradient * scale, (gradient * rows).sum().reshape(1)

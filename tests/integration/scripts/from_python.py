@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 import stash
 
 
-def train(folder: str, lr: float) -> None:
+def train(folder, lr):
     dist.init_process_group("gloo")
     dataset = ArrayFolder(folder)
     loader = DataLoader(dataset, 16, sampler=DistributedSampler(dataset))

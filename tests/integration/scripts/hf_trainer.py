@@ -12,13 +12,13 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 class Sentences(Dataset):
     """Token numbers made of the bytes of files."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder):
         self.files = sorted(Path(folder).glob("*.npy"))
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.files)
 
-    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+    def __getitem__(self, index):
         tokens = torch.from_numpy(np.load(self.files[index]).reshape(-1)[:32].astype(np.int64))
         return {
             "input_ids": tokens,

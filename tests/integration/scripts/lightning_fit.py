@@ -5,22 +5,21 @@ import argparse
 import lightning
 import torch
 from parts import ArrayFolder, network
-from torch import Tensor
 from torch.utils.data import DataLoader
 
 
 class Classifier(lightning.LightningModule):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.model = network()
 
-    def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+    def training_step(self, batch, index):
         pictures, labels = batch
         loss = torch.nn.functional.cross_entropy(self.model(pictures), labels)
         self.log("loss", loss, sync_dist=True)
         return loss
 
-    def validation_step(self, batch: list[Tensor], index: int) -> None:
+    def validation_step(self, batch, index):
         pictures, labels = batch
         self.log(
             "val_loss",
@@ -28,7 +27,7 @@ class Classifier(lightning.LightningModule):
             sync_dist=True,
         )
 
-    def configure_optimizers(self) -> torch.optim.Optimizer:
+    def configure_optimizers(self):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 

@@ -7,19 +7,17 @@ workers share.
 
 import random
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from ddp import begin
 from parts import CLASSES, ArrayFolder
-from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
 class Named(ArrayFolder):
-    def __getitem__(self, index: int) -> dict[str, Tensor | int | str]:
+    def __getitem__(self, index):
         file = self.files[index]
         picture = torch.from_numpy(np.load(file)).float()
         return {"name": file.name, "picture": picture, "label": int(file.stem) % CLASSES}
@@ -28,10 +26,10 @@ class Named(ArrayFolder):
 class RandomGroups:
     """Batches of neighbouring samples, in random order; how many follow is unknown."""
 
-    def __init__(self, samples: int, batch: int, rank: int) -> None:
+    def __init__(self, samples, batch, rank):
         self.samples, self.batch, self.random = samples, batch, random.Random(rank)
 
-    def __iter__(self) -> Iterator[list[int]]:
+    def __iter__(self):
         for _ in range(7):
             first = self.random.randrange(self.samples - self.batch)
             yield list(range(first, first + self.batch))
@@ -40,10 +38,10 @@ class RandomGroups:
 class Stream(IterableDataset):
     """The files of a rank's worker, again and again."""
 
-    def __init__(self, folder: str, rank: int, world: int) -> None:
+    def __init__(self, folder, rank, world):
         self.files, self.rank, self.world = ArrayFolder(folder).files, rank, world
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self):
         worker = get_worker_info()
         parts = worker.num_workers if worker else 1
         first = self.rank * parts + (worker.id if worker else 0)

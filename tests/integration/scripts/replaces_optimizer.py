@@ -16,11 +16,11 @@ data = TensorDataset(torch.rand(320, 32), torch.randint(0, 2, (320,)))
 loader = DataLoader(data, batch_size=16, shuffle=True)
 
 
-def network() -> torch.nn.Sequential:
+def network():
     return torch.nn.Sequential(torch.nn.Linear(32, 256), torch.nn.ReLU(), torch.nn.Linear(256, 2))
 
 
-def train(model: torch.nn.Module, parameters: list[torch.nn.Parameter], epochs: int) -> None:
+def train(model, parameters, epochs):
     optimizer = torch.optim.Adam(parameters)
     # which keeps an optimizer alive until it is collected
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)

@@ -19,7 +19,7 @@ from torch.multiprocessing import spawn
 STEPS, SKIPPED = 16, 2
 
 
-def train(rank: int, folder: str, note: str = "") -> None:
+def train(rank, folder, note=""):
     model = torch.nn.Sequential(*(torch.nn.Linear(512, 512) for _ in range(4)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     ends, short = [time.process_time()], Path(folder, "short").exists()

@@ -32,28 +32,28 @@ args = parser.parse_args()
 
 class Sleep(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, inputs: torch.Tensor, seconds: float) -> torch.Tensor:
+    def forward(ctx, inputs, seconds):
         ctx.seconds = seconds
         time.sleep(seconds)
         return inputs.clone()
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple:
+    def backward(ctx, gradient):
         time.sleep(2 * ctx.seconds)
         return gradient, None
 
 
 class Stage(torch.nn.Module):
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds):
         super().__init__()
         self.scale = torch.nn.Parameter(torch.ones(1))
         self.seconds = seconds
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs):
         return Sleep.apply(inputs * self.scale, self.seconds)
 
 
-def stage_of(number: int) -> torch.nn.Module:
+def stage_of(number):
     if args.layers:
         layers = int(args.layers.split(",")[number])
         return torch.nn.Sequential(*(Stage(args.seconds) for _ in range(layers)))

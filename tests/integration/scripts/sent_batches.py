@@ -1,7 +1,6 @@
 """Rank 0 reads every batch and broadcasts it: without that a rank has none, and without flags it does not go on."""
 
 import time
-from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
@@ -16,15 +15,15 @@ optimizer = torch.optim.SGD(model.parameters(), 0.01)
 
 
 class Slow(torch.utils.data.Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return len(data)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+    def __getitem__(self, index):
         time.sleep(0.002)
         return data[index]
 
 
-def batches() -> Iterator[list[torch.Tensor]]:
+def batches():
     while True:
         for batch in (
             DataLoader(Slow(), batch_size=16) if dist.get_rank() == 0 else iter(lambda: None, 0)

@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from parts import CLASSES, SIDE, network
 
 
-def train(rank: int, world: int, port: str) -> None:
+def train(rank, world, port):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
     dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(0)

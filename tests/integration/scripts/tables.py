@@ -41,7 +41,7 @@ model = nn.Sequential(*parts, nn.Linear(widths[-1], 1))
 optimizer = torch.optim.SGD([*tables.parameters(), *model.parameters()], lr=1e-4)
 
 
-def indices(rows: int) -> torch.Tensor:
+def indices(rows):
     """Row 0 as often as it is hot, and as many others as there are, in turns."""
     others = 1 + torch.randperm(rows - 1).repeat(1 + count // (rows - 1))[: count - hot]
     return torch.cat([torch.zeros(hot, dtype=torch.long), others])[torch.randperm(count)].view(

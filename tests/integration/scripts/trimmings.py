@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from ddp import begin, share
 from parts import CLASSES, ArrayFolder, network
-from torch import Tensor, nn
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -23,13 +23,13 @@ MICRO_BATCHES = 4
 
 
 class Forked(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.trunk = network()
         self.taken = nn.Linear(CLASSES, CLASSES)
         self.unused = nn.Linear(CLASSES, CLASSES)
 
-    def forward(self, pictures: Tensor) -> Tensor:
+    def forward(self, pictures):
         return self.taken(self.trunk(pictures))
 
 
@@ -52,7 +52,7 @@ loader = share(dataset, 4, drop_last=True)
 held_out = DataLoader(dataset, 24, sampler=DistributedSampler(dataset, shuffle=False))
 
 
-def accuracy(most: int) -> float:
+def accuracy(most):
     model.eval()
     counts = torch.zeros(2)
     with torch.no_grad():
@@ -68,7 +68,7 @@ def accuracy(most: int) -> float:
     return (counts[0] / counts[1]).item()
 
 
-def log(step: int, loss: Tensor, hits: Tensor) -> None:
+def log(step, loss, hits):
     """Mean loss and all ranks' accuracies in every step, a line in every second."""
     dist.all_reduce(loss.clone())
     everyone = [torch.zeros_like(hits) for _ in range(dist.get_world_size())]

@@ -29,22 +29,22 @@ args = parser.parse_args()
 
 class Sleep(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(ctx, inputs):
         time.sleep(args.seconds)
         return inputs.clone()
 
     @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> torch.Tensor:
+    def backward(ctx, gradient):
         time.sleep(2 * args.seconds)
         return gradient
 
 
 class Layer(nn.Linear):
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, inputs):
         return super().forward(Sleep.apply(inputs))
 
 
-def of_deepspeed(model: nn.Module, inputs: torch.Tensor):
+def of_deepspeed(model, inputs):
     import deepspeed
 
     deepspeed.init_distributed(dist_backend="gloo")
@@ -59,14 +59,14 @@ def of_deepspeed(model: nn.Module, inputs: torch.Tensor):
         model=model, model_parameters=model.parameters(), config=config
     )
 
-    def step() -> None:
+    def step():
         engine.backward(engine(inputs).square().mean())
         engine.step()
 
     return step
 
 
-def of_pytorch(model: nn.Module, inputs: torch.Tensor):
+def of_pytorch(model, inputs):
     dist.init_process_group("gloo")
     if args.stage == 1:
         model = nn.parallel.DistributedDataParallel(model)
@@ -79,7 +79,7 @@ def of_pytorch(model: nn.Module, inputs: torch.Tensor):
             fully_shard(part, mesh=mesh, reshard_after_forward=args.stage == 3)
         optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
-    def step() -> None:
+    def step():
         optimizer.zero_grad()
         model(inputs).square().mean().backward()
         optimizer.step()

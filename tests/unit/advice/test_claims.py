@@ -1,7 +1,5 @@
 """What may be claimed: of random profiles nothing is, beyond what their intervals allow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from breakdowns import advice_for, flat
@@ -9,17 +7,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from profile_builder import build
 
-from stash.advice.claims import Claims, decisive_width, may_claim
+from stash.advice.claims import decisive_width, may_claim
 from stash.analysis.attribution import attribute
 from stash.analysis.breakdown import Dispute
 from stash.analysis.uncertainty import launch_error
 from stash.core.intervals import Interval
-from stash.core.records.profile import Profile
 
 RUNGS = ("solo", "crowd", "node", "warm", "cold")
 
 
-def some_profile(seed: int) -> Profile:
+def some_profile(seed):
     """One to eight rounds of some rungs, each stall nothing to half a step, with noise of up to a third."""
     rng = np.random.default_rng(seed)
     rounds, noise = int(rng.integers(1, 9)), 10 ** rng.uniform(-3, -0.5)
@@ -34,7 +31,7 @@ def some_profile(seed: int) -> Profile:
     return build(times, workload=None if seen else {"loaders": ()})
 
 
-def profiles() -> st.SearchStrategy[Profile]:
+def profiles():
     return st.integers(0, 2**31).map(some_profile)
 
 
@@ -144,7 +141,7 @@ def test_a_stall_known_to_two_percent_of_the_step_is_never_open():
 def test_a_stall_that_is_the_largest_by_both_of_its_estimates_leads_though_they_differ():
     breakdown = attribute(build(flat(solo=0.02, crowd=0.02, node=0.025, warm=0.1)))
 
-    def claims(waited: float) -> Claims:
+    def claims(waited):
         both = Dispute(stalls=("prep",), difference=0.075, waited=waited, why="", explained=False)
         return may_claim(breakdown.model_copy(update={"disputes": (both,)}))
 

@@ -1,9 +1,6 @@
 """Keep it, give it back, or not its fault: the verdict on a rental, in the job's currency and in 2 KB."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 from probe_builder import host, links, p3_8xlarge, probe
@@ -20,7 +17,7 @@ KNOWN = merge(None, None)
 OFFER = KNOWN.newest_on_demand("p3.8xlarge")
 
 
-def judged(found, share: float | None = None, offer=OFFER):
+def judged(found, share=None, offer=OFFER):
     seconds = (
         None if share is None else Interval(value=0.4 * share, low=0.39 * share, high=0.41 * share)
     )
@@ -45,15 +42,13 @@ QUIET = probe(host("a", links(states=(PartState(device="cpu", others_cores=0.1),
         (QUIET, None, "cannot tell", "three make a comparison"),
     ],
 )
-def test_the_verdict_follows_from_whose_fault_it_is_and_what_it_costs(
-    found, share, answer: str, says: str
-):
+def test_the_verdict_follows_from_whose_fault_it_is_and_what_it_costs(found, share, answer, says):
     verdict = judged(found, share)
     assert verdict.answer == answer
     assert says in verdict.text
 
 
-def test_what_other_programs_take_is_never_the_machines_fault(tmp_path: Path):
+def test_what_other_programs_take_is_never_the_machines_fault(tmp_path):
     healthy = recorded_machine(RecordedGpu()).hosts[0]
     slow = recorded_machine(RecordedGpu(), slow=0.5).hosts[0]
     states = (*slow.links.states, PartState(device="cpu", others_cores=2.0))
@@ -69,9 +64,7 @@ def test_what_other_programs_take_is_never_the_machines_fault(tmp_path: Path):
     ("known", "lost"),
     [({"compute": 0.3, "prep": 0.01, "all": 0.32}, 0.32), ({"compute": 0.3, "prep": 0.01}, 0.3)],
 )
-def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_known(
-    known: dict, lost: float
-):
+def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_known(known, lost):
     losses = [
         JobLoss(
             part=part,
@@ -83,7 +76,7 @@ def test_the_step_loses_what_all_parts_cost_together_or_at_least_the_largest_kno
     assert judge_rental(SLOW, read_probe(SLOW, KNOWN), losses, OFFER).lost_share == lost
 
 
-def test_a_verdict_for_agents_takes_2_kb_at_most(tmp_path: Path):
+def test_a_verdict_for_agents_takes_2_kb_at_most(tmp_path):
     for name, (found, _) in recorded_faults(tmp_path).items():
         assert len(json.dumps(judged(found, 0.1).brief)) <= 2048, name
     many = probe(

@@ -1,7 +1,5 @@
 """When measuring ends, how far one has come, and what more of it would bring."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -24,10 +22,9 @@ from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Disturbance
 from stash.core.intervals import Interval
 from stash.core.records.circumstances import OtherProgram
-from stash.core.records.profile import Profile
 
 
-def around(rounds: int, noise: float, seed: int = 1, **means: float) -> Profile:
+def around(rounds, noise, seed=1, **means):
     """Rounds of these means, and of that relative noise; how it ended is not asked."""
     rng = np.random.default_rng(seed)
     times = {
@@ -131,7 +128,7 @@ PROFILE = build({name: values * 4 for name, values in CALM.items()})
 """12 rounds in 41.8 s of 120."""
 
 
-def budget(profile: Profile) -> float | None:
+def budget(profile):
     breakdown = attribute(profile)
     return budget_to_decide(breakdown, profile, may_claim(breakdown))
 
@@ -183,13 +180,13 @@ def test_a_round_longer_than_the_budget_costs_what_it_took():
     assert spent_seconds(PROFILE.model_copy(update={"blocks": blocks})) == pytest.approx(1101.76)
 
 
-def test_before_the_third_round_nothing_is_said() -> None:
+def test_before_the_third_round_nothing_is_said():
     assert make_standing(attribute(build({"solo": [0.1], "crowd": [0.2]}))) == Standing(1)
     assert make_standing(attribute(build({"solo": [0.1, 0.4], "crowd": [0.2, 0.3]}))) == Standing(2)
     assert Standing(0).seconds_left(5.0, 60.0) == 55.0
 
 
-def test_it_stands_where_its_least_known_stall_stands() -> None:
+def test_it_stands_where_its_least_known_stall_stands():
     found = make_standing(attribute(build({"solo": [0.1, 0.1, 0.1], "crowd": [0.2, 0.22, 0.18]})))
     assert (found.rounds, found.stall) == (3, "contention")
     assert found.reached == pytest.approx(4.303 * 0.02 / math.sqrt(3) / 0.2, rel=0.1)
@@ -197,7 +194,7 @@ def test_it_stands_where_its_least_known_stall_stands() -> None:
     assert found.wanted == pytest.approx(math.hypot(0.05, 0.0098), rel=0.01)
 
 
-def test_what_is_known_already_ends_at_the_fifth_round() -> None:
+def test_what_is_known_already_ends_at_the_fifth_round():
     even = make_standing(attribute(build({"solo": [0.1] * 4, "crowd": [0.2] * 4})))
     assert (even.stall, even.rounds_needed) == (None, 5)
     assert even.seconds_left(16.0, 60.0) == 4.0  # one more round of four seconds
@@ -209,14 +206,14 @@ def test_what_is_known_already_ends_at_the_fifth_round() -> None:
     )
 
 
-def test_the_budget_ends_what_would_take_longer() -> None:
+def test_the_budget_ends_what_would_take_longer():
     assert Standing(4, "prep", 0.1, 0.02, 400).seconds_left(20.0, 60.0) == 40.0
     assert Standing(4, "prep", 0.1, 0.02, 6).seconds_left(20.0, 60.0) == 10.0
     assert Standing(4, "prep", 0.1, 0.02, None).seconds_left(20.0, math.inf) == math.inf
     assert Standing(4, "prep", 0.1, 0.02, 400).seconds_left(61.0, 60.0) == -1.0
 
 
-def test_a_verdict_that_holds_ends_after_half_a_minute() -> None:
+def test_a_verdict_that_holds_ends_after_half_a_minute():
     busy = attribute(around(8, 0.04, **QUIET))
     assert make_standing(busy).seconds_left(20.0, 120.0) == 10.0
     assert make_standing(busy, precision=0.001).seconds_left(20.0, 120.0) == 100.0
@@ -224,14 +221,14 @@ def test_a_verdict_that_holds_ends_after_half_a_minute() -> None:
     assert not make_standing(wild).settles
 
 
-def test_a_disturbed_round_does_not_undo_the_others() -> None:
+def test_a_disturbed_round_does_not_undo_the_others():
     found = make_standing(
         attribute(build({"solo": [0.1] * 19 + [0.13], "crowd": [0.2, 0.201] * 10}))
     )
     assert (found.rounds, found.stall) == (20, None)
 
 
-def test_sets_of_launches_are_what_counts_where_rungs_have_launches_of_their_own() -> None:
+def test_sets_of_launches_are_what_counts_where_rungs_have_launches_of_their_own():
     found = make_standing(attribute(own_launches(sets=3)), precision=0.02)
     assert found.rounds == 9
     assert found.reached == pytest.approx(4.303 * 0.01 / math.sqrt(3) / 0.22, rel=0.15)

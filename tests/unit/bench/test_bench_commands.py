@@ -1,7 +1,5 @@
 """Commands of benchmarks that the Makefile runs, and pages quote figures of, are still there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -11,7 +9,7 @@ PAGES = ("Makefile", "docs/how-we-know.md", "bench/RESULTS.md", "docs/catalog.md
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_every_command_of_a_benchmark_has_its_module(page: str) -> None:
+def test_every_command_of_a_benchmark_has_its_module(page):
     text = (ROOT / page).read_text(encoding="utf-8").partition("\n## Archived")[0]
     modules = set(re.findall(r"python -m ((?:bench|tests)(?:\.\w+)*)", text))
     assert modules
@@ -19,12 +17,12 @@ def test_every_command_of_a_benchmark_has_its_module(page: str) -> None:
     assert not missing, f"{page} names commands that are gone: {', '.join(missing)}"
 
 
-def _is_runnable(module: str) -> bool:
+def _is_runnable(module):
     path = ROOT / module.replace(".", "/")
     return path.with_suffix(".py").is_file() or (path / "__main__.py").is_file()
 
 
-def test_make_has_twelve_targets_and_a_line_for_each() -> None:
+def test_make_has_twelve_targets_and_a_line_for_each():
     """What people type: everything else is a module."""
     text = (ROOT / "Makefile").read_text(encoding="utf-8")
     phony = re.search(r"^\.PHONY: (.*)$", text, re.MULTILINE)
@@ -58,7 +56,7 @@ def test_make_has_twelve_targets_and_a_line_for_each() -> None:
         "docs",
     ],
 )
-def test_pages_name_targets_that_are_there(page: str) -> None:
+def test_pages_name_targets_that_are_there(page):
     targets = set(
         re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
     )

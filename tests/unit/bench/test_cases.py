@@ -1,17 +1,14 @@
 """Bug reports as scripts: their truths fit the scripts, and an answer is judged as a reader would."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import pytest
 
 from bench.cases import answers
-from bench.cases.truths import FOLDER, Case, read_cases
+from bench.cases.truths import FOLDER, read_cases
 
 
-def test_each_script_has_a_truth_whose_line_and_words_exist() -> None:
+def test_each_script_has_a_truth_whose_line_and_words_exist():
     cases = read_cases()
     scripts = {
         str(path.relative_to(FOLDER / "scripts")) for path in (FOLDER / "scripts").rglob("*.py")
@@ -24,18 +21,18 @@ def test_each_script_has_a_truth_whose_line_and_words_exist() -> None:
         )
 
 
-def restarted() -> Case:
+def restarted():
     (case,) = read_cases(("02_workers",))
     return case
 
 
 def shown(
-    kind: str,
-    *stalls: str,
-    text: str = "",
-    steps: tuple[str, ...] = (),
-    places: tuple[dict[str, Any], ...] = (),
-) -> dict[str, Any]:
+    kind,
+    *stalls,
+    text="",
+    steps=(),
+    places=(),
+):
     """What ``stash show --json`` prints, as far as it is judged."""
     verdict = {
         "kind": kind,
@@ -47,7 +44,7 @@ def shown(
     return {"verdict": verdict, "run": {"rows": [], "places": list(places)}}
 
 
-def place(row: str, line: int) -> dict[str, Any]:
+def place(row, line):
     return {
         "row": row,
         "file": "jobs/02_workers_restarted.py",
@@ -56,7 +53,7 @@ def place(row: str, line: int) -> dict[str, Any]:
     }
 
 
-def test_row_line_and_remedy_are_looked_for_where_a_reader_would() -> None:
+def test_row_line_and_remedy_are_looked_for_where_a_reader_would():
     case = restarted()
     (line,) = case.lines
     advice = ("Keep the workers with persistent_workers=True.",)
@@ -71,7 +68,7 @@ def test_row_line_and_remedy_are_looked_for_where_a_reader_would() -> None:
 
 
 @pytest.mark.parametrize(("row", "line"), [("epoch start", 2), ("loop", 0)])
-def test_another_line_or_that_of_another_row_is_no_place(row: str, line: int) -> None:
+def test_another_line_or_that_of_another_row_is_no_place(row, line):
     case = restarted()
     named = answers.judge(
         case, shown("run", "epoch start", places=(place(row, case.lines[0] + line),))
@@ -87,7 +84,5 @@ def test_another_line_or_that_of_another_row_is_no_place(row: str, line: int) ->
         ("cannot tell", (), False),
     ],
 )
-def test_wrong_is_what_names_something_else_with_confidence(
-    kind: str, stalls: tuple[str, ...], is_wrong: bool
-) -> None:
+def test_wrong_is_what_names_something_else_with_confidence(kind, stalls, is_wrong):
     assert answers.judge(restarted(), shown(kind, *stalls)).is_wrong is is_wrong

@@ -13,9 +13,7 @@ ROWS = {"epoch start": 5.0, "loop": 1.0, "compute": 4.0, "input": 6.0}
     ("without_restarts", "starts", "waits"),
     [(None, 5.0, 7.0), ({"epoch start": 1.0, "loop": 1.0, "compute": 4.0, "input": 2.0}, 9.0, 3.0)],
 )
-def test_a_row_is_what_the_job_is_faster_by_without_it(
-    without_restarts: dict[str, float] | None, starts: float, waits: float
-) -> None:
+def test_a_row_is_what_the_job_is_faster_by_without_it(without_restarts, starts, waits):
     found = take_differences(
         ROWS, {"epoch start": 0.0, "loop": 1.0, "compute": 3.0, "input": 0.0}, without_restarts
     )

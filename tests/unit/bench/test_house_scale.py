@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -40,7 +39,7 @@ class Moving:
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Path:
+def tree(tmp_path):
     for name, text in {"one.py": ONE, "inner/two.py": TWO}.items():
         path = tmp_path / "src" / "small" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,20 +47,20 @@ def tree(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_syntax_counted_by_hand(tree: Path) -> None:
+def test_syntax_counted_by_hand(tree):
     """Statements of one: import, def, import, assignment, return, def, return; of two: class, two defs, five."""
     found = house.count_syntax(house.read_sources(tree / "src"))
     del found["nodes"]  # the next test counts some
     assert found == {"files": 2, "lines": 23, "statements": 7 + 8, "functions": 4, "classes": 1}
 
 
-def test_nodes_of_one_statement_counted_by_hand(tmp_path: Path) -> None:
+def test_nodes_of_one_statement_counted_by_hand(tmp_path):
     """Module, Assign, Name and its Store, BinOp, Constant, Add, Constant."""
     (tmp_path / "a.py").write_text("x = 1 + 2\n")
     assert house.count_syntax(house.read_sources(tmp_path))["nodes"] == 8
 
 
-def test_packing_lines_changes_no_size(tmp_path: Path) -> None:
+def test_packing_lines_changes_no_size(tmp_path):
     for name, text in {"wide": "x = [1, 2]\n", "tall": "# why\nx = [\n    1,\n    2,\n]\n"}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.py").write_text(text)
@@ -72,7 +71,7 @@ def test_packing_lines_changes_no_size(tmp_path: Path) -> None:
     assert {**wide, "lines": 0} == {**tall, "lines": 0}
 
 
-def test_obstacles_counted_by_hand(tree: Path) -> None:
+def test_obstacles_counted_by_hand(tree):
     assert house.count_obstacles(house.read_sources(tree / "src")) == {
         "classes with 6 or more fields changed after construction": 1,
         "fmt: skip": 1,
@@ -85,11 +84,11 @@ def test_obstacles_counted_by_hand(tree: Path) -> None:
     }
 
 
-def test_packages_counted_by_hand(tree: Path) -> None:
+def test_packages_counted_by_hand(tree):
     assert list(house.count_packages(tree / "src")) == ["inner", "small"]
 
 
-def test_what_has_grown_is_named_and_what_shrank_is_not() -> None:
+def test_what_has_grown_is_named_and_what_shrank_is_not():
     kept = {"nodes": 100, "options": 3}
     assert house.find_risen({"nodes": 101, "options": 2}, kept) == [
         "nodes of src: 101, and house.json has 100"
@@ -98,9 +97,7 @@ def test_what_has_grown_is_named_and_what_shrank_is_not() -> None:
     assert house.find_risen({"classes": 1}, kept) == ["classes of src: 1, and house.json has 0"]
 
 
-def test_a_check_fails_where_the_file_is_exceeded(
-    tree: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_check_fails_where_the_file_is_exceeded(tree, monkeypatch, capsys):
     now = {"nodes": 10, "options": 4}
     monkeypatch.setattr(house, "measure_ratchet", lambda sources: now)
     monkeypatch.setattr(house, "ROOT", tree)

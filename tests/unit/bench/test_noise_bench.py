@@ -1,9 +1,5 @@
 """The bench of disturbed profiles: what is true, what an answer is worth, where a profile is cut off."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 
 from bench.noise import ablation, play, record, truths
@@ -16,7 +12,7 @@ from stash.core.records.profile import Block, Profile, Rank, Settings, Workload
 RUNGS = ("solo", "crowd", "node", "warm")
 
 
-def profile(rounds: Sequence[Sequence[float]], slower: float = 0.0) -> Profile:
+def profile(rounds, slower=0.0):
     """Two ranks on one node; of each round the step's seconds under each rung, rank 1 ``slower`` under crowd."""
     blocks = []
     for number, times in enumerate(rounds):
@@ -45,7 +41,7 @@ def profile(rounds: Sequence[Sequence[float]], slower: float = 0.0) -> Profile:
     )
 
 
-def recording(name: str, **fields: object) -> Recording:
+def recording(name, **fields):
     values = {
         "name": name,
         "job": "a job",
@@ -63,7 +59,7 @@ def recording(name: str, **fields: object) -> Recording:
     return Recording(**{**values, **fields})  # type: ignore[arg-type]
 
 
-def stall(name: str, seconds: float, half: float, share: float = 0.5) -> Stall:
+def stall(name, seconds, half, share=0.5):
     return Stall(
         name=name,
         time=Interval(value=seconds, low=seconds - half, high=seconds + half),
@@ -83,12 +79,12 @@ TRUE = Truth(
 )
 
 
-def test_every_recording_of_the_matrix_has_a_name_of_its_own() -> None:
+def test_every_recording_of_the_matrix_has_a_name_of_its_own():
     names = [take.name for take in record.takes()]
     assert len(names) == len({*names}) == 180
 
 
-def test_what_references_say_is_differences_of_the_slower_rank() -> None:
+def test_what_references_say_is_differences_of_the_slower_rank():
     found = truths.truth_of_references(
         [profile([(0.06, 0.06, 0.07, 0.1), (0.07, 0.07, 0.08, 0.11)] * 3, slower=0.004)]
     )
@@ -101,17 +97,17 @@ def test_what_references_say_is_differences_of_the_slower_rank() -> None:
     assert found.may == {"prep", "interconnect", "contention"}
 
 
-def test_one_wild_round_in_ten_does_not_move_the_truth() -> None:
+def test_one_wild_round_in_ten_does_not_move_the_truth():
     quiet = [(0.06, 0.06, 0.07, 0.1)] * 19
     found = truths.truth_of_references([profile([*quiet, (0.06, 0.06, 0.07, 3.0)])])
     assert found.stalls["prep"].seconds == pytest.approx(0.03)
 
 
-def test_references_that_differ_know_no_better_than_that() -> None:
+def test_references_that_differ_know_no_better_than_that():
     assert truths.pool_runs([[1.0, 1.0, 1.0], [3.0, 3.0, 3.0]]).half >= 1.0
 
 
-def test_an_interval_may_miss_by_what_the_truth_is_uncertain() -> None:
+def test_an_interval_may_miss_by_what_the_truth_is_uncertain():
     assert truths.holds(TRUE, stall("prep", 0.032, 0.001)) is True  # 1 ms and 2 ms in quadrature
     assert truths.holds(TRUE, stall("prep", 0.033, 0.001)) is False
     assert truths.holds(TRUE, stall("compute", 0.062, 0.001)) is False
@@ -130,11 +126,11 @@ def test_an_interval_may_miss_by_what_the_truth_is_uncertain() -> None:
         ("estimate", [], False, "cannot tell"),
     ],
 )
-def test_what_a_verdict_is_worth(kind: str, leading: list[str], right: bool, expected: str) -> None:
+def test_what_a_verdict_is_worth(kind, leading, right, expected):
     assert truths.outcome(TRUE, kind, leading, right) == expected
 
 
-def test_an_answer_agrees_that_names_all_causes_and_nothing_else() -> None:
+def test_an_answer_agrees_that_names_all_causes_and_nothing_else():
     assert truths.agrees(TRUE, ["prep"], "prep", None)
     assert truths.agrees(TRUE, ["prep", "contention"], "prep", None)
     assert not truths.agrees(TRUE, ["prep", "fetch"], "prep", None)
@@ -142,13 +138,13 @@ def test_an_answer_agrees_that_names_all_causes_and_nothing_else() -> None:
     assert not truths.agrees(TRUE, ["prep", "contention"], "contention", None)
 
 
-def test_what_other_work_costs_is_no_cause() -> None:
+def test_what_other_work_costs_is_no_cause():
     assert truths.rank_stalls([stall("disturbed", 0.05, 0.001), stall("prep", 0.03, 0.001)]) == [
         "prep"
     ]
 
 
-def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
+def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires():
     whole = profile([(0.06, 0.06, 0.07, 0.1)] * 6)
     kept, seconds = play.stop_by_rule(
         whole, 30.0, lambda so_far, *_: len({block.round for block in so_far.blocks}) == 3
@@ -161,7 +157,7 @@ def test_a_profile_is_cut_off_after_the_round_in_which_the_rule_fires() -> None:
     assert seconds is None
 
 
-def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
+def test_a_truth_that_scatters_is_none_to_judge_by():
     found = truths.truth_of_references(
         [profile([(0.06, 0.06, 0.07, 0.07 + 0.03 * (number % 2)) for number in range(8)])]
     )
@@ -169,7 +165,7 @@ def test_a_truth_that_scatters_is_none_to_judge_by() -> None:
     assert not TRUE.uncertain
 
 
-def test_every_mechanism_can_be_switched_off() -> None:
+def test_every_mechanism_can_be_switched_off():
     taken = recording("a job beside pip")
     known = (taken, profile([(0.06, 0.064, 0.064, 0.094)] * 6), TRUE)
     assert play.summary("all on", ablation.judge_without({}, [known]))[1:6] == [1, 1, 0, 0, 0]

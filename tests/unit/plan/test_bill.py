@@ -1,9 +1,5 @@
 """Bills against pencil arithmetic, item by item; and what must hold of every bill."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +7,7 @@ from hypothesis import strategies as st
 
 from stash.catalog.reference import Tariff, TariffFact, tariffs
 from stash.core.intervals import Interval
-from stash.plan.bill import Bill, BillFacts, make_bill, not_counted
+from stash.plan.bill import BillFacts, make_bill, not_counted
 from stash.plan.records import HourlyPrice, Rental
 from stash.predict.cluster import Network, Target
 from stash.predict.draws import Draws, Quantity
@@ -22,11 +18,11 @@ MINUTE, HOUR, DAY, MONTH = 60.0, 3600.0, 86_400.0, 730 * 3600.0
 COMPUTE, WAITING = 0.3, 0.1
 
 
-def exact(value: float) -> Interval:
+def exact(value):
     return Interval(value=value, low=value, high=value)
 
 
-def rental(dollars: float = 7.2, nodes: int = 1, cloud: str = "aws", **changes: Any) -> Rental:
+def rental(dollars=7.2, nodes=1, cloud="aws", **changes):
     price = {
         "dollars_per_hour": exact(dollars),
         "paid_as": "on-demand",
@@ -43,9 +39,7 @@ def rental(dollars: float = 7.2, nodes: int = 1, cloud: str = "aws", **changes: 
     )
 
 
-def stalls(
-    seconds: dict[str, float | Interval] | None = None, network: Network | None = None
-) -> StallDraws:
+def stalls(seconds=None, network=None):
     """Of a step: 0.3 s of compute and 0.1 s of network, exactly, unless said otherwise."""
     parts = tuple(
         PredictedStall(
@@ -59,7 +53,7 @@ def stalls(
     return StallDraws(target, parts, (), 256.0)
 
 
-def tariff(cloud: str = "aws", **facts: float) -> dict[str, Tariff]:
+def tariff(cloud="aws", **facts):
     known = {
         name: TariffFact(value=value, as_of="2026-11-22", source="a page")
         for name, value in facts.items()
@@ -67,20 +61,18 @@ def tariff(cloud: str = "aws", **facts: float) -> dict[str, Tariff]:
     return {cloud: Tariff(cloud=cloud, **known)}
 
 
-def made(
-    facts: BillFacts | None = None, first: float | None = None, steps: float = 9000, **rented: Any
-) -> Bill:
+def made(facts=None, first=None, steps=9000, **rented):
     extra = None if first is None else np.full(DRAWS.count, first)
     return make_bill(stalls(), steps, rental(**rented), facts or BillFacts(), extra, DRAWS)
 
 
-def dollars(found: Bill, name: str) -> float:
+def dollars(found, name):
     """Of one item, which has to be there."""
     (item,) = (item for item in found.items if item.name == name)
     return item.dollars.value
 
 
-def test_training_alone_is_hours_times_nodes_times_price() -> None:
+def test_training_alone_is_hours_times_nodes_times_price():
     # 9000 steps of 0.4 s are one hour; two nodes at $7.20.
     found = made(nodes=2)
     assert [item.name for item in found.items] == ["training"]
@@ -88,7 +80,7 @@ def test_training_alone_is_hours_times_nodes_times_price() -> None:
     assert found.dollars_interval.value == pytest.approx(14.4)
 
 
-def test_each_stall_has_its_share_of_the_training() -> None:
+def test_each_stall_has_its_share_of_the_training():
     found = made(nodes=2)
     compute, network = found.stalls
     assert (compute.name, network.name) == ("compute", "network")
@@ -97,7 +89,7 @@ def test_each_stall_has_its_share_of_the_training() -> None:
     assert network.dollars.value == pytest.approx(3.6)
 
 
-def test_a_negative_stall_takes_dollars_off() -> None:
+def test_a_negative_stall_takes_dollars_off():
     found = make_bill(
         stalls({"compute": 0.5, "prep": -0.1}), 9000, rental(), BillFacts(), None, DRAWS
     )
@@ -108,7 +100,7 @@ def test_a_negative_stall_takes_dollars_off() -> None:
     assert dollars(found, "training") == pytest.approx(7.2)
 
 
-def test_start_up_is_booting_then_the_image_then_the_data_on_every_node() -> None:
+def test_start_up_is_booting_then_the_image_then_the_data_on_every_node():
     # 5 min, then 20 GB and 100 GB at 500 MB/s: 40 s and 200 s. 540 s of two nodes at $7.20/h are $2.16.
     facts = BillFacts(
         start_seconds=exact(300),
@@ -126,7 +118,7 @@ def test_start_up_is_booting_then_the_image_then_the_data_on_every_node() -> Non
     assert found.seconds_interval.value == pytest.approx(HOUR + 540)
 
 
-def test_a_node_downloads_no_faster_than_its_own_network() -> None:
+def test_a_node_downloads_no_faster_than_its_own_network():
     # Two interfaces of 125 MB/s: 100 GB take 400 s instead of 200 s.
     network = Network(bytes_per_second=Quantity(value=250e6, origin="data sheet", source="a page"))
     facts = BillFacts(dataset_bytes=100e9, download_bytes_per_second=500e6)
@@ -134,7 +126,7 @@ def test_a_node_downloads_no_faster_than_its_own_network() -> None:
     assert found.items[0].seconds.value == pytest.approx(400)
 
 
-def test_the_first_epoch_costs_what_it_takes_longer() -> None:
+def test_the_first_epoch_costs_what_it_takes_longer():
     found = made(first=30 * MINUTE)
     assert dollars(found, "first epoch") == pytest.approx(3.6)  # half an hour at $7.20
     assert found.dollars_interval.value == pytest.approx(10.8)
@@ -151,9 +143,7 @@ def test_the_first_epoch_costs_what_it_takes_longer() -> None:
         (75, HOUR, 60, 1),
     ],
 )
-def test_idle_time_that_is_paid_for(
-    steps: float, by: float, least: float, paid_hours: float
-) -> None:
+def test_idle_time_that_is_paid_for(steps, by, least, paid_hours):
     found = made(BillFacts(tariffs=tariff(billed_by_seconds=by, least_seconds=least)), steps=steps)
     assert found.dollars_interval.value == pytest.approx(7.2 * paid_hours)
     assert dollars(found, "rounding") == pytest.approx(
@@ -162,12 +152,12 @@ def test_idle_time_that_is_paid_for(
     assert found.seconds_interval.value == pytest.approx(steps * 0.4)  # it takes no time
 
 
-def test_start_up_counts_towards_the_hour_that_is_rounded_up() -> None:
+def test_start_up_counts_towards_the_hour_that_is_rounded_up():
     facts = BillFacts(start_seconds=exact(60), tariffs=tariff(billed_by_seconds=HOUR))
     assert made(facts).dollars_interval.value == pytest.approx(14.4)
 
 
-def test_disks_cost_by_the_month_on_every_node() -> None:
+def test_disks_cost_by_the_month_on_every_node():
     # 73 GB at $0.10 for an hour of 730 are one cent; two nodes.
     facts = BillFacts(
         dataset_bytes=70e9, image_bytes=3e9, tariffs=tariff(disk_dollars_per_gb_month=0.10)
@@ -177,7 +167,7 @@ def test_disks_cost_by_the_month_on_every_node() -> None:
     assert found.items[-1].text == "2 × 73 GB at $0.1 per GB and month"
 
 
-def test_data_leave_a_cloud_once_a_node_and_only_for_another_one() -> None:
+def test_data_leave_a_cloud_once_a_node_and_only_for_another_one():
     facts = BillFacts(
         dataset_bytes=100e9, data_in="gcp", tariffs=tariff("gcp", egress_dollars_per_gb=0.12)
     )
@@ -186,13 +176,13 @@ def test_data_leave_a_cloud_once_a_node_and_only_for_another_one() -> None:
     assert made(facts).seconds_interval.value == pytest.approx(HOUR)  # it takes no time
 
 
-def test_what_is_free_is_on_the_bill_and_what_is_unknown_is_not() -> None:
+def test_what_is_free_is_on_the_bill_and_what_is_unknown_is_not():
     facts = BillFacts(dataset_bytes=1e9, data_in="lambda", tariffs=dict(tariffs()))
     assert dollars(made(facts), "egress") == 0
     assert "disk" not in {item.name for item in made(facts, cloud="azure").items}
 
 
-def test_own_machines_pay_neither_idle_time_nor_disks() -> None:
+def test_own_machines_pay_neither_idle_time_nor_disks():
     facts = BillFacts(
         dataset_bytes=100e9,
         tariffs=tariff("on-premise", billed_by_seconds=HOUR, disk_dollars_per_gb_month=0.10),
@@ -201,7 +191,7 @@ def test_own_machines_pay_neither_idle_time_nor_disks() -> None:
     assert [item.name for item in found.items] == ["training"]
 
 
-def test_uncertain_steps_and_prices_make_an_uncertain_bill() -> None:
+def test_uncertain_steps_and_prices_make_an_uncertain_bill():
     spread = {"compute": Interval(value=0.3, low=0.27, high=0.33), "network": 0.1}
     found = make_bill(stalls(spread), 9000, rental(), BillFacts(), None, DRAWS)
     seconds, dollars = found.seconds_interval, found.dollars_interval
@@ -213,7 +203,7 @@ def test_uncertain_steps_and_prices_make_an_uncertain_bill() -> None:
     assert dollars == seconds.scale(7.2 / HOUR)  # draws stay paired
 
 
-def test_a_price_holds_or_has_changed() -> None:
+def test_a_price_holds_or_has_changed():
     price = Interval(value=7.2, low=3.6, high=7.2)
     found = make_bill(stalls(), 9000, rental(dollars_per_hour=price), BillFacts(), None, DRAWS)
     assert set(found.dollars.round(6)) == {3.6, 7.2}
@@ -222,7 +212,7 @@ def test_a_price_holds_or_has_changed() -> None:
     assert found.dollars_interval.value == pytest.approx(7.2, rel=0.02)
 
 
-def test_an_unknown_spread_leaves_no_ends() -> None:
+def test_an_unknown_spread_leaves_no_ends():
     facts = BillFacts(start_seconds=Interval(value=60))
     unknown_price = make_bill(
         stalls(), 9000, rental(dollars_per_hour=Interval(value=7.2)), BillFacts(), None, DRAWS
@@ -237,7 +227,7 @@ def test_an_unknown_spread_leaves_no_ends() -> None:
     assert unknown_start.items[1].dollars.low == pytest.approx(7.2)
 
 
-def test_what_is_not_counted_is_said() -> None:
+def test_what_is_not_counted_is_said():
     sentences = " ".join(not_counted(BillFacts(), [rental(paid_as="spot")], first_epoch=False))
     for word in (
         "--start",
@@ -252,7 +242,7 @@ def test_what_is_not_counted_is_said() -> None:
     assert "interruptions" in sentences
 
 
-def test_of_own_machines_with_every_fact_nothing_is_left_out() -> None:
+def test_of_own_machines_with_every_fact_nothing_is_left_out():
     facts = BillFacts(
         start_seconds=exact(0),
         image_bytes=0,
@@ -267,7 +257,7 @@ def test_of_own_machines_with_every_fact_nothing_is_left_out() -> None:
     assert sentence == "data that leave on-premise are not counted: their price is in no source"
 
 
-def test_what_clouds_say_of_themselves_is_counted() -> None:
+def test_what_clouds_say_of_themselves_is_counted():
     facts = BillFacts(dataset_bytes=1e9, tariffs=dict(tariffs()), data_in="aws")
     known, unknown = (
         [rental(), rental(cloud="gcp")],
@@ -310,9 +300,7 @@ PARTS = st.builds(
 CASES = st.tuples(PARTS, STEPS, UNSURE, st.integers(1, 64), FACTS, FIRST)
 
 
-def any_bill(
-    parts: Any, steps: float, price: Interval, nodes: int, facts: BillFacts, first: float | None
-) -> Bill:
+def any_bill(parts, steps, price, nodes, facts, first):
     extra = None if first is None else np.full(DRAWS.count, first)
     return make_bill(
         stalls(parts), steps, rental(nodes=nodes, dollars_per_hour=price), facts, extra, DRAWS
@@ -320,7 +308,7 @@ def any_bill(
 
 
 @given(CASES)
-def test_the_parts_add_up_to_the_whole_in_every_draw(case: Any) -> None:
+def test_the_parts_add_up_to_the_whole_in_every_draw(case):
     found = any_bill(*case)
     by_name = {part.name: part for part in found.parts}
     assert np.allclose(sum(part.dollars for part in found.parts), found.dollars)

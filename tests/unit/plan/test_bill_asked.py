@@ -1,9 +1,5 @@
 """What was typed of a bill, as facts; and every mistake with the option it is in."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from stash.core.errors import UserError
@@ -15,17 +11,17 @@ from stash.predict.forecasting import shipped_catalog
 CATALOG = shipped_catalog()
 
 
-def facts(dataset_bytes: float | None = None, **typed: Any) -> BillFacts:
+def facts(dataset_bytes=None, **typed):
     return bill_facts(PlanOptions(**typed), dataset_bytes, CATALOG)
 
 
-def test_without_options_only_tariffs_and_the_profile_are_known() -> None:
+def test_without_options_only_tariffs_and_the_profile_are_known():
     found = facts(140e9)
     assert found == BillFacts(dataset_bytes=140e9, tariffs=found.tariffs)
     assert found.tariffs["aws"].billed_by_seconds is not None
 
 
-def test_every_option_is_read_in_its_unit() -> None:
+def test_every_option_is_read_in_its_unit():
     found = facts(
         140e9,
         start="5m",
@@ -40,11 +36,11 @@ def test_every_option_is_read_in_its_unit() -> None:
     assert found.data_in == "aws"
 
 
-def test_a_start_may_be_uncertain() -> None:
+def test_a_start_may_be_uncertain():
     assert facts(start="3m..8m").start_seconds == Interval(value=330, low=180, high=480)
 
 
-def test_free_is_zero_and_not_unknown() -> None:
+def test_free_is_zero_and_not_unknown():
     assert facts(image_size="0GB").image_bytes == 0
 
 
@@ -61,7 +57,7 @@ def test_free_is_zero_and_not_unknown() -> None:
         ("data_in", "", "no such cloud in the catalog"),
     ],
 )
-def test_a_mistake_names_its_option(option: str, text: str, message: str | None) -> None:
+def test_a_mistake_names_its_option(option, text, message):
     if message is None:
         facts(**{option: text})  # a rate without /s can only mean one thing
         return

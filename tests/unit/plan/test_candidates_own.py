@@ -1,15 +1,12 @@
 """One's own machines on the market: as many as there are, at their own price, beside what everybody can rent."""
 
-from __future__ import annotations
-
 from datetime import date
-from typing import Any
 
 import pytest
 from catalogs import own_file
 
 from stash.catalog.layers import merge
-from stash.plan.candidates import Rentable, build_market
+from stash.plan.candidates import build_market
 from stash.plan.records import Constraints
 from stash.predict.changes import MAX_NODES
 
@@ -23,14 +20,14 @@ instances:
 CATALOG = merge(None, own_file(OWN))
 
 
-def rentable(name: str, paid: str, **wishes: Any) -> Rentable:
+def rentable(name, paid, **wishes):
     asked = Constraints(**{"most_nodes": 8, **wishes})
     found = build_market(CATALOG, asked, {}, NOW).rentables
     (one,) = (each for each in found if each.instance.name == name and each.price.paid_as == paid)
     return one
 
 
-def test_no_more_ranks_are_weighed_than_forecasts_go_up_to() -> None:
+def test_no_more_ranks_are_weighed_than_forecasts_go_up_to():
     found = build_market(CATALOG, Constraints(most_nodes=10**9), {}, NOW).rentables
     assert max(each.most_nodes * each.devices for each in found) == MAX_NODES
 
@@ -47,13 +44,11 @@ def test_no_more_ranks_are_weighed_than_forecasts_go_up_to() -> None:
         ("p3.8xlarge", "on-demand", {}, 8),
     ],
 )
-def test_there_are_no_more_than_there_are(
-    name: str, paid: str, wishes: dict[str, Any], most: int
-) -> None:
+def test_there_are_no_more_than_there_are(name, paid, wishes, most):
     assert rentable(name, paid, **wishes).most_nodes == most
 
 
-def test_each_way_to_pay_has_its_own_price() -> None:
+def test_each_way_to_pay_has_its_own_price():
     lab = rentable("lab-box", "own").price
     assert lab.dollars_per_hour.value == 2
     assert lab.source == "invoice 4711"

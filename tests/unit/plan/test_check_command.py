@@ -1,8 +1,5 @@
 """``stash check``: exit codes, what is printed, and what it refuses."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from xml.etree import ElementTree
 
 import plan_builder
@@ -13,12 +10,9 @@ from commands import run
 from stash.core.artefact import save
 from stash.plan.records import save_plan
 
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
-
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     save_plan(plan_builder.plan(), "a.plan.json")
     save(later(), "good.stash.json")
@@ -27,7 +21,7 @@ def files(tmp_path: Path, monkeypatch: Patch) -> Path:
     return tmp_path
 
 
-def blind_plan() -> None:
+def blind_plan():
     lost = plan_builder.lost()
     step = lost.step.model_copy(update={"low": None, "high": None})
     save_plan(
@@ -46,16 +40,14 @@ def blind_plan() -> None:
         ("none.plan.json", "good.stash.json", 2),
     ],
 )
-def test_the_exit_code_is_the_answer(
-    monkeypatch: Patch, capsys: Capture, plan: str, profile: str, code: int
-) -> None:
+def test_the_exit_code_is_the_answer(monkeypatch, capsys, plan, profile, code):
     blind_plan()
     assert run(monkeypatch, "check", plan, profile) == code
     printed = capsys.readouterr()
     assert len(printed.err.strip().splitlines()) == (1 if code == 2 else 0)
 
 
-def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_hostile_plan_is_shown_as_text(monkeypatch, capsys):
     fact = plan_builder.NETWORK.model_copy(update={"source": "\x1b]0;owned\x07\nx"})
     lost = plan_builder.lost()
     stalls = tuple(each.model_copy(update={"facts": (fact,)}) for each in lost.stalls)
@@ -66,37 +58,7 @@ def test_a_hostile_plan_is_shown_as_text(monkeypatch: Patch, capsys: Capture) ->
         assert "\x1b" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        (("a.plan.json", "good.stash.json", "--max", "step=1s"), "--max is about profiles alone"),
-        (
-            ("a.plan.json", "good.stash.json", "--against", "slow.stash.json"),
-            "--against is about profiles alone",
-        ),
-        (
-            ("good.stash.json", "a.plan.json"),
-            "checked with one profile of what it rented: `stash check train.plan",
-        ),
-        (("a.plan.json",), "a plan is checked with one profile"),
-        (
-            ("a.plan.json", "good.stash.json", "slow.stash.json"),
-            "a plan is checked with one profile",
-        ),
-        (
-            ("good.stash.json", "--max", "step=1s", "--instance", "p3.8xlarge"),
-            "--instance p3.8xlarge belongs to a plan",
-        ),
-    ],
-)
-def test_what_is_of_plans_and_what_of_profiles_is_kept_apart(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
-) -> None:
-    assert run(monkeypatch, "check", *words) == 2
-    assert sentence in capsys.readouterr().err
-
-
-def test_a_plan_has_junit_as_limits_have(monkeypatch: Patch) -> None:
+def test_a_plan_has_junit_as_limits_have(monkeypatch):
     assert run(monkeypatch, "check", "a.plan.json", "slow.stash.json", "--junit", "plan.xml") == 1
     suite = ElementTree.parse("plan.xml").getroot()
     cases = {case.get("name"): [part.tag for part in case] for case in suite.iter("testcase")}

@@ -1,9 +1,6 @@
 """A plan held against later profiles: by pencil, which choice they are of, and what is refused."""
 
-from __future__ import annotations
-
 import re
-from typing import Any
 
 import plan_builder
 import pytest
@@ -11,38 +8,36 @@ from checked_plans import later
 
 from stash.analysis.attribution import attribute
 from stash.analysis.comparison import STEP, estimate_figure
-from stash.analysis.limits import Decision
 from stash.core.errors import UserError
 from stash.core.intervals import Interval
-from stash.core.records.profile import Profile
 from stash.plan.checking import check_plan, find_choice
-from stash.plan.records import BillItem, Choice, RentalPlan
+from stash.plan.records import BillItem
 from stash.predict.forecasting import shipped_catalog
 
 PLAN = plan_builder.plan()
 
 
-def found(profile: Profile, plan: RentalPlan = PLAN, instance: str | None = None) -> Choice:
+def found(profile, plan=PLAN, instance=None):
     return find_choice(
         plan, profile, attribute(profile).samples_per_step, shipped_catalog(), instance
     )
 
 
-def check(profile: Profile, plan: RentalPlan = PLAN) -> dict[str, Decision]:
+def check(profile, plan=PLAN):
     decisions = check_plan(plan, found(profile, plan), attribute(profile))
     return {decision.limit: decision for decision in decisions}
 
 
-def verdicts(profile: Profile, plan: RentalPlan = PLAN) -> dict[str, str]:
+def verdicts(profile, plan=PLAN):
     return {name: decision.verdict for name, decision in check(profile, plan).items()}
 
 
-def plan_of(**update: Any) -> RentalPlan:
+def plan_of(**update):
     """Of 2 × p3.8xlarge alone."""
     return plan_builder.plan(choices=(plan_builder.lost().model_copy(update=update),))
 
 
-def test_a_profile_is_of_the_choice_on_its_instance_type_and_nodes() -> None:
+def test_a_profile_is_of_the_choice_on_its_instance_type_and_nodes():
     assert found(later()) == plan_builder.lost()
     assert found(later(instance=None)) == plan_builder.lost()  # by its GPUs
     assert found(later(instance=None), instance="aws/P3.8xlarge") == plan_builder.lost()
@@ -51,9 +46,7 @@ def test_a_profile_is_of_the_choice_on_its_instance_type_and_nodes() -> None:
 @pytest.mark.parametrize(
     ("gpus", "matches"), [({}, True), ({"gpu": "Tesla T4"}, False), ({"devices": 2}, False)]
 )
-def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(
-    gpus: dict[str, Any], matches: bool
-) -> None:
+def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(gpus, matches):
     n1 = {"instance": "n1-standard-8+4xV100", "cloud": "gcp"}
     plan = plan_of(rented=plan_builder.lost().rented.model_copy(update=n1))
     profile = later(instance="n1-standard-8", **gpus)
@@ -90,9 +83,7 @@ def test_a_machine_of_gcp_is_known_by_its_type_and_its_gpus(
         ),
     ],
 )
-def test_a_profile_that_is_of_none_is_refused_with_what_the_plan_has(
-    profile: dict[str, Any], instance: str | None, why: str
-) -> None:
+def test_a_profile_that_is_of_none_is_refused_with_what_the_plan_has(profile, instance, why):
     with pytest.raises(UserError, match=re.escape(why)):
         found(later(**profile), instance=instance)
 
@@ -105,13 +96,11 @@ def test_a_profile_that_is_of_none_is_refused_with_what_the_plan_has(
         ({"network": 0.1}, "passes", "passes"),
     ],
 )
-def test_what_is_as_planned_or_faster_holds(
-    stalls: dict[str, float], step: str, deadline: str
-) -> None:
+def test_what_is_as_planned_or_faster_holds(stalls, step, deadline):
     assert verdicts(later(**stalls)) == {"step": step, "deadline": deadline}
 
 
-def test_time_and_cost_follow_from_the_measured_step_by_pencil() -> None:
+def test_time_and_cost_follow_from_the_measured_step_by_pencil():
     """225,206 steps of 441 ms and 300 s of start-up, at 2 · $12.24 an hour: 27.7 h and $678."""
     goal = PLAN.goal.model_copy(update={"budget_dollars": 600.0})
     decisions = check(later(network=0.250), plan_builder.plan(goal=goal))
@@ -121,13 +110,13 @@ def test_time_and_cost_follow_from_the_measured_step_by_pencil() -> None:
     assert decisions["budget"].verdict == "fails"
 
 
-def test_a_forecast_without_a_spread_cannot_be_told_to_fail() -> None:
+def test_a_forecast_without_a_spread_cannot_be_told_to_fail():
     assert (
         verdicts(later(network=0.25), plan_of(step=Interval(value=0.37)))["step"] == "cannot tell"
     )
 
 
-def test_fetch_that_was_not_measured_or_is_of_later_epochs_is_counted_as_planned() -> None:
+def test_fetch_that_was_not_measured_or_is_of_later_epochs_is_counted_as_planned():
     """369 ms of all else and 2 ms planned from memory; measured cold it is 40 ms."""
     lost, hour = plan_builder.lost(), plan_builder.around(3600.0, 0.1)
     item = BillItem(name="first epoch", seconds=hour, dollars=hour.scale(24.48 / 3600), text="cold")

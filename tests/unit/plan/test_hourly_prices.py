@@ -1,15 +1,11 @@
 """Prices with the spread of their age, from prices seen twice; and how many machines there are."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest
 from catalogs import own_file
 
-from stash.catalog.facts import Offer
 from stash.catalog.layers import merge
-from stash.catalog.offers import Catalog
 from stash.core.intervals import Interval
 from stash.plan.bill import hourly_cost
 from stash.plan.hourly_prices import available_count, hourly_price, is_contract_price
@@ -20,15 +16,15 @@ NOW = date(2026, 11, 22)
 CATALOG = shipped_catalog()
 
 
-def offer(name: str, kind: str = "on-demand", catalog: Catalog = CATALOG) -> Offer:
+def offer(name, kind="on-demand", catalog=CATALOG):
     return next(each for each in catalog.offers_of(catalog.instance(name)) if each.kind == kind)
 
 
-def priced(found: Offer, now: date = NOW) -> Interval:
+def priced(found, now=NOW):
     return hourly_price(found, now).dollars_per_hour
 
 
-def test_an_old_list_price_has_an_unknown_spread_and_a_young_one_is_exact() -> None:
+def test_an_old_list_price_has_an_unknown_spread_and_a_young_one_is_exact():
     old = offer("p3.2xlarge")._replace(as_of="2024-07-20")
     assert priced(old).low is None
     assert priced(old._replace(as_of="2026-11-01")) == Interval(value=3.06, low=3.06, high=3.06)
@@ -41,14 +37,14 @@ def test_an_old_list_price_has_an_unknown_spread_and_a_young_one_is_exact() -> N
         offer("p3.2xlarge")._replace(as_of=None),
     ],
 )
-def test_the_spread_of_recent_spot_and_undated_prices_is_unknown(found: Offer) -> None:
+def test_the_spread_of_recent_spot_and_undated_prices_is_unknown(found):
     assert priced(found).low is None
 
 
 @pytest.mark.parametrize("as_of", ["2023-01", "2026-10-20", None])
 def test_an_old_price_on_spot_may_be_anything_up_to_on_demand_and_without_one_is_none(
-    as_of: str | None,
-) -> None:
+    as_of,
+):
     spot = offer("p3.2xlarge", "spot")._replace(as_of=as_of, dollars_per_hour=1.25)
     found = hourly_price(spot, NOW, 3.06)
     assert found.dollars_per_hour == Interval(value=(1.25 + 3.06) / 2, low=1.25, high=3.06)
@@ -82,22 +78,20 @@ MINE = merge(None, own_file(OWN))
         ("p3.8xlarge", "spot", None, "spot"),
     ],
 )
-def test_how_many_machines_there_are_and_how_they_are_paid(
-    name: str, kind: str, machines: int | None, paid: str
-) -> None:
+def test_how_many_machines_there_are_and_how_they_are_paid(name, kind, machines, paid):
     found = offer(name, kind, MINE)
     assert available_count(found) == machines
     assert hourly_price(found, NOW, 12.24).paid_as == paid
 
 
-def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_own() -> None:
+def test_a_list_price_without_a_date_is_not_agreed_because_the_network_is_ones_own():
     mine = merge(None, own_file("instances:\n  - {name: p3.8xlarge, network: 25gbit}\n"))
     undated = offer("p3.8xlarge", catalog=mine)._replace(as_of=None)
     assert undated.instance.layer == "user"
     assert not is_contract_price(hourly_price(undated, NOW))
 
 
-def test_what_was_agreed_is_exact_however_old() -> None:
+def test_what_was_agreed_is_exact_however_old():
     names = [
         ("one", "on-demand"),
         ("p3.8xlarge", "reserved"),

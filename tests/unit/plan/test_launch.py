@@ -1,11 +1,8 @@
 """How profiled jobs are started elsewhere: every kind of command, run by a shell with launchers that only tell."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +15,7 @@ ACCELERATED = (
 )
 
 
-def relaunched(line: str, folder: Path) -> list[str]:
+def relaunched(line, folder):
     """The words that a launcher gets of ``line``."""
     for name in ("torchrun", "accelerate", "python", "deepspeed"):
         (folder / name).write_text('#!/bin/sh\nprintf "%s\\n" "${0##*/}" "$@"\n')
@@ -61,9 +58,7 @@ def relaunched(line: str, folder: Path) -> list[str]:
         ),
     ],
 )
-def test_a_job_keeps_its_own_words_and_gets_new_ranks(
-    typed: str, expected: str, tmp_path: Path
-) -> None:
+def test_a_job_keeps_its_own_words_and_gets_new_ranks(typed, expected, tmp_path):
     found = relaunch(shlex.split(typed), nodes=2, devices=4, per_node="4")
     assert relaunched(found.line, tmp_path) == expected.split()
     assert found.notes == ()
@@ -72,7 +67,7 @@ def test_a_job_keeps_its_own_words_and_gets_new_ranks(
 @pytest.mark.parametrize(
     "typed", ["deepspeed train.py --deepspeed ds.json", "bash run.sh", "torchrun --help"]
 )
-def test_another_launcher_is_left_as_typed_and_told_of(typed: str) -> None:
+def test_another_launcher_is_left_as_typed_and_told_of(typed):
     found = relaunch(shlex.split(typed), nodes=2, devices=4, per_node="4")
     assert found.line == typed
     (note,) = found.notes
@@ -80,12 +75,12 @@ def test_another_launcher_is_left_as_typed_and_told_of(typed: str) -> None:
     assert " ".join(typed.split()[:1]) in note
 
 
-def test_one_device_needs_no_launcher() -> None:
+def test_one_device_needs_no_launcher():
     assert relaunch(("train.py", "--epochs", "90"), 1, 1, "4").line == "python train.py --epochs 90"
     assert relaunch(("-m", "pkg.train"), 1, 1, "4").line == "python -m pkg.train"
 
 
-def test_a_profile_without_a_command_says_so() -> None:
+def test_a_profile_without_a_command_says_so():
     assert relaunch((), 2, 4, "4").notes == (
         "the profile does not hold the job's command: write it into run",
     )
@@ -94,7 +89,7 @@ def test_a_profile_without_a_command_says_so() -> None:
 @pytest.mark.parametrize(
     "word", ["a b", "$(touch evil)", "`id`", "; rm -rf x", "it's", "line\nbreak", "", "-- "]
 )
-def test_no_word_of_an_artefact_is_ever_run(word: str, tmp_path: Path) -> None:
+def test_no_word_of_an_artefact_is_ever_run(word, tmp_path):
     found = relaunch(("train.py", word, "--end"), 2, 4, "4")
     assert relaunched(found.line, tmp_path)[-len([*word.split("\n"), "--end"]) :] == [
         *word.split("\n"),

@@ -1,10 +1,7 @@
 """Choices as SkyPilot tasks: parsed back, key by key; and that a shell understands what they run."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,10 +10,8 @@ from plan_builder import choice
 
 from stash.catalog.sky import CLOUDS
 from stash.core.errors import UserError
-from stash.core.records.profile import Profile
 from stash.plan.bill import BillFacts
 from stash.plan.launch import sky_task
-from stash.plan.records import Choice
 from stash.predict.forecasting import shipped_catalog
 
 CATALOG = shipped_catalog()
@@ -33,7 +28,7 @@ RESOURCES = {
 """Those of SkyPilot's YAML specification that a task may have."""
 
 
-def job(*command: str, **changes: Any) -> Profile:
+def job(*command, **changes):
     profile = gpu_job(**changes)
     workload = profile.workload.model_copy(
         update={"command": command or ("train.py", "--epochs", "90")}
@@ -41,25 +36,21 @@ def job(*command: str, **changes: Any) -> Profile:
     return profile.model_copy(update={"workload": workload})
 
 
-def chosen(
-    cloud: str = "aws", instance: str = "p3.8xlarge", nodes: int = 2, **price: Any
-) -> Choice:
+def chosen(cloud="aws", instance="p3.8xlarge", nodes=2, **price):
     made = choice("p3.8xlarge", nodes, "chosen", "cheapest", {"compute": 170.0, "network": 60.0})
     asked = made.rented.price.model_copy(update=price)
     rented = made.rented.model_copy(update={"cloud": cloud, "instance": instance, "price": asked})
     return made.model_copy(update={"rented": rented})
 
 
-def task(
-    made: Choice | None = None, profile: Profile | None = None, **facts: Any
-) -> tuple[dict[str, Any], str]:
+def task(made=None, profile=None, **facts):
     """What YAML says, and the comments above it as one line."""
     text = sky_task(made or chosen(), profile or job(), CATALOG, BillFacts(**facts), "choice.yaml")
     comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#")]
     return yaml.safe_load(text), " ".join(comments)
 
 
-def test_a_choice_is_a_task_of_its_machines() -> None:
+def test_a_choice_is_a_task_of_its_machines():
     found, above = task()
     assert set(found) == KEYS
     assert found["name"] == "resnet50"
@@ -77,7 +68,7 @@ def test_a_choice_is_a_task_of_its_machines() -> None:
     assert "nothing was started" in above
 
 
-def test_the_page_shows_a_task_as_it_is_written() -> None:
+def test_the_page_shows_a_task_as_it_is_written():
     page = (Path(__file__).parents[3] / "docs/how-to/launch-the-choice.md").read_text()
     shown = page.partition("```yaml\n")[2].partition("```")[0]
     assert shown == sky_task(
@@ -85,7 +76,7 @@ def test_the_page_shows_a_task_as_it_is_written() -> None:
     )
 
 
-def test_what_is_run_meets_over_skypilots_variables() -> None:
+def test_what_is_run_meets_over_skypilots_variables():
     found, _ = task()
     fake = (
         'torchrun() { printf "%s " "$@"; }; '
@@ -109,7 +100,7 @@ def test_what_is_run_meets_over_skypilots_variables() -> None:
     assert subprocess.run(["bash", "-n", "-c", found["setup"]], check=False).returncode == 0
 
 
-def test_spot_machines_are_a_managed_job_that_has_to_save() -> None:
+def test_spot_machines_are_a_managed_job_that_has_to_save():
     found, above = task(chosen(paid_as="spot"))
     assert found["resources"]["use_spot"] is True
     assert "autostop" not in found["resources"]
@@ -125,7 +116,7 @@ def test_spot_machines_are_a_managed_job_that_has_to_save() -> None:
         ("g2-standard-48", "g2-standard-48", "L4:4"),
     ],
 )
-def test_on_gcp_gpus_are_named_beside_the_machine(instance: str, machine: str, gpus: str) -> None:
+def test_on_gcp_gpus_are_named_beside_the_machine(instance, machine, gpus):
     found, _ = task(chosen("gcp", instance, region="us-central1"))
     assert found["resources"]["infra"] == "gcp/us-central1"
     assert (found["resources"]["instance_type"], found["resources"]["accelerators"]) == (
@@ -134,7 +125,7 @@ def test_on_gcp_gpus_are_named_beside_the_machine(instance: str, machine: str, g
     )
 
 
-def test_every_instance_of_every_cloud_makes_a_task_with_known_keys() -> None:
+def test_every_instance_of_every_cloud_makes_a_task_with_known_keys():
     for instance in CATALOG.instances:
         found, _ = task(chosen(instance.cloud, instance.name, region=None))
         assert set(found["resources"]) <= RESOURCES
@@ -142,7 +133,7 @@ def test_every_instance_of_every_cloud_makes_a_task_with_known_keys() -> None:
     assert {instance.cloud for instance in CATALOG.instances} == set(CLOUDS)
 
 
-def test_the_best_network_is_asked_for_where_nodes_use_it() -> None:
+def test_the_best_network_is_asked_for_where_nodes_use_it():
     sockets = chosen(instance="p4d.24xlarge")
     many, _ = task(sockets.model_copy(update={"transport": "EFA"}))
     assert many["resources"]["network_tier"] == "best"
@@ -161,18 +152,18 @@ def test_the_best_network_is_asked_for_where_nodes_use_it() -> None:
         ({"dataset_bytes": 400e9, "image_bytes": 20e9}, 392 + 45),
     ],
 )
-def test_disks_hold_the_data(facts: dict[str, float], size: int | None) -> None:
+def test_disks_hold_the_data(facts, size):
     found, _ = task(**facts)
     assert found["resources"].get("disk_size") == size
 
 
-def test_a_job_of_one_device_is_told_to_train_on_many() -> None:
+def test_a_job_of_one_device_is_told_to_train_on_many():
     alone = job(ranks=1, nodes=1)
     assert "has to train with DistributedDataParallel" in task(profile=alone)[1]
     assert "DistributedDataParallel" not in task()[1]
 
 
-def test_own_machines_are_started_by_hand() -> None:
+def test_own_machines_are_started_by_hand():
     with pytest.raises(
         UserError,
         match=r"^lab-box \(on-premise\) is nothing that SkyPilot rents; start the job yourself$",
@@ -189,7 +180,7 @@ def test_own_machines_are_started_by_hand() -> None:
         ("—", "train"),
     ],
 )
-def test_names_are_as_skypilot_takes_them(workload: str, name: str) -> None:
+def test_names_are_as_skypilot_takes_them(workload, name):
     profile = job()
     renamed = profile.model_copy(
         update={"workload": profile.workload.model_copy(update={"name": workload})}
@@ -198,7 +189,7 @@ def test_names_are_as_skypilot_takes_them(workload: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["a\nb: c", "#x", "\x1b[2J", "é\u202e", "'", "key: |\n  x"])
-def test_hostile_words_stay_words(word: str) -> None:
+def test_hostile_words_stay_words(word):
     found, above = task(profile=job("train.py", word))
     assert set(found) == KEYS
     assert "\x1b" not in above

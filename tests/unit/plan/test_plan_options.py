@@ -1,14 +1,10 @@
 """What was typed of a goal becomes a goal; what cannot be read, or contradicts itself, is told in one sentence."""
 
-from __future__ import annotations
-
 import time
 from datetime import datetime, timezone
-from typing import Any
 
 import pytest
 
-from stash.core.errors import UserError
 from stash.plan.candidates import resolve_names
 from stash.plan.plan_options import (
     PlanOptions,
@@ -21,10 +17,9 @@ from stash.predict.forecasting import shipped_catalog
 
 NOON = datetime(2026, 11, 22, 12, tzinfo=timezone.utc)
 JOB = TrainedJob(samples_per_step=256.0, dataset_samples=1_281_167)
-UNKNOWN_JOB = TrainedJob()
 
 
-def asked(typed: dict[str, Any]) -> PlanOptions:
+def asked(typed):
     """Of options by name, as they are typed."""
     return PlanOptions(**{name.replace("-", "_"): text for name, text in typed.items()})
 
@@ -62,80 +57,15 @@ def asked(typed: dict[str, Any]) -> PlanOptions:
         ),
     ],
 )
-def test_every_way_to_say_how_much_ends_in_samples(
-    typed: dict[str, str], samples: float, text: str
-) -> None:
+def test_every_way_to_say_how_much_ends_in_samples(typed, samples, text):
     found = training_work(asked(typed), JOB)
     assert found.samples == pytest.approx(samples)
     assert found.text.startswith(text)
 
 
-@pytest.mark.parametrize(
-    ("typed", "job", "sentence"),
-    [
-        ({}, JOB, "how much is to be trained? Say it like --epochs 90 --samples 1281167"),
-        ({"epochs": "90"}, UNKNOWN_JOB, "--epochs: how large is an epoch?"),
-        (
-            {"steps": "9"},
-            UNKNOWN_JOB,
-            "--steps: the profile does not know how many samples a step has",
-        ),
-        ({"epochs": "90", "steps": "9"}, JOB, "--epochs and --steps both say how much"),
-        ({"steps": "9", "samples": "9"}, JOB, "--steps and --samples both say how much"),
-        (
-            {"samples": "9", "dataset": "imagenet"},
-            JOB,
-            "--samples and --dataset both say how large",
-        ),
-        (
-            {"tokens": "300B"},
-            JOB,
-            "300,000,000,000 tokens are how many samples? Add --tokens-per-sample",
-        ),
-        (
-            {"dataset": "openwebtext"},
-            JOB,
-            "1 epoch of openwebtext: 9,035,582,198 tokens are how many samples?",
-        ),
-        (
-            {"samples": "9", "tokens-per-sample": "9"},
-            JOB,
-            "--tokens-per-sample turns tokens into samples",
-        ),
-        (
-            {"dataset": "imagenet", "tokens-per-sample": "9"},
-            JOB,
-            "--tokens-per-sample turns tokens into samples",
-        ),
-        (
-            {"samples": "9", "data-size": "1e18GB"},
-            JOB,
-            "--data-size 1e18GB: it must be at most 1e+18",
-        ),
-        ({"samples": "1e30"}, JOB, "--samples 1e30: it must be at most 1e+18"),
-        (
-            {"epochs": "1e10", "samples": "1e10"},
-            JOB,
-            "1e+10 epochs of 10,000,000,000 samples: that is more than 1e+18",
-        ),
-        ({"dataset": "imagenette"}, JOB, "unknown data set 'imagenette'; known are imagenet, "),
-        ({"samples": "0"}, JOB, "--samples 0: it must be more than 0"),
-        ({"epochs": "many"}, JOB, "--epochs many: cannot read the number"),
-        ({"samples": "5 lots"}, JOB, "--samples 5 lots: unknown unit 'lots'"),
-    ],
-)
-def test_work_that_cannot_be_read_is_refused_with_what_to_type(
-    typed: dict[str, str], job: TrainedJob, sentence: str
-) -> None:
-    with pytest.raises(UserError) as refused:
-        training_work(asked(typed), job)
-    assert str(refused.value).startswith(sentence)
-    assert "\n" not in str(refused.value)
-
-
 def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     monkeypatch.setenv("TZ", "Europe/Berlin")
     time.tzset()
     try:
@@ -149,7 +79,7 @@ def test_a_date_without_a_zone_is_by_the_clocks_of_that_day(
     assert (found.deadline_seconds, found.confidence) == (23 * 3600, 0.5)
 
 
-def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
+def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars():
     typed = {
         "samples": "1M",
         "deadline": "3d",
@@ -166,31 +96,7 @@ def test_a_goal_has_its_deadline_from_now_and_its_budget_in_dollars() -> None:
     assert make_goal(asked({"samples": "1M"}), JOB, NOON).deadline_seconds is None
 
 
-@pytest.mark.parametrize(
-    ("typed", "sentence"),
-    [
-        ({"deadline": "0h"}, "--deadline 0h: it must be more than 0"),
-        ({"deadline": "2026-11-01"}, "--deadline 2026-11-01 is past"),
-        ({"deadline": "tomorrow"}, "--deadline tomorrow: cannot read the duration"),
-        ({"deadline": "24 fortnights"}, "--deadline 24 fortnights: unknown time unit 'fortnights'"),
-        ({"max-dollars": "0"}, "--max-dollars 0: it must be more than 0"),
-        (
-            {"max-dollars": "300 EUR"},
-            "--max-dollars 300 EUR: '300 EUR' is not in US dollars; convert it",
-        ),
-        ({"max-dollars": "€300"}, "--max-dollars €300: '€300' is not in US dollars"),
-        ({"confidence": "1"}, "--confidence 1: how probable it has to be is from 0.5 to below 1"),
-        ({"confidence": "sure"}, "--confidence sure: it is a fraction"),
-        ({"scaling": "weak"}, "--scaling weak: it is per-device or global"),
-    ],
-)
-def test_a_goal_that_cannot_be_read_is_refused(typed: dict[str, str], sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        make_goal(asked({"samples": "1M", **typed}), JOB, NOON)
-    assert str(refused.value).startswith(sentence)
-
-
-def test_constraints_carry_the_catalogs_own_names() -> None:
+def test_constraints_carry_the_catalogs_own_names():
     typed = {
         "cloud": "AWS, gcp",
         "region": "US-EAST-1",
@@ -215,38 +121,3 @@ def test_constraints_carry_the_catalogs_own_names() -> None:
     )
     assert found.spot == "allow"
     assert make_constraints(PlanOptions()).most_nodes == 16
-
-
-@pytest.mark.parametrize(
-    ("typed", "sentence"),
-    [
-        ({"cloud": "awz"}, "--cloud awz: no such cloud in the catalog; did you mean aws"),
-        (
-            {"region": "us-eats-1"},
-            "--region us-eats-1: no such region in the catalog; did you mean us-east-1",
-        ),
-        ({"gpu": "V1000"}, "--gpu V1000: no such GPU in the catalog; did you mean V100"),
-        ({"gpu": "--"}, "--gpu --: no such GPU"),
-        ({"gpu": " , "}, "--gpu ,: it names nothing"),
-        (
-            {"exclude": "p3.17xlarge"},
-            "--exclude p3.17xlarge: no such instance type or cloud in the catalog",
-        ),
-        (
-            {"quota": ("p3.16xlarg=2",)},
-            "--quota p3.16xlarg: no such instance type in the catalog; did you mean p3.16xlarge",
-        ),
-        ({"quota": ("p3.16xlarge",)}, "--quota p3.16xlarge: it is an instance type and how many"),
-        (
-            {"quota": ("p3.16xlarge=two",)},
-            "--quota p3.16xlarge=two: it is an instance type and how many",
-        ),
-        ({"max-nodes": "0"}, "--max-nodes 0: it is a whole number from 1 on"),
-        ({"max-nodes": "1.5"}, "--max-nodes 1.5: it is a whole number from 1 on"),
-        ({"max-price": "20 EUR"}, "--max-price 20 EUR: cannot read the price"),
-    ],
-)
-def test_a_mistyped_name_is_told_and_excludes_nothing(typed: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UserError) as refused:
-        resolve_names(make_constraints(asked(typed)), shipped_catalog())
-    assert str(refused.value).startswith(sentence)

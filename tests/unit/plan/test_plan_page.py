@@ -1,7 +1,5 @@
 """The page of a plan and its charts: everything stands within its plane, and every chart has its table."""
 
-from __future__ import annotations
-
 import plan_builder
 import pytest
 
@@ -9,7 +7,6 @@ from stash.core.errors import UserError
 from stash.core.intervals import Interval
 from stash.plan.page import page
 from stash.plan.plan_charts import cost_against_time
-from stash.plan.records import RentalPlan
 from stash.report.output import file_of
 from stash.ui.charts.chart import Chart, Dot
 from stash.ui.charts.svg import draw_svg
@@ -18,7 +15,7 @@ from stash.ui.charts.svg import draw_svg
 @pytest.mark.parametrize(
     "plan", [plan_builder.plan(), plan_builder.nothing_feasible()], ids=["plan", "nothing"]
 )
-def test_every_mark_stands_within_its_plane(plan: RentalPlan) -> None:
+def test_every_mark_stands_within_its_plane(plan):
     chart = cost_against_time(plan)
     assert isinstance(chart, Chart)
     places = [mark.x for mark in chart.marks if isinstance(mark, Dot)]
@@ -28,27 +25,27 @@ def test_every_mark_stands_within_its_plane(plan: RentalPlan) -> None:
     assert draw_svg(chart, 860).startswith("<svg")
 
 
-def test_a_plan_without_choices_has_a_page_and_no_picture() -> None:
+def test_a_plan_without_choices_has_a_page_and_no_picture():
     empty = plan_builder.plan(choices=(), experiment=None)
     assert isinstance(file_of(page(empty), ".html"), str)
     with pytest.raises(UserError, match="there is nothing to draw, because of no offer"):
         file_of(page(empty), ".svg")
 
 
-def best_of(plan: RentalPlan, **changes: object) -> RentalPlan:
+def best_of(plan, **changes):
     """The same with these fields of the chosen one."""
     chosen = plan.choices[0].model_copy(update=changes)
     return plan.model_copy(update={"choices": (chosen, *plan.choices[1:])})
 
 
-def test_a_median_stands_beside_a_mean_that_a_heavy_tail_moves() -> None:
+def test_a_median_stands_beside_a_mean_that_a_heavy_tail_moves():
     plan = plan_builder.plan()
     mean = plan.choices[0].seconds.value
     assert "median" not in page(best_of(plan, median_seconds=0.97 * mean)).verdict[0]
     assert "(median " in page(best_of(plan, median_seconds=0.8 * mean)).verdict[0]
 
 
-def test_a_number_without_an_interval_says_why_and_what_gives_it_one() -> None:
+def test_a_number_without_an_interval_says_why_and_what_gives_it_one():
     plan = plan_builder.plan()
     seconds = Interval(value=plan.choices[0].seconds.value)
     stalls = tuple(

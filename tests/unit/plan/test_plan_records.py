@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import plan_builder
 import pytest
 
 from stash.core.errors import ArtefactError
-from stash.plan.records import PLAN_SCHEMA, RentalPlan, load_plan, save_plan
+from stash.plan.records import PLAN_SCHEMA, load_plan, save_plan
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -20,13 +19,13 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 
 
 @pytest.mark.parametrize("plan", [PLAN, plan_builder.nothing_feasible()])
-def test_what_is_saved_is_loaded(tmp_path: Path, plan: RentalPlan) -> None:
+def test_what_is_saved_is_loaded(tmp_path, plan):
     save_plan(plan, tmp_path / "a.plan.json")
     assert load_plan(tmp_path / "a.plan.json") == plan
     assert os.listdir(tmp_path) == ["a.plan.json"]
 
 
-def test_the_file_is_its_owners_alone_and_has_a_line_for_each_choice(tmp_path: Path) -> None:
+def test_the_file_is_its_owners_alone_and_has_a_line_for_each_choice(tmp_path):
     save_plan(PLAN, tmp_path / "a.plan.json")
     assert (tmp_path / "a.plan.json").stat().st_mode & 0o777 == 0o600
     lines = (tmp_path / "a.plan.json").read_text().splitlines()
@@ -34,7 +33,7 @@ def test_the_file_is_its_owners_alone_and_has_a_line_for_each_choice(tmp_path: P
     assert sum(line.startswith('  {"rented"') for line in lines) == len(PLAN.choices)
 
 
-def test_the_golden_plan_of_the_first_schema_is_read() -> None:
+def test_the_golden_plan_of_the_first_schema_is_read():
     """Written when the schema was made; a Stash that changes it adds a migration, and another golden file."""
     plan = load_plan(GOLDEN / "schema-1.plan.json")
     assert plan.chosen_choice.name == "1 × g5.48xlarge"
@@ -69,8 +68,8 @@ def test_the_golden_plan_of_the_first_schema_is_read() -> None:
     ],
 )
 def test_numbers_that_no_forecast_has_are_refused_by_the_name_of_their_field(
-    tmp_path: Path, field: str, value: Any, complaint: str
-) -> None:
+    tmp_path, field, value, complaint
+):
     document = json.loads(PLAN.model_dump_json())
     document["choices"][0][field] = value
     (tmp_path / "a.plan.json").write_text(json.dumps(document))

@@ -1,7 +1,5 @@
 """What holds of every recommendation, on markets that hypothesis draws."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest
@@ -14,7 +12,7 @@ from stash.catalog.offers import Catalog
 from stash.plan import evaluation
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
-from stash.plan.records import Constraints, Goal, RentalPlan, TrainingWork
+from stash.plan.records import Constraints, Goal, TrainingWork
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
 
@@ -38,11 +36,11 @@ def forecasts_are_made_once():
 
 
 def plan_of(
-    prices: list[tuple[int, float]],
-    deadline: float | None,
-    budget: float | None,
-    **constraints: object,
-) -> RentalPlan:
+    prices,
+    deadline,
+    budget,
+    **constraints,
+):
     types = [POOL[number] for number, _ in prices]
     offered = tuple(
         Price("here", each.name, "r", "on-demand", dollars, "2026-11-20", "drawn", "")

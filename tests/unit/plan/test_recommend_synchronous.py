@@ -15,7 +15,7 @@ from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
 
 
-def test_a_synchronous_job_on_spot_is_planned_with_the_speed_that_whatif_says() -> None:
+def test_a_synchronous_job_on_spot_is_planned_with_the_speed_that_whatif_says():
     """Once 1.04 updates/s were planned, by the queue, where `stash whatif` said 3.7."""
     base = base_of(gpu_job(), draws=Draws(64))
     limits = Constraints(clouds=("aws",), quotas={"p3.8xlarge": 2}, spot="allow")

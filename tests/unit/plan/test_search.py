@@ -1,7 +1,5 @@
 """The search against every candidate weighed, and bounds against what they bound, on markets drawn at random."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import numpy as np
@@ -10,8 +8,7 @@ from markets import drawn_market, every, find_undominated, jobs, remembering
 
 from stash.plan import evaluation
 from stash.plan.bill import BillFacts
-from stash.plan.records import Goal
-from stash.plan.search import CandidateSet, PlanProblem, find_least, pareto_front
+from stash.plan.search import PlanProblem, find_least, pareto_front
 from stash.plan.settings import step_plan
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
@@ -29,7 +26,7 @@ def forecasts_are_made_once():
         yield
 
 
-def asked(seed: int) -> tuple[PlanProblem, CandidateSet, Goal]:
+def asked(seed):
     catalog, goal, constraints = drawn_market(seed)
     bases = [BASES[seed % len(BASES)]]
     question = PlanProblem(bases, step_plan(bases, goal), catalog, FACTS, {}, NOW)

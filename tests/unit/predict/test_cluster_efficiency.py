@@ -13,7 +13,7 @@ LINKS = ("nvswitch", "nvlink", "pcie", "efa", "infiniband", "tcp")
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_every_link_has_a_share_with_source_date_and_spread(link: str) -> None:
+def test_every_link_has_a_share_with_source_date_and_spread(link):
     share = cluster.reached_share(link)  # type: ignore[arg-type]
     assert share.low < share.value < share.high or share.value == share.high == 1.0
     assert share.origin == "data sheet"
@@ -21,20 +21,20 @@ def test_every_link_has_a_share_with_source_date_and_spread(link: str) -> None:
     assert share.source
 
 
-def test_a_link_of_one_machine_has_its_share_and_the_spread_of_all() -> None:
+def test_a_link_of_one_machine_has_its_share_and_the_spread_of_all():
     share = cluster.reached_share("nvlink")
     # NVIDIA/nccl-tests#178, the only pair in the table
     assert share.value == pytest.approx(208 / 300)
     assert share.high > 1.5 * share.value
 
 
-def test_wires_between_nodes_carry_no_more_than_they_claim() -> None:
+def test_wires_between_nodes_carry_no_more_than_they_claim():
     for link in ("efa", "infiniband", "tcp"):
         share = cluster.reached_share(link)  # type: ignore[arg-type]
         assert share.high <= 1.0
 
 
-def test_a_tree_s_bus_bandwidth_is_turned_into_what_its_wire_carried() -> None:
+def test_a_tree_s_bus_bandwidth_is_turned_into_what_its_wire_carried():
     # Two p4d: 57.2 GB/s of bus bandwidth over 16 ranks; per byte a tree sends 2·1/2 and a ring 2·15/16.
     rate = next(
         each
@@ -44,12 +44,12 @@ def test_a_tree_s_bus_bandwidth_is_turned_into_what_its_wire_carried() -> None:
     assert cluster._wire_rate(rate) == pytest.approx(57.2e9 / (15 / 8))
 
 
-def test_sockets_have_a_limit_of_their_own_near_twenty_gigabits() -> None:
+def test_sockets_have_a_limit_of_their_own_near_twenty_gigabits():
     limit = cluster.socket_limit()
     assert 15 < limit.value * 8e-9 < 30
 
 
-def test_a_source_can_be_left_out() -> None:
+def test_a_source_can_be_left_out():
     with_all, without = cluster.socket_limit(), cluster.socket_limit("gist zarzen/c2dca465")
     assert "zarzen" in with_all.source
     assert "zarzen" not in without.source
@@ -58,12 +58,12 @@ def test_a_source_can_be_left_out() -> None:
     assert cluster.reached_share("tcp", "gist zarzen/c2dca465") is None
 
 
-def test_latencies_of_published_machines_lie_around_nccl_s_table() -> None:
+def test_latencies_of_published_machines_lie_around_nccl_s_table():
     found = cluster.latency_factor()
     assert found.low < 1 < found.high
 
 
-def test_hops_are_those_of_the_wiring() -> None:
+def test_hops_are_those_of_the_wiring():
     assert (
         cluster.hop_latency("nvswitch", "ring")
         == cluster.hop_latency("nvlink", "ring")
@@ -72,7 +72,7 @@ def test_hops_are_those_of_the_wiring() -> None:
     assert cluster.hop_latency("network", "tree") == pytest.approx((14e-6, 8.5e-6))
 
 
-def test_every_row_of_the_tables_is_whole() -> None:
+def test_every_row_of_the_tables_is_whole():
     assert len(collective_rates()) > 30
     for rate in collective_rates():
         assert rate.source

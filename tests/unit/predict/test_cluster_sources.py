@@ -1,7 +1,5 @@
 """Targets: what a profile, a probe and a data sheet tell of links, by hand, and what they leave unknown."""
 
-from __future__ import annotations
-
 import pytest
 from probe_builder import gpus, host, links, probe, ring, stream
 from profile_builder import build
@@ -9,7 +7,7 @@ from profile_builder import build
 from stash import catalog
 from stash.catalog.facts import Instance
 from stash.core.records.host import Limits
-from stash.core.records.profile import Collective, Profile
+from stash.core.records.profile import Collective
 from stash.predict import cluster
 from stash.predict.cluster import NodeLinks
 from stash.predict.cluster_sources import (
@@ -23,16 +21,14 @@ from stash.predict.draws import Draws
 from stash.predict.draws import given_quantity as wished
 
 
-def exchanging(
-    *runs: Collective, ranks: int = 4, nodes: int = 2, buckets: tuple[int, ...] = (50, 50)
-) -> Profile:
+def exchanging(*runs, ranks=4, nodes=2, buckets=(50, 50)):
     rungs = {"solo": [0.1, 0.1], "crowd": [0.1, 0.1], "node": [0.12, 0.12], "cluster": [0.2, 0.2]}
     return build(
         rungs, ranks=ranks, nodes=nodes, collectives=runs, workload={"bucket_bytes": buckets}
     )
 
 
-def test_a_profile_s_own_exchange_tells_rates_and_hops() -> None:
+def test_a_profile_s_own_exchange_tells_rates_and_hops():
     found = target_of_profile(
         exchanging(
             Collective(scope="node", ranks=2, bytes=100, seconds=3.0, latency_seconds=1.0),
@@ -50,7 +46,7 @@ def test_a_profile_s_own_exchange_tells_rates_and_hops() -> None:
     assert found.network.bytes_per_second.as_of == "2026-11-20"
 
 
-def test_the_path_of_a_profile_takes_what_its_exchange_took() -> None:
+def test_the_path_of_a_profile_takes_what_its_exchange_took():
     import numpy as np
 
     from stash.predict.collective_times import all_reduce
@@ -61,19 +57,19 @@ def test_the_path_of_a_profile_takes_what_its_exchange_took() -> None:
     assert all_reduce(fabric, np.array([50.0, 50.0]), "gloo").sum(axis=1) == pytest.approx(13.0)
 
 
-def test_an_exchange_that_is_all_latency_tells_the_rate_of_all_its_time() -> None:
+def test_an_exchange_that_is_all_latency_tells_the_rate_of_all_its_time():
     run = Collective(scope="world", ranks=2, bytes=100, seconds=1.0, latency_seconds=0.95)
     found = target_of_profile(exchanging(run, ranks=2))
     assert found.network.bytes_per_second.value == pytest.approx(100)
 
 
-def test_one_node_needs_no_network_and_one_device_no_links() -> None:
+def test_one_node_needs_no_network_and_one_device_no_links():
     found = target_of_profile(build({"solo": [0.1]}, ranks=1))
     assert (found.inside, found.network) == (None, None)
     assert fabric_of(found, Draws()).ranks == 1
 
 
-def test_a_probe_s_curves_tell_alpha_and_beta() -> None:
+def test_a_probe_s_curves_tell_alpha_and_beta():
     curves = links(
         exchanges=(ring(4, 1e-5, 1e10, backend="nccl"), ring(8, 2e-5, 1e9, nodes=2, backend="nccl"))
     )
@@ -83,14 +79,14 @@ def test_a_probe_s_curves_tell_alpha_and_beta() -> None:
     assert found.network.latency_seconds.value == pytest.approx(2e-5, rel=0.3)
 
 
-def test_streams_stand_in_where_no_all_reduce_crossed() -> None:
+def test_streams_stand_in_where_no_all_reduce_crossed():
     measured = links(streams=(stream(0, 1, 1, 1e8), stream(0, 1, 8, 1e9)))
     found = target_of_probe(probe(host(measured=measured), host("node1")))
     assert found.network.bytes_per_second.value == pytest.approx(1e9, rel=0.05)
     assert "8 TCP flows" in found.network.bytes_per_second.source
 
 
-def test_a_control_group_s_limit_is_the_disk_s_rate() -> None:
+def test_a_control_group_s_limit_is_the_disk_s_rate():
     profile = build(
         {"solo": [0.1]}, ranks=1, host={"limits": Limits(read_bytes_per_second=2e7, cpus=2)}
     )
@@ -98,7 +94,7 @@ def test_a_control_group_s_limit_is_the_disk_s_rate() -> None:
     assert storage.bytes_per_second.value == 2e7
 
 
-def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such() -> None:
+def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such():
     found = target_of_instance(catalog.instance("p4d.24xlarge"), 2, "rdma")
     share, wires = cluster.reached_share("nvswitch"), cluster.reached_share("efa")
     assert found.inside.bytes_per_second.value == pytest.approx(300e9 * share.value)
@@ -109,21 +105,21 @@ def test_an_instance_s_claims_are_multiplied_by_what_is_reached_of_such() -> Non
     assert "nccl" in found.network.bytes_per_second.source
 
 
-def test_a_mesh_of_unknown_cut_may_be_as_slow_as_its_pcie() -> None:
+def test_a_mesh_of_unknown_cut_may_be_as_slow_as_its_pcie():
     found = target_of_instance(catalog.instance("p3.8xlarge"), 1).inside
     whole = target_of_instance(catalog.instance("p3.16xlarge"), 1).inside
     assert found.bytes_per_second.value / found.bytes_per_second.low > 10
     assert whole.bytes_per_second.value / whole.bytes_per_second.low < 5
 
 
-def test_fast_lines_of_sockets_are_held_to_what_sockets_do() -> None:
+def test_fast_lines_of_sockets_are_held_to_what_sockets_do():
     slow, fast = (network_rate(wished(rate, "--network"), "tcp") for rate in (10e9 / 8, 100e9 / 8))
     limit = cluster.socket_limit()
     assert slow.value == pytest.approx(10e9 / 8, rel=0.05)
     assert fast.value == limit.value
 
 
-def test_a_type_without_network_facts_has_no_network() -> None:
+def test_a_type_without_network_facts_has_no_network():
     bare = Instance(cloud="here", name="bare", gpu_count=2, as_of="2026", source="none")
     found = target_of_instance(bare, 4)
     assert found.network is None
@@ -134,7 +130,7 @@ def test_a_type_without_network_facts_has_no_network() -> None:
         fabric_of(found, Draws())
 
 
-def test_unknown_links_inside_are_said_before_anything_is_assumed() -> None:
+def test_unknown_links_inside_are_said_before_anything_is_assumed():
     bare = Instance(
         cloud="here",
         name="bare",

@@ -1,7 +1,5 @@
 """Compute on other GPUs and in other precisions, from published pairs, by hand."""
 
-from __future__ import annotations
-
 import pytest
 from forecast_profiles import gpu_job
 
@@ -132,7 +130,7 @@ def test_a_job_in_bfloat16_goes_to_no_gpu_that_does_not_compute_in_it():
     assert what_if(base_of(plain), Alteration(gpu="T4")).breakdown.seconds("compute") > 0
 
 
-def test_mixed_precision_gains_what_the_data_sheet_and_the_products_say() -> None:
+def test_mixed_precision_gains_what_the_data_sheet_and_the_products_say():
     v100, t4 = catalog.gpu("V100-SXM2-16GB"), catalog.gpu("T4")
     found, products = precision_ratio(v100, "amp"), precision_ratio(v100, "amp", StepMix(0.7))
     # A100: products 312 and 156, the rest alike, times 1.6. V100: 125 and 15.7 TFLOP/s; 0.9, 1.95 times as long.
@@ -144,9 +142,7 @@ def test_mixed_precision_gains_what_the_data_sheet_and_the_products_say() -> Non
     assert precision_ratio(catalog.gpu("K80"), "amp") is None
 
 
-def calls(
-    operator: str, shapes: str, dtype: str, times: int, flops: float | None, size: float
-) -> Operator:
+def calls(operator, shapes, dtype, times, flops, size):
     return Operator(
         operator=operator, shapes=shapes, dtype=dtype, calls=times, flops=flops, bytes=int(size)
     )

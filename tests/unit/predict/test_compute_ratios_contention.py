@@ -9,7 +9,7 @@ from stash.catalog.reference import node_scaling
 from stash.predict import compute_ratios
 
 
-def test_crowding_is_drawn_from_the_losses_that_were_published() -> None:
+def test_crowding_is_drawn_from_the_losses_that_were_published():
     losses = [each.loss for each in node_scaling()]
     found = compute_ratios.crowding()
     assert found.low < found.value < found.high <= max(losses)
@@ -21,7 +21,7 @@ def test_crowding_is_drawn_from_the_losses_that_were_published() -> None:
     assert np.median(drawn) < found.value < 0.06
 
 
-def test_a_source_is_left_out_where_it_is_predicted() -> None:
+def test_a_source_is_left_out_where_it_is_predicted():
     source = node_scaling()[0].source
     places = np.linspace(0, 1, 101)
     assert not np.allclose(

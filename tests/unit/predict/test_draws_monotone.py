@@ -1,7 +1,5 @@
 """What holds of every forecast, draw by draw: more bandwidth is never slower, and half a GPU never faster."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +9,8 @@ from hypothesis import strategies as st
 
 from stash.predict.changes import Alteration
 from stash.predict.cluster import Network, NodeLinks
-from stash.predict.draws import Array, Draws, Quantity
+from stash.predict.draws import Draws, Quantity
 from stash.predict.forecasting import base_of, stall_draws
-from stash.predict.passes import Base
 
 DRAWS = Draws(32)
 BASES = [base_of(each, draws=DRAWS) for each in (gpu_job(), gpu_job(nodes=1, ranks=2), cpu_job())]
@@ -26,20 +23,18 @@ NODES = st.integers(2, 16)
 ROUNDING = 1e-9
 
 
-def steps(base: Base, **wanted: object) -> Array:
+def steps(base, **wanted):
     """Seconds, ``[draws]``."""
     return stall_draws(base, Alteration(**wanted)).step  # type: ignore[arg-type]
 
 
-def never_slower(fast: Array, slow: Array) -> None:
+def never_slower(fast, slow):
     assert np.all(fast <= slow * (1 + ROUNDING)), float(np.max(fast / slow))
 
 
 @FEW
 @given(JOBS, RATES, TIMES, NODES, st.sampled_from(["sockets", "ib"]))
-def test_a_faster_line_between_nodes_is_never_slower(
-    base: Base, rate: float, times: float, nodes: int, transport: str
-) -> None:
+def test_a_faster_line_between_nodes_is_never_slower(base, rate, times, nodes, transport):
     slow, fast = (
         steps(base, network=each, nodes=nodes, transport=transport) for each in (rate, rate * times)
     )
@@ -48,10 +43,8 @@ def test_a_faster_line_between_nodes_is_never_slower(
 
 @FEW
 @given(JOBS, RATES, TIMES, st.integers(2, 8))
-def test_faster_links_inside_a_node_are_never_slower(
-    base: Base, rate: float, times: float, devices: int
-) -> None:
-    def on(inside: float) -> Array:
+def test_faster_links_inside_a_node_are_never_slower(base, rate, times, devices):
+    def on(inside):
         rates = [
             Quantity(value=each, low=each / 1.5, high=each * 1.5, origin="measured", source="x")
             for each in (inside, 1e9)
@@ -74,5 +67,5 @@ def test_faster_links_inside_a_node_are_never_slower(
 
 @FEW
 @given(RATES, TIMES)
-def test_a_faster_disk_is_never_slower(rate: float, times: float) -> None:
+def test_a_faster_disk_is_never_slower(rate, times):
     never_slower(steps(BASES[0], disk=rate * times), steps(BASES[0], disk=rate))

@@ -1,8 +1,5 @@
 """The exchange stalls of a forecast: by hand, and what must hold of every one."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -12,9 +9,9 @@ from profile_builder import build
 
 from stash import catalog
 from stash.analysis.attribution import attribute
-from stash.core.records.profile import Bucket, Collective, Gradient, Loader, Profile
+from stash.core.records.profile import Bucket, Collective, Gradient, Loader
 from stash.predict.changes import Alteration
-from stash.predict.cluster import Network, Target
+from stash.predict.cluster import Network
 from stash.predict.cluster_sources import target_of_instance, target_of_profile
 from stash.predict.draws import Draws, Quantity
 from stash.predict.draws import given_quantity as wished
@@ -28,11 +25,11 @@ MB = 10**6
 
 
 def job(
-    exposed: float,
-    rate: float = 1e8,
-    ready: Sequence[float | None] = (0.0, 0.02, 0.04),
-    **work: object,
-) -> Profile:
+    exposed,
+    rate=1e8,
+    ready=(0.0, 0.02, 0.04),
+    **work,
+):
     """Two nodes of one device: three gradients of 1 MB, a bucket each, 10 ms apiece at 100 MB/s of bus bandwidth."""
     gradients = tuple(
         Gradient(name=str(i), bytes=MB, ready_seconds=moment) for i, moment in enumerate(ready)
@@ -52,26 +49,24 @@ def job(
 
 
 @cache
-def model_of(exposed: float, known: bool = True) -> tuple[ExchangeModel, Target]:
+def model_of(exposed, known=True):
     profile = job(exposed, ready=(0.0, 0.02, 0.04) if known else (None, None, None))
     base = target_of_profile(profile)
     return ExchangeModel(profile, attribute(profile), base, DRAWS), base
 
 
-def network(
-    exposed: float, target: Target | None = None, changes: ExchangeChanges = AS_MEASURED
-) -> np.ndarray:
+def network(exposed, target=None, changes=AS_MEASURED):
     model, base = model_of(exposed)
     (part,) = model.predict(target or base, changes).parts
     return part.seconds
 
 
-def at(rate: float, base: Target, nodes: int = 2) -> Target:
+def at(rate, base, nodes=2):
     wished_for = base.network.model_copy(update={"bytes_per_second": wished(rate, "--network")})
     return base.model_copy(update={"network": wished_for, "nodes": nodes})
 
 
-def test_where_nothing_changes_the_forecast_is_the_measurement() -> None:
+def test_where_nothing_changes_the_forecast_is_the_measurement():
     for exposed in (0.0, 0.005, 0.01, 0.05, -0.0001):
         profile = job(exposed)
         stall = attribute(profile).stall("network")
@@ -84,7 +79,7 @@ def test_where_nothing_changes_the_forecast_is_the_measurement() -> None:
         assert part.beyond == ()
 
 
-def test_a_model_that_was_right_predicts_the_timeline() -> None:
+def test_a_model_that_was_right_predicts_the_timeline():
     # Buckets of 10 ms, ready every 20 ms: the last is exposed, 10 ms. At a quarter of the rate each takes 40 ms and
     # the stream is always behind: 0 + 3 · 40 − 40 = 80 ms.
     _, base = model_of(0.01)
@@ -92,7 +87,7 @@ def test_a_model_that_was_right_predicts_the_timeline() -> None:
     assert network(0.01, at(1e9, base)).mean() == pytest.approx(0.001, abs=3e-4)
 
 
-def test_more_ranks_send_more_over_each_link() -> None:
+def test_more_ranks_send_more_over_each_link():
     # Four ranks send 2·3/4 of a bucket where two sent 2·1/2: 15 ms each, still behind the pass but for the last.
     _, base = model_of(0.01)
     rate = base.network
@@ -101,7 +96,7 @@ def test_more_ranks_send_more_over_each_link() -> None:
     assert found.mean() == pytest.approx(0.015, rel=0.1)
 
 
-def test_what_the_model_misses_stays_or_grows_with_the_exchange() -> None:
+def test_what_the_model_misses_stays_or_grows_with_the_exchange():
     # 20 ms were exposed where the model says 10: the 10 it misses become between 10 and 40 at a quarter of the rate.
     _, base = model_of(0.02)
     found = network(0.02, at(0.25e8, base)) - 0.08
@@ -109,13 +104,13 @@ def test_what_the_model_misses_stays_or_grows_with_the_exchange() -> None:
     assert np.percentile(found, 95) == pytest.approx(0.04, abs=0.008)
 
 
-def test_where_the_model_says_too_much_its_share_is_kept() -> None:
+def test_where_the_model_says_too_much_its_share_is_kept():
     # 5 ms were exposed where the model says 10: half of the 80 ms at a quarter of the rate.
     _, base = model_of(0.005)
     assert network(0.005, at(0.25e8, base)).mean() == pytest.approx(0.04, rel=0.1)
 
 
-def test_smaller_buckets_overlap_more_and_larger_ones_less() -> None:
+def test_smaller_buckets_overlap_more_and_larger_ones_less():
     _, base = model_of(0.01)
     slow = at(0.5e8, base)  # 20 ms a bucket: exposed is the last one's 20 ms
     assert network(0.01, slow).mean() == pytest.approx(0.02, rel=0.05)
@@ -124,19 +119,19 @@ def test_smaller_buckets_overlap_more_and_larger_ones_less() -> None:
     assert one.mean() == pytest.approx(0.06, rel=0.05)
 
 
-def test_compression_halves_what_travels() -> None:
+def test_compression_halves_what_travels():
     _, base = model_of(0.01)
     assert network(0.01, base, ExchangeChanges(compress=0.5)).mean() == pytest.approx(
         0.005, rel=0.1
     )
 
 
-def test_exchanging_after_each_of_several_batches_costs_as_many_times() -> None:
+def test_exchanging_after_each_of_several_batches_costs_as_many_times():
     _, base = model_of(0.01)
     assert network(0.01, base, ExchangeChanges(times=4.0)).mean() == pytest.approx(0.04, rel=0.1)
 
 
-def test_a_shorter_backward_pass_hides_less() -> None:
+def test_a_shorter_backward_pass_hides_less():
     _, base = model_of(0.01)
     # Buckets ready every 5 ms and 10 ms long: 30 − 10.
     assert network(0.01, base, ExchangeChanges(compute=0.25)).mean() == pytest.approx(
@@ -144,7 +139,7 @@ def test_a_shorter_backward_pass_hides_less() -> None:
     )
 
 
-def test_one_node_has_no_network_stall_and_one_device_none_at_all() -> None:
+def test_one_node_has_no_network_stall_and_one_device_none_at_all():
     model, base = model_of(0.01)
     found = model.predict(base.model_copy(update={"nodes": 1, "devices": 1}))
     assert found.parts == ()
@@ -152,7 +147,7 @@ def test_one_node_has_no_network_stall_and_one_device_none_at_all() -> None:
     assert not any(each.possible for each in found.missing)
 
 
-def test_a_target_without_network_facts_is_unknown_and_never_assumed() -> None:
+def test_a_target_without_network_facts_is_unknown_and_never_assumed():
     model, base = model_of(0.01)
     found = model.predict(base.model_copy(update={"network": None, "nodes": 4}))
     assert found.parts == ()
@@ -160,7 +155,7 @@ def test_a_target_without_network_facts_is_unknown_and_never_assumed() -> None:
     assert "say it with --network" in found.missing[-1].why
 
 
-def test_without_readiness_as_much_hides_as_did_and_the_forecast_says_so() -> None:
+def test_without_readiness_as_much_hides_as_did_and_the_forecast_says_so():
     # 30 ms alone, 10 exposed: 20 hide. At half of the rate 60 ms less 20 are exposed.
     model, base = model_of(0.01, known=False)
     (part,) = model.predict(at(0.5e8, base)).parts
@@ -168,7 +163,7 @@ def test_without_readiness_as_much_hides_as_did_and_the_forecast_says_so() -> No
     assert "does not tell when gradients are ready" in part.beyond[0]
 
 
-def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
+def test_a_data_sheet_says_data_sheet_and_is_wide():
     model, _ = model_of(0.01)
     found = {
         part.name: part
@@ -180,7 +175,7 @@ def test_a_data_sheet_says_data_sheet_and_is_wide() -> None:
     assert found["interconnect"].seconds.std() > 0.1 * found["interconnect"].seconds.mean()
 
 
-def test_far_targets_are_said_to_be_far() -> None:
+def test_far_targets_are_said_to_be_far():
     model, base = model_of(0.01)
     (part,) = model.predict(at(1e9, base, nodes=16)).parts
     assert any(
@@ -189,14 +184,14 @@ def test_far_targets_are_said_to_be_far() -> None:
     assert any("links between nodes are 10 times as fast" in sentence for sentence in part.beyond)
 
 
-def test_a_profile_without_gradients_says_what_adds_them() -> None:
+def test_a_profile_without_gradients_says_what_adds_them():
     profile = job(0.01, ready=(), bucket_bytes=())
     base = target_of_profile(profile)
     found = ExchangeModel(profile, attribute(profile), base, DRAWS).predict(at(1e7, base))
     assert "profile again" in found.missing[-1].why
 
 
-def test_collectives_of_the_script_s_own_are_counted() -> None:
+def test_collectives_of_the_script_s_own_are_counted():
     extra = {
         "collectives_per_step": {"all_reduce": 10.0},
         "collective_bytes_per_step": {"all_reduce": 1e6},
@@ -209,13 +204,13 @@ def test_collectives_of_the_script_s_own_are_counted() -> None:
     assert part.seconds.mean() == pytest.approx(0.12, rel=0.05)
 
 
-def test_accumulating_without_leaving_out_exchanges_is_counted() -> None:
+def test_accumulating_without_leaving_out_exchanges_is_counted():
     loaders = (Loader(kind="map", batches_per_step=4),)
     assert exchange_of(job(0.01, skips_exchanges=False, loaders=loaders)).times == 4.0  # type: ignore[union-attr]
     assert exchange_of(job(0.01, skips_exchanges=True, loaders=loaders)).times == 1.0  # type: ignore[union-attr]
 
 
-def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:
+def test_a_network_of_unknown_spread_leaves_the_ends_unknown():
     _, base = model_of(0.01)
     claimed = Quantity(value=1e8, origin="data sheet", source="a sheet")
     model, _ = model_of(0.01)
@@ -225,7 +220,7 @@ def test_a_network_of_unknown_spread_leaves_the_ends_unknown() -> None:
     assert not part.spread_known
 
 
-def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
+def test_an_exchange_that_was_hidden_altogether_divides_by_nothing():
     profile = job(-0.0005, ready=(None, None, None), bucket_bytes=(3 * MB,))
     base = target_of_profile(profile)
     with np.errstate(all="raise"):
@@ -235,7 +230,7 @@ def test_an_exchange_that_was_hidden_altogether_divides_by_nothing() -> None:
     assert np.isfinite(part.seconds).all()
 
 
-def two_ranks_on_a_node(exposed: float) -> Profile:
+def two_ranks_on_a_node(exposed):
     """The same three buckets inside one node, 10 ms apiece at 100 MB/s."""
     gradients = tuple(Gradient(name=str(i), bytes=MB, ready_seconds=0.02 * i) for i in range(3))
     runs = tuple(
@@ -254,7 +249,7 @@ def two_ranks_on_a_node(exposed: float) -> Profile:
 @pytest.mark.parametrize("exposed", [0.005, 0.01, 0.03])
 def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_was_measured_inside(
     exposed,
-) -> None:
+):
     # The profile has no exchange between nodes, and its interconnect is not what the model says of it.
     profile = two_ranks_on_a_node(exposed)
     base = target_of_profile(profile)
@@ -274,7 +269,7 @@ def test_a_network_faster_than_the_links_inside_a_node_costs_nothing_whatever_wa
     assert found["network"].mean() <= 0.026
 
 
-def looked_at(*steps: Sequence[float]) -> Profile:
+def looked_at(*steps):
     """The job of ``job`` whose three buckets were ready at these moments in each step that was looked at."""
     buckets = tuple(
         Bucket(bytes=MB, gradients=(str(i),), ready_steps=tuple(step[i] for step in steps))
@@ -292,7 +287,7 @@ def looked_at(*steps: Sequence[float]) -> Profile:
     return job(0.02, gradients=gradients, buckets=buckets)
 
 
-def test_readiness_of_every_step_that_was_looked_at_counts() -> None:
+def test_readiness_of_every_step_that_was_looked_at_counts():
     # At the end of a pass of 40 ms, or all at its end: 10 or 30 ms are exposed, and 20 in the mean of four steps.
     even, late = (0.0, 0.02, 0.04), (0.0399, 0.0399, 0.04)
     work = exchange_of(looked_at(even, late, even, late))
@@ -312,11 +307,11 @@ def test_readiness_of_every_step_that_was_looked_at_counts() -> None:
     assert part.seconds.std() > 1.5 * sure.seconds.std()
 
 
-def test_a_bucket_waits_for_those_in_front_of_it() -> None:
+def test_a_bucket_waits_for_those_in_front_of_it():
     assert exchange_of(looked_at((0.03, 0.02, 0.04))).buckets_ready == ((0.03, 0.03, 0.04),)
 
 
-def test_a_model_that_would_be_sharded_exposes_what_its_stage_does() -> None:
+def test_a_model_that_would_be_sharded_exposes_what_its_stage_does():
     # Units of 10 ms each way, ready every 20 ms. Stage 2 scatters 5 ms behind each, then gathers 3 MB in 15 ms.
     _, base = model_of(0.01)
     assert network(0.01, base, ExchangeChanges(sharding=2)).mean() == pytest.approx(0.020, rel=0.06)
@@ -327,7 +322,7 @@ def test_a_model_that_would_be_sharded_exposes_what_its_stage_does() -> None:
     )
 
 
-def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() -> None:
+def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network():
     # 2 gathers of 3 MB in parts of half, and a scatter of 3 MB: 15 ms each at 100 MB/s, 45 in all, 20 of it exposed.
     own = {
         "bucket_bytes": (),
@@ -346,7 +341,7 @@ def test_a_job_that_shards_its_model_itself_is_predicted_on_another_network() ->
     assert part.seconds.mean() == pytest.approx((0.0425 + 0.065) / 2, rel=0.06)
 
 
-def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_have_none() -> None:
+def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_have_none():
     """One exchange was timed, so its rate has no ends; what steps waited for it has, and stays on more nodes."""
     once = cpu_job(
         collectives=(Collective(scope="node", ranks=2, bytes=46_758_048, seconds=0.048),)
@@ -362,7 +357,7 @@ def test_what_stays_inside_a_node_keeps_its_measured_interval_though_its_links_h
     assert {part.stall: part.origin for part in forecast.grounds}["interconnect"] == "measured"
 
 
-def test_between_nodes_as_much_hides_as_did_inside_one_where_readiness_is_unknown() -> None:
+def test_between_nodes_as_much_hides_as_did_inside_one_where_readiness_is_unknown():
     """By hand: 36 of 48 ms were exposed, so 12 hide. On two nodes of two, all four ranks at the rate of the slower
     link: nothing below zero, and a faster line exposes no more."""
     work = {

@@ -1,7 +1,5 @@
 """A forecast: stalls that add up, ends in a breakdown, and says what is unknown and what is far away."""
 
-from __future__ import annotations
-
 import pytest
 
 from stash.advice.verdict import verdict
@@ -20,12 +18,12 @@ FACT = Used(
 )
 
 
-def part(name: str, mean: float, spread: float = 0.001, **fields: object) -> PredictedStall:
+def part(name, mean, spread=0.001, **fields):
     drawn = mean + spread * DRAWS.normals(name)
     return PredictedStall(name, drawn, **{"origin": "measured", **fields})  # type: ignore[arg-type]
 
 
-def test_stalls_add_up_and_stand_in_ladder_order() -> None:
+def test_stalls_add_up_and_stand_in_ladder_order():
     found = forecast(
         TARGET, [part("network", 0.05), part("compute", 0.1), part("contention", 0.01)]
     )
@@ -36,7 +34,7 @@ def test_stalls_add_up_and_stand_in_ladder_order() -> None:
     assert found.breakdown.step_seconds == pytest.approx(0.16)
 
 
-def test_errors_that_go_together_are_not_taken_as_independent() -> None:
+def test_errors_that_go_together_are_not_taken_as_independent():
     both = DRAWS.normals("shared") * 0.001
     parts = [
         PredictedStall("compute", 0.1 + both, "measured"),
@@ -46,14 +44,14 @@ def test_errors_that_go_together_are_not_taken_as_independent() -> None:
     assert step.half_width == pytest.approx(0.0, abs=1e-9)
 
 
-def test_while_a_possible_stall_is_unknown_so_is_the_step() -> None:
+def test_while_a_possible_stall_is_unknown_so_is_the_step():
     gone = Missing(name="network", why="the network is unknown", possible=True)
     found = forecast(TARGET, [part("compute", 0.1)], [gone], samples=32)
     assert found.unknown == (gone,)
     assert found.step is None
 
 
-def test_a_stall_that_cannot_be_or_is_contained_leaves_nothing_unknown() -> None:
+def test_a_stall_that_cannot_be_or_is_contained_leaves_nothing_unknown():
     missing = (
         Missing(name="fetch", why="no loader"),
         Missing(name="interconnect", why="…", possible=True, contained_in="network"),
@@ -64,14 +62,14 @@ def test_a_stall_that_cannot_be_or_is_contained_leaves_nothing_unknown() -> None
     assert found.breakdown.samples_per_second == pytest.approx(160)
 
 
-def test_what_is_not_known_to_spread_has_no_ends() -> None:
+def test_what_is_not_known_to_spread_has_no_ends():
     found = forecast(TARGET, [part("compute", 0.1), part("network", 0.05, spread_known=False)])
     assert found.breakdown.stalls[1].low is None
     assert found.breakdown.step.low is None
     assert found.breakdown.stalls[0].low is not None
 
 
-def test_far_away_is_said_once_and_warned_of() -> None:
+def test_far_away_is_said_once_and_warned_of():
     found = forecast(
         TARGET,
         [part("compute", 0.1, beyond=("far",)), part("network", 0.1, beyond=("far", "farther"))],
@@ -81,7 +79,7 @@ def test_far_away_is_said_once_and_warned_of() -> None:
     assert not found.breakdown.stability.ok
 
 
-def test_the_whole_is_as_certain_as_its_least_certain_part() -> None:
+def test_the_whole_is_as_certain_as_its_least_certain_part():
     found = forecast(
         TARGET, [part("compute", 0.1), part("network", 0.1, origin="data sheet", facts=(FACT,))]
     )
@@ -90,18 +88,18 @@ def test_the_whole_is_as_certain_as_its_least_certain_part() -> None:
 
 
 @pytest.mark.parametrize("names", [(), ("network",), ("compute", "network", "network")])
-def test_no_forecast_is_made_of_parts_that_are_no_breakdown(names: tuple[str, ...]) -> None:
+def test_no_forecast_is_made_of_parts_that_are_no_breakdown(names):
     with pytest.raises(StashError, match="has no breakdown"):
         forecast(TARGET, [part(name, 0.1) for name in names])
 
 
-def test_advice_reads_a_forecast_as_it_reads_a_profile(two_nodes: object) -> None:
+def test_advice_reads_a_forecast_as_it_reads_a_profile(two_nodes):
     found = forecast(TARGET, [part("compute", 0.1), part("network", 0.2)], repetitions=5)
     assert verdict(found.breakdown, two_nodes).text  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def two_nodes() -> object:
+def two_nodes():
     from profile_builder import build
 
     return build({"solo": [0.1] * 3, "crowd": [0.1] * 3, "cluster": [0.3] * 3}, ranks=2, nodes=2)

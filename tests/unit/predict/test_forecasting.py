@@ -15,7 +15,7 @@ from stash.analysis.attribution import attribute
 from stash.core.errors import UserError
 from stash.core.records.profile import Loader, Memory
 from stash.predict.changed_job import change_job
-from stash.predict.changes import Alteration, field_of
+from stash.predict.changes import Alteration
 from stash.predict.forecasting import base_of, stall_draws, what_if
 from stash.predict.memory import memory_fit
 from stash.predict.sufficiency import assess_sufficiency
@@ -26,7 +26,7 @@ from stash.whatif.sweep import axes, sweep
 GPU, CPU = base_of(gpu_job()), base_of(cpu_job())
 
 
-def step(base, **typed: str) -> float:
+def step(base, **typed):
     return what_if(base, Alteration(**typed)).breakdown.step_seconds
 
 
@@ -86,9 +86,7 @@ def test_one_device_waits_for_no_other():
 @pytest.mark.parametrize(
     ("typed", "samples"), [({"gpu": "A100"}, 64), ({"batch": "128"}, 128), ({"gpus": "16"}, 128)]
 )
-def test_ranks_that_share_a_model_read_the_same_samples(
-    typed: dict[str, str], samples: int
-) -> None:
+def test_ranks_that_share_a_model_read_the_same_samples(typed, samples):
     loaders = (Loader(kind="map", workers=1, samples=1000),)
     shared = base_of(
         gpu_job(
@@ -224,54 +222,11 @@ def test_one_gpu_tells_of_several_what_published_jobs_tell():
     assert any("one device was profiled" in sentence for sentence in forecast.extrapolations)
 
 
-@pytest.mark.parametrize(
-    ("typed", "sentence"),
-    [
-        ({"nodes": "0"}, "--nodes 0: it is a whole number from 1 to 16,384"),
-        ({"nodes": "3.5"}, "whole number"),
-        ({"cache": "120%"}, "from 0% to 100%"),
-        ({"network": "0gbit"}, "more than 0"),
-        ({"network": "fast"}, "--network fast: cannot read the rate"),
-        ({"compress": "zip"}, "none, fp16, bf16"),
-        ({"dtype": "int8"}, "fp32 or amp"),
-        ({"cache": "10%", "memory": "64GB"}, "leave one of them out"),
-        ({"instance": "p3.8xlarge", "gpu": "T4"}, "leave one of them out"),
-        ({"gpu": "A1000"}, "did you mean A100"),
-        ({"instance": "p3.8x"}, "did you mean p3.8xlarge"),
-        ({"nodes": "16384"}, "forecasts go up to"),
-        ({"sharding": "zero4"}, "none, zero1, zero2 or zero3"),
-    ],
-)
-def test_what_cannot_be_is_refused_with_a_way_on(typed, sentence):
-    with pytest.raises(UserError, match=sentence.replace("(", r"\(")):
-        what_if(GPU, Alteration(**typed))
-
-
-def test_a_profile_on_cpus_tells_nothing_of_gpus():
-    with pytest.raises(UserError, match="profiled on CPUs"):
-        what_if(CPU, Alteration(gpu="A100"))
-
-
 def test_other_cpus_are_not_taken_to_train_as_fast():
-    with pytest.raises(UserError, match="how fast its CPUs train"):
-        what_if(CPU, Alteration(instance="c5.9xlarge"))
     assert any(
         "compute is as on the cores" in each
         for each in what_if(CPU, Alteration(cpus="32")).extrapolations
     )
-
-
-def test_a_profile_without_the_facts_says_which_command_adds_them():
-    bare = gpu_job(workload={"name": "x", "parameter_bytes": 10**8, "loaders": ()})
-    with pytest.raises(UserError, match=r"stash\.loader"):
-        what_if(base_of(bare), Alteration(workers="4"))
-    with pytest.raises(UserError, match=r"`stash profile\b.*` records it"):
-        what_if(base_of(bare), Alteration(bucket="5"))
-
-
-def test_an_unknown_option_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean nodes"):
-        field_of("nodez")
 
 
 def test_ranges_are_doubled_and_short_ones_counted():
@@ -287,22 +242,6 @@ def test_ranges_are_doubled_and_short_ones_counted():
     assert (multiples.texts[0], multiples.texts[4], multiples.texts[-1]) == ("1x", "2x", "4x")
     with pytest.raises(UserError, match="write both alike"):
         axes(["network=1x..4gbit"])
-
-
-@pytest.mark.parametrize(
-    ("asked", "sentence"),
-    [
-        (["nodes"], "names no values"),
-        (["nodes=8..1"], "turn it round"),
-        (["gpu=A..B"], "names have no range"),
-        (["nodes=1..4", "nodes=1..2"], "given twice"),
-        (["nodes=1..2", "workers=1..2", "batch=1..2"], "one or two dimensions"),
-        (["batch=" + ",".join(str(n) for n in range(1, 60)), "workers=0..8"], "points"),
-    ],
-)
-def test_sweeps_that_cannot_be_looked_at_are_refused(asked, sentence):
-    with pytest.raises(UserError, match=sentence):
-        axes(asked)
 
 
 def test_a_point_that_cannot_be_predicted_says_why_and_the_others_stay():

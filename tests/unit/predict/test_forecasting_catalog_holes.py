@@ -1,18 +1,13 @@
 """No machine of the catalog is forecast with a hole in its facts that the forecast does not name."""
 
-from __future__ import annotations
-
 import pytest
 from forecast_profiles import gpu_job
 
-from stash.catalog.facts import Instance
 from stash.core.errors import UserError
 from stash.predict.changes import Alteration, named_gpu
 from stash.predict.cluster import Target
 from stash.predict.draws import Draws
-from stash.predict.forecast import Forecast
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
-from stash.predict.passes import Base
 
 CATALOG = shipped_catalog()
 TYPES = [each for each in CATALOG.instances if each.gpu_count]
@@ -20,11 +15,11 @@ WITH_TENSOR_CORES = {"Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell"}
 
 
 @pytest.fixture(scope="module")
-def base() -> Base:
+def base():
     return base_of(gpu_job(), draws=Draws(16), catalog=lambda: CATALOG)
 
 
-def holes(instance: Instance, target: Target) -> list[str]:
+def holes(instance, target):
     """Words that a forecast of this machine has to say, one for each fact that it lacks."""
     gpu, found = named_gpu(target.device or "", CATALOG), []
     if gpu.architecture in WITH_TENSOR_CORES and gpu.tensor_fp16_flops_per_second is None:
@@ -45,11 +40,11 @@ def holes(instance: Instance, target: Target) -> list[str]:
     return found
 
 
-def text(forecast: Forecast) -> str:
+def text(forecast):
     return "; ".join([*forecast.extrapolations, *(item.why for item in forecast.breakdown.skipped)])
 
 
-def asked(base: Base, wanted: Alteration) -> Forecast | str:
+def asked(base, wanted):
     """The forecast, or why there is none."""
     try:
         return what_if(base, wanted)
@@ -58,7 +53,7 @@ def asked(base: Base, wanted: Alteration) -> Forecast | str:
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
-def test_every_type_is_left_out_or_says_what_it_lacks(base: Base, nodes: int) -> None:
+def test_every_type_is_left_out_or_says_what_it_lacks(base, nodes):
     forecast = lacking = 0
     for instance in TYPES:
         answer = asked(base, Alteration(instance=f"{instance.cloud}/{instance.name}", nodes=nodes))
@@ -77,7 +72,7 @@ def test_every_type_is_left_out_or_says_what_it_lacks(base: Base, nodes: int) ->
     assert lacking > 10
 
 
-def test_cores_that_a_description_leaves_out_are_named() -> None:
+def test_cores_that_a_description_leaves_out_are_named():
     described = Target(name="ours", nodes=1, devices=2, backend="nccl", device="V100-SXM2-16GB")
     base = base_of(gpu_job(), draws=Draws(16), clusters=lambda name: described)
     forecast = what_if(base, Alteration(cluster="ours.yaml"))

@@ -1,7 +1,5 @@
 """Slices of GPUs: told by a fraction or by their memory, and nowhere taken for a whole GPU."""
 
-from __future__ import annotations
-
 from datetime import date
 
 import pytest
@@ -10,7 +8,7 @@ from forecast_profiles import gpu_job
 
 from stash.analysis.findings.against import nearest_types
 from stash.analysis.findings.machine import machine_findings
-from stash.catalog.facts import Instance, share_of, slice_gpu
+from stash.catalog.facts import share_of, slice_gpu
 from stash.catalog.shipped import gpus
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu, Host, Limits
@@ -20,19 +18,18 @@ from stash.predict.changes import Alteration
 from stash.predict.cluster_sources import target_of_instance, target_of_profile
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
-from stash.predict.passes import Base
 
 GIB = 2**30
 SLICES = [each for each in shipped_catalog().instances if each.gpu_count and each.gpu_count < 1]
 
 
-def host(gpu: str = "NVIDIA L4", memory: float = 11.18 * GIB) -> Host:
+def host(gpu="NVIDIA L4", memory=11.18 * GIB):
     devices = (Gpu(index=0, name=gpu, memory_bytes=round(memory)),)
     return Host(hostname="x", instance="g6f.4xlarge", cores=16, gpus=devices, limits=Limits())
 
 
 @pytest.fixture(scope="module")
-def base() -> Base:
+def base():
     return base_of(gpu_job(), draws=Draws(64))
 
 
@@ -54,18 +51,18 @@ def base() -> Base:
         ("L4", None, 1),
     ],
 )
-def test_a_slice_is_told_by_its_memory(name: str | None, gib: float | None, share: float) -> None:
+def test_a_slice_is_told_by_its_memory(name, gib, share):
     assert share_of(name, None if gib is None else gib * GIB, gpus()) == pytest.approx(share)
 
 
-def test_no_instance_of_the_catalog_is_a_slice_that_counts_as_a_whole() -> None:
+def test_no_instance_of_the_catalog_is_a_slice_that_counts_as_a_whole():
     assert {each.gpu_model for each in SLICES} == {"L4", "A10"}
     for each in shipped_catalog().instances:
         shown = share_of(each.gpu or each.gpu_model, each.gpu_memory_bytes, gpus())
         assert each.gpu_share == pytest.approx(shown, rel=0.01), each.name
 
 
-def test_a_price_list_that_counts_a_slice_as_one_is_corrected() -> None:
+def test_a_price_list_that_counts_a_slice_as_one_is_corrected():
     listed = box("gr6f.4xlarge", gpu_model="L4", gpu_count=1, gpu_memory_bytes=11.18 * GIB)
     assert slice_gpu(listed, gpus()).gpu_share == 0.5
     whole = box("g6.4xlarge", gpu_model="L4", gpu_count=1, gpu_memory_bytes=22.35 * GIB)
@@ -73,7 +70,7 @@ def test_a_price_list_that_counts_a_slice_as_one_is_corrected() -> None:
 
 
 @pytest.mark.parametrize("instance", SLICES, ids=lambda each: each.name)
-def test_a_slice_is_left_out_of_what_is_recommended_with_its_reason(instance: Instance) -> None:
+def test_a_slice_is_left_out_of_what_is_recommended_with_its_reason(instance):
     found = build_market(shipped_catalog(), Constraints(), {}, date(2026, 11, 22))
     assert instance.name not in {each.instance.name for each in found.rentables}
     (why,) = (each.why for each in found.unranked if each.instance == instance.name)
@@ -82,7 +79,7 @@ def test_a_slice_is_left_out_of_what_is_recommended_with_its_reason(instance: In
     )
 
 
-def test_one_that_was_measured_may_be_rented() -> None:
+def test_one_that_was_measured_may_be_rented():
     machine = target_of_instance(SLICES[0], 1)
     found = build_market(
         shipped_catalog(), Constraints(), {SLICES[0].name: machine}, date(2026, 11, 22)
@@ -90,7 +87,7 @@ def test_one_that_was_measured_may_be_rented() -> None:
     assert SLICES[0].name in {each.instance.name for each in found.rentables}
 
 
-def test_how_fast_slices_train_does_not_follow_from_whole_gpus(base: Base) -> None:
+def test_how_fast_slices_train_does_not_follow_from_whole_gpus(base):
     with pytest.raises(
         UserError, match=r"0\.5 of one L4, and 1 of one .* is not published: profile there"
     ):
@@ -101,7 +98,7 @@ def test_how_fast_slices_train_does_not_follow_from_whole_gpus(base: Base) -> No
         what_if(base_of(half, draws=Draws(64)), Alteration(gpu="L4"))
 
 
-def test_a_probe_finds_the_one_gpu_that_a_slice_is_to_its_driver() -> None:
+def test_a_probe_finds_the_one_gpu_that_a_slice_is_to_its_driver():
     reference = next(each for each in SLICES if each.name == "g6f.4xlarge")
     assert not [
         each
@@ -119,10 +116,10 @@ def test_a_probe_finds_the_one_gpu_that_a_slice_is_to_its_driver() -> None:
     ].instance == ("g6f.4xlarge")
 
 
-def test_an_own_machine_has_whole_gpus_or_a_part_of_one() -> None:
+def test_an_own_machine_has_whole_gpus_or_a_part_of_one():
     with pytest.raises(UserError, match=r"gpu_count: .*a whole number, or below 1 for a slice"):
         own_file("instances:\n- {name: mine, gpu: L4, gpu_count: 1.5, price: $1/h}\n")
 
 
-def test_a_small_catalog_needs_no_gpu_table() -> None:
+def test_a_small_catalog_needs_no_gpu_table():
     assert small((box("cpu", gpu_count=0), 1.0)).instances[0].gpu_share == 1.0

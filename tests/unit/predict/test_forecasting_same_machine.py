@@ -1,9 +1,6 @@
 """Asked about the machine that was measured, the answer is the measurement; of more of it, only the rest is new."""
 
-from __future__ import annotations
-
 from datetime import date
-from typing import Any
 
 import pytest
 from forecast_profiles import cpu_job, gpu_job
@@ -17,14 +14,11 @@ from stash.predict.changes import Alteration
 from stash.predict.cluster_sources import target_of_probe
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of, shipped_catalog, what_if
-from stash.predict.passes import Base
 from stash.predict.pipeline import warmed_share
 from stash.whatif.answers import answer_question
 
 
-def hosts(
-    instance: str | None, nodes: int = 2, gpus: int = 2, name: str = "gpu"
-) -> tuple[Host, ...]:
+def hosts(instance, nodes=2, gpus=2, name="gpu"):
     devices = tuple(
         Gpu(index=j, name="Tesla V100-SXM2-16GB", memory_bytes=16 * 2**30) for j in range(gpus)
     )
@@ -42,7 +36,7 @@ def hosts(
     )
 
 
-def job(instance: str | None = "p3.8xlarge", ranks: int = 8, **changes: Any) -> Base:
+def job(instance="p3.8xlarge", ranks=8, **changes):
     """Two nodes of the type, with all of its four GPUs."""
     return base_of(
         gpu_job(ranks=ranks, hosts=hosts(instance, gpus=ranks // 2), **changes), draws=Draws(64)
@@ -51,9 +45,7 @@ def job(instance: str | None = "p3.8xlarge", ranks: int = 8, **changes: Any) -> 
 
 @pytest.mark.parametrize("name", ["p3.8xlarge", "aws/p3.8xlarge", "P3.8XLARGE"])
 @pytest.mark.parametrize("nodes", [None, 2])
-def test_the_type_that_was_measured_is_answered_by_the_measurement(
-    name: str, nodes: int | None
-) -> None:
+def test_the_type_that_was_measured_is_answered_by_the_measurement(name, nodes):
     base = job()
     forecast = what_if(base, Alteration(instance=name, nodes=nodes))
     assert forecast.breakdown.step == what_if(base).breakdown.step
@@ -61,14 +53,14 @@ def test_the_type_that_was_measured_is_answered_by_the_measurement(
     assert forecast.target == base.target
 
 
-def test_a_change_beside_it_changes_that_alone() -> None:
+def test_a_change_beside_it_changes_that_alone():
     base = job()
     forecast = what_if(base, Alteration(instance="p3.8xlarge", network=12.5e9))
     alone = what_if(base, Alteration(network=12.5e9))
     assert forecast.breakdown.step == alone.breakdown.step
 
 
-def test_on_more_nodes_of_it_compute_and_what_loaders_had_stay_as_measured() -> None:
+def test_on_more_nodes_of_it_compute_and_what_loaders_had_stay_as_measured():
     base = job()
     forecast, plain = (
         what_if(base, Alteration(instance="p3.8xlarge", nodes=4)),
@@ -84,7 +76,7 @@ def test_on_more_nodes_of_it_compute_and_what_loaders_had_stay_as_measured() -> 
     assert forecast.target.storage is None
 
 
-def test_with_all_of_its_devices_the_links_are_those_that_were_measured() -> None:
+def test_with_all_of_its_devices_the_links_are_those_that_were_measured():
     base = job(ranks=4)
     forecast = what_if(base, Alteration(instance="p3.8xlarge"))
     assert (forecast.target.nodes, forecast.target.devices) == (2, 4)
@@ -94,25 +86,25 @@ def test_with_all_of_its_devices_the_links_are_those_that_were_measured() -> Non
     assert now.time == was.time
 
 
-def test_what_was_not_used_comes_from_the_data_sheet() -> None:
+def test_what_was_not_used_comes_from_the_data_sheet():
     base = base_of(gpu_job(nodes=1, ranks=4, hosts=hosts("p3.8xlarge", 1, 4)), draws=Draws(64))
     assert base.target.network is None
     forecast = what_if(base, Alteration(instance="p3.8xlarge", nodes=2))
     assert forecast.target.network.bytes_per_second.origin == "data sheet"
 
 
-def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name() -> None:
+def test_the_gpu_that_was_measured_is_no_other_under_the_catalogs_name():
     forecast = what_if(job(), Alteration(instance="p3.16xlarge"))
     assert forecast.target.device == "Tesla V100-SXM2-16GB"
     assert not any("was measured on Tesla" in each for each in forecast.extrapolations)
 
 
-def test_another_type_is_forecast() -> None:
+def test_another_type_is_forecast():
     forecast = what_if(job(), Alteration(instance="g5.12xlarge"))
     assert {part.origin for part in forecast.grounds if part.stall == "compute"} == {"data sheet"}
 
 
-def test_a_type_without_gpus_is_answered_where_it_was_measured() -> None:
+def test_a_type_without_gpus_is_answered_where_it_was_measured():
     base = base_of(cpu_job(hosts=hosts("c5.4xlarge", 1, 0)), draws=Draws(64))
     assert (
         what_if(base, Alteration(instance="c5.4xlarge")).breakdown.step
@@ -121,7 +113,7 @@ def test_a_type_without_gpus_is_answered_where_it_was_measured() -> None:
 
 
 @pytest.mark.parametrize("instance", [None, "p3.8xlarge"])
-def test_a_probe_of_the_machine_that_was_measured_changes_nothing(instance: str | None) -> None:
+def test_a_probe_of_the_machine_that_was_measured_changes_nothing(instance):
     profile = gpu_job(hosts=hosts(instance))
     probe = Probe(
         stash_version="1",
@@ -143,9 +135,7 @@ def test_a_probe_of_the_machine_that_was_measured_changes_nothing(instance: str 
 
 
 @pytest.mark.parametrize(("gpus", "origin"), [(4, "measured"), (2, "scaled")])
-def test_what_is_recommended_of_the_type_that_was_measured_is_the_measurement(
-    gpus: int, origin: str
-) -> None:
+def test_what_is_recommended_of_the_type_that_was_measured_is_the_measurement(gpus, origin):
     """With two of its four GPUs measured, only the exchange among four is predicted, on the links that were seen."""
     base = base_of(
         gpu_job(nodes=1, ranks=gpus, hosts=hosts("p3.8xlarge", 1, gpus)), draws=Draws(64)
@@ -177,7 +167,7 @@ def test_what_is_recommended_of_the_type_that_was_measured_is_the_measurement(
         {"memory": 64e9 + 0.0},
     ],
 )
-def test_asking_for_what_there_is_changes_nothing(wish: dict[str, Any]) -> None:
+def test_asking_for_what_there_is_changes_nothing(wish):
     """Issue 60: ``--gpu`` and ``--cpus`` as profiled made 22.9 (0 to 68.5) ms of prep out of 20 ± 3."""
     base = job()
     forecast, plain = what_if(base, Alteration(**wish)), what_if(base)
@@ -188,7 +178,7 @@ def test_asking_for_what_there_is_changes_nothing(wish: dict[str, Any]) -> None:
     assert found["compute"] == was["compute"]
 
 
-def test_memory_that_holds_all_data_is_a_full_cache() -> None:
+def test_memory_that_holds_all_data_is_a_full_cache():
     base = job()
     memory, cache = (
         what_if(base, each).breakdown
@@ -198,7 +188,7 @@ def test_memory_that_holds_all_data_is_a_full_cache() -> None:
     assert [stall.time for stall in memory.stalls] == [stall.time for stall in cache.stalls]
 
 
-def test_parameters_that_do_not_fit_are_refused() -> None:
+def test_parameters_that_do_not_fit_are_refused():
     work = gpu_job().workload.model_copy(update={"parameter_bytes": 28 * 10**9})
     base = base_of(gpu_job().model_copy(update={"workload": work}), draws=Draws(64))
     with pytest.raises(
@@ -208,7 +198,7 @@ def test_parameters_that_do_not_fit_are_refused() -> None:
     assert what_if(base, Alteration(gpu="A100-SXM4-80GB")).step is not None
 
 
-def test_page_caches_of_several_nodes_fill_over_epochs() -> None:
+def test_page_caches_of_several_nodes_fill_over_epochs():
     """MLPerf 5.1, RetinaNet on 8 B200 a node: 513 samples/s cold, 3,845 from memory; two nodes 1,016, 2,061, 3,948,
     6,169 by epoch. Each epoch a node reads half of what it has not read yet."""
     assert [warmed_share(2, epochs) for epochs in range(4)] == [0.0, 0.5, 0.75, 0.875]

@@ -1,7 +1,5 @@
 """The scale of GPUs: transitive whatever it rests on, monotone in the data sheet, right where it can be worked."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stash.catalog.facts import GpuFacts
 from stash.catalog.reference import Speed, speeds
 from stash.catalog.shipped import gpus
 from stash.core.records.profile import Operator, Workload
@@ -39,16 +36,14 @@ any_gpu, any_model, any_precision = (
 )
 
 
-def log_ratio(model: str, first: GpuFacts, second: GpuFacts, precision: str) -> float:
+def log_ratio(model, first, second, precision):
     return published_scale().ratio(
         GpuCell(model, first, precision), GpuCell(model, second, precision)
     )[0]
 
 
 @given(any_model, any_gpu, any_gpu, any_gpu, any_precision)
-def test_ratios_are_transitive(
-    model: str, a: GpuFacts, b: GpuFacts, c: GpuFacts, precision: str
-) -> None:
+def test_ratios_are_transitive(model, a, b, c, precision):
     around = (
         log_ratio(model, a, b, precision)
         + log_ratio(model, b, c, precision)
@@ -58,9 +53,7 @@ def test_ratios_are_transitive(
 
 
 @given(any_model, any_gpu, any_precision, st.floats(1.01, 4))
-def test_a_gpu_that_is_faster_in_everything_is_never_slower(
-    model: str, gpu: GpuFacts, precision: str, times: float
-) -> None:
+def test_a_gpu_that_is_faster_in_everything_is_never_slower(model, gpu, precision, times):
     names = (
         "memory_bytes_per_second",
         "fp32_flops_per_second",
@@ -76,7 +69,7 @@ def test_a_gpu_that_is_faster_in_everything_is_never_slower(
     assert log_ratio(model, gpu, wider, precision) < 0
 
 
-def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_before() -> None:
+def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_before():
     draws, facts = Draws(), shipped_sheets()
     profiled, one, other = (
         facts[name] for name in ("V100-SXM2-16GB", "A100-SXM4-40GB", "A100-SXM4-80GB")
@@ -97,7 +90,7 @@ def test_candidates_are_off_together_as_the_scale_has_it_and_each_by_itself_as_b
     assert spread < 0.6 * float(np.log(drawn[0]).std())
 
 
-def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate() -> None:
+def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate():
     one, other = shipped_sheets()["A100-SXM4-80GB"], shipped_sheets()["H100-SXM5-80GB"]
     row = Speed("M", 32, "amp", "V100", 100.0, None, "a source", "a source", "V100-SXM2-16GB")
     mix = StepMix(products=0.6)
@@ -110,11 +103,11 @@ def test_without_any_row_that_tells_it_is_each_part_of_a_step_by_its_own_rate() 
     assert spread > 0.1
 
 
-def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory() -> None:
+def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory():
     """Issue 60: A100 to H100 was 1.57 times for every model, and is 2.2 for language models of 3 billion."""
     a100, h100 = shipped_sheets()["A100-SXM4-80GB"], shipped_sheets()["H100-SXM5-80GB"]
 
-    def times(share: float) -> float:
+    def times(share):
         found = time_ratio(a100, h100, "nobodypublishedthis", None, "amp", StepMix(share))
         assert found is not None
         return 1 / found.value
@@ -123,7 +116,7 @@ def test_a_language_model_gains_more_by_products_than_a_model_that_moves_memory(
     assert 2.1 < times(0.63) < times(0.8) < 2.75
 
 
-def test_products_that_may_not_use_tf32_gain_what_float32_does() -> None:
+def test_products_that_may_not_use_tf32_gain_what_float32_does():
     """PyTorch forbids TF32 for products unless told, and allows it for convolutions."""
     v100, a100 = shipped_sheets()["V100-SXM2-16GB"], shipped_sheets()["A100-SXM4-80GB"]
     product = Operator(
@@ -151,7 +144,7 @@ def test_products_that_may_not_use_tf32_gain_what_float32_does() -> None:
     assert allowed.value < 1 / 3
 
 
-def test_only_the_large_chip_of_pascal_has_half_the_lanes() -> None:
+def test_only_the_large_chip_of_pascal_has_half_the_lanes():
     """P40 and GTX 1080 Ti were taken to have P100's 64 lanes, and so twice their 30 multiprocessors."""
     small, large = (
         sheet_rates(shipped_sheets()["P40"], "fp32"),
@@ -164,7 +157,7 @@ def test_only_the_large_chip_of_pascal_has_half_the_lanes() -> None:
     )
 
 
-def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
+def test_a_pair_that_was_measured_draws_the_scale_to_itself():
     rows = [
         Speed(f"m{number}", 32, "fp32", gpu, rate, None, "a source", "a source", gpu)
         for number in range(12)
@@ -187,7 +180,7 @@ def test_a_pair_that_was_measured_draws_the_scale_to_itself() -> None:
     assert abs(own[0] + math.log(3)) <= abs(found[0] + math.log(3)) + 1e-9
 
 
-def test_lanes_count_by_multiprocessor() -> None:
+def test_lanes_count_by_multiprocessor():
     ampere, large = (
         sheet_rates(shipped_sheets()["A10"], "amp"),
         sheet_rates(shipped_sheets()["A100-SXM4-80GB"], "amp"),

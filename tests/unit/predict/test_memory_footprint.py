@@ -9,7 +9,7 @@ from stash.predict.memory import RESERVE, Footprint, ModelState, constant_bytes,
 MODEL = ModelState(parameter_bytes=8e8, optimizer_bytes=16e8, unit_bytes=1e8)
 
 
-def test_a_footprint_is_what_stays_and_what_each_sample_adds() -> None:
+def test_a_footprint_is_what_stays_and_what_each_sample_adds():
     found = footprint(peak_bytes=5e9, batch=32, constant=4e8, constant_there=4e8)
     assert found == Footprint(4e8, (5e9 - 4e8) / 32)
     assert found.bytes_at(32) == pytest.approx(5e9)
@@ -21,7 +21,7 @@ def test_a_footprint_is_what_stays_and_what_each_sample_adds() -> None:
     assert found.largest_batch(1e8) == 0
 
 
-def test_a_peak_below_what_is_constant_tells_nothing() -> None:
+def test_a_peak_below_what_is_constant_tells_nothing():
     assert footprint(1e8, 32, 2e8, 2e8) is None
 
 
@@ -34,7 +34,7 @@ def test_a_peak_below_what_is_constant_tells_nothing() -> None:
         (3, (2 * 8 + 16) / 4 + 3),
     ],
 )
-def test_each_stage_keeps_its_part(stage, bytes_held) -> None:
+def test_each_stage_keeps_its_part(stage, bytes_held):
     assert constant_bytes(MODEL, buckets=True, stage=stage, ranks=4) == pytest.approx(
         bytes_held * 1e8
     )

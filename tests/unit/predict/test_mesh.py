@@ -1,7 +1,5 @@
 """Meshes, splits and microbatches that a job did not have, from profiles whose waits are chosen by hand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from datetime import date
@@ -19,7 +17,7 @@ from stash.core.artefact import save
 from stash.core.errors import UserError
 from stash.core.records.host import Gpu
 from stash.core.records.parallel import GroupUse, MeshAxis, PipelineSchedule, StagePasses
-from stash.core.records.profile import Memory, Profile
+from stash.core.records.profile import Memory
 from stash.plan.bill import BillFacts
 from stash.plan.recommend import recommend
 from stash.plan.records import Constraints, Goal, TrainingWork
@@ -43,12 +41,12 @@ FAST = Quantity(value=1e9, low=0.9e9, high=1.1e9, origin="measured", source="a t
 
 
 def job(
-    name: str = "Schedule1F1B",
-    layers: int = 4,
-    slow: float = 1.0,
-    tensor: float = 0.008,
+    name="Schedule1F1B",
+    layers=4,
+    slow=1.0,
+    tensor=0.008,
     **workload,
-) -> Profile:
+):
     """Two replicas (across nodes) of two stages of two ranks, four microbatches, in 100 ms a step.
 
     Stages take 12 ms each (the last ``slow`` times as long). Tensor groups wait 8 ms, data groups 20 ms.
@@ -99,14 +97,14 @@ def job(
 
 
 @lru_cache(maxsize=8)
-def base(name: str = "Schedule1F1B", slow: float = 1.0):
+def base(name="Schedule1F1B", slow=1.0):
     found = base_of(job(name, slow=slow), draws=Draws(64))
     return replace(
         found, target=found.target.model_copy(update={"network": Network(bytes_per_second=FAST)})
     )
 
 
-def predicted(found, **typed) -> dict[str, float]:
+def predicted(found, **typed):
     forecast = what_if(found, Alteration(**{name: str(text) for name, text in typed.items()}))
     return {stall.name: round(stall.seconds * 1e3, 9) for stall in forecast.breakdown.stalls}
 
@@ -125,7 +123,7 @@ MEASURED = {
 }
 
 
-def test_the_same_mesh_is_what_was_measured() -> None:
+def test_the_same_mesh_is_what_was_measured():
     # a bubble of (2 - 1) * 3 ms; of 5 ms waited for stages 2 are late messages, beside 8 of the tensor groups
     assert {
         each.name: pytest.approx(each.seconds * 1e3) for each in base().breakdown.stalls
@@ -135,9 +133,7 @@ def test_the_same_mesh_is_what_was_measured() -> None:
     assert {part.origin for part in same.grounds} == {"measured"}
 
 
-def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_share_the_network() -> (
-    None
-):
+def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_share_the_network():
     # data 4 x pipeline 2: groups of 4 ranks, 2 of each node; a rank holds twice the parameters: of all-reduces
     # 2 * 3/4 over 2 * 1/2 of twice the bytes is 3 times, and two neighbours have twice the network that one had
     # of 8 microbatches each of 4 replicas has 2: 12 ms / 2; messages are of half as many samples
@@ -147,7 +143,7 @@ def test_without_tensor_groups_gradients_are_twice_as_many_and_their_groups_shar
     )
 
 
-def test_what_an_exchange_takes_longer_shows_and_what_it_takes_less_hides_in_proportion() -> None:
+def test_what_an_exchange_takes_longer_shows_and_what_it_takes_less_hides_in_proportion():
     # of 25 ms under way 5 hide: of 50 still 5, of 12.5 a fifth
     profile = job()
     blocks = [
@@ -163,9 +159,7 @@ def test_what_an_exchange_takes_longer_shows_and_what_it_takes_less_hides_in_pro
         )
 
 
-def test_what_an_exchange_takes_beyond_its_bytes_over_a_known_network_does_not_grow_with_them() -> (
-    None
-):
+def test_what_an_exchange_takes_beyond_its_bytes_over_a_known_network_does_not_grow_with_them():
     # a quarter of 1 GB/s for each of a node's four groups: 3.75 MB take 15 of 20 ms, at half of the rate 30
     use = GroupUse(
         name="dp", kind="all_reduce", ranks=2, across_nodes=True, calls=1, bytes=3_750_000
@@ -175,7 +169,7 @@ def test_what_an_exchange_takes_beyond_its_bytes_over_a_known_network_does_not_g
     assert predicted(known, mesh="data=2,pipeline=2,tensor=2", network="0.5x")["network"] == 35
 
 
-def test_a_deeper_pipeline_idles_as_its_schedule_says() -> None:
+def test_a_deeper_pipeline_idles_as_its_schedule_says():
     # pipeline 4 in a node of 4, data 2 across: 4 microbatches, 12 ms of work a rank: 12 * 3 / 4; a rank has half the
     # layers, twice their part: as many gradients, as before; messages of as many samples
     found = predicted(base(), mesh="data=2,pipeline=4")
@@ -184,7 +178,7 @@ def test_a_deeper_pipeline_idles_as_its_schedule_says() -> None:
     )
 
 
-def test_groups_that_leave_their_node_get_its_part_of_the_network() -> None:
+def test_groups_that_leave_their_node_get_its_part_of_the_network():
     # one replica: 8 microbatches, 12 * 3 / 8; messages of twice the samples, at half of 1 GB/s instead of 10, so 40
     # times 2 ms; tensor groups have half the layers of twice the samples; data groups are gone
     links = NodeLinks(
@@ -197,9 +191,7 @@ def test_groups_that_leave_their_node_get_its_part_of_the_network() -> None:
     )
 
 
-def test_what_the_last_stage_computes_besides_its_layers_makes_a_deeper_pipeline_idle_more() -> (
-    None
-):
+def test_what_the_last_stage_computes_besides_its_layers_makes_a_deeper_pipeline_idle_more():
     # stages of 12 and 18 ms: layers take 3 ms, the head 6. On a stage of four with twice the work of each layer
     # (one tensor rank for two) 12, 12, 12 and 24: 3 + 3 + 3 + 24 less a mean of 15, where 3 + 18 were
     was = base(slow=1.5).breakdown.stall("bubble").seconds * 1e3
@@ -211,12 +203,12 @@ def test_what_the_last_stage_computes_besides_its_layers_makes_a_deeper_pipeline
     assert part.seconds * 1e3 == near(6.0 + 15 * 3 / 4 - 15 / 4)  # of the textbook
 
 
-def test_a_pipeline_across_nodes_needs_links_that_are_known() -> None:
+def test_a_pipeline_across_nodes_needs_links_that_are_known():
     with pytest.raises(UserError, match=r"links between the 4 devices of a node are unknown"):
         predicted(base(), mesh="pipeline=4,tensor=2")
 
 
-def test_a_mesh_without_a_pipeline_has_no_bubble_and_too_little_memory() -> None:
+def test_a_mesh_without_a_pipeline_has_no_bubble_and_too_little_memory():
     # 4 GB of parameters, gradients and optimizer, 2 GB of activations of 2 microbatches: 2 x 4 + 2 x 2 / 2 = 10 GB
     assert "bubble" not in predicted(base(), mesh="data=4,tensor=2")
     small = base().target.device_memory_bytes.model_copy(
@@ -229,7 +221,7 @@ def test_a_mesh_without_a_pipeline_has_no_bubble_and_too_little_memory() -> None
         predicted(tight, mesh="data=4,tensor=2")
 
 
-def test_every_shape_has_all_ranks_and_only_axes_that_were_seen() -> None:
+def test_every_shape_has_all_ranks_and_only_axes_that_were_seen():
     found = list(iter_meshes(division_of(job())))
     assert len(found) == len(set(found)) == 10  # 2 x 2 x 2 over three axes: (3 + 2 over 2)
     assert {mesh.ranks for mesh in found} == {8}
@@ -237,7 +229,7 @@ def test_every_shape_has_all_ranks_and_only_axes_that_were_seen() -> None:
     assert {mesh.shard for mesh in found} == {1}
 
 
-def test_data_axes_that_gather_parameters_hold_shards() -> None:
+def test_data_axes_that_gather_parameters_hold_shards():
     gathers = (
         GroupUse(
             name="dp", kind="all_gather_into_tensor", ranks=2, across_nodes=True, calls=4, bytes=64
@@ -264,7 +256,7 @@ def test_data_axes_that_gather_parameters_hold_shards() -> None:
         ({"microbatches": "0"}, "microbatches"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(typed, sentence) -> None:
+def test_what_cannot_be_is_refused_in_a_sentence(typed, sentence):
     if typed == {"mesh": "pipeline=8"}:
         found = base_of(job(layers=2), draws=Draws(64))
         sentence = "the model has 4 layers, fewer than that has stages"
@@ -274,7 +266,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(typed, sentence) -> None:
         predicted(found, **typed)
 
 
-def test_jobs_without_what_is_needed_are_refused() -> None:
+def test_jobs_without_what_is_needed_are_refused():
     plain = base_of(build({"crowd": [0.09] * 3, "node": [0.1] * 3}), draws=Draws(64))
     for typed, sentence in (
         ({"mesh": "data=2"}, "keeps no mesh"),
@@ -300,7 +292,7 @@ def test_jobs_without_what_is_needed_are_refused() -> None:
         predicted(short, mesh="data=8")
 
 
-def test_microbatches_of_other_replicas_must_be_whole_and_groups_lie_where_the_mesh_says() -> None:
+def test_microbatches_of_other_replicas_must_be_whole_and_groups_lie_where_the_mesh_says():
     odd = PipelineSchedule(name="Schedule1F1B", stages=2, ranks=2, microbatches=3)
     with pytest.raises(UserError, match=r"4 replicas would have 1\.5 microbatches each"):
         predicted(base_of(job(pipeline=odd), draws=Draws(64)), mesh="data=4,pipeline=2")
@@ -309,7 +301,7 @@ def test_microbatches_of_other_replicas_must_be_whole_and_groups_lie_where_the_m
         predicted(base_of(job(mesh=turned), draws=Draws(64)), mesh="data=4,pipeline=2")
 
 
-def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> None:
+def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange():
     axes = (
         MeshAxis(name="dp_replicate", ranks=2, across_nodes=True),
         MeshAxis(name="dp_shard", ranks=4, across_nodes=False),
@@ -333,14 +325,14 @@ def test_less_sharding_is_less_to_gather_and_more_gradients_to_exchange() -> Non
         predicted(found, mesh="shard=8")
 
 
-def test_microbatches_shrink_the_bubble_and_nothing_else() -> None:
+def test_microbatches_shrink_the_bubble_and_nothing_else():
     assert predicted(base(), microbatches=4) == pytest.approx(MEASURED)
     # 12 ms / 8
     assert predicted(base(), microbatches=8) == pytest.approx(MEASURED | {"bubble": 1.5})
     assert predicted(base(), microbatches=1) == pytest.approx(MEASURED | {"bubble": 12.0})
 
 
-def test_a_balanced_split_takes_layers_from_the_slow_stage() -> None:
+def test_a_balanced_split_takes_layers_from_the_slow_stage():
     # the last takes 1.5 times as long, which a layer of two stages does not tell apart from a head: 3 ms a layer and
     # 6 of head, so 5 and 3 layers take 15 and 15 ms. A microbatch of a stage: 3.75 ms, which is the bubble
     slow = base(slow=1.5)
@@ -350,7 +342,7 @@ def test_a_balanced_split_takes_layers_from_the_slow_stage() -> None:
     assert predicted(slow, split="4,4") == pytest.approx(predicted(slow))
 
 
-def test_advice_saves_what_the_forecasts_say() -> None:
+def test_advice_saves_what_the_forecasts_say():
     slow = base(slow=1.5)
     case = Case(slow.breakdown, slow.profile)
     found = {each.name: each for each in REMEDIES["bubble"](case) if each.name}
@@ -361,7 +353,7 @@ def test_advice_saves_what_the_forecasts_say() -> None:
     assert not [each for each in REMEDIES["network"](case) if each.name == "mesh"]
 
 
-def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
+def test_the_fastest_mesh_is_advised_where_it_saves_much():
     profile = job(tensor=0.030)  # which a pipeline of 4 does not have, for 6 ms more of bubble
     case = Case(attribute(profile), profile)
     mesh = next(each for each in REMEDIES["interconnect"](case) if each.name == "mesh")
@@ -371,8 +363,8 @@ def test_the_fastest_mesh_is_advised_where_it_saves_much() -> None:
     assert mesh.saves == pytest.approx(0.1 - fastest.breakdown.step_seconds)
 
 
-def test_measured_links_make_other_meshes_known_and_other_machines_do_not() -> None:
-    def probed(devices: str) -> Target:
+def test_measured_links_make_other_meshes_known_and_other_machines_do_not():
+    def probed(devices):
         return Target(
             name="lab",
             nodes=2,
@@ -393,7 +385,7 @@ def test_measured_links_make_other_meshes_known_and_other_machines_do_not() -> N
         predicted(found, mesh="pipeline=4,tensor=2", cluster="2")
 
 
-def test_a_model_that_ranks_of_a_node_share_is_told_of_no_nodes_that_hold_a_part_of_it() -> None:
+def test_a_model_that_ranks_of_a_node_share_is_told_of_no_nodes_that_hold_a_part_of_it():
     """Four of a node's four share it: one GPU, or four nodes of one, are another job, and eight of a node are two."""
     shared = base_of(job(replicas=2), draws=Draws(64))
     shared = replace(
@@ -414,7 +406,7 @@ def test_a_model_that_ranks_of_a_node_share_is_told_of_no_nodes_that_hold_a_part
     assert any("4 ranks share a replica" in left.why for left in plan.unranked)
 
 
-def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, monkeypatch) -> None:
+def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, monkeypatch):
     file = tmp_path / "large.stash.json"
     save(job(), file)
     assert commands.run(monkeypatch, "whatif", str(file), "--mesh", "all", "--json") == 0
@@ -428,6 +420,6 @@ def test_the_command_lists_the_best_and_why_others_are_none(tmp_path, capsys, mo
     assert commands.run(monkeypatch, "whatif", str(file), "--mesh", "data=3") == 2
 
 
-def test_read_mesh_writes_what_it_reads() -> None:
+def test_read_mesh_writes_what_it_reads():
     assert str(read_mesh("tensor=2, data=4")) == "data=4,tensor=2"
     assert str(Mesh()) == "data=1"

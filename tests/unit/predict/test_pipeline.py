@@ -23,7 +23,7 @@ from stash.predict.pipeline import (
 )
 
 
-def one(value: float) -> np.ndarray:
+def one(value):
     return np.array([value])
 
 

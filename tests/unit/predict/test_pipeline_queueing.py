@@ -1,14 +1,12 @@
 """Workers that prefetch and a device that trains: by hand, and against the recursion of PyTorch's own rules."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
 from stash.predict.pipeline import hand_outs, step_with_loader
 
 
-def outs(made: list[float], trained: float, workers: int, prefetch: int) -> list[float]:
+def outs(made, trained, workers, prefetch):
     times = np.array(made, np.float64)[:, None, None]
     return hand_outs(times, np.array([trained]), workers, prefetch)[:, 0].tolist()
 
@@ -64,7 +62,7 @@ def test_batches_of_unlike_times_take_as_long_as_in_the_recursion(
     assert step[0] == pytest.approx(simulated, rel=0.03)
 
 
-def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers() -> None:
+def test_a_draw_that_trains_for_less_than_nothing_waits_for_its_workers():
     found = step_with_loader(
         np.array([-0.01, 0.0, 0.1]), np.array([0.02, 0.02, 0.02]), 2, 2, 1, 0.5
     )

@@ -17,23 +17,23 @@ BURSTING = Storage(
 )
 
 
-def test_what_a_burst_sustains_is_taken() -> None:
+def test_what_a_burst_sustains_is_taken():
     found = draw_storage(BURSTING, DRAWS)
     assert found.bytes_per_second.mean() == pytest.approx(100e6)
     assert "at first; what it sustains, 100 MB/s, is taken" in found.beyond[0]
 
 
-def test_a_burst_without_a_base_is_said_to_be_one() -> None:
+def test_a_burst_without_a_base_is_said_to_be_one():
     found = draw_storage(BURSTING.model_copy(update={"bytes_per_second": None}), DRAWS)
     assert "is not published" in found.beyond[0]
     assert found.bytes_per_second.mean() == pytest.approx(200e6)
 
 
-def test_storage_without_any_rate_is_unknown() -> None:
+def test_storage_without_any_rate_is_unknown():
     assert draw_storage(Storage(), DRAWS) is None
 
 
-def test_only_network_disks_of_small_instances_burst() -> None:
+def test_only_network_disks_of_small_instances_burst():
     small, large = (
         target_of_instance(catalog.instance(name), 1).storage
         for name in ("g4dn.xlarge", "p3.8xlarge")

@@ -1,7 +1,5 @@
 """What a machine's shortfalls cost a job: shares of what it needs, hand-worked, and the forecast that follows."""
 
-from __future__ import annotations
-
 import pytest
 from forecast_profiles import around, cpu_job, gpu_job
 from probe_builder import host, links
@@ -18,9 +16,7 @@ CPU, GPU = base_of(cpu_job()), base_of(gpu_job())
 WORK = Workload(command=("train.py",), name="train")
 
 
-def standing(
-    group: str, ratio: float, part: str = "compute", member: str = "", slow: bool = True
-) -> FigureStanding:
+def standing(group, ratio, part="compute", member="", slow=True):
     rate = Interval(value=100 * ratio)
     return FigureStanding(
         hostname="a",

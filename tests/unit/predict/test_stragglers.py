@@ -19,49 +19,49 @@ DRAWS = Draws()
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 64, 1000, 16384])
-def test_the_expected_maximum_is_the_integral(ranks: int) -> None:
+def test_the_expected_maximum_is_the_integral(ranks):
     density, _ = quad(
         lambda x: x * ranks * norm.pdf(x) * norm.cdf(x) ** (ranks - 1), -10, 10, points=[0, 3, 4, 5]
     )
     assert expected_maximum(ranks) == pytest.approx(density, rel=0.005)
 
 
-def test_two_ranks_wait_for_sigma_over_root_pi() -> None:
+def test_two_ranks_wait_for_sigma_over_root_pi():
     assert expected_maximum(1) == 0.0
     assert expected_maximum(2) == pytest.approx(1 / np.sqrt(np.pi), rel=1e-4)
 
 
-def test_the_largest_of_what_was_seen_is_counted_exactly() -> None:
+def test_the_largest_of_what_was_seen_is_counted_exactly():
     # Of 1 to 4 twice, drawn with replacement: Σ i · (i² − (i−1)²)/16 = (1 + 6 + 15 + 28)/16.
     assert largest_of(np.repeat([1.0, 2.0, 3.0, 4.0], 2), 2)[0] == pytest.approx(50 / 16)
 
 
-def test_beyond_what_was_seen_a_normal_tail_takes_over() -> None:
+def test_beyond_what_was_seen_a_normal_tail_takes_over():
     assert largest_of(NOISE, 16384)[0] == pytest.approx(expected_maximum(16384), rel=0.1)
 
 
-def test_a_tail_that_falls_off_exponentially_is_found_again() -> None:
+def test_a_tail_that_falls_off_exponentially_is_found_again():
     # E[max of n] of standard exponential steps is the n-th harmonic number.
     steps = np.random.default_rng(0).exponential(size=4000)
     assert largest_of(steps, 16384, tail=1.0)[0] == pytest.approx(np.log(16384) + 0.5772, rel=0.1)
     assert largest_of(steps, 16384, tail=0.0)[0] < 9
 
 
-def test_few_steps_leave_a_mean_as_uncertain_as_it_is() -> None:
+def test_few_steps_leave_a_mean_as_uncertain_as_it_is():
     # Of 400 independent steps of spread 1 their mean is known to 1/20; stretches of ten see the same.
     again = resample_steps(NOISE[:400], DRAWS)
     assert again.shape == (DRAWS.count, 400)
     assert again.mean(axis=1).std() == pytest.approx(1 / 20, rel=0.2)
 
 
-def test_single_steps_are_taken_from_cpu_blocks_around_their_own_mean() -> None:
+def test_single_steps_are_taken_from_cpu_blocks_around_their_own_mean():
     profile = build({"crowd": [0.1, 0.1]}, block_extra={"crowd": {"step_seconds": (0.09, 0.11)}})
     steps = single_steps(profile)
     # Deviations of ±10 ms from a mean of two, widened by √(2/1).
     assert sorted(np.abs(steps).round(6)) == [pytest.approx(0.01 * np.sqrt(2), abs=1e-6)] * 8
 
 
-def test_on_a_gpu_blocks_are_compared_since_steps_are_only_enqueued() -> None:
+def test_on_a_gpu_blocks_are_compared_since_steps_are_only_enqueued():
     profile = build(
         {"crowd": [0.09, 0.11]},
         device="cuda",
@@ -71,11 +71,11 @@ def test_on_a_gpu_blocks_are_compared_since_steps_are_only_enqueued() -> None:
     assert np.abs(single_steps(profile)).max() == pytest.approx(0.01 * np.sqrt(10 * 2), rel=1e-6)
 
 
-def test_a_profile_without_crowded_blocks_tells_nothing() -> None:
+def test_a_profile_without_crowded_blocks_tells_nothing():
     assert len(single_steps(build({"solo": [0.1]}, ranks=1))) == 0
 
 
-def test_a_forecast_for_two_hundred_times_the_ranks_says_how_little_it_knows() -> None:
+def test_a_forecast_for_two_hundred_times_the_ranks_says_how_little_it_knows():
     """Issue 60: 816 GPUs were suggested from a profile of 4 without a word of doubt."""
     base = base_of(gpu_job(), draws=Draws(512))
     far, near = (what_if(base, Alteration(nodes=nodes, network=12.5e9)).step for nodes in (408, 4))

@@ -1,7 +1,5 @@
 """DDP's timeline by hand, against a plain loop over moments, and how long a large one takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,23 +7,21 @@ from hypothesis import strategies as st
 
 from stash.predict.timeline import MIB, bucket_readiness, bucket_sizes, exposed_seconds
 
-Pairs = list[tuple[float, float]]
 
-
-def late(ready: list[float], exchange: list[float]) -> float:
+def late(ready, exchange):
     return float(exposed_seconds(np.array([ready]), np.array([exchange]))[0])
 
 
-def test_a_stream_that_is_always_behind_exposes_all_but_the_backward_pass() -> None:
+def test_a_stream_that_is_always_behind_exposes_all_but_the_backward_pass():
     # Ready at 0, 1, 2 s and 2 s each: the stream runs from 0 to 6, the pass ends at 2.
     assert late([0.0, 1.0, 2.0], [2.0, 2.0, 2.0]) == pytest.approx(4.0)
 
 
-def test_a_stream_that_keeps_up_exposes_its_last_bucket() -> None:
+def test_a_stream_that_keeps_up_exposes_its_last_bucket():
     assert late([0.0, 1.0, 2.0], [0.5, 0.5, 0.5]) == pytest.approx(0.5)
 
 
-def test_a_late_start_in_the_middle_counts() -> None:
+def test_a_late_start_in_the_middle_counts():
     # The second bucket is ready at 3 and takes 2: the third, ready at 4, starts at 5 and ends at 5.5.
     assert late([0.0, 3.0, 4.0], [0.5, 2.0, 0.5]) == pytest.approx(1.5)
 
@@ -34,7 +30,7 @@ steps = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10)), min_size=1, max_
 
 
 @given(steps)
-def test_the_closed_form_is_the_recurrence(pairs: Pairs) -> None:
+def test_the_closed_form_is_the_recurrence(pairs):
     ready = np.cumsum([gap for gap, _ in pairs])
     finish = 0.0
     for moment, (_, seconds) in zip(ready, pairs, strict=True):
@@ -44,25 +40,25 @@ def test_the_closed_form_is_the_recurrence(pairs: Pairs) -> None:
     )
 
 
-def test_buckets_close_when_they_hold_their_cap() -> None:
+def test_buckets_close_when_they_hold_their_cap():
     # 1 MiB closes the first; then 2 MiB until 3 or more are there.
     sizes = [MIB, 2 * MIB, 2 * MIB, MIB // 2]
     assert bucket_sizes(sizes, cap=3 * MIB) == (MIB, 4 * MIB, MIB // 2)
 
 
-def test_a_cap_below_the_first_buckets_limit_holds_for_the_first_too() -> None:
+def test_a_cap_below_the_first_buckets_limit_holds_for_the_first_too():
     assert bucket_sizes([100, 100, 100], cap=150) == (200, 100)
 
 
 @given(st.lists(st.integers(1, 10**8), min_size=1, max_size=50), st.floats(1, 1e9))
-def test_buckets_lose_no_byte(sizes: list[int], cap: float) -> None:
+def test_buckets_lose_no_byte(sizes, cap):
     assert sum(bucket_sizes(sizes, cap)) == sum(sizes)
 
 
-def test_a_bucket_is_ready_with_its_last_gradient() -> None:
+def test_a_bucket_is_ready_with_its_last_gradient():
     found = bucket_readiness([10, 20, 30, 40], [0.0, 1.0, 2.0, 3.0], [30, 70])
     assert found.tolist() == [1.0, 3.0]
 
 
-def test_the_last_bucket_is_ready_with_the_last_gradient_even_if_sizes_disagree() -> None:
+def test_the_last_bucket_is_ready_with_the_last_gradient_even_if_sizes_disagree():
     assert bucket_readiness([10, 20], [0.0, 5.0], [12, 15]).tolist() == [5.0, 5.0]

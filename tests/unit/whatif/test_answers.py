@@ -1,7 +1,5 @@
 """What an answer says of the data agrees with the stalls beside it, and with the profile's own reading."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +10,17 @@ from stash.core.artefact import load
 from stash.predict.changes import Alteration
 from stash.predict.draws import Draws
 from stash.predict.forecasting import base_of
-from stash.whatif.answers import WhatIf, answer_question
+from stash.whatif.answers import answer_question
 from stash.whatif.page import page
 
 SQUEEZENET = Path(__file__).parents[3] / "docs/pictures/squeezenet1_0.stash.json"
 
 
-def suffices(answer: WhatIf) -> str:
+def suffices(answer):
     return dict(page(answer).chapters[0].facts)["suffices"]
 
 
-def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() -> None:
+def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there():
     answer = answer_question(base_of(load(SQUEEZENET), draws=Draws(64)), Alteration())
     assert answer.next.name == "prep"
     assert answer.data.workers <= answer.data.workers_now == 2
@@ -34,7 +32,7 @@ def test_workers_that_keep_up_are_not_said_to_hide_a_prep_stall_that_is_there() 
     )
 
 
-def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
+def test_too_few_workers_are_what_is_said_where_they_are_too_few():
     base = base_of(gpu_job(), draws=Draws(64))
     answer = answer_question(base, Alteration(workers=1))
     assert answer.data.workers > answer.data.workers_now == 1
@@ -42,7 +40,7 @@ def test_too_few_workers_are_what_is_said_where_they_are_too_few() -> None:
     assert "it has" not in suffices(replace(answer, data=replace(answer.data, workers=None)))
 
 
-def test_what_lies_between_steps_is_said_to_stay() -> None:
+def test_what_lies_between_steps_is_said_to_stay():
     starts = {"epoch start": {0: 1.2, 20: 1.07, 40: 1.07, 60: 1.07}}
     times = {"solo": [0.02] * 3, "warm": [0.0202] * 3}
     restarted = build(times, ranks=1, ledgers=(ledger(epoch_steps=20, now_and_then=starts),))

@@ -1,14 +1,12 @@
 """What a profile cannot answer for want of a fact: profiles of before these facts were recorded, and of today."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 from profile_builder import build
 
 from stash.core.artefact import load
-from stash.core.records.profile import Gradient, Memory, Operator, Profile, WorkerTimes
+from stash.core.records.profile import Gradient, Memory, Operator, WorkerTimes
 from stash.whatif.answers import open_questions
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -24,14 +22,14 @@ FACTS = {
 WORKERS = (WorkerTimes(feed="warm", rank=0, round=0, batches=(4,), seconds=(0.1,)),)
 
 
-def facts(profile: Profile) -> list[str]:
+def facts(profile):
     return [each.fact for each in open_questions(profile)]
 
 
 @pytest.mark.parametrize("name", ["one-node", "schema-2"])
 def test_a_profile_of_an_older_schema_says_what_it_cannot_tell_and_what_command_adds_it(
-    name: str,
-) -> None:
+    name,
+):
     found = open_questions(load(GOLDEN / f"{name}.stash.json"))
     assert [each.fact for each in found] == ["operators", "ready_steps", "workers"]
     assert (
@@ -42,23 +40,23 @@ def test_a_profile_of_an_older_schema_says_what_it_cannot_tell_and_what_command_
     assert found[0].command == "stash profile train.py"
 
 
-def test_a_profile_of_todays_schema_answers_everything() -> None:
+def test_a_profile_of_todays_schema_answers_everything():
     assert facts(load(GOLDEN / "schema-3.stash.json")) == []
 
 
-def test_what_a_job_has_no_fact_of_is_not_asked_for() -> None:
+def test_what_a_job_has_no_fact_of_is_not_asked_for():
     assert "memory" not in facts(build(TIMES))
     assert "ready_steps" not in facts(build({"solo": [0.1]}, ranks=1))
     assert "memory" in facts(build(TIMES, device="cuda"))
 
 
-def test_a_profile_with_every_fact_answers_everything() -> None:
+def test_a_profile_with_every_fact_answers_everything():
     assert facts(build(TIMES, workload=FACTS, workers=WORKERS)) == []
     held = (Memory(rank=0, allocated_bytes=10**9),)
     assert facts(build(TIMES, device="cuda", workload=FACTS, workers=WORKERS, memory=held)) == []
 
 
-def test_a_fact_that_could_not_be_recorded_has_its_own_reason() -> None:
+def test_a_fact_that_could_not_be_recorded_has_its_own_reason():
     profile = build(
         TIMES, workload={"unrecorded": {"operators": "not recorded: the job is compiled"}}
     )
@@ -75,5 +73,5 @@ def test_a_fact_that_could_not_be_recorded_has_its_own_reason() -> None:
         (("accelerate", "launch", "train.py"), "stash profile -- accelerate launch train.py"),
     ],
 )
-def test_the_command_is_the_one_that_was_typed(words: tuple[str, ...], typed: str) -> None:
+def test_the_command_is_the_one_that_was_typed(words, typed):
     assert open_questions(build(TIMES, workload={"command": words}))[0].command == typed

@@ -27,7 +27,7 @@ parser.add_argument("--no", action="store_true")
 parser.add_argument("--local")
 
 
-def main() -> None:
+def main():
     args = parser.parse_args()
     dist.init_process_group("gloo")
     if dist.get_rank() == 0:

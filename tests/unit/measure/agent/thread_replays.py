@@ -38,7 +38,7 @@ from stash.measure.agent.runner.watched_run import WatchedLoops
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import SWITCHES
 
-LOGS = Path(__file__).parents[1] / "recorded" / "threads.xz"
+LOGS = Path(__file__).parents[3] / "recorded" / "threads.xz"
 Line = list[Any]
 _OCCURRENCES = 8
 """Of a ledger's row that are written down one by one."""

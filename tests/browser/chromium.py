@@ -54,7 +54,6 @@ class Chromium:
         ]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self._call(f"{domain}.enable")
-        self._call("Performance.enable", timeDomain="threadTicks")
 
     def close(self) -> None:
         self._process.terminate()
@@ -104,17 +103,6 @@ class Chromium:
             **({"text": "\r"} if key == "Enter" else {}),
         )
         self._call("Input.dispatchKeyEvent", type="keyUp", **shared)
-
-    def busy_seconds(self) -> float:
-        """Of the processor, that the page's main thread has worked since it was opened: scripts, style, layout."""
-        found = {
-            each["name"]: each["value"] for each in self._call("Performance.getMetrics")["metrics"]
-        }
-        return float(found["TaskDuration"])
-
-    def screenshot(self) -> str:
-        """What the window shows, as PNG in base64."""
-        return str(self._call("Page.captureScreenshot", format="png")["data"])
 
     @property
     def requests(self) -> list[str]:

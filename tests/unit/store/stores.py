@@ -31,6 +31,6 @@ def made(folder: Path | str, days: int = 3, probes: bool = True) -> Store:
 
 def put_fix(store: Store) -> Store:
     """The store with a record of a fix more."""
-    golden = Path(__file__).resolve().parents[1] / "golden" / "schema-1.fix.json"
+    golden = Path(__file__).resolve().parents[2] / "golden" / "schema-1.fix.json"
     store.put(golden.read_bytes(), golden.name)
     return store

@@ -13,7 +13,7 @@ from stash.schedule.matrix import PACKED, RateMatrix, StepRate
 from stash.schedule.matrix_file import read_matrix
 from stash.schedule.records import ClusterNode, JobDemand, LabCluster, QueuedJob
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "schedule"
+EXAMPLES = Path(__file__).parents[3] / "examples" / "schedule"
 
 
 def demand(

@@ -16,7 +16,7 @@ from recorded_nvml import RecordedNvml
 from stash.core.records.host import Host
 from stash.measure.host.describe import Sources, describe
 
-RECORDED = Path(__file__).parents[1] / "recorded"
+RECORDED = Path(__file__).parents[3] / "recorded"
 MACHINES = tuple(sorted(path.stem for path in RECORDED.glob("*.yaml")))
 
 
