@@ -26,7 +26,7 @@ from stash.core.secrets import mask_words
 from stash.measure.linux.processes import status_of
 from stash.measure.protocol.folder import lock, unlock
 
-_PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 _MOST_CHARACTERS = 100
 """Of a command that a sentence names."""
@@ -48,11 +48,11 @@ class FolderLock:
         folder: Path | None,
         *,
         is_shared: bool = False,
-        patience_seconds: float = _PATIENCE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
         find_strangers: Callable[[], list[int]] = list,
     ) -> None:
         self._folder, self._is_shared = folder, is_shared
-        self.patience_seconds = patience_seconds
+        self._patience_seconds = patience_seconds
         self._find_strangers = find_strangers
         """Finds processes of other jobs, with which nothing is shared."""
         self._depth = 0
@@ -84,7 +84,7 @@ class FolderLock:
             _warn_of_no_lock(folder)
             return None
         try:
-            deadline = time.monotonic() + self.patience_seconds
+            deadline = time.monotonic() + self._patience_seconds
             has_said = False
             while (blocking := self._find_blocking(descriptor)) is not None:
                 if blocking and set(blocking) <= _list_ancestors():
@@ -97,9 +97,9 @@ class FolderLock:
                         "until it ends, or run this in a copy of the folder"
                     )
                 if not has_said:
-                    _print_note(
-                        f"waiting{_describe_patience(self.patience_seconds)}, since {holder} works in {folder}"
-                    )
+                    most = self._patience_seconds
+                    patience = "" if math.isinf(most) else f" up to {most:.0f} s"
+                    _print_note(f"waiting{patience}, since {holder} works in {folder}")
                     has_said = True
                 time.sleep(_PAUSE_SECONDS)
         except BaseException:
@@ -201,10 +201,6 @@ def _typed_words(words: list[str]) -> list[str]:
     if len(words) > 1 and os.path.basename(words[1]) == "stash":
         return ["stash", *words[2:]]
     return ["stash", *words[3:]] if words[1:3] == ["-m", "stash"] else words
-
-
-def _describe_patience(seconds: float) -> str:
-    return "" if math.isinf(seconds) else f" up to {seconds:.0f} s"
 
 
 def _warn_of_no_lock(folder: Path) -> None:

@@ -102,9 +102,8 @@ def _describe_situation(measurement: Measurement) -> Situation:
 
 
 def _make_orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:
-    orders = launches.make_orders(launches.folder)
     return replace(
-        orders,
+        launches.make_orders(),
         rungs=rungs,
         isolated=True,
         endless=True,

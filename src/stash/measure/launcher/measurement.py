@@ -6,8 +6,8 @@ Starts nothing and waits for nothing: what to launch next is decided in ``sessio
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import GatheredRun
-from stash.measure.launcher.job import Commit, Job
+from stash.measure.launcher.job import Commit, Job, commit_of
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.messages import Message, RoundsPlanned
 from stash.measure.protocol.orders import another_round_fits, latest_end
@@ -99,6 +99,34 @@ class Measurement:
         self._first_block: float | None = None
         self._calming = Calming()
 
+    def begin(self, cluster: Cluster) -> None:
+        """It is about to run on ``cluster``, as its repository is now."""
+        self.cluster, self.commit = cluster, commit_of(self.job)
+
+    def start_over(
+        self,
+        *notes: str,
+        cluster: Cluster | None = None,
+        rungs: Iterable[str] | None = None,
+        why: str = "",
+    ) -> None:
+        """Forget what was measured: the job is started anew, without the other ``rungs`` if it says ``why``."""
+        kept = tuple(self.wishes.rungs if rungs is None else rungs)
+        self.cluster = cluster or self.cluster
+        self.gathered = GatheredRun()
+        self.gathered.note(*notes)
+        self.gathered.excused.update({name: why for name in self.wishes.rungs if name not in kept})
+        self.wishes = replace(self.wishes, rungs=kept)
+
+    def isolate(self, why: str) -> None:
+        """From now on every communication rung has launches of its own."""
+        self.isolated = why
+        self.gathered.forget_ladder()
+
+    def count_launch(self) -> None:
+        """One more was started."""
+        self.launches += 1
+
     @property
     def may_isolate(self) -> bool:
         """Whether the job can be started in other sizes."""
@@ -137,7 +165,7 @@ class Measurement:
         settings = Settings(
             precision=self.wishes.noise or KNOWN,
             budget_seconds=self.wishes.budget,
-            rungs=self.gathered.rungs,
+            rungs=tuple(self.gathered.rungs),
             isolated=self.isolated is not None,
             why=self.isolated or "scope switched inside one launch",
             launches=max(1, self.launches),
@@ -153,11 +181,8 @@ class Measurement:
         elapsed = self.clock.monotonic() - self._began
         before = None if self._first_block is None else self._first_block - self._began
         found = self.gathered.profile(settings, workload, ended, elapsed, before)
-        seen = {
-            "others": self.bystanders.list_programs(),
-            "gpu_states": self.bystanders.gpus.list_states(),
-        }
-        return found.model_copy(update=seen)
+        others, states = self.bystanders.list_programs(), self.bystanders.gpus.list_states()
+        return found.model_copy(update={"others": others, "gpu_states": states})
 
     def complete_rounds(self) -> int:
         """How many rounds every rank has finished."""
@@ -199,18 +224,17 @@ class Measurement:
             return "script ended"
         return self.stop_reason() or "budget"
 
-    def make_moment(self, round_finished: bool) -> Moment:
+    def make_moment(self, round_finished: bool = False, notice: str | None = None) -> Moment:
         """What there is to show now."""
-        phase, expected = self.gathered.phase, self.gathered.round_seconds
+        phase, planned = self.gathered.phase, self.gathered.planned
         profile = self.profile("measuring") if round_finished else None
-        breakdown = None if profile is None else self._make_breakdown(profile)
-        spent = self.seconds_spent()
         return Moment(
             phase.name,
             phase.round,
-            spent,
+            self.seconds_spent(),
             profile,
-            breakdown,
-            expected,
-            step_seconds=phase.step_seconds,
+            None if profile is None else self._make_breakdown(profile),
+            None if planned is None else planned.round_seconds,
+            phase.step_seconds,
+            notice,
         )

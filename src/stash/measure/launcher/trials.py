@@ -131,14 +131,19 @@ class Trials:
         bare: bool = False,
     ) -> TrialRun:
         before, began = self._measurement, time.monotonic()
-        m = Measurement(before.job, before.cluster, before.wishes, before.host, before.gpus)
-        m.launches = self._number
+        m = Measurement(
+            before.job,
+            before.cluster,
+            before.wishes,
+            before.host,
+            before.gpus,
+            launches=self._number,
+        )
         launches = Launches(m, self._folder, neighbours=self._others)
         self._number += 1
-        launches.passing, launches.until = True, self._until
-        orders = launches.make_orders(self._folder)
+        launches.leave_nothing(self._until)
         orders = replace(
-            orders,
+            launches.make_orders(),
             trial=dict(settings),
             trial_seconds=seconds,
             trial_steps=steps,

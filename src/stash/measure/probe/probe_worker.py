@@ -264,8 +264,9 @@ class Run:
                 )
                 reports.append((other.links, other.steal))
             except AbsentError:
-                team.lost = f"node {node} stopped answering"
-                reports.append((sort_links([Unmeasured(link=part, why=team.lost)], elapsed), None))
+                why = f"node {node} stopped answering"
+                team.give_up(why)
+                reports.append((sort_links([Unmeasured(link=part, why=why)], elapsed), None))
         board.add_part(part, reports, elapsed)
         board.save()
 

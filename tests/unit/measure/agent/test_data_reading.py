@@ -129,4 +129,4 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
         0,
     )
     # and before the next block it is to be dropped together with what is held open
-    assert reads._OpenedFiles.shared == {str(big)}
+    assert reads._files.shared == {str(big)}

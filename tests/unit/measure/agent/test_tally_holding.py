@@ -14,7 +14,7 @@ import pytest
 from data_folder import PAGES
 
 from stash.measure.agent.data import reads
-from stash.measure.agent.data.tally import COLD, WARM, Tally, _Own
+from stash.measure.agent.data.tally import COLD, WARM, Tally, _own
 
 PATIENCE = 60
 
@@ -57,7 +57,7 @@ def worker(tally: Tally, path: Path, answers: bool) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Own, "maker", os.getpid())
+    monkeypatch.setattr(_own, "maker", os.getpid())
 
 
 @pytest.mark.parametrize("answers", [True, False])

@@ -114,7 +114,7 @@ def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch: pytest.Mon
     monkeypatch.setattr(
         trial_changes, "time", SimpleNamespace(perf_counter=lambda: float(next(clock)))
     )
-    monkeypatch.setattr(trial_changes._Evidence, "updates", {})
+    monkeypatch.setattr(trial_changes._evidence, "updates", {})
     assert trial_changes._update_seconds() is None
     optimizers = [torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.1) for _ in range(2)]
     module = import_module("torch.optim.optimizer")

@@ -376,11 +376,12 @@ def silent(phase: str | None, steps: int = 0):
 
 def test_a_launch_is_ended_when_its_time_is_over_and_none_is_begun_after():
     one, started = expedition(silent(None), start_timeout=120.0)
-    one.launches.until = one.measurement.clock.monotonic() + 20.0
+    until = one.measurement.clock.monotonic() + 20.0
+    one.launches.leave_nothing(until)
     result = one.measure_job()
     assert result.failure.sentence.endswith("was ended: the time given was over")
     assert len(started) == 1
-    assert one.measurement.clock.monotonic() < one.launches.until + 1.0
+    assert one.measurement.clock.monotonic() < until + 1.0
     assert one.measure_job().failure.sentence == result.failure.sentence
     assert len(started) == 1
 

@@ -432,7 +432,7 @@ def _serve_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def wrap_fetchers(module: ModuleType) -> None:
     """Time the making of batches, and notice every file opened for them; of ``torch.utils.data._utils.fetch``."""
     for cls in private.fetchers(module):
-        cls.fetch = _time_fetch(cls.fetch)
+        script.wrap(cls, "fetch", _time_fetch)
 
 
 def _time_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:

@@ -148,11 +148,7 @@ class BatchCopies:
                 self._comes_here(tensor.device), copy, tensor, *args, **kwargs
             )
 
-        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = (
-            moving(to, None),
-            moving(cuda, "cuda"),
-            wrapper,
-        )
+        script.put(torch.Tensor, to=moving(to, None), cuda=moving(cuda, "cuda"), copy_=wrapper)
 
     def follow(self, device: Any) -> None:
         """From now on copies to this ``device``, by itself the current one; a step ended."""
@@ -217,7 +213,7 @@ class CalledModels:
                 self._inside = False
 
         self._call = call
-        self._module.__call__ = wrapper
+        script.put(self._module, __call__=wrapper)
 
     def _is_model(self, module: Any) -> bool:
         """Whether it has parameters; frozen ones (a backbone, a teacher) do as well."""
@@ -237,7 +233,7 @@ class CalledModels:
 
     def end(self) -> bool:
         """The step is over: follow what was found; whether there was anything."""
-        self._module.__call__ = self._call
+        script.put(self._module, __call__=self._call)
         models = [model for model, calls in self._most.items() if calls <= _MAX_CALLS]
         for model in models:
             follow_calls(model)
@@ -262,7 +258,7 @@ def follow_calls(model: Any) -> None:
             else super(model, self).__call__(*args, **kwargs)
         )
 
-    model.__call__ = begins
+    script.put(model, __call__=begins)
 
 
 def _find_compile_check() -> Callable[[], bool]:

@@ -223,7 +223,7 @@ def wrap_backward(module: ModuleType) -> None:
         finally:
             script.publish(ThreadEvent.BACKWARD_ENDED)
 
-    module.backward = wrapper  # type: ignore[attr-defined]
+    script.put(module, backward=wrapper)
     script.wrap(module, "grad", _count_returning)
 
 
@@ -286,7 +286,7 @@ def wrap_scaler(module: ModuleType) -> None:
             listener.skipped(optimizer)
         return result
 
-    module.GradScaler.step = wrapper
+    script.put(module.GradScaler, step=wrapper)
 
 
 def wrap_schedulers(module: ModuleType) -> None:
