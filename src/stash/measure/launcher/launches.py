@@ -186,24 +186,26 @@ class Launches:
         folder: Path,
         start: Callable[[Request, RunFolder], Process] = Process,
         neighbours: Callable[[], Sequence[int]] = list,
+        watcher: Watcher = lambda moment: None,
+        until: float | None = None,
     ) -> None:
-        self._folder, self._neighbours = folder, neighbours
-        self._passing = False
-        """Whether files that the job makes go again."""
-        self._until: float | None = None
-        self._watcher: Watcher = lambda moment: None
+        self._folder, self._neighbours, self._watcher = folder, neighbours, watcher
+        self._until = until
+        """Of launches that leave nothing behind: when they are ended (the clock's monotonic seconds)."""
         self._measurement, self._start_process = measurement, start
         self._last: Process | None = None
         self._asked = ""
         self._said_to_wait = False
 
-    def begin(self, folder: Path, watcher: Watcher) -> None:
-        """Launches have folders in this one from now on, and are shown to ``watcher``."""
-        self._folder, self._watcher = folder, watcher
+    def move(self, folder: Path, watcher: Watcher) -> Launches:
+        """The same with folders in this one, shown to ``watcher``."""
+        return Launches(
+            self._measurement, folder, self._start_process, self._neighbours, watcher, self._until
+        )
 
-    def leave_nothing(self, until: float | None) -> None:
+    def leave_nothing(self, until: float) -> None:
         """Files that the job makes go again; past ``until`` no launch goes on (the clock's monotonic seconds)."""
-        self._passing, self._until = True, until
+        self._until = until
 
     def say(self, notice: str) -> None:
         """Tell who waits at once."""
@@ -214,7 +216,7 @@ class Launches:
         m = self._measurement
         return Orders(
             folder=str(self._folder),
-            rungs=m.wishes.rungs,
+            rungs=m.approach.rungs,
             budget=m.wishes.budget,
             began=m.began,
             launch=m.launches,
@@ -224,7 +226,7 @@ class Launches:
             data_root=m.wishes.data_root and os.path.realpath(m.wishes.data_root),
             keep_logging=m.wishes.keep_logging,
             traces=m.wishes.trace and os.path.realpath(m.wishes.trace),
-            passing=self._passing,
+            passing=self._until is not None,
             host=m.host.model_dump(mode="json"),
         )
 
@@ -448,7 +450,7 @@ class Launches:
             has_no_exchange(phase)
             and rounds == 0
             and running[0].orders.may_isolate
-            and m.isolated is None
+            and m.approach.isolated is None
         ):
             why = "the job hung when ranks stepped without exchanging gradients"
             m.gathered.add_message(LadderEnded("unsafe", why))

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stash.advice.stopping import FIRST_SECONDS, KNOWN, is_decided, is_settled
 from stash.analysis.attribution import attribute
@@ -73,12 +73,21 @@ class Timer(Protocol):
     def sleep(self, seconds: float, /) -> None: ...
 
 
+class Approach(NamedTuple):
+    """How the job is started, and what it is asked for."""
+
+    cluster: Cluster
+    rungs: tuple[str, ...]
+    isolated: str | None = None
+    """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
+
+
 @dataclass
 class Measurement:
     """The job, where it runs, and all that its launches reported."""
 
     job: Job
-    cluster: Cluster
+    approach: Approach
     wishes: ProfileOptions
     host: Host
     gpus: int
@@ -87,8 +96,6 @@ class Measurement:
     bystanders: Bystanders = field(default_factory=Bystanders)
     launches: int = 0
     """Started so far."""
-    isolated: str | None = None
-    """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
     commit: Commit = Commit()
     """Of the script's repository, when it was started."""
 
@@ -99,9 +106,14 @@ class Measurement:
         self._first_block: float | None = None
         self._calming = Calming()
 
+    @property
+    def cluster(self) -> Cluster:
+        return self.approach.cluster
+
     def begin(self, cluster: Cluster) -> None:
         """It is about to run on ``cluster``, as its repository is now."""
-        self.cluster, self.commit = cluster, commit_of(self.job)
+        self.approach = self.approach._replace(cluster=cluster)
+        self.commit = commit_of(self.job)
 
     def start_over(
         self,
@@ -111,16 +123,16 @@ class Measurement:
         why: str = "",
     ) -> None:
         """Forget what was measured: the job is started anew, without the other ``rungs`` if it says ``why``."""
-        kept = tuple(self.wishes.rungs if rungs is None else rungs)
-        self.cluster = cluster or self.cluster
+        before = self.approach
+        kept = before.rungs if rungs is None else tuple(rungs)
+        self.approach = before._replace(cluster=cluster or before.cluster, rungs=kept)
         self.gathered = GatheredRun()
         self.gathered.note(*notes)
-        self.gathered.excused.update({name: why for name in self.wishes.rungs if name not in kept})
-        self.wishes = replace(self.wishes, rungs=kept)
+        self.gathered.excused.update({name: why for name in before.rungs if name not in kept})
 
     def isolate(self, why: str) -> None:
         """From now on every communication rung has launches of its own."""
-        self.isolated = why
+        self.approach = self.approach._replace(isolated=why)
         self.gathered.forget_ladder()
 
     def count_launch(self) -> None:
@@ -156,7 +168,7 @@ class Measurement:
     def _another_round_fits(self) -> bool:
         """Likewise for a whole set, where that is what repeats."""
         took = self.gathered.took
-        if self.isolated is not None and (sets := self.complete_rounds()):
+        if self.approach.isolated is not None and (sets := self.complete_rounds()):
             took = [self.seconds_spent() / sets] * sets
         return another_round_fits(self.seconds_spent(), took, self.wishes.budget)
 
@@ -166,8 +178,8 @@ class Measurement:
             precision=self.wishes.noise or KNOWN,
             budget_seconds=self.wishes.budget,
             rungs=tuple(self.gathered.rungs),
-            isolated=self.isolated is not None,
-            why=self.isolated or "scope switched inside one launch",
+            isolated=self.approach.isolated is not None,
+            why=self.approach.isolated or "scope switched inside one launch",
             launches=max(1, self.launches),
             until_decided=self.wishes.noise is None,
             started=self.cluster.nproc,
@@ -215,7 +227,7 @@ class Measurement:
         if not self._another_round_fits():
             return self.complete_rounds() > 0
         # separate launches always last
-        long_enough = self.isolated is not None or self.seconds_spent() >= FIRST_SECONDS
+        long_enough = self.approach.isolated is not None or self.seconds_spent() >= FIRST_SECONDS
         return long_enough and self.stop_reason() is not None
 
     def end_reason(self) -> str:

@@ -32,7 +32,7 @@ from stash.measure.launcher.folder_lock import PATIENCE_SECONDS, FolderLock
 from stash.measure.launcher.guarded import GuardedFiles, killed_run_sentences
 from stash.measure.launcher.job import Job, may_train_on_several
 from stash.measure.launcher.launches import Launches, Member
-from stash.measure.launcher.measurement import Measurement, Result, Timer, Watcher
+from stash.measure.launcher.measurement import Approach, Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import number_nodes
 from stash.measure.launcher.process import Process, Request, read_once
@@ -110,7 +110,9 @@ class ProfileSession:
     ) -> None:
         hide_masked(job.command, job.kept_command)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
-        self.measurement = Measurement(job, cluster, wishes, host, count_gpus(), clock)
+        self.measurement = Measurement(
+            job, Approach(cluster, wishes.rungs), wishes, host, count_gpus(), clock
+        )
         # a name, until something is run
         shown = Path(tempfile.gettempdir()) / f"stash-{os.getpid()}"
         self._neighbours = neighbours or NeighbouringRuns(cluster.meeting_address(os.environ))
@@ -148,7 +150,7 @@ class ProfileSession:
             folder = stack.enter_context(TemporaryFolder())
             stack.enter_context(GuardedFiles(folder.path, locked))
             self.measurement.begin(number_nodes(self.measurement.cluster))
-            self.launches.begin(folder.path, watcher)
+            self.launches = self.launches.move(folder.path, watcher)
             result = self._measure_in(folder)
         return result
 
@@ -208,7 +210,7 @@ class ProfileSession:
                 reasons = "; ".join(
                     f"{name}: {why}"
                     for name, why in gathered.skipped.items()
-                    if name in m.wishes.rungs
+                    if name in m.approach.rungs
                 )
                 why = f"none of the rungs asked for can be measured on this job ({reasons})"
                 return self._make_result("failed", Diagnosis(why, users_mistake=True))
@@ -228,7 +230,7 @@ class ProfileSession:
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
-        m, rungs = self.measurement, self.measurement.wishes.rungs
+        m, rungs = self.measurement, self.measurement.approach.rungs
         if (
             not self._fails_in_first("resident")
             or m.gathered.end == "node lost"
@@ -244,7 +246,7 @@ class ProfileSession:
     def _give_up_switching(self, failure: Diagnosis) -> bool:
         """After a script failed by its own error in a step without exchange: whether to go on without such steps."""
         m, phase = self.measurement, self.measurement.gathered.phase.name
-        whole = tuple(name for name in m.wishes.rungs if rung(name).exchanges)
+        whole = tuple(name for name in m.approach.rungs if rung(name).exchanges)
         unlike_job = has_no_exchange(phase) and phase not in whole
         if not unlike_job or not self._fails_in_first(phase):
             return False

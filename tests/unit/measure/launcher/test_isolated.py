@@ -56,10 +56,10 @@ def isolated(cluster: Cluster, *launches, job: Job | None = None, **wishes):
         *(launches or (agents,)),
         rungs=("solo", "crowd", "node", "warm"),
         job=job,
+        cluster=cluster,
         isolate=True,
         **wishes,
     )
-    one.measurement.cluster = cluster
     return one.measure_job(), started
 
 
