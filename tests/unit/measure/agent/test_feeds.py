@@ -25,7 +25,7 @@ class Numbers(Dataset):
 class Gated(Numbers):
     """Nothing of it is made but the last half until the gate opens."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.gate = torch.multiprocessing.Event()
 
     def __getitem__(self, index: int) -> torch.Tensor:

@@ -6,7 +6,6 @@ import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import pytest
 from listening import Recorder
 
 from stash.measure.agent.wraps import frameworks
@@ -14,7 +13,7 @@ from stash.measure.agent.wraps.frameworks import PLENTY
 
 
 class LightningTrainer:
-    def __init__(self) -> None:
+    def __init__(self):
         self.fit_loop = SimpleNamespace(max_epochs=2, epoch_loop=SimpleNamespace(max_steps=10))
         self.num_sanity_val_steps, self.limit_val_batches, self.loggers = 2, 1.0, ["a service"]
         self.callbacks = [
@@ -28,7 +27,7 @@ class LightningTrainer:
 
 
 def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_service(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+    listener: Recorder, monkeypatch
 ):
     dummies = ModuleType("lit.loggers.logger")
     dummies.DummyLogger = type("DummyLogger", (), {})
@@ -71,7 +70,7 @@ class Deciding(TrainerCallback):
 
 
 class HfTrainer:
-    def __init__(self) -> None:
+    def __init__(self):
         self.args = SimpleNamespace(max_steps=10, eval_strategy="steps", eval_on_start=True)
         service = type(
             "Service", (TrainerCallback,), {"__module__": "transformers.integrations.it"}
@@ -79,7 +78,7 @@ class HfTrainer:
         self.callback_handler = SimpleNamespace(callbacks=[Deciding(), service])
         self.callback_handler.remove_callback = self.callback_handler.callbacks.remove
 
-    def add_callback(self, callback: Any) -> None:
+    def add_callback(self, callback: Any):
         self.callback_handler.callbacks.append(callback)
 
     def train(self) -> SimpleNamespace:

@@ -15,19 +15,19 @@ from stash.measure.agent.wraps import opened_files
 class File:
     """As ``h5py.File``."""
 
-    def __init__(self, name: object, mode: str = "r", driver: str | None = None) -> None:
+    def __init__(self, name: object, mode: str = "r", driver: str | None = None):
         self.mode = mode
 
 
 class Writer:
     """As ``pyarrow.parquet.ParquetWriter``."""
 
-    def __init__(self, where: object, schema: object = None) -> None:
+    def __init__(self, where: object, schema: object = None):
         self.where = where
 
 
 @pytest.fixture(autouse=True)
-def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def read(monkeypatch) -> list[object]:
     """Files that were about to be read."""
     words: list[object] = []
     monkeypatch.setattr(reads, "about_to_read", words.append)
@@ -35,7 +35,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+def written(monkeypatch) -> list[tuple[str, bool]]:
     words: list[tuple[str, bool]] = []
     monkeypatch.setattr(
         guard, "about_to_write", lambda path, truncates: words.append((path, truncates))
@@ -65,7 +65,7 @@ def test_pictures_and_tables_are_named(written: list[tuple[str, bool]], read: li
     assert cv2.imwrite("a.png", None) == "a.png"
     assert cv2.imread("c.png", 0) == 0
 
-    def write_file(filename: str, data: object) -> None:
+    def write_file(filename: str, data: object):
         pass
 
     def read_file(path: str) -> str:

@@ -14,7 +14,7 @@ from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
 
 
 @pytest.fixture
-def collections(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def collections(monkeypatch) -> list[str]:
     """What Python's collector is calls, none of which is done."""
     calls: list[str] = []
     for name in ("collect", "freeze", "disable"):
@@ -38,12 +38,12 @@ def test_what_is_alive_after_the_first_step_is_frozen_and_the_rest_left_to_pytho
     assert collections == ["collect", "freeze"]
 
 
-def begin(worker: int) -> None:
+def begin(worker: int):
     torch.set_num_threads(4 + worker)
 
 
 def test_a_worker_gets_one_thread_after_what_the_script_begins_it_with(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     calls: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", calls.append)

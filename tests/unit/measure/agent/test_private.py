@@ -23,14 +23,14 @@ NOT_OF_TORCH = {"_config", "_exit", "_getframe", "_fields", "_replace"}
 @pytest.mark.parametrize(
     ("module", "name"), [(m, n) for m, names in private.NAMES.items() for n in names]
 )
-def test_the_installed_version_has_the_name(module: str, name: str) -> None:
+def test_the_installed_version_has_the_name(module: str, name: str):
     found = import_module(module)
     for part in name.split("."):
         assert hasattr(found, part), f"torch {torch.__version__} has no {module}.{name}"
         found = getattr(found, part)
 
 
-def test_loaders_and_their_iterators_have_the_attributes() -> None:
+def test_loaders_and_their_iterators_have_the_attributes():
     loader = DataLoader(TensorDataset(torch.zeros(4)), batch_size=2)
     assert [hasattr(loader, name) for name in private.OF_LOADERS] == [True] * len(
         private.OF_LOADERS
@@ -43,7 +43,7 @@ def test_loaders_and_their_iterators_have_the_attributes() -> None:
     assert not private.workers_persist(alone)
 
 
-def test_iterators_with_workers_have_theirs() -> None:
+def test_iterators_with_workers_have_theirs():
     iterator = iter(
         DataLoader(TensorDataset(torch.zeros(8)), batch_size=2, num_workers=1, prefetch_factor=2)
     )
@@ -56,7 +56,7 @@ def test_iterators_with_workers_have_theirs() -> None:
         private.shut_down(iterator)
 
 
-def test_kinds_of_data_sets_are_told_apart() -> None:
+def test_kinds_of_data_sets_are_told_apart():
     class Stream(IterableDataset):
         def __iter__(self):
             return iter(range(3))
@@ -68,9 +68,7 @@ def test_kinds_of_data_sets_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("how", "length"), [({}, 4), ({"drop_last": True}, 3), ({"batch_size": None}, 7)]
 )
-def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(
-    how: dict[str, Any], length: int
-) -> None:
+def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(how: dict[str, Any], length: int):
     class Stream(IterableDataset):
         def __iter__(self):
             return iter(range(7))
@@ -84,7 +82,7 @@ def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(
     assert len(list(loader)) == length
 
 
-def test_writing_into_a_tensor_shows() -> None:
+def test_writing_into_a_tensor_shows():
     tensor = torch.zeros(2)
     before = private.version(tensor)
     tensor.add_(1)
@@ -102,7 +100,7 @@ def _own_names(tree: ast.AST) -> set[str]:
     }
 
 
-def test_no_other_module_of_the_agent_reaches_for_a_private_name() -> None:
+def test_no_other_module_of_the_agent_reaches_for_a_private_name():
     modules = [path for path in sorted(AGENT.rglob("*.py")) if path.name != "private.py"]
     reached = []
     for path in modules:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import pytest
 from listening import Recorder
 from ranks_in_memory import silence
 
@@ -13,7 +12,7 @@ from stash.measure.agent.data.feeds import Handle, WatchedFeed, WatchedIterator
 from stash.measure.agent.thread_events import ThreadEvent
 
 
-def tell() -> None:
+def tell():
     """Tell whoever listens of everything that returns nothing."""
     listener = script.listener()
     listener.world_formed()
@@ -69,7 +68,7 @@ def test_a_listener_that_is_done_gets_nothing_more(listener: Recorder):
 
 
 def test_an_exit_past_python_tells_that_the_process_ends_where_it_ends_well(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+    listener: Recorder, monkeypatch
 ):
     codes = list[int]()
     monkeypatch.setattr(os, "_exit", os._exit)  # put back afterwards

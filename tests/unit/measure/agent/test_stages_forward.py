@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,15 +29,15 @@ class Stream:
 class Streams:
     """Of the fake device; ``current`` is the calling thread's."""
 
-    def __init__(self, clock: Seconds) -> None:
+    def __init__(self, clock: Seconds):
         self.current, self._clock = Stream(), clock
 
-    def copying(self) -> None:
+    def copying(self):
         self._clock.now += 4.0
 
 
 @pytest.fixture
-def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> Streams:
+def streams(clock: Seconds, stamps: Stamps, monkeypatch) -> Streams:
     """A device where a copy from the host takes 4 s, for which the host waits; tensors on it are the host's."""
     streams = Streams(clock)
 
@@ -87,14 +86,12 @@ HOST = torch.ones(2)
 @pytest.mark.usefixtures("streams")
 def test_copies_of_host_tensors_to_the_current_device_are_transfer(
     step: Step, copy: Callable[[], object], seconds: float
-) -> None:
+):
     assert step(copy).seconds_in(StepStage.TRANSFER) == seconds
 
 
 @pytest.mark.usefixtures("streams")
-def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(
-    step: Step, monkeypatch: Any
-) -> None:
+def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(step: Step, monkeypatch):
     class There(SimpleNamespace):
         is_cuda, device = True, torch.device("cuda", 0)
 
@@ -111,25 +108,21 @@ def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(
     assert filled(There()).seconds_in(StepStage.TRANSFER) == 0
 
 
-def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(
-    step: Step, streams: Streams
-) -> None:
+def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(step: Step, streams: Streams):
     streams.current = Stream()
     found = step(lambda: HOST.to("cuda"))
     assert (found.seconds_in(StepStage.TRANSFER), found.seconds_in(StepStage.BETWEEN)) == (0, 4)
 
 
 @pytest.fixture
-def takes(
-    clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[float], None]:
+def takes(clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch) -> Callable[[float], None]:
     """Asks the device, which copies for 4 s, for work of so many seconds; the host does not wait."""
     queue = 0.0
 
     class Queued:
         at = 0.0
 
-        def record(self, stream: object = None) -> None:
+        def record(self, stream: object = None):
             self.at = max(clock.now, queue)
 
         def query(self) -> bool:
@@ -138,7 +131,7 @@ def takes(
         def elapsed_time(self, other: Queued) -> float:
             return 1e3 * (other.at - self.at)
 
-    def takes(seconds: float) -> None:
+    def takes(seconds: float):
         nonlocal queue
         queue = max(clock.now, queue) + seconds
 
@@ -162,7 +155,7 @@ def last_of(stamps: Stamps, clock: Seconds) -> StampedStep:
 
 def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
     clock: Seconds, stamps: Stamps, takes: Callable[[float], None]
-) -> None:
+):
     """The device copies for 4 s and computes for 10; the host, which asks for that in no time, makes a batch in 6."""
     for _ in range(5):
         stamps.tell(ThreadEvent.READ_BEGINS, 0)
@@ -183,7 +176,7 @@ def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
 
 def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
     clock: Seconds, stamps: Stamps, takes: Callable[[float], None]
-) -> None:
+):
     """One beside the counted one, 4 s, another after a pass of its own, 5 s; what is made on the device takes 2."""
     for _ in range(3):
         takes(4.0)
@@ -204,10 +197,8 @@ def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
 
 
 @pytest.mark.usefixtures("streams")
-def test_copies_in_waits_validation_and_other_threads_are_no_transfer(
-    step: Step, stamps: Stamps
-) -> None:
-    def act() -> None:
+def test_copies_in_waits_validation_and_other_threads_are_no_transfer(step: Step, stamps: Stamps):
+    def act():
         with torch.no_grad():
             HOST.to("cuda")
         other = threading.Thread(target=HOST.to, args=("cuda",))
@@ -220,7 +211,7 @@ def test_copies_in_waits_validation_and_other_threads_are_no_transfer(
 
 
 @pytest.mark.usefixtures("streams")
-def test_compiled_code_is_compiled_as_before(compiled: Any) -> None:
+def test_compiled_code_is_compiled_as_before(compiled: Any):
     def doubled(tensor: torch.Tensor) -> torch.Tensor:
         return (tensor.to(torch.float64) * 2).to("cpu").to(torch.float32)
 
@@ -230,9 +221,7 @@ def test_compiled_code_is_compiled_as_before(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_copies_are_followed_where_the_parameters_are_on_cuda(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_copies_are_followed_where_the_parameters_are_on_cuda(tmp_path, monkeypatch, kind: str):
     made: list[str] = []
     monkeypatch.setattr(BatchCopies, "follow_process", lambda device: made.append("copies"))
     monkeypatch.setattr(Stamps, "follow_device", lambda stamps, device: made.append("device"))

@@ -66,7 +66,7 @@ def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(liste
 
 def test_a_schedule_that_is_over_is_passed_over_while_a_profile_is_taken(listener: Recorder):
     class OneCycleLR:
-        def step(self) -> None:
+        def step(self):
             raise ValueError("Tried to step 3 times")
 
     steps.wrap_schedulers(SimpleNamespace(OneCycleLR=OneCycleLR))

@@ -16,7 +16,7 @@ from stash.measure.agent.wraps import steps
 
 
 @pytest.fixture
-def listener(listener: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def listener(listener: Recorder, monkeypatch) -> Recorder:
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
     monkeypatch.setattr(torch.autograd, "grad", torch.autograd.grad)
@@ -28,15 +28,15 @@ def listener(listener: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return listener
 
 
-def clear(weight: torch.Tensor) -> None:
+def clear(weight: torch.Tensor):
     weight.grad = None
 
 
-def zero(weight: torch.Tensor) -> None:
+def zero(weight: torch.Tensor):
     weight.grad.zero_()
 
 
-def zero_unnoticed(weight: torch.Tensor) -> None:
+def zero_unnoticed(weight: torch.Tensor):
     weight.grad.data.zero_()
 
 
@@ -88,9 +88,7 @@ def test_the_stand_in_holds_what_is_trained(listener: Recorder):
     assert [id(parameter) for parameter in group["params"]] == [id(weight)]
 
 
-def test_where_there_is_an_optimizer_backward_is_no_step(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
-):
+def test_where_there_is_an_optimizer_backward_is_no_step(listener: Recorder, monkeypatch):
     monkeypatch.setattr(steps, "own_update", steps.own_update)
     module = SimpleNamespace(
         register_optimizer_step_post_hook=lambda hook: None, Optimizer=type("Optimizer", (), {})

@@ -33,7 +33,7 @@ def counted(paths: list[str]) -> tuple[int, int]:
     return counts["pages"], counts["resident"]
 
 
-def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any) -> None:
+def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any):
     kept = mapped(path)
     if answers:
         reads.answer_calls(tally)
@@ -56,14 +56,14 @@ def worker(tally: Tally, path: Path, answers: bool) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def _of_this_process(monkeypatch):
     monkeypatch.setattr(_own, "maker", os.getpid())
 
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
-    tally: Tally, tmp_path: Path, answers: bool
-) -> None:
+    tally: Tally, tmp_path, answers: bool
+):
     path = tmp_path / "data" / "0.bin"
     kept = mapped(path)
     with worker(tally, path, answers):
@@ -76,7 +76,7 @@ def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
     kept.close()
 
 
-def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path: Path) -> None:
+def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path):
     with worker(tally, tmp_path / "data" / "1.bin", answers=True):
         tally.set_mode(COLD)
         assert reads.let_go_everywhere(tally) == [str(tmp_path / "data" / "1.bin")]
@@ -85,13 +85,13 @@ def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path: Path) 
     assert reads.let_go_everywhere(tally) == []
 
 
-def test_workers_keep_their_mappings_in_a_warm_block(tally: Tally, tmp_path: Path) -> None:
+def test_workers_keep_their_mappings_in_a_warm_block(tally: Tally, tmp_path):
     with worker(tally, tmp_path / "data" / "0.bin", answers=True):
         tally.set_mode(WARM)
         assert counted([str(tmp_path / "data" / "0.bin")]) == (PAGES, PAGES)
 
 
-def test_no_code_and_nothing_tiny_is_dropped(tally: Tally, tmp_path: Path) -> None:
+def test_no_code_and_nothing_tiny_is_dropped(tally: Tally, tmp_path):
     (tmp_path / "data" / "small.txt").write_text("a few bytes")
     (tmp_path / "data" / "code.py").write_text("#" * 10_000)
     tally.set_mode(COLD)

@@ -26,7 +26,7 @@ class Loader:
         persistent_workers: bool = False,
         multiprocessing_context: Any = None,
         worker_init_fn: Any = None,
-    ) -> None:
+    ):
         self.starts = multiprocessing_context, worker_init_fn
         self.given = (batch_size, num_workers, prefetch_factor, persistent_workers)
 
@@ -71,7 +71,7 @@ def test_workers_are_started_and_begun_as_asked():
 
 
 def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     found: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", found.append)
@@ -108,7 +108,7 @@ def test_a_tensor_of_a_librarys_own_class_has_the_print_of_its_numbers():
     assert fingerprint_batch(numbers.as_subclass(Guarded)) == fingerprint_batch(numbers)
 
 
-def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch: pytest.MonkeyPatch):
+def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch):
     # GIVEN two optimizers that step once each in every step, and a clock that goes on a second whenever it is read
     clock = count()
     monkeypatch.setattr(

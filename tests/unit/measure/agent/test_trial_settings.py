@@ -13,7 +13,7 @@ from stash.measure.agent.wraps import trial_settings
 
 
 @pytest.fixture
-def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def trial(monkeypatch) -> Iterator[dict[str, Any]]:
     """The settings of a launch under way; after the test none is switched on."""
     orders: dict[str, Any] = {}
     monkeypatch.setattr(trial_settings, "current_orders", lambda: SimpleNamespace(trial=orders))
@@ -22,7 +22,7 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     trial_settings._Process.optimizers.clear()
 
 
-def test_outside_a_trial_there_are_none(monkeypatch: pytest.MonkeyPatch):
+def test_outside_a_trial_there_are_none(monkeypatch):
     monkeypatch.setattr(trial_settings, "current_orders", lambda: None)
     assert trial_settings.settings() is None
     assert trial_settings.find_setting("zero_grad") == {}
@@ -102,7 +102,7 @@ HOST = torch.ones(2)
     ],
 )
 def test_copies_to_a_gpu_are_known_and_do_not_wait_if_asked_and_pinned(
-    trial: dict[str, Any], monkeypatch: pytest.MonkeyPatch, copy: Any, recorded: bool, waits: bool
+    trial: dict[str, Any], monkeypatch, copy: Any, recorded: bool, waits: bool
 ):
     waited: list[bool] = []
 

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
-from pathlib import Path
 
 import pytest
 from http_serving import serving
@@ -37,7 +36,7 @@ Reply = tuple[int, str, dict[str, str]]
 class Service:
     """A metadata service on loopback: answers as its test says, and remembers what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.answer: Callable[[str, str, dict[str, str]], Reply] = lambda method, path, headers: (
             404,
             "",
@@ -47,7 +46,7 @@ class Service:
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+            def do_GET(self):
                 fake.asked.append((self.command, self.path))
                 status, body, headers = fake.answer(
                     self.command, self.path, dict(self.headers.items())
@@ -58,14 +57,14 @@ class Service:
                 self.end_headers()
                 self.wfile.write(body.encode())
 
-            def do_PUT(self) -> None:
+            def do_PUT(self):
                 self.do_GET()
 
         self.handler, self.base = Handler, ""
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def service(monkeypatch) -> Iterator[Service]:
     monkeypatch.setattr(notices, "_SOON_SECONDS", 60.0)  # of a busy machine
     fake = Service()
     with serving(fake.handler) as fake.base:
@@ -79,7 +78,7 @@ def clock() -> float:
 class Amazon:
     """EC2's part of it: a token that may expire, and what there is below it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.tokens, self.documents, self.date = ["one"], {}, ""
 
     def __call__(self, method: str, path: str, headers: dict[str, str]) -> Reply:
@@ -98,7 +97,7 @@ def iso(seconds: float) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Service) -> None:
+def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Service):
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     assert aws.fetch_events() == {}
@@ -115,7 +114,7 @@ def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Serv
     assert [path for method, path in service.asked if method == "PUT"] == ["/latest/api/token"]
 
 
-def test_an_expired_token_is_renewed_within_the_same_question(service: Service) -> None:
+def test_an_expired_token_is_renewed_within_the_same_question(service: Service):
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     aws.fetch_events()
@@ -127,7 +126,7 @@ def test_an_expired_token_is_renewed_within_the_same_question(service: Service) 
 
 def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_be(
     service: Service,
-) -> None:
+):
     service.answer = amazon = Amazon()
     amazon.date = formatdate(NOW + 3600, usegmt=True)  # our clock is an hour late
     amazon.documents["spot/instance-action"] = json.dumps(
@@ -140,7 +139,7 @@ def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "null", '"terminate"', "[" * 5000])
-def test_a_malformed_answer_is_no_notice(service: Service, text: str) -> None:
+def test_a_malformed_answer_is_no_notice(service: Service, text: str):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = text
     with pytest.raises(ValueError):
@@ -149,7 +148,7 @@ def test_a_malformed_answer_is_no_notice(service: Service, text: str) -> None:
 
 def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(
     service: Service,
-) -> None:
+):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
     assert AwsNotices(answer_over_http, clock, service.base).fetch_events()[
@@ -158,14 +157,14 @@ def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
-def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status: int) -> None:
+def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status: int):
     service.answer = lambda method, path, headers: (status, "", {})
     for asking in (AwsNotices, GcpNotices, AzureNotices):
         with pytest.raises(OSError, match=str(status)):
             asking(answer_over_http, clock, service.base).fetch_events()
 
 
-def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) -> None:
+def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service):
     preempted = threading.Event()
 
     def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
@@ -182,7 +181,7 @@ def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) 
     assert gcp.fetch_events() == {"preempted": PendingEvent("revoked", "gcp", "TRUE", NOW + 30)}
 
 
-def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service) -> None:
+def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service):
     service.answer = lambda method, path, headers: (200, "FALSE", {})
     gcp = GcpNotices(answer_over_http, clock, service.base)
     gcp.fetch_events(), gcp.fetch_events()
@@ -195,7 +194,7 @@ def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service) -> 
 class Azure:
     """Scheduled events; the first answer is slow."""
 
-    def __init__(self, slow: float = 0.0) -> None:
+    def __init__(self, slow: float = 0.0):
         self.events: object = []
         self.slow = slow
 
@@ -220,7 +219,7 @@ def event(
     return {**fields, "NotBefore": formatdate(NOW + ahead, usegmt=True), **more}
 
 
-def test_azure_waits_for_its_first_answer_only(service: Service) -> None:
+def test_azure_waits_for_its_first_answer_only(service: Service):
     service.answer = azure = Azure(slow=0.3)
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event()]
@@ -233,7 +232,7 @@ def test_azure_waits_for_its_first_answer_only(service: Service) -> None:
         impatient.fetch_events()
 
 
-def test_of_azures_events_those_count_that_end_this_machine(service: Service) -> None:
+def test_of_azures_events_those_count_that_end_this_machine(service: Service):
     service.answer = azure = Azure()
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event(machine="worker_2"), event("Freeze"), "nonsense", {"EventId": "e2"}]
@@ -247,14 +246,14 @@ def test_of_azures_events_those_count_that_end_this_machine(service: Service) ->
         asked.fetch_events()
 
 
-def test_a_notice_that_takes_the_place_of_another_is_not_withdrawn_with_it() -> None:
+def test_a_notice_that_takes_the_place_of_another_is_not_withdrawn_with_it():
     first, second = (PendingEvent("revoked", "azure", when, None) for when in ("a", "b"))
     assert [each.kind for each in compare_events({"1": first}, {"2": second}, 3.0)] == ["revoked"]
     risk = PendingEvent("at risk", "aws rebalance", "a", None)
     assert list(compare_events({"r": risk, "1": first}, {"1": first}, 3.0)) == []
 
 
-def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> None:
+def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news():
     first = {"e1": PendingEvent("revoked", "azure", "12:00", 30.0)}
     assert list(compare_events({}, first, 1.0)) == [Notice("revoked", 1.0, 30.0, "azure")]
     assert list(compare_events(first, {"e1": first["e1"]._replace(deadline=30.4)}, 2.0)) == []
@@ -274,12 +273,12 @@ def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> 
     ],
 )
 def test_only_the_cloud_that_the_firmware_names_is_asked(
-    tmp_path: Path, field: str, value: str, name: str | None
-) -> None:
+    tmp_path, field: str, value: str, name: str | None
+):
     (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
     (tmp_path / "sys/class/dmi/id" / field).write_text(value)
 
-    def never(*words: object) -> None:
+    def never(*words: object):
         raise AssertionError("no service may be asked while looking which can be")
 
     assert [each.name for each in find_services(tmp_path, never)] == (
@@ -292,7 +291,7 @@ class Scripted:
 
     name, pause_seconds = "scripted", 0.001
 
-    def __init__(self, *says: object) -> None:
+    def __init__(self, *says: object):
         self.says = list(says)
 
     def fetch_events(self) -> dict[str, PendingEvent]:
@@ -302,7 +301,7 @@ class Scripted:
         return pending  # type: ignore[return-value]
 
 
-def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back() -> None:
+def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back():
     gone = {"a": PendingEvent("revoked", "aws", "soon", 9.0)}
     with NoticeWatch(
         [Scripted({}, gone, gone, OSError("no route"), ValueError("{"), gone, {})], clock
@@ -315,7 +314,7 @@ def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back
     ]
 
 
-def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch):
     monkeypatch.setattr(notices, "_SOON_SECONDS", 600.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         asked = GcpNotices(answer_over_http, clock, f"http://127.0.0.1:{mute.getsockname()[1]}")
@@ -325,7 +324,7 @@ def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch: pytest.Mo
         assert time.monotonic() - began < 300  # its question would wait for ten minutes
 
 
-def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did() -> None:
+def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did():
     ended: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
     try:

@@ -18,10 +18,10 @@ OURS = {7}
 class Nvml:
     """Two GPUs: the job is on the first, together with others; on the second are only others."""
 
-    def __init__(self, **answers: object) -> None:
+    def __init__(self, **answers: object):
         self.answers, self.asked_since = answers, []
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self):  # noqa: N802
         if self.answers.get("broken"):
             raise OSError("no driver")
 

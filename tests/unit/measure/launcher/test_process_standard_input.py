@@ -7,7 +7,6 @@ import pty
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -31,9 +30,7 @@ def received() -> bytes:
         ).stdout
 
 
-def test_every_start_reads_a_file_from_the_same_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_start_reads_a_file_from_the_same_place(monkeypatch, tmp_path):
     (tmp_path / "words").write_text("read here on")
     with given(monkeypatch, os.open(tmp_path / "words", os.O_RDONLY)):
         os.lseek(process._STDIN, 5, os.SEEK_SET)
@@ -42,7 +39,7 @@ def test_every_start_reads_a_file_from_the_same_place(
         assert not read_once()
 
 
-def test_a_pipe_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_handed_on_as_it_is(monkeypatch):
     reading, writing = os.pipe()
     os.write(writing, b"yes\n")
     os.close(writing)
@@ -51,7 +48,7 @@ def test_a_pipe_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [received(), received()] == [b"yes\n", b""]
 
 
-def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch):
     leader, terminal = pty.openpty()
     os.close(leader)
     with given(monkeypatch, terminal):
@@ -64,7 +61,7 @@ def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch: pytest.Monke
             assert descriptor == terminal
 
 
-def test_a_closed_one_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_one_is_empty(monkeypatch):
     monkeypatch.setattr(process, "_STDIN", 1_000_000)
     assert received() == b""
     assert not read_once()

@@ -37,21 +37,21 @@ def exits(code: int, together: bool = True) -> Agents:
     return agents
 
 
-def test_a_script_that_exits_by_itself_and_not_well_has_failed_and_its_rounds_are_kept() -> None:
+def test_a_script_that_exits_by_itself_and_not_well_has_failed_and_its_rounds_are_kept():
     result, (process,) = run(exits(3), budget=3.0)
     assert process.stopped
     assert result.profile is not None
     assert result.failure.sentence == "train.py ended with exit code 3 after 30 training steps"
 
 
-def test_a_script_that_exits_well_has_ended_and_nothing_of_its_launch_goes_on() -> None:
+def test_a_script_that_exits_well_has_ended_and_nothing_of_its_launch_goes_on():
     result, (process, *_) = run(exits(0), budget=3.0)
     assert process.stopped
     assert result.failure is None
     assert result.profile is not None
 
 
-def test_a_rank_that_leaves_the_others_behind_is_named_whatever_its_exit_code() -> None:
+def test_a_rank_that_leaves_the_others_behind_is_named_whatever_its_exit_code():
     result, (process,) = run(exits(0, together=False), budget=60.0, start_timeout=600.0)
     assert process.stopped
     assert (

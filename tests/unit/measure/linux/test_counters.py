@@ -33,17 +33,17 @@ def called_by_reading(file: Path) -> int:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "data"
     path.write_bytes(bytes(SIZE))
     return path
 
 
-def test_what_a_process_reads_is_counted(file: Path) -> None:
+def test_what_a_process_reads_is_counted(file: Path):
     assert SIZE <= called_by_reading(file) < SIZE + 100_000
 
 
-def test_a_fork_counts_its_own_reading(file: Path) -> None:
+def test_a_fork_counts_its_own_reading(file: Path):
     bytes_read()  # which keeps the counters of this process open
     reading, writing = os.pipe()
     child = os.fork()
@@ -56,7 +56,7 @@ def test_a_fork_counts_its_own_reading(file: Path) -> None:
     os.close(writing)
 
 
-def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_other_count() -> None:
+def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_other_count():
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
     peak = peak_resident_bytes()
@@ -65,8 +65,8 @@ def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_oth
     assert peak <= 1.01 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: str) -> None:
+def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch):
+    def refuse(path: str):
         raise PermissionError(path)
 
     monkeypatch.setattr(builtins, "open", refuse)
@@ -75,7 +75,7 @@ def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch: pytest.Monkey
     assert found is None
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
+def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str):
     opened = builtins.open
     monkeypatch.setattr(
         builtins,
@@ -84,7 +84,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
     )
 
 
-def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None:
+def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time():
     # Who is found running at each tick says 4 of 10 ticks; idle time and the clock 0.03 s of 0.1.
     first = CoreTimes.sum_rows(
         [["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0
@@ -95,7 +95,7 @@ def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None
     assert last.busy_since(first) == pytest.approx(0.03)
 
 
-def test_a_busy_thread_shows() -> None:
+def test_a_busy_thread_shows():
     before = read_totals()
     ended = time.monotonic() + 0.2
     while time.monotonic() < ended:
@@ -105,8 +105,8 @@ def test_a_busy_thread_shows() -> None:
 
 
 def test_only_cores_that_this_thread_may_run_on_are_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     rows = [
         "cpu 30 0 0 300 0 0 0 0 0 0",
         *(f"cpu{core} 10 0 0 {90 + core} 0 0 0 0 0 0" for core in range(3)),
@@ -119,15 +119,15 @@ def test_only_cores_that_this_thread_may_run_on_are_its_own(
     assert (found.allowed.number, found.allowed.idle) == (2, 1.83)
 
 
-def test_a_sandbox_whose_file_is_all_zeros_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_whose_file_is_all_zeros_counts_nothing(monkeypatch):
     stand_in(monkeypatch, "/proc/stat", "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     found = activity_since(read_totals())
     assert (found.cpu, found.steal, found.cpu_seconds) == (None, None, None)
 
 
 def test_an_interface_that_lies_on_others_sends_nothing_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     table = "\n\n" + "".join(
         f"{name}: {'0 ' * 8}{sent}{' 0' * 7}\n"
         for name, sent in (("bond0", 70), ("eth0", 40), ("eth1", 30), ("lo", 5))

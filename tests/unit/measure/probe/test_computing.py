@@ -25,15 +25,15 @@ class SlowLane:
     cpu_seconds: float | None = None
     calls: int = 0
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Task):
         self.calls = 0
         self.log.append(f"{self.name} {task.name}")
 
-    def act(self, task: Task, calls: int) -> None:
+    def act(self, task: Task, calls: int):
         self.calls += calls
         task.act()
 
-    def stop(self) -> None:
+    def stop(self):
         self.log.append(f"{self.name} stop")
 
     def seconds(self) -> float:
@@ -48,7 +48,7 @@ def task(name: str, way: computing.Way = "both", act: Callable[[], object] = lam
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> float:
+def patient(monkeypatch) -> float:
     """Seconds for which each slot is as short as can be, and no burst is left out."""
     monkeypatch.setattr(computing, "_PATIENCE", 1e12)
     return 1e-9
@@ -120,7 +120,7 @@ def test_a_figure_that_fails_is_a_sentence_and_the_others_go_on():
     assert "out of memory" in found[1].why
 
 
-def test_on_a_machine_that_is_too_slow_later_bursts_are_left_out(monkeypatch: pytest.MonkeyPatch):
+def test_on_a_machine_that_is_too_slow_later_bursts_are_left_out(monkeypatch):
     now = iter(range(0, 1000, 10))
     monkeypatch.setattr(computing.time, "monotonic", lambda: float(next(now)))
     (found,) = take_bursts([(SlowLane("cpu"), [task("gemm")])], 1.0)
@@ -128,7 +128,7 @@ def test_on_a_machine_that_is_too_slow_later_bursts_are_left_out(monkeypatch: py
 
 
 def test_the_cores_are_measured_and_the_number_of_threads_is_as_before(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     monkeypatch.setattr(computing, "_ON_CPU", ((8, 8, 8), (16, 16, 16), (16, 16, 16)))
     monkeypatch.setattr(computing, "_MIN_ARRAY", 4096)

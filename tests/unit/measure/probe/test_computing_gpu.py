@@ -21,7 +21,7 @@ from stash.measure.probe.probe_orders import Product
 class PlayedCuda:
     """The part of ``torch.cuda`` that a lane uses, with the log of what was put into which device's queue."""
 
-    def __init__(self, capability: tuple[int, int] = (9, 0)) -> None:
+    def __init__(self, capability: tuple[int, int] = (9, 0)):
         self.log: list[str] = []
         self.capability, self.done, self.current = capability, False, -1
 
@@ -45,7 +45,7 @@ class PlayedCuda:
 
 
 def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch,
 ):
     cuda = PlayedCuda()
     monkeypatch.setattr(computing, "_cuda", cuda)
@@ -68,7 +68,7 @@ def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> PlayedCuda:
+def small(monkeypatch) -> PlayedCuda:
     """GPUs whose tensors are the CPU's, and small."""
     cuda = PlayedCuda()
     monkeypatch.setattr(computing, "_cuda", cuda)
@@ -106,9 +106,7 @@ def test_a_gpu_multiplies_in_the_types_that_it_has_and_says_which_it_lacks(
             each.act()
 
 
-def test_where_memory_is_short_what_fits_is_measured(
-    small: PlayedCuda, monkeypatch: pytest.MonkeyPatch
-):
+def test_where_memory_is_short_what_fits_is_measured(small: PlayedCuda, monkeypatch):
     def full(*args: object, **kwargs: object) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB")
 
@@ -120,7 +118,7 @@ def test_where_memory_is_short_what_fits_is_measured(
 
 
 @pytest.mark.parametrize(("type_", "error"), [("fp8", 0.1), ("bfloat16", 0.01), ("tf32", 1e-5)])
-def test_products_are_what_they_say(type_: str, error: float, monkeypatch: pytest.MonkeyPatch):
+def test_products_are_what_they_say(type_: str, error: float, monkeypatch):
     made: list[torch.Tensor] = []
     random = torch.randn
     monkeypatch.setattr(
@@ -144,13 +142,13 @@ def test_products_are_what_they_say(type_: str, error: float, monkeypatch: pytes
 class PlayedNvml:
     """GPUs by index; ``None`` is lost. Handles are the answers themselves."""
 
-    def __init__(self, *gpus: RecordedGpu | None) -> None:
+    def __init__(self, *gpus: RecordedGpu | None):
         self._gpus = gpus
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self):  # noqa: N802
         pass
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self):  # noqa: N802
         pass
 
     def nvmlDeviceGetCount(self) -> int:  # noqa: N802
@@ -170,12 +168,12 @@ class PlayedLane:
 
     bursts, repetition, cpu_seconds = 1, 0.0, None
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index: int):
         self.name = f"cuda:{index}"
 
-    def start(self, task: Task) -> None: ...
-    def act(self, task: Task, calls: int) -> None: ...
-    def stop(self) -> None: ...
+    def start(self, task: Task): ...
+    def act(self, task: Task, calls: int): ...
+    def stop(self): ...
 
     def seconds(self) -> float:
         return 0.004
@@ -185,7 +183,7 @@ class PlayedLane:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def played(monkeypatch) -> list[str]:
     """Three devices of PyTorch, the last one a slice; what was freed at the end."""
     freed: list[str] = []
     names = ["aaaa", "bbbb", "cccc"]
@@ -257,7 +255,7 @@ def test_a_gpu_that_the_driver_does_not_know_and_one_that_was_never_seen_busy_ar
     assert (state.clock, state.held_by, state.memory_errors) == (None, None, 0)
 
 
-def test_older_drivers_are_asked_for_users_in_their_own_form() -> None:
+def test_older_drivers_are_asked_for_users_in_their_own_form():
     def ask(question: str, *arguments: object) -> Any:
         return [Some(pid=2**22 + 1)] if question == "ComputeRunningProcesses_v2" else None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 from torch.distributed import HashStore
@@ -54,7 +53,7 @@ def test_what_are_no_links_is_refused(text: str):
         probe_worker._parse_record(1, Links, text)
 
 
-def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path: Path):
+def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path):
     orders = ProbeOrders(str(tmp_path), "", 9.0, ("streams", "exchanges"))
     board = Board(orders, [Host(hostname="a"), Host(hostname="b")])
     stream = Stream(source=0, target=1, flows=1, timings=(Timing(bytes=1, seconds=(1.0,)),))
