@@ -406,14 +406,11 @@ def entries_of(ledger: Path) -> list[BackupEntry] | None:
         lines = whole_lines(ledger.read_bytes())
     except OSError:
         return None
-    return [kept for kept in map(_parse_entry, lines) if kept is not None]
-
-
-def _parse_entry(line: str) -> BackupEntry | None:
-    try:
-        return BackupEntry(**json.loads(line))
-    except (ValueError, TypeError):
-        return None
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, TypeError):
+            found.append(BackupEntry(**json.loads(line)))
+    return found
 
 
 def _real_name(path: str) -> str:

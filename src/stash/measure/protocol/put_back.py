@@ -64,6 +64,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     undone: list[BackupEntry] = []
     # before we change them
     changed_since = {kept.path for kept in entries if _changed_after(last, kept)}
+    users = [kept.other for kept in entries if kept.how == "moved"]
     moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
     for kept in reversed(_order_entries(entries, moves)):
         above = (each.path for each in undone if each.how == "moved")
@@ -82,7 +83,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                     jobs += _makes_way(kept.path)
                     moved_back.add(kept)
                 if kept.how == "whole" and any(
-                    _holds_users_file(kept.path, other) for other in entries
+                    _is_in(folder, kept.path) and os.path.lexists(folder) for folder in users
                 ):
                     raise OSError(
                         errno.ENOTEMPTY, "a folder that was there before the run is in it"
@@ -190,11 +191,6 @@ def _changed_after(moment: float, kept: BackupEntry) -> bool:
     return False
 
 
-def _holds_users_file(folder: str, kept: BackupEntry) -> bool:
-    """Whether a folder that is to go has one of the user's in it, which the job moved there."""
-    return kept.how == "moved" and _is_in(kept.other, folder) and os.path.lexists(kept.other)
-
-
 def _are_one(path: str, other: str) -> bool:
     """Whether both names are of the same file or link."""
     try:
@@ -272,16 +268,6 @@ def _linking_verb(kept: BackupEntry) -> str:
     return "led to" if kept.how == "link" else "is"
 
 
-def _rewrite_ledger(ledger: Path, undone: list[BackupEntry]) -> None:
-    """In the ledger there stays what is still to be undone."""
-    if not undone:
-        ledger.unlink(missing_ok=True)
-        return
-    draft = ledger.with_suffix(".new")
-    draft.write_text("".join(json.dumps(asdict(kept)) + "\n" for kept in undone))
-    draft.replace(ledger)
-
-
 def _removed_empty(path: str) -> bool:
     """Whether a new file is not there, or was empty (a placeholder for a checkpoint, a mark) and is no more."""
     try:
@@ -291,6 +277,16 @@ def _removed_empty(path: str) -> bool:
     except OSError:
         pass  # gone, or a link that leads nowhere
     return not os.path.lexists(path)
+
+
+def _rewrite_ledger(ledger: Path, undone: list[BackupEntry]) -> None:
+    """In the ledger there stays what is still to be undone."""
+    if not undone:
+        ledger.unlink(missing_ok=True)
+        return
+    draft = ledger.with_suffix(".new")
+    draft.write_text("".join(json.dumps(asdict(kept)) + "\n" for kept in undone))
+    draft.replace(ledger)
 
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:

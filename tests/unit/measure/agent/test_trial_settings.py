@@ -114,13 +114,13 @@ def test_copies_to_a_gpu_are_known_and_do_not_wait_if_asked_and_pinned(
         move.__name__ = name
         return move
 
-    for name in ("to", "cuda"):
-        monkeypatch.setattr(torch.Tensor, name, fake(name))
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
     monkeypatch.setattr(trial_settings, "SITES", sites := {})
     monkeypatch.setattr(trial_settings, "_places", {})
     trial["non_blocking"] = True
-    trial_settings._wrap_copies(torch)
+    for name in ("to", "cuda"):
+        moved = trial_settings.wrap_copy(fake(name), torch)
+        monkeypatch.setattr(torch.Tensor, name, moved)
     copy()
     assert [each["kind"] for each in sites.values()] == ["copy"] * recorded
     assert set(waited) == {waits}

@@ -8,7 +8,13 @@ import pytest
 
 from stash.core.errors import UserError
 from stash.core.parsers import node_names
-from stash.measure.launcher.engines import ENGINES, Cluster, Machine, RankRequest, choose_cluster
+from stash.measure.launcher.engines import (
+    Cluster,
+    Machine,
+    RankRequest,
+    choose_cluster,
+    launch_command,
+)
 from stash.measure.launcher.job import Job
 
 PYTHON = (sys.executable, "-u")
@@ -170,7 +176,7 @@ def test_on_a_testbed_ranks_may_share_a_core():
     ],
 )
 def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command: tuple[str, ...]):
-    assert ENGINES[given.engine].command(job, given) == command
+    assert launch_command(job, given) == command
 
 
 @pytest.mark.parametrize(
@@ -185,4 +191,4 @@ def test_each_engine_starts_the_job_in_its_way(given: Cluster, job: Job, command
 )
 def test_nodes_that_could_not_meet_are_not_started(given: Cluster, words: str):
     with pytest.raises(UserError, match=words):
-        ENGINES["torchrun"].command(SCRIPT, given)
+        launch_command(SCRIPT, given)

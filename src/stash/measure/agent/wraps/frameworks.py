@@ -35,20 +35,17 @@ def wrap_transformers(module: ModuleType) -> None:
     def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
         if script.active():
             script.put(self.args, max_steps=PLENTY, eval_on_start=False)
-            if not _keeps_logging():
-                _remove_services(self.callback_handler)
+            services = [
+                callback
+                for callback in self.callback_handler.callbacks
+                if type(callback).__module__.startswith("transformers.integrations")
+            ]
+            for callback in () if _keeps_logging() else services:
+                self.callback_handler.remove_callback(callback)
             self.add_callback(_only_training(module.TrainerCallback))
         return train(self, *args, **kwargs)
 
     script.put(module.Trainer, train=endless)
-
-
-def _remove_services(handler: Any) -> None:
-    services = [
-        c for c in handler.callbacks if type(c).__module__.startswith("transformers.integrations")
-    ]
-    for callback in services:
-        handler.remove_callback(callback)
 
 
 def _only_training(base: Any) -> Any:
@@ -84,15 +81,15 @@ def wrap_lightning(module: ModuleType) -> None:
                     module.__name__.replace("trainer.trainer", "loggers.logger")
                 ).DummyLogger
                 self.loggers = [dummy()]  # some callbacks refuse to work without any
-            self.callbacks = [c for c in self.callbacks if not _saves_or_stops(c)]
+            self.callbacks = [
+                callback
+                for callback in self.callbacks  # but those that save, and that stop early
+                if not hasattr(callback, "best_model_path")
+                and not hasattr(callback, "stopped_epoch")
+            ]
         return fit(self, *args, **kwargs)
 
     script.put(module.Trainer, fit=endless)
-
-
-def _saves_or_stops(callback: Any) -> bool:
-    """Whether it is one of Lightning's checkpoints, or stops early."""
-    return hasattr(callback, "best_model_path") or hasattr(callback, "stopped_epoch")
 
 
 def quiet_variables(discarded: Path) -> Mapping[str, str]:

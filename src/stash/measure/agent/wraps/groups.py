@@ -96,23 +96,16 @@ def within_node(
 ) -> Any:
     """Run a collective over ``part`` of a group whose global ranks are ``ranks``."""
     arguments = {**arguments, "group": part.group}
-    for root in ("src", "dst"):
-        _move_root(arguments, root, part, ranks)
+    for root in ("src", "dst"):  # PyTorch takes it by global rank or by place
+        place = arguments.pop(f"group_{root}", None)
+        if place is not None:
+            arguments[root] = ranks[place]
+        if root in arguments and arguments[root] not in part.ranks:  # it is on another node
+            arguments[root] = part.ranks[0]
+    if name not in _RESHAPED:
+        return original(**arguments)
     places = [ranks.index(rank) for rank in part.ranks]
-    return _RESHAPED.get(name, _call_unchanged)(original, arguments, places, len(ranks))
-
-
-def _move_root(arguments: Arguments, root: str, part: NodePart, ranks: tuple[int, ...]) -> None:
-    """A root on another node is replaced by the part's first rank; PyTorch takes it by global rank or by place."""
-    place = arguments.pop(f"group_{root}", None)
-    if place is None and root not in arguments:
-        return
-    asked = arguments.get(root) if place is None else ranks[place]
-    arguments[root] = part.ranks[0] if asked not in part.ranks else asked
-
-
-def _call_unchanged(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
-    return original(**arguments)
+    return _RESHAPED[name](original, arguments, places, len(ranks))
 
 
 def _gather_list(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
