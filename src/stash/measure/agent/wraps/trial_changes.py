@@ -13,7 +13,6 @@ import inspect
 import itertools
 import json
 import os
-import random
 import sys
 import time
 import zlib
@@ -26,6 +25,7 @@ from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
+from stash.measure.agent.wraps.random_numbers import RandomStates, seed_all
 from stash.measure.agent.wraps.trial_settings import (
     SITES,
     choose_form,
@@ -97,12 +97,8 @@ def seed(module: ModuleType) -> None:
     """Give this process the seeds of every trial, those of its rank; the script may set others."""
     if settings() is None:
         return
-    own = _SEED + int(os.environ.get("RANK") or 0)
+    seed_all(_SEED + int(os.environ.get("RANK") or 0))
     torch = sys.modules["torch"]
-    torch.random.default_generator.manual_seed(own)
-    random.seed(own)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(own)
     _set_flags(torch)
     _wrap_optimizers(module)
     wrap_waits(torch)
@@ -276,29 +272,16 @@ def _seed_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(self: Any, index: Any) -> Any:
         if has_stopped_recording():
             return fetch(self, index)
-        torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
         with _own_work():
-            in_worker = torch.utils.data.get_worker_info() is not None
-            if not in_worker:
-                states = (
-                    random.getstate(),
-                    torch.get_rng_state(),
-                    numpy.random.get_state() if numpy else None,
-                )
-            own = zlib.crc32(repr(index).encode(), _SEED)
-            random.seed(own)
-            torch.random.default_generator.manual_seed(own)
-            if numpy:
-                numpy.random.seed(own)
+            in_worker = sys.modules["torch"].utils.data.get_worker_info() is not None
+            states = None if in_worker else RandomStates()
+            seed_all(zlib.crc32(repr(index).encode(), _SEED))
         try:
             return fetch(self, index)
         finally:
             with _own_work():
-                if not in_worker:
-                    random.setstate(states[0])
-                    torch.set_rng_state(states[1])
-                    if numpy:
-                        numpy.random.set_state(states[2])
+                if states is not None:
+                    states.restore()
 
     return wrapper
 

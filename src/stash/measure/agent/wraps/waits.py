@@ -419,7 +419,7 @@ def wrap_work(c10d: ModuleType) -> None:
             ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs)
         )
 
-    work.wait = wait
+    script.put(work, wait=wait)
 
 
 def wait_in_flight(flight: Flight | None, call: Callable[[], Any]) -> Any:
@@ -440,7 +440,7 @@ def wrap_param_group(module: ModuleType) -> None:
         ("finalize_backward", private.scattering_group, "reduce_scatter"),
     ):
         if name in vars(cls):
-            setattr(cls, name, _wrap_stream_wait(vars(cls)[name], group, kind))
+            script.wrap(cls, name, _wrap_stream_wait, group, kind)
 
 
 def _wrap_stream_wait(
@@ -465,7 +465,7 @@ def wrap_stages(module: ModuleType) -> None:
         ("backward_weight_one_chunk", "W"),
     ):
         if name in vars(cls):
-            setattr(cls, name, _note_pass(vars(cls)[name], kind))
+            script.wrap(cls, name, _note_pass, kind)
 
 
 def _note_pass(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
