@@ -9,13 +9,14 @@ is logged of that is meaningless, and what was uploaded cannot be taken back, so
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import script
+from stash.measure.agent.script import Function
 from stash.measure.protocol.orders import current_orders
 
 PLENTY = 1_000_000
@@ -148,9 +149,7 @@ def wrap_tensorboard(module: ModuleType) -> None:
     script.wrap(writer, "__init__", _force_arguments, "TensorBoard", **{name: folder})
 
 
-def _force_arguments(
-    function: Callable[..., Any], service: str, **values: Any
-) -> Callable[..., Any]:
+def _force_arguments(function: Function, service: str, **values: Any) -> Function:
     """``function`` with these arguments, whatever its caller says."""
     orders = current_orders()
     if orders is None or orders.keep_logging:

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stash.measure.agent.script import Function
 from stash.measure.protocol.wire import register_record
 
-Original = Callable[..., Any]
 Arguments = dict[str, Any]
 
 
@@ -92,7 +92,7 @@ def form_groups(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePar
 
 
 def within_node(
-    name: str, original: Original, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]
+    name: str, original: Function, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]
 ) -> Any:
     """Run a collective over ``part`` of a group whose global ranks are ``ranks``."""
     arguments = {**arguments, "group": part.group}
@@ -108,7 +108,7 @@ def within_node(
     return _RESHAPED[name](original, arguments, places, len(ranks))
 
 
-def _gather_list(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+def _gather_list(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
     key = "tensor_list" if "tensor_list" in arguments else "object_list"
     everyone = arguments[key]
     own = arguments.get("tensor", arguments.get("obj"))
@@ -133,7 +133,7 @@ def _stand_in(output: Any, own: Any) -> None:
         output.zero_()
 
 
-def _gather_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+def _gather_tensor(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
     key = "output_tensor" if "output_tensor" in arguments else "output"
     given = arguments.get("input_tensor", arguments.get("input"))
     assert given is not None
@@ -142,7 +142,7 @@ def _gather_tensor(original: Original, arguments: Arguments, places: list[int], 
     return original(**{**arguments, key: _side_by_side(everyone, places).view(-1)})
 
 
-def _scatter_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+def _scatter_tensor(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
     """Of the whole, as many chunks as the node has ranks."""
     key = "input" if "input" in arguments else "input_tensor"
     chunks = _side_by_side(arguments[key].reshape(size, -1), places)
@@ -166,7 +166,7 @@ _RESHAPED = {
 
 
 @functools.cache
-def finished_work() -> Callable[[Any], Any]:
+def finished_work() -> Function:
     """The class of what an asynchronous collective of a group of one returns: C++ code takes it for a ``Work``."""
     import torch
     from torch.distributed import distributed_c10d as c10d

@@ -21,6 +21,7 @@ from typing import Any
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent import private, script
+from stash.measure.agent.script import Function
 from stash.measure.agent.wraps.groups import (
     ALWAYS_WORK,
     LOCAL,
@@ -204,7 +205,7 @@ def wrap_collectives(c10d: ModuleType) -> None:
     script.after(c10d, "init_process_group", lambda *_, **__: script.listener().world_formed())
 
 
-def _end_with_group(destroy: Callable[..., None]) -> Callable[..., None]:
+def _end_with_group(destroy: Function) -> Function:
     """The script destroys its process group because it is done, or on its way out under an exception."""
 
     @functools.wraps(destroy)
@@ -224,7 +225,7 @@ def _end_with_group(destroy: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _wrap_collective(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _wrap_collective(original: Function, name: str) -> Function:
     signature, kind = inspect.signature(original), kind_of(name)
     places = {each: place for place, each in enumerate(signature.parameters)}
 
@@ -299,9 +300,7 @@ def _call_for_real(call: Callable[[], Any], group: Any) -> Any:
     return result
 
 
-def _run_confined(
-    name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any
-) -> Any:
+def _run_confined(name: str, original: Function, arguments: dict[str, Any], group: Any) -> Any:
     """What the caller gets under a scope below world."""
     if scope.name == "node":
         ranks, part = ranks_of(group), scope.parts.get(group.group_name)

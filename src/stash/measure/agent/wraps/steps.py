@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.last_words import report_crashes_of_ranks
+from stash.measure.agent.script import Function
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.journal import has_ended
 from stash.measure.protocol.orders import current_orders
@@ -304,7 +305,7 @@ def wrap_schedulers(module: ModuleType) -> None:
             script.wrap(cls, "step", _tolerate_extra)
 
 
-def _tolerate_extra(step: Callable[..., Any]) -> Callable[..., Any]:
+def _tolerate_extra(step: Function) -> Function:
     @functools.wraps(step)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:

@@ -16,13 +16,14 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
+from stash.measure.agent.script import Function
 from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
 from stash.measure.agent.wraps.random_numbers import RandomStates, seed_all
@@ -126,7 +127,7 @@ def _set_flags(torch: Any) -> None:
 
 
 def _override_arguments(
-    init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]
+    init: Function, self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]
 ) -> Any:
     """The call's arguments with ``new`` ones in place of its own."""
     bound = inspect.signature(init).bind(self, *args, **kwargs)
@@ -186,7 +187,7 @@ def wrap_loaders(module: ModuleType) -> None:
     private.wrap_handing_out(module, _record_batches)
 
 
-def _knowing_loader(begin: Callable[..., None]) -> Callable[..., None]:
+def _knowing_loader(begin: Function) -> Function:
     @functools.wraps(begin)
     def begun(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         begin(self, loader, *args, **kwargs)
@@ -195,7 +196,7 @@ def _knowing_loader(begin: Callable[..., None]) -> Callable[..., None]:
     return begun
 
 
-def _record_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _record_batches(hand_out: Function) -> Function:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
         if self.__dict__.get("_stash_handing"):  # the ladder's feed asks from within
@@ -267,7 +268,7 @@ def wrap_fetchers(module: ModuleType) -> None:
         script.wrap(cls, "fetch", _seed_fetch)
 
 
-def _seed_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:
+def _seed_fetch(fetch: Function) -> Function:
     @functools.wraps(fetch)
     def wrapper(self: Any, index: Any) -> Any:
         if has_stopped_recording():

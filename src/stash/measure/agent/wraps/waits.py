@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import private, script
+from stash.measure.agent.script import Function
 from stash.measure.agent.wraps.wait_marks import DeviceMarks, HostMarks
 
 _WAITED = 20e-6
@@ -443,9 +444,7 @@ def wrap_param_group(module: ModuleType) -> None:
             script.wrap(cls, name, _wrap_stream_wait, group, kind)
 
 
-def _wrap_stream_wait(
-    original: Callable[..., Any], group: Callable[[Any], Any], kind: str
-) -> Callable[..., Any]:
+def _wrap_stream_wait(original: Function, group: Function, kind: str) -> Function:
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not ledger.is_on_device:
@@ -468,7 +467,7 @@ def wrap_stages(module: ModuleType) -> None:
             script.wrap(cls, name, _note_pass, kind)
 
 
-def _note_pass(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
+def _note_pass(original: Function, kind: str) -> Function:
     @functools.wraps(original)
     def wrapper(self: Any, chunk: int, *args: Any, **kwargs: Any) -> Any:
         half = kind == "B" and not (args[1] if len(args) > 1 else kwargs.get("full_backward", True))
