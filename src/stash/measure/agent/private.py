@@ -61,11 +61,6 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """By module. What only older or newer versions have (FSDP's modules, collectives that were renamed) is looked up
 with a default where it is wrapped, and is not listed."""
 
-OF_LOADERS = ("_dataset_kind", "_index_sampler")
-OF_ITERATORS = ("_dataset", "_index_sampler", "_sampler_iter")
-OF_WORKERS_ITERATORS = ("_task_info", "_workers", "_persistent_workers")
-"""Attributes of a loader, of its iterator, and of an iterator with worker processes."""
-
 
 def disable_subclasses() -> Any:
     """A context in which tensors of any class do what ordinary ones do: no method of that class is called."""

@@ -44,12 +44,6 @@ def test_every_event_reaches_the_listener(listener: Recorder):
     assert script.active()
 
 
-def test_backward_passes_are_counted():
-    before = script.passes()
-    script.backward_begins()
-    assert script.passes() == before + 1
-
-
 def test_without_a_listener_the_script_goes_on_as_if_nothing_were_there():
     silence()
     tell()
@@ -87,13 +81,6 @@ def test_a_forked_worker_is_not_the_job(listener: Recorder):
         os._exit(script.active())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert script.active()
-
-
-def test_the_listener_knows_of_every_save(listener: Recorder):
-    assert not script.saves_drifted()
-    listener.drifted = True
-    assert script.saves_drifted()
-    assert listener.events == ["saved", "saved"]
 
 
 def test_replicas_that_drifted_stay_drifted_when_no_listener_is_left(listener: Recorder):

@@ -156,10 +156,6 @@ def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
     assert not (run / KEPT).exists()
 
 
-def test_a_job_that_changed_nothing_gets_no_word():
-    assert report_sentences(RestoreReport()) == []
-
-
 def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
     here = Path.cwd()
     paths = tuple(str(here / name) for name in ("a.pt", "b.pt", "c.pt", "d.pt", "e.pt"))

@@ -42,12 +42,6 @@ def test_where_nothing_can_be_written_one_sentence_says_so(temporary: Path, monk
         TemporaryFolder().__enter__()
 
 
-def test_it_is_gone_after_an_exception_too(temporary: Path):
-    with pytest.raises(KeyboardInterrupt), TemporaryFolder():
-        raise KeyboardInterrupt
-    assert list(temporary.iterdir()) == []
-
-
 def test_a_log_that_is_kept_is_all_that_stays(temporary: Path):
     with TemporaryFolder() as folder:
         launch = folder.path / "launch"

@@ -24,15 +24,6 @@ from stash.measure.protocol.orders import Orders
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def test_five_even_rounds_are_enough_and_the_agents_are_told_to_stop():
-    result, started = run(even_agents())
-    assert result.failure is None
-    assert result.profile.ended == "decided"
-    assert len({block.round for block in result.profile.blocks}) >= 5
-    assert [process.stopped for process in started] == [True]
-    assert not started[0].folder.path.exists()
-
-
 def ending(*acts: Message | int, ladder: tuple[str, ...] | None = (), error: str = ""):
     """A job that has its ladder (if empty, that of its orders), tells or takes steps, and ends."""
 

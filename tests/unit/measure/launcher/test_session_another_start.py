@@ -6,7 +6,7 @@ import pytest
 
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.session import restart_as_one, restart_as_ranks
+from stash.measure.launcher.session import restart_as_ranks
 
 PLAIN, RANKS = Cluster(engine="local", all_devices=4), Cluster(2, engine="torchrun")
 WANTS_RANK = (
@@ -64,19 +64,3 @@ def test_what_a_file_is_called_is_no_reason():
     )
     assert restart_as_ranks(PLAIN, failed("KeyError: 'learning_rate'")) is None
     assert restart_as_ranks(PLAIN, Diagnosis("it ended with exit code 3")) is None
-
-
-def test_an_error_that_asks_for_cuda_is_an_error():
-    assert (
-        restart_as_ranks(PLAIN, failed("AssertionError: Torch not compiled with CUDA enabled"))
-        is None
-    )
-
-
-def test_ranks_that_are_no_job_are_one_process_as_typed_or_of_one_rank():
-    assert restart_as_one(RANKS, needs_launcher=False).cluster == Cluster(1, engine="local")
-    assert restart_as_one(RANKS, needs_launcher=True).cluster == Cluster(1, engine="torchrun")
-    assert (
-        "started as 2 ranks, the script never called init_process_group"
-        in restart_as_one(RANKS, False).note
-    )

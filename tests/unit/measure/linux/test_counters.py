@@ -7,7 +7,6 @@ import io
 import os
 import resource
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -37,10 +36,6 @@ def file(tmp_path) -> Path:
     path = tmp_path / "data"
     path.write_bytes(bytes(SIZE))
     return path
-
-
-def test_what_a_process_reads_is_counted(file: Path):
-    assert SIZE <= called_by_reading(file) < SIZE + 100_000
 
 
 def test_a_fork_counts_its_own_reading(file: Path):
@@ -93,15 +88,6 @@ def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time():
         [["cpu0", *["4", "0", "0", "105", "21", "0", "0", "8", "0", "0"]]], 1, 50.1
     )
     assert last.busy_since(first) == pytest.approx(0.03)
-
-
-def test_a_busy_thread_shows():
-    before = read_totals()
-    ended = time.monotonic() + 0.2
-    while time.monotonic() < ended:
-        pass
-    used = activity_since(before).cpu_seconds
-    assert used > 0.15  # a core was busy for all that time, unless the host took it
 
 
 def test_only_cores_that_this_thread_may_run_on_are_its_own(

@@ -112,10 +112,6 @@ def test_what_cannot_be_asked_to_end_is_ended_by_force():
     assert process.wait() == -signal.SIGKILL
 
 
-def test_a_process_that_is_gone_has_no_status(tmp_path):
-    assert status_of(12, tmp_path) is None
-
-
 @pytest.mark.parametrize(
     ("cores", "ranks", "shares", "siblings"),
     [

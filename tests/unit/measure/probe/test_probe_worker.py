@@ -7,7 +7,7 @@ import pickle
 import pytest
 from torch.distributed import HashStore
 
-from stash.core.records.host import Host, Links, Stream, Timing
+from stash.core.records.host import Host, Stream, Timing
 from stash.measure.probe import probe_worker
 from stash.measure.probe.probe_orders import ProbeOrders
 from stash.measure.probe.probe_worker import Board, sort_links
@@ -45,12 +45,6 @@ def test_what_no_node_0_says_is_refused(text: bytes):
     store.set("orders", text)
     with pytest.raises(AbsentError, match="published what this version"):
         probe_worker._agree_on_orders(team(1, store), OWN)
-
-
-@pytest.mark.parametrize("text", ["", "7", '{"created": 1}', "[" * 4000])
-def test_what_are_no_links_is_refused(text: str):
-    with pytest.raises(AbsentError, match="published what this version"):
-        probe_worker._parse_record(1, Links, text)
 
 
 def test_streams_are_kept_where_they_come_from_and_what_is_left_is_unmeasured(tmp_path):

@@ -22,10 +22,6 @@ def test_the_last_beat_of_every_rank_is_read(tmp_path):
     assert all(before <= beat.when <= time.monotonic() for beat in found.values())
 
 
-def test_a_folder_in_which_no_rank_stepped_has_no_beats(tmp_path):
-    assert read_beats(RunFolder(tmp_path)) == {}
-
-
 def test_a_file_that_was_cut_short_is_no_beat(tmp_path):
     folder = RunFolder(tmp_path)
     Heart(folder).beat(0, 1)
