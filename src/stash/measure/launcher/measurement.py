@@ -165,13 +165,6 @@ class Measurement:
             self.gathered.rounds, self.wishes.budget
         )
 
-    def _another_round_fits(self) -> bool:
-        """Likewise for a whole set, where that is what repeats."""
-        took = self.gathered.took
-        if self.approach.isolated is not None and (sets := self.complete_rounds()):
-            took = [self.seconds_spent() / sets] * sets
-        return another_round_fits(self.seconds_spent(), took, self.wishes.budget)
-
     def profile(self, ended: str) -> Profile:
         """The artefact of everything gathered so far."""
         settings = Settings(
@@ -224,11 +217,17 @@ class Measurement:
 
     def is_enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
-        if not self._another_round_fits():
+        is_isolated, spent, took = (
+            self.approach.isolated is not None,
+            self.seconds_spent(),
+            self.gathered.took,
+        )
+        if is_isolated and (sets := self.complete_rounds()):  # a whole set is what repeats
+            took = [spent / sets] * sets
+        if not another_round_fits(spent, took, self.wishes.budget):
             return self.complete_rounds() > 0
         # separate launches always last
-        long_enough = self.approach.isolated is not None or self.seconds_spent() >= FIRST_SECONDS
-        return long_enough and self.stop_reason() is not None
+        return (is_isolated or spent >= FIRST_SECONDS) and self.stop_reason() is not None
 
     def end_reason(self) -> str:
         """How the measurement ended, as the artefact says it."""

@@ -364,7 +364,11 @@ def _run_functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ..
     if not script.active() or not _is_real(arguments[0]):
         return call()
     key = (next((each for each in reversed(arguments) if isinstance(each, str)), ""), name)
-    size = payload_bytes(arguments) * _gather_factor(name, arguments)
+    size = payload_bytes(arguments)
+    if name.startswith(
+        "all_gather"
+    ):  # the payload is its result, as many times as the group's size, which it is told
+        size *= next((each for each in arguments if type(each) is int), 1)
     if name == "all_to_all_single" and len(arguments) > 2 and arguments[1] and arguments[2]:
         ledger.note_dispatch(key[0], list(arguments[2]), list(arguments[1]))
     result = stamp_call(key, size, call)
@@ -376,12 +380,6 @@ def _run_functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ..
     for each in result if isinstance(result, (list, tuple)) else (result,):
         ledger.goes_on(each.data_ptr(), key)
     return result
-
-
-def _gather_factor(name: str, arguments: tuple[Any, ...]) -> int:
-    """How many times its argument a gather's result holds, which is the payload: its group's size, as it is told."""
-    sizes = (each for each in arguments if type(each) is int)
-    return next(sizes, 1) if name.startswith("all_gather") else 1
 
 
 def _wait_tensor(call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:
