@@ -109,6 +109,7 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     from stash.core.artefact import GrowingFile
     from stash.core.records.base import SUFFIX
     from stash.measure.launcher.engines import stands_alone
+    from stash.measure.launcher.folder_lock import output_lock
     from stash.measure.launcher.session import ProfileSession
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch, "profile")
@@ -128,21 +129,13 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     if options.dry_run:
         print(printable(mask_text(request.describe(), arguments=False)))
         return
-    # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
-    with interrupted_by(*REQUESTS), _lock_output(session, target):
+    # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved. One node of
+    # several writes it.
+    is_alone = where.nnodes == 1 and not where.is_inherited
+    output = output_lock(target) if is_alone else nullcontext()
+    with interrupted_by(*REQUESTS), session.folder_lock, output:
         file = GrowingFile(target, new=options.output is None)
         _show_and_save(_measure_live(session, probed, file, options.quiet), file, copies)
-
-
-@contextmanager
-def _lock_output(session: ProfileSession, target: Path) -> Iterator[None]:
-    """Be the only command that works in this folder, and writes ``target``, which one node of several does."""
-    from stash.measure.launcher.folder_lock import output_lock
-
-    cluster = session.measurement.cluster
-    is_one_of_several = cluster.nnodes > 1 or cluster.is_inherited
-    with session.folder_lock, nullcontext() if is_one_of_several else output_lock(target):
-        yield
 
 
 def job_of(

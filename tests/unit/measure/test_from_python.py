@@ -21,7 +21,7 @@ from stash.measure.live import NotebookProgress
 
 
 @pytest.mark.parametrize("noise", [2, 1.0, 0, -0.1, float("nan")])
-def test_per_cent_is_refused_where_a_fraction_is_meant(noise: float):
+def test_per_cent_is_refused_where_a_fraction_is_meant(noise):
     with pytest.raises(
         UserError, match=r"write 0\.02 for the ±2 % that the command calls --noise 2"
     ):
@@ -53,9 +53,7 @@ def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else():
         (print, {"budget": "2x"}, "unknown time unit 'x' in '2x'"),
     ],
 )
-def test_what_cannot_be_profiled_is_refused_in_a_sentence(
-    train: Any, more: dict[str, Any], sentence: str
-):
+def test_what_cannot_be_profiled_is_refused_in_a_sentence(train, more, sentence):
     with pytest.raises(UserError, match=sentence):
         profile(train, **more)
 
@@ -69,14 +67,14 @@ def test_options_of_the_magic_are_those_of_the_command():
 
 
 @pytest.mark.parametrize(("budget", "seconds"), [(30, 30), ("30", 30), ("2m", 120)])
-def test_a_budget_is_read_as_on_the_command_line(budget: float | str, seconds: float, monkeypatch):
+def test_a_budget_is_read_as_on_the_command_line(budget, seconds, monkeypatch):
     monkeypatch.setattr("stash.measure.from_python.measure_function", lambda *words: words[3])
     wishes: Any = profile(print, budget=budget)
     assert wishes.budget == seconds
 
 
 @pytest.mark.parametrize("line", ["--budget", "--what 3", "--nproc-per-node 0", "--budget soon"])
-def test_other_options_are_refused(line: str):
+def test_other_options_are_refused(line):
     with pytest.raises(UserError):
         read_line(line)
 

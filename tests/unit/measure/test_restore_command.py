@@ -38,7 +38,7 @@ def file(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def typed(monkeypatch: pytest.MonkeyPatch, *words):
     monkeypatch.setattr(sys, "argv", ["stash", *words])
     with pytest.raises(SystemExit) as ended:
         main()

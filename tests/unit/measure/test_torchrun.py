@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,9 +17,7 @@ from stash.measure.linux import interfaces
 class Store:
     """As torch's: remembers how it was made."""
 
-    def __init__(
-        self, host: str, port: int, world: int | None = None, is_master: bool = False, **named: Any
-    ):
+    def __init__(self, host, port, world=None, is_master=False, **named):
         self.named = named
 
 
@@ -44,7 +41,7 @@ def test_only_the_first_server_is_handed_the_socket(store: type[Store]):
 
 
 def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[Store]):
-    def older(self: Store, *arguments: Any, use_libuv: bool = True, **named: Any):
+    def older(self: Store, *arguments, use_libuv=True, **named):
         if use_libuv:
             raise NotImplementedError
         self.named = named
@@ -69,15 +66,13 @@ def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch):
     assert [place.ip for place in places if place.port == port] == ["127.0.0.1"]
 
 
-def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str):
+def resolved(monkeypatch: pytest.MonkeyPatch, *addresses):
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
     monkeypatch.setattr(interfaces.socket, "getaddrinfo", lambda *a, **k: found)
 
 
 @pytest.mark.parametrize("addresses", [["127.0.1.1"], ["10.0.0.1", "10.0.0.2"]])
-def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(
-    monkeypatch, addresses: list[str]
-):
+def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(monkeypatch, addresses):
     resolved(monkeypatch, *addresses)
     assert torchrun._open_listener("node0", 0) is None
 
@@ -89,9 +84,7 @@ def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_th
         torchrun._open_listener("127.0.0.1", taken.getsockname()[1])
 
 
-def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(
-    monkeypatch,
-):
+def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(monkeypatch):
     for name in torchrun._INTERFACES:
         monkeypatch.setenv(name, "")  # what monkeypatch puts back
         monkeypatch.delenv(name)

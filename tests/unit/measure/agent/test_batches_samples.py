@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import containers
 import numpy as np
 import pytest
@@ -13,11 +11,11 @@ from torch.nn.utils.rnn import pack_sequence
 from stash.measure.agent.data.batches import count_samples, count_tokens
 
 
-def pictures(count: int) -> tuple[torch.Tensor, ...]:
+def pictures(count) -> tuple[torch.Tensor, ...]:
     return tuple(torch.zeros(3, 8, 8) for _ in range(count))
 
 
-def boxes(count: int) -> dict[str, torch.Tensor]:
+def boxes(count) -> dict[str, torch.Tensor]:
     return {"boxes": torch.zeros(count, 4), "labels": torch.zeros(count)}
 
 
@@ -36,7 +34,7 @@ def boxes(count: int) -> dict[str, torch.Tensor]:
         (containers.Slotted(torch.zeros(7, 2), torch.zeros(7)), 7),
     ],
 )
-def test_fields_that_agree_tell(batch: Any, count: int):
+def test_fields_that_agree_tell(batch, count):
     assert count_samples(batch) == count
 
 
@@ -58,7 +56,7 @@ def test_fields_that_agree_tell(batch: Any, count: int):
         (containers.Encoding(input_ids=torch.zeros(4, 9), token_count=torch.zeros(30)), 4),
     ],
 )
-def test_containers_that_count_themselves_are_asked(batch: Any, count: int):
+def test_containers_that_count_themselves_are_asked(batch, count):
     assert count_samples(batch) == count
 
 
@@ -91,7 +89,7 @@ def test_lists_of_samples_are_as_long_as_they_are_long():
     ],
     ids=repr,
 )
-def test_what_is_ambiguous_is_unknown(batch: Any):
+def test_what_is_ambiguous_is_unknown(batch):
     assert count_samples(batch) is None
 
 
@@ -101,7 +99,7 @@ def test_a_property_that_fails_is_no_answer():
             self.x = torch.zeros(5)
 
         @property
-        def num_graphs(self) -> int:
+        def num_graphs(self):
             raise ValueError("not yet")
 
     assert count_samples(Odd()) == 5

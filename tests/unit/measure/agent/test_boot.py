@@ -15,7 +15,7 @@ HOMES = sorted({home for homes in boot.WRAPS.values() for home in homes.split()}
 
 
 @pytest.mark.parametrize("wrap", HOMES)
-def test_every_wrap_has_its_home(wrap: str):
+def test_every_wrap_has_its_home(wrap):
     home, _, function = wrap.partition(":")
     assert callable(getattr(import_module(f"stash.measure.agent.{home}"), function))
 
@@ -44,9 +44,7 @@ def test_what_was_not_asked_for_is_not_looked_at():
     assert hook.find_spec("json", None) is None
 
 
-def test_what_a_rank_starts_does_not_share_its_cores_once_more(
-    monkeypatch,
-):
+def test_what_a_rank_starts_does_not_share_its_cores_once_more(monkeypatch):
     pinned: list[tuple[int, int]] = []
     monkeypatch.setattr(boot, "pin_rank", lambda *place: pinned.append(place))
     monkeypatch.setenv("STASH_PINNED", "1 (0, 1)")  # by torchrun, which has no rank

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch.utils.data  # noqa: F401 - batches are made in processes that have it
 from data_folder import FILES, PAGES
@@ -24,7 +22,7 @@ def read_all(folder: Path):
         path.read_bytes()
 
 
-def a_batch(tally: Tally, make: Callable[..., Any], *arguments: Any, maker: object = None) -> Any:
+def a_batch(tally: Tally, make, *arguments, maker=None):
     return reads.record_reads(tally, maker, time.perf_counter_ns(), make, *arguments)
 
 
@@ -101,7 +99,7 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
     with big.open("r+b") as file:
         file.truncate(2000 * pagecache.PAGE)
 
-    def read_a_page(number: int) -> int:
+    def read_a_page(number):
         with big.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             file.seek(number * pagecache.PAGE)

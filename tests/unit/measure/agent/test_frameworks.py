@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 from listening import Recorder
 
@@ -22,7 +21,7 @@ class LightningTrainer:
             "progress",
         ]
 
-    def fit(self, model: str) -> str:
+    def fit(self, model):
         return f"trained {model}"
 
 
@@ -55,14 +54,14 @@ def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_servi
 class TrainerCallback:
     """As transformers' own: an event is a method, handed the decisions so far."""
 
-    def on_step_end(self, args: Any, state: Any, control: Any) -> Any:
+    def on_step_end(self, args, state, control):
         return control
 
 
 class Deciding(TrainerCallback):
     """Wants everything after every step, as a trainer's own callback does at its limits."""
 
-    def on_step_end(self, args: Any, state: Any, control: Any) -> Any:
+    def on_step_end(self, args, state, control):
         control.should_evaluate = control.should_save = control.should_training_stop = (
             control.should_log
         ) = True
@@ -78,7 +77,7 @@ class HfTrainer:
         self.callback_handler = SimpleNamespace(callbacks=[Deciding(), service])
         self.callback_handler.remove_callback = self.callback_handler.callbacks.remove
 
-    def add_callback(self, callback: Any):
+    def add_callback(self, callback):
         self.callback_handler.callbacks.append(callback)
 
     def train(self) -> SimpleNamespace:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from listening import Recorder
@@ -18,7 +17,7 @@ def listener(listener: Recorder, tmp_path, monkeypatch) -> Recorder:
     return listener
 
 
-def init(project: str, mode: str | None = None) -> dict[str, Any]:
+def init(project, mode=None):
     """As ``wandb.init`` is called."""
     return {"project": project, "mode": mode}
 
@@ -26,7 +25,7 @@ def init(project: str, mode: str | None = None) -> dict[str, Any]:
 class Writer:
     """As ``SummaryWriter`` is made."""
 
-    def __init__(self, log_dir: str | None = None, comment: str = ""):
+    def __init__(self, log_dir=None, comment=""):
         self.log_dir, self.comment = log_dir, comment
 
 

@@ -75,7 +75,7 @@ def given(tmp_path) -> Orders:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path, way: str):
+def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path, way):
     path = tmp_path / "mine" / "file"
     path.parent.mkdir()
     before = b"" if way == "sqlite" else b"what the user had"
@@ -98,9 +98,7 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path, way:
     assert path.stat().st_mtime == 1 or way == "sqlite"
 
 
-def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(
-    tmp_path,
-):
+def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(tmp_path):
     # GIVEN a ledger that cannot be written, as on a disk that is full
     launch, work = tmp_path / "run" / "launch", tmp_path / "work"
     for folder in (launch, work):

@@ -50,7 +50,7 @@ def start(beats, train=train):
         ("raise ChildFailedError", 0),  # torchrun's own
     ],
 )
-def test_word_is_left_by_the_process_that_failed(tmp_path, program: str, left: int):
+def test_word_is_left_by_the_process_that_failed(tmp_path, program, left):
     environment = {
         **os.environ,
         VARIABLE: str(Orders(str(tmp_path), ("solo",), 1.0).write()),

@@ -82,7 +82,7 @@ def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
     guarded: SimpleNamespace,
     tmp_path,
     monkeypatch,
-    how: str,
+    how,
 ):
     # GIVEN a script that drifts, and saves into a folder
     saved: list[str] = []
@@ -105,7 +105,7 @@ def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
 
 
 @contextlib.contextmanager
-def _noted(events: list[str]) -> Iterator[None]:
+def _noted(events):
     events.append("begins")
     yield
     events.append("ends")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -23,7 +22,7 @@ NOT_OF_TORCH = {"_config", "_exit", "_getframe", "_fields", "_replace"}
 @pytest.mark.parametrize(
     ("module", "name"), [(m, n) for m, names in private.NAMES.items() for n in names]
 )
-def test_the_installed_version_has_the_name(module: str, name: str):
+def test_the_installed_version_has_the_name(module, name):
     found = import_module(module)
     for part in name.split("."):
         assert hasattr(found, part), f"torch {torch.__version__} has no {module}.{name}"
@@ -49,7 +48,7 @@ def test_a_loader_and_its_iterator_have_the_attributes():
 @pytest.mark.parametrize(
     ("how", "length"), [({}, 4), ({"drop_last": True}, 3), ({"batch_size": None}, 7)]
 )
-def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(how: dict[str, Any], length: int):
+def test_an_epoch_of_a_stream_is_as_long_as_its_loader_makes_it(how, length):
     class Stream(IterableDataset):
         def __iter__(self):
             return iter(range(7))
@@ -70,7 +69,7 @@ def test_writing_into_a_tensor_shows():
     assert private.version(tensor) > before
 
 
-def _own_names(tree: ast.AST) -> set[str]:
+def _own_names(tree: ast.AST):
     """Names that a module gives to things of its own."""
     attributes = (node for node in ast.walk(tree) if isinstance(node, ast.Attribute))
     annotated = (node.target for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))

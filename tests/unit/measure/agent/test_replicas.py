@@ -19,14 +19,14 @@ from stash.measure.agent.wraps.scope import scope
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[None]:
+def world():
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
 
 @pytest.fixture
-def wrapped(world: None) -> Iterator[type[DistributedDataParallel]]:
+def wrapped(world) -> Iterator[type[DistributedDataParallel]]:
     """A class of its own with the wrap, so that PyTorch's stays as it is."""
 
     class Wrapped(DistributedDataParallel):
@@ -137,15 +137,13 @@ def test_a_model_that_is_gone_is_forgotten(wrapped):
     assert replicas.list_modules() == []
 
 
-def test_what_a_group_has_started_is_counted(world: None):
+def test_what_a_group_has_started_is_counted(world):
     before = private.sequence_numbers()
     dist.all_reduce(torch.ones(1))
     assert sum(private.sequence_numbers().values()) == sum(before.values()) + 1
 
 
-def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(
-    wrapped,
-):
+def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(wrapped):
     replicas._made.clear()
     assert (replicas.own_hook(), replicas.skips_exchanges()) == (None, None)
     ddp = wrapped(model())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 
 import containers
 import pytest
@@ -14,13 +13,13 @@ from stash.measure.agent.data import batches
 from stash.measure.agent.data.ring import Ring
 
 
-def ring_of(*kept: Any, limit: int = 1 << 20) -> Ring:
+def ring_of(*kept, limit=1 << 20) -> Ring:
     ring = Ring(limit)
     ring.refill(kept)
     return ring
 
 
-def block(ring: Ring, count: int, first: int = 0, device: Any = None) -> list[Any]:
+def block(ring: Ring, count, first=0, device=None):
     """What a block of ``count`` batches is handed."""
     ring.begin(count, first, device)
     return [ring.next_batch() for _ in range(count)]
@@ -60,7 +59,7 @@ def test_what_does_not_fit_is_told_and_read_all_the_same():
 
 
 @parametrize_kinds()
-def test_a_script_that_writes_into_its_batch_is_handed_clones_from_then_on(batch: Any):
+def test_a_script_that_writes_into_its_batch_is_handed_clones_from_then_on(batch):
     ring = ring_of(batch)
     for _ in range(2):
         for handed in block(ring, 2):
@@ -70,7 +69,7 @@ def test_a_script_that_writes_into_its_batch_is_handed_clones_from_then_on(batch
 
 
 @parametrize_kinds()
-def test_a_script_that_leaves_its_batches_alone_is_handed_the_same_ones(batch: Any):
+def test_a_script_that_leaves_its_batches_alone_is_handed_the_same_ones(batch):
     ring = ring_of(batch)
     block(ring, 1)
     first, second = (list(batches.iter_leaves(handed)) for handed in block(ring, 2))

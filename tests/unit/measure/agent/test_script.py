@@ -25,7 +25,7 @@ def tell():
     script.note("a note")
 
 
-def handle_of(batches: list[int]) -> Handle:
+def handle_of(batches) -> Handle:
     feed = WatchedFeed(batches)
     return Handle(feed, WatchedIterator(feed))
 

@@ -29,18 +29,18 @@ def test_fully_shard_is_noticed_once(sharded: Names):
 class Mesh:
     """One of two dimensions, dp × tp of four ranks, as rank 3 sees it, or one of those dimensions."""
 
-    def __init__(self, **dimensions: tuple[int, tuple[int, ...]]):
+    def __init__(self, **dimensions):
         self.mesh_dim_names = tuple(dimensions)
         self._places = dimensions
         self.ndim = len(dimensions)
 
-    def get_coordinate(self) -> list[int]:
+    def get_coordinate(self):
         return [place for place, _ in self._places.values()]
 
-    def size(self, at: int) -> int:
+    def size(self, at):
         return len(self._places[self.mesh_dim_names[at]][1])
 
-    def get_group(self, at: int) -> SimpleNamespace:
+    def get_group(self, at) -> SimpleNamespace:
         name = self.mesh_dim_names[at]
         return SimpleNamespace(group_name=name, ranks=self._places[name][1])
 
@@ -48,7 +48,7 @@ class Mesh:
 DP, TP = (1, (1, 3)), (1, (2, 3))
 
 
-def divided(mesh: Mesh, *shards: bool) -> SimpleNamespace:
+def divided(mesh: Mesh, *shards) -> SimpleNamespace:
     """A DTensor over that mesh."""
     return SimpleNamespace(
         device_mesh=mesh,
@@ -62,7 +62,7 @@ def _ranks(monkeypatch):
     monkeypatch.setattr(sharding, "_of_replicas", set())
 
 
-def shard(**how: object):
+def shard(**how):
     module = SimpleNamespace(fully_shard=lambda model, **given: model)
     sharding.watch_fully_shard(module)
     module.fully_shard("a model", **how)
@@ -100,7 +100,7 @@ def test_fully_shard_without_a_mesh_has_replicas_only(sharded: Names):
 
 def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names):
     class Wrapper:
-        def __init__(self, module: str, process_group: object = None): ...
+        def __init__(self, module, process_group=None): ...
 
     sharding.watch_fsdp(SimpleNamespace(FullyShardedDataParallel=Wrapper))
     group = SimpleNamespace(rank=lambda: 2)
@@ -117,12 +117,12 @@ def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names):
 @pytest.mark.parametrize(
     ("stage", "names"), [(0, []), (1, ["DeepSpeed ZeRO stage 1"]), (3, ["DeepSpeed ZeRO stage 3"])]
 )
-def test_deepspeed_shards_from_its_first_stage_on(sharded: Names, stage: int, names: list[str]):
+def test_deepspeed_shards_from_its_first_stage_on(sharded: Names, stage, names):
     class Engine:
-        def __init__(self, config: dict[str, int]):
+        def __init__(self, config):
             self.config = config
 
-        def zero_optimization_stage(self) -> int:
+        def zero_optimization_stage(self):
             return self.config["stage"]
 
     sharding.watch_deepspeed(SimpleNamespace(DeepSpeedEngine=Engine))

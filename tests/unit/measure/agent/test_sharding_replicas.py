@@ -53,13 +53,11 @@ from stash.measure.agent.wraps.sharding import FirstBatch
         ),
     ],
 )
-def test_ranks_that_read_the_same_samples_share_a_replica(
-    ranks: list[FirstBatch], replicas: int | None
-):
+def test_ranks_that_read_the_same_samples_share_a_replica(ranks: list[FirstBatch], replicas):
     assert sharding.count_replicas(ranks) == replicas
 
 
-def feed(batch: object) -> SimpleNamespace:
+def feed(batch) -> SimpleNamespace:
     return SimpleNamespace(ring=SimpleNamespace(batches=[batch]))
 
 

@@ -75,7 +75,7 @@ def test_an_interpreter_of_another_environment_gets_the_agent_and_no_path_to_sta
     [("raise RuntimeError('of the user')", "of the user"), ("print('hello')", "hello")],
 )
 def test_a_customisation_of_the_users_own_does_what_it_does_without_stash(
-    name: str, does: str, sentence: str, installed: Path, orders: Path, tmp_path
+    name, does, sentence, installed: Path, orders: Path, tmp_path
 ):
     own = tmp_path / "own"
     own.mkdir()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -30,7 +29,7 @@ class Slow(nn.Module):
         super().__init__()
         self.clock, self.layer = clock, nn.Linear(2, 1)
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs):
         self.clock.now += 3.0
         return self.layer(inputs)
 
@@ -41,7 +40,7 @@ def model(clock: Seconds) -> Slow:
     return type("Model", (Slow,), {})(clock)
 
 
-def trains(clock: Seconds, stamps: Stamps, model: Any) -> Callable[[], None]:
+def trains(clock: Seconds, stamps: Stamps, model):
     """A batch is made in 2 s, seen by no loader, and given back in 1 s; an update takes 5 s."""
 
     def act():
@@ -96,7 +95,7 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
             super().__init__()
             self.layers = nn.ModuleList(layers)
 
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             return sum(layer(inputs) for layer in self.layers)
 
     class Frozen(Slow):
@@ -129,7 +128,7 @@ def test_a_module_that_fails_has_no_part_in_what_follows(
     stamps: Stamps, step: Step, clock: Seconds
 ):
     class Fails(nn.Linear):
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             clock.now += 3.0
             raise MemoryError
 
@@ -146,11 +145,9 @@ def test_a_module_that_fails_has_no_part_in_what_follows(
     assert step(act).seconds_in(StepStage.FORWARD) == 5
 
 
-def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(
-    step: Step,
-):
+def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(step: Step):
     class Odd(nn.Linear):
-        def parameters(self, recurse: bool = True) -> Any:
+        def parameters(self, recurse=True):
             raise NotImplementedError
 
     failed: list[Exception] = []
@@ -170,7 +167,7 @@ def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps):
 
 
 def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: Seconds):
-    def backward(tensors: object):
+    def backward(tensors):
         clock.now += 3.0
         raise MemoryError
 
@@ -187,7 +184,7 @@ def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: S
 
 
 @pytest.mark.parametrize("how", ["module", "in place", "function"])
-def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamps, how: str):
+def test_compiled_models_are_compiled_no_more_often(compiled, stamps: Stamps, how):
     class Model(nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return super().forward(inputs)
@@ -199,7 +196,7 @@ def test_compiled_models_are_compiled_no_more_often(compiled: Any, stamps: Stamp
     elif how == "in place":
         inner.compile(**options)
 
-    def forward(inputs: torch.Tensor) -> Any:
+    def forward(inputs: torch.Tensor):
         return model(inputs)
 
     called = torch.compile(forward, **options) if how == "function" else model

@@ -17,7 +17,7 @@ def sgd() -> torch.optim.Optimizer:
     return torch.optim.SGD([weight], lr=0.1)
 
 
-def optimizers(hooks: list) -> SimpleNamespace:
+def optimizers(hooks) -> SimpleNamespace:
     """Stands for ``torch.optim.optimizer``."""
     return SimpleNamespace(
         register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {})
@@ -40,7 +40,7 @@ class Scaler:
 
     overflows = False
 
-    def step(self, optimizer: torch.optim.Optimizer) -> str:
+    def step(self, optimizer: torch.optim.Optimizer):
         if not self.overflows:
             optimizer.step()
         return "result"

@@ -23,7 +23,7 @@ with Listener(family="AF_UNIX") as listener:
 
 
 @pytest.mark.parametrize(("name", "inside"), [("s", True), ("s" * 100, False)])
-def test_a_socket_is_where_it_fits(name: str, inside: bool):
+def test_a_socket_is_where_it_fits(name, inside):
     with TemporaryDirectory(prefix=name) as folder:
         launch = Path(folder) / "launch-0-0"
         launch.mkdir()

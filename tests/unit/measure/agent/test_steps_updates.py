@@ -40,9 +40,7 @@ def zero_unnoticed(weight: torch.Tensor):
     weight.grad.data.zero_()
 
 
-def train(
-    cycles: int, passes: int = 1, end: Callable[[torch.Tensor], None] = clear
-) -> torch.Tensor:
+def train(cycles, passes=1, end: Callable[[torch.Tensor], None] = clear) -> torch.Tensor:
     """``cycles`` updates of ``passes`` backward passes each; the value is what was trained."""
     weight = torch.ones(3, requires_grad=True)
     for _ in range(cycles):
@@ -54,15 +52,13 @@ def train(
     return weight
 
 
-def steps_counted(listener: Recorder) -> int:
+def steps_counted(listener: Recorder):
     return listener.events.count("stepped")
 
 
 @pytest.mark.parametrize("end", [clear, zero, zero_unnoticed])
 @pytest.mark.parametrize("passes", [1, 4])
-def test_a_step_is_counted_for_every_update_once_three_were_alike(
-    listener: Recorder, passes: int, end: Callable
-):
+def test_a_step_is_counted_for_every_update_once_three_were_alike(listener: Recorder, passes, end):
     train(8, passes, end)
     assert steps_counted(listener) == 5
     (note,) = [event for event in listener.events if event != "stepped"]
@@ -115,9 +111,7 @@ def of_graph(weight: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("gradients", [of_function, of_graph])
-def test_calls_for_gradients_are_steps_once_there_were_three(
-    listener: Recorder, gradients: Callable
-):
+def test_calls_for_gradients_are_steps_once_there_were_three(listener: Recorder, gradients):
     weight = torch.ones(3, requires_grad=gradients is of_graph)
     before = script.passes()
     for _ in range(8):

@@ -20,7 +20,7 @@ def rank(tally: Tally) -> OwnRank:
     return job(given).runner.rank
 
 
-def counted(tally: Tally) -> tuple[int, int]:
+def counted(tally: Tally):
     return tally.sum_counters()["pages"], tally.sum_counters()["resident"]
 
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from data_folder import PAGES
@@ -27,13 +25,13 @@ def mapped(path: Path) -> mmap.mmap:
     return found
 
 
-def counted(paths: list[str]) -> tuple[int, int]:
+def counted(paths):
     """Pages of files, and how many are left in memory after eviction."""
     counts = reads.examine_files(paths, cold=True)
     return counts["pages"], counts["resident"]
 
 
-def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any):
+def _work(tally: Tally, path: Path, answers, ends, ready):
     kept = mapped(path)
     if answers:
         reads.answer_calls(tally)
@@ -43,7 +41,7 @@ def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any):
 
 
 @contextmanager
-def worker(tally: Tally, path: Path, answers: bool) -> Iterator[None]:
+def worker(tally: Tally, path: Path, answers):
     """A forked worker that maps a file, and answers calls or not."""
     forked = multiprocessing.get_context("fork")
     ends, ready = forked.Event(), forked.Event()
@@ -62,7 +60,7 @@ def _of_this_process(monkeypatch):
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
-    tally: Tally, tmp_path, answers: bool
+    tally: Tally, tmp_path, answers
 ):
     path = tmp_path / "data" / "0.bin"
     kept = mapped(path)

@@ -33,15 +33,15 @@ class Ticks:
         self._next = itertools.count()
         self.here, self.captures = True, False
 
-    def now(self) -> float:
+    def now(self):
         return float(next(self._next))
 
     @staticmethod
-    def done(mark: float) -> bool:
+    def done(mark):
         return True
 
     @staticmethod
-    def seconds(mark: float) -> float:
+    def seconds(mark):
         return mark
 
 
@@ -80,10 +80,10 @@ def test_waits_for_works_belong_to_what_was_called(ledger: Ledger):
 class Soon:
     """A work that is over when it is asked to be."""
 
-    def get_future(self) -> Any:
+    def get_future(self):
         return self
 
-    def add_done_callback(self, call: Any):
+    def add_done_callback(self, call):
         self.over = call
 
 
@@ -196,12 +196,12 @@ class StageListener(script.Listener):
     def __init__(self):
         self.events: list[ThreadEvent] = []
 
-    def handle(self, event: ThreadEvent, about: Any = None):
+    def handle(self, event: ThreadEvent, about=None):
         self.events.append(event)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, ledger: Ledger):
+def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled, ledger: Ledger):
     import torch.distributed._functional_collectives as functional
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
@@ -231,9 +231,7 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled: bool, 
     assert ThreadEvent.COLLECTIVE_BEGINS in listener.events
 
 
-def test_functional_collectives_count_only_where_everything_is_exchanged(
-    monkeypatch,
-):
+def test_functional_collectives_count_only_where_everything_is_exchanged(monkeypatch):
     counted = scope.Scope()
     monkeypatch.setattr(scope, "scope", counted)
     script.subscribe(StageListener())
@@ -253,12 +251,12 @@ def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger):
     class Stage:
         stage_index = 2
 
-        def forward_one_chunk(self, chunk: int, args: Any) -> str:
+        def forward_one_chunk(self, chunk, args):
             return f"forward {chunk}"
 
-        def backward_one_chunk(self, chunk: int, loss: Any = None, full_backward: bool = True): ...
+        def backward_one_chunk(self, chunk, loss=None, full_backward=True): ...
 
-        def backward_weight_one_chunk(self, chunk: int): ...
+        def backward_weight_one_chunk(self, chunk): ...
 
     wrap_stages(SimpleNamespace(_PipelineStageBase=Stage))  # type: ignore[arg-type]
     stage = Stage()
@@ -319,9 +317,7 @@ def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_
     assert ledger.received_rows() == {}
 
 
-def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(
-    ledger: Ledger,
-):
+def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(ledger: Ledger):
     assert ledger.phase_begins("train")  # before the block
     ledger.begin()  # 0 is when the phase is taken up, 1 the cut
     ledger.phase_ends()  # 2

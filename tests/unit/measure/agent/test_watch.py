@@ -70,7 +70,7 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
     tmp_path, monkeypatch
 ):
     class Batches:
-        def __iter__(self) -> Iterator[int]:
+        def __iter__(self):
             for number in range(3):
                 time.sleep(0.01)
                 yield number
@@ -153,7 +153,7 @@ for daemon in (False, True):
 
 @pytest.mark.parametrize(("begins", "numbers"), [("start", [1, 2]), ("wait_for_watcher", [2])])
 def test_a_rank_that_a_script_forks_is_watched_and_a_loaders_worker_is_not(
-    tmp_path, begins: str, numbers: list[int]
+    tmp_path, begins, numbers
 ):
     # GIVEN orders from the start, or left for a run that has begun, which are found after its first step
     given = the_orders.Orders(str(tmp_path), (), 0.0, watched=True)

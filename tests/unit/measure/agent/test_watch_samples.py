@@ -42,7 +42,7 @@ def test_what_nobody_called_is_counted(tmp_path, monkeypatch):
     assert reader.unseen_note == "1 2"
 
 
-def entry(seconds: float | None, *frames: tuple[str, str]) -> dict[str, object]:
+def entry(seconds, *frames):
     """As PyTorch 2.13's flight recorder has it, with what is read of it."""
     return {
         "record_id": 0,

@@ -27,7 +27,7 @@ def test_version_1_limits_are_those_of_the_container(tmp_path):
 
 
 @pytest.mark.parametrize("giant", [9223372036854771712, 9223372036854710272])
-def test_the_giant_of_version_1_is_no_limit(tmp_path, giant: int):
+def test_the_giant_of_version_1_is_no_limit(tmp_path, giant):
     description = machine("container-cgroup-v1")
     description["files"]["sys/fs/cgroup/memory/job/memory.limit_in_bytes"] = giant
     description["files"]["sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us"] = -1

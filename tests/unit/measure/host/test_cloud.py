@@ -6,7 +6,6 @@ import http.server
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,9 +24,7 @@ class Service:
         self.answers = answers
         self.asked: list[tuple[str, dict[str, str], str, float]] = []
 
-    def __call__(
-        self, url: str, headers: Mapping[str, str], method: str, timeout_seconds: float
-    ) -> str:
+    def __call__(self, url, headers, method, timeout_seconds):
         self.asked.append((url, dict(headers), method, timeout_seconds))
         answer = self.answers["token" if url.endswith("/token") else "instance"]
         if isinstance(answer, Exception):
@@ -49,7 +46,7 @@ class Service:
     ],
 )
 def test_the_firmware_names_the_cloud_and_no_service_is_asked(
-    tmp_path, name: str, cloud: str | None, instance: str | None, source: str | None
+    tmp_path, name, cloud, instance, source
 ):
     host = known(tmp_path, name)  # asking fails the test
     assert (host.cloud, host.instance, host.instance_source) == (cloud, instance, source)
@@ -87,7 +84,7 @@ def test_what_the_user_says_is_believed_and_no_service_is_asked(tmp_path):
     ],
 )
 def test_a_cloud_that_the_firmware_names_may_be_asked_for_the_type(
-    tmp_path, name: str, answer: str, instance: str, header: dict[str, str], path: str
+    tmp_path, name, answer, instance, header, path
 ):
     service = Service(instance=answer)
     host = known(tmp_path, name, fetch=service, ask_metadata=True)
@@ -110,7 +107,7 @@ def test_aws_is_asked_for_a_token_first(tmp_path):
 @pytest.mark.parametrize(
     "name", ["dell-lost-gpu", "vm-cgroup-v2", "container-cgroup-v1", "aws-g4dn.xlarge"]
 )
-def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path, name: str):
+def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path, name):
     service = Service(token="x", instance="trap")
     assert known(tmp_path, name, fetch=service, ask_metadata=True).instance != "trap"
     assert service.asked == []
@@ -131,7 +128,7 @@ def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path, 
 )
 @pytest.mark.parametrize("name", ["aws-p3.16xlarge", "gcp-a2-highgpu-8g", "azure-nc24s-v3"])
 def test_a_service_that_is_late_or_talks_nonsense_leaves_the_type_unknown(
-    tmp_path, name: str, answer: str | Exception
+    tmp_path, name, answer: str | Exception
 ):
     service = Service(token="token", instance=answer)
     host = known(tmp_path, name, fetch=service, ask_metadata=True)
@@ -159,9 +156,7 @@ def test_a_service_that_is_late_or_talks_nonsense_leaves_the_type_unknown(
         ({}, None),
     ],
 )
-def test_a_maker_that_also_rents_out_machines_is_no_evidence(
-    facts: dict[str, str], cloud: str | None
-):
+def test_a_maker_that_also_rents_out_machines_is_no_evidence(facts, cloud):
     assert cloud_of(facts) == cloud
 
 
@@ -183,12 +178,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def service_url() -> Iterator[str]:
+def service_url():
     with serving(_Handler) as address:
         yield address
 
 
-def test_a_question_goes_straight_to_the_service_with_its_headers(service_url: str, monkeypatch):
+def test_a_question_goes_straight_to_the_service_with_its_headers(service_url, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert (
         cloud.fetch_over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0)
@@ -196,7 +191,7 @@ def test_a_question_goes_straight_to_the_service_with_its_headers(service_url: s
     )
 
 
-def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_url: str):
+def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_url):
     with pytest.raises(OSError, match="302"):
         cloud.fetch_over_http(f"{service_url}/moved", {}, "GET", 5.0)
     with pytest.raises(TimeoutError):

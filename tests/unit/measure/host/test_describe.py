@@ -36,7 +36,7 @@ def test_the_driver_is_let_go(tmp_path):
         ("1,-1,2", 1),  # Slurm's word for none, and where CUDA stops to read
     ],
 )
-def test_cuda_visible_devices_narrows_the_count(monkeypatch, visible: str | None, count: int):
+def test_cuda_visible_devices_narrows_the_count(monkeypatch, visible, count):
     monkeypatch.setitem(sys.modules, "pynvml", RecordedNvml(machine("aws-p3.16xlarge")["nvml"]))
     if visible is None:
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -56,7 +56,7 @@ def test_a_machine_without_any_files_is_unknown_and_no_error(tmp_path):
     "content", [b"", b"\n\n", b"\xff\xfe\x00 : \n -1 max x=y\n", b"-1", b"7" * 30, b": - - :"]
 )
 @pytest.mark.parametrize("name", MACHINES)
-def test_files_full_of_nonsense_are_unknown_and_no_error(tmp_path, name: str, content: bytes):
+def test_files_full_of_nonsense_are_unknown_and_no_error(tmp_path, name, content):
     source = sources(tmp_path, machine(name))
     files = [file for file in tmp_path.rglob("*") if file.is_file() and not file.is_symlink()]
     assert files

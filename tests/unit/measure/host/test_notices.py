@@ -71,7 +71,7 @@ def service(monkeypatch) -> Iterator[Service]:
         yield fake
 
 
-def clock() -> float:
+def clock():
     return NOW
 
 
@@ -81,7 +81,7 @@ class Amazon:
     def __init__(self):
         self.tokens, self.documents, self.date = ["one"], {}, ""
 
-    def __call__(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+    def __call__(self, method, path, headers) -> Reply:
         if path == "/latest/api/token":
             assert method == "PUT"
             return 200, self.tokens[-1], {}
@@ -93,7 +93,7 @@ class Amazon:
         )
 
 
-def iso(seconds: float) -> str:
+def iso(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
@@ -139,16 +139,14 @@ def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "null", '"terminate"', "[" * 5000])
-def test_a_malformed_answer_is_no_notice(service: Service, text: str):
+def test_a_malformed_answer_is_no_notice(service: Service, text):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = text
     with pytest.raises(ValueError):
         AwsNotices(answer_over_http, clock, service.base).fetch_events()
 
 
-def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(
-    service: Service,
-):
+def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service: Service):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
     assert AwsNotices(answer_over_http, clock, service.base).fetch_events()[
@@ -157,7 +155,7 @@ def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
-def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status: int):
+def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status):
     service.answer = lambda method, path, headers: (status, "", {})
     for asking in (AwsNotices, GcpNotices, AzureNotices):
         with pytest.raises(OSError, match=str(status)):
@@ -167,7 +165,7 @@ def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, stat
 def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service):
     preempted = threading.Event()
 
-    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+    def answer(method, path, headers) -> Reply:
         assert headers["Metadata-Flavor"] == "Google"
         if "wait_for_change=true" in path:
             assert "last_etag=a%2Fb" in path
@@ -194,11 +192,11 @@ def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service):
 class Azure:
     """Scheduled events; the first answer is slow."""
 
-    def __init__(self, slow: float = 0.0):
+    def __init__(self, slow=0.0):
         self.events: object = []
         self.slow = slow
 
-    def __call__(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+    def __call__(self, method, path, headers) -> Reply:
         assert headers["Metadata"] == "true"
         if "/compute/name" in path:
             return 200, "worker_1", {}
@@ -207,9 +205,7 @@ class Azure:
         return 200, json.dumps({"DocumentIncarnation": 1, "Events": self.events}), {}
 
 
-def event(
-    kind: str = "Preempt", machine: str = "worker_1", ahead: float = 30, **more: str
-) -> dict[str, object]:
+def event(kind="Preempt", machine="worker_1", ahead=30, **more):
     fields = {
         "EventId": "e1",
         "EventType": kind,
@@ -272,13 +268,11 @@ def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news():
         ("sys_vendor", "QEMU", None),
     ],
 )
-def test_only_the_cloud_that_the_firmware_names_is_asked(
-    tmp_path, field: str, value: str, name: str | None
-):
+def test_only_the_cloud_that_the_firmware_names_is_asked(tmp_path, field, value, name):
     (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
     (tmp_path / "sys/class/dmi/id" / field).write_text(value)
 
-    def never(*words: object):
+    def never(*words):
         raise AssertionError("no service may be asked while looking which can be")
 
     assert [each.name for each in find_services(tmp_path, never)] == (
@@ -291,7 +285,7 @@ class Scripted:
 
     name, pause_seconds = "scripted", 0.001
 
-    def __init__(self, *says: object):
+    def __init__(self, *says):
         self.says = list(says)
 
     def fetch_events(self) -> dict[str, PendingEvent]:

@@ -39,7 +39,7 @@ def begin(tmp_path) -> Iterator[Begin]:
     """``begin(program, *words)``: another process that has a lock by the time that this returns."""
     started = list[subprocess.Popen[str]]()
 
-    def start(program: str, *words: str) -> subprocess.Popen[str]:
+    def start(program, *words) -> subprocess.Popen[str]:
         command = (sys.executable, "-c", program, *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
         started.append(process)
@@ -53,7 +53,7 @@ def begin(tmp_path) -> Iterator[Begin]:
         process.stdout.close()
 
 
-def locked(folder: Path, **how: bool) -> FolderLock:
+def locked(folder: Path, **how) -> FolderLock:
     return FolderLock(folder, patience_seconds=0.0, **how)
 
 

@@ -101,7 +101,7 @@ def test_a_reason_of_the_launchers_own_goes_before_the_agents():
 
 
 def test_samples_of_a_step_are_those_that_were_counted_on_average():
-    def block(samples: int | None, steps: int = 2) -> Block:
+    def block(samples, steps=2) -> Block:
         return Block(round=0, rung="solo", rank=0, steps=steps, seconds=1.0, samples=samples)
 
     # GIVEN accumulation that ramped up while the profile was taken
@@ -110,7 +110,7 @@ def test_samples_of_a_step_are_those_that_were_counted_on_average():
     assert samples_per_step([block(None)]) is None
 
 
-def cold(**facts: int) -> Block:
+def cold(**facts) -> Block:
     return Block(round=0, rung="cold", rank=0, steps=1, seconds=1.0, samples=10, **facts)
 
 

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,7 +58,7 @@ def file(tmp_path, monkeypatch) -> Path:
     return path
 
 
-def below(process: int) -> list[int]:
+def below(process):
     """Its child processes."""
     return [
         int(word)
@@ -68,22 +67,22 @@ def below(process: int) -> list[int]:
     ]
 
 
-def the_launcher(pid: int):
+def the_launcher(pid):
     os.kill(pid, signal.SIGKILL)
 
 
-def its_group(pid: int):
+def its_group(pid):
     os.killpg(pid, signal.SIGKILL)
 
 
-def its_supervisor_too(pid: int):
+def its_supervisor_too(pid):
     for child in below(pid):
         if b"supervisor.py" in Path("/proc", str(child), "cmdline").read_bytes():
             os.kill(child, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
 
 
-def its_session(pid: int):
+def its_session(pid):
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(process.name)) == pid:
@@ -101,9 +100,7 @@ def its_session(pid: int):
         pytest.param(its_session, marks=pytest.mark.slow),
     ],
 )
-def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(
-    file: Path, tmp_path, kill: Callable[[int], None]
-):
+def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(file: Path, tmp_path, kill):
     run, before, log = tmp_path / "stash-run", file.stat(), tmp_path / "log"
     with log.open("w") as errors:
         words = (sys.executable, "-c", LAUNCHER, str(run), JOB, str(file))
@@ -169,7 +166,7 @@ def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
 
 @pytest.mark.parametrize("first_ends_first", [True, False])
 def test_two_jobs_that_write_one_file_do_not_take_each_others_for_the_users(
-    file: Path, tmp_path, first_ends_first: bool
+    file: Path, tmp_path, first_ends_first
 ):
     runs = [tmp_path / "stash-first", tmp_path / "stash-second"]
     guarded = []

@@ -14,7 +14,7 @@ from stash.measure.launcher.job import Commit, Job, commit_of
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *words):
     settings = [
         "-c",
         "user.name=t",
@@ -73,7 +73,7 @@ def test_a_module_is_of_the_folder_that_it_is_started_in(repo: Path, monkeypatch
 
 
 @pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "\x00\xff"])
-def test_a_head_that_is_none_is_not_known(repo: Path, head: str):
+def test_a_head_that_is_none_is_not_known(repo: Path, head):
     (repo / ".git" / "HEAD").write_text(head)
     assert commit_of(script(repo)) == Commit()
 

@@ -22,11 +22,11 @@ from stash.measure.protocol.orders import VARIABLE
         ("accelerate launch train.py -I", None),
     ],
 )
-def test_options_of_python_that_keep_the_agent_out_are_seen(command: str, found: str | None):
+def test_options_of_python_that_keep_the_agent_out_are_seen(command, found):
     assert python_options(command.split()) == found
 
 
-def process(proc: Path, number: int, command: str, library: str, orders: str = "/run/orders.json"):
+def process(proc: Path, number, command, library, orders="/run/orders.json"):
     folder = proc / str(number)
     folder.mkdir()
     (folder / "environ").write_bytes(f"HOME=/\0{VARIABLE}={orders}\0".encode())

@@ -32,7 +32,7 @@ def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path):
 
 
 def test_where_nothing_can_be_written_one_sentence_says_so(temporary: Path, monkeypatch):
-    def full(folder: Path) -> int:
+    def full(folder: Path):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(neighbours, "claim", full)
@@ -63,9 +63,7 @@ def left_by_a_dead_launcher(folder: Path) -> Path:
     return folder
 
 
-def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(
-    temporary: Path,
-):
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(temporary: Path):
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     with TemporaryFolder() as running:
         assert not dead.exists()
@@ -95,9 +93,7 @@ def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch
     assert theirs.exists()
 
 
-def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(
-    temporary: Path,
-):
+def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(temporary: Path):
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     (dead / "launch-0-0").mkdir()
     (dead / "kept").symlink_to("/nowhere")

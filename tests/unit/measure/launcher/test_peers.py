@@ -7,7 +7,7 @@ import json
 import pickle
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 class Job:
     """Launchers on one machine, each with a folder of its own; node 0 has rank 0."""
 
-    def __init__(self, folder: Path, nodes: int):
+    def __init__(self, folder: Path, nodes):
         self.clock = Seconds()
         self.clock.now = 1000.0
         self.folders = [RunFolder(folder / str(node)) for node in range(nodes)]
@@ -44,7 +44,7 @@ class Job:
         for own in self.folders:
             assert self.meeting.write_meeting(own)
 
-    def greet(self, *nodes: int):
+    def greet(self, *nodes):
         """These nodes' launchers send and hear, twice, node 0 last: it answers who spoke to it."""
         for _ in range(2):
             for node in sorted(nodes, reverse=True):
@@ -59,7 +59,7 @@ def job(tmp_path) -> Iterator[Job]:
         peers.close()
 
 
-def silences(job: Job, last_step: float | None = None) -> list[Silence | None]:
+def silences(job: Job, last_step=None) -> list[Silence | None]:
     return [peers.find_silence(last_step) for peers in job.peers]
 
 
@@ -107,7 +107,7 @@ def test_every_other_node_notices_that_the_leader_is_gone(job: Job):
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
-def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves: int):
+def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves):
     job.greet(0, 1)
     job.peers[leaves].close()
     job.clock.now += 1
@@ -125,15 +125,15 @@ def test_while_own_ranks_step_no_node_is_gone(job: Job):
     assert job.peers[0].find_silence(job.clock.now - LOST_SECONDS - 1) is not None
 
 
-def signed(key: str, words: bytes) -> bytes:
+def signed(key, words):
     return hmac.digest(key.encode(), words, "sha256") + words
 
 
-def greeting(node: object) -> bytes:
+def greeting(node):
     return json.dumps({"record": "Word", "fields": ["stranger", node, False, None]}).encode()
 
 
-def unsigned(key: str) -> list[bytes]:
+def unsigned(key):
     """What a stranger might say that does not have the key."""
     return [
         b"",
@@ -146,7 +146,7 @@ def unsigned(key: str) -> list[bytes]:
     ]
 
 
-def nonsense(key: str) -> list[bytes]:
+def nonsense(key):
     """What no launcher says, signed with the right key all the same."""
     gone = '{"record": "Silence", "fields": [{"tuple": []}, 1e999]}'
     datagrams = [
@@ -166,7 +166,7 @@ def nonsense(key: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("datagrams", [unsigned, nonsense])
-def test_words_of_strangers_are_passed_over(job: Job, datagrams: Callable[[str], list[bytes]]):
+def test_words_of_strangers_are_passed_over(job: Job, datagrams):
     job.greet(0, 1)
     words = datagrams(job.meeting.key)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -179,7 +179,7 @@ def test_words_of_strangers_are_passed_over(job: Job, datagrams: Callable[[str],
 
 
 @pytest.mark.parametrize("sender", [1, 0])
-def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, sender: int):
+def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, sender):
     job.greet(0, 1)
     says = job.peers[sender]
     old = signed(job.meeting.key, pack_value(Word(says._own, 7 - sender, number=says._sent)))

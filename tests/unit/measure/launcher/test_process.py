@@ -48,7 +48,7 @@ sys.exit(supervisor.main(int(sys.argv[1]), "A=B", "sleep", "600"))
 """
 
 
-def started(tmp_path: Path, program: str) -> Process:
+def started(tmp_path: Path, program) -> Process:
     return Process(
         Request((sys.executable, "-c", program), {VARIABLE: str(tmp_path / "orders.json")}),
         RunFolder(tmp_path),

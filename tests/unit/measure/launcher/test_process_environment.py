@@ -44,9 +44,7 @@ def test_a_plain_process_gets_nothing_that_changes_it():
     assert asked.without == ("PYTHONINSPECT",)
 
 
-def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(
-    monkeypatch,
-):
+def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(monkeypatch):
     assert make_request(SCRIPT, RANKS, Path("o"), 1).variables["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "OMP_NUM_THREADS" not in make_request(SCRIPT, RANKS, Path("o"), 1).variables

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -15,7 +14,7 @@ from stash.measure.launcher.process import handed_on, read_once
 
 
 @contextmanager
-def given(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
+def given(monkeypatch: pytest.MonkeyPatch, descriptor):
     monkeypatch.setattr(process, "_STDIN", descriptor)
     try:
         yield
@@ -23,7 +22,7 @@ def given(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def received() -> bytes:
+def received():
     with handed_on() as descriptor:
         return subprocess.run(
             ["head", "-c", "5"], stdin=descriptor, capture_output=True, check=True

@@ -15,7 +15,7 @@ WANTS_RANK = (
 )
 
 
-def failed(error: str, file: str = "train.py") -> Diagnosis:
+def failed(error, file="train.py") -> Diagnosis:
     return Diagnosis(
         "it failed",
         f'Traceback (most recent call last):\n  File "{file}", line 3\n    f()\n{error}\n',
@@ -32,7 +32,7 @@ def failed(error: str, file: str = "train.py") -> Diagnosis:
         "ValueError: Default process group has not been initialized, please make sure to call init_process_group.",
     ],
 )
-def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(error: str):
+def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(error):
     another = restart_as_ranks(PLAIN, failed(error))
     assert another.cluster == Cluster(4, engine="torchrun", all_devices=4)
     assert (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
 
 import pytest
 from launching import Agents, FakeProcess, run
@@ -14,10 +13,10 @@ from stash.measure.protocol.orders import Orders
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def exits(code: int, together: bool = True) -> Agents:
+def exits(code, together=True) -> Agents:
     """Agents that measure three rounds, and then come to the script's own end."""
 
-    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    def agents(orders: Orders, process: FakeProcess):
         process.ladder(*orders.rungs)
         for number in range(3):
             process.clock.now += 1.0

@@ -8,7 +8,7 @@ from stash.core.records.profile import Block
 from stash.measure.launcher.trials import _added_seconds, _epoch_shares
 
 
-def block(rank: int, number: int, seconds: float) -> Block:
+def block(rank, number, seconds) -> Block:
     return Block(round=number, rung="untouched", rank=rank, steps=4, seconds=4 * seconds)
 
 
@@ -21,7 +21,7 @@ def test_a_rank_that_waits_longer_for_its_first_batch_is_waited_for_in_the_rest(
     assert 0.10 + _added_seconds(blocks, beginning) == pytest.approx(0.2)
 
 
-def evidence(first: float) -> dict[str, object]:
+def evidence(first):
     return {"epochs": [9.0, first, first], "length": 10, "batches_per_step": 1}
 
 

@@ -25,7 +25,7 @@ SIZE = 1 << 20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
 
 
-def called_by_reading(file: Path) -> int:
+def called_by_reading(file: Path):
     before = bytes_read()
     file.read_bytes()
     after = bytes_read()
@@ -62,7 +62,7 @@ def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_oth
 
 
 def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch):
-    def refuse(path: str):
+    def refuse(path):
         raise PermissionError(path)
 
     monkeypatch.setattr(builtins, "open", refuse)
@@ -71,7 +71,7 @@ def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch):
     assert found is None
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str):
+def stand_in(monkeypatch: pytest.MonkeyPatch, path, text):
     opened = builtins.open
     monkeypatch.setattr(
         builtins,
@@ -91,9 +91,7 @@ def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time():
     assert last.busy_since(first) == pytest.approx(0.03)
 
 
-def test_only_cores_that_this_thread_may_run_on_are_its_own(
-    monkeypatch,
-):
+def test_only_cores_that_this_thread_may_run_on_are_its_own(monkeypatch):
     rows = [
         "cpu 30 0 0 300 0 0 0 0 0 0",
         *(f"cpu{core} 10 0 0 {90 + core} 0 0 0 0 0 0" for core in range(3)),

@@ -23,13 +23,13 @@ def held(path: Path) -> list[mappings.HeldFile]:
     return [file for file in mappings.held_files() if file.path == str(path)]
 
 
-def resident(path: Path) -> int:
+def resident(path: Path):
     """Pages left in memory after eviction."""
     return reads.examine_files([str(path)], cold=True)["resident"]
 
 
 @pytest.mark.parametrize("access", [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY])
-def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file: Path, access: int):
+def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file: Path, access):
     # GIVEN a file whose every page was read through a mapping, which outlives its descriptor
     with file.open("r+b") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=access)

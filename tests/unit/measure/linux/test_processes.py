@@ -104,7 +104,7 @@ def test_what_cannot_be_asked_to_end_is_ended_by_force():
     process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     process.stdout.readline()
 
-    def find() -> list[int]:
+    def find():
         status = status_of(process.pid)
         return [process.pid] if status is not None and not status.ended else []
 
@@ -131,10 +131,10 @@ def test_what_cannot_be_asked_to_end_is_ended_by_force():
 def test_ranks_share_the_cores_evenly_or_keep_them_all(
     tmp_path,
     monkeypatch,
-    cores: set[int],
-    ranks: int,
-    shares: list[set[int] | None],
-    siblings: str,
+    cores,
+    ranks,
+    shares,
+    siblings,
 ):
     for number, threads in enumerate(siblings.split()):
         folder = tmp_path / f"cpu{number}" / "topology"

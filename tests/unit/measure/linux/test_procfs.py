@@ -34,7 +34,7 @@ def described(tmp_path, monkeypatch) -> Path:
     ],
 )
 def test_a_file_is_found_by_its_device_or_else_by_where_it_lies(
-    described: Path, path: str, device: int, kind: str
+    described: Path, path, device, kind
 ):
     assert kind_of(path, device, described) == kind
 

@@ -25,7 +25,7 @@ PATIENCE = 60.0
 known = pytest.mark.skipif(not RunQueue().is_supported, reason="this kernel counts no delays")
 
 
-def spin(seconds: float):
+def spin(seconds):
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
@@ -149,19 +149,17 @@ def test_what_no_limit_kept_from_running_is_nothing_or_unknown():
 def test_the_limit_that_holds_may_be_that_of_a_group_above(
     tmp_path,
     monkeypatch,
-    mount: str,
-    group: str,
-    counts: dict[str, str],
-    seconds: float,
+    mount,
+    group,
+    counts,
+    seconds,
 ):
     root = group.rpartition(":")[2] if "docker" in group else "/"
     of_groups(tmp_path, monkeypatch, f"{root} /sys/fs/cgroup rw - {mount}", group, counts)
     assert throttled_seconds() == pytest.approx(seconds)
 
 
-def of_groups(
-    root: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str]
-):
+def of_groups(root: Path, monkeypatch: pytest.MonkeyPatch, mount, group, counts):
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text(f"30 20 0:26 {mount}\n")
     (root / "proc/self/cgroup").write_text(group + "\n")

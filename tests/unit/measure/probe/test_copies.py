@@ -7,7 +7,7 @@ from pathlib import Path
 from stash.measure.probe import copies
 
 
-def _cache(root: Path, cpu: int, level: int, sharers: str, size: str):
+def _cache(root: Path, cpu, level, sharers, size):
     folder = root / f"sys/devices/system/cpu/cpu{cpu}/cache/index{level}"
     folder.mkdir(parents=True)
     for name, text in (("level", str(level)), ("shared_cpu_list", sharers), ("size", size)):

@@ -42,7 +42,7 @@ def test_what_is_written_stays_within_a_tenth_of_the_free_space(tmp_path, monkey
 
 
 @pytest.mark.parametrize("readers", [1, 4])
-def test_all_bytes_of_all_pieces_are_read_and_marked(tmp_path, readers: int):
+def test_all_bytes_of_all_pieces_are_read_and_marked(tmp_path, readers):
     chosen = disk_pieces.write_files(tmp_path / "scratch", 1_500_000, 6, 10.0)
     marks, done = disk_pieces.read_pieces(chosen.pieces, 10.0, readers)
     assert done == len(chosen.pieces)

@@ -30,9 +30,7 @@ def test_orders_survive_their_file(tmp_path):
 
 
 def test_the_heaviest_plain_products_of_a_job_are_measured_and_nothing_else():
-    def operator(
-        name: str, shapes: str, flops: float | None, dtype: str = "torch.float32"
-    ) -> Operator:
+    def operator(name, shapes, flops, dtype="torch.float32") -> Operator:
         return Operator(operator=name, shapes=shapes, dtype=dtype, calls=1, flops=flops)
 
     work = Workload(

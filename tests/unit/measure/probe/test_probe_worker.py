@@ -16,7 +16,7 @@ from stash.measure.probe.team import AbsentError, Team
 OWN = ProbeOrders("folder", "scratch", 45.0)
 
 
-def team(rank: int, store: object) -> Team:
+def team(rank, store) -> Team:
     return Team(store, rank, 2, {"GROUP_RANK": str(rank)})
 
 
@@ -40,7 +40,7 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("text", STRANGE, ids=range(len(STRANGE)))
-def test_what_no_node_0_says_is_refused(text: bytes):
+def test_what_no_node_0_says_is_refused(text):
     store = HashStore()
     store.set("orders", text)
     with pytest.raises(AbsentError, match="published what this version"):

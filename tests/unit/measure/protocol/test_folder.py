@@ -67,9 +67,7 @@ def test_a_folder_of_the_users_own_is_no_run(tmp_path):
     assert not folder.is_run(tmp_path)
 
 
-def test_a_lock_keeps_others_out_and_a_shared_one_only_those_that_do_not_share(
-    tmp_path,
-):
+def test_a_lock_keeps_others_out_and_a_shared_one_only_those_that_do_not_share(tmp_path):
     first, second = (os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT) for _ in range(2))
     assert folder.lock(first, shared=True)
     assert folder.lock(second, shared=True)

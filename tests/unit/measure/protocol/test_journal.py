@@ -91,7 +91,7 @@ if sys.argv[2:]:
 """
 
 
-def claims(folder: Path, *last_word: str) -> str:
+def claims(folder: Path, *last_word):
     """Whether another process may write the journal."""
     program = [sys.executable, "-c", CLAIMS, str(folder), *last_word]
     return subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()

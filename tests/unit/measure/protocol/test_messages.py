@@ -43,7 +43,7 @@ OF_THE_LAUNCHER = {
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_field_of_a_message_is_one_of_its_record_and_of_the_same_type(name: str):
+def test_every_field_of_a_message_is_one_of_its_record_and_of_the_same_type(name):
     message, record = getattr(messages, name), RECORDS[name]
     sent, kept = {f.name: f for f in fields(message)}, get_type_hints(record)
     kept = {name: kind for name, kind in kept.items() if not name.startswith(("_", "model_"))}
@@ -78,6 +78,6 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("line", STRANGE)
-def test_a_line_of_another_version_is_refused(line: str):
+def test_a_line_of_another_version_is_refused(line):
     with pytest.raises(StashError, match="another version of Stash"):
         decode_message(line)

@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,11 +48,11 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
 
 
-def refused(*arguments: object, **settings: object):
+def refused(*arguments, **settings):
     raise PermissionError(1, "Operation not permitted")
 
 
-def keeper(run: RunFolder, **answers: Callable[[], bool]) -> FileBackup:
+def keeper(run: RunFolder, **answers) -> FileBackup:
     return FileBackup(run, began=time.time() - 60, **answers)
 
 
@@ -126,7 +125,7 @@ CHANGES = [
 @pytest.mark.parametrize("age", [3600, -86400])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
-    run: RunFolder, file: Path, change: Callable[..., None], age: int
+    run: RunFolder, file: Path, change, age
 ):
     dated(file, time.time() - age)
     before = file.stat()
@@ -143,14 +142,12 @@ def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
     assert not list(file.parent.parent.rglob(".*")), "nothing is left of the attic"
 
 
-def dated(path: Path, moment: float):
+def dated(path: Path, moment):
     os.utime(path, (moment, moment))
 
 
 @pytest.mark.parametrize("ahead", [86400, -86400])
-def test_what_the_job_itself_makes_is_its_own_whatever_its_time(
-    run: RunFolder, tmp_path, ahead: int
-):
+def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, tmp_path, ahead):
     keeps, path, folder = keeper(run), tmp_path / "probe", tmp_path / "saving"
     keeps.before_writing(str(path), truncates=False)
     path.write_bytes(b"blat")
@@ -168,7 +165,7 @@ def test_what_the_job_itself_makes_is_its_own_whatever_its_time(
 
 @pytest.mark.parametrize("removes", [True, False])
 def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(
-    run: RunFolder, file: Path, removes: bool
+    run: RunFolder, file: Path, removes
 ):
     keeps, own = keeper(run), file.with_name("own")
     rewrite(keeps, own)
@@ -215,7 +212,7 @@ def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path
 
 @pytest.mark.parametrize("target", ["nowhere", "folder", "last.pt"])
 def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_written_through_it(
-    run: RunFolder, file: Path, monkeypatch, target: str
+    run: RunFolder, file: Path, monkeypatch, target
 ):
     # GIVEN a link of another user's, or on a file system without hard links
     monkeypatch.setattr(os, "link", refused)
@@ -236,7 +233,7 @@ def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_wri
 
 @pytest.mark.parametrize("content", [OLD, b""])
 def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
-    run: RunFolder, file: Path, monkeypatch, content: bytes
+    run: RunFolder, file: Path, monkeypatch, content
 ):
     monkeypatch.setattr(os, "link", refused)
     other = shutil.copy2(file, file.with_name("best.pt"))
@@ -254,7 +251,7 @@ def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
     ("refuses", "truncates"), [("replace", True), ("replace", False), ("open", True)]
 )
 def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it_is(
-    run: RunFolder, file: Path, monkeypatch, refuses: str, truncates: bool
+    run: RunFolder, file: Path, monkeypatch, refuses, truncates
 ):
     # GIVEN a sticky folder in which the file is another user's, or one in which nothing may be made
     before, keeps, real = file.stat(), keeper(run), getattr(os, refuses)
@@ -310,7 +307,7 @@ def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(
 @pytest.mark.parametrize("content", [None, b"of the job"])
 @pytest.mark.parametrize("passing", [True, False])
 def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_stays_beside_it(
-    run: RunFolder, file: Path, tmp_path, passing: bool, content: bytes | None
+    run: RunFolder, file: Path, tmp_path, passing, content
 ):
     # GIVEN a script that renames its output folder, makes a new one and saves there under the same name
     keeps = keeper(run, passing=lambda: passing)
@@ -387,9 +384,7 @@ def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
     assert file.read_bytes() == OLD
 
 
-def write_until_full(
-    descriptor: int, line: bytes, write: Callable[[int, bytes], int] = os.write
-) -> int:
+def write_until_full(descriptor, line, write=os.write):
     """What is left on the disk is room for the beginning of a line."""
     if not line.startswith(b"{"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -486,7 +481,7 @@ def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
 
 
 def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(run: RunFolder, file: Path, monkeypatch):
-    def full(source: str, target: str):
+    def full(source, target):
         Path(target).write_bytes(OLD[:9])
         raise OSError(28, "No space left on device")
 
@@ -579,7 +574,7 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     assert not run.kept.exists()
 
 
-def checkpoint(keeps: FileBackup, folder: Path, saving: list[int]):
+def checkpoint(keeps: FileBackup, folder: Path, saving):
     """A folder of its own: weights, whose saving is told, and a manifest that is a file like any other."""
     keeps.before_making(str(folder))
     folder.mkdir(parents=True)
@@ -619,7 +614,7 @@ def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("since", ["moved there by the job", "put there since"])
 def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
-    run: RunFolder, file: Path, tmp_path, monkeypatch, since: str
+    run: RunFolder, file: Path, tmp_path, monkeypatch, since
 ):
     saving: list[int] = []
     keeps = keeper(run, passing=lambda: bool(saving), trains=lambda: True)
@@ -678,9 +673,9 @@ def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
     run: RunFolder,
     tmp_path,
     monkeypatch,
-    work: str,
-    home: str,
-    goes: bool,
+    work,
+    home,
+    goes,
 ):
     # GIVEN a script that somebody tries out in the temporary folder, or in one of a library's
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -696,7 +691,7 @@ def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
 
 @pytest.mark.parametrize("truncates", [True, False])
 def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
-    run: RunFolder, file: Path, monkeypatch, truncates: bool
+    run: RunFolder, file: Path, monkeypatch, truncates
 ):
     # GIVEN a file that the job made and removed, and an old one of the user's, moved there since
     monkeypatch.setattr("tempfile.tempdir", str(file.parent / "elsewhere"))

@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch) -> Path:
     return tmp_path / "state/stash/kept"
 
 
-def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
+def killed_run(tmp_path: Path, name="last.pt") -> tuple[Path, Path]:
     """A run that is gone whose job had written over a file of the user's: where it kept things, and the file."""
     run = tmp_path / f"stash-{Path(name).name}"
     (run / "launch-0-0").mkdir(parents=True)
@@ -130,7 +130,7 @@ def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path, place: Pa
     assert folder.exists()
 
 
-def started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float):
+def started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago):
     """This machine runs another kernel since so many seconds."""
     (tmp_path / "boot_id").write_text("another\n")
     (tmp_path / "stat").write_text(f"cpu 1 2\nbtime {time.time() - ago:.0f}\n")
@@ -163,7 +163,7 @@ def test_what_somebody_changed_since_is_told_by_the_last_sign_of_life_also_at_th
     folder, file = killed_run(tmp_path)
     os.utime(folder, (time.time() - MINUTE,) * 2)
 
-    def full(*arguments: object):
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as no_room:
@@ -176,9 +176,7 @@ def test_what_somebody_changed_since_is_told_by_the_last_sign_of_life_also_at_th
     assert put_back.find_abandoned() == []
 
 
-def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(
-    monkeypatch,
-):
+def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(monkeypatch):
     own = f"/var/tmp/stash-{os.geteuid()}/kept"
     for value, expected in (
         ("/state", "/state/stash/kept"),

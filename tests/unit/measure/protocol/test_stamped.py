@@ -8,7 +8,7 @@ from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import FIELDS, ROWS, SIZE, RingReader, StepRing, StepStage
 
 
-def row(number: int) -> list[float]:
+def row(number):
     numbers = [0.0] * FIELDS
     numbers[stamped.NUMBER], numbers[stamped.BEGAN], numbers[stamped.ENDED] = number, 1.0, 1.5
     numbers[StepStage.INPUT], numbers[StepStage.OPTIMIZER], numbers[stamped.INPUTS + 1] = (
