@@ -59,9 +59,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     entries = entries_of(ledger)
     if entries is None:
         return RestoreReport()
-    restored: list[str] = []
-    unprotected: list[str] = []
-    undone: list[BackupEntry] = []
+    restored, unprotected, undone = list[str](), list[str](), list[BackupEntry]()
     # before we change them
     changed_since = {kept.path for kept in entries if _changed_after(last, kept)}
     users = [kept.other for kept in entries if kept.how == "moved"]
@@ -104,17 +102,18 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     seen = [
         kept for kept in entries if kept.how in ("new", "early") and moves[kept] not in moved_back
     ]
+    # at a name of the job's it is no more
+    restored = [path for path in restored if os.path.lexists(path)]
+    new = _distinct(jobs + _list_new(seen))
+    return RestoreReport(_distinct(restored), _distinct(unprotected), new)
+
+
+def _list_new(seen: list[BackupEntry]) -> list[str]:
+    """What the job left where nothing was; empty files of a job that trained are removed."""
     trained = [kept.path for kept in seen if kept.how == "new" and not _removed_empty(kept.path)]
     early = [kept.path for kept in seen if kept.how == "early" and os.path.lexists(kept.path)]
     whole = set(early)
-    new = jobs + [
-        path
-        for path in _distinct(early + trained)
-        if whole.isdisjoint(map(str, Path(path).parents))
-    ]
-    # at a name of the job's it is no more
-    restored = [path for path in restored if os.path.lexists(path)]
-    return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
+    return [path for path in early + trained if whole.isdisjoint(map(str, Path(path).parents))]
 
 
 def _match_moves(entries: list[BackupEntry]) -> dict[BackupEntry, BackupEntry | None]:

@@ -266,12 +266,11 @@ def _wrap_collective(original: Function, name: str) -> Function:
         )
         if given_rows and taken_rows:
             ledger.note_dispatch(group.group_name, list(given_rows), list(taken_rows))
+        counted, run = -1 if operations else size, functools.partial(original, *args, **kwargs)
         with (
             scope.bypass()
         ):  # object collectives call tensor ones: count and map only the outer call
-            result = ledger.outer(
-                key, -1 if operations else size, functools.partial(original, *args, **kwargs)
-            )
+            result = ledger.outer(key, counted, run)
         if name in ALWAYS_WORK or operations or find_argument("async_op", args, kwargs):
             remember_works(result, key, operations)
         return result
