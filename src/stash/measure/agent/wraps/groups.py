@@ -9,6 +9,7 @@ confined, only ``wraps/scope`` knows.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -126,8 +127,15 @@ def _gather_list(original: Function, arguments: Arguments, places: list[int], si
 
 
 def _stand_in(output: Any, own: Any) -> None:
-    """Own values in other ranks' places; zeros where they have another number of them, and not what was in memory."""
-    if output.numel() == own.numel():
+    """Own values in other ranks' places; zeros where they have another number of them, and not what was in memory.
+
+    Of lists in every place of them, from one of ``own``'s each if those are a list too.
+    """
+    if isinstance(output, (list, tuple)):
+        values = own if isinstance(own, (list, tuple)) else itertools.repeat(own)
+        for part, value in zip(output, values, strict=False):
+            _stand_in(part, value)
+    elif output.numel() == own.numel():
         output.copy_(own.reshape(output.shape))
     else:
         output.zero_()
@@ -218,19 +226,14 @@ def _nothing(call: Call) -> Any:
     return None
 
 
-def _fill_list(call: Call) -> Any:
-    for output in call["tensor_list"]:
-        _stand_in(output, call["tensor"])
-    return call["tensor_list"]
+def _fill(outputs: str, given: str) -> Function:
+    """The argument ``outputs`` takes what ``given`` holds."""
 
+    def fill(call: Call) -> Any:
+        _stand_in(call[outputs], call[given])
+        return call[outputs]
 
-def _fill_lists(call: Call) -> Any:
-    for outputs, tensor in zip(
-        call["output_tensor_lists"], call["input_tensor_list"], strict=False
-    ):
-        for output in outputs:
-            _stand_in(output, tensor)
-    return call["output_tensor_lists"]
+    return fill
 
 
 def _replicate(call: Call) -> Any:
@@ -264,17 +267,6 @@ def _scatter(call: Call) -> Any:
     return call["tensor"]
 
 
-def _exchange_lists(call: Call) -> Any:
-    for output, given in zip(call["output_tensor_list"], call["input_tensor_list"], strict=False):
-        _stand_in(output, given)
-    return call["output_tensor_list"]
-
-
-def _exchange_tensors(call: Call) -> Any:
-    _stand_in(call["output"], call["input"])
-    return call["output"]
-
-
 def _fill_objects(call: Call) -> None:
     outputs = call["object_list"] if call["object_list"] is not None else call["object_gather_list"]
     if outputs is not None:
@@ -294,8 +286,8 @@ LOCAL: Mapping[str, Callable[[Call], Any]] = {
     "reduce": _identity,
     "barrier": _nothing,
     "monitored_barrier": _nothing,
-    "all_gather": _fill_list,
-    "all_gather_coalesced": _fill_lists,
+    "all_gather": _fill("tensor_list", "tensor"),
+    "all_gather_coalesced": _fill("output_tensor_lists", "input_tensor_list"),
     "all_gather_into_tensor": _replicate,
     "all_gather_single": _replicate,
     "_all_gather_base": _replicate,
@@ -305,8 +297,8 @@ LOCAL: Mapping[str, Callable[[Call], Any]] = {
     "_reduce_scatter_base": _own_chunk,
     "gather": _gather,
     "scatter": _scatter,
-    "all_to_all": _exchange_lists,
-    "all_to_all_single": _exchange_tensors,
+    "all_to_all": _fill("output_tensor_list", "input_tensor_list"),
+    "all_to_all_single": _fill("output", "input"),
     "all_gather_object": _fill_objects,
     "gather_object": _fill_objects,
     "broadcast_object_list": _nothing,
