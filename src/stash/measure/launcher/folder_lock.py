@@ -30,8 +30,6 @@ PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 _MOST_CHARACTERS = 100
 """Of a command that a sentence names."""
-_STARTED = 19
-"""Which field of a process's status says when it was started, in ticks since boot."""
 _ENDING = "another command of Stash, which is just ending,"
 
 
@@ -185,13 +183,12 @@ def describe_process(pid: int) -> str:
     """Its command, number and start; empty if it is gone."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return ""
-    running = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_STARTED]) / os.sysconf(
-        "SC_CLK_TCK"
-    )
-    since = time.strftime("%H:%M:%S", time.localtime(time.time() - running))
+    status = status_of(pid)
+    if status is None:
+        return ""
+    since = time.strftime("%H:%M:%S", time.localtime(time.time() - status.age))
     command = printable_line(shlex.join(mask_words(_typed_words(words))), _MOST_CHARACTERS)
     return f"`{command}` (process {pid}, since {since})"
 

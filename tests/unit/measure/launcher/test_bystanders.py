@@ -22,7 +22,7 @@ def process(
 ):
     folder = proc / str(number)
     folder.mkdir(exist_ok=True)
-    fields = ["S", str(parent), *["0"] * 9, str(ticks), "0", str(children), "0"]
+    fields = ["S", str(parent), *["0"] * 9, str(ticks), "0", str(children), *["0"] * 6]
     (folder / "stat").write_text(f"{number} ({comm}) {' '.join(fields)}")
     (folder / "comm").write_text(comm)
     (folder / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")

@@ -35,6 +35,7 @@ from stash.measure.agent.data.tally import (
 )
 from stash.measure.linux import mappings, procfs
 from stash.measure.linux.counters import BytesRead, bytes_read
+from stash.measure.linux.processes import is_alive
 from stash.measure.protocol.folder import HELD
 from stash.measure.protocol.orders import current_orders
 
@@ -330,22 +331,15 @@ def let_go_everywhere(shared: Tally) -> list[str]:
     pattern = _answer_path(shared, "*")
     deadline = time.monotonic() + _MAX_ANSWER_SECONDS
     for path in pattern.parent.glob(pattern.name):
-        while _is_running(path.suffix.removeprefix(".")) and time.monotonic() < deadline:
+        worker = int(path.suffix.removeprefix("."))
+        # one that has ended maps nothing
+        while is_alive(worker) and time.monotonic() < deadline:
             answered, files = json.loads(path.read_text())
             if answered == generation:
                 held.update(files)
                 break
             time.sleep(_PERIOD / 10)
     return sorted(held)
-
-
-def _is_running(process: str) -> bool:
-    """Whether a process exists and has not ended; one that has maps nothing."""
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 def _let_go() -> list[str]:
