@@ -129,7 +129,7 @@ def fix(options: FixOptions, context: typer.Context) -> None:
     session.first_request()
     with interrupted_by(*REQUESTS), session.folder_lock, output_lock(target):
         began = time.monotonic()
-        session.launches.end_at(began + options.budget)
+        session.launches.leave_nothing(began + options.budget)
         result = _profile_script(session, began + options.budget, options.quiet)
         found, patch = _try_changes(session, result, options, began)
         keep_copy(found, copies, _save_and_show(found, patch, target, options))

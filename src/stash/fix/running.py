@@ -12,7 +12,7 @@ from stash.core.errors import UserError
 from stash.core.fix_records import FILE, Fix
 from stash.core.printable import printable_line
 from stash.fix.space import SETTABLE
-from stash.measure.launcher.engines import ENGINES
+from stash.measure.launcher.engines import launch_command
 from stash.measure.launcher.folder_lock import FolderLock
 from stash.measure.launcher.job import Job
 from stash.measure.ranks import RankOptions, resolve_cluster
@@ -51,7 +51,7 @@ def start_command(
     if ranks and options.nproc_per_node is None:
         options = replace(options, nproc_per_node=fix.ranks)
     where = resolve_cluster(options, ranks=ranks)
-    return ENGINES[where.engine].command(job, where), new
+    return launch_command(job, where), new
 
 
 def start_job(record: Path, job: Job, options: RankOptions) -> None:

@@ -107,16 +107,16 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     """
     require_linux("stash profile")
     from stash.core.artefact import GrowingFile
+    from stash.core.records.base import SUFFIX
     from stash.measure.launcher.engines import stands_alone
+    from stash.measure.launcher.folder_lock import output_lock
     from stash.measure.launcher.session import ProfileSession
 
     chosen = job_of(context.obj, options.workload, options.data, options.batch)
     wishes = replace(options, data_root=options.data_root or options.data)
-    target, probed, copies = (
-        _output_path(options.output, chosen),
-        _load_probe(options.probe),
-        store_for_copies(options.store),
-    )
+    name = chosen.title.removesuffix(".py").removesuffix(".sh").replace("/", "-")
+    target = output_file(options.output, name, SUFFIX)  # before a minute is spent measuring
+    probed, copies = _load_probe(options.probe), store_for_copies(options.store)
     where = resolve_cluster(options, ranks=chosen.is_zoo_workload)
     if where.is_inherited and stands_alone(os.environ):
         print(
@@ -129,21 +129,13 @@ def profile(options: ProfileCommandOptions, context: typer.Context) -> None:
     if options.dry_run:
         print(printable(mask_text(request.describe(), arguments=False)))
         return
-    # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved.
-    with interrupted_by(*REQUESTS), _lock_output(session, target):
+    # A batch system's time limit and a closed terminal are as orderly as Ctrl-C, until the profile is saved. One node of
+    # several writes it.
+    is_alone = where.nnodes == 1 and not where.is_inherited
+    output = output_lock(target) if is_alone else nullcontext()
+    with interrupted_by(*REQUESTS), session.folder_lock, output:
         file = GrowingFile(target, new=options.output is None)
         _show_and_save(_measure_live(session, probed, file, options.quiet), file, copies)
-
-
-@contextmanager
-def _lock_output(session: ProfileSession, target: Path) -> Iterator[None]:
-    """Be the only command that works in this folder, and writes ``target``, which one node of several does."""
-    from stash.measure.launcher.folder_lock import output_lock
-
-    cluster = session.measurement.cluster
-    is_one_of_several = cluster.nnodes > 1 or cluster.is_inherited
-    with session.folder_lock, nullcontext() if is_one_of_several else output_lock(target):
-        yield
 
 
 def job_of(words: Split, workload: str | None, data: str | None, batch: int | None) -> Job:
@@ -192,15 +184,6 @@ def own_job(words: Split, verb: str) -> Job:
         )
     jobs.require_torch_of(job)
     return job
-
-
-def _output_path(wanted: Path | None, job: Job) -> Path:
-    """Where the profile will go; checked before a minute is spent measuring."""
-    from stash.core.records.base import SUFFIX
-
-    return output_file(
-        wanted, job.title.removesuffix(".py").removesuffix(".sh").replace("/", "-"), SUFFIX
-    )
 
 
 def _load_probe(path: Path | None) -> Probe | None:
@@ -384,21 +367,24 @@ def probe(options: ProbeOptions) -> None:
         if wanted
         else None
     )
-    with (
-        _interruption_reported(),
-        interrupted_by(*REQUESTS),
-    ):  # as orderly as Ctrl-C, until the probe is saved
-        found = (
-            _describe_machine(folder, options)
-            if options.no_measure
-            else measured_probe(folder, options, base)
-        )
-        if found is None:
-            print("This node is done; the probe is written on node 0.", file=sys.stderr)
-            return
-        past = past_probes(copies)
-        show = partial(print_probe, found, known, options.expect, target, options.json, past, base)
-        show_then_save(found, target, show, options.json, new=output is None, copies=copies)
+    try:
+        with interrupted_by(*REQUESTS):  # as orderly as Ctrl-C, until the probe is saved
+            found = (
+                _describe_machine(folder, options)
+                if options.no_measure
+                else measured_probe(folder, options, base)
+            )
+            if found is None:
+                print("This node is done; the probe is written on node 0.", file=sys.stderr)
+                return
+            past = past_probes(copies)
+            show = partial(
+                print_probe, found, known, options.expect, target, options.json, past, base
+            )
+            show_then_save(found, target, show, options.json, new=output is None, copies=copies)
+    except KeyboardInterrupt:
+        print("interrupted: no probe was saved", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def base_of_job(run: str | None, store: str | None) -> Base | None:
@@ -416,15 +402,6 @@ def base_of_job(run: str | None, store: str | None) -> Base | None:
             "probe without --for, or profile the job here"
         )
     return base
-
-
-@contextmanager
-def _interruption_reported() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        print("interrupted: no probe was saved", file=sys.stderr)
-        raise typer.Exit(130) from None
 
 
 def _probed_folder(folder: Path | None) -> Path | None:

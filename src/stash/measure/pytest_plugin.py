@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from stash.analysis.limits import Decision
     from stash.core.records.profile import Profile
 
 
@@ -35,7 +34,14 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
         **limits: str,
     ) -> Profile:
         from stash.analysis.attribution import attribute
-        from stash.analysis.limits import judge_limit, parse_limit
+        from stash.analysis.limits import (
+            CANNOT_TELL,
+            FAILS,
+            PASSES,
+            judge_limit,
+            overall_verdict,
+            parse_limit,
+        )
         from stash.core.errors import UserError
         from stash.measure.from_python import profile
 
@@ -53,20 +59,14 @@ def stash_budget(request: pytest.FixtureRequest) -> Callable[..., Profile]:
         request.node.user_properties += [
             (f"stash.{name}_seconds", seconds) for name, seconds in figures
         ]
-        _judge([judge_limit(limit, [breakdown]) for limit in wanted])
+        decisions = [judge_limit(limit, [breakdown]) for limit in wanted]
+        verdict = overall_verdict(decisions)
+        not_kept = (each for each in decisions if each.verdict != PASSES)
+        text = "\n".join(f"{each.verdict}: {each.sentence}" for each in not_kept)
+        if verdict == FAILS:
+            pytest.fail(text, pytrace=False)
+        if verdict == CANNOT_TELL:
+            pytest.skip(f"{text}; a larger budget tells")
         return found
 
     return within
-
-
-def _judge(decisions: list[Decision]) -> None:
-    """Fail or skip the test, with what became of each limit that was not kept."""
-    from stash.analysis.limits import CANNOT_TELL, FAILS, PASSES, overall_verdict
-
-    text = "\n".join(
-        f"{each.verdict}: {each.sentence}" for each in decisions if each.verdict != PASSES
-    )
-    if overall_verdict(decisions) == FAILS:
-        pytest.fail(text, pytrace=False)
-    if overall_verdict(decisions) == CANNOT_TELL:
-        pytest.skip(f"{text}; a larger budget tells")

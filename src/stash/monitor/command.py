@@ -118,17 +118,13 @@ def run_watch(job: Job, where: Cluster, options: WatchCommandOptions) -> int:
 
 def _start(job: Job, where: Cluster, folder: Path) -> subprocess.Popen[bytes]:
     """The job as it was typed, with this process's input and output, in its process group."""
-    from stash.measure.launcher.engines import ENGINES
+    from stash.measure.launcher.engines import launch_command
     from stash.measure.launcher.process import SITE
     from stash.measure.protocol.orders import VARIABLE, Orders
 
     orders = Orders(str(folder), (), 0.0, began=time.time(), watched=True).write()
     path = os.pathsep.join(filter(None, (str(SITE), os.environ.get("PYTHONPATH"))))
-    words = (
-        (job.target, *job.arguments)
-        if job.kind == "command"
-        else ENGINES[where.engine].command(job, where)
-    )
+    words = (job.target, *job.arguments) if job.kind == "command" else launch_command(job, where)
     words = tuple(word for word in words if job.kind == "command" or word != "-u")
     return subprocess.Popen(words, env={**os.environ, VARIABLE: str(orders), "PYTHONPATH": path})
 

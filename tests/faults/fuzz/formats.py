@@ -171,7 +171,7 @@ def _journal(path: Path) -> list[str]:
     for message in new_messages(Tail(path)):
         gathered.add_message(message)
     settings = Settings(
-        precision=0.02, budget_seconds=1, rungs=gathered.rungs, isolated=False, why=""
+        precision=0.02, budget_seconds=1, rungs=tuple(gathered.rungs), isolated=False, why=""
     )
     made = gathered.profile(
         settings, Workload(command=("train.py",), name="train.py"), "budget", 1.0

@@ -21,14 +21,14 @@ from stash.measure.live import NotebookProgress
 
 
 @pytest.mark.parametrize("noise", [2, 1.0, 0, -0.1, float("nan")])
-def test_per_cent_is_refused_where_a_fraction_is_meant(noise: float) -> None:
+def test_per_cent_is_refused_where_a_fraction_is_meant(noise):
     with pytest.raises(
         UserError, match=r"write 0\.02 for the ±2 % that the command calls --noise 2"
     ):
         profile(print, noise=noise)
 
 
-def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
+def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else():
     done: list[int] = []
     loop = loop_text(
         "for x in data:\n    [done.append(x * scale) for _ in range(1)]",
@@ -53,14 +53,12 @@ def test_the_text_of_a_loop_takes_what_it_names_and_nothing_else() -> None:
         (print, {"budget": "2x"}, "unknown time unit 'x' in '2x'"),
     ],
 )
-def test_what_cannot_be_profiled_is_refused_in_a_sentence(
-    train: Any, more: dict[str, Any], sentence: str
-) -> None:
+def test_what_cannot_be_profiled_is_refused_in_a_sentence(train, more, sentence):
     with pytest.raises(UserError, match=sentence):
         profile(train, **more)
 
 
-def test_options_of_the_magic_are_those_of_the_command() -> None:
+def test_options_of_the_magic_are_those_of_the_command():
     nproc, wishes = read_line(
         "--budget 30 --noise=1 --nproc-per-node 2 --isolate --rungs solo,warm"
     )
@@ -69,21 +67,19 @@ def test_options_of_the_magic_are_those_of_the_command() -> None:
 
 
 @pytest.mark.parametrize(("budget", "seconds"), [(30, 30), ("30", 30), ("2m", 120)])
-def test_a_budget_is_read_as_on_the_command_line(
-    budget: float | str, seconds: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_budget_is_read_as_on_the_command_line(budget, seconds, monkeypatch):
     monkeypatch.setattr("stash.measure.from_python.measure_function", lambda *words: words[3])
     wishes: Any = profile(print, budget=budget)
     assert wishes.budget == seconds
 
 
 @pytest.mark.parametrize("line", ["--budget", "--what 3", "--nproc-per-node 0", "--budget soon"])
-def test_other_options_are_refused(line: str) -> None:
+def test_other_options_are_refused(line):
     with pytest.raises(UserError):
         read_line(line)
 
 
-def test_a_notebooks_panel_is_one_output_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebooks_panel_is_one_output_written_again(monkeypatch):
     shown: list[dict[str, str]] = []
     output = SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
     display = SimpleNamespace(

@@ -21,7 +21,7 @@ NOTHING = "nothing to put back: no profile that was killed has left a file chang
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch) -> Path:
     """A file that the job of a profile wrote over that was killed with its guardian."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
@@ -38,16 +38,14 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def typed(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+def typed(monkeypatch: pytest.MonkeyPatch, *words):
     monkeypatch.setattr(sys, "argv", ["stash", *words])
     with pytest.raises(SystemExit) as ended:
         main()
     return int(ended.value.code or 0)
 
 
-def test_a_dry_run_names_what_would_be_put_back_from_where(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_a_dry_run_names_what_would_be_put_back_from_where(file: Path, monkeypatch, capsys):
     assert typed(monkeypatch, "restore", "--dry-run") == 0
     out = capsys.readouterr().out
     assert out.startswith(
@@ -56,9 +54,7 @@ def test_a_dry_run_names_what_would_be_put_back_from_where(
     assert file.read_text() == "of the job"
 
 
-def test_it_puts_back_and_says_what_and_then_there_is_nothing(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_it_puts_back_and_says_what_and_then_there_is_nothing(file: Path, monkeypatch, capsys):
     assert typed(monkeypatch, "restore") == 0
     assert capsys.readouterr().out == (
         "put back as before, since the job wrote to or removed 1 file: last.pt\n"
@@ -69,8 +65,8 @@ def test_it_puts_back_and_says_what_and_then_there_is_nothing(
 
 
 def test_what_may_still_run_on_another_machine_is_restored_only_when_that_is_asked_for(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+    file: Path, monkeypatch, capsys
+):
     with monkeypatch.context() as elsewhere:
         elsewhere.setattr(folder, "_kernel_id", lambda: b"of another machine")
         assert typed(elsewhere, "lab", "zoo") == 0
@@ -85,9 +81,7 @@ def test_what_may_still_run_on_another_machine_is_restored_only_when_that_is_ask
     assert file.read_text() == "the user's"
 
 
-def test_what_cannot_be_put_back_is_named_and_is_no_success(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+def test_what_cannot_be_put_back_is_named_and_is_no_success(file: Path, monkeypatch, capsys):
     file.unlink()
     file.mkdir()
     assert typed(monkeypatch, "restore") == 1
@@ -98,8 +92,8 @@ def test_what_cannot_be_put_back_is_named_and_is_no_success(
 
 
 def test_any_other_command_restores_first_and_says_so_beside_its_output(
-    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
-) -> None:
+    file: Path, monkeypatch, capsys
+):
     assert typed(monkeypatch, "lab", "zoo") == 0
     printed = capsys.readouterr()
     assert printed.err == (
@@ -109,7 +103,7 @@ def test_any_other_command_restores_first_and_says_so_beside_its_output(
     assert file.read_text() == "the user's"
 
 
-def test_asking_for_the_version_loads_nothing_of_it(file: Path) -> None:
+def test_asking_for_the_version_loads_nothing_of_it(file: Path):
     loaded = "print('stash.measure.protocol' in sys.modules)"
     code = f"import sys; from stash.cli.main import main\ntry: main()\nfinally: {loaded}"
     words = (sys.executable, "-c", code, "--version")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -18,9 +17,7 @@ from stash.measure.linux import interfaces
 class Store:
     """As torch's: remembers how it was made."""
 
-    def __init__(
-        self, host: str, port: int, world: int | None = None, is_master: bool = False, **named: Any
-    ) -> None:
+    def __init__(self, host, port, world=None, is_master=False, **named):
         self.named = named
 
 
@@ -29,7 +26,7 @@ def store() -> type[Store]:
     return type("Store", (Store,), {"__init__": Store.__init__})
 
 
-def test_only_the_first_server_is_handed_the_socket(store: type[Store]) -> None:
+def test_only_the_first_server_is_handed_the_socket(store: type[Store]):
     listener = interfaces.listen_at("127.0.0.1", 0)
     assert listener is not None
     torchrun.hand_over(listener, store)
@@ -43,8 +40,8 @@ def test_only_the_first_server_is_handed_the_socket(store: type[Store]) -> None:
     os.close(server.named["master_listen_fd"])
 
 
-def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[Store]) -> None:
-    def older(self: Store, *arguments: Any, use_libuv: bool = True, **named: Any) -> None:
+def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[Store]):
+    def older(self: Store, *arguments, use_libuv=True, **named):
         if use_libuv:
             raise NotImplementedError
         self.named = named
@@ -56,7 +53,7 @@ def test_a_store_that_takes_no_socket_on_libuv_takes_it_otherwise(store: type[St
     os.close(store("127.0.0.1", 1, 2, True).named["master_listen_fd"])
 
 
-def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch):
     monkeypatch.setattr(dist.TCPStore, "__init__", dist.TCPStore.__init__)  # undone at the end
     listener = interfaces.listen_at("127.0.0.1", 0)
     port = listener.getsockname()[1]
@@ -69,31 +66,25 @@ def test_torchs_own_store_listens_there_and_nowhere_else(monkeypatch: pytest.Mon
     assert [place.ip for place in places if place.port == port] == ["127.0.0.1"]
 
 
-def resolved(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+def resolved(monkeypatch: pytest.MonkeyPatch, *addresses):
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
     monkeypatch.setattr(interfaces.socket, "getaddrinfo", lambda *a, **k: found)
 
 
 @pytest.mark.parametrize("addresses", [["127.0.1.1"], ["10.0.0.1", "10.0.0.2"]])
-def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(
-    monkeypatch: pytest.MonkeyPatch, addresses: list[str]
-) -> None:
+def test_a_name_that_others_may_know_by_another_address_is_left_to_torch(monkeypatch, addresses):
     resolved(monkeypatch, *addresses)
     assert torchrun._open_listener("node0", 0) is None
 
 
-def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said() -> (
-    None
-):
+def test_an_address_that_is_translated_on_the_way_is_left_to_torch_and_a_port_that_is_taken_is_said():
     assert torchrun._open_listener("192.0.2.1", 0) is None
     taken = interfaces.listen_at("127.0.0.1", 0)
     with taken, pytest.raises(SystemExit, match="Address already in use"):
         torchrun._open_listener("127.0.0.1", taken.getsockname()[1])
 
 
-def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ranks_of_one_machine_talk_over_loopback_unless_the_user_chose(monkeypatch):
     for name in torchrun._INTERFACES:
         monkeypatch.setenv(name, "")  # what monkeypatch puts back
         monkeypatch.delenv(name)

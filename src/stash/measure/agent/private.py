@@ -14,7 +14,7 @@ from operator import attrgetter, methodcaller
 from types import FrameType
 from typing import Any
 
-from stash.measure.agent.script import put, wrap
+from stash.measure.agent.script import Function, put, wrap
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "torch": (
@@ -61,18 +61,13 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """By module. What only older or newer versions have (FSDP's modules, collectives that were renamed) is looked up
 with a default where it is wrapped, and is not listed."""
 
-OF_LOADERS = ("_dataset_kind", "_index_sampler")
-OF_ITERATORS = ("_dataset", "_index_sampler", "_sampler_iter")
-OF_WORKERS_ITERATORS = ("_task_info", "_workers", "_persistent_workers")
-"""Attributes of a loader, of its iterator, and of an iterator with worker processes."""
-
 
 def disable_subclasses() -> Any:
     """A context in which tensors of any class do what ordinary ones do: no method of that class is called."""
     return sys.modules["torch"]._C.DisableTorchFunctionSubclass()
 
 
-def wrap_functional_gradients(transforms: Any, wrapped: Callable[[Any], Any]) -> None:
+def wrap_functional_gradients(transforms: Any, wrapped: Function) -> None:
     """Put ``wrapped(original)`` in place of what every gradient of ``torch.func`` comes from, if it is there."""
     if hasattr(transforms, "grad_and_value_impl"):
         wrap(transforms, "grad_and_value_impl", wrapped)
@@ -83,7 +78,7 @@ def is_iterable(loader: Any) -> bool:
     return bool(loader._dataset_kind == 1)
 
 
-def wrap_iterators(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
+def wrap_iterators(dataloader: Any, wrapped: Function) -> None:
     """Put ``wrapped(original)`` in place of both methods that give a loader's iterator its indices.
 
     ``dataloader`` is the module ``torch.utils.data.dataloader``.
@@ -92,7 +87,7 @@ def wrap_iterators(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
         wrap(dataloader._BaseDataLoaderIter, name, wrapped)
 
 
-def wrap_starting_over(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
+def wrap_starting_over(dataloader: Any, wrapped: Function) -> None:
     """The same for the method that starts an iterator over, of every class that has its own, now or later."""
     base = dataloader._BaseDataLoaderIter
     for cls in (base, *base.__subclasses__()):
@@ -100,27 +95,25 @@ def wrap_starting_over(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
     _wrap_subclasses(base, {"_reset": wrapped})
 
 
-def wrap_loaders(
-    dataloader: Any, making: Callable[[Any], Any], looping: Callable[[Any], Any]
-) -> None:
+def wrap_loaders(dataloader: Any, making: Function, looping: Function) -> None:
     """The same for the methods of loaders that make an iterator, and that give one to a loop."""
     wraps = {"_get_iterator": making, "__iter__": looping}
     _wrap_own(dataloader.DataLoader, wraps)
     _wrap_subclasses(dataloader.DataLoader, wraps)
 
 
-def wrap_handing_out(dataloader: Any, wrapped: Callable[[Any], Any]) -> None:
+def wrap_handing_out(dataloader: Any, wrapped: Function) -> None:
     """The same for where every loader's iterator hands out its next batch."""
     wrap(dataloader._BaseDataLoaderIter, "__next__", wrapped)
 
 
-def _wrap_own(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
+def _wrap_own(cls: Any, wraps: Mapping[str, Function]) -> None:
     for name, wrapped in wraps.items():
         if name in vars(cls):
             put(cls, **{name: wrapped(vars(cls)[name])})
 
 
-def _wrap_subclasses(cls: Any, wraps: Mapping[str, Callable[[Any], Any]]) -> None:
+def _wrap_subclasses(cls: Any, wraps: Mapping[str, Function]) -> None:
     """Wrap what classes that are yet to be derived from ``cls`` override."""
 
     def wrap_subclass(derived: Any, /, **arguments: Any) -> None:
@@ -257,11 +250,11 @@ def has_compiled() -> bool:
     return bool(dynamo is not None and dynamo.counters["stats"])
 
 
-def not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
+def not_compiled(hook: Function) -> Function:
     """``hook`` as it is also where the script compiles its model, which would trace the hook as well."""
     if "torch._dynamo" not in sys.modules:
         return hook
-    kept: Callable[..., None] = sys.modules["torch"].compiler.disable(hook)
+    kept: Function = sys.modules["torch"].compiler.disable(hook)
     return kept
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 from stash.measure.agent.thread_events import ThreadEvent
 
 T = TypeVar("T")
+Function = Callable[..., Any]
+"""Of the script, or of PyTorch."""
 hard_exit = os._exit
 """For Stash itself: the script's own ``os._exit`` may be wrapped."""
 

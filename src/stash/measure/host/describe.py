@@ -22,6 +22,7 @@ from stash.measure.linux.procfs import (
     mount_of,
     numa_node,
     parse_ranges,
+    read_fields,
     read_mounts,
     read_number,
     read_text,
@@ -31,10 +32,7 @@ from stash.measure.linux.procfs import (
 
 def cpu_model(root: Path) -> str | None:
     """The CPU's name as the kernel has it; ARM kernels give numbers only, ``ARM implementer 0x41 part 0xd40``."""
-    lines = (read_text(root / "proc/cpuinfo") or "").splitlines()
-    facts = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
-    }
+    facts = read_fields(root / "proc/cpuinfo")
     if "model name" in facts:
         return facts["model name"] or None
     if "CPU implementer" in facts and "CPU part" in facts:
@@ -98,12 +96,7 @@ def count_cores(root: Path) -> int | None:
 
 def allowed_cores(root: Path) -> set[int] | None:
     """Their numbers."""
-    lines = (
-        line.partition(":") for line in (read_text(root / "proc/self/status") or "").splitlines()
-    )
-    allowed = parse_ranges(
-        next((value.strip() for key, _, value in lines if key == "Cpus_allowed_list"), None)
-    )
+    allowed = parse_ranges(read_fields(root / "proc/self/status").get("Cpus_allowed_list"))
     online = parse_ranges(read_text(root / "sys/devices/system/cpu/online"))
     if allowed is None:
         return None
@@ -113,11 +106,8 @@ def allowed_cores(root: Path) -> set[int] | None:
 
 def memory_bytes(root: Path) -> int | None:
     """Memory of the machine, whatever a control group allows of it."""
-    for line in (read_text(root / "proc/meminfo") or "").splitlines():
-        name, _, value = line.partition(":")
-        if name == "MemTotal" and value.split()[1:] == ["kB"] and value.split()[0].isdigit():
-            return int(value.split()[0]) * 1024
-    return None
+    kilobytes = re.fullmatch(r"(\d+)\s+kB", read_fields(root / "proc/meminfo").get("MemTotal", ""))
+    return None if kilobytes is None else int(kilobytes[1]) * 1024
 
 
 # Network interfaces
@@ -145,30 +135,30 @@ def list_nics(root: Path) -> tuple[Nic, ...]:
         # the link's claim in Mbit/s; reading it is an error while the link is down
         megabits = read_number(folder / "speed") or 0
         speed = megabits * 1e6 / 8 if 0 < megabits < _UNKNOWN_SPEED else None
-        found.append(
-            Nic(
-                name=folder.name,
-                bytes_per_second=speed or (_port_rate(partner) if partner else None),
-                driver=_driver_name(folder),
-                mtu=read_number(folder / "mtu"),
-                numa_node=_find_numa_node(folder),
-                rdma=partner.name if partner else None,
-            )
-        )
+        speed = speed or (_port_rate(partner) if partner else None)
+        found.append(_describe_nic(folder, partner, speed, read_number(folder / "mtu")))
     alone = dict.fromkeys(
-        f for name, f in rdma.items() if not (root / "sys/class/net" / name).exists()
+        device for name, device in rdma.items() if not (root / "sys/class/net" / name).exists()
     )
-    found += [
-        Nic(
-            name=f.name,
-            bytes_per_second=_port_rate(f),
-            driver=_driver_name(f),
-            numa_node=_find_numa_node(f),
-            rdma=f.name,
-        )
-        for f in alone
-    ]
-    return tuple(found)
+    return (*found, *(_describe_nic(device, device, _port_rate(device)) for device in alone))
+
+
+def _describe_nic(
+    folder: Path, rdma: Path | None, bytes_per_second: float | None, mtu: int | None = None
+) -> Nic:
+    device = resolve_link(folder / "device")
+    driver = resolve_link(folder / "device/driver")
+    node = numa_node(device) if device else None
+    if device and node is None:  # virtio's devices sit on a PCI device
+        node = numa_node(device.parent)
+    return Nic(
+        name=folder.name,
+        bytes_per_second=bytes_per_second,
+        driver=driver.name if driver else None,
+        mtu=mtu,
+        numa_node=node,
+        rdma=rdma.name if rdma else None,
+    )
 
 
 def _port_rate(device: Path) -> float | None:
@@ -176,20 +166,6 @@ def _port_rate(device: Path) -> float | None:
     ports = list_entries(device / "ports")
     match = re.match(r"([0-9.]+) Gb/sec", read_text(ports[0] / "rate") or "") if ports else None
     return float(match[1]) * 1e9 / 8 or None if match else None
-
-
-def _driver_name(folder: Path) -> str | None:
-    driver = resolve_link(folder / "device/driver")
-    return driver.name if driver else None
-
-
-def _find_numa_node(folder: Path) -> int | None:
-    device = resolve_link(folder / "device")
-    if device is None:
-        return None
-    node = numa_node(device)
-    # virtio's devices sit on a PCI device
-    return node if node is not None else numa_node(device.parent)
 
 
 # The record

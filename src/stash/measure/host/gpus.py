@@ -179,11 +179,15 @@ class _Card:
 
     library: Any
     index: int
-    handle: Any = None
     fault: str | None = None
-    name: str | None = None
-    bus: str | None = None
-    lanes: Lanes | None = None
+
+    def __post_init__(self) -> None:
+        self.handle = self.query_vital("nvmlDeviceGetHandleByIndex", self.index)
+        name = self.query_vital("nvmlDeviceGetName", self.handle)
+        place = self.query("nvmlDeviceGetPciInfo")
+        self.name = "unknown" if name is None else decode_text(name)
+        self.bus = None if place is None else pci_address(decode_text(place.busId))
+        self.lanes = read_lanes(self.query)
 
     def query(self, question: str, *arguments: Any) -> Any:
         """NVML's answer, ``None`` where this GPU, driver or binding has none."""
@@ -221,7 +225,7 @@ class _Card:
             stated[which] = _link_text(generation, self.query(f"nvmlDeviceGet{which}PcieLinkWidth"))
         return Gpu(
             index=self.index,
-            name=self.name or "unknown",
+            name=self.name,
             memory_bytes=None if memory is None else int(memory.total),
             driver=driver,
             pcie=stated["Curr"] or (_link_text(*_read_link(device, "current")) if device else None),
@@ -244,16 +248,7 @@ class GpuInventory(NamedTuple):
 
 def describe_gpus(library: Any, root: Path) -> GpuInventory:
     """Every GPU that the driver counts, and the routes between those that work."""
-    cards = []
-    for index in range(count(library)):
-        card = _Card(library, index)
-        card.handle = card.query_vital("nvmlDeviceGetHandleByIndex", index)
-        name = card.query_vital("nvmlDeviceGetName", card.handle)
-        card.name = None if name is None else decode_text(name)
-        place = card.query("nvmlDeviceGetPciInfo")
-        card.bus = None if place is None else pci_address(decode_text(place.busId))
-        card.lanes = read_lanes(card.query)
-        cards.append(card)
+    cards = [_Card(library, index) for index in range(count(library))]
     try:
         driver = decode_text(library.nvmlSystemGetDriverVersion())
     except Exception:  # the driver is there but does not work

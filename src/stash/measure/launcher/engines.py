@@ -1,9 +1,6 @@
 """What starts the ranks of a job: this process alone, torchrun, Slurm with torchrun on each node, or another.
 
-    engine.cluster(asked, machine, environment)   how many processes and where; None if it is not in charge
-    engine.command(job, cluster)                  what to start on this machine; both raise UserError
-
-``cluster`` asks them in the order of ``ENGINES``: flags first, then what torchrun or Slurm set, then this machine.
+Flags say so first, then what torchrun or Slurm set, then this machine.
 """
 
 from __future__ import annotations
@@ -83,12 +80,6 @@ def meeting_point(cluster: Cluster) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def plain_command(job: Job) -> CommandLine:
-    """The job as one Python process."""
-    module = ("-m",) if job.kind == "module" else ()
-    return (sys.executable, "-u", *module, job.target, *job.arguments)
-
-
 def is_rank(environment: Mapping[str, str]) -> bool:
     """Whether a launcher has made this process one of its ranks; a number alone is left from somewhere else."""
     numbers = (environment.get(name, "") for name in ("RANK", "WORLD_SIZE"))
@@ -131,97 +122,30 @@ def stands_alone(environment: Mapping[str, str]) -> bool:
     return int(environment["WORLD_SIZE"]) > 1 and not any(name in environment for name in _TRACES)
 
 
-class Inherited:
-    """``stash profile`` was itself started once per rank, by torchrun or srun: this process runs one of them.
-
-    In charge where a launcher has set the variables of a rank, unless other numbers are asked for.
-    """
-
-    def cluster(
-        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
-    ) -> Cluster | None:
-        if not is_rank(environment) or asked.nproc is not None or asked.nnodes is not None:
-            return None
-        return Cluster(
-            nproc=int(environment.get("LOCAL_WORLD_SIZE", "1")),
-            node_rank=int(environment.get("GROUP_RANK", "0")),
-            engine="inherited",
-        )
-
-    def command(self, job: Job, cluster: Cluster) -> CommandLine:
-        return plain_command(job)
-
-
-class Local:
-    """One plain process, as ``python script.py`` starts it: nothing is added that was not typed. In charge last."""
-
-    def cluster(
-        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
-    ) -> Cluster | None:
-        one = ranks_here(asked, machine, environment)
-        return Cluster(
-            one,
-            engine="local",
-            all_devices=ranks_here(replace(asked, ranks=True), machine, environment),
-        )
-
-    def command(self, job: Job, cluster: Cluster) -> CommandLine:
-        return plain_command(job)
-
-
 _PROGRAM = "stash.measure.torchrun"
 _UNKNOWN = "K"
 """A node's number before the nodes have agreed on theirs (``numbering``)."""
 
 
-class Torchrun:
-    """torchrun on this machine, and the same command on each of the others. In charge where there are several ranks.
-
-    One alone is a plain process: a script that finds RANK set may well take its path for CUDA. Inside another
-    launcher it would find that one's, so there torchrun gives it its own.
-    """
-
-    def cluster(
-        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
-    ) -> Cluster | None:
-        nnodes = asked.nnodes or 1
-        if asked.node_rank is not None and not 0 <= asked.node_rank < nnodes:
-            raise UserError(
-                f"--node-rank {asked.node_rank} is not one of the {nnodes} nodes; use 0 to {nnodes - 1}"
-            )
-        nproc = ranks_here(asked, machine, environment)
-        if nproc == 1 and nnodes == 1 and not is_rank(environment):
-            return None
-        return Cluster(
-            nproc, nnodes, asked.node_rank, asked.endpoint, engine="torchrun", rdzv_id=asked.rdzv_id
-        )
-
-    def command(self, job: Job, cluster: Cluster) -> CommandLine:
-        module = ("-m",) if job.kind == "module" else ()
-        # Without the two dashes torchrun takes the script's --log or --max for abbreviations of its own options.
-        # Always with this node's number: torchrun's way to agree on them unpickles what it finds in an open store.
-        host, port, number = LOOPBACK, 0, "0"
-        if cluster.nnodes > 1:
-            host, port = meeting_point(cluster)
-            number = _UNKNOWN if cluster.node_rank is None else str(cluster.node_rank)
-        options = (
-            f"--nproc-per-node={cluster.nproc}",
-            f"--nnodes={cluster.nnodes}",
-            f"--node-rank={number}",
-            f"--master-addr={host}",
-            f"--master-port={port}",
-        )
-        return (
-            sys.executable,
-            "-u",
-            "-m",
-            _PROGRAM,
-            *options,
-            *module,
-            "--",
-            job.target,
-            *job.arguments,
-        )
+def launch_command(job: Job, cluster: Cluster) -> CommandLine:
+    """What to start on this machine; raises UserError where the nodes could not meet."""
+    python, module = (sys.executable, "-u"), ("-m",) if job.kind == "module" else ()
+    if cluster.engine != "torchrun":
+        return (*python, *module, job.target, *job.arguments)
+    # Without the two dashes torchrun takes the script's --log or --max for abbreviations of its own options.
+    # Always with this node's number: torchrun's way to agree on them unpickles what it finds in an open store.
+    host, port, number = LOOPBACK, 0, "0"
+    if cluster.nnodes > 1:
+        host, port = meeting_point(cluster)
+        number = _UNKNOWN if cluster.node_rank is None else str(cluster.node_rank)
+    options = (
+        f"--nproc-per-node={cluster.nproc}",
+        f"--nnodes={cluster.nnodes}",
+        f"--node-rank={number}",
+        f"--master-addr={host}",
+        f"--master-port={port}",
+    )
+    return (*python, "-m", _PROGRAM, *options, *module, "--", job.target, *job.arguments)
 
 
 _OF_A_STEP = (
@@ -232,20 +156,6 @@ _OF_A_STEP = (
     "SLURM_NODEID",
 )
 """What ``srun`` sets, all of them; some alone are left from another place."""
-
-
-class Slurm(Torchrun):
-    """Slurm started ``stash profile`` once on each node of a step, torchrun starts the ranks.
-
-    In charge inside ``srun``, unless the number of nodes was given.
-    """
-
-    def cluster(
-        self, asked: RankRequest, machine: Machine, environment: Mapping[str, str]
-    ) -> Cluster | None:
-        if asked.nnodes is not None or any(name not in environment for name in _OF_A_STEP):
-            return None
-        return super().cluster(_place_in_slurm(asked, environment), machine, environment)
 
 
 def _place_in_slurm(asked: RankRequest, environment: Mapping[str, str]) -> RankRequest:
@@ -269,18 +179,32 @@ def _place_in_slurm(asked: RankRequest, environment: Mapping[str, str]) -> RankR
     return replace(asked, nnodes=nodes, node_rank=rank, endpoint=endpoint)
 
 
-ENGINES: Mapping[str, Inherited | Torchrun | Local] = {
-    "inherited": Inherited(),
-    "slurm": Slurm(),
-    "torchrun": Torchrun(),
-    "local": Local(),
-}
-
-
 def choose_cluster(
     asked: RankRequest, machine: Machine, environment: Mapping[str, str] = os.environ
 ) -> Cluster:
-    """The cluster of the first engine that is in charge here; raises UserError where wish and machine do not fit."""
-    found = (engine.cluster(asked, machine, environment) for engine in ENGINES.values())
-    # the last engine takes everything
-    return next(cluster for cluster in found if cluster is not None)
+    """The first that is in charge here: a launcher around us, torchrun, one plain process.
+
+    Raises UserError where wish and machine do not fit.
+    """
+    if is_rank(environment) and asked.nproc is None and asked.nnodes is None:
+        return Cluster(
+            nproc=int(environment.get("LOCAL_WORLD_SIZE", "1")),
+            node_rank=int(environment.get("GROUP_RANK", "0")),
+            engine="inherited",
+        )
+    if asked.nnodes is None and all(name in environment for name in _OF_A_STEP):
+        asked = _place_in_slurm(asked, environment)
+    nnodes, node_rank = asked.nnodes or 1, asked.node_rank
+    if node_rank is not None and not 0 <= node_rank < nnodes:
+        raise UserError(
+            f"--node-rank {node_rank} is not one of the {nnodes} nodes; use 0 to {nnodes - 1}"
+        )
+    nproc = ranks_here(asked, machine, environment)
+    # One rank alone is a plain process: a script that finds RANK set may well take its path for CUDA. Inside another
+    # launcher it would find that one's, so there torchrun gives it its own.
+    if nproc > 1 or nnodes > 1 or is_rank(environment):
+        return Cluster(
+            nproc, nnodes, node_rank, asked.endpoint, engine="torchrun", rdzv_id=asked.rdzv_id
+        )
+    every = ranks_here(replace(asked, ranks=True), machine, environment)
+    return Cluster(nproc, engine="local", all_devices=every)

@@ -26,12 +26,10 @@ from stash.core.secrets import mask_words
 from stash.measure.linux.processes import status_of
 from stash.measure.protocol.folder import lock, unlock
 
-_PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.1
 _MOST_CHARACTERS = 100
 """Of a command that a sentence names."""
-_STARTED = 19
-"""Which field of a process's status says when it was started, in ticks since boot."""
 _ENDING = "another command of Stash, which is just ending,"
 
 
@@ -48,11 +46,11 @@ class FolderLock:
         folder: Path | None,
         *,
         is_shared: bool = False,
-        patience_seconds: float = _PATIENCE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
         find_strangers: Callable[[], list[int]] = list,
     ) -> None:
         self._folder, self._is_shared = folder, is_shared
-        self.patience_seconds = patience_seconds
+        self._patience_seconds = patience_seconds
         self._find_strangers = find_strangers
         """Finds processes of other jobs, with which nothing is shared."""
         self._depth = 0
@@ -84,7 +82,7 @@ class FolderLock:
             _warn_of_no_lock(folder)
             return None
         try:
-            deadline = time.monotonic() + self.patience_seconds
+            deadline = time.monotonic() + self._patience_seconds
             has_said = False
             while (blocking := self._find_blocking(descriptor)) is not None:
                 if blocking and set(blocking) <= _list_ancestors():
@@ -97,9 +95,9 @@ class FolderLock:
                         "until it ends, or run this in a copy of the folder"
                     )
                 if not has_said:
-                    _print_note(
-                        f"waiting{_describe_patience(self.patience_seconds)}, since {holder} works in {folder}"
-                    )
+                    most = self._patience_seconds
+                    patience = "" if math.isinf(most) else f" up to {most:.0f} s"
+                    _print_note(f"waiting{patience}, since {holder} works in {folder}")
                     has_said = True
                 time.sleep(_PAUSE_SECONDS)
         except BaseException:
@@ -185,13 +183,12 @@ def describe_process(pid: int) -> str:
     """Its command, number and start; empty if it is gone."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
         return ""
-    running = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[_STARTED]) / os.sysconf(
-        "SC_CLK_TCK"
-    )
-    since = time.strftime("%H:%M:%S", time.localtime(time.time() - running))
+    status = status_of(pid)
+    if status is None:
+        return ""
+    since = time.strftime("%H:%M:%S", time.localtime(time.time() - status.age))
     command = printable_line(shlex.join(mask_words(_typed_words(words))), _MOST_CHARACTERS)
     return f"`{command}` (process {pid}, since {since})"
 
@@ -201,10 +198,6 @@ def _typed_words(words: list[str]) -> list[str]:
     if len(words) > 1 and os.path.basename(words[1]) == "stash":
         return ["stash", *words[2:]]
     return ["stash", *words[3:]] if words[1:3] == ["-m", "stash"] else words
-
-
-def _describe_patience(seconds: float) -> str:
-    return "" if math.isinf(seconds) else f" up to {seconds:.0f} s"
 
 
 def _warn_of_no_lock(folder: Path) -> None:

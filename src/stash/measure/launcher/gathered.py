@@ -68,7 +68,7 @@ class GatheredRun:
         self.hosts: list[dict[str, Any]] = []
         self.ranks: dict[int, RankSeen] = {}
         self.software: dict[str, str] = {}
-        self.rungs: tuple[str, ...] = ()
+        self.rungs: list[str] = []
         self.blocks: list[Block] = []
         self.rates: list[Rate] = []
         self.collectives: list[Collective] = []
@@ -88,19 +88,26 @@ class GatheredRun:
         """Files and folders of the job's that were not there before."""
         self.took: list[float] = []
         """Seconds of each round's blocks."""
-        self.round_seconds: float | None = None
-        """What a round was expected to take."""
+        self.planned: RoundsPlanned | None = None
         self.given_up: RoundGivenUp | None = None
         self.phase = PhaseBegun("starting")
         self.led = False
         """There was a message: rank 0 runs on this machine."""
-        self.end: str | None = None
-        self.unsafe: str | None = None
+        self.ended: LadderEnded | None = None
+        """How the last launch's ladder did, which the launcher may see before its agents do."""
 
     @property
     def rounds(self) -> int:
         """How many are done, of all launches."""
         return len(self.took)
+
+    @property
+    def end(self) -> str | None:
+        return None if self.ended is None else self.ended.reason
+
+    @property
+    def unsafe(self) -> str | None:
+        return None if self.ended is None else self.ended.why
 
     def add_message(self, message: Message, offset: int = 0) -> None:
         """Add one message; ``offset`` is added to its rank (launches that ran side by side).
@@ -108,29 +115,32 @@ class GatheredRun:
         Raises StashError for one that no artefact could hold.
         """
         try:
-            _check(message)
             self._store_message(message, offset)
         except ValidationError as error:
             raise _impossible_error(error, getattr(message, "kind", "block")) from None
 
     def _store_message(self, message: Message, offset: int) -> None:
-        self.led = True
+        """Raises ValidationError, also for what records are made of only at the end."""
         match message:
             case PhaseBegun():
                 self.phase = message
             case JobFacts():
-                self.workload |= message.known_fields()
+                Workload.model_validate({"command": (), "name": "", **message.known_fields()})
+                self.workload.update(message.known_fields())
             case HostsSeen():
-                self.hosts = self.hosts or message.hosts
+                for host in message.hosts:
+                    Host.model_validate(host)
+                self.hosts[:] = self.hosts or message.hosts
             case RankSeen():
+                Rank.model_validate(vars(message))
                 self.ranks.setdefault(message.rank + offset, message)
             case SoftwareSeen():
-                self.software |= message.versions
+                self.software.update(message.versions)
             case LadderChosen():
-                self.rungs = tuple(dict.fromkeys([*self.rungs, *message.rungs]))
-                self.skipped |= message.skipped
+                self.rungs.extend(name for name in message.rungs if name not in self.rungs)
+                self.skipped.update(message.skipped)
             case RoundsPlanned():
-                self.round_seconds = message.round_seconds
+                self.planned = message
             case RoundGivenUp():
                 self.given_up = message
             case Block():
@@ -158,17 +168,23 @@ class GatheredRun:
             case RoundDone():
                 self.took.append(message.seconds)
             case LadderEnded():
-                self.end, self.unsafe = message.reason, message.why
+                self.ended = message
+        self.led = True
 
     def leave_out(self, rung: str, why: str) -> None:
         """A rung that was measured turns out to be no rung of this job."""
         self.skipped[rung] = why
-        self.rungs = tuple(name for name in self.rungs if name != rung)
-        self.blocks = [block for block in self.blocks if block.rung != rung]
+        self.rungs[:] = [name for name in self.rungs if name != rung]
+        self.blocks[:] = [block for block in self.blocks if block.rung != rung]
+
+    def forget_ladder(self) -> None:
+        """It is measured again, in other launches."""
+        for part in (self.skipped, self.rungs, self.blocks):
+            part.clear()
 
     def note(self, *texts: str) -> None:
         """Add sentences for the profile's reader, each once."""
-        self.notes += [text for text in texts if text not in self.notes]
+        self.notes.extend(text for text in texts if text not in self.notes)
 
     def profile(
         self,
@@ -232,18 +248,6 @@ def _impossible_error(error: ValidationError, kind: str) -> StashError:
     return StashError(f"the job's agents reported what cannot be: {first_mistake(error, kind)}")
 
 
-def _check(message: Message) -> None:
-    """Raise ValidationError for what no record can be made of at the end; the other records are made at once."""
-    match message:
-        case HostsSeen():
-            for host in message.hosts:
-                Host.model_validate(host)
-        case JobFacts():
-            Workload.model_validate({"command": (), "name": "", **message.known_fields()})
-        case RankSeen():
-            Rank.model_validate(vars(message))
-
-
 def _still_unrecorded(facts: dict[str, Any]) -> dict[str, str]:
     """What no launch recorded; one of a job that was started in several ways may have what another lacks."""
     spread = any(len(gradient.get("ready_steps", ())) > 1 for gradient in facts["gradients"])
@@ -270,14 +274,10 @@ def _make_record(
     return kind(**{**values, "rank": message.rank + offset})
 
 
-def _cut_digits(value: Any) -> Any:
+def _cut_digits(value: Any, digits: int = DIGITS) -> Any:
     """A number as the artefact keeps it: most of a large job's file are its digits."""
     if isinstance(value, tuple):
-        return tuple(_round_digits(each, DIGITS_OF_A_STEP) for each in value)
-    return _round_digits(value, DIGITS)
-
-
-def _round_digits(value: Any, digits: int) -> Any:
+        return tuple(_cut_digits(each, DIGITS_OF_A_STEP) for each in value)
     return float(f"{value:.{digits}g}") if isinstance(value, float) else value
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stash.core.records.circumstances import GpuState
 from stash.measure.host.energy_counters import EnergyCount, read_gpus
-from stash.measure.host.gpu_readings import Hold, make_asker, read_errors, read_gpu
-from stash.measure.host.gpus import open_nvml
+from stash.measure.host.gpu_readings import Ask, Hold, make_asker, read_errors, read_gpu
+from stash.measure.host.gpus import count, open_nvml
 
 _HELD: dict[Hold, Literal["power", "heat", "hardware"]] = {
     "power cap": "power",
@@ -31,15 +31,45 @@ _HELD: dict[Hold, Literal["power", "heat", "hardware"]] = {
 class _SampledGpu:
     """One GPU, over all looks."""
 
-    handle: Any
-    ours: bool = False
-    """Whether a process of the job was seen on it."""
+    ask: Ask
     since: int = 0
     """NVML's time in microseconds of the newest sample that was read."""
+    ours: bool = False
+    """Whether a process of the job was seen on it."""
     others: list[float] = field(default_factory=list)
     clocks: list[float] = field(default_factory=list)
     held: Counter[str] = field(default_factory=Counter)
     looks: int = 0
+
+    def look(self, is_ours: Callable[[int], bool]) -> None:
+        """Take what there is to know now, if a process of the job is on it."""
+        running = self.ask("ComputeRunningProcesses") or ()
+        if not any(is_ours(process.pid) for process in running):
+            return
+        first, self.ours = self.since == 0, True
+        used = self.ask("ProcessUtilization", self.since)
+        self.since = max((sample.timeStamp for sample in used or ()), default=self.since)
+        if used is not None and not first:  # of the first look they are from before
+            others = sum(min(sample.smUtil, 100) for sample in used if not is_ours(sample.pid))
+            self.others.append(others / 100)
+        now = read_gpu(self.ask)
+        if now.clock is not None:
+            self.clocks.append(now.clock)
+        if now.held_by is not None:
+            self.looks += 1
+            self.held.update({_HELD[hold] for hold in now.held_by})
+
+    def make_state(self, index: int) -> GpuState:
+        """All looks together."""
+        errors = read_errors(self.ask)
+        return GpuState(
+            index=index,
+            others=_mean(self.others),
+            clock=_mean(self.clocks),
+            held_by={name: round(seen / self.looks, 3) for name, seen in sorted(self.held.items())},
+            memory_errors=errors["memory_errors"],
+            link_errors=errors["link_errors"],
+        )
 
 
 class GpuLooks:
@@ -49,76 +79,36 @@ class GpuLooks:
         self._library, self._open = library, ExitStack()
         self._gpus: dict[int, _SampledGpu] | None = None
 
-    def sample_gpus(self, ours: Callable[[int], bool]) -> None:
-        """Ask each GPU once; ``ours`` tells the job's processes by their numbers."""
+    def sample_gpus(self, is_ours: Callable[[int], bool]) -> None:
+        """Ask each GPU once; ``is_ours`` tells the job's processes by their numbers."""
         if self._gpus is None:
-            self._gpus = self._find_gpus()
-        for seen in self._gpus.values():
-            self._look_at(seen, ours)
-
-    def _find_gpus(self) -> dict[int, _SampledGpu]:
-        self._library = self._open.enter_context(open_nvml(self._library))
-        count = 0 if self._library is None else int(self._query("nvmlDeviceGetCount") or 0)
-        handles = {
-            index: self._query("nvmlDeviceGetHandleByIndex", index) for index in range(count)
-        }
-        return {
-            index: _SampledGpu(handle) for index, handle in handles.items() if handle is not None
-        }
-
-    def _query(self, question: str, *arguments: Any) -> Any:
-        with suppress(Exception):  # this GPU, driver or binding has no answer
-            return getattr(self._library, question)(*arguments)
-        return None
-
-    def _look_at(self, seen: _SampledGpu, ours: Callable[[int], bool]) -> None:
-        running = self._query("nvmlDeviceGetComputeRunningProcesses", seen.handle) or ()
-        if not any(ours(each.pid) for each in running):
-            return
-        first, seen.ours = seen.since == 0, True
-        used = self._query("nvmlDeviceGetProcessUtilization", seen.handle, seen.since)
-        seen.since = max((each.timeStamp for each in used or ()), default=seen.since)
-        if used is not None and not first:  # of the first look they are from before
-            seen.others.append(
-                sum(min(each.smUtil, 100) for each in used if not ours(each.pid)) / 100
-            )
-        now = read_gpu(make_asker(self._library, seen.handle))
-        if now.clock is not None:
-            seen.clocks.append(now.clock)
-        if now.held_by is not None:
-            seen.looks += 1
-            seen.held.update({_HELD[hold] for hold in now.held_by})
+            library = self._open.enter_context(open_nvml(self._library))
+            handles = {
+                index: make_asker(library, index)("HandleByIndex")
+                for index in range(count(library))
+            }
+            self._gpus = {
+                index: _SampledGpu(make_asker(library, handle))
+                for index, handle in handles.items()
+                if handle is not None
+            }
+        for gpu in self._gpus.values():
+            gpu.look(is_ours)
 
     def read_energy(self, seconds: float) -> EnergyCount:
         """The energy that GPUs of the job have drawn until now, which is ``seconds`` by the caller's clock."""
         found = self._gpus or {}
-        ours = {index: seen.handle for index, seen in found.items() if seen.ours}
-        asks = {index: make_asker(self._library, handle) for index, handle in ours.items()}
-        return read_gpus(asks, seconds)
+        return read_gpus({index: gpu.ask for index, gpu in found.items() if gpu.ours}, seconds)
 
     def reset_counts(self) -> None:
         """Begin to count again."""
-        for seen in (self._gpus or {}).values():
-            seen.others, seen.clocks, seen.held, seen.looks, seen.ours = [], [], Counter(), 0, False
+        self._gpus = self._gpus and {
+            index: _SampledGpu(gpu.ask, gpu.since) for index, gpu in self._gpus.items()
+        }
 
     def list_states(self) -> tuple[GpuState, ...]:
         """Since counting began, the states of every GPU that a process of the job was seen on."""
-        return tuple(
-            self._gpu_state(index, seen) for index, seen in (self._gpus or {}).items() if seen.ours
-        )
-
-    def _gpu_state(self, index: int, seen: _SampledGpu) -> GpuState:
-        errors = read_errors(make_asker(self._library, seen.handle))
-        return GpuState(
-            index=index,
-            others=_mean(seen.others),
-            clock=_mean(seen.clocks),
-            held_by={
-                name: round(count / seen.looks, 3) for name, count in sorted(seen.held.items())
-            },
-            memory_errors=errors["memory_errors"],
-            link_errors=errors["link_errors"],
-        )
+        return tuple(gpu.make_state(index) for index, gpu in (self._gpus or {}).items() if gpu.ours)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -24,7 +24,7 @@ _MAX_SETS = 10
 
 def run_ladder(measurement: Measurement, launches: Launches) -> Diagnosis | None:
     """Measure set after set until precise or out of budget; the value says what failed, if something did."""
-    gathered, wanted = measurement.gathered, measurement.wishes.rungs
+    gathered, wanted = measurement.gathered, measurement.approach.rungs
     obstacle = _find_obstacle(measurement)
     alone = () if obstacle else tuple(r for r in ("solo", "crowd") if r in wanted)
     for name in {"resident", "solo", "crowd", "node"} - set(alone):
@@ -102,9 +102,8 @@ def _describe_situation(measurement: Measurement) -> Situation:
 
 
 def _make_orders(launches: Launches, rungs: tuple[str, ...], number: int) -> Orders:
-    orders = launches.make_orders(launches.folder)
     return replace(
-        orders,
+        launches.make_orders(),
         rungs=rungs,
         isolated=True,
         endless=True,
@@ -123,7 +122,9 @@ def _launch_whole(measurement: Measurement, launches: Launches, number: int) -> 
     else:
         skipped.setdefault("cluster", one_node)
     skipped.pop(top, None)
-    rungs = tuple(name for name in measurement.wishes.rungs if name == top or rung(name).reads_data)
+    rungs = tuple(
+        name for name in measurement.approach.rungs if name == top or rung(name).reads_data
+    )
     return launches.run_launch(Member(_make_orders(launches, rungs, number)))
 
 

@@ -104,6 +104,29 @@ class _Running:
     def files(self) -> RunFolder:
         return self.orders.files
 
+    def read_messages(self, now: float) -> list[Message]:
+        """What its agents wrote since the last call."""
+        messages = new_messages(self.journal)
+        if any(isinstance(message, LadderEnded) for message in messages):
+            self.ended = now
+        return messages
+
+    def stop(self) -> None:
+        """End what is left of it; who was gone by then is known."""
+        self.silent, self.crashes = self.process.silent(), self.process.crashes()
+        self.process.stop()
+        if self.peers is not None:
+            self.peers.close()
+
+    def end_whole(self) -> None:
+        """Its ranks are done: nothing of the job may follow on their end."""
+        waiting = self.files.list_waiting().items()
+        codes = self.process.finish([number for number, exits in waiting if exits])
+        self.finish = _Finish(codes, together=self.ended is not None or self.all_wait())
+
+    def steps_by_rank(self) -> dict[int, int]:
+        return {rank: beat.steps for rank, beat in self.process.beats().items()}
+
     def is_broken(self) -> bool:
         """Whether it ended without having written so."""
         code = self.process.poll()
@@ -163,29 +186,37 @@ class Launches:
         folder: Path,
         start: Callable[[Request, RunFolder], Process] = Process,
         neighbours: Callable[[], Sequence[int]] = list,
+        watcher: Watcher = lambda moment: None,
+        until: float | None = None,
     ) -> None:
-        self.folder = folder
-        self._neighbours = neighbours
-        self.passing = False
-        """Whether files that the job makes go again."""
-        self.until: float | None = None
-        """When a launch is ended wherever it is, and none is begun any more (the clock's monotonic seconds)."""
-        self.watcher: Watcher = lambda moment: None
+        self._folder, self._neighbours, self._watcher = folder, neighbours, watcher
+        self._until = until
+        """Of launches that leave nothing behind: when they are ended (the clock's monotonic seconds)."""
         self._measurement, self._start_process = measurement, start
         self._last: Process | None = None
         self._asked = ""
         self._said_to_wait = False
 
-    def end_at(self, moment: float | None) -> None:
-        """End launches, and begin none, from that moment on; and let files that the job makes go again."""
-        self.passing, self.until = True, moment
+    def move(self, folder: Path, watcher: Watcher) -> Launches:
+        """The same with folders in this one, shown to ``watcher``."""
+        return Launches(
+            self._measurement, folder, self._start_process, self._neighbours, watcher, self._until
+        )
 
-    def make_orders(self, folder: Path) -> Orders:
-        """Write the orders of a launch that runs the whole ladder."""
+    def leave_nothing(self, until: float) -> None:
+        """Files that the job makes go again; past ``until`` no launch goes on (the clock's monotonic seconds)."""
+        self._until = until
+
+    def say(self, notice: str) -> None:
+        """Tell who waits at once."""
+        self._watcher(self._measurement.make_moment(notice=notice))
+
+    def make_orders(self) -> Orders:
+        """The orders of a launch that runs the whole ladder; its folder is known once it is started."""
         m = self._measurement
         return Orders(
-            folder=str(folder),
-            rungs=m.wishes.rungs,
+            folder=str(self._folder),
+            rungs=m.approach.rungs,
             budget=m.wishes.budget,
             began=m.began,
             launch=m.launches,
@@ -195,13 +226,13 @@ class Launches:
             data_root=m.wishes.data_root and os.path.realpath(m.wishes.data_root),
             keep_logging=m.wishes.keep_logging,
             traces=m.wishes.trace and os.path.realpath(m.wishes.trace),
-            passing=self.passing,
+            passing=self._until is not None,
             host=m.host.model_dump(mode="json"),
         )
 
-    def make_request(self, orders: Path, cluster: Cluster | None = None) -> Request:
+    def make_request(self, orders: Path | None = None, cluster: Cluster | None = None) -> Request:
         """The command of one launch under the orders in that file."""
-        m = self._measurement
+        m, orders = self._measurement, orders or RunFolder(self._folder).orders
         threads = threads_of_a_rank(m.job, m.cluster, m.host.cores or 1, m.gpus)
         return make_request(m.job, cluster or m.cluster, orders, threads)
 
@@ -215,24 +246,23 @@ class Launches:
         try:
             for member in members or (Member(),):
                 running.append(self._start(member))
-            m.launches += 1
+            m.count_launch()
             failure = self._follow_members(running, begun)
         finally:
             self._mention_neighbours()
             for each in running:
-                # the rest is ended by us
-                each.silent, each.crashes = (
-                    each.process.silent(),
-                    each.process.crashes(),
-                )
-                each.process.stop()
-                if each.peers is not None:
-                    each.peers.close()
+                each.stop()
                 self._read_messages(each)
                 report = put_back(each.files.kept) + put_back(each.files.kept_here)
                 m.gathered.note(*report_sentences(replace(report, new=())))
-                m.gathered.left_files |= dict.fromkeys(map(name_left_file, report.new))
-                self._mention_other_trainers(each)
+                m.gathered.left_files.update(dict.fromkeys(map(name_left_file, report.new)))
+                others = each.files.count_extras()
+                many = "another process" if others == 1 else f"{others} other processes"
+                if others:
+                    m.gathered.note(
+                        f"{many} trained besides the one that was measured, in no process group with it; what that "
+                        "took from its step is part of every stall"
+                    )
         if failure is not None:
             return failure
         return next(
@@ -241,16 +271,13 @@ class Launches:
 
     def _diagnose_lateness(self) -> Diagnosis | None:
         m = self._measurement
-        late = self.until is not None and m.clock.monotonic() >= self.until
-        return (
-            Diagnosis(f"{m.job.title} was ended: the time given was over", users_mistake=True)
-            if late
-            else None
-        )
+        if self._until is None or m.clock.monotonic() < self._until:
+            return None
+        return Diagnosis(f"{m.job.title} was ended: the time given was over", users_mistake=True)
 
     def _follow_members(self, running: list[_Running], begun: float) -> Diagnosis | None:
         """Follow members until all have ended, or something says that they should be; the value is what, if so."""
-        clock = self._measurement.clock
+        m, clock = self._measurement, self._measurement.clock
         looked = glanced = begun
         pace = _Pace(begun)
         while any(each.process.poll() is None for each in running):
@@ -262,9 +289,7 @@ class Launches:
             self._measurement.read_energy()
             if clock.monotonic() - glanced > _GLANCE_SECONDS:
                 glanced = clock.monotonic()
-                self._measurement.bystanders.sample_programs(
-                    count=self._measurement.seconds_spent() > 0
-                )
+                m.bystanders.sample_programs(count=m.seconds_spent() > 0)
             if clock.monotonic() - looked > _LOOK_SECONDS:
                 looked = clock.monotonic()
                 self._mention_neighbours()
@@ -280,7 +305,9 @@ class Launches:
             if (late := self._diagnose_lateness()) is not None:
                 return late
             for each in running:
-                self._finish_member(each)
+                if each.process.poll() is None and each.is_done(clock.time()):
+                    self._read_messages(each)
+                    each.end_whole()
             if any(each.is_broken() for each in running):
                 break
             clock.sleep(_TICK)
@@ -289,11 +316,10 @@ class Launches:
 
     def _start(self, member: Member) -> _Running:
         m = self._measurement
-        folder = self.folder / f"launch-{m.launches}-{member.offset}"
+        folder = self._folder / f"launch-{m.launches}-{member.offset}"
         folder.mkdir()
-        orders = replace(
-            member.orders or self.make_orders(folder), folder=str(folder), launch=m.launches
-        )
+        orders = member.orders or self.make_orders()
+        orders = replace(orders, folder=str(folder), launch=m.launches)
         asked = self.make_request(orders.write(), member.cluster)
         asked = replace(asked, variables={**asked.variables, **member.variables})
         peers = None if m.may_isolate else Peers(orders.files)
@@ -301,21 +327,11 @@ class Launches:
         return _Running(self._last, orders, member.offset, Tail(orders.files.journal), peers)
 
     def _read_messages(self, each: _Running) -> list[Message]:
-        m, messages = self._measurement, new_messages(each.journal)
+        m = self._measurement
+        messages = each.read_messages(m.clock.time())
         for message in messages:
-            if isinstance(message, LadderEnded):
-                each.ended = m.clock.time()
             m.add_message(message, each.offset)
         return messages
-
-    def _mention_other_trainers(self, each: _Running) -> None:
-        others = each.files.count_extras()
-        many = "another process" if others == 1 else f"{others} other processes"
-        if others:
-            self._measurement.gathered.note(
-                f"{many} trained besides the one that was measured, in no process group with it; what that took from "
-                "its step is part of every stall"
-            )
 
     def _mention_neighbours(self) -> None:
         if any(self._neighbours()):
@@ -332,9 +348,7 @@ class Launches:
             (text for each in running if (text := find_question(each.process.output()))), ""
         )
         if asked and asked != self._asked:
-            self.watcher(
-                replace(self._measurement.make_moment(False), notice=f"the job asks: {asked}")
-            )
+            self.say(f"the job asks: {asked}")
         self._asked = asked
 
     def _say_that_it_waits(self, running: list[_Running], begun: float) -> None:
@@ -348,9 +362,7 @@ class Launches:
             return
         self._said_to_wait = True
         text = f"no training step seen in {silence:.0f} s, of {m.wishes.start_timeout:.0f} s (--start-timeout) at most"
-        self.watcher(
-            replace(m.make_moment(False), notice=f"{text}; if it trains by now, {MARK_STEPS}")
-        )
+        self.say(f"{text}; if it trains by now, {MARK_STEPS}")
 
     def _follow_member(self, each: _Running) -> None:
         """Take new messages; let the agents stop once it is enough."""
@@ -366,16 +378,7 @@ class Launches:
                 isinstance(message, BlockDone) and message.rung == UNTOUCHED.name
                 for message in messages
             )
-            self.watcher(m.make_moment(finished or first))
-
-    def _finish_member(self, each: _Running) -> None:
-        """End a launch whole once its ranks are done: nothing of the job may follow on their end."""
-        if each.process.poll() is None and each.is_done(self._measurement.clock.time()):
-            self._read_messages(each)
-            codes = each.process.finish(
-                [number for number, exits in each.files.list_waiting().items() if exits]
-            )
-            each.finish = _Finish(codes, together=each.ended is not None or each.all_wait())
+            self._watcher(m.make_moment(finished or first))
 
     def steps(self) -> int:
         """Steps of the rank that got farthest in the last launch; 0 if none stepped on this machine."""
@@ -401,12 +404,15 @@ class Launches:
 
     def _diagnose_lost(self, running: list[_Running]) -> Diagnosis | None:
         """What to say when another node is gone; the profile then rests on what this node knows of the rounds."""
-        gathered = self._measurement.gathered
+        gathered, clock = self._measurement.gathered, self._measurement.clock
         for each in running:
             if each.peers is None:
                 continue
             each.peers.greet()
-            silence = each.peers.find_silence(self._unix_time(each.last_step()))
+            step = each.last_step()
+            # what the wall clock would have shown then, had it never jumped
+            since_step = None if step is None else clock.time() - (clock.monotonic() - step)
+            silence = each.peers.find_silence(since_step)
             if silence is None:
                 continue
             each.peers.tell_peers(silence)
@@ -416,14 +422,9 @@ class Launches:
                     gathered.add_message(message, each.offset)
             failure = diagnose_lost_nodes(silence.nodes, silence.since, self.steps())
             gathered.notes.append(failure.sentence)
-            gathered.end = "node lost"
+            gathered.add_message(LadderEnded("node lost"))
             return failure
         return None
-
-    def _unix_time(self, when: float | None) -> float | None:
-        """What the wall clock would have shown then, had it never jumped."""
-        clock = self._measurement.clock
-        return None if when is None else clock.time() - (clock.monotonic() - when)
 
     def _diagnose_hung(self, running: list[_Running], pace: _Pace) -> Diagnosis | None:
         """What to say when no rank has ended a step for too long; of ranks that cannot step alone, notes that too."""
@@ -450,10 +451,11 @@ class Launches:
             has_no_exchange(phase)
             and rounds == 0
             and running[0].orders.may_isolate
-            and m.isolated is None
+            and m.approach.isolated is None
         ):
-            m.gathered.unsafe = "the job hung when ranks stepped without exchanging gradients"
-            return Diagnosis(m.gathered.unsafe)
+            why = "the job hung when ranks stepped without exchanging gradients"
+            m.gathered.add_message(LadderEnded("unsafe", why))
+            return Diagnosis(why)
         fewest = min(beat.steps for beat in beats.values())
         behind = [str(rank) for rank, beat in sorted(beats.items()) if beat.steps == fewest]
         # In a step that all exchange in, the ranks that wait have got as far as the one they wait for.
@@ -468,29 +470,25 @@ class Launches:
 
     def _diagnose_member(self, each: _Running) -> Diagnosis | None:
         """Why a launch failed, if it did."""
-        job, process = self._measurement.job, each.process
-        folder = each.files
+        job, process, folder = self._measurement.job, each.process, each.files
         if not folder.path.exists():
             return Diagnosis(
                 f"the folder of the run, {folder.run_path}, was removed while {job.title} ran; if it is the job that "
                 "empties the temporary folder, let it have one of its own (TMPDIR)"
             )
-        left = each.left_early()
-        output, beats = process.output(), process.beats()
+        left, output = each.left_early(), process.output()
         if left is not None:
-            return diagnose_early_exit(
-                left, output, {rank: beat.steps for rank, beat in beats.items()}, job.title
-            )
+            return diagnose_early_exit(left, output, each.steps_by_rank(), job.title)
         if not each.is_broken():
             return None
-        ended_by_launcher = find_closed(output)
+        ended_by_launcher, beats = find_closed(output), process.beats()
         return diagnose(
             Evidence(
                 exit_code=process.poll() or 0,
                 crashes=each.crashes,
                 output=output,
                 silent=[rank for rank in each.silent if beats[rank].pid not in ended_by_launcher],
-                steps={rank: beat.steps for rank, beat in beats.items()},
+                steps=each.steps_by_rank(),
                 left=each.peers.left if each.peers is not None else None,
                 title=job.title,
                 batch=job.batch,

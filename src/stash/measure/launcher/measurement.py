@@ -6,10 +6,10 @@ Starts nothing and waits for nothing: what to launch next is decided in ``sessio
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from stash.advice.stopping import FIRST_SECONDS, KNOWN, is_decided, is_settled
 from stash.analysis.attribution import attribute
@@ -24,7 +24,7 @@ from stash.measure.launcher.bystanders import Bystanders
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.gathered import GatheredRun
-from stash.measure.launcher.job import Commit, Job
+from stash.measure.launcher.job import Commit, Job, commit_of
 from stash.measure.launcher.profile_options import ProfileOptions
 from stash.measure.protocol.messages import Message, RoundsPlanned
 from stash.measure.protocol.orders import another_round_fits, latest_end
@@ -75,12 +75,21 @@ class Timer(Protocol):
     def sleep(self, seconds: float, /) -> None: ...
 
 
+class Approach(NamedTuple):
+    """How the job is started, and what it is asked for."""
+
+    cluster: Cluster
+    rungs: tuple[str, ...]
+    isolated: str | None = None
+    """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
+
+
 @dataclass
 class Measurement:
     """The job, where it runs, and all that its launches reported."""
 
     job: Job
-    cluster: Cluster
+    approach: Approach
     wishes: ProfileOptions
     host: Host
     gpus: int
@@ -89,8 +98,6 @@ class Measurement:
     bystanders: Bystanders = field(default_factory=Bystanders)
     launches: int = 0
     """Started so far."""
-    isolated: str | None = None
-    """Why every communication rung has launches of its own; ``None`` while one launch runs the whole ladder."""
     commit: Commit = Commit()
     """Of the script's repository, when it was started."""
     dollars_per_kwh: float | None = None
@@ -104,6 +111,39 @@ class Measurement:
         self._energy: list[Counts] = []
         self._blocks_began: dict[int, float] = {}
         """By launch, when its blocks began, a tick late at most."""
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.approach.cluster
+
+    def begin(self, cluster: Cluster) -> None:
+        """It is about to run on ``cluster``, as its repository is now."""
+        self.approach = self.approach._replace(cluster=cluster)
+        self.commit = commit_of(self.job)
+
+    def start_over(
+        self,
+        *notes: str,
+        cluster: Cluster | None = None,
+        rungs: Iterable[str] | None = None,
+        why: str = "",
+    ) -> None:
+        """Forget what was measured: the job is started anew, without the other ``rungs`` if it says ``why``."""
+        before = self.approach
+        kept = before.rungs if rungs is None else tuple(rungs)
+        self.approach = before._replace(cluster=cluster or before.cluster, rungs=kept)
+        self.gathered = GatheredRun()
+        self.gathered.note(*notes)
+        self.gathered.excused.update({name: why for name in before.rungs if name not in kept})
+
+    def isolate(self, why: str) -> None:
+        """From now on every communication rung has launches of its own."""
+        self.approach = self.approach._replace(isolated=why)
+        self.gathered.forget_ladder()
+
+    def count_launch(self) -> None:
+        """One more was started."""
+        self.launches += 1
 
     @property
     def may_isolate(self) -> bool:
@@ -160,21 +200,14 @@ class Measurement:
             self.gathered.rounds, self.wishes.budget
         )
 
-    def _another_round_fits(self) -> bool:
-        """Likewise for a whole set, where that is what repeats."""
-        took = self.gathered.took
-        if self.isolated is not None and (sets := self.complete_rounds()):
-            took = [self.seconds_spent() / sets] * sets
-        return another_round_fits(self.seconds_spent(), took, self.wishes.budget)
-
     def profile(self, ended: str) -> Profile:
         """The artefact of everything gathered so far."""
         settings = Settings(
             precision=self.wishes.noise or KNOWN,
             budget_seconds=self.wishes.budget,
-            rungs=self.gathered.rungs,
-            isolated=self.isolated is not None,
-            why=self.isolated or "scope switched inside one launch",
+            rungs=tuple(self.gathered.rungs),
+            isolated=self.approach.isolated is not None,
+            why=self.approach.isolated or "scope switched inside one launch",
             launches=max(1, self.launches),
             until_decided=self.wishes.noise is None,
             started=self.cluster.nproc,
@@ -224,11 +257,17 @@ class Measurement:
 
     def is_enough(self) -> bool:
         """Whether the budget is gone with a round at least, or what was asked is known."""
-        if not self._another_round_fits():
+        is_isolated, spent, took = (
+            self.approach.isolated is not None,
+            self.seconds_spent(),
+            self.gathered.took,
+        )
+        if is_isolated and (sets := self.complete_rounds()):  # a whole set is what repeats
+            took = [spent / sets] * sets
+        if not another_round_fits(spent, took, self.wishes.budget):
             return self.complete_rounds() > 0
         # separate launches always last
-        long_enough = self.isolated is not None or self.seconds_spent() >= FIRST_SECONDS
-        return long_enough and self.stop_reason() is not None
+        return (is_isolated or spent >= FIRST_SECONDS) and self.stop_reason() is not None
 
     def end_reason(self) -> str:
         """How the measurement ended, as the artefact says it."""
@@ -236,18 +275,17 @@ class Measurement:
             return "script ended"
         return self.stop_reason() or "budget"
 
-    def make_moment(self, round_finished: bool) -> Moment:
+    def make_moment(self, round_finished: bool = False, notice: str | None = None) -> Moment:
         """What there is to show now."""
-        phase, expected = self.gathered.phase, self.gathered.round_seconds
+        phase, planned = self.gathered.phase, self.gathered.planned
         profile = self.profile("measuring") if round_finished else None
-        breakdown = None if profile is None else self._make_breakdown(profile)
-        spent = self.seconds_spent()
         return Moment(
             phase.name,
             phase.round,
-            spent,
+            self.seconds_spent(),
             profile,
-            breakdown,
-            expected,
-            step_seconds=phase.step_seconds,
+            None if profile is None else self._make_breakdown(profile),
+            None if planned is None else planned.round_seconds,
+            phase.step_seconds,
+            notice,
         )

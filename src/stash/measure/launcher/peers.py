@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from stash.core.errors import UserError
 from stash.core.membership import (
@@ -179,6 +180,13 @@ class _Peer:
     seen: float
 
 
+class _Line(NamedTuple):
+    """Where a launcher talks to the others, and the number of its node."""
+
+    socket: socket.socket
+    node: int
+
+
 class Peers:
     """One launcher's view of the others; ``greet`` every few seconds, ``find_silence`` finds who is gone."""
 
@@ -186,8 +194,7 @@ class Peers:
         self._folder, self._clock = folder, clock
         self._own = secrets.token_hex(8)
         self._key = secrets.token_hex(32)
-        self._neighbours: Neighbours | None = None
-        self._socket: socket.socket | None = None
+        self._line: _Line | None = None
         self._meeting: Invitation | None = None
         self._peers: dict[str, _Peer] = {}
         """By sender."""
@@ -200,7 +207,7 @@ class Peers:
 
     def open_socket(self) -> None:
         """Listen, on the interface that leads to the other nodes, as soon as the ranks say that there are any."""
-        if self._socket is not None or (neighbours := Neighbours.load(self._folder)) is None:
+        if self._line is not None or (neighbours := Neighbours.load(self._folder)) is None:
             return
         family = socket.AF_INET6 if ":" in neighbours.address else socket.AF_INET
         opened = socket.socket(family, socket.SOCK_DGRAM)
@@ -210,17 +217,17 @@ class Peers:
             opened.close()
             return
         opened.setblocking(False)
-        self._neighbours, self._socket = neighbours, opened
+        self._line = _Line(opened, neighbours.node)
         Invitation(neighbours.address, opened.getsockname()[1], self._key).write(self._folder)
 
     def close(self) -> None:
         """Take leave: a launcher that ended in order is not missed by those that still have something to do."""
-        if self._socket is None:
+        if self._line is None:
             return
         for address in self._list_listeners() * _REPEATS:
             self._send(address, leaves=True)
-        self._socket.close()
-        self._socket = None
+        self._line.socket.close()
+        self._line = None
 
     @property
     def _leads(self) -> bool:
@@ -231,9 +238,9 @@ class Peers:
         """Send a sign of life, and take those that came."""
         self.open_socket()
         self._meeting = self._meeting or Invitation.load_meeting(self._folder)
-        if self._socket is None or self._meeting is None:
+        if self._line is None or self._meeting is None:
             return
-        self._receive(self._socket, _make_member(self._meeting))
+        self._receive(self._line.socket, _make_member(self._meeting))
         for address in self._list_listeners():
             self._send(address)
 
@@ -268,15 +275,14 @@ class Peers:
                 self._send(peer.address, gone=silence)
 
     def _send(self, address: Address, leaves: bool = False, gone: Silence | None = None) -> None:
-        assert self._socket is not None
+        assert self._line is not None
         assert self._meeting is not None
-        assert self._neighbours is not None
         self._sent += 1
-        words = pack_value(Word(self._own, self._neighbours.node, leaves, gone, self._sent))
+        words = pack_value(Word(self._own, self._line.node, leaves, gone, self._sent))
         with contextlib.suppress(
             OSError
         ):  # no route: exactly what the other side is about to notice
-            self._socket.sendto(_make_member(self._meeting).sign(words) + words, address)
+            self._line.socket.sendto(_make_member(self._meeting).sign(words) + words, address)
 
     def _receive(self, opened: socket.socket, launcher: RunMember) -> None:
         """Take what came from launchers of this job; whatever else came is not looked at."""

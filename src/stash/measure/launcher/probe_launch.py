@@ -61,7 +61,12 @@ def run_probe(
     for a wish that makes no sense or nodes that do not meet, JobError if the workers fail before anything was
     measured.
     """
-    _check(what)
+    unknown = sorted((what or frozenset()) - set(PARTS))
+    choose = f"choose from {', '.join(PARTS)}"
+    if unknown:
+        raise UserError(f"no part of a probe is called {unknown[0]!r}; {choose}")
+    if what is not None and not what:
+        raise UserError(f"nothing is left to measure; {choose}")
     here, wait = Path.cwd(), _ONE_NODE_SECONDS if cluster.nnodes == 1 else _NODES_SECONDS
     scratch = here if os.access(here, os.W_OK) else Path(tempfile.gettempdir())
     with TemporaryFolder() as folder:
@@ -88,17 +93,6 @@ def run_probe(
             return _follow_workers(process, orders, cluster, wait, say)
         finally:
             shutil.rmtree(orders.scratch, ignore_errors=True)
-
-
-def _check(what: frozenset[str] | None) -> None:
-    """Raise UserError for wishes that make no sense."""
-    unknown = sorted((what or frozenset()) - set(PARTS))
-    if unknown:
-        raise UserError(
-            f"no part of a probe is called {unknown[0]!r}; choose from {', '.join(PARTS)}"
-        )
-    if what is not None and not what:
-        raise UserError(f"nothing is left to measure; choose from {', '.join(PARTS)}")
 
 
 def _make_request(cluster: Cluster, path: Path, wait: float) -> Request:

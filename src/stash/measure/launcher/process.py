@@ -18,7 +18,7 @@ from pathlib import Path
 
 from stash.core.end_tree import end_at_once, end_tree, freeze
 from stash.measure.launcher.diagnose import read_tail
-from stash.measure.launcher.engines import ENGINES, Cluster, is_rank
+from stash.measure.launcher.engines import Cluster, is_rank, launch_command
 from stash.measure.launcher.job import Job
 from stash.measure.linux.processes import find_by_variable, list_descendants, status_of
 from stash.measure.protocol.folder import RunFolder
@@ -73,7 +73,7 @@ def make_request(job: Job, cluster: Cluster, orders: Path, threads: int | None =
         variables[_THREADS] = str(threads)
     alone_among_ranks = cluster.engine == "local" and is_rank(os.environ)
     without = (_PROMPT, *_OF_A_RANK) if alone_among_ranks else (_PROMPT,)
-    return Request(ENGINES[cluster.engine].command(job, cluster), variables, without)
+    return Request(launch_command(job, cluster), variables, without)
 
 
 def threads_of_a_rank(job: Job, cluster: Cluster, cores: int, gpus: int) -> int | None:

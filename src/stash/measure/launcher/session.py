@@ -28,12 +28,11 @@ from stash.measure.host.gpus import count_gpus
 from stash.measure.launcher import isolated
 from stash.measure.launcher.diagnose import MARK_STEPS, Diagnosis, combine_diagnoses, find_cause
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.folder_lock import FolderLock
-from stash.measure.launcher.gathered import GatheredRun
+from stash.measure.launcher.folder_lock import PATIENCE_SECONDS, FolderLock
 from stash.measure.launcher.guarded import GuardedFiles, killed_run_sentences
-from stash.measure.launcher.job import Job, commit_of, may_train_on_several
+from stash.measure.launcher.job import Job, may_train_on_several
 from stash.measure.launcher.launches import Launches, Member
-from stash.measure.launcher.measurement import Measurement, Result, Timer, Watcher
+from stash.measure.launcher.measurement import Approach, Measurement, Result, Timer, Watcher
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.peers import number_nodes
 from stash.measure.launcher.process import Process, Request, read_once
@@ -95,6 +94,7 @@ class ProfileSession:
     """One ``stash profile``.
 
     ``clock``, ``start`` (of launches' processes), ``neighbours`` and ``folder_lock`` may be a test's own.
+    ``patience_seconds``: to wait for another command that works in the folder.
     """
 
     def __init__(
@@ -107,11 +107,12 @@ class ProfileSession:
         start: Callable[[Request, RunFolder], Process] = Process,
         neighbours: NeighbouringRuns | None = None,
         folder_lock: FolderLock | None = None,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         hide_masked(job.command, job.kept_command)  # in whatever is printed of it from here on
         host = describe(Path(job.data or wishes.data_root or "."))
         self.measurement = Measurement(
-            *(job, cluster, wishes, host, count_gpus(), clock),
+            *(job, Approach(cluster, wishes.rungs), wishes, host, count_gpus(), clock),
             dollars_per_kwh=read_power_price(Path.cwd()),
         )
         # a name, until something is run
@@ -120,6 +121,7 @@ class ProfileSession:
         self.folder_lock = folder_lock or FolderLock(
             Path.cwd(),
             is_shared=cluster.nnodes > 1 or cluster.is_inherited,
+            patience_seconds=patience_seconds,
             find_strangers=self._neighbours.list_others,
         )
         """Of where the job works: files there are the job's, or the user's, and nobody else's."""
@@ -136,59 +138,53 @@ class ProfileSession:
 
     def first_request(self) -> Request:
         """The command of the first launch; raises UserError for what cannot be started."""
-        return self.launches.make_request(RunFolder(self.launches.folder).orders)
+        return self.launches.make_request()
 
     def measure_job(self, watcher: Watcher = lambda moment: None) -> Result:
         """Measure until precise, out of budget, interrupted or failed; never raises for what the job does.
 
         Raises UserError for nodes that do not find each other, and while another command works in the folder.
         """
-        self.launches.watcher = watcher
         result = Result(None, None, interrupted=True)  # while the folder is made, or removed
         with suppress(KeyboardInterrupt), ExitStack() as stack:
             stack.enter_context(self._neighbours)
             locked = stack.enter_context(self.folder_lock).descriptor
             folder = stack.enter_context(TemporaryFolder())
             stack.enter_context(GuardedFiles(folder.path, locked))
-            self.measurement.cluster = number_nodes(self.measurement.cluster)
-            # as it is now, that it is about to be run
-            self.measurement.commit = commit_of(self.job)
+            self.measurement.begin(number_nodes(self.measurement.cluster))
+            self.launches = self.launches.move(folder.path, watcher)
             result = self._measure_in(folder)
         return result
 
     def _measure_in(self, folder: TemporaryFolder) -> Result:
-        self.launches.folder = folder.path
         swept = killed_run_sentences(folder.swept)
         self.measurement.gathered.note(*swept)
         try:
             result = self._measure_rungs()
         except KeyboardInterrupt:
             result = self._make_result("interrupted", None, interrupted=True)
-        result = replace(result, swept=tuple(swept))
-        log = self.launches.log_path()
-        if (
-            log is None
-            or not log.exists()
-            or result.failure is None
-            or result.failure.users_mistake
-        ):
-            return result
-        return replace(result, log=folder.keep_file(log))
+        log, failure = self.launches.log_path(), result.failure
+        fails = failure is not None and not failure.users_mistake
+        kept = folder.keep_file(log) if fails and log is not None and log.exists() else None
+        return replace(result, swept=tuple(swept), log=kept)
 
     def _measure_rungs(self) -> Result:
         m = self.measurement
         if m.wishes.isolate:
             return self._isolate("asked for (--isolate)")
         while True:
-            orders = self.launches.make_orders(self.launches.folder)
+            gathered, first_steps = m.gathered, None
+            if gathered.ledgers:
+                first_steps = 0
+            elif self._endless:  # blocks are to fit in behind the first steps, where the loop ended
+                first_steps = self.launches.steps() // _FIRST_PART
             orders = replace(
-                orders,
+                self.launches.make_orders(),
                 most_steps=self._most_steps,
                 endless=bool(self._endless),
-                first_steps=self._first_steps(),
+                first_steps=first_steps,
             )
             failure = self.launches.run_launch(Member(orders))
-            gathered = m.gathered
             if gathered.end == "no process group":
                 self._start(restart_as_one(m.cluster, self._as_typed is not None))
                 continue
@@ -207,18 +203,25 @@ class ProfileSession:
             if not gathered.led:
                 if self.launches.steps():
                     return Result(None, None, elsewhere=True)
-                return self._make_result("failed", self._no_training())
+                why = (
+                    f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, "
+                    f"else backward passes whose gradients are used, and saw neither; if it trains, {MARK_STEPS}"
+                )
+                return self._make_result("failed", Diagnosis(why, self.launches.last_words()))
             if gathered.end == "no rungs":
-                return self._make_result("failed", self._nothing_to_measure())
+                reasons = "; ".join(
+                    f"{name}: {why}"
+                    for name, why in gathered.skipped.items()
+                    if name in m.approach.rungs
+                )
+                why = f"none of the rungs asked for can be measured on this job ({reasons})"
+                return self._make_result("failed", Diagnosis(why, users_mistake=True))
             if gathered.end != "script ended" or m.is_enough() or not self._can_start_again():
                 return self._make_result(m.end_reason(), self._too_short())
 
     def _isolate(self, why: str) -> Result:
         m = self.measurement
-        m.isolated = why
-        m.gathered.skipped.clear()
-        m.gathered.rungs = ()
-        m.gathered.blocks.clear()
+        m.isolate(why)
         failure = isolated.run_ladder(m, self.launches)
         if m.gathered.end == "no process group":
             self._start(restart_as_one(m.cluster, self._as_typed is not None))
@@ -229,43 +232,38 @@ class ProfileSession:
 
     def _give_up_resident(self, failure: Diagnosis) -> bool:
         """After a script failed over batches that were on the device already: whether to go on without that rung."""
-        m = self.measurement
-        gathered, wishes = m.gathered, m.wishes
-        at_fault = (
-            gathered.phase.name == "resident"
-            and gathered.rounds == 0
-            and gathered.end != "node lost"
-        )
-        if not at_fault or "resident" not in wishes.rungs or m.cluster.nnodes > 1:
+        m, rungs = self.measurement, self.measurement.approach.rungs
+        if (
+            not self._fails_in_first("resident")
+            or m.gathered.end == "node lost"
+            or "resident" not in rungs
+        ):
             return False
-        m.wishes = replace(wishes, rungs=tuple(r for r in wishes.rungs if r != "resident"))
-        m.gathered = GatheredRun()
-        m.gathered.excused["resident"] = (
-            f"the script does not take batches already on the device ({failure.sentence})"
+        m.start_over(
+            rungs=(name for name in rungs if name != "resident"),
+            why=f"the script does not take batches already on the device ({failure.sentence})",
         )
         return True
 
     def _give_up_switching(self, failure: Diagnosis) -> bool:
         """After a script failed by its own error in a step without exchange: whether to go on without such steps."""
-        m = self.measurement
-        gathered, wishes = m.gathered, m.wishes
-        phase = gathered.phase.name
-        whole = tuple(name for name in wishes.rungs if rung(name).exchanges)
-        at_fault = has_no_exchange(phase) and phase not in whole and gathered.rounds == 0
-        if (
-            not (at_fault and failure.own_words and whole)
-            or len(gathered.ranks) < 2
-            or m.cluster.nnodes > 1
-        ):
+        m, phase = self.measurement, self.measurement.gathered.phase.name
+        whole = tuple(name for name in m.approach.rungs if rung(name).exchanges)
+        unlike_job = has_no_exchange(phase) and phase not in whole
+        if not unlike_job or not self._fails_in_first(phase):
+            return False
+        if not failure.own_words or not whole or len(m.gathered.ranks) < 2:
             return False
         why = f"the script fails where ranks exchange nothing ({failure.sentence})"
         note = f"{why}; it was started again, and only steps of the whole job were measured"
-        m.wishes = replace(wishes, rungs=whole)
-        m.gathered = GatheredRun()
-        m.gathered.note(note)
-        m.gathered.excused |= {name: why for name in wishes.rungs if name not in whole}
-        self.launches.watcher(replace(m.make_moment(False), notice=note))
+        m.start_over(note, rungs=whole, why=why)
+        self.launches.say(note)
         return True
+
+    def _fails_in_first(self, phase: str) -> bool:
+        """Whether that is under way in the first round, of a job on this machine alone."""
+        m = self.measurement
+        return m.gathered.phase.name == phase and m.gathered.rounds == 0 and m.cluster.nnodes == 1
 
     def _start_another_way(self, failure: Diagnosis) -> bool:
         """After a plain process failed before its first step: whether it is to be started as ranks, once."""
@@ -287,26 +285,8 @@ class ProfileSession:
     def _start(self, another: AnotherStart) -> None:
         """Forget what was measured, and note in the profile and print at once how the job is started next."""
         m = self.measurement
-        m.cluster, notes = another.cluster, m.gathered.notes
-        m.gathered = GatheredRun()
-        m.gathered.note(*notes, another.note)
-        self.launches.watcher(replace(m.make_moment(False), notice=another.note))
-
-    def _nothing_to_measure(self) -> Diagnosis:
-        wanted = self.measurement.wishes.rungs
-        skipped = self.measurement.gathered.skipped.items()
-        reasons = "; ".join(f"{name}: {why}" for name, why in skipped if name in wanted)
-        return Diagnosis(
-            f"none of the rungs asked for can be measured on this job ({reasons})",
-            users_mistake=True,
-        )
-
-    def _no_training(self) -> Diagnosis:
-        return Diagnosis(
-            f"{self.job.title} ended without a training step: Stash counts steps of torch.optim optimizers, else "
-            f"backward passes whose gradients are used, and saw neither; if it trains, {MARK_STEPS}",
-            self.launches.last_words(),
-        )
+        m.start_over(*m.gathered.notes, another.note, cluster=another.cluster)
+        self.launches.say(another.note)
 
     def _can_start_again(self) -> bool:
         """After a training loop that ended too early: first without an end to its loader, then in its own epochs."""
@@ -321,18 +301,11 @@ class ProfileSession:
                 "the training loop ended before enough was measured; the job was started again"
             )
             return True
-        return m.complete_rounds() > 0 or self._shorten_blocks()
-
-    def _first_steps(self) -> int | None:
-        """Of a loop that ended while its first steps were timed, a part: blocks are to fit in behind them."""
-        if self.measurement.gathered.ledgers:
-            return 0
-        return self.launches.steps() // _FIRST_PART if self._endless else None
-
-    def _shorten_blocks(self) -> bool:
-        """After a loop that ended before its first round: whether shorter blocks would fit into it."""
+        if m.complete_rounds():
+            return True
         if self._most_steps is not None:
             return False
+        # it ended before its first round: shorter blocks may fit into it
         self._most_steps = int((self.launches.steps() - _OVERTURE) / _VISITS / 2)
         return self._most_steps >= 1
 
@@ -353,18 +326,20 @@ class ProfileSession:
     def _too_short(self) -> Diagnosis | None:
         if self.measurement.complete_rounds():
             return None
-        fewer = _fewer_rungs(self.measurement.gathered.rungs)
-        given_up = self.measurement.gathered.given_up
+        rungs, given_up = self.measurement.gathered.rungs, self.measurement.gathered.given_up
+        advice = ""
+        if len(rungs) > 2:  # two of them tell the most in the least steps
+            replayed = [name for name in rungs if rung(name).replays]
+            last = replayed[-1] if len(replayed) > 1 else rungs[1]
+            advice = f", or measure fewer rungs (--rungs {rungs[0]},{last})"
         if given_up is not None:
             return Diagnosis(
                 f"{self.job.title} became so slow that its first round was given up, after {given_up.seconds:.0f} s "
-                f"where {given_up.expected_seconds:.0f} s were expected; raise --budget"
-                + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
+                f"where {given_up.expected_seconds:.0f} s were expected; raise --budget{advice}"
             )
         return Diagnosis(
             f"the training loop of {self.job.title} ended after {self.launches.steps()} steps, before one round was "
-            "measured; let it train longer (more steps or epochs)"
-            + (f", or measure fewer rungs (--rungs {','.join(fewer)})" if fewer else "")
+            f"measured; let it train longer (more steps or epochs){advice}"
         )
 
     def _make_result(
@@ -373,12 +348,8 @@ class ProfileSession:
         m = self.measurement
         if failure is not None and self._as_typed is not None and not self.launches.steps():
             failure = combine_diagnoses(self._as_typed, failure, m.cluster.nproc)
-        if (
-            failure is not None
-            and m.launches > 1
-            and "EOFError" in failure.own_words
-            and read_once()
-        ):
+        has_read_all = m.launches > 1 and read_once()
+        if failure is not None and has_read_all and "EOFError" in failure.own_words:
             advice = "standard input is a pipe, and an earlier start has read what was in it; give it a file"
             failure = replace(failure, sentence=f"{failure.sentence}; {advice}")
         if len(m.gathered.ranks) == 1 < m.cluster.all_devices and may_train_on_several(m.job):
@@ -387,14 +358,6 @@ class ProfileSession:
                 f"started as typed: one process; for all devices type --nproc-per-node {every}"
             )
         return Result(m.profile(ended) if m.complete_rounds() else None, failure, interrupted)
-
-
-def _fewer_rungs(rungs: tuple[str, ...]) -> tuple[str, ...]:
-    """Two of the rungs to be run, which tell the most in the least steps; empty if there are no more."""
-    if len(rungs) <= 2:
-        return ()
-    replayed = [name for name in rungs if rung(name).replays]
-    return (rungs[0], replayed[-1] if len(replayed) > 1 else rungs[1])
 
 
 Watching = Callable[[ProfileSession], AbstractContextManager[Watcher]]
@@ -410,9 +373,8 @@ def profile_job(
     job: Job, cluster: Cluster, wishes: ProfileOptions, watching: Watching = watch_nothing
 ) -> Profile:
     """Profile ``job`` and return the artefact; raises JobError when nothing could be measured."""
-    session = ProfileSession(job, cluster, wishes)
     # a program's calls, or a test run's, follow each other
-    session.folder_lock.patience_seconds = math.inf
+    session = ProfileSession(job, cluster, wishes, patience_seconds=math.inf)
     with session.folder_lock, watching(session) as watcher:
         result = session.measure_job(watcher)
     if result.profile is not None:

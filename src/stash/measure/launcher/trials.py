@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,7 +24,7 @@ from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.gathered import GatheredRun
 from stash.measure.launcher.guarded import GuardedFiles
 from stash.measure.launcher.launches import Launches, Member
-from stash.measure.launcher.measurement import Measurement
+from stash.measure.launcher.measurement import Approach, Measurement
 from stash.measure.launcher.neighbours import NeighbouringRuns, TemporaryFolder
 from stash.measure.launcher.session import ProfileSession
 
@@ -68,7 +69,7 @@ class Trials:
     """
 
     def __init__(
-        self, session: ProfileSession, *, until: float | None = None, bare: bool = True
+        self, session: ProfileSession, *, until: float = math.inf, bare: bool = True
     ) -> None:
         self._measurement, self._until = session.measurement, until
         self._folder_lock = session.folder_lock
@@ -131,14 +132,18 @@ class Trials:
         bare: bool = False,
     ) -> TrialRun:
         before, began = self._measurement, time.monotonic()
-        m = Measurement(before.job, before.cluster, before.wishes, before.host, before.gpus)
-        m.launches = self._number
-        launches = Launches(m, self._folder, neighbours=self._others)
+        m = Measurement(
+            before.job,
+            Approach(before.cluster, before.approach.rungs),
+            before.wishes,
+            before.host,
+            before.gpus,
+            launches=self._number,
+        )
+        launches = Launches(m, self._folder, neighbours=self._others, until=self._until)
         self._number += 1
-        launches.end_at(self._until)
-        orders = launches.make_orders(self._folder)
         orders = replace(
-            orders,
+            launches.make_orders(),
             trial=dict(settings),
             trial_seconds=seconds,
             trial_steps=steps,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stash.measure.linux.procfs import Mount, is_below, read_mounts, read_text
+from stash.measure.linux.procfs import is_below, read_mounts, read_text
 
 
 class ControlGroups:
@@ -23,7 +23,15 @@ class ControlGroups:
 
     def list_folders(self, controller: str) -> list[Path]:
         """The folders of this process's group and of all above it, as far up as they are mounted."""
-        mount = self._find_mount(controller)
+        kind = "cgroup" if controller else "cgroup2"
+        mount = next(
+            (
+                mount
+                for mount in self._table
+                if mount.kind == kind and (not controller or controller in mount.options)
+            ),
+            None,
+        )
         if mount is None or controller not in self._groups:
             return []
         path = self._groups[controller]
@@ -34,14 +42,3 @@ class ControlGroups:
         top = self._root / mount.point.strip("/")
         below = Path(inside).parts if ".." not in Path(inside).parts else ()
         return [top.joinpath(*below[:depth]) for depth in range(len(below), -1, -1)]
-
-    def _find_mount(self, controller: str) -> Mount | None:
-        kind = "cgroup" if controller else "cgroup2"
-        return next(
-            (
-                m
-                for m in self._table
-                if m.kind == kind and (not controller or controller in m.options)
-            ),
-            None,
-        )

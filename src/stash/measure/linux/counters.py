@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from glob import glob
 from typing import Any, NamedTuple
 
 from stash.core.imports import import_borrowed
@@ -82,7 +83,10 @@ def read_totals() -> Totals:
     with suppress(OSError, ValueError, IndexError), open("/proc/net/dev") as file:
         interfaces = [line.split(":") for line in file.readlines()[2:]]
         sent = sum(
-            int(counts.split()[8]) for name, counts in interfaces if not _hands_on(name.strip())
+            int(counts.split()[8])
+            for name, counts in interfaces
+            # on others lie bonds, bridges and VLANs: these send what it sends, and count that, too
+            if not glob(f"/sys/class/net/{name.strip()}/lower_*")
         )
     with suppress(OSError, ValueError, IndexError), open("/proc/diskstats") as file:
         devices = _whole_disks()
@@ -95,21 +99,8 @@ def _whole_disks() -> set[str]:
     return {
         name
         for name in os.listdir("/sys/block")
-        if not name.startswith(("loop", "zram")) and not _list_slaves(name)
+        if not name.startswith(("loop", "zram")) and not glob(f"/sys/block/{name}/slaves/*")
     }
-
-
-def _list_slaves(name: str) -> list[str]:
-    with suppress(OSError):
-        return os.listdir(f"/sys/block/{name}/slaves")
-    return []
-
-
-def _hands_on(interface: str) -> bool:
-    """Whether it lies on others, as bonds, bridges and VLANs do: these send what it sends, and count that, too."""
-    with suppress(OSError):
-        return any(name.startswith("lower_") for name in os.listdir(f"/sys/class/net/{interface}"))
-    return False
 
 
 class Activity(NamedTuple):

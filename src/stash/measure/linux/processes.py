@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PROC, _CPUS = Path("/proc"), Path("/sys/devices/system/cpu")
+_TICKS = os.sysconf("SC_CLK_TCK")
+"""In a second."""
 
 
 class Status(NamedTuple):
@@ -28,6 +30,8 @@ class Status(NamedTuple):
     """Once it has ended: its exit code, or the number of the signal that ended it, negative."""
     ticks: int
     """On cores: its own, and those of its children that have ended."""
+    age: float
+    """Seconds since it was started, to a hundredth of one."""
 
 
 def node_name() -> str:
@@ -96,11 +100,7 @@ def list_descendants(ancestor: int, proc: Path = _PROC) -> list[int]:
         children = _list_children(parent, proc) if listed else by_parent.get(parent, [])
         found += children
         ahead += children
-    return [
-        number
-        for number in found
-        if (status := status_of(number, proc)) is not None and not status.ended
-    ]
+    return [number for number in found if is_alive(number, proc)]
 
 
 def _list_children(parent: int, proc: Path) -> list[int]:
@@ -130,13 +130,21 @@ def status_of(number: int, proc: Path = _PROC) -> Status | None:
         return None
     raw = int(fields[49]) if len(fields) > 49 else 0
     code = -(raw & 0x7F) if raw & 0x7F else raw >> 8
-    return Status(int(fields[1]), fields[0] in "ZX", code, sum(map(int, fields[11:15])))
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / _TICKS
+    return Status(int(fields[1]), fields[0] in "ZX", code, sum(map(int, fields[11:15])), age)
+
+
+def is_alive(number: int, proc: Path = _PROC) -> bool:
+    """Whether a process is there, and has not ended."""
+    status = status_of(number, proc)
+    return status is not None and not status.ended
 
 
 def seconds_since_start() -> float:
-    """How long ago this process was started, to a hundredth of a second."""
-    ticks = int(Path("/proc/self/stat").read_text(errors="replace").rpartition(")")[2].split()[19])
-    return time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    """How long ago this process was started."""
+    own = status_of(os.getpid())
+    assert own is not None
+    return own.age
 
 
 def pin_rank(local_rank: int, ranks: int) -> None:

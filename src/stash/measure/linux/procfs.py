@@ -29,6 +29,12 @@ def read_number(path: Path) -> int | None:
     return found if found is not None and abs(found) < 1 << 63 else None
 
 
+def read_fields(path: Path) -> dict[str, str]:
+    """The lines ``name: value`` of a file; of those with one name the last."""
+    lines = (line.partition(":") for line in (read_text(path) or "").splitlines())
+    return {name.strip(): value.strip() for name, _, value in lines}
+
+
 def parse_ranges(listed: str | None) -> set[int] | None:
     """The numbers in the kernel's list format: ``0-3,8`` is {0, 1, 2, 3, 8}; ``None`` if it is not one."""
     if listed is None:

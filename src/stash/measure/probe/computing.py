@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
@@ -57,56 +57,37 @@ class Task:
     """Before each burst."""
 
 
-class TimedDevice(Protocol):
-    """A device that acts and is timed: the one seam between what is measured and a machine."""
-
-    name: str
-    bursts: int
-    """Of each figure."""
-    repetition: float
-    """Seconds of one repetition at least, so that clocks and starting it are lost in it."""
-    cpu_seconds: float | None
-    """What the last repetition took of the cores, where that is known: little where others had them."""
-
-    def start(self, task: Task) -> None:
-        """Start the clock."""
-
-    def act(self, task: Task, calls: int) -> None:
-        """So many acts; a device with a queue of its own need not be done with them."""
-
-    def stop(self) -> None:
-        """Stop the clock after what was begun until now."""
-
-    def seconds(self) -> float:
-        """Between start and stop, once all is done."""
-
-    def is_busy(self) -> bool:
-        """Whether acts are still to be done."""
-
-
 class CpuLane:
     """The cores, by the clock on the wall."""
 
-    name, bursts, repetition = "cpu", 8, 0.01
+    name = "cpu"
+    bursts, repetition = 8, 0.01
+    """Of each figure; and seconds of one repetition at least, so that clocks and starting it are lost in it."""
     cpu_seconds: float | None = None
+    """What the last repetition took of the cores, where that is known: little where others had them."""
     _began = _cpu_began = _seconds = 0.0
 
     def start(self, task: Task) -> None:
+        """Start the clock."""
         torch.set_num_threads(task.threads)
         self._began, self._cpu_began = time.perf_counter(), time.process_time()
 
     def act(self, task: Task, calls: int) -> None:
+        """So many acts; a device with a queue of its own need not be done with them."""
         for _ in range(calls):
             task.act()
 
     def stop(self) -> None:
+        """Stop the clock after what was begun until now."""
         self._seconds = time.perf_counter() - self._began
         self.cpu_seconds = time.process_time() - self._cpu_began
 
     def seconds(self) -> float:
+        """Between start and stop, once all is done."""
         return self._seconds
 
     def is_busy(self) -> bool:
+        """Whether acts are still to be done."""
         return False
 
 
@@ -142,6 +123,8 @@ class GpuLane:
         return not self._ended.query()
 
 
+TimedDevice = CpuLane | GpuLane
+"""The one seam between what is measured and a machine."""
 DeviceWork = tuple[TimedDevice, Sequence[Task]]
 """A device and all its tasks."""
 Look = Callable[[Sequence[TimedDevice]], None]

@@ -188,19 +188,11 @@ def _find_known(library: Any) -> dict[str, _Watched]:
         with suppress(Exception):  # NVML has a class for each error
             handle = library.nvmlDeviceGetHandleByIndex(index)
             ask = make_asker(library, handle)
-            for part in (handle, *_slices(ask)):
+            numbers = range(ask("MaxMigDeviceCount") or 0)
+            slices = (ask("MigDeviceHandleByIndex", number) for number in numbers)
+            for part in (handle, *(part for part in slices if part is not None)):
                 own = make_asker(library, part)
                 if (identity := own("UUID")) is not None:
                     name = decode_text(identity).removeprefix("GPU-").removeprefix("MIG-")
                     found[name] = _Watched(ask, users_of(own))
     return found
-
-
-def _slices(ask: Ask) -> list[Any]:
-    """Handles of the slices (MIG) of one GPU."""
-    most = ask("MaxMigDeviceCount") or 0
-    return [
-        part
-        for number in range(most)
-        if (part := ask("MigDeviceHandleByIndex", number)) is not None
-    ]

@@ -54,7 +54,14 @@ _FILE_BYTES = 110_000
 """Of the files that are written to be read at random: about a picture of ImageNet."""
 Found = Sequence[Copy | DiskRead | Exchange | PartFigure | PartState | Stream | Unmeasured]
 
-_OF_ONE_NODE = ("copies", "exchanges", "reads", "figures", "states", "skipped")
+_OF_ONE_NODE: dict[str, type[Record]] = {
+    "copies": Copy,
+    "exchanges": Exchange,
+    "reads": DiskRead,
+    "figures": PartFigure,
+    "states": PartState,
+    "skipped": Unmeasured,
+}
 """Fields of ``Links`` that belong to the node that reports them; streams may belong to another."""
 
 _GRACE = 25.0
@@ -117,17 +124,12 @@ def _parse_record(node: int, model: type[M], text: str) -> M:
 
 def sort_links(found: Found, elapsed: float) -> Links:
     """Measurements of one node, sorted."""
-    return Links(
-        created=utc_now(),
-        elapsed_seconds=elapsed,
-        copies=tuple(one for one in found if isinstance(one, Copy)),
-        exchanges=tuple(one for one in found if isinstance(one, Exchange)),
-        streams=tuple(one for one in found if isinstance(one, Stream)),
-        reads=tuple(one for one in found if isinstance(one, DiskRead)),
-        figures=tuple(one for one in found if isinstance(one, PartFigure)),
-        states=tuple(one for one in found if isinstance(one, PartState)),
-        skipped=tuple(one for one in found if isinstance(one, Unmeasured)),
-    )
+    links = Links(created=utc_now(), elapsed_seconds=elapsed)
+    kinds: dict[str, type[Record]] = {**_OF_ONE_NODE, "streams": Stream}
+    sorted_links = {
+        name: tuple(one for one in found if isinstance(one, kind)) for name, kind in kinds.items()
+    }
+    return links.model_copy(update=sorted_links)
 
 
 class Board:
@@ -264,8 +266,9 @@ class Run:
                 )
                 reports.append((other.links, other.steal))
             except AbsentError:
-                team.lost = f"node {node} stopped answering"
-                reports.append((sort_links([Unmeasured(link=part, why=team.lost)], elapsed), None))
+                why = f"node {node} stopped answering"
+                team.give_up(why)
+                reports.append((sort_links([Unmeasured(link=part, why=why)], elapsed), None))
         board.add_part(part, reports, elapsed)
         board.save()
 

@@ -48,6 +48,14 @@ class Team:
     def nodes(self) -> int:
         return max(self.node_of) + 1
 
+    def learn_places(self, answers: Sequence[str]) -> None:
+        """Learn where all ranks are from what they published; raises AbsentError."""
+        self.node_of, self.addresses = parse_places(answers)
+
+    def give_up(self, why: str) -> None:
+        """Somebody is gone: nobody is waited for any more."""
+        self.lost = why
+
     def learn_number(self, machines: Sequence[str], environment: Mapping[str, str]) -> None:
         """Learn the node and the place on it from the machine of every rank, where the launcher says neither."""
         own = machines[self.rank]
@@ -100,8 +108,7 @@ def join(seconds: float) -> Team:
             [team.wait_for(f"machine/{other}", seconds) for other in range(world)], os.environ
         )
     team.publish(f"rank/{rank}", f"{team.node} {address_towards(os.environ['MASTER_ADDR'])}")
-    found = [team.wait_for(f"rank/{other}", seconds) for other in range(world)]
-    team.node_of, team.addresses = parse_places(found)
+    team.learn_places([team.wait_for(f"rank/{other}", seconds) for other in range(world)])
     return team
 
 

@@ -356,7 +356,8 @@ class FileBackup:
         part, status = f"{kept.other}.part", os.stat(path)
         _copy_content(path, part)
         os.utime(part, ns=(status.st_atime_ns, status.st_mtime_ns))
-        _write_through(part)
+        with open(part, "rb") as written:
+            os.fsync(written.fileno())
         os.rename(part, kept.other)  # half a copy, as on a disk that is full, undoes nothing
         return kept
 
@@ -406,14 +407,11 @@ def entries_of(ledger: Path) -> list[BackupEntry] | None:
         lines = whole_lines(ledger.read_bytes())
     except OSError:
         return None
-    return [kept for kept in map(_parse_entry, lines) if kept is not None]
-
-
-def _parse_entry(line: str) -> BackupEntry | None:
-    try:
-        return BackupEntry(**json.loads(line))
-    except (ValueError, TypeError):
-        return None
+    found = []
+    for line in lines:
+        with contextlib.suppress(ValueError, TypeError):
+            found.append(BackupEntry(**json.loads(line)))
+    return found
 
 
 def _real_name(path: str) -> str:
@@ -440,14 +438,6 @@ def _copy_content(source: str, target: str) -> None:
             import shutil
 
             shutil.copyfileobj(original, copy, 1 << 20)
-
-
-def _write_through(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _clone_content(original: int, copy: int) -> None:

@@ -59,11 +59,10 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     entries = entries_of(ledger)
     if entries is None:
         return RestoreReport()
-    restored: list[str] = []
-    unprotected: list[str] = []
-    undone: list[BackupEntry] = []
+    restored, unprotected, undone = list[str](), list[str](), list[BackupEntry]()
     # before we change them
     changed_since = {kept.path for kept in entries if _changed_after(last, kept)}
+    users = [kept.other for kept in entries if kept.how == "moved"]
     moves, moved_back, jobs = _match_moves(entries), set[BackupEntry | None](), list[str]()
     for kept in reversed(_order_entries(entries, moves)):
         above = (each.path for each in undone if each.how == "moved")
@@ -82,7 +81,7 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
                     jobs += _makes_way(kept.path)
                     moved_back.add(kept)
                 if kept.how == "whole" and any(
-                    _holds_users_file(kept.path, other) for other in entries
+                    _is_in(folder, kept.path) and os.path.lexists(folder) for folder in users
                 ):
                     raise OSError(
                         errno.ENOTEMPTY, "a folder that was there before the run is in it"
@@ -103,17 +102,18 @@ def put_back(ledger: Path, last: float = math.inf) -> RestoreReport:
     seen = [
         kept for kept in entries if kept.how in ("new", "early") and moves[kept] not in moved_back
     ]
+    # at a name of the job's it is no more
+    restored = [path for path in restored if os.path.lexists(path)]
+    new = _distinct(jobs + _list_new(seen))
+    return RestoreReport(_distinct(restored), _distinct(unprotected), new)
+
+
+def _list_new(seen: list[BackupEntry]) -> list[str]:
+    """What the job left where nothing was; empty files of a job that trained are removed."""
     trained = [kept.path for kept in seen if kept.how == "new" and not _removed_empty(kept.path)]
     early = [kept.path for kept in seen if kept.how == "early" and os.path.lexists(kept.path)]
     whole = set(early)
-    new = jobs + [
-        path
-        for path in _distinct(early + trained)
-        if whole.isdisjoint(map(str, Path(path).parents))
-    ]
-    # at a name of the job's it is no more
-    restored = [path for path in restored if os.path.lexists(path)]
-    return RestoreReport(_distinct(restored), _distinct(unprotected), _distinct(new))
+    return [path for path in early + trained if whole.isdisjoint(map(str, Path(path).parents))]
 
 
 def _match_moves(entries: list[BackupEntry]) -> dict[BackupEntry, BackupEntry | None]:
@@ -188,11 +188,6 @@ def _changed_after(moment: float, kept: BackupEntry) -> bool:
             if max(status.st_mtime, status.st_ctime) > moment:
                 return True
     return False
-
-
-def _holds_users_file(folder: str, kept: BackupEntry) -> bool:
-    """Whether a folder that is to go has one of the user's in it, which the job moved there."""
-    return kept.how == "moved" and _is_in(kept.other, folder) and os.path.lexists(kept.other)
 
 
 def _are_one(path: str, other: str) -> bool:
@@ -272,16 +267,6 @@ def _linking_verb(kept: BackupEntry) -> str:
     return "led to" if kept.how == "link" else "is"
 
 
-def _rewrite_ledger(ledger: Path, undone: list[BackupEntry]) -> None:
-    """In the ledger there stays what is still to be undone."""
-    if not undone:
-        ledger.unlink(missing_ok=True)
-        return
-    draft = ledger.with_suffix(".new")
-    draft.write_text("".join(json.dumps(asdict(kept)) + "\n" for kept in undone))
-    draft.replace(ledger)
-
-
 def _removed_empty(path: str) -> bool:
     """Whether a new file is not there, or was empty (a placeholder for a checkpoint, a mark) and is no more."""
     try:
@@ -291,6 +276,16 @@ def _removed_empty(path: str) -> bool:
     except OSError:
         pass  # gone, or a link that leads nowhere
     return not os.path.lexists(path)
+
+
+def _rewrite_ledger(ledger: Path, undone: list[BackupEntry]) -> None:
+    """In the ledger there stays what is still to be undone."""
+    if not undone:
+        ledger.unlink(missing_ok=True)
+        return
+    draft = ledger.with_suffix(".new")
+    draft.write_text("".join(json.dumps(asdict(kept)) + "\n" for kept in undone))
+    draft.replace(ledger)
 
 
 def _distinct(paths: list[str]) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from torch.utils.data import dataloader
 
 from stash.measure.agent import script
 from stash.measure.agent.data import reads
-from stash.measure.agent.data.tally import Tally, _Own
+from stash.measure.agent.data.tally import Tally, _own
 from stash.measure.agent.runner.ledger_keeper import LedgerKeeper
 from stash.measure.agent.runner.stamps import Stamps
 from stash.measure.agent.thread_events import ThreadEvent
@@ -39,10 +39,8 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
     the_orders.current_orders.cache_clear()
     reads._holds_data.cache_clear()
     own = Tally(str(tmp_path / "run" / "tally"))
-    monkeypatch.setattr(_Own, "tally", own)
-    monkeypatch.setattr(reads._OpenedFiles, "generation", -1)
-    monkeypatch.setattr(reads._OpenedFiles, "makers", set())
-    monkeypatch.setattr(reads._OpenedFiles, "shared", set())
+    monkeypatch.setattr(_own, "tally", own)
+    monkeypatch.setattr(reads, "_files", reads._OpenedFiles())
     yield own
     monkeypatch.undo()
     the_orders.current_orders.cache_clear()
@@ -52,8 +50,8 @@ def tally(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tally]:
 @pytest.fixture
 def one_process_after_the_other(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A ladder finds nothing that another left in this process, and what it leaves is gone when its test is."""
-    monkeypatch.setattr(_Own, "tally", None)
-    monkeypatch.setattr(_Own, "maker", None)
+    monkeypatch.setattr(_own, "tally", None)
+    monkeypatch.setattr(_own, "maker", None)
     yield
     if LedgerKeeper._hooked is not None:
         LedgerKeeper._hooked.stop()

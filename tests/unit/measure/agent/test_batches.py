@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import containers
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ from stash.measure.agent.data import batches
 
 
 @parametrize_kinds()
-def test_a_copy_is_equal_of_the_same_class_and_independent(batch: Any) -> None:
+def test_a_copy_is_equal_of_the_same_class_and_independent(batch):
     before = content(batch)
     assert before
     again = batches.copy_batch(batch)
@@ -26,7 +24,7 @@ def test_a_copy_is_equal_of_the_same_class_and_independent(batch: Any) -> None:
 
 
 @parametrize_kinds("tensor", "array", *OWN_MEMORY)
-def test_fresh_containers_are_around_the_same_tensors(batch: Any) -> None:
+def test_fresh_containers_are_around_the_same_tensors(batch):
     again = batches.copy_containers(batch)
     assert again is not batch
     assert type(again) is type(batch)
@@ -47,17 +45,17 @@ def test_fresh_containers_are_around_the_same_tensors(batch: Any) -> None:
         ("jagged", 6 * 3 * 4 + 3 * 8),
     ],
 )
-def test_bytes_are_those_of_all_that_is_inside(kind: str, size: int) -> None:
+def test_bytes_are_those_of_all_that_is_inside(kind, size):
     assert batches.count_bytes(KINDS[kind]) == size
 
 
-def test_a_tensor_that_is_there_twice_counts_once() -> None:
+def test_a_tensor_that_is_there_twice_counts_once():
     tensor = torch.ones(4)
     assert batches.count_bytes([tensor, {"again": tensor}]) == 16
 
 
 @parametrize_kinds("array", "nested")
-def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -> None:
+def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch):
     there = batches.move_batch(batch, "meta")
     assert type(there) is type(batch)
     assert {"meta"} <= {tensor.device.type for tensor in batches.iter_tensors(there)}
@@ -79,13 +77,11 @@ def test_a_batch_is_moved_by_its_own_method_and_the_original_stays(batch: Any) -
         ),
     ],
 )
-def test_what_cannot_be_moved_says_why(batch: Any, why: str) -> None:
+def test_what_cannot_be_moved_says_why(batch, why):
     assert batches.why_immovable(batch, "meta") == why
 
 
-def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(monkeypatch):
     ids, mask = torch.ones(2, 8, dtype=torch.int64), torch.tensor([[1] * 8, [1] * 4 + [0] * 4])
     assert batches.count_tokens({"input_ids": ids, "labels": ids}) == (16, None)
     assert batches.count_tokens({"input_ids": ids, "attention_mask": mask}) == (16, 12)
@@ -106,7 +102,7 @@ def test_tokens_are_known_by_their_key_and_their_mask_by_its_shape(
     assert notes == [unknown.format("padding"), unknown.format("tokens")]
 
 
-def test_a_pair_of_equal_matrices_of_whole_numbers_is_inputs_and_targets() -> None:
+def test_a_pair_of_equal_matrices_of_whole_numbers_is_inputs_and_targets():
     ids = torch.ones(2, 8, dtype=torch.int64)
     assert batches.count_tokens([ids, ids]) == (16, None)
     assert batches.count_tokens((ids, ids[:, :1])) is None

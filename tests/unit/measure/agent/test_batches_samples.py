@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import containers
 import numpy as np
 import pytest
@@ -13,11 +11,11 @@ from torch.nn.utils.rnn import pack_sequence
 from stash.measure.agent.data.batches import count_samples, count_tokens
 
 
-def pictures(count: int) -> tuple[torch.Tensor, ...]:
+def pictures(count) -> tuple[torch.Tensor, ...]:
     return tuple(torch.zeros(3, 8, 8) for _ in range(count))
 
 
-def boxes(count: int) -> dict[str, torch.Tensor]:
+def boxes(count) -> dict[str, torch.Tensor]:
     return {"boxes": torch.zeros(count, 4), "labels": torch.zeros(count)}
 
 
@@ -36,7 +34,7 @@ def boxes(count: int) -> dict[str, torch.Tensor]:
         (containers.Slotted(torch.zeros(7, 2), torch.zeros(7)), 7),
     ],
 )
-def test_fields_that_agree_tell(batch: Any, count: int) -> None:
+def test_fields_that_agree_tell(batch, count):
     assert count_samples(batch) == count
 
 
@@ -58,11 +56,11 @@ def test_fields_that_agree_tell(batch: Any, count: int) -> None:
         (containers.Encoding(input_ids=torch.zeros(4, 9), token_count=torch.zeros(30)), 4),
     ],
 )
-def test_containers_that_count_themselves_are_asked(batch: Any, count: int) -> None:
+def test_containers_that_count_themselves_are_asked(batch, count):
     assert count_samples(batch) == count
 
 
-def test_lists_of_samples_are_as_long_as_they_are_long() -> None:
+def test_lists_of_samples_are_as_long_as_they_are_long():
     # as torchvision's detection scripts collate, and as detectron does
     assert count_samples((pictures(5), tuple(boxes(n) for n in (2, 4, 1, 3, 2)))) == 5
     found = [
@@ -91,24 +89,24 @@ def test_lists_of_samples_are_as_long_as_they_are_long() -> None:
     ],
     ids=repr,
 )
-def test_what_is_ambiguous_is_unknown(batch: Any) -> None:
+def test_what_is_ambiguous_is_unknown(batch):
     assert count_samples(batch) is None
 
 
-def test_a_property_that_fails_is_no_answer() -> None:
+def test_a_property_that_fails_is_no_answer():
     class Odd:
-        def __init__(self) -> None:
+        def __init__(self):
             self.x = torch.zeros(5)
 
         @property
-        def num_graphs(self) -> int:
+        def num_graphs(self):
             raise ValueError("not yet")
 
     assert count_samples(Odd()) == 5
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_without_a_shape_are_counted() -> None:
+def test_nested_tensors_without_a_shape_are_counted():
     # GIVEN the usual layout of nested tensors, which refuse to tell a shape
     nested = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)])
     assert count_samples(nested) == 2

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -16,14 +15,12 @@ HOMES = sorted({home for homes in boot.WRAPS.values() for home in homes.split()}
 
 
 @pytest.mark.parametrize("wrap", HOMES)
-def test_every_wrap_has_its_home(wrap: str) -> None:
+def test_every_wrap_has_its_home(wrap):
     home, _, function = wrap.partition(":")
     assert callable(getattr(import_module(f"stash.measure.agent.{home}"), function))
 
 
-def test_a_module_is_wrapped_once_and_right_after_it_was_executed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_is_wrapped_once_and_right_after_it_was_executed(tmp_path, monkeypatch):
     (tmp_path / "later.py").write_text("value = 1\n")
     home = ModuleType("stash.measure.agent.of_this_test")
     seen: list[int] = []
@@ -42,14 +39,12 @@ def test_a_module_is_wrapped_once_and_right_after_it_was_executed(
     assert seen == [1]
 
 
-def test_what_was_not_asked_for_is_not_looked_at() -> None:
+def test_what_was_not_asked_for_is_not_looked_at():
     hook = boot.PostImport({"torch.later": "x:y"})
     assert hook.find_spec("json", None) is None
 
 
-def test_what_a_rank_starts_does_not_share_its_cores_once_more(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_a_rank_starts_does_not_share_its_cores_once_more(monkeypatch):
     pinned: list[tuple[int, int]] = []
     monkeypatch.setattr(boot, "pin_rank", lambda *place: pinned.append(place))
     monkeypatch.setenv("STASH_PINNED", "1 (0, 1)")  # by torchrun, which has no rank

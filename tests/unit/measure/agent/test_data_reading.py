@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import pytest
 import torch.utils.data  # noqa: F401 - batches are made in processes that have it
 from data_folder import FILES, PAGES
 
@@ -20,16 +17,16 @@ from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.orders import Orders
 
 
-def read_all(folder: Path) -> None:
+def read_all(folder: Path):
     for path in sorted(folder.iterdir()):
         path.read_bytes()
 
 
-def a_batch(tally: Tally, make: Callable[..., Any], *arguments: Any, maker: object = None) -> Any:
+def a_batch(tally: Tally, make, *arguments, maker=None):
     return reads.record_reads(tally, maker, time.perf_counter_ns(), make, *arguments)
 
 
-def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path: Path) -> None:
+def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path):
     read_all(tmp_path / "data")
     tally.set_mode(WARM)
     a_batch(tally, read_all, tmp_path / "data")
@@ -40,9 +37,7 @@ def test_in_a_warm_block_opened_files_are_counted(tally: Tally, tmp_path: Path) 
     assert totals["making_ns"] > 0
 
 
-def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(
-    tally: Tally, tmp_path: Path
-) -> None:
+def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(tally: Tally, tmp_path):
     one, other = object(), object()
     for _ in range(2):
         tally.set_mode(WARM)
@@ -54,22 +49,20 @@ def test_in_a_warm_block_only_the_first_batch_of_each_loader_is_looked_at(
         assert totals["own_ns"] > 0
 
 
-def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path: Path) -> None:
+def test_what_is_opened_outside_a_batch_is_not_counted(tally: Tally, tmp_path):
     tally.set_mode(WARM)
     a_batch(tally, int)
     read_all(tmp_path / "data")
     assert tally.sum_counters()["files"] == 0
 
 
-def test_with_a_data_root_only_what_lies_below_it_is_data(tally: Tally, tmp_path: Path) -> None:
+def test_with_a_data_root_only_what_lies_below_it_is_data(tally: Tally, tmp_path):
     assert reads.is_data(str(tmp_path / "data" / "0.bin"))
     assert not reads.is_data(str(tmp_path / "data" / "code.py"))
     assert not reads.is_data(str(tmp_path / "elsewhere.bin"))
 
 
-def test_without_one_it_is_what_no_system_owns(
-    tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_one_it_is_what_no_system_owns(tally: Tally, tmp_path, monkeypatch):
     given = Orders(str(tmp_path / "run"), ("solo",), 1.0)
     monkeypatch.setenv(the_orders.VARIABLE, str(given.write()))
     the_orders.current_orders.cache_clear()
@@ -83,7 +76,7 @@ def test_without_one_it_is_what_no_system_owns(
     assert not reads.is_data(os.__file__)
 
 
-def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path: Path) -> None:
+def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_path):
     read_all(tmp_path / "data")
     whole = reads.files_below(str(tmp_path / "data"))
     assert reads.examine_files(whole, cold=False) == {
@@ -93,20 +86,20 @@ def test_a_folder_is_looked_at_whole_or_as_far_as_the_limit(tally: Tally, tmp_pa
     assert len(list(reads.files_below(str(tmp_path / "data"), limit=1))) == 1
 
 
-def test_what_was_removed_meanwhile_is_passed_over(tally: Tally, tmp_path: Path) -> None:
+def test_what_was_removed_meanwhile_is_passed_over(tally: Tally, tmp_path):
     held = [str(tmp_path / "data" / "0.bin"), str(tmp_path / "gone.bin")]
     assert reads.examine_files(held, cold=False)["pages"] == PAGES
 
 
 def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_whole_again(
-    tally: Tally, tmp_path: Path
-) -> None:
+    tally: Tally, tmp_path
+):
     # GIVEN a cold block in which a sample is read out of a file that holds many
     big, small = tmp_path / "data" / "0.bin", tmp_path / "data" / "1.bin"
     with big.open("r+b") as file:
         file.truncate(2000 * pagecache.PAGE)
 
-    def read_a_page(number: int) -> int:
+    def read_a_page(number):
         with big.open("rb", buffering=0) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
             file.seek(number * pagecache.PAGE)
@@ -129,4 +122,4 @@ def test_a_file_of_many_samples_is_dropped_once_a_block_and_one_that_was_read_wh
         0,
     )
     # and before the next block it is to be dropped together with what is held open
-    assert reads._OpenedFiles.shared == {str(big)}
+    assert reads._files.shared == {str(big)}

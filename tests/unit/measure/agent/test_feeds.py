@@ -15,20 +15,20 @@ pytestmark = pytest.mark.usefixtures("tapped_loaders")
 
 
 class Numbers(Dataset):
-    def __len__(self) -> int:
+    def __len__(self):
         return 12
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index) -> torch.Tensor:
         return torch.tensor(float(index))
 
 
 class Gated(Numbers):
     """Nothing of it is made but the last half until the gate opens."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.gate = torch.multiprocessing.Event()
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index) -> torch.Tensor:
         assert index >= 6 or self.gate.wait(60)
         return super().__getitem__(index)
 
@@ -46,7 +46,7 @@ def feed_of(loader: DataLoader) -> LoaderFeed:
     return feed
 
 
-def values(feed: LoaderFeed, count: int) -> list[list[float]]:
+def values(feed: LoaderFeed, count):
     return [feed.next().tolist() for _ in range(count)]
 
 
@@ -67,7 +67,7 @@ def test_a_feed_that_is_to_go_on_passes_the_end():
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_feed_reads_on_where_another_loaders_loop_is(workers: int):
+def test_a_feed_reads_on_where_another_loaders_loop_is(workers):
     feed = feed_of(DataLoader(Numbers(), batch_size=4, num_workers=workers))
     values(feed, 3)
     made_again = feed_of(DataLoader(Numbers(), batch_size=4, num_workers=workers))
@@ -99,7 +99,7 @@ def test_batches_that_came_before_their_turn_have_a_place_in_the_queue():
     feed = feed_of(DataLoader(data, batch_size=1, sampler=order, num_workers=2, prefetch_factor=2))
     get, came = feed.source._get_data, []
 
-    def gotten() -> object:
+    def gotten():
         came.append(get())
         if len(came) == 2:
             data.gate.set()

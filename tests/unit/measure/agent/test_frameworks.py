@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
-import pytest
 from listening import Recorder
 
 from stash.measure.agent.wraps import frameworks
@@ -14,7 +12,7 @@ from stash.measure.agent.wraps.frameworks import PLENTY
 
 
 class LightningTrainer:
-    def __init__(self) -> None:
+    def __init__(self):
         self.fit_loop = SimpleNamespace(max_epochs=2, epoch_loop=SimpleNamespace(max_steps=10))
         self.num_sanity_val_steps, self.limit_val_batches, self.loggers = 2, 1.0, ["a service"]
         self.callbacks = [
@@ -23,12 +21,12 @@ class LightningTrainer:
             "progress",
         ]
 
-    def fit(self, model: str) -> str:
+    def fit(self, model):
         return f"trained {model}"
 
 
 def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_service(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+    listener: Recorder, monkeypatch
 ):
     dummies = ModuleType("lit.loggers.logger")
     dummies.DummyLogger = type("DummyLogger", (), {})
@@ -56,14 +54,14 @@ def test_lightning_has_no_limit_a_batch_of_validation_no_checkpoint_and_no_servi
 class TrainerCallback:
     """As transformers' own: an event is a method, handed the decisions so far."""
 
-    def on_step_end(self, args: Any, state: Any, control: Any) -> Any:
+    def on_step_end(self, args, state, control):
         return control
 
 
 class Deciding(TrainerCallback):
     """Wants everything after every step, as a trainer's own callback does at its limits."""
 
-    def on_step_end(self, args: Any, state: Any, control: Any) -> Any:
+    def on_step_end(self, args, state, control):
         control.should_evaluate = control.should_save = control.should_training_stop = (
             control.should_log
         ) = True
@@ -71,7 +69,7 @@ class Deciding(TrainerCallback):
 
 
 class HfTrainer:
-    def __init__(self) -> None:
+    def __init__(self):
         self.args = SimpleNamespace(max_steps=10, eval_strategy="steps", eval_on_start=True)
         service = type(
             "Service", (TrainerCallback,), {"__module__": "transformers.integrations.it"}
@@ -79,7 +77,7 @@ class HfTrainer:
         self.callback_handler = SimpleNamespace(callbacks=[Deciding(), service])
         self.callback_handler.remove_callback = self.callback_handler.callbacks.remove
 
-    def add_callback(self, callback: Any) -> None:
+    def add_callback(self, callback):
         self.callback_handler.callbacks.append(callback)
 
     def train(self) -> SimpleNamespace:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 from listening import Recorder
@@ -14,12 +12,12 @@ from stash.measure.agent.wraps import frameworks
 
 
 @pytest.fixture
-def listener(listener: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def listener(listener: Recorder, tmp_path, monkeypatch) -> Recorder:
     monkeypatch.setattr(frameworks, "current_orders", lambda: orders(tmp_path))
     return listener
 
 
-def init(project: str, mode: str | None = None) -> dict[str, Any]:
+def init(project, mode=None):
     """As ``wandb.init`` is called."""
     return {"project": project, "mode": mode}
 
@@ -27,7 +25,7 @@ def init(project: str, mode: str | None = None) -> dict[str, Any]:
 class Writer:
     """As ``SummaryWriter`` is made."""
 
-    def __init__(self, log_dir: str | None = None, comment: str = "") -> None:
+    def __init__(self, log_dir=None, comment=""):
         self.log_dir, self.comment = log_dir, comment
 
 
@@ -40,7 +38,7 @@ def test_a_mode_the_script_asks_for_is_overruled_and_said_once_each_time(listene
     ]
 
 
-def test_event_files_go_where_they_are_thrown_away(listener: Recorder, tmp_path: Path):
+def test_event_files_go_where_they_are_thrown_away(listener: Recorder, tmp_path):
     module = SimpleNamespace(
         SummaryWriter=type("SummaryWriter", (Writer,), {"__init__": Writer.__init__})
     )
@@ -52,7 +50,7 @@ def test_event_files_go_where_they_are_thrown_away(listener: Recorder, tmp_path:
     )
 
 
-def test_with_keep_logging_nothing_is_wrapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_with_keep_logging_nothing_is_wrapped(tmp_path, monkeypatch):
     monkeypatch.setattr(frameworks, "current_orders", lambda: orders(tmp_path, keep_logging=True))
     module = SimpleNamespace(init=init)
     frameworks.wrap_wandb(module)

@@ -44,17 +44,6 @@ def test_a_root_may_be_named_by_its_place_in_the_group():
     assert (call["src"], "group_src" in call) == (3, False)
 
 
-def test_a_subgroup_keeps_its_own_places():
-    _, (call,) = confined(
-        "reduce_scatter_tensor",
-        {"output": torch.zeros(1), "input": torch.arange(4.0)},
-        None,
-        (4, 6),
-        (0, 2, 4, 6),
-    )
-    assert call["input"].tolist() == [2, 3]
-
-
 def test_gathered_lists_have_own_values_in_the_places_of_other_nodes():
     places = [torch.zeros(1) for _ in WORLD]
 

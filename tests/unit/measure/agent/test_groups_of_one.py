@@ -72,7 +72,7 @@ def test_exchanges_hand_back_what_was_given_where_shapes_agree():
 
 
 @pytest.mark.parametrize("names", [("output", "input"), ("output_tensor", "input_tensor")])
-def test_old_and_new_names_of_arguments_are_known(names: tuple[str, str]):
+def test_old_and_new_names_of_arguments_are_known(names):
     output, given = torch.zeros(8), torch.ones(2)
     of_four("all_gather_into_tensor", **dict(zip(names, (output, given), strict=True)))
     assert output.tolist() == [1] * 8

@@ -37,9 +37,7 @@ WAYS = {
 }
 
 
-def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(
-    given: Orders, tmp_path: Path
-) -> None:
+def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(given: Orders, tmp_path):
     # GIVEN a database of the user's in which the job writes ahead, and is killed
     path = tmp_path / "mine.db"
     own = sqlite3.connect(path)
@@ -71,13 +69,13 @@ def test_what_sqlite_writes_beside_a_database_goes_and_comes_with_it(
 
 
 @pytest.fixture
-def given(tmp_path: Path) -> Orders:
+def given(tmp_path) -> Orders:
     (tmp_path / "run").mkdir()
     return orders(tmp_path / "run", began=time.time() - 60)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path, way: str):
+def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path, way):
     path = tmp_path / "mine" / "file"
     path.parent.mkdir()
     before = b"" if way == "sqlite" else b"what the user had"
@@ -100,9 +98,7 @@ def test_a_file_is_put_back_however_it_was_changed(given: Orders, tmp_path: Path
     assert path.stat().st_mtime == 1 or way == "sqlite"
 
 
-def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(
-    tmp_path: Path,
-):
+def test_what_cannot_be_noted_ends_no_training_but_what_cannot_be_kept_is_not_written(tmp_path):
     # GIVEN a ledger that cannot be written, as on a disk that is full
     launch, work = tmp_path / "run" / "launch", tmp_path / "work"
     for folder in (launch, work):

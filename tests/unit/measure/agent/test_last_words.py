@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -51,7 +50,7 @@ def start(beats, train=train):
         ("raise ChildFailedError", 0),  # torchrun's own
     ],
 )
-def test_word_is_left_by_the_process_that_failed(tmp_path: Path, program: str, left: int) -> None:
+def test_word_is_left_by_the_process_that_failed(tmp_path, program, left):
     environment = {
         **os.environ,
         VARIABLE: str(Orders(str(tmp_path), ("solo",), 1.0).write()),

@@ -34,7 +34,7 @@ def orders_of_a_run(run: Path) -> Orders:
     return Orders(str(launch), ("solo",), 1.0)
 
 
-def test_it_ends_with_all_that_it_started_once_the_launcher_is_gone(tmp_path: Path) -> None:
+def test_it_ends_with_all_that_it_started_once_the_launcher_is_gone(tmp_path):
     orders = orders_of_a_run(tmp_path)
     owner = claim(tmp_path)
     environment = {**os.environ, VARIABLE: str(orders.write())}
@@ -57,9 +57,7 @@ def test_it_ends_with_all_that_it_started_once_the_launcher_is_gone(tmp_path: Pa
         rank.wait(PATIENCE)
 
 
-def test_where_the_launcher_is_out_of_sight_nothing_is_watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_the_launcher_is_out_of_sight_nothing_is_watched(tmp_path, monkeypatch):
     orders = orders_of_a_run(tmp_path)
     (tmp_path / "owner").write_text("of another machine")
     monkeypatch.setattr(

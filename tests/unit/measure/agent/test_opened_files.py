@@ -15,19 +15,19 @@ from stash.measure.agent.wraps import opened_files
 class File:
     """As ``h5py.File``."""
 
-    def __init__(self, name: object, mode: str = "r", driver: str | None = None) -> None:
+    def __init__(self, name, mode="r", driver=None):
         self.mode = mode
 
 
 class Writer:
     """As ``pyarrow.parquet.ParquetWriter``."""
 
-    def __init__(self, where: object, schema: object = None) -> None:
+    def __init__(self, where, schema=None):
         self.where = where
 
 
 @pytest.fixture(autouse=True)
-def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def read(monkeypatch):
     """Files that were about to be read."""
     words: list[object] = []
     monkeypatch.setattr(reads, "about_to_read", words.append)
@@ -35,7 +35,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+def written(monkeypatch):
     words: list[tuple[str, bool]] = []
     monkeypatch.setattr(
         guard, "about_to_write", lambda path, truncates: words.append((path, truncates))
@@ -43,9 +43,7 @@ def written(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
     return words
 
 
-def test_a_file_of_hdf5_is_named_as_it_is_opened(
-    written: list[tuple[str, bool]], read: list[object]
-):
+def test_a_file_of_hdf5_is_named_as_it_is_opened(written, read):
     own = type("File", (File,), {"__init__": File.__init__})
     opened_files.wrap_h5py(SimpleNamespace(File=own))
     for mode in ("r", "w", "a"):
@@ -57,7 +55,7 @@ def test_a_file_of_hdf5_is_named_as_it_is_opened(
         own()
 
 
-def test_pictures_and_tables_are_named(written: list[tuple[str, bool]], read: list[object]):
+def test_pictures_and_tables_are_named(written, read):
     cv2 = SimpleNamespace(
         imwrite=lambda filename, image: filename, imread=lambda filename, flags=1: flags
     )
@@ -65,10 +63,10 @@ def test_pictures_and_tables_are_named(written: list[tuple[str, bool]], read: li
     assert cv2.imwrite("a.png", None) == "a.png"
     assert cv2.imread("c.png", 0) == 0
 
-    def write_file(filename: str, data: object) -> None:
+    def write_file(filename, data):
         pass
 
-    def read_file(path: str) -> str:
+    def read_file(path):
         return path
 
     io = SimpleNamespace(write_file=write_file, read_file=read_file)

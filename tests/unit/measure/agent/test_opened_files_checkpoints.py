@@ -7,7 +7,6 @@ import io
 import os
 import pickle
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -34,7 +33,7 @@ def guarded() -> SimpleNamespace:
 
 
 def test_a_good_file_is_not_replaced_and_the_profile_says_so(
-    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path
+    listener: Recorder, guarded: SimpleNamespace, tmp_path
 ):
     path = tmp_path / "last.pt"
     path.write_bytes(b"a good model")
@@ -44,7 +43,7 @@ def test_a_good_file_is_not_replaced_and_the_profile_says_so(
 
 
 def test_a_script_that_saves_beside_renames_and_links_goes_on(
-    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path
+    listener: Recorder, guarded: SimpleNamespace, tmp_path
 ):
     beside, path = tmp_path / "last.pt.tmp", tmp_path / "last.pt"
     guarded.save({"weights": torch.zeros(3)}, beside)
@@ -53,7 +52,7 @@ def test_a_script_that_saves_beside_renames_and_links_goes_on(
     assert path.read_bytes() == b""
 
 
-def test_placeholders_are_swept(listener: Recorder, guarded: SimpleNamespace, tmp_path: Path):
+def test_placeholders_are_swept(listener: Recorder, guarded: SimpleNamespace, tmp_path):
     path = tmp_path / "new.pt"
     guarded.save({}, path)
     assert path.read_bytes() == b""
@@ -70,7 +69,7 @@ def test_a_save_into_memory_is_the_scripts_own_business(
 
 
 def test_before_replicas_drift_a_checkpoint_is_written(
-    listener: Recorder, guarded: SimpleNamespace, tmp_path: Path
+    listener: Recorder, guarded: SimpleNamespace, tmp_path
 ):
     listener.drifted = False
     guarded.save(torch.ones(2), tmp_path / "first.pt")
@@ -81,9 +80,9 @@ def test_before_replicas_drift_a_checkpoint_is_written(
 def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
     listener: Recorder,
     guarded: SimpleNamespace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    how: str,
+    tmp_path,
+    monkeypatch,
+    how,
 ):
     # GIVEN a script that drifts, and saves into a folder
     saved: list[str] = []
@@ -106,14 +105,14 @@ def test_what_is_refused_lies_in_a_folder_that_is_no_whole_checkpoint(
 
 
 @contextlib.contextmanager
-def _noted(events: list[str]) -> Iterator[None]:
+def _noted(events):
     events.append("begins")
     yield
     events.append("ends")
 
 
 def test_a_tensor_that_is_pickled_for_another_process_is_no_checkpoint(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+    listener: Recorder, monkeypatch
 ):
     events: list[ThreadEvent] = []
     monkeypatch.setattr(listener, "handle", lambda event, about: events.append(event))

@@ -19,14 +19,14 @@ from stash.measure.agent.wraps.scope import scope
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[None]:
+def world():
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield
     dist.destroy_process_group()
 
 
 @pytest.fixture
-def wrapped(world: None) -> Iterator[type[DistributedDataParallel]]:
+def wrapped(world) -> Iterator[type[DistributedDataParallel]]:
     """A class of its own with the wrap, so that PyTorch's stays as it is."""
 
     class Wrapped(DistributedDataParallel):
@@ -43,7 +43,7 @@ def model() -> torch.nn.Module:
     return torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
 
 
-def test_under_scope_self_nothing_is_exchanged_and_afterwards_all_is_as_before(wrapped) -> None:
+def test_under_scope_self_nothing_is_exchanged_and_afterwards_all_is_as_before(wrapped):
     ddp = wrapped(model())
     assert replicas.list_modules() == [ddp]
     replicas.set_scope("self")
@@ -56,7 +56,7 @@ def test_under_scope_self_nothing_is_exchanged_and_afterwards_all_is_as_before(w
     assert ddp.broadcast_buffers
 
 
-def test_a_script_that_accumulates_keeps_its_own_choice_under_scope_world(wrapped) -> None:
+def test_a_script_that_accumulates_keeps_its_own_choice_under_scope_world(wrapped):
     ddp = wrapped(model())
     with ddp.no_sync():
         assert not ddp.require_backward_grad_sync
@@ -64,14 +64,14 @@ def test_a_script_that_accumulates_keeps_its_own_choice_under_scope_world(wrappe
 
 
 @pytest.fixture
-def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(monkeypatch):
     """This rank's node holds none of the group: all of it reaches beyond."""
     monkeypatch.setattr(scope, "node_ranks", (7,))
 
 
 def test_scope_node_exchanges_over_what_of_the_group_lies_there_and_no_hook_is_left_on(
-    wrapped, elsewhere, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    wrapped, elsewhere, monkeypatch
+):
     ddp, part = wrapped(model()), dist.new_group([0])
     whole = ddp.process_group
     monkeypatch.setattr(scope, "parts", {whole.group_name: NodePart(part, (0,))})
@@ -89,7 +89,7 @@ def test_scope_node_exchanges_over_what_of_the_group_lies_there_and_no_hook_is_l
     dist.destroy_process_group(part)
 
 
-def test_a_rank_that_is_its_groups_only_one_on_a_node_exchanges_nothing(wrapped, elsewhere) -> None:
+def test_a_rank_that_is_its_groups_only_one_on_a_node_exchanges_nothing(wrapped, elsewhere):
     ddp = wrapped(model())
     replicas.set_scope("node")
     assert not ddp.require_backward_grad_sync
@@ -99,9 +99,7 @@ def test_a_rank_that_is_its_groups_only_one_on_a_node_exchanges_nothing(wrapped,
     assert ddp.broadcast_buffers
 
 
-def test_a_group_inside_the_node_is_exchanged_over_whole(
-    wrapped, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_group_inside_the_node_is_exchanged_over_whole(wrapped, monkeypatch):
     monkeypatch.setattr(scope, "node_ranks", (0, 1))
     ddp = wrapped(model())
     whole = ddp.process_group
@@ -111,13 +109,13 @@ def test_a_group_inside_the_node_is_exchanged_over_whole(
     replicas.set_scope("world")
 
 
-def test_a_builtin_hook_cannot_be_confined(wrapped) -> None:
+def test_a_builtin_hook_cannot_be_confined(wrapped):
     ddp = wrapped(model())
     ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE)
     assert "built-in C++ communication hook" in (replicas.obstacle_to_node_scope() or "")
 
 
-def test_gradients_are_told_bucket_by_bucket(wrapped) -> None:
+def test_gradients_are_told_bucket_by_bucket(wrapped):
     ddp = wrapped(model())
     ddp(torch.randn(5, 4)).sum().backward()
     sizes, named = replicas.gradient_facts()
@@ -125,7 +123,7 @@ def test_gradients_are_told_bucket_by_bucket(wrapped) -> None:
     assert [name for name, _ in named] == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
-def test_whether_gradients_are_views_into_their_buckets_is_known(wrapped) -> None:
+def test_whether_gradients_are_views_into_their_buckets_is_known(wrapped):
     replicas._made.clear()
     assert replicas.bucket_view() is None
     ddp = wrapped(model())
@@ -134,20 +132,18 @@ def test_whether_gradients_are_views_into_their_buckets_is_known(wrapped) -> Non
     assert replicas.bucket_view() is True
 
 
-def test_a_model_that_is_gone_is_forgotten(wrapped) -> None:
+def test_a_model_that_is_gone_is_forgotten(wrapped):
     wrapped(model())
     assert replicas.list_modules() == []
 
 
-def test_what_a_group_has_started_is_counted(world: None) -> None:
+def test_what_a_group_has_started_is_counted(world):
     before = private.sequence_numbers()
     dist.all_reduce(torch.ones(1))
     assert sum(private.sequence_numbers().values()) == sum(before.values()) + 1
 
 
-def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(
-    wrapped,
-) -> None:
+def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_not_counted(wrapped):
     replicas._made.clear()
     assert (replicas.own_hook(), replicas.skips_exchanges()) == (None, None)
     ddp = wrapped(model())
@@ -163,7 +159,7 @@ def test_what_the_job_does_about_its_exchange_is_known_and_what_stash_does_is_no
     assert (replicas.own_hook(), replicas.skips_exchanges()) == ("fp16_compress_hook", True)
 
 
-def test_a_built_in_hook_is_the_jobs_own_too(wrapped) -> None:
+def test_a_built_in_hook_is_the_jobs_own_too(wrapped):
     ddp = wrapped(model())
     ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.FP16_COMPRESS)
     assert "FP16_COMPRESS" in (replicas.own_hook() or "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-import pytest
 from listening import Recorder
 from ranks_in_memory import silence
 
@@ -13,7 +12,7 @@ from stash.measure.agent.data.feeds import Handle, WatchedFeed, WatchedIterator
 from stash.measure.agent.thread_events import ThreadEvent
 
 
-def tell() -> None:
+def tell():
     """Tell whoever listens of everything that returns nothing."""
     listener = script.listener()
     listener.world_formed()
@@ -26,7 +25,7 @@ def tell() -> None:
     script.note("a note")
 
 
-def handle_of(batches: list[int]) -> Handle:
+def handle_of(batches) -> Handle:
     feed = WatchedFeed(batches)
     return Handle(feed, WatchedIterator(feed))
 
@@ -43,12 +42,6 @@ def test_every_event_reaches_the_listener(listener: Recorder):
         "a note",
     ]
     assert script.active()
-
-
-def test_backward_passes_are_counted():
-    before = script.passes()
-    script.backward_begins()
-    assert script.passes() == before + 1
 
 
 def test_without_a_listener_the_script_goes_on_as_if_nothing_were_there():
@@ -69,7 +62,7 @@ def test_a_listener_that_is_done_gets_nothing_more(listener: Recorder):
 
 
 def test_an_exit_past_python_tells_that_the_process_ends_where_it_ends_well(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
+    listener: Recorder, monkeypatch
 ):
     codes = list[int]()
     monkeypatch.setattr(os, "_exit", os._exit)  # put back afterwards
@@ -88,13 +81,6 @@ def test_a_forked_worker_is_not_the_job(listener: Recorder):
         os._exit(script.active())
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert script.active()
-
-
-def test_the_listener_knows_of_every_save(listener: Recorder):
-    assert not script.saves_drifted()
-    listener.drifted = True
-    assert script.saves_drifted()
-    assert listener.events == ["saved", "saved"]
 
 
 def test_replicas_that_drifted_stay_drifted_when_no_listener_is_left(listener: Recorder):

@@ -12,13 +12,13 @@ Names = dict[str, tuple[int, ...] | None]
 
 
 @pytest.fixture(autouse=True)
-def sharded(monkeypatch: pytest.MonkeyPatch) -> Names:
+def sharded(monkeypatch) -> Names:
     names: Names = {}
     monkeypatch.setattr(sharding, "sharded", names)
     return names
 
 
-def test_fully_shard_is_noticed_once(sharded: Names) -> None:
+def test_fully_shard_is_noticed_once(sharded: Names):
     module = SimpleNamespace(fully_shard=lambda model: model)
     sharding.watch_fully_shard(module)
     sharding.watch_fully_shard(module)
@@ -29,18 +29,18 @@ def test_fully_shard_is_noticed_once(sharded: Names) -> None:
 class Mesh:
     """One of two dimensions, dp × tp of four ranks, as rank 3 sees it, or one of those dimensions."""
 
-    def __init__(self, **dimensions: tuple[int, tuple[int, ...]]) -> None:
+    def __init__(self, **dimensions):
         self.mesh_dim_names = tuple(dimensions)
         self._places = dimensions
         self.ndim = len(dimensions)
 
-    def get_coordinate(self) -> list[int]:
+    def get_coordinate(self):
         return [place for place, _ in self._places.values()]
 
-    def size(self, at: int) -> int:
+    def size(self, at):
         return len(self._places[self.mesh_dim_names[at]][1])
 
-    def get_group(self, at: int) -> SimpleNamespace:
+    def get_group(self, at) -> SimpleNamespace:
         name = self.mesh_dim_names[at]
         return SimpleNamespace(group_name=name, ranks=self._places[name][1])
 
@@ -48,7 +48,7 @@ class Mesh:
 DP, TP = (1, (1, 3)), (1, (2, 3))
 
 
-def divided(mesh: Mesh, *shards: bool) -> SimpleNamespace:
+def divided(mesh: Mesh, *shards) -> SimpleNamespace:
     """A DTensor over that mesh."""
     return SimpleNamespace(
         device_mesh=mesh,
@@ -57,19 +57,19 @@ def divided(mesh: Mesh, *shards: bool) -> SimpleNamespace:
 
 
 @pytest.fixture
-def _ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+def _ranks(monkeypatch):
     monkeypatch.setattr(sharding, "ranks_of", lambda group: group.ranks)
     monkeypatch.setattr(sharding, "_of_replicas", set())
 
 
-def shard(**how: object) -> None:
+def shard(**how):
     module = SimpleNamespace(fully_shard=lambda model, **given: model)
     sharding.watch_fully_shard(module)
     module.fully_shard("a model", **how)
 
 
 @pytest.mark.usefixtures("_ranks")
-def test_fully_shard_tells_its_place_among_the_replicas(sharded: Names) -> None:
+def test_fully_shard_tells_its_place_among_the_replicas(sharded: Names):
     shard(mesh=Mesh(dp=(3, (0, 1, 2, 3))))
     assert sharded == {"fully_shard": (3,)}
     shard(mesh=Mesh(dp=DP, tp=TP), dp_mesh_dims=SimpleNamespace(shard="dp", replicate=None))
@@ -77,14 +77,14 @@ def test_fully_shard_tells_its_place_among_the_replicas(sharded: Names) -> None:
 
 
 @pytest.mark.usefixtures("_ranks")
-def test_parameters_divided_over_a_mesh_are_of_one_replica(sharded: Names) -> None:
+def test_parameters_divided_over_a_mesh_are_of_one_replica(sharded: Names):
     whole = [SimpleNamespace(), divided(Mesh(tp=TP), False), divided(Mesh(tp=(0, (3,))), True)]
     assert sharding.ranks_of_one_replica(whole) == ()
     assert sharding.ranks_of_one_replica([*whole, divided(Mesh(tp=TP), True)]) == (2, 3)
 
 
 @pytest.mark.usefixtures("_ranks")
-def test_what_fully_shard_divides_among_replicas_is_no_part_of_one(sharded: Names) -> None:
+def test_what_fully_shard_divides_among_replicas_is_no_part_of_one(sharded: Names):
     parameters = [divided(Mesh(dp=DP, tp=TP), True, True)]
     shard(mesh=Mesh(dp=DP))
     assert sharding.ranks_of_one_replica(parameters) == (2, 3)
@@ -93,14 +93,14 @@ def test_what_fully_shard_divides_among_replicas_is_no_part_of_one(sharded: Name
 
 
 @pytest.mark.usefixtures("_ranks")
-def test_fully_shard_without_a_mesh_has_replicas_only(sharded: Names) -> None:
+def test_fully_shard_without_a_mesh_has_replicas_only(sharded: Names):
     shard()
     assert sharding.ranks_of_one_replica([divided(Mesh(dp=DP), True)]) == ()
 
 
-def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names) -> None:
+def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names):
     class Wrapper:
-        def __init__(self, module: str, process_group: object = None) -> None: ...
+        def __init__(self, module, process_group=None): ...
 
     sharding.watch_fsdp(SimpleNamespace(FullyShardedDataParallel=Wrapper))
     group = SimpleNamespace(rank=lambda: 2)
@@ -117,14 +117,12 @@ def test_fsdp_tells_its_place_in_the_group_that_it_is_given(sharded: Names) -> N
 @pytest.mark.parametrize(
     ("stage", "names"), [(0, []), (1, ["DeepSpeed ZeRO stage 1"]), (3, ["DeepSpeed ZeRO stage 3"])]
 )
-def test_deepspeed_shards_from_its_first_stage_on(
-    sharded: Names, stage: int, names: list[str]
-) -> None:
+def test_deepspeed_shards_from_its_first_stage_on(sharded: Names, stage, names):
     class Engine:
-        def __init__(self, config: dict[str, int]) -> None:
+        def __init__(self, config):
             self.config = config
 
-        def zero_optimization_stage(self) -> int:
+        def zero_optimization_stage(self):
             return self.config["stage"]
 
     sharding.watch_deepspeed(SimpleNamespace(DeepSpeedEngine=Engine))

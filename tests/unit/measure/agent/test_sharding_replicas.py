@@ -53,17 +53,15 @@ from stash.measure.agent.wraps.sharding import FirstBatch
         ),
     ],
 )
-def test_ranks_that_read_the_same_samples_share_a_replica(
-    ranks: list[FirstBatch], replicas: int | None
-) -> None:
+def test_ranks_that_read_the_same_samples_share_a_replica(ranks: list[FirstBatch], replicas):
     assert sharding.count_replicas(ranks) == replicas
 
 
-def feed(batch: object) -> SimpleNamespace:
+def feed(batch) -> SimpleNamespace:
     return SimpleNamespace(ring=SimpleNamespace(batches=[batch]))
 
 
-def test_batches_are_told_apart_by_what_is_in_them() -> None:
+def test_batches_are_told_apart_by_what_is_in_them():
     one, other = (
         (torch.tensor([[1.0, 2.0]], dtype=torch.bfloat16), 3),
         (torch.tensor([[1.0, 2.5]]).bfloat16(), 3),
@@ -76,7 +74,7 @@ def test_batches_are_told_apart_by_what_is_in_them() -> None:
     assert len(set(sums)) == 3
 
 
-def test_batches_that_hold_nothing_tell_nothing() -> None:
+def test_batches_that_hold_nothing_tell_nothing():
     assert sharding.describe_first_batch([feed("text")]) == FirstBatch(None, None)
     assert sharding.describe_first_batch([]) == FirstBatch(None, None)
 
@@ -91,7 +89,7 @@ class Whole(torch.Tensor):
         return super().__torch_function__(func, types, args, kwargs or {})
 
 
-def test_a_batch_whose_class_refuses_to_be_cut_is_compared_all_the_same() -> None:
+def test_a_batch_whose_class_refuses_to_be_cut_is_compared_all_the_same():
     plain, whole = torch.ones(3), torch.ones(3).as_subclass(Whole)
     assert [sharding.describe_first_batch([feed(batch)]) for batch in (plain, whole)] == [
         sharding.describe_first_batch([feed(plain)])

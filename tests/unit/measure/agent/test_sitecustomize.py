@@ -28,7 +28,7 @@ except ImportError:
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path) -> Path:
     """Stash as it is installed elsewhere, beside a package that the job's interpreter lacks."""
     packages = tmp_path / "packages"
     ignore = shutil.ignore_patterns("__pycache__", "*.csv")
@@ -38,7 +38,7 @@ def installed(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def orders(tmp_path: Path) -> Iterator[Path]:
+def orders(tmp_path) -> Iterator[Path]:
     launch = tmp_path / "run" / "launch-0-0"
     launch.mkdir(parents=True)
     owner = claim(launch.parent)
@@ -55,8 +55,8 @@ def looked(site: Path, orders: Path, *more: Path) -> subprocess.CompletedProcess
 
 
 def test_an_interpreter_of_another_environment_gets_the_agent_and_no_path_to_stashs_own(
-    installed: Path, orders: Path, tmp_path: Path
-) -> None:
+    installed: Path, orders: Path, tmp_path
+):
     other = tmp_path / "other"
     other.mkdir()
     (other / "stash.py").write_text("raise RuntimeError('another project of that name')")
@@ -75,8 +75,8 @@ def test_an_interpreter_of_another_environment_gets_the_agent_and_no_path_to_sta
     [("raise RuntimeError('of the user')", "of the user"), ("print('hello')", "hello")],
 )
 def test_a_customisation_of_the_users_own_does_what_it_does_without_stash(
-    name: str, does: str, sentence: str, installed: Path, orders: Path, tmp_path: Path
-) -> None:
+    name, does, sentence, installed: Path, orders: Path, tmp_path
+):
     own = tmp_path / "own"
     own.mkdir()
     (own / f"{name}.py").write_text(does)

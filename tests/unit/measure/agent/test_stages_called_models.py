@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,11 +25,11 @@ HOST = torch.ones(2)
 class Slow(nn.Module):
     """Takes 3 s."""
 
-    def __init__(self, clock: Seconds) -> None:
+    def __init__(self, clock: Seconds):
         super().__init__()
         self.clock, self.layer = clock, nn.Linear(2, 1)
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs):
         self.clock.now += 3.0
         return self.layer(inputs)
 
@@ -42,10 +40,10 @@ def model(clock: Seconds) -> Slow:
     return type("Model", (Slow,), {})(clock)
 
 
-def trains(clock: Seconds, stamps: Stamps, model: Any) -> Callable[[], None]:
+def trains(clock: Seconds, stamps: Stamps, model):
     """A batch is made in 2 s, seen by no loader, and given back in 1 s; an update takes 5 s."""
 
-    def act() -> None:
+    def act():
         clock.now += 2.0
         model(HOST)
         stamps.tell(ThreadEvent.BACKWARD_BEGINS)
@@ -58,7 +56,7 @@ def trains(clock: Seconds, stamps: Stamps, model: Any) -> Callable[[], None]:
 
 def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_known(
     clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
+):
     call, act = nn.Module.__call__, trains(clock, stamps, model)
     before = step(act)
     look = CalledModels()
@@ -73,7 +71,7 @@ def test_what_makes_batches_is_told_from_the_forward_pass_once_its_module_is_kno
 
 def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_followed(
     stamps: Stamps,
-) -> None:
+):
     look = CalledModels()
     nn.ReLU()(HOST)
     with torch.no_grad():
@@ -89,15 +87,15 @@ def test_modules_without_gradients_and_layers_that_are_called_by_hand_are_not_fo
 
 def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
     clock: Seconds, stamps: Stamps, step: Step, model: Slow
-) -> None:
+):
     """As GANs have them: noise is made in 2 s, four models of a pass take 3 s each, a pass back 1 s."""
 
     class Unit(nn.Module):
-        def __init__(self, *layers: nn.Module) -> None:
+        def __init__(self, *layers: nn.Module):
             super().__init__()
             self.layers = nn.ModuleList(layers)
 
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             return sum(layer(inputs) for layer in self.layers)
 
     class Frozen(Slow):
@@ -106,7 +104,7 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
     generator = Unit(model, *(Unit(nn.Linear(2, 1)) for _ in range(5)))
     critic, teacher = type("Critic", (Slow,), {})(clock), Frozen(clock).requires_grad_(False)
 
-    def act() -> None:
+    def act():
         for each in (critic, generator):
             clock.now += 2.0
             teacher(HOST)
@@ -128,13 +126,13 @@ def test_every_model_of_a_step_is_followed_and_what_they_are_made_of_is_not(
 
 def test_a_module_that_fails_has_no_part_in_what_follows(
     stamps: Stamps, step: Step, clock: Seconds
-) -> None:
+):
     class Fails(nn.Linear):
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             clock.now += 3.0
             raise MemoryError
 
-    def act() -> None:
+    def act():
         with pytest.raises(MemoryError):
             Fails(2, 1)(HOST)
         clock.now += 2.0
@@ -147,11 +145,9 @@ def test_a_module_that_fails_has_no_part_in_what_follows(
     assert step(act).seconds_in(StepStage.FORWARD) == 5
 
 
-def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(
-    step: Step,
-) -> None:
+def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_script(step: Step):
     class Odd(nn.Linear):
-        def parameters(self, recurse: bool = True) -> Any:
+        def parameters(self, recurse=True):
             raise NotImplementedError
 
     failed: list[Exception] = []
@@ -162,7 +158,7 @@ def test_a_model_whose_parameters_cannot_be_listed_ends_the_watch_and_not_the_sc
     assert [type(error) for error in failed] == [NotImplementedError]
 
 
-def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps) -> None:
+def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps):
     failed: list[Exception] = []
     script.bus.listener.give_up = failed.append  # type: ignore[method-assign]
     stamps.observers.append(lambda stage: 1 // 0)
@@ -170,15 +166,15 @@ def test_stamps_that_fail_end_the_watch_and_not_the_script(stamps: Stamps) -> No
     assert [type(error) for error in failed] == [ZeroDivisionError] * 2
 
 
-def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: Seconds) -> None:
-    def backward(tensors: object) -> None:
+def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: Seconds):
+    def backward(tensors):
         clock.now += 3.0
         raise MemoryError
 
     module = SimpleNamespace(backward=backward, grad=lambda: None)
     wrap_backward(module)  # type: ignore[arg-type]
 
-    def act() -> None:
+    def act():
         with pytest.raises(MemoryError):
             module.backward(HOST)
         clock.now += 2.0
@@ -188,9 +184,7 @@ def test_a_backward_pass_that_fails_is_over(stamps: Stamps, step: Step, clock: S
 
 
 @pytest.mark.parametrize("how", ["module", "in place", "function"])
-def test_compiled_models_are_compiled_no_more_often(
-    compiled: Any, stamps: Stamps, how: str
-) -> None:
+def test_compiled_models_are_compiled_no_more_often(compiled, stamps: Stamps, how):
     class Model(nn.Linear):
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return super().forward(inputs)
@@ -202,7 +196,7 @@ def test_compiled_models_are_compiled_no_more_often(
     elif how == "in place":
         inner.compile(**options)
 
-    def forward(inputs: torch.Tensor) -> Any:
+    def forward(inputs: torch.Tensor):
         return model(inputs)
 
     called = torch.compile(forward, **options) if how == "function" else model
@@ -223,7 +217,7 @@ def test_compiled_models_are_compiled_no_more_often(
     assert not compiled["graph_break"]
 
 
-def test_a_pause_ends_the_look(tmp_path: Path, clock: Seconds) -> None:
+def test_a_pause_ends_the_look(tmp_path, clock: Seconds):
     call, run = nn.Module.__call__, WatchedRun(Orders(str(tmp_path), (), 0.0))
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))])
     for _ in range(6):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -30,21 +27,21 @@ class Stream:
 class Streams:
     """Of the fake device; ``current`` is the calling thread's."""
 
-    def __init__(self, clock: Seconds) -> None:
+    def __init__(self, clock: Seconds):
         self.current, self._clock = Stream(), clock
 
-    def copying(self) -> None:
+    def copying(self):
         self._clock.now += 4.0
 
 
 @pytest.fixture
-def streams(clock: Seconds, stamps: Stamps, monkeypatch: pytest.MonkeyPatch) -> Streams:
+def streams(clock: Seconds, stamps: Stamps, monkeypatch) -> Streams:
     """A device where a copy from the host takes 4 s, for which the host waits; tensors on it are the host's."""
     streams = Streams(clock)
 
-    def fake(original: Any) -> Any:
+    def fake(original):
         @functools.wraps(original)  # Dynamo goes by the name
-        def copy(tensor: Any, /, *args: Any, **kwargs: Any) -> Any:
+        def copy(tensor, /, *args, **kwargs):
             if not (args or kwargs) or "cuda" in str((args, kwargs)):
                 streams.copying()
                 return tensor
@@ -85,20 +82,16 @@ HOST = torch.ones(2)
     ],
 )
 @pytest.mark.usefixtures("streams")
-def test_copies_of_host_tensors_to_the_current_device_are_transfer(
-    step: Step, copy: Callable[[], object], seconds: float
-) -> None:
+def test_copies_of_host_tensors_to_the_current_device_are_transfer(step: Step, copy, seconds):
     assert step(copy).seconds_in(StepStage.TRANSFER) == seconds
 
 
 @pytest.mark.usefixtures("streams")
-def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(
-    step: Step, monkeypatch: Any
-) -> None:
+def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(step: Step, monkeypatch):
     class There(SimpleNamespace):
         is_cuda, device = True, torch.device("cuda", 0)
 
-    def filled(tensor: Any) -> StampedStep:
+    def filled(tensor) -> StampedStep:
         return step(lambda: torch.Tensor.copy_(There(), tensor, "cuda"))
 
     assert filled(HOST).seconds_in(StepStage.TRANSFER) == 4
@@ -111,34 +104,30 @@ def test_a_tensor_that_is_there_already_takes_a_copy_of_a_host_tensor(
     assert filled(There()).seconds_in(StepStage.TRANSFER) == 0
 
 
-def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(
-    step: Step, streams: Streams
-) -> None:
+def test_a_copy_in_another_stream_is_none_that_the_device_waited_for(step: Step, streams: Streams):
     streams.current = Stream()
     found = step(lambda: HOST.to("cuda"))
     assert (found.seconds_in(StepStage.TRANSFER), found.seconds_in(StepStage.BETWEEN)) == (0, 4)
 
 
 @pytest.fixture
-def takes(
-    clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[float], None]:
+def takes(clock: Seconds, stamps: Stamps, streams: Streams, monkeypatch):
     """Asks the device, which copies for 4 s, for work of so many seconds; the host does not wait."""
     queue = 0.0
 
     class Queued:
         at = 0.0
 
-        def record(self, stream: object = None) -> None:
+        def record(self, stream=None):
             self.at = max(clock.now, queue)
 
-        def query(self) -> bool:
+        def query(self):
             return clock.now >= self.at
 
-        def elapsed_time(self, other: Queued) -> float:
+        def elapsed_time(self, other: Queued):
             return 1e3 * (other.at - self.at)
 
-    def takes(seconds: float) -> None:
+    def takes(seconds):
         nonlocal queue
         queue = max(clock.now, queue) + seconds
 
@@ -160,9 +149,7 @@ def last_of(stamps: Stamps, clock: Seconds) -> StampedStep:
     return stamps.ring.rows(0)[-1]
 
 
-def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
-    clock: Seconds, stamps: Stamps, takes: Callable[[float], None]
-) -> None:
+def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(clock: Seconds, stamps: Stamps, takes):
     """The device copies for 4 s and computes for 10; the host, which asks for that in no time, makes a batch in 6."""
     for _ in range(5):
         stamps.tell(ThreadEvent.READ_BEGINS, 0)
@@ -182,8 +169,8 @@ def test_of_a_copy_it_is_the_time_in_the_queue_that_counts(
 
 
 def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
-    clock: Seconds, stamps: Stamps, takes: Callable[[float], None]
-) -> None:
+    clock: Seconds, stamps: Stamps, takes
+):
     """One beside the counted one, 4 s, another after a pass of its own, 5 s; what is made on the device takes 2."""
     for _ in range(3):
         takes(4.0)
@@ -204,10 +191,8 @@ def test_updates_of_several_optimizers_are_told_apart_in_the_queue_too(
 
 
 @pytest.mark.usefixtures("streams")
-def test_copies_in_waits_validation_and_other_threads_are_no_transfer(
-    step: Step, stamps: Stamps
-) -> None:
-    def act() -> None:
+def test_copies_in_waits_validation_and_other_threads_are_no_transfer(step: Step, stamps: Stamps):
+    def act():
         with torch.no_grad():
             HOST.to("cuda")
         other = threading.Thread(target=HOST.to, args=("cuda",))
@@ -220,7 +205,7 @@ def test_copies_in_waits_validation_and_other_threads_are_no_transfer(
 
 
 @pytest.mark.usefixtures("streams")
-def test_compiled_code_is_compiled_as_before(compiled: Any) -> None:
+def test_compiled_code_is_compiled_as_before(compiled):
     def doubled(tensor: torch.Tensor) -> torch.Tensor:
         return (tensor.to(torch.float64) * 2).to("cpu").to(torch.float32)
 
@@ -230,9 +215,7 @@ def test_compiled_code_is_compiled_as_before(compiled: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
-def test_copies_are_followed_where_the_parameters_are_on_cuda(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_copies_are_followed_where_the_parameters_are_on_cuda(tmp_path, monkeypatch, kind):
     made: list[str] = []
     monkeypatch.setattr(BatchCopies, "follow_process", lambda device: made.append("copies"))
     monkeypatch.setattr(Stamps, "follow_device", lambda stamps, device: made.append("device"))

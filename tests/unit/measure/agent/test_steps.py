@@ -17,7 +17,7 @@ def sgd() -> torch.optim.Optimizer:
     return torch.optim.SGD([weight], lr=0.1)
 
 
-def optimizers(hooks: list) -> SimpleNamespace:
+def optimizers(hooks) -> SimpleNamespace:
     """Stands for ``torch.optim.optimizer``."""
     return SimpleNamespace(
         register_optimizer_step_post_hook=hooks.append, Optimizer=type("Optimizer", (), {})
@@ -40,7 +40,7 @@ class Scaler:
 
     overflows = False
 
-    def step(self, optimizer: torch.optim.Optimizer) -> str:
+    def step(self, optimizer: torch.optim.Optimizer):
         if not self.overflows:
             optimizer.step()
         return "result"
@@ -66,7 +66,7 @@ def test_a_step_that_loss_scaling_skips_is_a_step_of_the_loop_all_the_same(liste
 
 def test_a_schedule_that_is_over_is_passed_over_while_a_profile_is_taken(listener: Recorder):
     class OneCycleLR:
-        def step(self) -> None:
+        def step(self):
             raise ValueError("Tried to step 3 times")
 
     steps.wrap_schedulers(SimpleNamespace(OneCycleLR=OneCycleLR))

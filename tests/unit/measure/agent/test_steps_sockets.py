@@ -23,7 +23,7 @@ with Listener(family="AF_UNIX") as listener:
 
 
 @pytest.mark.parametrize(("name", "inside"), [("s", True), ("s" * 100, False)])
-def test_a_socket_is_where_it_fits(name: str, inside: bool) -> None:
+def test_a_socket_is_where_it_fits(name, inside):
     with TemporaryDirectory(prefix=name) as folder:
         launch = Path(folder) / "launch-0-0"
         launch.mkdir()
@@ -38,6 +38,6 @@ def test_a_socket_is_where_it_fits(name: str, inside: bool) -> None:
         assert address.startswith(f"{folder}/sockets/") is inside
 
 
-def test_outside_a_profile_nothing_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_a_profile_nothing_is_changed(monkeypatch):
     monkeypatch.setattr(steps, "current_orders", lambda: None)
     steps.keep_sockets_in_run(None)  # type: ignore[arg-type]

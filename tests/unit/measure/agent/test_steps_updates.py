@@ -16,7 +16,7 @@ from stash.measure.agent.wraps import steps
 
 
 @pytest.fixture
-def listener(listener: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def listener(listener: Recorder, monkeypatch) -> Recorder:
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     monkeypatch.setattr(torch.autograd, "backward", torch.autograd.backward)
     monkeypatch.setattr(torch.autograd, "grad", torch.autograd.grad)
@@ -28,21 +28,19 @@ def listener(listener: Recorder, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     return listener
 
 
-def clear(weight: torch.Tensor) -> None:
+def clear(weight: torch.Tensor):
     weight.grad = None
 
 
-def zero(weight: torch.Tensor) -> None:
+def zero(weight: torch.Tensor):
     weight.grad.zero_()
 
 
-def zero_unnoticed(weight: torch.Tensor) -> None:
+def zero_unnoticed(weight: torch.Tensor):
     weight.grad.data.zero_()
 
 
-def train(
-    cycles: int, passes: int = 1, end: Callable[[torch.Tensor], None] = clear
-) -> torch.Tensor:
+def train(cycles, passes=1, end: Callable[[torch.Tensor], None] = clear) -> torch.Tensor:
     """``cycles`` updates of ``passes`` backward passes each; the value is what was trained."""
     weight = torch.ones(3, requires_grad=True)
     for _ in range(cycles):
@@ -54,15 +52,13 @@ def train(
     return weight
 
 
-def steps_counted(listener: Recorder) -> int:
+def steps_counted(listener: Recorder):
     return listener.events.count("stepped")
 
 
 @pytest.mark.parametrize("end", [clear, zero, zero_unnoticed])
 @pytest.mark.parametrize("passes", [1, 4])
-def test_a_step_is_counted_for_every_update_once_three_were_alike(
-    listener: Recorder, passes: int, end: Callable
-):
+def test_a_step_is_counted_for_every_update_once_three_were_alike(listener: Recorder, passes, end):
     train(8, passes, end)
     assert steps_counted(listener) == 5
     (note,) = [event for event in listener.events if event != "stepped"]
@@ -88,9 +84,7 @@ def test_the_stand_in_holds_what_is_trained(listener: Recorder):
     assert [id(parameter) for parameter in group["params"]] == [id(weight)]
 
 
-def test_where_there_is_an_optimizer_backward_is_no_step(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
-):
+def test_where_there_is_an_optimizer_backward_is_no_step(listener: Recorder, monkeypatch):
     monkeypatch.setattr(steps, "own_update", steps.own_update)
     module = SimpleNamespace(
         register_optimizer_step_post_hook=lambda hook: None, Optimizer=type("Optimizer", (), {})
@@ -117,9 +111,7 @@ def of_graph(weight: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("gradients", [of_function, of_graph])
-def test_calls_for_gradients_are_steps_once_there_were_three(
-    listener: Recorder, gradients: Callable
-):
+def test_calls_for_gradients_are_steps_once_there_were_three(listener: Recorder, gradients):
     weight = torch.ones(3, requires_grad=gradients is of_graph)
     before = script.passes()
     for _ in range(8):

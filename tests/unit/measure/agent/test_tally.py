@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-from pathlib import Path
 
 from stash.measure.agent.data.tally import WARM, Tally
 
 
-def test_a_tally_tells_what_each_process_that_made_batches_took(tmp_path: Path):
+def test_a_tally_tells_what_each_process_that_made_batches_took(tmp_path):
     own = Tally(str(tmp_path / "tally"))
     own.set_mode(WARM)
     own.add(2, {"batches": 1, "making_ns": 7})
@@ -22,7 +21,7 @@ def test_a_tally_tells_what_each_process_that_made_batches_took(tmp_path: Path):
     assert own.list_makers() == []
 
 
-def test_each_worker_has_a_slot_of_its_own_whichever_loader_it_is_of(tmp_path: Path):
+def test_each_worker_has_a_slot_of_its_own_whichever_loader_it_is_of(tmp_path):
     own = Tally(str(tmp_path / "tally"))
     own.set_mode(WARM)
     context = multiprocessing.get_context("fork")
@@ -36,6 +35,6 @@ def test_each_worker_has_a_slot_of_its_own_whichever_loader_it_is_of(tmp_path: P
     assert own.own_ns == 0
 
 
-def _make_one_batch(shared: Tally) -> None:
+def _make_one_batch(shared: Tally):
     shared.add(shared.workers_slot(), {"batches": 1})
     shared.add(shared.workers_slot(), {"batches": 1})

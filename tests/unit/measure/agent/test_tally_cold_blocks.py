@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from data_folder import FILES, PAGES
 from ranks_in_memory import job
@@ -22,28 +20,28 @@ def rank(tally: Tally) -> OwnRank:
     return job(given).runner.rank
 
 
-def counted(tally: Tally) -> tuple[int, int]:
+def counted(tally: Tally):
     return tally.sum_counters()["pages"], tally.sum_counters()["resident"]
 
 
 def test_a_cold_block_begins_with_held_files_out_of_the_cache(
-    rank: OwnRank, tally: Tally, tmp_path: Path
-) -> None:
+    rank: OwnRank, tally: Tally, tmp_path
+):
     with (tmp_path / "data" / "0.bin").open("rb") as held:
         held.read()
         begin_data_block(rank, tally, COLD, whole_folder=False)
     assert counted(tally) == (PAGES, 0)
 
 
-def test_a_warm_block_leaves_them_there(rank: OwnRank, tally: Tally, tmp_path: Path) -> None:
+def test_a_warm_block_leaves_them_there(rank: OwnRank, tally: Tally, tmp_path):
     (tmp_path / "data" / "0.bin").read_bytes()
     begin_data_block(rank, tally, WARM, whole_folder=True)
     assert counted(tally) == (FILES * PAGES, PAGES)
 
 
 def test_the_whole_folder_is_dropped_where_it_is_unknown_what_is_opened(
-    rank: OwnRank, tally: Tally, tmp_path: Path
-) -> None:
+    rank: OwnRank, tally: Tally, tmp_path
+):
     for path in (tmp_path / "data").iterdir():
         path.read_bytes()
     begin_data_block(rank, tally, COLD, whole_folder=True)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import mmap
 import multiprocessing
 import os
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from data_folder import PAGES
 
 from stash.measure.agent.data import reads
-from stash.measure.agent.data.tally import COLD, WARM, Tally, _Own
+from stash.measure.agent.data.tally import COLD, WARM, Tally, _own
 
 PATIENCE = 60
 
@@ -27,13 +25,13 @@ def mapped(path: Path) -> mmap.mmap:
     return found
 
 
-def counted(paths: list[str]) -> tuple[int, int]:
+def counted(paths):
     """Pages of files, and how many are left in memory after eviction."""
     counts = reads.examine_files(paths, cold=True)
     return counts["pages"], counts["resident"]
 
 
-def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any) -> None:
+def _work(tally: Tally, path: Path, answers, ends, ready):
     kept = mapped(path)
     if answers:
         reads.answer_calls(tally)
@@ -43,7 +41,7 @@ def _work(tally: Tally, path: Path, answers: bool, ends: Any, ready: Any) -> Non
 
 
 @contextmanager
-def worker(tally: Tally, path: Path, answers: bool) -> Iterator[None]:
+def worker(tally: Tally, path: Path, answers):
     """A forked worker that maps a file, and answers calls or not."""
     forked = multiprocessing.get_context("fork")
     ends, ready = forked.Event(), forked.Event()
@@ -56,14 +54,14 @@ def worker(tally: Tally, path: Path, answers: bool) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _of_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Own, "maker", os.getpid())
+def _of_this_process(monkeypatch):
+    monkeypatch.setattr(_own, "maker", os.getpid())
 
 
 @pytest.mark.parametrize("answers", [True, False])
 def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
-    tally: Tally, tmp_path: Path, answers: bool
-) -> None:
+    tally: Tally, tmp_path, answers
+):
     path = tmp_path / "data" / "0.bin"
     kept = mapped(path)
     with worker(tally, path, answers):
@@ -76,7 +74,7 @@ def test_a_file_that_a_worker_maps_too_is_dropped_when_both_have_let_go(
     kept.close()
 
 
-def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path: Path) -> None:
+def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path):
     with worker(tally, tmp_path / "data" / "1.bin", answers=True):
         tally.set_mode(COLD)
         assert reads.let_go_everywhere(tally) == [str(tmp_path / "data" / "1.bin")]
@@ -85,13 +83,13 @@ def test_a_file_that_only_a_worker_holds_is_known(tally: Tally, tmp_path: Path) 
     assert reads.let_go_everywhere(tally) == []
 
 
-def test_workers_keep_their_mappings_in_a_warm_block(tally: Tally, tmp_path: Path) -> None:
+def test_workers_keep_their_mappings_in_a_warm_block(tally: Tally, tmp_path):
     with worker(tally, tmp_path / "data" / "0.bin", answers=True):
         tally.set_mode(WARM)
         assert counted([str(tmp_path / "data" / "0.bin")]) == (PAGES, PAGES)
 
 
-def test_no_code_and_nothing_tiny_is_dropped(tally: Tally, tmp_path: Path) -> None:
+def test_no_code_and_nothing_tiny_is_dropped(tally: Tally, tmp_path):
     (tmp_path / "data" / "small.txt").write_text("a few bytes")
     (tmp_path / "data" / "code.py").write_text("#" * 10_000)
     tally.set_mode(COLD)

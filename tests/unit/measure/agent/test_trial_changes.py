@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
@@ -19,14 +18,14 @@ class Loader:
 
     def __init__(
         self,
-        dataset: Any,
-        batch_size: int = 1,
-        num_workers: int = 0,
-        prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
-        multiprocessing_context: Any = None,
-        worker_init_fn: Any = None,
-    ) -> None:
+        dataset,
+        batch_size=1,
+        num_workers=0,
+        prefetch_factor=None,
+        persistent_workers=False,
+        multiprocessing_context=None,
+        worker_init_fn=None,
+    ):
         self.starts = multiprocessing_context, worker_init_fn
         self.given = (batch_size, num_workers, prefetch_factor, persistent_workers)
 
@@ -46,7 +45,7 @@ class Loader:
     ],
 )
 def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
-    args: tuple[Any, ...], kwargs: dict[str, Any], asked: dict[str, Any], given: tuple[Any, ...]
+    args, kwargs, asked, given
 ):
     loader = Loader.__new__(Loader)
     args, kwargs = trial_changes._override_loader(Loader.__init__, loader, args, kwargs, asked)
@@ -55,7 +54,7 @@ def test_a_loader_is_built_with_what_is_asked_wherever_its_arguments_stand(
 
 
 def test_workers_are_started_and_begun_as_asked():
-    def built(asked: dict[str, Any], **kwargs: Any) -> Any:
+    def built(asked, **kwargs):
         loader = Loader.__new__(Loader)
         args, kwargs = trial_changes._override_loader(
             Loader.__init__, loader, ("data",), kwargs, asked
@@ -70,9 +69,7 @@ def test_workers_are_started_and_begun_as_asked():
     assert begin._init is print
 
 
-def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_the_number_of_threads_that_a_script_sets_in_a_worker_is_its_own(monkeypatch):
     found: list[int] = []
     monkeypatch.setattr(torch, "set_num_threads", found.append)
     monkeypatch.setattr(trial_changes, "settings", lambda: {"threads": 3})
@@ -101,20 +98,20 @@ def test_prints_tell_batches_apart_by_what_they_hold_and_their_order():
 
 def test_a_tensor_of_a_librarys_own_class_has_the_print_of_its_numbers():
     class Guarded(torch.Tensor):
-        def __getitem__(self, index: Any) -> Any:
+        def __getitem__(self, index):
             raise ValueError("inconsistent")
 
     numbers = torch.arange(10_000.0)
     assert fingerprint_batch(numbers.as_subclass(Guarded)) == fingerprint_batch(numbers)
 
 
-def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch: pytest.MonkeyPatch):
+def test_updates_are_timed_over_all_optimizers_of_a_step(monkeypatch):
     # GIVEN two optimizers that step once each in every step, and a clock that goes on a second whenever it is read
     clock = count()
     monkeypatch.setattr(
         trial_changes, "time", SimpleNamespace(perf_counter=lambda: float(next(clock)))
     )
-    monkeypatch.setattr(trial_changes._Evidence, "updates", {})
+    monkeypatch.setattr(trial_changes._evidence, "updates", {})
     assert trial_changes._update_seconds() is None
     optimizers = [torch.optim.SGD([torch.zeros(2, requires_grad=True)], lr=0.1) for _ in range(2)]
     module = import_module("torch.optim.optimizer")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +12,7 @@ from stash.measure.agent.wraps import trial_settings
 
 
 @pytest.fixture
-def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+def trial(monkeypatch):
     """The settings of a launch under way; after the test none is switched on."""
     orders: dict[str, Any] = {}
     monkeypatch.setattr(trial_settings, "current_orders", lambda: SimpleNamespace(trial=orders))
@@ -22,14 +21,14 @@ def trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     trial_settings._Process.optimizers.clear()
 
 
-def test_outside_a_trial_there_are_none(monkeypatch: pytest.MonkeyPatch):
+def test_outside_a_trial_there_are_none(monkeypatch):
     monkeypatch.setattr(trial_settings, "current_orders", lambda: None)
     assert trial_settings.settings() is None
     assert trial_settings.find_setting("zero_grad") == {}
     assert not trial_settings.is_ever_set("skip")
 
 
-def test_a_turn_changes_what_is_asked_and_the_next_one_takes_it_back(trial: dict[str, Any]):
+def test_a_turn_changes_what_is_asked_and_the_next_one_takes_it_back(trial):
     trial["rungs"] = [{}, {"zero_grad": {"set_to_none": True}}, {"skip": ["a", "b"]}]
     assert trial_settings.is_ever_set("zero_grad")
     assert not trial_settings.is_ever_set("autocast")
@@ -41,7 +40,7 @@ def test_a_turn_changes_what_is_asked_and_the_next_one_takes_it_back(trial: dict
     assert (trial_settings.settings() or {})["skip"] == ["a", "b"]
 
 
-def test_flags_and_threads_are_as_before_after_their_turn(trial: dict[str, Any]):
+def test_flags_and_threads_are_as_before_after_their_turn(trial):
     before, threads = torch.backends.cudnn.benchmark, torch.get_num_threads()
     trial_settings.apply_turn(
         {"flags": {"backends.cudnn.benchmark": not before}, "threads": threads + 1}
@@ -54,10 +53,8 @@ def test_flags_and_threads_are_as_before_after_their_turn(trial: dict[str, Any])
 
 
 @pytest.mark.parametrize("cls", [torch.optim.SGD, torch.optim.Adam])
-def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(
-    trial: dict[str, Any], cls: Any
-):
-    def trained(turns: bool) -> torch.Tensor:
+def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(trial, cls):
+    def trained(turns) -> torch.Tensor:
         weight = torch.ones(4, requires_grad=True)
         optimizer = cls([weight], lr=0.1, foreach=False)
         trial_settings.remember_optimizer(optimizer)
@@ -74,7 +71,7 @@ def test_an_optimizer_is_fused_for_a_turn_and_goes_on_from_where_it_was(
     assert torch.allclose(trained(turns=True), trained(turns=False), atol=1e-6)
 
 
-def test_parameters_are_updated_together_for_a_turn(trial: dict[str, Any]):
+def test_parameters_are_updated_together_for_a_turn(trial):
     trial["rungs"] = [{}, {"optimizer": {"foreach": True}}]
     optimizer = torch.optim.RMSprop([torch.ones(4, requires_grad=True)], lr=0.1)
     trial_settings.remember_optimizer(optimizer)
@@ -102,25 +99,25 @@ HOST = torch.ones(2)
     ],
 )
 def test_copies_to_a_gpu_are_known_and_do_not_wait_if_asked_and_pinned(
-    trial: dict[str, Any], monkeypatch: pytest.MonkeyPatch, copy: Any, recorded: bool, waits: bool
+    trial, monkeypatch, copy, recorded, waits
 ):
     waited: list[bool] = []
 
-    def fake(name: str) -> Any:
-        def move(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    def fake(name):
+        def move(tensor, *args, **kwargs):
             waited.append(not kwargs.get("non_blocking"))
             return tensor
 
         move.__name__ = name
         return move
 
-    for name in ("to", "cuda"):
-        monkeypatch.setattr(torch.Tensor, name, fake(name))
     monkeypatch.setattr(torch.Tensor, "is_pinned", lambda tensor: True)
     monkeypatch.setattr(trial_settings, "SITES", sites := {})
     monkeypatch.setattr(trial_settings, "_places", {})
     trial["non_blocking"] = True
-    trial_settings._wrap_copies(torch)
+    for name in ("to", "cuda"):
+        moved = trial_settings.wrap_copy(fake(name), torch)
+        monkeypatch.setattr(torch.Tensor, name, moved)
     copy()
     assert [each["kind"] for each in sites.values()] == ["copy"] * recorded
     assert set(waited) == {waits}

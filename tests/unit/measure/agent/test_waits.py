@@ -29,24 +29,24 @@ from stash.measure.agent.wraps.waits import (
 class Ticks:
     """A clock that goes on by a second with every look."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self._next = itertools.count()
         self.here, self.captures = True, False
 
-    def now(self) -> float:
+    def now(self):
         return float(next(self._next))
 
     @staticmethod
-    def done(mark: float) -> bool:
+    def done(mark):
         return True
 
     @staticmethod
-    def seconds(mark: float) -> float:
+    def seconds(mark):
         return mark
 
 
 @pytest.fixture
-def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
+def ledger(monkeypatch) -> Ledger:
     made = Ledger()
     for module in (waits, scope):
         monkeypatch.setattr(module, "ledger", made)
@@ -54,7 +54,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch) -> Ledger:
     return made
 
 
-def test_a_collective_inside_another_is_part_of_its_time(ledger: Ledger) -> None:
+def test_a_collective_inside_another_is_part_of_its_time(ledger: Ledger):
     ledger.begin()  # 0
     inner = lambda: ledger.outer(("0", "all_gather"), 8, lambda: 5)  # noqa: E731
     assert ledger.outer(("0", "all_gather_object"), 0, inner) == 5  # 1 to 2
@@ -67,7 +67,7 @@ def test_a_collective_inside_another_is_part_of_its_time(ledger: Ledger) -> None
     assert ledger.totals["1", "all_reduce"].calls == 1  # between blocks nothing counts
 
 
-def test_waits_for_works_belong_to_what_was_called(ledger: Ledger) -> None:
+def test_waits_for_works_belong_to_what_was_called(ledger: Ledger):
     ledger.begin()
     handed = [SimpleNamespace(op=SimpleNamespace(__name__=name)) for name in ("isend", "irecv")]
     works = [object(), object()]
@@ -80,14 +80,14 @@ def test_waits_for_works_belong_to_what_was_called(ledger: Ledger) -> None:
 class Soon:
     """A work that is over when it is asked to be."""
 
-    def get_future(self) -> Any:
+    def get_future(self):
         return self
 
-    def add_done_callback(self, call: Any) -> None:
+    def add_done_callback(self, call):
         self.over = call
 
 
-def test_what_was_under_way_is_told_from_what_was_waited(ledger: Ledger) -> None:
+def test_what_was_under_way_is_told_from_what_was_waited(ledger: Ledger):
     ledger.begin()  # 0
     early, late = Soon(), Soon()
     key = ("0", "all_reduce")
@@ -104,8 +104,8 @@ def test_what_was_under_way_is_told_from_what_was_waited(ledger: Ledger) -> None
 
 
 def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ledger: Ledger, monkeypatch
+):
     monkeypatch.setattr(waits, "_WAITED", 1.0)  # a second of waiting is none
     ledger.begin()  # 0
     for handle, name in enumerate(("all_gather", "all_reduce")):
@@ -119,7 +119,7 @@ def test_what_was_there_before_anybody_waited_is_unknown_where_nothing_says_when
     assert ledger.under_way() == {"group/all_reduce": 21.0}
 
 
-def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:
+def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger):
     ledger.begin()
     ledger._marks.here = False
     ledger.outer(("0", "all_gather"), 4, ledger._marks.now)  # 1 to 3
@@ -131,8 +131,8 @@ def test_a_call_on_another_stream_is_under_way_there(ledger: Ledger) -> None:
 
 
 def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    ledger: Ledger, monkeypatch
+):
     notes: list[str] = []
     rank: Any = SimpleNamespace(note=notes.append)
     monkeypatch.setattr(timed_steps, "ledger", ledger)
@@ -157,7 +157,7 @@ def test_groups_whose_collectives_are_all_issued_out_of_sight_are_named(
     assert len(notes) == 1
 
 
-def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart() -> None:
+def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart():
     readings: list[Any] = [
         ("cut", 10.0),
         ((0, "F", 0), 11.0),
@@ -177,7 +177,7 @@ def test_a_pass_lasts_until_the_next_and_the_rest_of_a_step_is_told_apart() -> N
     ]
 
 
-def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger) -> None:
+def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger):
     ledger.begin()  # 0
     ledger.pass_begins((0, "F", 0))  # 1
     ledger.pass_ends()  # 2
@@ -193,17 +193,15 @@ def test_what_is_waited_for_other_stages_is_no_part_of_a_pass(ledger: Ledger) ->
 class StageListener(script.Listener):
     listens = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.events: list[ThreadEvent] = []
 
-    def handle(self, event: ThreadEvent, about: Any = None) -> None:
+    def handle(self, event: ThreadEvent, about=None):
         self.events.append(event)
 
 
 @pytest.mark.parametrize("compiled", [False, True])
-def test_functional_collectives_are_seen_in_compiled_graphs_too(
-    compiled: bool, ledger: Ledger
-) -> None:
+def test_functional_collectives_are_seen_in_compiled_graphs_too(compiled, ledger: Ledger):
     import torch.distributed._functional_collectives as functional
 
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=4)
@@ -233,9 +231,7 @@ def test_functional_collectives_are_seen_in_compiled_graphs_too(
     assert ThreadEvent.COLLECTIVE_BEGINS in listener.events
 
 
-def test_functional_collectives_count_only_where_everything_is_exchanged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_functional_collectives_count_only_where_everything_is_exchanged(monkeypatch):
     counted = scope.Scope()
     monkeypatch.setattr(scope, "scope", counted)
     script.subscribe(StageListener())
@@ -251,18 +247,16 @@ class _Registered:
     once = False
 
 
-def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger) -> None:
+def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger):
     class Stage:
         stage_index = 2
 
-        def forward_one_chunk(self, chunk: int, args: Any) -> str:
+        def forward_one_chunk(self, chunk, args):
             return f"forward {chunk}"
 
-        def backward_one_chunk(
-            self, chunk: int, loss: Any = None, full_backward: bool = True
-        ) -> None: ...
+        def backward_one_chunk(self, chunk, loss=None, full_backward=True): ...
 
-        def backward_weight_one_chunk(self, chunk: int) -> None: ...
+        def backward_weight_one_chunk(self, chunk): ...
 
     wrap_stages(SimpleNamespace(_PipelineStageBase=Stage))  # type: ignore[arg-type]
     stage = Stage()
@@ -282,14 +276,14 @@ def test_passes_of_stages_are_told_by_what_they_do(ledger: Ledger) -> None:
     ]
 
 
-def test_pytorchs_stages_have_the_passes_that_are_noted() -> None:
+def test_pytorchs_stages_have_the_passes_that_are_noted():
     from torch.distributed.pipelining import stage
 
     assert {"forward_one_chunk", "backward_one_chunk"} <= vars(stage._PipelineStageBase).keys()
     assert "torch.distributed.pipelining.stage" in sys.modules
 
 
-def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledger) -> None:
+def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledger):
     ledger.begin()
     ledger._marks.here = False
     ledger.outer(("0", "all_gather"), 8, lambda: None)
@@ -298,7 +292,7 @@ def test_calls_on_other_streams_are_counted_and_keep_nobody_waiting(ledger: Ledg
     assert (use.calls, use.bytes, use.seconds) == (1, 8, 0.0)
 
 
-def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger) -> None:
+def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger):
     ledger.begin()
     ledger._marks.captures = True
     assert ledger.outer(("0", "all_reduce"), 8, lambda: "result") == "result"
@@ -308,7 +302,7 @@ def test_what_goes_into_a_captured_graph_is_not_counted(ledger: Ledger) -> None:
 
 def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_return(
     ledger: Ledger,
-) -> None:
+):
     ledger.begin()
     out, back = [3, 5], [7, 2]
     for given, taken in ((out, back), (back, out)) * 2:  # forward, and backward: there, and back
@@ -323,9 +317,7 @@ def test_rows_of_experts_are_counted_where_they_are_computed_and_not_where_they_
     assert ledger.received_rows() == {}
 
 
-def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(
-    ledger: Ledger,
-) -> None:
+def test_phases_count_inside_blocks_whole_or_in_part_and_within_each_other_once(ledger: Ledger):
     assert ledger.phase_begins("train")  # before the block
     ledger.begin()  # 0 is when the phase is taken up, 1 the cut
     ledger.phase_ends()  # 2

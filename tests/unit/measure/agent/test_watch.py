@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from listening import Recorder
@@ -27,7 +26,7 @@ from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 
 
 @pytest.fixture
-def listener(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recorder]:
+def listener(tmp_path, monkeypatch) -> Iterator[Recorder]:
     """A profile of this process is under way."""
     monkeypatch.setenv(the_orders.VARIABLE, str(orders(tmp_path).write()))
     the_orders.current_orders.cache_clear()
@@ -68,10 +67,10 @@ def test_a_loader_that_stash_sees_anyway_comes_back(listener: Recorder):
 
 
 def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     class Batches:
-        def __iter__(self) -> Iterator[int]:
+        def __iter__(self):
             for number in range(3):
                 time.sleep(0.01)
                 yield number
@@ -91,7 +90,7 @@ def test_in_a_watched_run_batches_of_ones_own_are_waited_for_by_name_and_the_sam
     assert RingReader(tmp_path / "ring.0.1").loaders == ["Batches"]
 
 
-def test_a_loader_that_is_made_again_is_no_other_one(tmp_path: Path) -> None:
+def test_a_loader_that_is_made_again_is_no_other_one(tmp_path):
     # GIVEN a script that has another data set in every epoch, as RL's have of every rollout, beside one that stays
     class Rollout:
         pass
@@ -107,9 +106,7 @@ def test_a_loader_that_is_made_again_is_no_other_one(tmp_path: Path) -> None:
     assert len(loops._numbers) == 2
 
 
-def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(
-    listener: Recorder, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(listener: Recorder, monkeypatch):
     monkeypatch.setattr(steps, "own_update", steps.OwnUpdate())
     stash.step()
     assert listener.events == ["stepped"]
@@ -119,7 +116,7 @@ def test_a_step_can_be_marked_and_outside_a_profile_is_nothing(
     assert listener.events == ["stepped"]
 
 
-def test_a_phase_is_counted_in_a_profile_and_nothing_outside_one(listener: Recorder) -> None:
+def test_a_phase_is_counted_in_a_profile_and_nothing_outside_one(listener: Recorder):
     ledger.begin()
     with stash.phase("rollout"), stash.phase("sampling"):
         pass
@@ -156,8 +153,8 @@ for daemon in (False, True):
 
 @pytest.mark.parametrize(("begins", "numbers"), [("start", [1, 2]), ("wait_for_watcher", [2])])
 def test_a_rank_that_a_script_forks_is_watched_and_a_loaders_worker_is_not(
-    tmp_path: Path, begins: str, numbers: list[int]
-) -> None:
+    tmp_path, begins, numbers
+):
     # GIVEN orders from the start, or left for a run that has begun, which are found after its first step
     given = the_orders.Orders(str(tmp_path), (), 0.0, watched=True)
     written, left = str(given.write()), tmp_path / "attached"

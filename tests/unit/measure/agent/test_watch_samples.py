@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 import torch.distributed
@@ -15,7 +14,7 @@ from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.stamped import RingReader, StepRing, StepStage
 
 
-def test_what_nobody_called_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_called_is_counted(tmp_path, monkeypatch):
     issued = [7]
     monkeypatch.setattr(watch_duties.private, "sequence_numbers", lambda: {"0": issued[0]})
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
@@ -43,7 +42,7 @@ def test_what_nobody_called_is_counted(tmp_path: Path, monkeypatch: pytest.Monke
     assert reader.unseen_note == "1 2"
 
 
-def entry(seconds: float | None, *frames: tuple[str, str]) -> dict[str, object]:
+def entry(seconds, *frames):
     """As PyTorch 2.13's flight recorder has it, with what is read of it."""
     return {
         "record_id": 0,
@@ -53,7 +52,7 @@ def entry(seconds: float | None, *frames: tuple[str, str]) -> dict[str, object]:
     }
 
 
-def test_the_flight_recorder_tells_whose_call_it_was() -> None:
+def test_the_flight_recorder_tells_whose_call_it_was():
     seen = entry(
         0.5, ("/x/torch/distributed/distributed_c10d.py", "all_reduce"), ("train.py", "<module>")
     )

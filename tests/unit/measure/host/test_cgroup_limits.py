@@ -11,12 +11,12 @@ from stash.core.records.host import Limits
 from stash.measure.host.describe import describe
 
 
-def test_version_2_limits_are_the_tightest_of_the_groups_above(tmp_path: Path) -> None:
+def test_version_2_limits_are_the_tightest_of_the_groups_above(tmp_path):
     host = known(tmp_path, "vm-cgroup-v2")
     assert host.limits == Limits(cpus=1.5, memory_bytes=4 * 2**30, read_bytes_per_second=50 * 2**20)
 
 
-def test_version_1_limits_are_those_of_the_container(tmp_path: Path) -> None:
+def test_version_1_limits_are_those_of_the_container(tmp_path):
     host = known(tmp_path, "container-cgroup-v1", "/data/train")
     assert host.limits == Limits(
         cpus=2.5, memory_bytes=2 * 2**30, read_bytes_per_second=100 * 2**20
@@ -27,7 +27,7 @@ def test_version_1_limits_are_those_of_the_container(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("giant", [9223372036854771712, 9223372036854710272])
-def test_the_giant_of_version_1_is_no_limit(tmp_path: Path, giant: int) -> None:
+def test_the_giant_of_version_1_is_no_limit(tmp_path, giant):
     description = machine("container-cgroup-v1")
     description["files"]["sys/fs/cgroup/memory/job/memory.limit_in_bytes"] = giant
     description["files"]["sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us"] = -1
@@ -35,7 +35,7 @@ def test_the_giant_of_version_1_is_no_limit(tmp_path: Path, giant: int) -> None:
     assert limits == Limits()
 
 
-def test_a_group_outside_of_what_is_mounted_is_not_looked_for(tmp_path: Path) -> None:
+def test_a_group_outside_of_what_is_mounted_is_not_looked_for(tmp_path):
     description = machine("vm-cgroup-v2")
     description["files"] |= {
         "proc/self/cgroup": "0::/../other\n",
@@ -45,7 +45,7 @@ def test_a_group_outside_of_what_is_mounted_is_not_looked_for(tmp_path: Path) ->
     assert describe(Path("/"), sources=sources(tmp_path, description)).limits == Limits(cpus=3.0)
 
 
-def test_no_limit_and_no_control_group_differ(tmp_path: Path) -> None:
+def test_no_limit_and_no_control_group_differ(tmp_path):
     description = machine("vm-cgroup-v2")
     for path in [path for path in description["files"] if path.startswith("sys/fs/cgroup")]:
         del description["files"][path]

@@ -6,9 +6,7 @@ import http.server
 import socket
 import threading
 import time
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from http_serving import serving
@@ -22,13 +20,11 @@ from stash.measure.host.describe import describe
 class Service:
     """A metadata service: answers by address, and remembers what it was asked."""
 
-    def __init__(self, **answers: str | Exception) -> None:
+    def __init__(self, **answers: str | Exception):
         self.answers = answers
         self.asked: list[tuple[str, dict[str, str], str, float]] = []
 
-    def __call__(
-        self, url: str, headers: Mapping[str, str], method: str, timeout_seconds: float
-    ) -> str:
+    def __call__(self, url, headers, method, timeout_seconds):
         self.asked.append((url, dict(headers), method, timeout_seconds))
         answer = self.answers["token" if url.endswith("/token") else "instance"]
         if isinstance(answer, Exception):
@@ -50,19 +46,19 @@ class Service:
     ],
 )
 def test_the_firmware_names_the_cloud_and_no_service_is_asked(
-    tmp_path: Path, name: str, cloud: str | None, instance: str | None, source: str | None
-) -> None:
+    tmp_path, name, cloud, instance, source
+):
     host = known(tmp_path, name)  # asking fails the test
     assert (host.cloud, host.instance, host.instance_source) == (cloud, instance, source)
 
 
-def test_only_amazons_product_names_are_instance_types(tmp_path: Path) -> None:
+def test_only_amazons_product_names_are_instance_types(tmp_path):
     description = machine("dell-lost-gpu")
     description["dmi"]["product_name"] = "node.large"
     assert describe(Path("/"), sources=sources(tmp_path, description)).instance is None
 
 
-def test_what_the_user_says_is_believed_and_no_service_is_asked(tmp_path: Path) -> None:
+def test_what_the_user_says_is_believed_and_no_service_is_asked(tmp_path):
     host = known(tmp_path, "gcp-a2-highgpu-8g", instance="a2-highgpu-8g", ask_metadata=True)
     assert (host.cloud, host.instance, host.instance_source) == ("gcp", "a2-highgpu-8g", "given")
     assert known(tmp_path / "own", "dell-lost-gpu", instance="my-box").instance == "my-box"
@@ -88,8 +84,8 @@ def test_what_the_user_says_is_believed_and_no_service_is_asked(tmp_path: Path) 
     ],
 )
 def test_a_cloud_that_the_firmware_names_may_be_asked_for_the_type(
-    tmp_path: Path, name: str, answer: str, instance: str, header: dict[str, str], path: str
-) -> None:
+    tmp_path, name, answer, instance, header, path
+):
     service = Service(instance=answer)
     host = known(tmp_path, name, fetch=service, ask_metadata=True)
     assert (host.instance, host.instance_source) == (instance, "metadata")
@@ -98,7 +94,7 @@ def test_a_cloud_that_the_firmware_names_may_be_asked_for_the_type(
     assert (headers, method, timeout_seconds) == (header, "GET", 1.0)
 
 
-def test_aws_is_asked_for_a_token_first(tmp_path: Path) -> None:
+def test_aws_is_asked_for_a_token_first(tmp_path):
     service = Service(token="AQAE==", instance="p3.16xlarge")
     host = known(tmp_path, "aws-p3.16xlarge", fetch=service, ask_metadata=True)
     assert (host.instance, host.instance_source) == ("p3.16xlarge", "metadata")
@@ -111,9 +107,7 @@ def test_aws_is_asked_for_a_token_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["dell-lost-gpu", "vm-cgroup-v2", "container-cgroup-v1", "aws-g4dn.xlarge"]
 )
-def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(
-    tmp_path: Path, name: str
-) -> None:
+def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(tmp_path, name):
     service = Service(token="x", instance="trap")
     assert known(tmp_path, name, fetch=service, ask_metadata=True).instance != "trap"
     assert service.asked == []
@@ -134,8 +128,8 @@ def test_without_evidence_or_need_no_service_is_asked_even_if_allowed(
 )
 @pytest.mark.parametrize("name", ["aws-p3.16xlarge", "gcp-a2-highgpu-8g", "azure-nc24s-v3"])
 def test_a_service_that_is_late_or_talks_nonsense_leaves_the_type_unknown(
-    tmp_path: Path, name: str, answer: str | Exception
-) -> None:
+    tmp_path, name, answer: str | Exception
+):
     service = Service(token="token", instance=answer)
     host = known(tmp_path, name, fetch=service, ask_metadata=True)
     assert service.asked
@@ -162,17 +156,15 @@ def test_a_service_that_is_late_or_talks_nonsense_leaves_the_type_unknown(
         ({}, None),
     ],
 )
-def test_a_maker_that_also_rents_out_machines_is_no_evidence(
-    facts: dict[str, str], cloud: str | None
-) -> None:
+def test_a_maker_that_also_rents_out_machines_is_no_evidence(facts, cloud):
     assert cloud_of(facts) == cloud
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    def do_PUT(self) -> None:
+    def do_PUT(self):
         self.do_GET()
 
-    def do_GET(self) -> None:
+    def do_GET(self):
         if self.path == "/moved":
             self.send_response(302)
             self.send_header("Location", "/type")
@@ -186,14 +178,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def service_url() -> Iterator[str]:
+def service_url():
     with serving(_Handler) as address:
         yield address
 
 
-def test_a_question_goes_straight_to_the_service_with_its_headers(
-    service_url: str, monkeypatch: Any
-) -> None:
+def test_a_question_goes_straight_to_the_service_with_its_headers(service_url, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     assert (
         cloud.fetch_over_http(f"{service_url}/type?v=1", {"Metadata": "true"}, "PUT", 5.0)
@@ -201,7 +191,7 @@ def test_a_question_goes_straight_to_the_service_with_its_headers(
     )
 
 
-def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_url: str) -> None:
+def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_url):
     with pytest.raises(OSError, match="302"):
         cloud.fetch_over_http(f"{service_url}/moved", {}, "GET", 5.0)
     with pytest.raises(TimeoutError):
@@ -212,10 +202,10 @@ def test_redirected_late_and_missing_answers_are_errors_of_the_system(service_ur
         cloud.fetch_over_http(f"http://127.0.0.1:{port}/", {}, "GET", 5.0)
 
 
-def test_a_service_that_does_not_speak_http_is_an_error_of_the_system() -> None:
+def test_a_service_that_does_not_speak_http_is_an_error_of_the_system():
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def mumble() -> None:
+        def mumble():
             connection, _ = server.accept()
             with connection:
                 connection.recv(1000)

@@ -9,7 +9,7 @@ from stash.core.records.host import PartState
 from stash.measure.host.gpu_readings import make_asker, read_errors, read_gpu, state_of, users_of
 
 
-def test_a_look_says_what_holds_the_clock_down_and_a_missing_answer_is_none() -> None:
+def test_a_look_says_what_holds_the_clock_down_and_a_missing_answer_is_none():
     held = read_gpu(
         make_asker(RecordedGpu(ClockInfo=1185, CurrentClocksEventReasons=0x80 | 0x4), 0)
     )
@@ -25,7 +25,7 @@ def test_a_look_says_what_holds_the_clock_down_and_a_missing_answer_is_none() ->
     assert users_of(make_asker(object(), 0)) == ()
 
 
-def test_errors_of_all_lanes_and_kinds_count_together_and_a_failed_repair_is_due() -> None:
+def test_errors_of_all_lanes_and_kinds_count_together_and_a_failed_repair_is_due():
     found = read_errors(
         make_asker(
             RecordedGpu(NvLinkErrorCounter=2, RemappedRows=(1, 2, 0, 1), TotalEccErrors=3), 0
@@ -40,7 +40,7 @@ def test_errors_of_all_lanes_and_kinds_count_together_and_a_failed_repair_is_due
     )
 
 
-def test_looks_become_one_state_with_the_usual_clock_and_all_that_held_it() -> None:
+def test_looks_become_one_state_with_the_usual_clock_and_all_that_held_it():
     library = [
         RecordedGpu(ClockInfo=mhz, CurrentClocksEventReasons=bits, Temperature=heat)
         for mhz, bits, heat in ((1410, 0, 50), (1000, 0x40, 88), (1200, 0x4, 80))
@@ -51,6 +51,6 @@ def test_looks_become_one_state_with_the_usual_clock_and_all_that_held_it() -> N
     assert (state.device, state.users) == ("cuda:1", ("train (8)",))
 
 
-def test_users_are_named() -> None:
+def test_users_are_named():
     ask = make_asker(RecordedGpu(ComputeRunningProcesses=[Some(pid=2**22 + 1)]), 0)
     assert users_of(ask) == (f"a process out of sight ({2**22 + 1})",)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
@@ -15,9 +14,7 @@ from stash.core.records.host import Host, Route
 from stash.measure.host.describe import describe
 
 
-def test_a_gpu_that_fell_off_the_bus_keeps_the_drivers_words_and_the_others_are_described(
-    tmp_path: Path,
-) -> None:
+def test_a_gpu_that_fell_off_the_bus_keeps_the_drivers_words_and_the_others_are_described(tmp_path):
     host = known(tmp_path, "dell-lost-gpu")
     lost = host.gpus[2]
     assert (lost.fault, lost.bus, lost.name, lost.numa_node) == (
@@ -32,9 +29,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_the_drivers_words_and_the_others_are_
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_UNKNOWN, pynvml.NVML_ERROR_NO_PERMISSION])
-def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(
-    tmp_path: Path, code: int
-) -> None:
+def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(tmp_path, code):
     host = change_driver(tmp_path, "dell-lost-gpu", faults={0: code})
     assert [gpu.fault for gpu in host.gpus] == [str(pynvml.NVMLError(code)), None, None, None]
 
@@ -59,12 +54,12 @@ def test_a_gpu_that_may_not_be_asked_or_does_not_say_why_is_listed_too(
     ],
 )
 def test_only_some_refusals_mean_that_a_gpu_does_not_work_and_what_it_said_before_is_kept(
-    tmp_path: Path, question: str, code: int, fault: str | None
-) -> None:
+    tmp_path, question, code, fault
+):
     source = sources(tmp_path, machine("aws-p3.16xlarge"))
     answer = getattr(source.nvml, question)
 
-    def refusing(handle: int) -> Any:
+    def refusing(handle):
         if handle == 1:
             raise pynvml.NVMLError(code)
         return answer(handle)
@@ -76,7 +71,7 @@ def test_only_some_refusals_mean_that_a_gpu_does_not_work_and_what_it_said_befor
     assert len(host.routes) == (28 if fault is None else 21)
 
 
-def test_the_stand_in_has_only_functions_of_the_real_bindings_with_their_parameters() -> None:
+def test_the_stand_in_has_only_functions_of_the_real_bindings_with_their_parameters():
     played = {
         name: function
         for name, function in inspect.getmembers(RecordedNvml, inspect.isfunction)
@@ -89,11 +84,11 @@ def test_the_stand_in_has_only_functions_of_the_real_bindings_with_their_paramet
         assert list(inspect.signature(function).parameters)[1:] == needed, name
 
 
-def route(host: Host, a: int, b: int) -> Route:
+def route(host: Host, a, b) -> Route:
     return next(route for route in host.routes if (route.a, route.b) == (a, b))
 
 
-def test_eight_v100_are_a_mesh_of_one_and_two_lanes(tmp_path: Path) -> None:
+def test_eight_v100_are_a_mesh_of_one_and_two_lanes(tmp_path):
     host = known(tmp_path, "aws-p3.16xlarge")
     assert [gpu.index for gpu in host.gpus] == list(range(8))
     first = host.gpus[0]
@@ -118,9 +113,7 @@ def test_eight_v100_are_a_mesh_of_one_and_two_lanes(tmp_path: Path) -> None:
     assert host.topology.startswith("0-1 node + 1 NVLink, 0-2 node + 1 NVLink, 0-3 node + 2 NVLink")
 
 
-def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_ends(
-    tmp_path: Path,
-) -> None:
+def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_ends(tmp_path):
     host = known(tmp_path, "gcp-a2-highgpu-8g")
     assert {gpu.nvlinks for gpu in host.gpus} == {12}
     assert {gpu.nvlink_bytes_per_second for gpu in host.gpus} == {300e9}
@@ -128,7 +121,7 @@ def test_lanes_to_switches_that_a_virtual_machine_does_not_see_lead_to_unknown_e
     assert (host.topology or "").startswith("0-1 host bridge + NVLink switch, ")
 
 
-def test_lanes_to_a_switch_that_is_seen_lead_to_no_gpu_directly(tmp_path: Path) -> None:
+def test_lanes_to_a_switch_that_is_seen_lead_to_no_gpu_directly(tmp_path):
     host = change_driver(
         tmp_path, "gcp-a2-highgpu-8g", switch={"lanes": 12, "bus": "00000000:C4:00.0"}
     )
@@ -137,7 +130,7 @@ def test_lanes_to_a_switch_that_is_seen_lead_to_no_gpu_directly(tmp_path: Path) 
     assert (host.topology or "").startswith("0-1 host bridge + NVLink switch, ")
 
 
-def test_lanes_that_are_down_are_not_counted(tmp_path: Path) -> None:
+def test_lanes_that_are_down_are_not_counted(tmp_path):
     host = change_driver(tmp_path, "aws-p3.16xlarge", down={0: [0], 1: [0]})
     assert [gpu.nvlinks for gpu in host.gpus[:3]] == [5, 5, 6]
     assert (route(host, 0, 1).nvlinks, route(host, 0, 2).nvlinks) == (0, 1)
@@ -148,23 +141,21 @@ def test_lanes_that_are_down_are_not_counted(tmp_path: Path) -> None:
     ("version", "speed"), [(2, 6 * 25e9), (1, 6 * 20e9), (7, 6 * 50e9), (5, None), (99, None)]
 )
 def test_a_driver_that_states_no_speed_states_a_version_that_may_imply_one(
-    tmp_path: Path, version: int, speed: float | None
-) -> None:
+    tmp_path, version, speed
+):
     host = change_driver(
         tmp_path, "aws-p3.16xlarge", nvlink_megabytes_per_second=None, nvlink_version=version
     )
     assert host.gpus[0].nvlink_bytes_per_second == speed
 
 
-def test_sysfs_states_the_pci_link_where_the_driver_does_not_and_a_slot_limits_its_card(
-    tmp_path: Path,
-) -> None:
+def test_sysfs_states_the_pci_link_where_the_driver_does_not_and_a_slot_limits_its_card(tmp_path):
     gpus = known(tmp_path, "dell-lost-gpu").gpus
     assert (gpus[0].pcie, gpus[0].pcie_max) == ("gen1 x8", "gen3 x8")
     assert (gpus[3].pcie, gpus[3].pcie_max) == ("gen3 x16", "gen3 x16")
 
 
-def test_a_link_trained_down_differs_from_the_most_it_can_do(tmp_path: Path) -> None:
+def test_a_link_trained_down_differs_from_the_most_it_can_do(tmp_path):
     gpu = known(tmp_path, "aws-g4dn.xlarge").gpus[0]
     assert (gpu.pcie, gpu.pcie_max, gpu.numa_node, gpu.nvlinks) == (
         "gen1 x8",
@@ -174,7 +165,7 @@ def test_a_link_trained_down_differs_from_the_most_it_can_do(tmp_path: Path) -> 
     )
 
 
-def test_gpus_with_pci_domains_of_their_own_are_found_in_sysfs(tmp_path: Path) -> None:
+def test_gpus_with_pci_domains_of_their_own_are_found_in_sysfs(tmp_path):
     host = known(tmp_path, "azure-nc24s-v3")
     assert [(gpu.bus, gpu.numa_node) for gpu in host.gpus] == [
         ("0001:00:00.0", 0),

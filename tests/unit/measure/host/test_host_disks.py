@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from recorded_tree import known
 
 
-def test_a_disk_is_the_whole_device_under_the_partition_of_the_data(tmp_path: Path) -> None:
+def test_a_disk_is_the_whole_device_under_the_partition_of_the_data(tmp_path):
     host = known(tmp_path, "aws-g4dn.xlarge", "/home/train")
     disk = host.disks[0]
     assert (disk.path, disk.filesystem, disk.device) == ("/home/train", "ext4", "/dev/nvme0n1")
@@ -19,7 +17,7 @@ def test_a_disk_is_the_whole_device_under_the_partition_of_the_data(tmp_path: Pa
     assert host.disk == "ext4 on /dev/root"
 
 
-def test_a_mount_with_a_blank_in_its_name_has_sizes(tmp_path: Path) -> None:
+def test_a_mount_with_a_blank_in_its_name_has_sizes(tmp_path):
     disk = known(tmp_path, "aws-g4dn.xlarge", "/scratch disk").disks[0]
     assert (disk.device, disk.filesystem, disk.model) == (
         "/dev/nvme1n1",
@@ -29,7 +27,7 @@ def test_a_mount_with_a_blank_in_its_name_has_sizes(tmp_path: Path) -> None:
     assert (disk.size_bytes, disk.free_bytes) == (30517578 * 4096, 30000000 * 4096)
 
 
-def test_a_logical_volume_is_followed_to_its_disk_and_a_raid_keeps_its_name(tmp_path: Path) -> None:
+def test_a_logical_volume_is_followed_to_its_disk_and_a_raid_keeps_its_name(tmp_path):
     root = known(tmp_path / "root", "dell-lost-gpu").disks[0]
     assert (root.device, root.model, root.rotational) == ("/dev/sda", "PERC H740P Mini", True)
     raid = known(tmp_path / "raid", "dell-lost-gpu", "/data").disks[0]
@@ -37,13 +35,13 @@ def test_a_logical_volume_is_followed_to_its_disk_and_a_raid_keeps_its_name(tmp_
     assert raid.rotational is False
 
 
-def test_without_a_block_device_there_is_a_server_or_nothing(tmp_path: Path) -> None:
+def test_without_a_block_device_there_is_a_server_or_nothing(tmp_path):
     home = known(tmp_path / "home", "dell-lost-gpu", "/home/me").disks[0]
     assert (home.filesystem, home.device, home.rotational) == ("nfs4", "store:/export/home", None)
     overlay = known(tmp_path / "overlay", "container-cgroup-v1").disks[0]
     assert (overlay.filesystem, overlay.device) == ("overlay", None)
 
 
-def test_a_virtual_disk_that_claims_to_spin_is_not_believed(tmp_path: Path) -> None:
+def test_a_virtual_disk_that_claims_to_spin_is_not_believed(tmp_path):
     disk = known(tmp_path, "vm-cgroup-v2").disks[0]
     assert (disk.device, disk.rotational) == ("/dev/vda", None)

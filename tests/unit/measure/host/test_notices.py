@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
-from pathlib import Path
 
 import pytest
 from http_serving import serving
@@ -37,7 +36,7 @@ Reply = tuple[int, str, dict[str, str]]
 class Service:
     """A metadata service on loopback: answers as its test says, and remembers what it was asked."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.answer: Callable[[str, str, dict[str, str]], Reply] = lambda method, path, headers: (
             404,
             "",
@@ -47,7 +46,7 @@ class Service:
         fake = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+            def do_GET(self):
                 fake.asked.append((self.command, self.path))
                 status, body, headers = fake.answer(
                     self.command, self.path, dict(self.headers.items())
@@ -58,31 +57,31 @@ class Service:
                 self.end_headers()
                 self.wfile.write(body.encode())
 
-            def do_PUT(self) -> None:
+            def do_PUT(self):
                 self.do_GET()
 
         self.handler, self.base = Handler, ""
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def service(monkeypatch) -> Iterator[Service]:
     monkeypatch.setattr(notices, "_SOON_SECONDS", 60.0)  # of a busy machine
     fake = Service()
     with serving(fake.handler) as fake.base:
         yield fake
 
 
-def clock() -> float:
+def clock():
     return NOW
 
 
 class Amazon:
     """EC2's part of it: a token that may expire, and what there is below it."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.tokens, self.documents, self.date = ["one"], {}, ""
 
-    def __call__(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+    def __call__(self, method, path, headers) -> Reply:
         if path == "/latest/api/token":
             assert method == "PUT"
             return 200, self.tokens[-1], {}
@@ -94,11 +93,11 @@ class Amazon:
         )
 
 
-def iso(seconds: float) -> str:
+def iso(seconds):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
 
 
-def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Service) -> None:
+def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Service):
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     assert aws.fetch_events() == {}
@@ -115,7 +114,7 @@ def test_aws_reports_nothing_by_404_then_the_end_two_minutes_ahead(service: Serv
     assert [path for method, path in service.asked if method == "PUT"] == ["/latest/api/token"]
 
 
-def test_an_expired_token_is_renewed_within_the_same_question(service: Service) -> None:
+def test_an_expired_token_is_renewed_within_the_same_question(service: Service):
     service.answer = amazon = Amazon()
     aws = AwsNotices(answer_over_http, clock, service.base)
     aws.fetch_events()
@@ -127,7 +126,7 @@ def test_an_expired_token_is_renewed_within_the_same_question(service: Service) 
 
 def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_be(
     service: Service,
-) -> None:
+):
     service.answer = amazon = Amazon()
     amazon.date = formatdate(NOW + 3600, usegmt=True)  # our clock is an hour late
     amazon.documents["spot/instance-action"] = json.dumps(
@@ -140,16 +139,14 @@ def test_a_deadline_is_told_by_our_clock_whatever_the_service_takes_the_time_to_
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "null", '"terminate"', "[" * 5000])
-def test_a_malformed_answer_is_no_notice(service: Service, text: str) -> None:
+def test_a_malformed_answer_is_no_notice(service: Service, text):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = text
     with pytest.raises(ValueError):
         AwsNotices(answer_over_http, clock, service.base).fetch_events()
 
 
-def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(
-    service: Service,
-) -> None:
+def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(service: Service):
     service.answer = amazon = Amazon()
     amazon.documents["spot/instance-action"] = '{"action": "terminate", "time": "soon"}'
     assert AwsNotices(answer_over_http, clock, service.base).fetch_events()[
@@ -158,17 +155,17 @@ def test_a_notice_without_a_time_that_can_be_read_is_a_notice_all_the_same(
 
 
 @pytest.mark.parametrize("status", [401, 403, 500, 503])
-def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status: int) -> None:
+def test_a_service_that_refuses_or_fails_has_not_answered(service: Service, status):
     service.answer = lambda method, path, headers: (status, "", {})
     for asking in (AwsNotices, GcpNotices, AzureNotices):
         with pytest.raises(OSError, match=str(status)):
             asking(answer_over_http, clock, service.base).fetch_events()
 
 
-def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) -> None:
+def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service):
     preempted = threading.Event()
 
-    def answer(method: str, path: str, headers: dict[str, str]) -> Reply:
+    def answer(method, path, headers) -> Reply:
         assert headers["Metadata-Flavor"] == "Google"
         if "wait_for_change=true" in path:
             assert "last_etag=a%2Fb" in path
@@ -182,7 +179,7 @@ def test_gcp_is_asked_what_is_and_then_waits_for_what_changes(service: Service) 
     assert gcp.fetch_events() == {"preempted": PendingEvent("revoked", "gcp", "TRUE", NOW + 30)}
 
 
-def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service) -> None:
+def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service):
     service.answer = lambda method, path, headers: (200, "FALSE", {})
     gcp = GcpNotices(answer_over_http, clock, service.base)
     gcp.fetch_events(), gcp.fetch_events()
@@ -195,11 +192,11 @@ def test_gcp_without_an_etag_is_asked_again_not_waited_for(service: Service) -> 
 class Azure:
     """Scheduled events; the first answer is slow."""
 
-    def __init__(self, slow: float = 0.0) -> None:
+    def __init__(self, slow=0.0):
         self.events: object = []
         self.slow = slow
 
-    def __call__(self, method: str, path: str, headers: dict[str, str]) -> Reply:
+    def __call__(self, method, path, headers) -> Reply:
         assert headers["Metadata"] == "true"
         if "/compute/name" in path:
             return 200, "worker_1", {}
@@ -208,9 +205,7 @@ class Azure:
         return 200, json.dumps({"DocumentIncarnation": 1, "Events": self.events}), {}
 
 
-def event(
-    kind: str = "Preempt", machine: str = "worker_1", ahead: float = 30, **more: str
-) -> dict[str, object]:
+def event(kind="Preempt", machine="worker_1", ahead=30, **more):
     fields = {
         "EventId": "e1",
         "EventType": kind,
@@ -220,7 +215,7 @@ def event(
     return {**fields, "NotBefore": formatdate(NOW + ahead, usegmt=True), **more}
 
 
-def test_azure_waits_for_its_first_answer_only(service: Service) -> None:
+def test_azure_waits_for_its_first_answer_only(service: Service):
     service.answer = azure = Azure(slow=0.3)
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event()]
@@ -233,7 +228,7 @@ def test_azure_waits_for_its_first_answer_only(service: Service) -> None:
         impatient.fetch_events()
 
 
-def test_of_azures_events_those_count_that_end_this_machine(service: Service) -> None:
+def test_of_azures_events_those_count_that_end_this_machine(service: Service):
     service.answer = azure = Azure()
     asked = AzureNotices(answer_over_http, clock, service.base)
     azure.events = [event(machine="worker_2"), event("Freeze"), "nonsense", {"EventId": "e2"}]
@@ -247,14 +242,14 @@ def test_of_azures_events_those_count_that_end_this_machine(service: Service) ->
         asked.fetch_events()
 
 
-def test_a_notice_that_takes_the_place_of_another_is_not_withdrawn_with_it() -> None:
+def test_a_notice_that_takes_the_place_of_another_is_not_withdrawn_with_it():
     first, second = (PendingEvent("revoked", "azure", when, None) for when in ("a", "b"))
     assert [each.kind for each in compare_events({"1": first}, {"2": second}, 3.0)] == ["revoked"]
     risk = PendingEvent("at risk", "aws rebalance", "a", None)
     assert list(compare_events({"r": risk, "1": first}, {"1": first}, 3.0)) == []
 
 
-def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> None:
+def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news():
     first = {"e1": PendingEvent("revoked", "azure", "12:00", 30.0)}
     assert list(compare_events({}, first, 1.0)) == [Notice("revoked", 1.0, 30.0, "azure")]
     assert list(compare_events(first, {"e1": first["e1"]._replace(deadline=30.4)}, 2.0)) == []
@@ -273,13 +268,11 @@ def test_a_notice_that_is_withdrawn_is_taken_back_and_another_time_is_news() -> 
         ("sys_vendor", "QEMU", None),
     ],
 )
-def test_only_the_cloud_that_the_firmware_names_is_asked(
-    tmp_path: Path, field: str, value: str, name: str | None
-) -> None:
+def test_only_the_cloud_that_the_firmware_names_is_asked(tmp_path, field, value, name):
     (tmp_path / "sys/class/dmi/id").mkdir(parents=True)
     (tmp_path / "sys/class/dmi/id" / field).write_text(value)
 
-    def never(*words: object) -> None:
+    def never(*words):
         raise AssertionError("no service may be asked while looking which can be")
 
     assert [each.name for each in find_services(tmp_path, never)] == (
@@ -292,7 +285,7 @@ class Scripted:
 
     name, pause_seconds = "scripted", 0.001
 
-    def __init__(self, *says: object) -> None:
+    def __init__(self, *says):
         self.says = list(says)
 
     def fetch_events(self) -> dict[str, PendingEvent]:
@@ -302,7 +295,7 @@ class Scripted:
         return pending  # type: ignore[return-value]
 
 
-def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back() -> None:
+def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back():
     gone = {"a": PendingEvent("revoked", "aws", "soon", 9.0)}
     with NoticeWatch(
         [Scripted({}, gone, gone, OSError("no route"), ValueError("{"), gone, {})], clock
@@ -315,7 +308,7 @@ def test_a_watch_tells_each_notice_once_and_a_failed_question_takes_nothing_back
     ]
 
 
-def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch):
     monkeypatch.setattr(notices, "_SOON_SECONDS", 600.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         asked = GcpNotices(answer_over_http, clock, f"http://127.0.0.1:{mute.getsockname()[1]}")
@@ -325,7 +318,7 @@ def test_a_watch_stops_while_its_service_keeps_it_waiting(monkeypatch: pytest.Mo
         assert time.monotonic() - began < 300  # its question would wait for ten minutes
 
 
-def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did() -> None:
+def test_the_first_sigterm_is_a_notice_and_the_next_does_what_it_did():
     ended: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: ended.append(number))
     try:

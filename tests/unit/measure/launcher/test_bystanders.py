@@ -13,33 +13,31 @@ from stash.measure.launcher.bystanders import Bystanders, program_name
 
 def process(
     proc: Path,
-    number: int,
-    ticks: int,
-    *words: str,
-    comm: str = "x",
-    children: int = 0,
-    parent: int = 1,
-) -> None:
+    number,
+    ticks,
+    *words,
+    comm="x",
+    children=0,
+    parent=1,
+):
     folder = proc / str(number)
     folder.mkdir(exist_ok=True)
-    fields = ["S", str(parent), *["0"] * 9, str(ticks), "0", str(children), "0"]
+    fields = ["S", str(parent), *["0"] * 9, str(ticks), "0", str(children), *["0"] * 6]
     (folder / "stat").write_text(f"{number} ({comm}) {' '.join(fields)}")
     (folder / "comm").write_text(comm)
     (folder / "cmdline").write_bytes(b"\0".join(word.encode() for word in words) + b"\0")
 
 
 @pytest.fixture
-def clock() -> list[float]:
+def clock():
     return [0.0]
 
 
-def seen(proc: Path, clock: list[float]) -> Bystanders:
+def seen(proc: Path, clock) -> Bystanders:
     return Bystanders(proc, lambda: clock[0])
 
 
-def test_programs_have_the_cores_they_used_between_looks(
-    tmp_path: Path, clock: list[float]
-) -> None:
+def test_programs_have_the_cores_they_used_between_looks(tmp_path, clock):
     found = seen(tmp_path, clock)
     process(tmp_path, 10, 1000, "/usr/bin/python3", "-m", "pip", "install", "secret")
     process(tmp_path, 11, 0, "/usr/bin/cc1plus", "a.cpp")
@@ -55,7 +53,7 @@ def test_programs_have_the_cores_they_used_between_looks(
     ]
 
 
-def test_a_child_that_ended_with_its_parent_counts_once(tmp_path: Path, clock: list[float]) -> None:
+def test_a_child_that_ended_with_its_parent_counts_once(tmp_path, clock):
     # GIVEN a script that has waited for ten minutes for a child that worked, and somebody who waits for the script
     found, tick = seen(tmp_path, clock), os.sysconf("SC_CLK_TCK")
     process(tmp_path, 10, 0, "/usr/bin/make")
@@ -72,7 +70,7 @@ def test_a_child_that_ended_with_its_parent_counts_once(tmp_path: Path, clock: l
     assert [(each.name, each.cores) for each in found.list_programs()] == [("make", 0.5)]
 
 
-def test_what_this_process_started_is_the_jobs(tmp_path: Path, clock: list[float]) -> None:
+def test_what_this_process_started_is_the_jobs(tmp_path, clock):
     found, tick = seen(tmp_path, clock), os.sysconf("SC_CLK_TCK")
     for used in (0, tick):
         process(tmp_path, os.getpid(), used, "/usr/bin/stash")
@@ -104,11 +102,11 @@ def test_what_this_process_started_is_the_jobs(tmp_path: Path, clock: list[float
         ("/usr/bin/make all", "make"),
     ],
 )
-def test_a_process_is_called_by_what_its_interpreter_runs(words: str, name: str) -> None:
+def test_a_process_is_called_by_what_its_interpreter_runs(words, name):
     assert program_name(words.split()) == name
 
 
-def test_what_was_used_before_measuring_does_not_count(tmp_path: Path, clock: list[float]) -> None:
+def test_what_was_used_before_measuring_does_not_count(tmp_path, clock):
     found = seen(tmp_path, clock)
     process(tmp_path, 10, 0, "/opt/train.sh")
     found.sample_programs()

@@ -35,11 +35,11 @@ Begin = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Begin]:
+def begin(tmp_path) -> Iterator[Begin]:
     """``begin(program, *words)``: another process that has a lock by the time that this returns."""
     started = list[subprocess.Popen[str]]()
 
-    def start(program: str, *words: str) -> subprocess.Popen[str]:
+    def start(program, *words) -> subprocess.Popen[str]:
         command = (sys.executable, "-c", program, *words)
         process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=tmp_path, text=True)
         started.append(process)
@@ -53,12 +53,12 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
         process.stdout.close()
 
 
-def locked(folder: Path, **how: bool) -> FolderLock:
+def locked(folder: Path, **how) -> FolderLock:
     return FolderLock(folder, patience_seconds=0.0, **how)
 
 
 def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(
-    begin: Begin, tmp_path: Path
+    begin: Begin, tmp_path
 ):
     # GIVEN a command that works in a folder
     before = time.time()
@@ -84,9 +84,9 @@ def test_a_second_command_is_refused_and_names_the_first_which_may_be_killed(
 
 def test_a_second_command_waits_for_one_that_ends_soon_and_says_so(
     begin: Begin,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path,
+    capsys,
+    monkeypatch,
 ):
     first = begin(HOLDS_FOLDER)
     monkeypatch.setattr(time, "sleep", lambda seconds: (first.kill(), first.wait()))
@@ -97,7 +97,7 @@ def test_a_second_command_waits_for_one_that_ends_soon_and_says_so(
     assert printed.count("\n") == 1
 
 
-def test_a_lock_may_be_entered_again_and_ends_with_its_last_exit(tmp_path: Path):
+def test_a_lock_may_be_entered_again_and_ends_with_its_last_exit(tmp_path):
     lock = locked(tmp_path)
     with lock:
         with lock:
@@ -115,7 +115,7 @@ def test_a_lock_may_be_entered_again_and_ends_with_its_last_exit(tmp_path: Path)
     assert lock.descriptor is None
 
 
-def test_nodes_of_one_job_share_a_folder_with_each_other_only(begin: Begin, tmp_path: Path):
+def test_nodes_of_one_job_share_a_folder_with_each_other_only(begin: Begin, tmp_path):
     node = begin(HOLDS_FOLDER, "shared")
     with locked(tmp_path, is_shared=True) as lock:
         assert lock.descriptor is not None
@@ -128,7 +128,7 @@ def test_nodes_of_one_job_share_a_folder_with_each_other_only(begin: Begin, tmp_
         pass
 
 
-def test_what_a_command_started_works_under_its_lock(tmp_path: Path):
+def test_what_a_command_started_works_under_its_lock(tmp_path):
     program = (
         "from pathlib import Path; from stash.measure.launcher.folder_lock import FolderLock\n"
     )
@@ -140,7 +140,7 @@ def test_what_a_command_started_works_under_its_lock(tmp_path: Path):
 
 
 def test_a_folder_that_cannot_be_locked_is_worked_in_and_said_so_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr("stash.measure.launcher.folder_lock.lock", lambda descriptor, shared: None)
     lock = FolderLock(tmp_path)
@@ -152,7 +152,7 @@ def test_a_folder_that_cannot_be_locked_is_worked_in_and_said_so_once(
 
 
 def test_an_output_file_is_written_by_one_command_from_whatever_folder(
-    begin: Begin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Begin, tmp_path, monkeypatch
 ):
     first = begin(HOLDS_OUTPUT)
     elsewhere = tmp_path / "elsewhere"

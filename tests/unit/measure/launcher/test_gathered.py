@@ -100,13 +100,8 @@ def test_a_reason_of_the_launchers_own_goes_before_the_agents():
     assert skipped.why == "the script does not take them"
 
 
-def test_what_was_not_learned_does_not_replace_what_was():
-    gathered = gathered_from(JobFacts(batch=8), JobFacts(flops_per_step=1e9))
-    assert gathered.workload == {"batch": 8, "flops_per_step": 1e9}
-
-
 def test_samples_of_a_step_are_those_that_were_counted_on_average():
-    def block(samples: int | None, steps: int = 2) -> Block:
+    def block(samples, steps=2) -> Block:
         return Block(round=0, rung="solo", rank=0, steps=steps, seconds=1.0, samples=samples)
 
     # GIVEN accumulation that ramped up while the profile was taken
@@ -115,7 +110,7 @@ def test_samples_of_a_step_are_those_that_were_counted_on_average():
     assert samples_per_step([block(None)]) is None
 
 
-def cold(**facts: int) -> Block:
+def cold(**facts) -> Block:
     return Block(round=0, rung="cold", rank=0, steps=1, seconds=1.0, samples=10, **facts)
 
 

@@ -18,23 +18,23 @@ OURS = {7}
 class Nvml:
     """Two GPUs: the job is on the first, together with others; on the second are only others."""
 
-    def __init__(self, **answers: object) -> None:
+    def __init__(self, **answers):
         self.answers, self.asked_since = answers, []
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self):  # noqa: N802
         if self.answers.get("broken"):
             raise OSError("no driver")
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self):  # noqa: N802
         return 2
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index):  # noqa: N802
         return index
 
-    def nvmlDeviceGetComputeRunningProcesses(self, handle: int) -> list[Some]:  # noqa: N802
+    def nvmlDeviceGetComputeRunningProcesses(self, handle) -> list[Some]:  # noqa: N802
         return [Some(pid=7), Some(pid=8)] if handle == 0 else [Some(pid=8)]
 
-    def nvmlDeviceGetProcessUtilization(self, handle: int, since: int) -> list[Some]:  # noqa: N802
+    def nvmlDeviceGetProcessUtilization(self, handle, since) -> list[Some]:  # noqa: N802
         self.asked_since.append(since)
         if "use" not in self.answers:
             raise OSError("not supported")
@@ -43,17 +43,17 @@ class Nvml:
             Some(pid=pid, smUtil=used, timeStamp=stamp) for pid, used in self.answers["use"].items()
         ]
 
-    def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
+    def nvmlDeviceGetClockInfo(self, handle, kind):  # noqa: N802
         return 1050
 
-    def nvmlDeviceGetMaxClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
+    def nvmlDeviceGetMaxClockInfo(self, handle, kind):  # noqa: N802
         return 1500
 
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: int) -> int:  # noqa: N802
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle):  # noqa: N802
         return self.answers.get("reasons", 0)
 
 
-def states(looks: int, **answers: object) -> tuple[GpuState, ...]:
+def states(looks, **answers) -> tuple[GpuState, ...]:
     found = GpuLooks(Nvml(**answers))
     for _ in range(looks):
         found.sample_gpus(OURS.__contains__)

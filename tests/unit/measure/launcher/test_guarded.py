@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,7 +49,7 @@ while True:
 
 
 @pytest.fixture
-def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def file(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "last.pt"
@@ -59,7 +58,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def below(process: int) -> list[int]:
+def below(process):
     """Its child processes."""
     return [
         int(word)
@@ -68,22 +67,22 @@ def below(process: int) -> list[int]:
     ]
 
 
-def the_launcher(pid: int) -> None:
+def the_launcher(pid):
     os.kill(pid, signal.SIGKILL)
 
 
-def its_group(pid: int) -> None:
+def its_group(pid):
     os.killpg(pid, signal.SIGKILL)
 
 
-def its_supervisor_too(pid: int) -> None:
+def its_supervisor_too(pid):
     for child in below(pid):
         if b"supervisor.py" in Path("/proc", str(child), "cmdline").read_bytes():
             os.kill(child, signal.SIGKILL)
     os.kill(pid, signal.SIGKILL)
 
 
-def its_session(pid: int) -> None:
+def its_session(pid):
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(process.name)) == pid:
@@ -101,9 +100,7 @@ def its_session(pid: int) -> None:
         pytest.param(its_session, marks=pytest.mark.slow),
     ],
 )
-def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(
-    file: Path, tmp_path: Path, kill: Callable[[int], None]
-) -> None:
+def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(file: Path, tmp_path, kill):
     run, before, log = tmp_path / "stash-run", file.stat(), tmp_path / "log"
     with log.open("w") as errors:
         words = (sys.executable, "-c", LAUNCHER, str(run), JOB, str(file))
@@ -126,9 +123,7 @@ def test_a_file_is_as_it_was_seconds_after_the_launcher_was_killed(
     assert list((tmp_path / "state/stash/kept").iterdir()) == []
 
 
-def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(
-    file: Path, tmp_path: Path
-) -> None:
+def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(file: Path, tmp_path):
     run = tmp_path / "stash-run"
     (run / "launch-0-0").mkdir(parents=True)
     with GuardedFiles(run) as guarded:
@@ -144,8 +139,8 @@ def test_a_run_that_ends_by_itself_leaves_no_guardian_and_no_folder(
 
 
 def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
-    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    file: Path, tmp_path, monkeypatch
+):
     monkeypatch.setattr("stash.measure.launcher.guarded.claim_for_run", lambda run: None)
     run = tmp_path / "stash-run"
     (run / "launch-0-0").mkdir(parents=True)
@@ -156,10 +151,6 @@ def test_a_run_without_any_place_that_lasts_keeps_in_its_own_folder(
         assert (run / KEPT / "launch-0-0.jsonl").exists()
     assert file.read_text() == "the user's"
     assert not (run / KEPT).exists()
-
-
-def test_a_job_that_changed_nothing_gets_no_word():
-    assert report_sentences(RestoreReport()) == []
 
 
 def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
@@ -175,8 +166,8 @@ def test_files_are_counted_and_the_first_few_are_named_as_seen_from_here():
 
 @pytest.mark.parametrize("first_ends_first", [True, False])
 def test_two_jobs_that_write_one_file_do_not_take_each_others_for_the_users(
-    file: Path, tmp_path: Path, first_ends_first: bool
-) -> None:
+    file: Path, tmp_path, first_ends_first
+):
     runs = [tmp_path / "stash-first", tmp_path / "stash-second"]
     guarded = []
     for number, run in enumerate(runs):

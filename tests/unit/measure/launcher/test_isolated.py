@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import replace
 
 import pytest
@@ -25,9 +24,9 @@ pytestmark = pytest.mark.usefixtures("temporary")
 def agents(
     orders: Orders,
     process: FakeProcess,
-    batch: tuple[int, int] = (8, 8),
-    accumulated: tuple[int, int] = (1, 1),
-) -> Generator[None, None, int]:
+    batch=(8, 8),
+    accumulated=(1, 1),
+):
     """As many even rounds as were ordered; a whole job has two ranks, one alone has rank 0.
 
     ``batch`` and ``accumulated`` batches of a step: alone, and of each rank of the whole job.
@@ -56,10 +55,10 @@ def isolated(cluster: Cluster, *launches, job: Job | None = None, **wishes):
         *(launches or (agents,)),
         rungs=("solo", "crowd", "node", "warm"),
         job=job,
+        cluster=cluster,
         isolate=True,
         **wishes,
     )
-    one.measurement.cluster = cluster
     return one.measure_job(), started
 
 
@@ -89,7 +88,7 @@ def test_sets_are_repeated_with_rounds_of_their_own_while_it_is_not_enough():
 
 
 def test_of_ranks_that_are_no_job_one_process_is_measured():
-    def no_job(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    def no_job(orders: Orders, process: FakeProcess):
         if "--nproc-per-node=2" not in process.command:
             return (yield from agents(replace(orders, gang=(0, 1)), process))
         process.step(1)
@@ -106,7 +105,7 @@ def test_of_ranks_that_are_no_job_one_process_is_measured():
 
 
 def test_a_job_that_does_not_run_alone_keeps_what_it_can():
-    def fails_alone(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    def fails_alone(orders: Orders, process: FakeProcess):
         if orders.gang is not None:
             process.tracebacks = [
                 "Traceback (most recent call last):\n  x\nValueError: needs two\n"
@@ -135,10 +134,8 @@ def test_a_job_that_does_not_run_alone_keeps_what_it_can():
         ),
     ],
 )
-def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(
-    steps: dict[str, tuple[int, int]], sentence: str
-):
-    def divides(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(steps, sentence):
+    def divides(orders: Orders, process: FakeProcess):
         return (yield from agents(orders, process, **steps))
 
     result, started = isolated(Cluster(2), divides, noise=-1.0, budget=1e9)
@@ -154,7 +151,7 @@ def test_a_job_that_does_more_alone_has_no_rungs_of_its_own(
 
 
 def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning():
-    def uncounted(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    def uncounted(orders: Orders, process: FakeProcess):
         return (yield from agents(orders, process, batch=(None, None)))
 
     result, _ = isolated(Cluster(2), uncounted)
@@ -165,7 +162,7 @@ def test_a_job_whose_samples_are_not_counted_is_measured_with_a_word_of_warning(
 
 
 def test_what_the_whole_job_says_of_its_ranks_is_believed():
-    def shares(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    def shares(orders: Orders, process: FakeProcess):
         if orders.gang is None:
             process.tell(RungSkipped("solo", "two ranks train one replica"))
         return (yield from agents(orders, process))
@@ -190,7 +187,7 @@ def test_what_the_whole_job_says_of_its_ranks_is_believed():
     ],
 )
 def test_where_the_job_has_one_size_only_the_whole_is_launched(
-    cluster: Cluster, job: Job | None, why: str
+    cluster: Cluster, job: Job | None, why
 ):
     result, started = isolated(cluster, job=job)
     assert len(started) == 3

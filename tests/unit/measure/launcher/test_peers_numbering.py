@@ -19,7 +19,7 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def port() -> int:
+def port():
     with socket.socket() as asked:
         asked.bind(("127.0.0.1", 0))
         return int(asked.getsockname()[1])
@@ -31,17 +31,15 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def node(
-    port: int, nodes: int = 2, secret: str | None = SECRET, host: str = "127.0.0.1"
-) -> Cluster:
+def node(port, nodes=2, secret=SECRET, host="127.0.0.1") -> Cluster:
     return Cluster(1, nodes, None, f"{host}:{port}", rdzv_id=secret)
 
 
-def number(cluster: Cluster, patience: float = PATIENCE) -> int | None:
+def number(cluster: Cluster, patience=PATIENCE):
     return number_nodes(cluster, patience=patience).node_rank
 
 
-def begun(pool: ThreadPoolExecutor, port: int, nodes: int) -> Future[int | None]:
+def begun(pool: ThreadPoolExecutor, port, nodes) -> Future[int | None]:
     """Node 0, once it listens."""
     first = pool.submit(number, node(port, nodes))
     deadline = time.monotonic() + PATIENCE
@@ -55,8 +53,8 @@ def begun(pool: ThreadPoolExecutor, port: int, nodes: int) -> Future[int | None]
 
 
 def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_follow(
-    port: int, pool: ThreadPoolExecutor
-) -> None:
+    port, pool: ThreadPoolExecutor
+):
     numbers = [pool.submit(number, node(port, 4)) for _ in range(4)]
     assert sorted(each.result() or 0 for each in numbers) == [0, 1, 2, 3]
 
@@ -64,13 +62,11 @@ def test_the_first_to_come_to_an_address_of_its_own_is_node_0_and_the_others_fol
 @pytest.mark.parametrize(
     "cluster", [Cluster(2), Cluster(1, 2, 1, "nowhere:1"), Cluster(1, 3, 0, "nowhere:1")]
 )
-def test_nodes_that_have_a_number_do_not_ask(cluster: Cluster) -> None:
+def test_nodes_that_have_a_number_do_not_ask(cluster: Cluster):
     assert number_nodes(cluster) is cluster
 
 
-def test_node_0_draws_a_secret_and_says_it(
-    port: int, pool: ThreadPoolExecutor, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_node_0_draws_a_secret_and_says_it(port, pool: ThreadPoolExecutor, capsys):
     first, printed = pool.submit(number_nodes, node(port, secret=None), PATIENCE), ""
     while not printed.endswith("\n"):
         time.sleep(0.01)
@@ -82,8 +78,8 @@ def test_node_0_draws_a_secret_and_says_it(
 
 
 def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_one(
-    port: int, pool: ThreadPoolExecutor
-) -> None:
+    port, pool: ThreadPoolExecutor
+):
     first = begun(pool, port, 2)
     with pytest.raises(UserError, match="give the same on all nodes"):
         number(node(port, secret="another secret"))
@@ -91,9 +87,7 @@ def test_another_secret_is_refused_on_that_node_and_node_0_waits_for_the_right_o
     assert first.result() == 0
 
 
-def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(
-    port: int, pool: ThreadPoolExecutor
-) -> None:
+def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(port, pool: ThreadPoolExecutor):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", port))
         listener.listen()
@@ -107,7 +101,7 @@ def test_a_stranger_in_the_place_of_node_0_gives_no_node_a_number(
                 asked.result()
 
 
-def test_what_makes_no_sense_is_refused_at_once(port: int) -> None:
+def test_what_makes_no_sense_is_refused_at_once(port):
     with pytest.raises(UserError, match="give 8 or more"):
         number_nodes(node(port, secret="stash"))
     with pytest.raises(UserError, match="no host of that name"):
@@ -122,9 +116,7 @@ def test_what_makes_no_sense_is_refused_at_once(port: int) -> None:
 @pytest.mark.parametrize(
     ("alone", "who"), [(True, "1 of 2 nodes came"), (False, "node 0 did not answer")]
 )
-def test_nodes_that_do_not_come_are_not_waited_for_for_ever(
-    port: int, alone: bool, who: str
-) -> None:
+def test_nodes_that_do_not_come_are_not_waited_for_for_ever(port, alone, who):
     host = "127.0.0.1" if alone else "192.0.2.1"  # an unassigned address (RFC 5737)
     try:
         socket.create_connection((host, port), timeout=0.2).close()

@@ -48,14 +48,14 @@ sys.exit(supervisor.main(int(sys.argv[1]), "A=B", "sleep", "600"))
 """
 
 
-def started(tmp_path: Path, program: str) -> Process:
+def started(tmp_path: Path, program) -> Process:
     return Process(
         Request((sys.executable, "-c", program), {VARIABLE: str(tmp_path / "orders.json")}),
         RunFolder(tmp_path),
     )
 
 
-def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
+def test_output_and_exit_status_are_kept(tmp_path):
     process = started(
         tmp_path, "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
     )
@@ -65,7 +65,7 @@ def test_output_and_exit_status_are_kept(tmp_path: Path) -> None:
     process.stop()
 
 
-def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path: Path) -> None:
+def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path):
     cleaned = "import subprocess; print(subprocess.Popen(['sleep', '600'], env={}, start_new_session=True).pid)"
     process = started(tmp_path, cleaned)
     until(lambda: process.poll() is not None)
@@ -74,7 +74,7 @@ def test_what_cleaned_its_environment_and_left_its_session_is_ended_too(tmp_path
     assert not sleeper.is_running() or sleeper.status() == psutil.STATUS_ZOMBIE
 
 
-def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path: Path) -> None:
+def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path):
     process = started(tmp_path, "import os, time; print(os.getpid(), flush=True); time.sleep(600)")
     until(lambda: process.output().endswith("\n"))
     first = psutil.Process(int(process.output()))
@@ -83,7 +83,7 @@ def test_a_launch_is_ended_when_its_launcher_is_gone(tmp_path: Path) -> None:
     process._supervisor.wait()
 
 
-def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: Path) -> None:
+def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path):
     # GIVEN a shell that goes on to its next line when its program has ended, with any exit code
     process = started(
         tmp_path,
@@ -98,7 +98,7 @@ def test_what_comes_to_its_own_end_is_let_go_while_nothing_else_moves(tmp_path: 
     assert not (tmp_path / "next").exists()
 
 
-def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> None:
+def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path):
     process = started(tmp_path, "import time; time.sleep(600)")
     process._supervisor.kill()
     until(lambda: process.poll() is not None)
@@ -115,7 +115,7 @@ def test_a_supervisor_that_is_killed_is_how_the_launch_ended(tmp_path: Path) -> 
 )
 def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_nothing(
     number: signal.Signals,
-) -> None:
+):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         words = (sys.executable, "-c", SLOW_TO_START, str(theirs.fileno()))
@@ -130,7 +130,7 @@ def test_a_supervisor_told_to_end_in_the_moment_it_starts_its_command_leaves_not
     assert (left, code) == (False, 128 + number)
 
 
-def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path: Path) -> None:
+def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path):
     process = Process(
         Request(("no-such-program",), {VARIABLE: str(tmp_path / "orders.json")}),
         RunFolder(tmp_path),
@@ -141,7 +141,7 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path: Path) -> None
     process.stop()
 
 
-def test_crashes_come_the_earliest_first_and_beats_by_rank(tmp_path: Path) -> None:
+def test_crashes_come_the_earliest_first_and_beats_by_rank(tmp_path):
     process = started(tmp_path, "pass")
     for rank, words in (("1", "first"), ("0", "second")):
         process.folder.crash(rank).write_text(words)

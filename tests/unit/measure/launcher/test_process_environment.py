@@ -16,7 +16,7 @@ OURS = {"STASH_ORDERS", "PYTHONPATH", "PYTHONUNBUFFERED", "PET_LOG_DIR"}
 
 
 @pytest.fixture(autouse=True)
-def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def plain(monkeypatch):
     for name in ("OMP_NUM_THREADS", "RANK", "WORLD_SIZE", "MASTER_ADDR", "PET_LOG_DIR"):
         monkeypatch.delenv(name, raising=False)
 
@@ -34,25 +34,23 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
         (ZOO, RANKS, 2, 1),
     ],
 )
-def test_threads_are_what_the_jobs_own_start_gives_them(job, cluster, gpus, threads) -> None:
+def test_threads_are_what_the_jobs_own_start_gives_them(job, cluster, gpus, threads):
     assert threads_of_a_rank(job, cluster, 8, gpus) == threads
 
 
-def test_a_plain_process_gets_nothing_that_changes_it() -> None:
+def test_a_plain_process_gets_nothing_that_changes_it():
     asked = make_request(SCRIPT, ALONE, Path("/run/orders.json"))
     assert set(asked.variables) == OURS
     assert asked.without == ("PYTHONINSPECT",)
 
 
-def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(
-    monkeypatch,
-) -> None:
+def test_a_rank_alone_has_the_threads_of_one_among_others_unless_the_user_chose(monkeypatch):
     assert make_request(SCRIPT, RANKS, Path("o"), 1).variables["OMP_NUM_THREADS"] == "1"
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
     assert "OMP_NUM_THREADS" not in make_request(SCRIPT, RANKS, Path("o"), 1).variables
 
 
-def test_one_process_inside_a_launcher_is_none_of_its_ranks(monkeypatch) -> None:
+def test_one_process_inside_a_launcher_is_none_of_its_ranks(monkeypatch):
     monkeypatch.setenv("RANK", "3")
     # left from somewhere else: the user's own
     assert "RANK" not in make_request(SCRIPT, ALONE, Path("o")).without

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import subprocess
-from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ from stash.measure.launcher.process import handed_on, read_once
 
 
 @contextmanager
-def given(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
+def given(monkeypatch: pytest.MonkeyPatch, descriptor):
     monkeypatch.setattr(process, "_STDIN", descriptor)
     try:
         yield
@@ -24,16 +22,14 @@ def given(monkeypatch: pytest.MonkeyPatch, descriptor: int) -> Iterator[None]:
         os.close(descriptor)
 
 
-def received() -> bytes:
+def received():
     with handed_on() as descriptor:
         return subprocess.run(
             ["head", "-c", "5"], stdin=descriptor, capture_output=True, check=True
         ).stdout
 
 
-def test_every_start_reads_a_file_from_the_same_place(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_every_start_reads_a_file_from_the_same_place(monkeypatch, tmp_path):
     (tmp_path / "words").write_text("read here on")
     with given(monkeypatch, os.open(tmp_path / "words", os.O_RDONLY)):
         os.lseek(process._STDIN, 5, os.SEEK_SET)
@@ -42,7 +38,7 @@ def test_every_start_reads_a_file_from_the_same_place(
         assert not read_once()
 
 
-def test_a_pipe_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pipe_is_handed_on_as_it_is(monkeypatch):
     reading, writing = os.pipe()
     os.write(writing, b"yes\n")
     os.close(writing)
@@ -51,7 +47,7 @@ def test_a_pipe_is_handed_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
         assert [received(), received()] == [b"yes\n", b""]
 
 
-def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch):
     leader, terminal = pty.openpty()
     os.close(leader)
     with given(monkeypatch, terminal):
@@ -64,7 +60,7 @@ def test_a_terminal_that_is_somebody_elses_is_not_read(monkeypatch: pytest.Monke
             assert descriptor == terminal
 
 
-def test_a_closed_one_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_closed_one_is_empty(monkeypatch):
     monkeypatch.setattr(process, "_STDIN", 1_000_000)
     assert received() == b""
     assert not read_once()

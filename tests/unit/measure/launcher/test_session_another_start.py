@@ -6,7 +6,7 @@ import pytest
 
 from stash.measure.launcher.diagnose import Diagnosis
 from stash.measure.launcher.engines import Cluster
-from stash.measure.launcher.session import restart_as_one, restart_as_ranks
+from stash.measure.launcher.session import restart_as_ranks
 
 PLAIN, RANKS = Cluster(engine="local", all_devices=4), Cluster(2, engine="torchrun")
 WANTS_RANK = (
@@ -15,7 +15,7 @@ WANTS_RANK = (
 )
 
 
-def failed(error: str, file: str = "train.py") -> Diagnosis:
+def failed(error, file="train.py") -> Diagnosis:
     return Diagnosis(
         "it failed",
         f'Traceback (most recent call last):\n  File "{file}", line 3\n    f()\n{error}\n',
@@ -32,7 +32,7 @@ def failed(error: str, file: str = "train.py") -> Diagnosis:
         "ValueError: Default process group has not been initialized, please make sure to call init_process_group.",
     ],
 )
-def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(error: str) -> None:
+def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(error):
     another = restart_as_ranks(PLAIN, failed(error))
     assert another.cluster == Cluster(4, engine="torchrun", all_devices=4)
     assert (
@@ -42,20 +42,20 @@ def test_a_script_that_cannot_start_without_its_rank_is_started_on_every_device(
     assert restart_as_ranks(RANKS, failed(error)) is None
 
 
-def test_as_many_as_were_asked_for_are_started() -> None:
+def test_as_many_as_were_asked_for_are_started():
     another = restart_as_ranks(Cluster(engine="local", all_devices=1), failed(WANTS_RANK))
     assert another.cluster.nproc == 1
     assert "as 1 rank, since" in another.note
 
 
-def test_the_line_that_failed_tells_too() -> None:
+def test_the_line_that_failed_tells_too():
     line = '  File "train.py", line 3, in <module>\n    local = int(os.environ.get("LOCAL_RANK"))\n'
     words = f"Traceback (most recent call last):\n{line}TypeError: int() argument must be a string, not 'NoneType'\n"
     another = restart_as_ranks(PLAIN, Diagnosis("it failed", words))
     assert "(TypeError: int() argument must be a string, not 'NoneType')" in another.note
 
 
-def test_what_a_file_is_called_is_no_reason() -> None:
+def test_what_a_file_is_called_is_no_reason():
     assert (
         restart_as_ranks(
             PLAIN, failed("ValueError: no such layer", file="/home/me/torchrun/train.py")
@@ -64,19 +64,3 @@ def test_what_a_file_is_called_is_no_reason() -> None:
     )
     assert restart_as_ranks(PLAIN, failed("KeyError: 'learning_rate'")) is None
     assert restart_as_ranks(PLAIN, Diagnosis("it ended with exit code 3")) is None
-
-
-def test_an_error_that_asks_for_cuda_is_an_error() -> None:
-    assert (
-        restart_as_ranks(PLAIN, failed("AssertionError: Torch not compiled with CUDA enabled"))
-        is None
-    )
-
-
-def test_ranks_that_are_no_job_are_one_process_as_typed_or_of_one_rank() -> None:
-    assert restart_as_one(RANKS, needs_launcher=False).cluster == Cluster(1, engine="local")
-    assert restart_as_one(RANKS, needs_launcher=True).cluster == Cluster(1, engine="torchrun")
-    assert (
-        "started as 2 ranks, the script never called init_process_group"
-        in restart_as_one(RANKS, False).note
-    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
 
 import pytest
 from launching import Agents, FakeProcess, run
@@ -14,10 +13,10 @@ from stash.measure.protocol.orders import Orders
 pytestmark = pytest.mark.usefixtures("temporary")
 
 
-def exits(code: int, together: bool = True) -> Agents:
+def exits(code, together=True) -> Agents:
     """Agents that measure three rounds, and then come to the script's own end."""
 
-    def agents(orders: Orders, process: FakeProcess) -> Generator[None, None, int]:
+    def agents(orders: Orders, process: FakeProcess):
         process.ladder(*orders.rungs)
         for number in range(3):
             process.clock.now += 1.0
@@ -37,21 +36,21 @@ def exits(code: int, together: bool = True) -> Agents:
     return agents
 
 
-def test_a_script_that_exits_by_itself_and_not_well_has_failed_and_its_rounds_are_kept() -> None:
+def test_a_script_that_exits_by_itself_and_not_well_has_failed_and_its_rounds_are_kept():
     result, (process,) = run(exits(3), budget=3.0)
     assert process.stopped
     assert result.profile is not None
     assert result.failure.sentence == "train.py ended with exit code 3 after 30 training steps"
 
 
-def test_a_script_that_exits_well_has_ended_and_nothing_of_its_launch_goes_on() -> None:
+def test_a_script_that_exits_well_has_ended_and_nothing_of_its_launch_goes_on():
     result, (process, *_) = run(exits(0), budget=3.0)
     assert process.stopped
     assert result.failure is None
     assert result.profile is not None
 
 
-def test_a_rank_that_leaves_the_others_behind_is_named_whatever_its_exit_code() -> None:
+def test_a_rank_that_leaves_the_others_behind_is_named_whatever_its_exit_code():
     result, (process,) = run(exits(0, together=False), budget=60.0, start_timeout=600.0)
     assert process.stopped
     assert (

@@ -7,11 +7,11 @@ import io
 import os
 import resource
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
+from stash.measure.linux import counters
 from stash.measure.linux.counters import (
     CoreTimes,
     activity_since,
@@ -25,7 +25,7 @@ SIZE = 1 << 20
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="of Linux")
 
 
-def called_by_reading(file: Path) -> int:
+def called_by_reading(file: Path):
     before = bytes_read()
     file.read_bytes()
     after = bytes_read()
@@ -33,17 +33,13 @@ def called_by_reading(file: Path) -> int:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "data"
     path.write_bytes(bytes(SIZE))
     return path
 
 
-def test_what_a_process_reads_is_counted(file: Path) -> None:
-    assert SIZE <= called_by_reading(file) < SIZE + 100_000
-
-
-def test_a_fork_counts_its_own_reading(file: Path) -> None:
+def test_a_fork_counts_its_own_reading(file: Path):
     bytes_read()  # which keeps the counters of this process open
     reading, writing = os.pipe()
     child = os.fork()
@@ -56,7 +52,7 @@ def test_a_fork_counts_its_own_reading(file: Path) -> None:
     os.close(writing)
 
 
-def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_other_count() -> None:
+def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_other_count():
     with open("/proc/self/statm") as file:
         resident = int(file.read().split()[1]) * resource.getpagesize()
     peak = peak_resident_bytes()
@@ -65,8 +61,8 @@ def test_the_peak_is_above_what_is_resident_now_and_no_more_than_the_kernels_oth
     assert peak <= 1.01 * 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: str) -> None:
+def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch):
+    def refuse(path):
         raise PermissionError(path)
 
     monkeypatch.setattr(builtins, "open", refuse)
@@ -75,7 +71,7 @@ def test_where_the_kernel_does_not_tell_it_is_unknown(monkeypatch: pytest.Monkey
     assert found is None
 
 
-def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
+def stand_in(monkeypatch: pytest.MonkeyPatch, path, text):
     opened = builtins.open
     monkeypatch.setattr(
         builtins,
@@ -84,7 +80,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, path: str, text: str) -> None:
     )
 
 
-def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None:
+def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time():
     # Who is found running at each tick says 4 of 10 ticks; idle time and the clock 0.03 s of 0.1.
     first = CoreTimes.sum_rows(
         [["cpu0", *["0", "0", "0", "100", "20", "0", "0", "7", "0", "0"]]], 1, 50.0
@@ -95,18 +91,7 @@ def test_cores_are_busy_for_what_is_left_of_the_clock_beside_idle_time() -> None
     assert last.busy_since(first) == pytest.approx(0.03)
 
 
-def test_a_busy_thread_shows() -> None:
-    before = read_totals()
-    ended = time.monotonic() + 0.2
-    while time.monotonic() < ended:
-        pass
-    used = activity_since(before).cpu_seconds
-    assert used > 0.15  # a core was busy for all that time, unless the host took it
-
-
-def test_only_cores_that_this_thread_may_run_on_are_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_only_cores_that_this_thread_may_run_on_are_its_own(monkeypatch):
     rows = [
         "cpu 30 0 0 300 0 0 0 0 0 0",
         *(f"cpu{core} 10 0 0 {90 + core} 0 0 0 0 0 0" for core in range(3)),
@@ -119,28 +104,19 @@ def test_only_cores_that_this_thread_may_run_on_are_its_own(
     assert (found.allowed.number, found.allowed.idle) == (2, 1.83)
 
 
-def test_a_sandbox_whose_file_is_all_zeros_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_whose_file_is_all_zeros_counts_nothing(monkeypatch):
     stand_in(monkeypatch, "/proc/stat", "cpu 0 0 0 0 0 0 0 0 0 0\ncpu0 0 0 0 0 0 0 0 0 0 0\n")
     found = activity_since(read_totals())
     assert (found.cpu, found.steal, found.cpu_seconds) == (None, None, None)
 
 
-def test_an_interface_that_lies_on_others_sends_nothing_twice(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interface_that_lies_on_others_sends_nothing_twice(monkeypatch):
     table = "\n\n" + "".join(
         f"{name}: {'0 ' * 8}{sent}{' 0' * 7}\n"
         for name, sent in (("bond0", 70), ("eth0", 40), ("eth1", 30), ("lo", 5))
     )
-    listed = os.listdir
     stand_in(monkeypatch, "/proc/net/dev", table)
     monkeypatch.setattr(
-        os,
-        "listdir",
-        lambda path: (
-            (["lower_eth0", "lower_eth1"] if path.endswith("bond0") else ["mtu"])
-            if path.startswith("/sys/class/net/")
-            else listed(path)
-        ),
+        counters, "glob", lambda path: [path] if path.endswith("/bond0/lower_*") else []
     )
     assert read_totals().sent == 75

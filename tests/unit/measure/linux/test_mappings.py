@@ -14,7 +14,7 @@ from stash.measure.linux import mappings
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     data_folder.fill(tmp_path / "data")
     return tmp_path / "data" / "0.bin"
 
@@ -23,13 +23,13 @@ def held(path: Path) -> list[mappings.HeldFile]:
     return [file for file in mappings.held_files() if file.path == str(path)]
 
 
-def resident(path: Path) -> int:
+def resident(path: Path):
     """Pages left in memory after eviction."""
     return reads.examine_files([str(path)], cold=True)["resident"]
 
 
 @pytest.mark.parametrize("access", [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY])
-def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file: Path, access: int) -> None:
+def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file: Path, access):
     # GIVEN a file whose every page was read through a mapping, which outlives its descriptor
     with file.open("r+b") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=access)
@@ -43,7 +43,7 @@ def test_a_mapped_file_leaves_the_cache_only_when_it_was_let_go(file: Path, acce
     assert mapped[:] == content
 
 
-def test_changes_to_a_private_mapping_are_kept(file: Path) -> None:
+def test_changes_to_a_private_mapping_are_kept(file: Path):
     # GIVEN a copy-on-write mapping that was written into
     with file.open("rb") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -55,7 +55,7 @@ def test_changes_to_a_private_mapping_are_kept(file: Path) -> None:
     assert b"mine!" not in file.read_bytes()
 
 
-def test_changes_to_a_shared_mapping_reach_the_file(file: Path) -> None:
+def test_changes_to_a_shared_mapping_reach_the_file(file: Path):
     with file.open("r+b") as opened:
         mapped = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_WRITE)
     mapped[5:10] = b"ours!"
@@ -65,7 +65,7 @@ def test_changes_to_a_shared_mapping_reach_the_file(file: Path) -> None:
     assert file.read_bytes()[5:10] == b"ours!" == mapped[5:10]
 
 
-def test_files_open_for_reading_are_held_and_logs_are_not(file: Path) -> None:
+def test_files_open_for_reading_are_held_and_logs_are_not(file: Path):
     before = held(file)
     with file.open("ab"):
         assert held(file) == before == []

@@ -18,7 +18,7 @@ from stash.measure.linux import processes
 from stash.measure.linux.processes import find_by_variable, list_descendants, pin_rank, status_of
 
 
-def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
+def test_live_processes_with_the_setting_are_found_and_no_others():
     sleeper = subprocess.Popen(
         [sys.executable, "-c", "print(flush=True); import time; time.sleep(600)"],
         env={**os.environ, "OF_THIS_TEST": "yes"},
@@ -35,7 +35,7 @@ def test_live_processes_with_the_setting_are_found_and_no_others() -> None:
     sleeper.wait()
 
 
-def test_what_may_not_be_read_is_left_out(tmp_path: Path) -> None:
+def test_what_may_not_be_read_is_left_out(tmp_path):
     (tmp_path / "12" / "environ").mkdir(parents=True)
     (tmp_path / "13").mkdir()
     (tmp_path / "13" / "environ").write_bytes(b"A=1\0B=2\0")
@@ -61,7 +61,7 @@ def tree() -> Iterator[subprocess.Popen[bytes]]:
     top.wait()
 
 
-def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environment(tree) -> None:
+def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environment(tree):
     below = list_descendants(tree.pid)
     assert len(below) == 2
     # parents come first
@@ -71,15 +71,13 @@ def test_what_is_below_a_process_is_found_whatever_it_did_to_session_and_environ
     ]
 
 
-def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(
-    tree, tmp_path: Path
-) -> None:
+def test_where_the_kernel_lists_no_children_all_are_asked_for_their_parent(tree, tmp_path):
     for folder in Path("/proc").glob("[0-9]*"):
         (tmp_path / folder.name).symlink_to(folder)
     assert list_descendants(tree.pid, tmp_path) == list_descendants(tree.pid)
 
 
-def test_what_a_process_starts_is_below_it_whichever_thread_started_it() -> None:
+def test_what_a_process_starts_is_below_it_whichever_thread_started_it():
     with ThreadPoolExecutor(1) as pool:
         child = pool.submit(
             subprocess.Popen, [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
@@ -89,7 +87,7 @@ def test_what_a_process_starts_is_below_it_whichever_thread_started_it() -> None
     assert child.pid not in list_descendants(os.getpid())
 
 
-def test_those_that_are_frozen_do_not_notice_that_another_ended(tree) -> None:
+def test_those_that_are_frozen_do_not_notice_that_another_ended(tree):
     parent, child = list_descendants(tree.pid)
     freeze(lambda: list_descendants(tree.pid), spared=[child])
     os.kill(child, signal.SIGTERM)
@@ -101,21 +99,17 @@ def test_those_that_are_frozen_do_not_notice_that_another_ended(tree) -> None:
     assert list_descendants(tree.pid) == []
 
 
-def test_what_cannot_be_asked_to_end_is_ended_by_force() -> None:
+def test_what_cannot_be_asked_to_end_is_ended_by_force():
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); time.sleep(600)"
     process = subprocess.Popen([sys.executable, "-c", deaf], stdout=subprocess.PIPE)
     process.stdout.readline()
 
-    def find() -> list[int]:
+    def find():
         status = status_of(process.pid)
         return [process.pid] if status is not None and not status.ended else []
 
     end_tree(find, 0.2)
     assert process.wait() == -signal.SIGKILL
-
-
-def test_a_process_that_is_gone_has_no_status(tmp_path: Path) -> None:
-    assert status_of(12, tmp_path) is None
 
 
 @pytest.mark.parametrize(
@@ -135,13 +129,13 @@ def test_a_process_that_is_gone_has_no_status(tmp_path: Path) -> None:
     ],
 )
 def test_ranks_share_the_cores_evenly_or_keep_them_all(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    cores: set[int],
-    ranks: int,
-    shares: list[set[int] | None],
-    siblings: str,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    cores,
+    ranks,
+    shares,
+    siblings,
+):
     for number, threads in enumerate(siblings.split()):
         folder = tmp_path / f"cpu{number}" / "topology"
         folder.mkdir(parents=True)

@@ -18,7 +18,7 @@ TABLE = """\
 
 
 @pytest.fixture
-def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def described(tmp_path, monkeypatch) -> Path:
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/self/mountinfo").write_text(TABLE)
     monkeypatch.setattr(procfs, "_known", {})
@@ -34,19 +34,19 @@ def described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_file_is_found_by_its_device_or_else_by_where_it_lies(
-    described: Path, path: str, device: int, kind: str
-) -> None:
+    described: Path, path, device, kind
+):
     assert kind_of(path, device, described) == kind
 
 
-def test_file_systems_that_keep_what_was_read_elsewhere() -> None:
+def test_file_systems_that_keep_what_was_read_elsewhere():
     assert all(
         map(caches_itself, ("zfs", "nfs", "nfs4", "fuse.sshfs", "fuse", "tmpfs", "virtiofs"))
     )
     assert not any(map(caches_itself, ("ext4", "xfs", "btrfs", "overlay", None)))
 
 
-def test_this_machine_knows_where_its_memory_is_a_file_system() -> None:
+def test_this_machine_knows_where_its_memory_is_a_file_system():
     if not Path("/dev/shm").is_dir():
         pytest.skip("no /dev/shm here")
     assert kind_of("/dev/shm", Path("/dev/shm").stat().st_dev) == "tmpfs"

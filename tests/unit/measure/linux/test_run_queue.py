@@ -25,14 +25,14 @@ PATIENCE = 60.0
 known = pytest.mark.skipif(not RunQueue().is_supported, reason="this kernel counts no delays")
 
 
-def spin(seconds: float) -> None:
+def spin(seconds):
     end = time.thread_time() + seconds
     while time.thread_time() < end:
         pass
 
 
 @known
-def test_a_script_that_closes_every_file_stops_the_delay_and_nothing_else() -> None:
+def test_a_script_that_closes_every_file_stops_the_delay_and_nothing_else():
     queue = RunQueue()
     before = queue.delay()
     assert queue._file is not None
@@ -42,16 +42,14 @@ def test_a_script_that_closes_every_file_stops_the_delay_and_nothing_else() -> N
 
 
 @known
-def test_a_thread_that_shares_its_only_core_is_delayed() -> None:
+def test_a_thread_that_shares_its_only_core_is_delayed():
     """Two threads that never sleep on one core: each waits for about as long as the other runs."""
     allowed = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(allowed)})
     try:
         found: list[float] = []
 
-        def work() -> (
-            None
-        ):  # the interpreter lets one thread run at a time: the other process competes
+        def work():  # the interpreter lets one thread run at a time: the other process competes
             queue = RunQueue()
             before = queue.delay()
             spin(0.2)
@@ -69,11 +67,11 @@ def test_a_thread_that_shares_its_only_core_is_delayed() -> None:
 
 
 @known
-def test_only_threads_that_work_are_followed() -> None:
+def test_only_threads_that_work_are_followed():
     helpers = Helpers(threading.get_native_id())
     go, done, over = (threading.Event() for _ in range(3))
 
-    def work() -> None:
+    def work():
         go.wait()
         time.sleep(0.01)
         done.set()
@@ -93,10 +91,10 @@ def test_only_threads_that_work_are_followed() -> None:
 
 
 @known
-def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers() -> None:
+def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers():
     before, over = sum_processes([os.getpid()]), threading.Event()
 
-    def work() -> None:  # until it was seen: a thread that has ended keeps nothing
+    def work():  # until it was seen: a thread that has ended keeps nothing
         while not over.is_set():
             pass
 
@@ -114,7 +112,7 @@ def test_what_a_worker_runs_in_its_second_thread_is_its_own_and_not_strangers() 
 
 
 @known
-def test_what_a_block_starts_and_waits_for_is_its_jobs_own() -> None:
+def test_what_a_block_starts_and_waits_for_is_its_jobs_own():
     usage = Usage([])
     program = "import time\nwhile time.process_time() < 0.3: pass"
     subprocess.run([sys.executable, "-c", program], check=True)  # as a sample that ffmpeg decodes
@@ -122,13 +120,13 @@ def test_what_a_block_starts_and_waits_for_is_its_jobs_own() -> None:
 
 
 @known
-def test_processes_that_are_gone_have_run_nothing() -> None:
+def test_processes_that_are_gone_have_run_nothing():
     own, gone = sum_processes([os.getpid()]), sum_processes([2**22 + 1])
     assert own.ran > 0
     assert (gone.ran, gone.delayed) == (0.0, 0.0)
 
 
-def test_what_no_limit_kept_from_running_is_nothing_or_unknown() -> None:
+def test_what_no_limit_kept_from_running_is_nothing_or_unknown():
     found = throttled_seconds()
     assert found is None or found >= 0
 
@@ -149,21 +147,19 @@ def test_what_no_limit_kept_from_running_is_nothing_or_unknown() -> None:
     ],
 )
 def test_the_limit_that_holds_may_be_that_of_a_group_above(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    mount: str,
-    group: str,
-    counts: dict[str, str],
-    seconds: float,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    mount,
+    group,
+    counts,
+    seconds,
+):
     root = group.rpartition(":")[2] if "docker" in group else "/"
     of_groups(tmp_path, monkeypatch, f"{root} /sys/fs/cgroup rw - {mount}", group, counts)
     assert throttled_seconds() == pytest.approx(seconds)
 
 
-def of_groups(
-    root: Path, monkeypatch: pytest.MonkeyPatch, mount: str, group: str, counts: dict[str, str]
-) -> None:
+def of_groups(root: Path, monkeypatch: pytest.MonkeyPatch, mount, group, counts):
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/mountinfo").write_text(f"30 20 0:26 {mount}\n")
     (root / "proc/self/cgroup").write_text(group + "\n")
@@ -174,9 +170,7 @@ def of_groups(
     monkeypatch.setattr(run_queue, "_throttled_files", lambda: files)
 
 
-def test_a_limit_is_reached_no_longer_than_time_passes_on_however_many_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_limit_is_reached_no_longer_than_time_passes_on_however_many_cores(tmp_path, monkeypatch):
     """A pod of few CPUs whose threads run on many cores: Linux adds up the seconds of all of them."""
     counts = {"": "nr_throttled 7\nthrottled_usec 5600000"}
     of_groups(tmp_path, monkeypatch, "/ /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/", counts)
@@ -185,11 +179,11 @@ def test_a_limit_is_reached_no_longer_than_time_passes_on_however_many_cores(
 
 
 @known
-def test_nothing_is_kept_of_a_thread_that_has_ended() -> None:
+def test_nothing_is_kept_of_a_thread_that_has_ended():
     helpers = Helpers(threading.get_native_id())
     go, worked, end = (threading.Event() for _ in range(3))
 
-    def work() -> None:
+    def work():
         go.wait()
         spin(0.002)
         worked.set()

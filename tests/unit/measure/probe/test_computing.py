@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -25,36 +24,36 @@ class SlowLane:
     cpu_seconds: float | None = None
     calls: int = 0
 
-    def start(self, task: Task) -> None:
+    def start(self, task: Task):
         self.calls = 0
         self.log.append(f"{self.name} {task.name}")
 
-    def act(self, task: Task, calls: int) -> None:
+    def act(self, task: Task, calls):
         self.calls += calls
         task.act()
 
-    def stop(self) -> None:
+    def stop(self):
         self.log.append(f"{self.name} stop")
 
-    def seconds(self) -> float:
+    def seconds(self):
         return 0.004 * self.calls
 
-    def is_busy(self) -> bool:
+    def is_busy(self):
         return True
 
 
-def task(name: str, way: computing.Way = "both", act: Callable[[], object] = lambda: None) -> Task:
+def task(name, way: computing.Way = "both", act=lambda: None) -> Task:
     return Task(name, "FLOP/s", 8.0, act, way=way)
 
 
 @pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> float:
+def patient(monkeypatch):
     """Seconds for which each slot is as short as can be, and no burst is left out."""
     monkeypatch.setattr(computing, "_PATIENCE", 1e12)
     return 1e-9
 
 
-def test_a_figure_is_taken_in_bursts_with_the_others_between_them(patient: float):
+def test_a_figure_is_taken_in_bursts_with_the_others_between_them(patient):
     lane = SlowLane("cuda:0")
     found = take_bursts([(lane, [task("gemm"), task("triad")])], patient)
     assert all(isinstance(each, PartFigure) for each in found)
@@ -67,7 +66,7 @@ def test_a_figure_is_taken_in_bursts_with_the_others_between_them(patient: float
     assert changes == ["cuda:0 gemm", "cuda:0 triad"] * 3
 
 
-def test_devices_act_alone_once_and_together_in_every_burst(patient: float):
+def test_devices_act_alone_once_and_together_in_every_burst(patient):
     lanes = SlowLane("cuda:0"), SlowLane("cuda:1")
     looks: list[str] = []
     found = take_bursts(
@@ -97,7 +96,7 @@ def test_devices_act_alone_once_and_together_in_every_burst(patient: float):
 
 
 def test_devices_are_given_work_in_turns_so_that_the_last_does_not_begin_when_the_first_has_ended(
-    patient: float,
+    patient,
 ):
     log: list[str] = []
     lanes = [SlowLane(f"cuda:{index}", log) for index in range(2)]
@@ -111,7 +110,7 @@ def test_devices_are_given_work_in_turns_so_that_the_last_does_not_begin_when_th
 
 
 def test_a_figure_that_fails_is_a_sentence_and_the_others_go_on():
-    def fail() -> object:
+    def fail():
         raise RuntimeError("CUDA out of memory\nTried to allocate")
 
     found = take_bursts([(SlowLane("cuda:0"), [task("gemm", act=fail), task("triad")])], 0.0)
@@ -120,16 +119,14 @@ def test_a_figure_that_fails_is_a_sentence_and_the_others_go_on():
     assert "out of memory" in found[1].why
 
 
-def test_on_a_machine_that_is_too_slow_later_bursts_are_left_out(monkeypatch: pytest.MonkeyPatch):
+def test_on_a_machine_that_is_too_slow_later_bursts_are_left_out(monkeypatch):
     now = iter(range(0, 1000, 10))
     monkeypatch.setattr(computing.time, "monotonic", lambda: float(next(now)))
     (found,) = take_bursts([(SlowLane("cpu"), [task("gemm")])], 1.0)
     assert len(found.bursts) == 1
 
 
-def test_the_cores_are_measured_and_the_number_of_threads_is_as_before(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_the_cores_are_measured_and_the_number_of_threads_is_as_before(monkeypatch):
     monkeypatch.setattr(computing, "_ON_CPU", ((8, 8, 8), (16, 16, 16), (16, 16, 16)))
     monkeypatch.setattr(computing, "_MIN_ARRAY", 4096)
     monkeypatch.setattr(computing.CpuLane, "repetition", 0.0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from types import SimpleNamespace as Some
-from typing import Any
 
 import pynvml
 import pytest
@@ -21,18 +20,18 @@ from stash.measure.probe.probe_orders import Product
 class PlayedCuda:
     """The part of ``torch.cuda`` that a lane uses, with the log of what was put into which device's queue."""
 
-    def __init__(self, capability: tuple[int, int] = (9, 0)) -> None:
+    def __init__(self, capability=(9, 0)):
         self.log: list[str] = []
         self.capability, self.done, self.current = capability, False, -1
 
-    def device(self, index: int) -> Any:
+    def device(self, index):
         self.current = index
         return nullcontext()
 
-    def get_device_capability(self, index: int) -> tuple[int, int]:
+    def get_device_capability(self, index):
         return self.capability
 
-    def Event(self, enable_timing: bool) -> Any:  # noqa: N802
+    def Event(self, enable_timing):  # noqa: N802
         assert enable_timing
         number = sum("event" in line for line in self.log)
         self.log.append(f"event {number} of {self.current}")
@@ -44,9 +43,7 @@ class PlayedCuda:
         )
 
 
-def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(monkeypatch):
     cuda = PlayedCuda()
     monkeypatch.setattr(computing, "_cuda", cuda)
     lane = GpuLane(3)
@@ -68,7 +65,7 @@ def test_a_gpu_is_timed_by_events_around_its_queue_and_waited_for_once(
 
 
 @pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> PlayedCuda:
+def small(monkeypatch) -> PlayedCuda:
     """GPUs whose tensors are the CPU's, and small."""
     cuda = PlayedCuda()
     monkeypatch.setattr(computing, "_cuda", cuda)
@@ -87,7 +84,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> PlayedCuda:
     ],
 )
 def test_a_gpu_multiplies_in_the_types_that_it_has_and_says_which_it_lacks(
-    small: PlayedCuda, capability: tuple[int, int], types: set[str], lacking: set[str]
+    small: PlayedCuda, capability, types, lacking
 ):
     small.capability = capability
     tasks, missing = computing.gpu_tasks(0, ())
@@ -106,10 +103,8 @@ def test_a_gpu_multiplies_in_the_types_that_it_has_and_says_which_it_lacks(
             each.act()
 
 
-def test_where_memory_is_short_what_fits_is_measured(
-    small: PlayedCuda, monkeypatch: pytest.MonkeyPatch
-):
-    def full(*args: object, **kwargs: object) -> torch.Tensor:
+def test_where_memory_is_short_what_fits_is_measured(small: PlayedCuda, monkeypatch):
+    def full(*args, **kwargs) -> torch.Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB")
 
     monkeypatch.setattr(torch, "ones", full)
@@ -120,7 +115,7 @@ def test_where_memory_is_short_what_fits_is_measured(
 
 
 @pytest.mark.parametrize(("type_", "error"), [("fp8", 0.1), ("bfloat16", 0.01), ("tf32", 1e-5)])
-def test_products_are_what_they_say(type_: str, error: float, monkeypatch: pytest.MonkeyPatch):
+def test_products_are_what_they_say(type_, error, monkeypatch):
     made: list[torch.Tensor] = []
     random = torch.randn
     monkeypatch.setattr(
@@ -144,24 +139,24 @@ def test_products_are_what_they_say(type_: str, error: float, monkeypatch: pytes
 class PlayedNvml:
     """GPUs by index; ``None`` is lost. Handles are the answers themselves."""
 
-    def __init__(self, *gpus: RecordedGpu | None) -> None:
+    def __init__(self, *gpus: RecordedGpu | None):
         self._gpus = gpus
 
-    def nvmlInit(self) -> None:  # noqa: N802
+    def nvmlInit(self):  # noqa: N802
         pass
 
-    def nvmlShutdown(self) -> None:  # noqa: N802
+    def nvmlShutdown(self):  # noqa: N802
         pass
 
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
+    def nvmlDeviceGetCount(self):  # noqa: N802
         return len(self._gpus)
 
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> RecordedGpu:  # noqa: N802
+    def nvmlDeviceGetHandleByIndex(self, index) -> RecordedGpu:  # noqa: N802
         if self._gpus[index] is None:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
         return self._gpus[index]
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name):
         return lambda handle, *asked: getattr(handle, name)(handle, *asked)
 
 
@@ -170,22 +165,22 @@ class PlayedLane:
 
     bursts, repetition, cpu_seconds = 1, 0.0, None
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, index):
         self.name = f"cuda:{index}"
 
-    def start(self, task: Task) -> None: ...
-    def act(self, task: Task, calls: int) -> None: ...
-    def stop(self) -> None: ...
+    def start(self, task: Task): ...
+    def act(self, task: Task, calls): ...
+    def stop(self): ...
 
-    def seconds(self) -> float:
+    def seconds(self):
         return 0.004
 
-    def is_busy(self) -> bool:
+    def is_busy(self):
         return self.name != "cuda:2"  # it was done before the driver had answered
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def played(monkeypatch):
     """Three devices of PyTorch, the last one a slice; what was freed at the end."""
     freed: list[str] = []
     names = ["aaaa", "bbbb", "cccc"]
@@ -202,14 +197,14 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return freed
 
 
-def measured(library: PlayedNvml, devices: int, force: bool = False) -> list[Any]:
+def measured(library: PlayedNvml, devices, force=False):
     users = computing_parts.gpu_users(devices, library)
     machine = computing_parts.ComputingMachine(1, 1, devices, users, library)
     return computing_parts.measure(machine, 0.0, (), force)
 
 
 def test_gpus_are_found_in_the_drivers_order_by_their_identity_and_a_lost_one_disturbs_nobody(
-    played: list[str],
+    played,
 ):
     library = PlayedNvml(
         None, RecordedGpu(UUID="GPU-bbbb", ClockInfo=705), RecordedGpu(UUID=b"GPU-aaaa")
@@ -224,7 +219,7 @@ def test_gpus_are_found_in_the_drivers_order_by_their_identity_and_a_lost_one_di
     assert played == ["cache"]
 
 
-def test_a_slice_has_users_of_its_own_and_the_clock_of_its_gpu(played: list[str]):
+def test_a_slice_has_users_of_its_own_and_the_clock_of_its_gpu(played):
     part = RecordedGpu(
         UUID="MIG-bbbb", ClockInfo=None, ComputeRunningProcesses=[Some(pid=2**22 + 1)]
     )
@@ -245,9 +240,7 @@ def test_a_slice_has_users_of_its_own_and_the_clock_of_its_gpu(played: list[str]
     assert (forced["cuda:1"].clock, len(forced["cuda:1"].users)) == (0.5, 1)
 
 
-def test_a_gpu_that_the_driver_does_not_know_and_one_that_was_never_seen_busy_are_said(
-    played: list[str],
-):
+def test_a_gpu_that_the_driver_does_not_know_and_one_that_was_never_seen_busy_are_said(played):
     found = measured(PlayedNvml(RecordedGpu(UUID="GPU-aaaa"), RecordedGpu(UUID="GPU-cccc")), 3)
     why = {each.link: each.why for each in found if isinstance(each, Unmeasured)}
     assert "by the identity that PyTorch gives it" in why["compute, state of cuda:1"]
@@ -257,8 +250,8 @@ def test_a_gpu_that_the_driver_does_not_know_and_one_that_was_never_seen_busy_ar
     assert (state.clock, state.held_by, state.memory_errors) == (None, None, 0)
 
 
-def test_older_drivers_are_asked_for_users_in_their_own_form() -> None:
-    def ask(question: str, *arguments: object) -> Any:
+def test_older_drivers_are_asked_for_users_in_their_own_form():
+    def ask(question, *arguments):
         return [Some(pid=2**22 + 1)] if question == "ComputeRunningProcesses_v2" else None
 
     assert len(users_of(ask)) == 1

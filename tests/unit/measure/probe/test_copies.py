@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from stash.measure.probe import copies
 
 
-def _cache(root: Path, cpu: int, level: int, sharers: str, size: str) -> None:
+def _cache(root: Path, cpu, level, sharers, size):
     folder = root / f"sys/devices/system/cpu/cpu{cpu}/cache/index{level}"
     folder.mkdir(parents=True)
     for name, text in (("level", str(level)), ("shared_cpu_list", sharers), ("size", size)):
         (folder / name).write_text(text + "\n")
 
 
-def test_the_last_cache_level_is_counted_once_for_all_that_share_it(tmp_path: Path):
+def test_the_last_cache_level_is_counted_once_for_all_that_share_it(tmp_path):
     for cpu, sharers in ((0, "0-1"), (1, "0-1"), (2, "2-3"), (3, "2-3")):
         _cache(tmp_path, cpu, 2, str(cpu), "512K")
         _cache(tmp_path, cpu, 3, sharers, "32M")
@@ -28,7 +26,7 @@ def test_without_a_device_there_is_nothing_to_copy_to():
     assert "no CUDA device" in found.why
 
 
-def test_devices_that_others_use_are_left_alone_and_said(monkeypatch: pytest.MonkeyPatch):
+def test_devices_that_others_use_are_left_alone_and_said(monkeypatch):
     copied: list[list[int]] = []
     monkeypatch.setattr(
         copies, "_host_and_devices", lambda seconds, free, devices: copied.append(devices) or []

@@ -25,7 +25,7 @@ def test_files_that_are_not_in_the_page_cache_come_first(disk: Path):
     assert len(first) + len(second) == 20
 
 
-def test_a_large_file_is_cut_into_pieces_from_front_to_back(tmp_path: Path):
+def test_a_large_file_is_cut_into_pieces_from_front_to_back(tmp_path):
     with (tmp_path / "large").open("wb") as file:
         file.truncate(5 * disk_pieces.PIECE_BYTES // 2)
     large, small = disk_pieces.choose_from_data(tmp_path)
@@ -33,9 +33,7 @@ def test_a_large_file_is_cut_into_pieces_from_front_to_back(tmp_path: Path):
     assert [piece.offset for piece in large.pieces] == [0, disk_pieces.PIECE_BYTES]
 
 
-def test_what_is_written_stays_within_a_tenth_of_the_free_space(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_is_written_stays_within_a_tenth_of_the_free_space(tmp_path, monkeypatch):
     usage = type("Usage", (), {"free": 1_000_000})
     monkeypatch.setattr(disk_pieces.shutil, "disk_usage", lambda path: usage)
     chosen = disk_pieces.write_files(tmp_path / "scratch", 30_000, 100, 5.0)
@@ -44,7 +42,7 @@ def test_what_is_written_stays_within_a_tenth_of_the_free_space(
 
 
 @pytest.mark.parametrize("readers", [1, 4])
-def test_all_bytes_of_all_pieces_are_read_and_marked(tmp_path: Path, readers: int):
+def test_all_bytes_of_all_pieces_are_read_and_marked(tmp_path, readers):
     chosen = disk_pieces.write_files(tmp_path / "scratch", 1_500_000, 6, 10.0)
     marks, done = disk_pieces.read_pieces(chosen.pieces, 10.0, readers)
     assert done == len(chosen.pieces)

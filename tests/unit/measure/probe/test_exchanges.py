@@ -14,17 +14,17 @@ from stash.measure.probe.exchanges import equal_parts, repeat
 class Quiet(exchanges.Group):
     """A group of one that takes 100 µs and a second for every 100 MB, on its own clock."""
 
-    def slowest(self, values: list[float]) -> list[float]:
+    def slowest(self, values):
         return values
 
-    def time_all_reduce(self, tensor: torch.Tensor, calls: int) -> float:
+    def time_all_reduce(self, tensor: torch.Tensor, calls):
         cost = 1e-4 + 4 * tensor.numel() / 100e6
         assert isinstance(self.clock, Clock)
         self.clock.act(cost * calls)
         return cost
 
 
-def _curve(seconds: float) -> tuple[tuple[Timing, ...], float]:
+def _curve(seconds) -> tuple[tuple[Timing, ...], float]:
     clock = Clock()
     return exchanges.time_curve(
         Quiet(None, None, 2, torch.device("cpu"), clock), seconds
@@ -62,5 +62,5 @@ def test_a_transfer_is_cut_into_parts_of_equal_bytes():
 
 
 @pytest.mark.parametrize("marks", [[], [(0.0, 5)], [(0.0, 5), (1.0, 5)], [(0.0, 0), (1.0, 1)]])
-def test_a_transfer_of_nothing_has_no_repetitions(marks: list[tuple[float, int]]):
+def test_a_transfer_of_nothing_has_no_repetitions(marks):
     assert equal_parts(marks, 2) is None

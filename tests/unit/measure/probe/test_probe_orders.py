@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from stash.core.records.profile import Operator, Workload
@@ -24,7 +22,7 @@ def test_shares_add_up_to_the_budget_in_the_order_of_the_parts():
     assert sum(share_budget(PARTS, 45.0).values()) == pytest.approx(45.0)
 
 
-def test_orders_survive_their_file(tmp_path: Path):
+def test_orders_survive_their_file(tmp_path):
     product = Product("float32", (64, 512, 10))
     orders = ProbeOrders(str(tmp_path), "scratch", 9.0, ("copies",), data="d", products=(product,))
     orders.write(tmp_path / "orders.json")
@@ -32,9 +30,7 @@ def test_orders_survive_their_file(tmp_path: Path):
 
 
 def test_the_heaviest_plain_products_of_a_job_are_measured_and_nothing_else():
-    def operator(
-        name: str, shapes: str, flops: float | None, dtype: str = "torch.float32"
-    ) -> Operator:
+    def operator(name, shapes, flops, dtype="torch.float32") -> Operator:
         return Operator(operator=name, shapes=shapes, dtype=dtype, calls=1, flops=flops)
 
     work = Workload(

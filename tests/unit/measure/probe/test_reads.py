@@ -65,7 +65,7 @@ def test_where_nothing_can_be_written_the_reads_are_unmeasured_in_one_sentence()
     )
 
 
-def test_data_on_another_disk_is_not_replaced_by_files_elsewhere(tmp_path: Path):
+def test_data_on_another_disk_is_not_replaced_by_files_elsewhere(tmp_path):
     if (
         not os.access("/dev/shm", os.W_OK)
         or Path("/dev/shm").stat().st_dev == tmp_path.stat().st_dev

@@ -29,7 +29,7 @@ def test_two_nodes_send_one_way_at_a_time_and_what_does_not_fit_is_said():
 
 
 @pytest.mark.parametrize("nodes", [2, 3, 4, 5, 8, 16, 33])
-def test_pairs_of_a_round_share_no_node_and_every_node_meets_others_in_log2_rounds(nodes: int):
+def test_pairs_of_a_round_share_no_node_and_every_node_meets_others_in_log2_rounds(nodes):
     rounds = streams.pair_rounds(nodes)
     assert len(rounds) <= math.ceil(math.log2(nodes)) + 1
     for pairs in rounds:
@@ -42,10 +42,10 @@ def test_pairs_of_a_round_share_no_node_and_every_node_meets_others_in_log2_roun
 
 
 @pytest.mark.parametrize("flows", [1, 8])
-def test_a_stream_over_loopback_is_timed_where_it_arrives(flows: int):
+def test_a_stream_over_loopback_is_timed_where_it_arrives(flows):
     sender: list[threading.Thread] = []
 
-    def connect(place: streams.Inlet) -> None:
+    def connect(place: streams.Inlet):
         sender.append(threading.Thread(target=streams.send, args=(place, flows, 0.4)))
         sender[0].start()
 
@@ -68,7 +68,7 @@ def test_what_arrives_before_all_connections_flow_and_after_the_first_has_ended_
     assert slow == [(12.0, 2), (13.0, 3)]
 
 
-def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch: pytest.MonkeyPatch):
+def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch):
     monkeypatch.setattr(streams, "_PATIENCE", 0.2)
     began = time.monotonic()
     with pytest.raises(OSError, match="timed out"):
@@ -79,17 +79,15 @@ def test_a_peer_that_never_connects_ends_a_stream_in_time(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "text", ["10.0.0.9 80", "80", "0 " + "a" * 32, "99999 " + "a" * 32, "80 short", "x " + "a" * 32]
 )
-def test_no_peer_is_sent_bytes_because_of_what_stands_in_the_store(text: str):
+def test_no_peer_is_sent_bytes_because_of_what_stands_in_the_store(text):
     with pytest.raises(OSError, match="published what this version"):
         streams._parse_inlet(text, "10.0.0.2")
 
 
-def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(monkeypatch):
     refused: list[OSError] = []
 
-    def connect(place: streams.Inlet) -> None:
+    def connect(place: streams.Inlet):
         try:
             streams.send(place, 1, 0.4, secret="another")
         except OSError as error:
@@ -99,7 +97,7 @@ def test_who_knows_the_word_of_a_transfer_and_not_the_secret_sends_nothing(
         monkeypatch.setattr(streams, "_PATIENCE", patience)
         begun: list[threading.Thread] = []
 
-        def begin(place: streams.Inlet, begun: list[threading.Thread] = begun) -> None:
+        def begin(place: streams.Inlet, begun: list[threading.Thread] = begun):
             begun.append(threading.Thread(target=connect, args=(place,)))
             begun[0].start()
 

@@ -55,9 +55,7 @@ def test_ranks_tell_their_nodes_and_addresses():
         (3, {"LOCAL_RANK": "5"}, (1, 5)),
     ],
 )
-def test_where_no_launcher_numbers_nodes_machines_are(
-    rank: int, environment: dict[str, str], place: tuple[int, int]
-):
+def test_where_no_launcher_numbers_nodes_machines_are(rank, environment, place):
     team = Team(HashStore(), rank, 4, environment)
     team.learn_number(["a", "b", "a", "b"], environment)
     assert (team.node, team.local_rank) == place
@@ -66,6 +64,6 @@ def test_where_no_launcher_numbers_nodes_machines_are(
 @pytest.mark.parametrize(
     "text", ["", "0", "x 10.0.0.1", "0 somewhere.else", "1 10.0.0.1", "-1 10.0.0.1", "0 1 2"]
 )
-def test_what_is_no_node_and_address_is_refused(text: str):
+def test_what_is_no_node_and_address_is_refused(text):
     with pytest.raises(AbsentError, match="same Stash"):
         parse_places([text])

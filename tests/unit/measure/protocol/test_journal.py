@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from stash.core.jsonl import Tail
 from stash.measure.protocol import orders as the_orders
 from stash.measure.protocol.folder import RunFolder
@@ -16,7 +14,7 @@ from stash.measure.protocol.messages import RoundDone
 from stash.measure.protocol.orders import Invitation, Neighbours, Orders
 
 
-def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path: Path):
+def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path):
     folder = RunFolder(tmp_path)
     journal, tail = Journal(folder), Tail(folder.journal)
     assert new_messages(tail) == []
@@ -29,7 +27,7 @@ def test_a_journal_is_followed_line_by_line_and_half_a_line_waits(tmp_path: Path
     assert new_messages(tail) == [RoundDone(1, 1.0)]
 
 
-def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(tmp_path: Path):
+def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(tmp_path):
     folders = [RunFolder(tmp_path / str(node)) for node in range(3)]
     for folder in folders:
         folder.path.mkdir()
@@ -49,7 +47,7 @@ def test_a_copy_of_the_leaders_journal_grows_with_it_on_the_rank_that_keeps_it(t
     assert not folders[2].copy.exists()
 
 
-def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_orders_survive_their_file(tmp_path, monkeypatch):
     orders = Orders(str(tmp_path), ("solo", "warm"), 9.0, gang=(1, 2), host={"hostname": "h"})
     monkeypatch.setenv(the_orders.VARIABLE, str(orders.write()))
     the_orders.current_orders.cache_clear()
@@ -59,7 +57,7 @@ def test_orders_survive_their_file(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert the_orders.current_orders() is None
 
 
-def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path: Path):
+def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path):
     folder = RunFolder(tmp_path)
     meeting = Invitation("b", 1, "key")
     assert Invitation.load_meeting(folder) is None
@@ -72,7 +70,7 @@ def test_a_meeting_is_written_once_and_read_only_when_whole(tmp_path: Path):
     assert Invitation.load(folder) is None  # its own launcher made none
 
 
-def test_what_ranks_say_of_their_neighbours_is_written_by_the_first_of_them(tmp_path: Path):
+def test_what_ranks_say_of_their_neighbours_is_written_by_the_first_of_them(tmp_path):
     folder = RunFolder(tmp_path)
     assert Neighbours.load(folder) is None
     assert [Neighbours(node, "10.0.0.1").write(folder) for node in (1, 2)] == [True, False]
@@ -93,13 +91,13 @@ if sys.argv[2:]:
 """
 
 
-def claims(folder: Path, *last_word: str) -> str:
+def claims(folder: Path, *last_word):
     """Whether another process may write the journal."""
     program = [sys.executable, "-c", CLAIMS, str(folder), *last_word]
     return subprocess.run(program, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_a_journal_has_one_writer_and_none_after_its_last_word(tmp_path: Path):
+def test_a_journal_has_one_writer_and_none_after_its_last_word(tmp_path):
     assert claims(tmp_path) == "True"
     own = Journal(RunFolder(tmp_path))
     assert own.claim()  # the writer before it has died without a last word
@@ -108,7 +106,7 @@ def test_a_journal_has_one_writer_and_none_after_its_last_word(tmp_path: Path):
     assert claims(tmp_path) == "False"
 
 
-def test_ranks_that_are_gone_without_a_traceback_are_the_silent_ones(tmp_path: Path):
+def test_ranks_that_are_gone_without_a_traceback_are_the_silent_ones(tmp_path):
     folder, gone = RunFolder(tmp_path), 2**22 + 1  # beyond the largest process number
     Heart(folder).beat(0, 5)
     for rank in (1, 2):

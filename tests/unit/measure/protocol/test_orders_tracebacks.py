@@ -24,14 +24,14 @@ ValueError: no such sample
 """
 
 
-def test_a_traceback_is_that_of_the_script_and_its_libraries() -> None:
+def test_a_traceback_is_that_of_the_script_and_its_libraries():
     left = strip_wraps(SEEN)
     assert "stash" not in left
     assert [line for line in SEEN.splitlines() if line in left.splitlines()] == left.splitlines()
     assert left.count("  File") == 4
 
 
-def test_a_frame_of_stashs_own_that_failed_itself_stays() -> None:
+def test_a_frame_of_stashs_own_that_failed_itself_stays():
     own = SEEN.replace(
         '  File "/home/me/train.py", line 20, in __getitem__\n    raise ValueError("no such sample")\n',
         "",
@@ -39,7 +39,7 @@ def test_a_frame_of_stashs_own_that_failed_itself_stays() -> None:
     assert "wraps/loader.py" in strip_wraps(own)
 
 
-def test_an_interrupt_strikes_anywhere_and_is_no_failure_of_stashs() -> None:
+def test_an_interrupt_strikes_anywhere_and_is_no_failure_of_stashs():
     own = '  File "/opt/lib/stash/measure/protocol/journal.py", line 5, in beat\n    write()\n    ~~~~~^^\n'
     start = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 45, in <module>\n    update()\n'
     assert strip_wraps(start + own + own + "KeyboardInterrupt\n") == start + "KeyboardInterrupt\n"

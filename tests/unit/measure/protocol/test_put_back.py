@@ -8,7 +8,6 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ OLD = b"what the user had" * 100
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
+def run(tmp_path, monkeypatch) -> RunFolder:
     """A run that was started in a folder of the test's own, where originals step aside to."""
     monkeypatch.chdir(tmp_path)
     launch = tmp_path / "stash-run" / "launch"
@@ -32,7 +31,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Path:
+def file(tmp_path) -> Path:
     """A file of the user's, an hour old."""
     path = tmp_path / "work" / "last.pt"
     path.parent.mkdir()
@@ -44,68 +43,68 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path, monkeypatch):
     """The job does not work in the temporary folder, as tests do."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "elsewhere"))
 
 
-def refused(*arguments: object, **settings: object) -> None:
+def refused(*arguments, **settings):
     raise PermissionError(1, "Operation not permitted")
 
 
-def keeper(run: RunFolder, **answers: Callable[[], bool]) -> FileBackup:
+def keeper(run: RunFolder, **answers) -> FileBackup:
     return FileBackup(run, began=time.time() - 60, **answers)
 
 
-def rewrite(keeps: FileBackup, path: Path) -> None:
+def rewrite(keeps: FileBackup, path: Path):
     keeps.before_writing(str(path), truncates=True)
     path.write_bytes(b"of the job")
 
 
-def change_in_place(keeps: FileBackup, path: Path) -> None:
+def change_in_place(keeps: FileBackup, path: Path):
     keeps.before_writing(str(path), truncates=False)
     assert path.read_bytes() == OLD  # the job finds what it expects
     with path.open("r+b") as file:
         file.write(b"XX")
 
 
-def remove(keeps: FileBackup, path: Path) -> None:
+def remove(keeps: FileBackup, path: Path):
     keeps.before_removing(str(path))
     path.unlink()
 
 
-def remove_with_its_folder(keeps: FileBackup, path: Path) -> None:
+def remove_with_its_folder(keeps: FileBackup, path: Path):
     keeps.before_removing(str(path))
     shutil.rmtree(path.parent)
 
 
-def replace(keeps: FileBackup, path: Path) -> None:
+def replace(keeps: FileBackup, path: Path):
     fresh = path.with_name("fresh")
     fresh.write_bytes(b"of the job")
     keeps.before_moving(str(fresh), str(path))
     fresh.replace(path)
 
 
-def make(keeps: FileBackup, folder: Path) -> None:
+def make(keeps: FileBackup, folder: Path):
     keeps.before_making(str(folder))
     folder.mkdir()
 
 
-def move(keeps: FileBackup, path: Path, to: Path) -> None:
+def move(keeps: FileBackup, path: Path, to: Path):
     keeps.before_moving(str(path), str(to))
     path.rename(to)
 
 
-def move_away(keeps: FileBackup, path: Path) -> None:
+def move_away(keeps: FileBackup, path: Path):
     move(keeps, path, path.with_name("moved"))
 
 
-def move_away_and_rewrite(keeps: FileBackup, path: Path) -> None:
+def move_away_and_rewrite(keeps: FileBackup, path: Path):
     move_away(keeps, path)
     rewrite(keeps, path.with_name("moved"))
 
 
-def rewrite_twice(keeps: FileBackup, path: Path) -> None:
+def rewrite_twice(keeps: FileBackup, path: Path):
     rewrite(keeps, path)
     remove(keeps, path)
     rewrite(keeps, path)
@@ -126,7 +125,7 @@ CHANGES = [
 @pytest.mark.parametrize("age", [3600, -86400])
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
-    run: RunFolder, file: Path, change: Callable[..., None], age: int
+    run: RunFolder, file: Path, change, age
 ):
     dated(file, time.time() - age)
     before = file.stat()
@@ -143,14 +142,12 @@ def test_a_file_is_as_it_was_whatever_the_job_did_and_its_clock_says(
     assert not list(file.parent.parent.rglob(".*")), "nothing is left of the attic"
 
 
-def dated(path: Path, moment: float) -> None:
+def dated(path: Path, moment):
     os.utime(path, (moment, moment))
 
 
 @pytest.mark.parametrize("ahead", [86400, -86400])
-def test_what_the_job_itself_makes_is_its_own_whatever_its_time(
-    run: RunFolder, tmp_path: Path, ahead: int
-):
+def test_what_the_job_itself_makes_is_its_own_whatever_its_time(run: RunFolder, tmp_path, ahead):
     keeps, path, folder = keeper(run), tmp_path / "probe", tmp_path / "saving"
     keeps.before_writing(str(path), truncates=False)
     path.write_bytes(b"blat")
@@ -168,7 +165,7 @@ def test_what_the_job_itself_makes_is_its_own_whatever_its_time(
 
 @pytest.mark.parametrize("removes", [True, False])
 def test_a_file_of_the_users_that_takes_the_name_of_one_of_the_job_is_kept(
-    run: RunFolder, file: Path, removes: bool
+    run: RunFolder, file: Path, removes
 ):
     keeps, own = keeper(run), file.with_name("own")
     rewrite(keeps, own)
@@ -215,7 +212,7 @@ def test_a_link_is_kept_as_a_link_and_written_through(run: RunFolder, file: Path
 
 @pytest.mark.parametrize("target", ["nowhere", "folder", "last.pt"])
 def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_written_through_it(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, target: str
+    run: RunFolder, file: Path, monkeypatch, target
 ):
     # GIVEN a link of another user's, or on a file system without hard links
     monkeypatch.setattr(os, "link", refused)
@@ -236,7 +233,7 @@ def test_a_link_that_cannot_be_hard_linked_leads_where_it_led_and_nothing_is_wri
 
 @pytest.mark.parametrize("content", [OLD, b""])
 def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+    run: RunFolder, file: Path, monkeypatch, content
 ):
     monkeypatch.setattr(os, "link", refused)
     other = shutil.copy2(file, file.with_name("best.pt"))
@@ -254,7 +251,7 @@ def test_what_is_put_back_over_a_link_of_the_jobs_does_not_go_through_it(
     ("refuses", "truncates"), [("replace", True), ("replace", False), ("open", True)]
 )
 def test_a_file_that_may_be_written_in_a_folder_that_may_not_is_written_where_it_is(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, refuses: str, truncates: bool
+    run: RunFolder, file: Path, monkeypatch, refuses, truncates
 ):
     # GIVEN a sticky folder in which the file is another user's, or one in which nothing may be made
     before, keeps, real = file.stat(), keeper(run), getattr(os, refuses)
@@ -295,7 +292,7 @@ def test_a_name_that_the_job_gave_a_file_of_the_users_is_gone(run: RunFolder, fi
 
 
 def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(
-    run: RunFolder, file: Path, tmp_path: Path
+    run: RunFolder, file: Path, tmp_path
 ):
     keeps, away = keeper(run), tmp_path / "scratch.pt"
     keeps.before_moving(str(file), str(away))  # renaming fails: shutil copies it, and removes it
@@ -310,7 +307,7 @@ def test_a_file_that_is_moved_to_another_file_system_is_put_back_once(
 @pytest.mark.parametrize("content", [None, b"of the job"])
 @pytest.mark.parametrize("passing", [True, False])
 def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_stays_beside_it(
-    run: RunFolder, file: Path, tmp_path: Path, passing: bool, content: bytes | None
+    run: RunFolder, file: Path, tmp_path, passing, content
 ):
     # GIVEN a script that renames its output folder, makes a new one and saves there under the same name
     keeps = keeper(run, passing=lambda: passing)
@@ -337,9 +334,7 @@ def test_a_folder_that_was_rotated_away_has_its_name_again_and_that_of_the_job_s
     assert not run.kept.exists()
 
 
-def test_what_is_made_before_training_is_named_once_and_stays(
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_what_is_made_before_training_is_named_once_and_stays(run: RunFolder, tmp_path):
     keeps = keeper(run)
     prepared, part = tmp_path / "prepared", tmp_path / "prepared" / "part"
     for folder in (prepared, part):
@@ -361,9 +356,7 @@ def test_what_is_made_before_training_is_named_once_and_stays(
     assert all(path.exists() for path in marks)
 
 
-def test_folders_that_could_not_be_renamed_stay_as_they_are(
-    run: RunFolder, file: Path, tmp_path: Path
-):
+def test_folders_that_could_not_be_renamed_stay_as_they_are(run: RunFolder, file: Path, tmp_path):
     other = tmp_path / "work_old"
     other.mkdir()
     (other / "mine").touch()
@@ -375,7 +368,7 @@ def test_folders_that_could_not_be_renamed_stay_as_they_are(
 
 
 def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
-    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, file: Path, tmp_path, monkeypatch
 ):
     keeps, old = keeper(run), tmp_path / "work_old"
     before = file.parent.stat()
@@ -391,9 +384,7 @@ def test_what_was_kept_of_a_folder_waits_until_it_has_its_name_again(
     assert file.read_bytes() == OLD
 
 
-def write_until_full(
-    descriptor: int, line: bytes, write: Callable[[int, bytes], int] = os.write
-) -> int:
+def write_until_full(descriptor, line, write=os.write):
     """What is left on the disk is room for the beginning of a line."""
     if not line.startswith(b"{"):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -401,7 +392,7 @@ def write_until_full(
 
 
 def test_a_line_that_the_full_disk_cut_short_spoils_none_that_follows(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, file: Path, monkeypatch
 ):
     keeps = keeper(run)
     with monkeypatch.context() as full:
@@ -426,7 +417,7 @@ def test_an_empty_file_a_lock_perhaps_stays_where_it_is_and_is_emptied_again(
 
 
 def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, file: Path, monkeypatch
 ):
     monkeypatch.setattr(file_backup, "MAX_COPIED", 10)
     monkeypatch.setattr(file_backup, "_can_clone", lambda path: False)
@@ -442,7 +433,7 @@ def test_a_long_log_is_cut_to_its_length_and_what_is_too_large_is_named(
     assert outcome.unprotected == (f"{database} (too large to keep)",)
 
 
-def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
+def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path):
     mine = tmp_path / "new.pt"
     keeps = keeper(run)
     keeps.writes_new_file(str(mine))
@@ -461,7 +452,7 @@ def test_what_the_job_made_itself_is_its_own(run: RunFolder, tmp_path: Path):
 
 
 def test_nothing_is_touched_that_the_full_disk_could_not_note(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, file: Path, monkeypatch
 ):
     keeps = keeper(run)
     with monkeypatch.context() as full:
@@ -473,7 +464,7 @@ def test_nothing_is_touched_that_the_full_disk_could_not_note(
 
 
 def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, file: Path, monkeypatch
 ):
     monkeypatch.setattr(os, "link", refused)
     before = file.stat()
@@ -489,10 +480,8 @@ def test_what_cannot_be_put_back_now_stays_in_the_ledger_for_the_next_attempt(
     assert not run.kept.exists()
 
 
-def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch
-):
-    def full(source: str, target: str) -> None:
+def test_half_a_copy_on_a_disk_that_is_full_undoes_nothing(run: RunFolder, file: Path, monkeypatch):
+    def full(source, target):
         Path(target).write_bytes(OLD[:9])
         raise OSError(28, "No space left on device")
 
@@ -520,7 +509,7 @@ def test_what_was_put_in_its_place_since_stays_whatever_the_time_of_its_content(
     assert unprotected == f"{file} (another one is there now; as it was, it is {file}.as-it-was)"
 
 
-def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path: Path):
+def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp_path):
     keeps, path = keeper(run), tmp_path / "last.pt"
     keeps.writes_new_file(str(path))
     path.touch()
@@ -528,7 +517,7 @@ def test_a_new_file_that_is_empty_was_a_placeholder_and_goes(run: RunFolder, tmp
     assert not path.exists()
 
 
-def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path) -> None:
+def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path):
     compiled = file.parent / "__pycache__" / "model.cpython-311.pyc"
     compiled.parent.mkdir()
     file.rename(compiled)
@@ -538,9 +527,7 @@ def test_what_python_compiled_it_may_compile_again(run: RunFolder, file: Path) -
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_what_a_trial_makes_goes_again_and_the_rest_stays(
-    run: RunFolder, file: Path, tmp_path: Path
-) -> None:
+def test_what_a_trial_makes_goes_again_and_the_rest_stays(run: RunFolder, file: Path, tmp_path):
     # GIVEN a trial, whose script saves beside a checkpoint of the user's, by way of a file with another name
     keeps = keeper(run, passing=lambda: True)
     rewrite(keeps, file)
@@ -568,8 +555,8 @@ def test_what_a_trial_makes_goes_again_and_the_rest_stays(
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_what_is_in_it(
-    run: RunFolder, tmp_path: Path
-) -> None:
+    run: RunFolder, tmp_path
+):
     # GIVEN a checkpoint of two processes, in a folder that gets its name when it is whole
     keepers = [keeper(run, passing=lambda: True) for _ in range(2)]
     draft, saved = tmp_path / "draft", tmp_path / "epoch-1"
@@ -587,7 +574,7 @@ def test_a_folder_that_is_saved_under_another_name_and_then_renamed_goes_with_wh
     assert not run.kept.exists()
 
 
-def checkpoint(keeps: FileBackup, folder: Path, saving: list[int]) -> None:
+def checkpoint(keeps: FileBackup, folder: Path, saving):
     """A folder of its own: weights, whose saving is told, and a manifest that is a file like any other."""
     keeps.before_making(str(folder))
     folder.mkdir(parents=True)
@@ -599,8 +586,8 @@ def checkpoint(keeps: FileBackup, folder: Path, saving: list[int]) -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
-    run: RunFolder, file: Path, tmp_path: Path
-) -> None:
+    run: RunFolder, file: Path, tmp_path
+):
     # GIVEN folders of which one was made before training, and one is renamed once it is whole
     saving, trains = list[int](), list[int]()
     keeps = keeper(run, passing=lambda: bool(saving), trains=lambda: bool(trains))
@@ -627,8 +614,8 @@ def test_a_folder_made_while_training_goes_whole_with_the_checkpoint_in_it(
 @pytest.mark.usefixtures("elsewhere")
 @pytest.mark.parametrize("since", ["moved there by the job", "put there since"])
 def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
-    run: RunFolder, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
-) -> None:
+    run: RunFolder, file: Path, tmp_path, monkeypatch, since
+):
     saving: list[int] = []
     keeps = keeper(run, passing=lambda: bool(saving), trains=lambda: True)
     folder = tmp_path / "1"
@@ -647,7 +634,7 @@ def test_a_folder_of_the_jobs_with_something_of_the_users_in_it_stays(
     assert any(str(folder) in sentence for sentence in outcome.unprotected)
 
 
-def _refuse_moves(kept: BackupEntry) -> None:
+def _refuse_moves(kept: BackupEntry):
     """A folder that could not be given its name again, as where a disk is full or rights are missing."""
     if kept.how == "moved":
         refused()
@@ -655,9 +642,7 @@ def _refuse_moves(kept: BackupEntry) -> None:
 
 
 @pytest.mark.usefixtures("elsewhere")
-def test_a_folder_made_before_training_goes_if_it_is_left_empty(
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_a_folder_made_before_training_goes_if_it_is_left_empty(run: RunFolder, tmp_path):
     """So does a file that was there at the first step, of this launch, and is written again."""
     trains: list[int] = []
     keeps = keeper(run, passing=lambda: bool(trains))
@@ -686,12 +671,12 @@ def test_a_folder_made_before_training_goes_if_it_is_left_empty(
 )
 def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
     run: RunFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    work: str,
-    home: str,
-    goes: bool,
-) -> None:
+    tmp_path,
+    monkeypatch,
+    work,
+    home,
+    goes,
+):
     # GIVEN a script that somebody tries out in the temporary folder, or in one of a library's
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for name in (work, home):
@@ -706,8 +691,8 @@ def test_in_the_temporary_folder_only_what_libraries_keep_there_stays(
 
 @pytest.mark.parametrize("truncates", [True, False])
 def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
-    run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch, truncates: bool
-) -> None:
+    run: RunFolder, file: Path, monkeypatch, truncates
+):
     # GIVEN a file that the job made and removed, and an old one of the user's, moved there since
     monkeypatch.setattr("tempfile.tempdir", str(file.parent / "elsewhere"))
     keeps, name = keeper(run, passing=lambda: True), file.parent / "next.pt"
@@ -722,7 +707,7 @@ def test_a_file_of_the_users_at_a_name_that_the_job_gave_up_is_never_removed(
 
 
 def test_nothing_is_asked_of_tempfile_while_it_holds_its_lock(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: RunFolder, tmp_path, monkeypatch
 ):
     """As where the first to ask for the temporary folder is torch, and the file that tempfile tries is an event."""
     keeps = keeper(run, passing=lambda: True)

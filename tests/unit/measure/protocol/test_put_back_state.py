@@ -27,7 +27,7 @@ time.sleep(600)
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(
         put_back,
         "backup_places",
@@ -37,7 +37,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "state/stash/kept"
 
 
-def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
+def killed_run(tmp_path: Path, name="last.pt") -> tuple[Path, Path]:
     """A run that is gone whose job had written over a file of the user's: where it kept things, and the file."""
     run = tmp_path / f"stash-{Path(name).name}"
     (run / "launch-0-0").mkdir(parents=True)
@@ -55,8 +55,8 @@ def killed_run(tmp_path: Path, name: str = "last.pt") -> tuple[Path, Path]:
 
 
 def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder(
-    tmp_path: Path, place: Path
-) -> None:
+    tmp_path, place: Path
+):
     folder, file = killed_run(tmp_path)
     (tmp_path / "stash-last.pt" / KEPT).unlink()
     # not where the job works
@@ -71,9 +71,7 @@ def test_a_killed_runs_files_are_found_and_put_back_without_its_temporary_folder
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="needs a second file system")
-def test_an_original_of_another_file_system_steps_aside_at_its_top(
-    place: Path, tmp_path: Path
-) -> None:
+def test_an_original_of_another_file_system_steps_aside_at_its_top(place: Path, tmp_path):
     with tempfile.TemporaryDirectory(dir="/dev/shm") as shared:
         if os.stat(shared).st_dev == os.stat(tmp_path).st_dev:
             pytest.skip("the temporary folder is in memory, too")
@@ -90,7 +88,7 @@ def test_an_original_of_another_file_system_steps_aside_at_its_top(
         assert not Path(kept.other).parent.exists()
 
 
-def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_path: Path) -> None:
+def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_path):
     words = (sys.executable, "-c", HOLDER, str(tmp_path / "stash-lives"))
     variables = {**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")}
     with subprocess.Popen(
@@ -103,17 +101,15 @@ def test_a_run_whose_launcher_or_guardian_lives_is_not_there_to_be_restored(tmp_
     assert put_back.find_abandoned() == [folder]
 
 
-def test_what_another_user_made_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_user_made_is_left_alone(tmp_path, monkeypatch):
     killed_run(tmp_path)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert put_back.find_abandoned() == []
 
 
 def test_where_the_home_cannot_be_written_or_locked_another_private_folder_serves(
-    tmp_path: Path, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, place: Path, monkeypatch
+):
     (tmp_path / "state").write_text("no folder")
     folder, _ = killed_run(tmp_path)
     assert folder.parent == tmp_path / "var/stash-0/kept"
@@ -123,7 +119,7 @@ def test_where_the_home_cannot_be_written_or_locked_another_private_folder_serve
     assert put_back.find_abandoned() == [folder]
 
 
-def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path: Path, place: Path) -> None:
+def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path, place: Path):
     folder, _ = killed_run(tmp_path)
     place.chmod(0o777)
     assert put_back.find_abandoned() == []
@@ -134,7 +130,7 @@ def test_a_place_that_others_may_have_filled_is_not_believed(tmp_path: Path, pla
     assert folder.exists()
 
 
-def started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float) -> None:
+def started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago):
     """This machine runs another kernel since so many seconds."""
     (tmp_path / "boot_id").write_text("another\n")
     (tmp_path / "stat").write_text(f"cpu 1 2\nbtime {time.time() - ago:.0f}\n")
@@ -142,9 +138,7 @@ def started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ago: float) -
     monkeypatch.setattr(owner, "_STAT", tmp_path / "stat")
 
 
-def test_after_a_restart_of_the_machine_its_runs_are_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_restart_of_the_machine_its_runs_are_over(tmp_path, monkeypatch):
     folder, file = killed_run(tmp_path)
     for path in (file, *folder.iterdir(), folder):
         os.utime(path, (time.time() - 10 * MINUTE,) * 2)
@@ -156,20 +150,20 @@ def test_after_a_restart_of_the_machine_its_runs_are_over(
 
 
 def test_one_that_was_written_since_the_restart_is_of_another_machine_of_this_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     folder, _ = killed_run(tmp_path)
     started_again(tmp_path, monkeypatch, ago=MINUTE)
     assert owner.has_owner(folder) is None
 
 
 def test_what_somebody_changed_since_is_told_by_the_last_sign_of_life_also_at_the_second_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     folder, file = killed_run(tmp_path)
     os.utime(folder, (time.time() - MINUTE,) * 2)
 
-    def full(*arguments: object) -> None:
+    def full(*arguments):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as no_room:
@@ -182,9 +176,7 @@ def test_what_somebody_changed_since_is_told_by_the_last_sign_of_life_also_at_th
     assert put_back.find_abandoned() == []
 
 
-def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_usual_places_are_the_state_directory_and_what_survives_a_reboot(monkeypatch):
     own = f"/var/tmp/stash-{os.geteuid()}/kept"
     for value, expected in (
         ("/state", "/state/stash/kept"),

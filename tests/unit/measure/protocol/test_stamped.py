@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from stash.measure.protocol import stamped
 from stash.measure.protocol.stamped import FIELDS, ROWS, SIZE, RingReader, StepRing, StepStage
 
 
-def row(number: int) -> list[float]:
+def row(number):
     numbers = [0.0] * FIELDS
     numbers[stamped.NUMBER], numbers[stamped.BEGAN], numbers[stamped.ENDED] = number, 1.0, 1.5
     numbers[StepStage.INPUT], numbers[StepStage.OPTIMIZER], numbers[stamped.INPUTS + 1] = (
@@ -21,7 +19,7 @@ def row(number: int) -> list[float]:
     return numbers
 
 
-def test_a_listener_reads_every_step_once(tmp_path: Path) -> None:
+def test_a_listener_reads_every_step_once(tmp_path):
     ring = StepRing(tmp_path / "ring", rank=3, ranks=4, local=1, node=1)
     reader = RingReader(tmp_path / "ring")
     assert (reader.rank, reader.ranks, reader.local, reader.node) == (3, 4, 1, 1)
@@ -36,7 +34,7 @@ def test_a_listener_reads_every_step_once(tmp_path: Path) -> None:
     assert sum(first[0].stages) == pytest.approx(first[0].ended - first[0].began)
 
 
-def test_what_was_overwritten_is_counted_and_never_read(tmp_path: Path) -> None:
+def test_what_was_overwritten_is_counted_and_never_read(tmp_path):
     ring = StepRing(tmp_path / "ring")
     reader = RingReader(tmp_path / "ring")
     for number in range(ROWS + 10):
@@ -46,7 +44,7 @@ def test_what_was_overwritten_is_counted_and_never_read(tmp_path: Path) -> None:
     assert numbers == list(range(11, ROWS + 10))
 
 
-def test_the_ring_says_what_a_rank_does_and_what_it_is(tmp_path: Path) -> None:
+def test_the_ring_says_what_a_rank_does_and_what_it_is(tmp_path):
     ring = StepRing(tmp_path / "ring")
     ring.live[0], ring.live[1] = StepStage.EXCHANGE, 1
     ring.name_loaders(["train", "extra"])
@@ -57,7 +55,7 @@ def test_the_ring_says_what_a_rank_does_and_what_it_is(tmp_path: Path) -> None:
     assert (reader.loaders, reader.device, len(reader.note)) == (["train", "extra"], "cpu", 511)
 
 
-def test_a_ring_is_small_and_another_file_is_none(tmp_path: Path) -> None:
+def test_a_ring_is_small_and_another_file_is_none(tmp_path):
     assert SIZE <= 256 * 1024
     (tmp_path / "short").write_bytes(b"no")
     (tmp_path / "other").write_bytes(bytes(SIZE))

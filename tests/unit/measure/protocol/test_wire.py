@@ -56,7 +56,7 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
-def test_what_ranks_say_comes_out_as_it_went_in(value: Any) -> None:
+def test_what_ranks_say_comes_out_as_it_went_in(value):
     received = unpack_value(pack_value(value))
     assert received == value
     assert type(received) is type(value)
@@ -94,12 +94,12 @@ STRANGE = [
 
 
 @pytest.mark.parametrize("payload", STRANGE, ids=range(len(STRANGE)))
-def test_anything_else_is_refused(payload: bytes) -> None:
+def test_anything_else_is_refused(payload):
     with pytest.raises(WireError):
         unpack_value(payload)
 
 
-def test_what_is_too_long_is_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_too_long_is_not_even_read(monkeypatch):
     monkeypatch.setattr(wire, "MAX_BYTES", 10)
     with pytest.raises(WireError, match="11 bytes"):
         unpack_value(b'"' + b"x" * 9 + b'"')
@@ -113,7 +113,7 @@ class Undeclared:
 @pytest.mark.parametrize(
     "value", [Undeclared(), object(), b"bytes", float("nan"), float("inf"), {1, 2}]
 )
-def test_what_does_not_cross_is_found_where_it_is_said(value: Any) -> None:
+def test_what_does_not_cross_is_found_where_it_is_said(value):
     with pytest.raises((TypeError, ValueError)):
         pack_value(value)
 
@@ -130,7 +130,7 @@ class Row:
     sizes: dict[str, float] = field(default_factory=dict)
 
 
-def test_every_type_is_made_of_what_json_has_for_it() -> None:
+def test_every_type_is_made_of_what_json_has_for_it():
     fields = {
         "name": "a",
         "count": 3.0,
@@ -164,12 +164,12 @@ def test_every_type_is_made_of_what_json_has_for_it() -> None:
         ("count", None),
     ],
 )
-def test_another_type_is_refused_by_the_name_of_its_field(name: str, value: object) -> None:
+def test_another_type_is_refused_by_the_name_of_its_field(name, value):
     with pytest.raises(ValueError, match=f"^{name} is no "):
         build_record(Row, {"name": "a", name: value})
 
 
-def test_a_field_too_many_or_too_few_is_refused() -> None:
+def test_a_field_too_many_or_too_few_is_refused():
     for fields in ({"name": "a", "colour": 1}, {}):
         with pytest.raises(TypeError):
             build_record(Row, fields)

@@ -22,7 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 from stash.core import pagecache
 from stash.measure.agent.data.tally import (
@@ -35,6 +35,7 @@ from stash.measure.agent.data.tally import (
 )
 from stash.measure.linux import mappings, procfs
 from stash.measure.linux.counters import BytesRead, bytes_read
+from stash.measure.linux.processes import is_alive
 from stash.measure.protocol.folder import HELD
 from stash.measure.protocol.orders import current_orders
 
@@ -58,28 +59,51 @@ class _ThreadReads(threading.local):
     """After the last batch, and when that was (nanoseconds)."""
     read_at = -_HOLDS
 
+    def forget_reading(self) -> None:
+        self.read_at = -_HOLDS
+
+    def read_bytes(self, ended: int) -> BytesRead | None:
+        """What the kernel has counted by now, that a batch ended."""
+        self.bytes_read, self.read_at = bytes_read(), ended
+        return self.bytes_read
+
+    def count_in(self, counts: Counter[str] | None) -> Counter[str] | None:
+        """Count files there from now on; the value is where they were counted before."""
+        before, self.counts = self.counts, counts
+        return before
+
+    def add_later(self, took: int) -> None:
+        """What it took to add up a batch's counts, in nanoseconds."""
+        self.adding_ns = took
+
 
 _here = _ThreadReads()
-
-
-def _forget_reading() -> None:
-    _here.read_at = -_HOLDS
-
-
-os.register_at_fork(after_in_child=_forget_reading)  # a fork's counters are its own
+os.register_at_fork(after_in_child=_here.forget_reading)  # a fork's counters are its own
 
 
 class _OpenedFiles:
     """Files that this process opened for its batches."""
 
-    generation = -1
-    mode = COLD
-    opened: ClassVar[set[str]] = set()
-    """In the block under way."""
-    makers: ClassVar[set[object]] = set()
-    """Which have made a batch of that block. (By identity without ``id``, which is an event to all audit hooks.)"""
-    shared: ClassVar[set[str]] = set()
-    """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
+    def __init__(self) -> None:
+        self.generation, self.mode = -1, COLD
+        self.opened: set[str] = set()
+        """In the block under way."""
+        self.shared: set[str] = set()
+        """In any block, and they hold many samples: they are dropped before a block, not when they are opened."""
+        self._makers: set[object] = set()
+        """Which have made a batch of that block. (By identity without ``id``, an event to all audit hooks.)"""
+
+    def is_first_batch(self, mode: int, generation: int, maker: object) -> bool:
+        """Whether this is the maker's first since the mode was set; several loaders' batches differ."""
+        if generation != self.generation:
+            self.mode, self.generation = mode, generation
+            self.opened, self._makers = set(), set()
+        first = maker not in self._makers
+        self._makers.add(maker)
+        return first
+
+
+_files = _OpenedFiles()
 
 
 def record_reads(
@@ -95,20 +119,20 @@ def record_reads(
         return make(*arguments)
     _audit_opened_files()
     before = _here.bytes_read if since - _here.read_at < _HOLDS else bytes_read()
-    looks = _first_of_block(mode, generation, maker) or mode == COLD
-    counts = _here.counts = Counter(looked=1, threads=_threads_of_libraries()) if looks else None
+    looks = _files.is_first_batch(mode, generation, maker) or mode == COLD
+    counts = Counter(looked=1, threads=_threads_of_libraries()) if looks else None
+    _here.count_in(counts)
     spent = time.process_time_ns()
     began = time.perf_counter_ns()
     try:
         return make(*arguments)
     finally:
         ended, spent = time.perf_counter_ns(), time.process_time_ns() - spent
-        _here.counts = None
+        _here.count_in(None)
         worker = sys.modules["torch.utils.data"].get_worker_info()
         found = Counter[str]() if counts is None else counts
         found["batches"] = 1
-        after = _here.bytes_read = bytes_read()
-        _here.read_at = ended
+        after = _here.read_bytes(ended)
         if after is None or before is None:
             found["not_reported"] = 1
         else:
@@ -123,21 +147,7 @@ def record_reads(
         found[duration_field(ended - began - own)] = 1
         found["own_ns"] = own + began - since + _here.adding_ns + adding - ended
         shared.add(slot, found)
-        _here.adding_ns = time.perf_counter_ns() - adding
-
-
-def _first_of_block(mode: int, generation: int, maker: object) -> bool:
-    """Whether this is the maker's first batch since the mode was set; several loaders' batches differ."""
-    if generation != _OpenedFiles.generation:
-        _OpenedFiles.mode, _OpenedFiles.generation, _OpenedFiles.opened, _OpenedFiles.makers = (
-            mode,
-            generation,
-            set(),
-            set(),
-        )
-    first = maker not in _OpenedFiles.makers
-    _OpenedFiles.makers.add(maker)
-    return first
+        _here.add_later(time.perf_counter_ns() - adding)
 
 
 def _threads_of_libraries() -> int:
@@ -163,7 +173,7 @@ def _audit_event(event: str, arguments: tuple[Any, ...]) -> None:
 
 def about_to_read(path: object) -> None:
     """A file is about to be opened for reading; ``path`` as its opener has it."""
-    counts, _here.counts = _here.counts, None  # opening the file ourselves must not be counted
+    counts = _here.count_in(None)  # opening the file ourselves must not be counted
     if counts is None:
         return
     began = time.perf_counter_ns()
@@ -174,7 +184,7 @@ def about_to_read(path: object) -> None:
         pass  # the script's own open is about to fail too, and will say so
     finally:
         counts["own_ns"] += time.perf_counter_ns() - began
-        _here.counts = counts
+        _here.count_in(counts)
 
 
 def _look_at(path: str) -> dict[str, int]:
@@ -187,16 +197,16 @@ def _look_at(path: str) -> dict[str, int]:
     try:
         size = os.fstat(descriptor).st_size
         found = {"files": 1, "heads": min(size, io.DEFAULT_BUFFER_SIZE)}
-        again = path in _OpenedFiles.opened and path not in _OpenedFiles.shared
+        again = path in _files.opened and path not in _files.shared
         if again and _was_read_in_part(descriptor, size):
-            _OpenedFiles.shared.add(path)
+            _files.shared.add(path)
             found["bytes"] = -size  # which says nothing of the size of a sample
-        if path in _OpenedFiles.shared:
+        if path in _files.shared:
             return found
-        found |= {"bytes": size, **examine_file(descriptor, path, cold=_OpenedFiles.mode == COLD)}
+        found |= {"bytes": size, **examine_file(descriptor, path, cold=_files.mode == COLD)}
     finally:
         os.close(descriptor)
-    _OpenedFiles.opened.add(path)
+    _files.opened.add(path)
     return found
 
 
@@ -272,17 +282,15 @@ def files_below(root: str, limit: int = 200_000) -> Iterator[str]:
     return itertools.islice(found, limit)
 
 
-class _Answering:
-    """The process that has a thread which answers; a fork inherits the variable and not the thread."""
-
-    pid = -1
+_answering: set[int] = set()
+"""Processes that have a thread which answers; a fork inherits the set and not the thread."""
 
 
 def answer_calls(shared: Tally) -> None:
     """From now on this worker lets go of its mappings whenever a cold block begins; called with its first batch."""
-    if _Answering.pid == os.getpid():
+    if os.getpid() in _answering:
         return
-    _Answering.pid = os.getpid()
+    _answering.add(os.getpid())
     if makes_for_another():
         _write_answer(shared, -1, [])  # the caller must know whom to wait for
         threading.Thread(target=_answer_for_ever, args=(shared,), daemon=True, name="stash").start()
@@ -323,22 +331,15 @@ def let_go_everywhere(shared: Tally) -> list[str]:
     pattern = _answer_path(shared, "*")
     deadline = time.monotonic() + _MAX_ANSWER_SECONDS
     for path in pattern.parent.glob(pattern.name):
-        while _is_running(path.suffix.removeprefix(".")) and time.monotonic() < deadline:
+        worker = int(path.suffix.removeprefix("."))
+        # one that has ended maps nothing
+        while is_alive(worker) and time.monotonic() < deadline:
             answered, files = json.loads(path.read_text())
             if answered == generation:
                 held.update(files)
                 break
             time.sleep(_PERIOD / 10)
     return sorted(held)
-
-
-def _is_running(process: str) -> bool:
-    """Whether a process exists and has not ended; one that has maps nothing."""
-    try:
-        with open(f"/proc/{process}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
 
 
 def _let_go() -> list[str]:
@@ -352,4 +353,4 @@ def _let_go() -> list[str]:
 
     held = [file for file in mappings.held_files() if is_worth_it(file.path)]
     mappings.let_go([region for file in held for region in file.regions])
-    return [*_OpenedFiles.shared, *(file.path for file in held)]
+    return [*_files.shared, *(file.path for file in held)]

@@ -126,20 +126,34 @@ def duration_field(nanoseconds: int) -> str:
     return TOOK[min(len(TOOK) - 1, max(0, nanoseconds >> 16).bit_length())]
 
 
-class _Own:
+class _OwnTally:
     """The tally of this process, and the process that made it."""
 
-    tally: Tally | None = None
-    maker: int | None = None
+    def __init__(self) -> None:
+        self.tally: Tally | None = None
+        self.maker: int | None = None
+
+    def find(self) -> Tally | None:
+        """The tally of the training process this process makes batches for; None outside a profile."""
+        if self.tally is None:
+            path = os.environ.get(VARIABLE)
+            if path is not None and os.path.exists(path):
+                self.tally = Tally(path)
+        return self.tally
+
+    def make(self) -> Tally | None:
+        """The tally of this training process, created on first use and inherited by its workers."""
+        orders = current_orders()
+        if orders is not None and self.maker != os.getpid():
+            handle, path = tempfile.mkstemp(prefix=TALLY, dir=orders.folder)
+            os.close(handle)
+            os.environ[VARIABLE] = path
+            self.tally, self.maker = Tally(path), os.getpid()
+        return self.tally
 
 
-def find_tally() -> Tally | None:
-    """The tally of the training process this process makes batches for; None outside a profile."""
-    if _Own.tally is None:
-        path = os.environ.get(VARIABLE)
-        if path is not None and os.path.exists(path):
-            _Own.tally = Tally(path)
-    return _Own.tally
+_own = _OwnTally()
+find_tally, own_tally = _own.find, _own.make
 
 
 def own_seconds(shared: Tally | None) -> float:
@@ -149,15 +163,4 @@ def own_seconds(shared: Tally | None) -> float:
 
 def makes_for_another() -> bool:
     """Whether this process makes batches for a training process that it is not: it is a loader's worker."""
-    return _Own.maker != os.getpid()
-
-
-def own_tally() -> Tally | None:
-    """The tally of this training process, created on first use and inherited by its workers."""
-    orders = current_orders()
-    if orders is not None and _Own.maker != os.getpid():
-        handle, path = tempfile.mkstemp(prefix=TALLY, dir=orders.folder)
-        os.close(handle)
-        os.environ[VARIABLE] = path
-        _Own.tally, _Own.maker = Tally(path), os.getpid()
-    return _Own.tally
+    return _own.maker != os.getpid()

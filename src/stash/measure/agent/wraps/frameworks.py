@@ -9,13 +9,14 @@ is logged of that is meaningless, and what was uploaded cannot be taken back, so
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import script
+from stash.measure.agent.script import Function
 from stash.measure.protocol.orders import current_orders
 
 PLENTY = 1_000_000
@@ -35,20 +36,17 @@ def wrap_transformers(module: ModuleType) -> None:
     def endless(self: Any, *args: Any, **kwargs: Any) -> Any:
         if script.active():
             script.put(self.args, max_steps=PLENTY, eval_on_start=False)
-            if not _keeps_logging():
-                _remove_services(self.callback_handler)
+            services = [
+                callback
+                for callback in self.callback_handler.callbacks
+                if type(callback).__module__.startswith("transformers.integrations")
+            ]
+            for callback in () if _keeps_logging() else services:
+                self.callback_handler.remove_callback(callback)
             self.add_callback(_only_training(module.TrainerCallback))
         return train(self, *args, **kwargs)
 
     script.put(module.Trainer, train=endless)
-
-
-def _remove_services(handler: Any) -> None:
-    services = [
-        c for c in handler.callbacks if type(c).__module__.startswith("transformers.integrations")
-    ]
-    for callback in services:
-        handler.remove_callback(callback)
 
 
 def _only_training(base: Any) -> Any:
@@ -84,15 +82,15 @@ def wrap_lightning(module: ModuleType) -> None:
                     module.__name__.replace("trainer.trainer", "loggers.logger")
                 ).DummyLogger
                 self.loggers = [dummy()]  # some callbacks refuse to work without any
-            self.callbacks = [c for c in self.callbacks if not _saves_or_stops(c)]
+            self.callbacks = [
+                callback
+                for callback in self.callbacks  # but those that save, and that stop early
+                if not hasattr(callback, "best_model_path")
+                and not hasattr(callback, "stopped_epoch")
+            ]
         return fit(self, *args, **kwargs)
 
     script.put(module.Trainer, fit=endless)
-
-
-def _saves_or_stops(callback: Any) -> bool:
-    """Whether it is one of Lightning's checkpoints, or stops early."""
-    return hasattr(callback, "best_model_path") or hasattr(callback, "stopped_epoch")
 
 
 def quiet_variables(discarded: Path) -> Mapping[str, str]:
@@ -151,9 +149,7 @@ def wrap_tensorboard(module: ModuleType) -> None:
     script.wrap(writer, "__init__", _force_arguments, "TensorBoard", **{name: folder})
 
 
-def _force_arguments(
-    function: Callable[..., Any], service: str, **values: Any
-) -> Callable[..., Any]:
+def _force_arguments(function: Function, service: str, **values: Any) -> Function:
     """``function`` with these arguments, whatever its caller says."""
     orders = current_orders()
     if orders is None or orders.keep_logging:

@@ -9,13 +9,14 @@ confined, only ``wraps/scope`` knows.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from stash.measure.agent.script import Function
 from stash.measure.protocol.wire import register_record
 
-Original = Callable[..., Any]
 Arguments = dict[str, Any]
 
 
@@ -92,30 +93,23 @@ def form_groups(parts: Iterable[Membership], own_rank: int) -> dict[str, NodePar
 
 
 def within_node(
-    name: str, original: Original, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]
+    name: str, original: Function, arguments: Arguments, part: NodePart, ranks: tuple[int, ...]
 ) -> Any:
     """Run a collective over ``part`` of a group whose global ranks are ``ranks``."""
     arguments = {**arguments, "group": part.group}
-    for root in ("src", "dst"):
-        _move_root(arguments, root, part, ranks)
+    for root in ("src", "dst"):  # PyTorch takes it by global rank or by place
+        place = arguments.pop(f"group_{root}", None)
+        if place is not None:
+            arguments[root] = ranks[place]
+        if root in arguments and arguments[root] not in part.ranks:  # it is on another node
+            arguments[root] = part.ranks[0]
+    if name not in _RESHAPED:
+        return original(**arguments)
     places = [ranks.index(rank) for rank in part.ranks]
-    return _RESHAPED.get(name, _call_unchanged)(original, arguments, places, len(ranks))
+    return _RESHAPED[name](original, arguments, places, len(ranks))
 
 
-def _move_root(arguments: Arguments, root: str, part: NodePart, ranks: tuple[int, ...]) -> None:
-    """A root on another node is replaced by the part's first rank; PyTorch takes it by global rank or by place."""
-    place = arguments.pop(f"group_{root}", None)
-    if place is None and root not in arguments:
-        return
-    asked = arguments.get(root) if place is None else ranks[place]
-    arguments[root] = part.ranks[0] if asked not in part.ranks else asked
-
-
-def _call_unchanged(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
-    return original(**arguments)
-
-
-def _gather_list(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+def _gather_list(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
     key = "tensor_list" if "tensor_list" in arguments else "object_list"
     everyone = arguments[key]
     own = arguments.get("tensor", arguments.get("obj"))
@@ -133,14 +127,21 @@ def _gather_list(original: Original, arguments: Arguments, places: list[int], si
 
 
 def _stand_in(output: Any, own: Any) -> None:
-    """Own values in other ranks' places; zeros where they have another number of them, and not what was in memory."""
-    if output.numel() == own.numel():
+    """Own values in other ranks' places; zeros where they have another number of them, and not what was in memory.
+
+    Of lists in every place of them, from one of ``own``'s each if those are a list too.
+    """
+    if isinstance(output, (list, tuple)):
+        values = own if isinstance(own, (list, tuple)) else itertools.repeat(own)
+        for part, value in zip(output, values, strict=False):
+            _stand_in(part, value)
+    elif output.numel() == own.numel():
         output.copy_(own.reshape(output.shape))
     else:
         output.zero_()
 
 
-def _gather_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+def _gather_tensor(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
     key = "output_tensor" if "output_tensor" in arguments else "output"
     given = arguments.get("input_tensor", arguments.get("input"))
     assert given is not None
@@ -149,7 +150,7 @@ def _gather_tensor(original: Original, arguments: Arguments, places: list[int], 
     return original(**{**arguments, key: _side_by_side(everyone, places).view(-1)})
 
 
-def _scatter_tensor(original: Original, arguments: Arguments, places: list[int], size: int) -> Any:
+def _scatter_tensor(original: Function, arguments: Arguments, places: list[int], size: int) -> Any:
     """Of the whole, as many chunks as the node has ranks."""
     key = "input" if "input" in arguments else "input_tensor"
     chunks = _side_by_side(arguments[key].reshape(size, -1), places)
@@ -173,7 +174,7 @@ _RESHAPED = {
 
 
 @functools.cache
-def finished_work() -> Callable[[Any], Any]:
+def finished_work() -> Function:
     """The class of what an asynchronous collective of a group of one returns: C++ code takes it for a ``Work``."""
     import torch
     from torch.distributed import distributed_c10d as c10d
@@ -225,19 +226,14 @@ def _nothing(call: Call) -> Any:
     return None
 
 
-def _fill_list(call: Call) -> Any:
-    for output in call["tensor_list"]:
-        _stand_in(output, call["tensor"])
-    return call["tensor_list"]
+def _fill(outputs: str, given: str) -> Function:
+    """The argument ``outputs`` takes what ``given`` holds."""
 
+    def fill(call: Call) -> Any:
+        _stand_in(call[outputs], call[given])
+        return call[outputs]
 
-def _fill_lists(call: Call) -> Any:
-    for outputs, tensor in zip(
-        call["output_tensor_lists"], call["input_tensor_list"], strict=False
-    ):
-        for output in outputs:
-            _stand_in(output, tensor)
-    return call["output_tensor_lists"]
+    return fill
 
 
 def _replicate(call: Call) -> Any:
@@ -271,17 +267,6 @@ def _scatter(call: Call) -> Any:
     return call["tensor"]
 
 
-def _exchange_lists(call: Call) -> Any:
-    for output, given in zip(call["output_tensor_list"], call["input_tensor_list"], strict=False):
-        _stand_in(output, given)
-    return call["output_tensor_list"]
-
-
-def _exchange_tensors(call: Call) -> Any:
-    _stand_in(call["output"], call["input"])
-    return call["output"]
-
-
 def _fill_objects(call: Call) -> None:
     outputs = call["object_list"] if call["object_list"] is not None else call["object_gather_list"]
     if outputs is not None:
@@ -301,8 +286,8 @@ LOCAL: Mapping[str, Callable[[Call], Any]] = {
     "reduce": _identity,
     "barrier": _nothing,
     "monitored_barrier": _nothing,
-    "all_gather": _fill_list,
-    "all_gather_coalesced": _fill_lists,
+    "all_gather": _fill("tensor_list", "tensor"),
+    "all_gather_coalesced": _fill("output_tensor_lists", "input_tensor_list"),
     "all_gather_into_tensor": _replicate,
     "all_gather_single": _replicate,
     "_all_gather_base": _replicate,
@@ -312,8 +297,8 @@ LOCAL: Mapping[str, Callable[[Call], Any]] = {
     "_reduce_scatter_base": _own_chunk,
     "gather": _gather,
     "scatter": _scatter,
-    "all_to_all": _exchange_lists,
-    "all_to_all_single": _exchange_tensors,
+    "all_to_all": _fill("output_tensor_list", "input_tensor_list"),
+    "all_to_all_single": _fill("output", "input"),
     "all_gather_object": _fill_objects,
     "gather_object": _fill_objects,
     "broadcast_object_list": _nothing,

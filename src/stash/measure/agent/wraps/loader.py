@@ -13,7 +13,7 @@ import itertools
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
@@ -22,6 +22,7 @@ from stash.measure.agent import private, script
 from stash.measure.agent.data.feeds import Feed, FeedProgress, Handle
 from stash.measure.agent.data.reads import answer_calls, record_reads
 from stash.measure.agent.data.tally import find_tally, own_tally
+from stash.measure.agent.script import Function
 
 _QUIET = 0.1
 """Seconds without an exchange before workers are forked."""
@@ -346,7 +347,7 @@ def _feed_behind(iterator: Any) -> LoaderFeed | None:
     return None if known is None else known()
 
 
-def _tap_indices(begin: Callable[..., None]) -> Callable[..., None]:
+def _tap_indices(begin: Function) -> Function:
     """A method that gives an iterator its indices, followed by a tap on them; workers find the tally they inherit."""
 
     @functools.wraps(begin)
@@ -368,7 +369,7 @@ def _tap_indices(begin: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _hold_start(start_over: Callable[..., None]) -> Callable[..., None]:
+def _hold_start(start_over: Function) -> Function:
     """While blocks decide what is read, the script's next epoch begins without the iterator's starting over."""
 
     @functools.wraps(start_over)
@@ -380,7 +381,7 @@ def _hold_start(start_over: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _keep_iterator(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _keep_iterator(make: Function) -> Function:
     """… and without another iterator."""
 
     @functools.wraps(make)
@@ -393,7 +394,7 @@ def _keep_iterator(make: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapper
 
 
-def _give_handle(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _give_handle(get_iterator: Function) -> Function:
     @functools.wraps(get_iterator)
     def wrapper(self: Any) -> Any:
         if not script.active():
@@ -413,7 +414,7 @@ def _give_handle(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapper
 
 
-def _serve_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _serve_batches(hand_out: Function) -> Function:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
         feed = _feed_behind(self)
@@ -432,10 +433,10 @@ def _serve_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def wrap_fetchers(module: ModuleType) -> None:
     """Time the making of batches, and notice every file opened for them; of ``torch.utils.data._utils.fetch``."""
     for cls in private.fetchers(module):
-        cls.fetch = _time_fetch(cls.fetch)
+        script.wrap(cls, "fetch", _time_fetch)
 
 
-def _time_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:
+def _time_fetch(fetch: Function) -> Function:
     @functools.wraps(fetch)
     def wrapper(self: Any, possibly_batched_index: Any) -> Any:
         since = time.perf_counter_ns()

@@ -13,13 +13,14 @@ import contextlib
 import functools
 import inspect
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import guard, script
 from stash.measure.agent.data import reads
+from stash.measure.agent.script import Function
 
 
 def wrap_h5py(module: ModuleType) -> None:
@@ -59,8 +60,8 @@ def wrap_parquet(module: ModuleType) -> None:
 
 
 def _tell_of_file(
-    function: Callable[..., Any], path: str, mode: str | None = None, writes: bool = True
-) -> Callable[..., Any]:
+    function: Function, path: str, mode: str | None = None, writes: bool = True
+) -> Function:
     """``function``, which first names the file in its argument ``path``; of ``mode`` "r" it only reads."""
     signature = inspect.signature(function)
 
@@ -107,7 +108,7 @@ def guard_distributed_checkpoint(module: ModuleType) -> None:
             script.wrap(module, name, _refuse_drifted, asynchronous=name == "async_save")
 
 
-def _refuse_drifted(save: Callable[..., Any], asynchronous: bool) -> Callable[..., Any]:
+def _refuse_drifted(save: Function, asynchronous: bool) -> Function:
     @functools.wraps(save)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if not script.saves_drifted():
@@ -144,7 +145,7 @@ def is_storage(value: Any) -> bool:
     return type(value).__name__ in ("UntypedStorage", "TypedStorage")
 
 
-def _guard_save(save: Callable[..., Any], name: str, position: int) -> Callable[..., Any]:
+def _guard_save(save: Function, name: str, position: int) -> Function:
     @functools.wraps(save)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         if args and is_storage(args[0]):

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from stash.measure.agent.script import put
+from stash.measure.agent.wraps.random_numbers import RandomStates, seed_all
 
 MEMORY = "/dev/shm"
 """A folder that is kept in memory."""
@@ -242,11 +243,8 @@ def _read_samples(
     The script's own random numbers go on as if nothing had been read.
     """
     torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
-    states = random.getstate(), torch.get_rng_state(), numpy.random.get_state() if numpy else None
-    random.seed(seed)
-    torch.random.default_generator.manual_seed(seed)
-    if numpy:
-        numpy.random.seed(seed)
+    states = RandomStates()
+    seed_all(seed)
     before = _random_state(torch, numpy)
     began = time.perf_counter()
     try:
@@ -259,10 +257,7 @@ def _read_samples(
         drawn = _random_state(torch, numpy) != before
         content = [pickle.dumps(sample, pickle.HIGHEST_PROTOCOL) for sample in samples]
     finally:
-        random.setstate(states[0])
-        torch.set_rng_state(states[1])
-        if numpy:
-            numpy.random.set_state(states[2])
+        states.restore()
     prints = [printed(sample) for sample in samples]
     if None in prints:  # pictures, say: what they are as bytes
         prints = [zlib.crc32(each) for each in content]

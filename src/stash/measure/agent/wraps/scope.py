@@ -21,6 +21,7 @@ from typing import Any
 
 from stash.core.ladder import ScopeName
 from stash.measure.agent import private, script
+from stash.measure.agent.script import Function
 from stash.measure.agent.wraps.groups import (
     ALWAYS_WORK,
     LOCAL,
@@ -204,7 +205,7 @@ def wrap_collectives(c10d: ModuleType) -> None:
     script.after(c10d, "init_process_group", lambda *_, **__: script.listener().world_formed())
 
 
-def _end_with_group(destroy: Callable[..., None]) -> Callable[..., None]:
+def _end_with_group(destroy: Function) -> Function:
     """The script destroys its process group because it is done, or on its way out under an exception."""
 
     @functools.wraps(destroy)
@@ -224,7 +225,7 @@ def _end_with_group(destroy: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-def _wrap_collective(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _wrap_collective(original: Function, name: str) -> Function:
     signature, kind = inspect.signature(original), kind_of(name)
     places = {each: place for place, each in enumerate(signature.parameters)}
 
@@ -265,12 +266,11 @@ def _wrap_collective(original: Callable[..., Any], name: str) -> Callable[..., A
         )
         if given_rows and taken_rows:
             ledger.note_dispatch(group.group_name, list(given_rows), list(taken_rows))
+        counted, run = -1 if operations else size, functools.partial(original, *args, **kwargs)
         with (
             scope.bypass()
         ):  # object collectives call tensor ones: count and map only the outer call
-            result = ledger.outer(
-                key, -1 if operations else size, functools.partial(original, *args, **kwargs)
-            )
+            result = ledger.outer(key, counted, run)
         if name in ALWAYS_WORK or operations or find_argument("async_op", args, kwargs):
             remember_works(result, key, operations)
         return result
@@ -299,9 +299,7 @@ def _call_for_real(call: Callable[[], Any], group: Any) -> Any:
     return result
 
 
-def _run_confined(
-    name: str, original: Callable[..., Any], arguments: dict[str, Any], group: Any
-) -> Any:
+def _run_confined(name: str, original: Function, arguments: dict[str, Any], group: Any) -> Any:
     """What the caller gets under a scope below world."""
     if scope.name == "node":
         ranks, part = ranks_of(group), scope.parts.get(group.group_name)
@@ -365,7 +363,11 @@ def _run_functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ..
     if not script.active() or not _is_real(arguments[0]):
         return call()
     key = (next((each for each in reversed(arguments) if isinstance(each, str)), ""), name)
-    size = payload_bytes(arguments) * _gather_factor(name, arguments)
+    size = payload_bytes(arguments)
+    if name.startswith(
+        "all_gather"
+    ):  # the payload is its result, as many times as the group's size, which it is told
+        size *= next((each for each in arguments if type(each) is int), 1)
     if name == "all_to_all_single" and len(arguments) > 2 and arguments[1] and arguments[2]:
         ledger.note_dispatch(key[0], list(arguments[2]), list(arguments[1]))
     result = stamp_call(key, size, call)
@@ -377,12 +379,6 @@ def _run_functional(name: str, call: Callable[[], Any], arguments: tuple[Any, ..
     for each in result if isinstance(result, (list, tuple)) else (result,):
         ledger.goes_on(each.data_ptr(), key)
     return result
-
-
-def _gather_factor(name: str, arguments: tuple[Any, ...]) -> int:
-    """How many times its argument a gather's result holds, which is the payload: its group's size, as it is told."""
-    sizes = (each for each in arguments if type(each) is int)
-    return next(sizes, 1) if name.startswith("all_gather") else 1
 
 
 def _wait_tensor(call: Callable[[], Any], arguments: tuple[Any, ...]) -> Any:

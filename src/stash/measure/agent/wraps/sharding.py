@@ -125,9 +125,11 @@ class FirstBatch:
 
 def describe_first_batch(feeds: list[Feed], parameters: Iterable[Any] = ()) -> FirstBatch:
     """For the ranks to compare."""
-    return FirstBatch(
-        _batch_checksum(feeds), next(_iter_places(), None), ranks_of_one_replica(parameters)
-    )
+    checksum = None
+    for feed in feeds:
+        for leaf in batches.iter_leaves(feed.ring.batches[0]):
+            checksum = zlib.adler32(_some_bytes(leaf), checksum or 0)
+    return FirstBatch(checksum, next(_iter_places(), None), ranks_of_one_replica(parameters))
 
 
 def _iter_places() -> Iterator[tuple[int, ...]]:
@@ -167,14 +169,6 @@ def _first_of_each_replica(ranks: list[FirstBatch]) -> list[FirstBatch]:
         if number not in firsts or firsts[number].checksum is None:
             firsts[number] = each
     return list(firsts.values())
-
-
-def _batch_checksum(feeds: list[Feed]) -> int | None:
-    found = [leaf for feed in feeds for leaf in batches.iter_leaves(feed.ring.batches[0])]
-    total = 0
-    for leaf in found:
-        total = zlib.adler32(_some_bytes(leaf), total)
-    return total if found else None
 
 
 def _some_bytes(leaf: Any) -> bytes:

@@ -26,6 +26,7 @@ from typing import Any
 from weakref import WeakSet
 
 from stash.measure.agent import private, script
+from stash.measure.agent.script import Function
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.agent.wraps.groups import LOCAL
 from stash.measure.agent.wraps.opened_files import is_storage
@@ -42,7 +43,7 @@ def wrap_loaders(module: ModuleType) -> None:
     private.wrap_loaders(module, making=lambda make: make, looping=_tell_of_start)
 
 
-def _tell_of_start(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _tell_of_start(get_iterator: Function) -> Function:
     @functools.wraps(get_iterator)
     def wrapper(self: Any) -> Any:
         listener = script.bus.listener
@@ -55,7 +56,7 @@ def _tell_of_start(get_iterator: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return wrapper
 
 
-def _tell_of_wait(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _tell_of_wait(hand_out: Function) -> Function:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
         listener = script.bus.listener
@@ -76,7 +77,7 @@ def wrap_saves(module: ModuleType) -> None:
             setattr(module, name, save_in_stage(original))
 
 
-def save_in_stage(save: Callable[..., Any]) -> Callable[..., Any]:
+def save_in_stage(save: Function) -> Function:
     """Make `save` tell when a checkpoint begins and ends."""
 
     @functools.wraps(save)
@@ -100,7 +101,7 @@ def wrap_collectives(c10d: ModuleType) -> None:
         script.wrap(work, "wait", _tell_of_collective)
 
 
-def _tell_of_collective(original: Callable[..., Any]) -> Callable[..., Any]:
+def _tell_of_collective(original: Function) -> Function:
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         return script.run_collective(original, *args, **kwargs)
@@ -148,11 +149,7 @@ class BatchCopies:
                 self._comes_here(tensor.device), copy, tensor, *args, **kwargs
             )
 
-        torch.Tensor.to, torch.Tensor.cuda, torch.Tensor.copy_ = (
-            moving(to, None),
-            moving(cuda, "cuda"),
-            wrapper,
-        )
+        script.put(torch.Tensor, to=moving(to, None), cuda=moving(cuda, "cuda"), copy_=wrapper)
 
     def follow(self, device: Any) -> None:
         """From now on copies to this ``device``, by itself the current one; a step ended."""
@@ -174,9 +171,7 @@ class BatchCopies:
         index = self._here().device_index if place.index is None else place.index
         return bool(index == self._own.device_index)
 
-    def _publish_copy(
-        self, here: bool, copy: Callable[..., Any], /, *args: Any, **kwargs: Any
-    ) -> Any:
+    def _publish_copy(self, here: bool, copy: Function, /, *args: Any, **kwargs: Any) -> Any:
         if not here or not self._with_gradients() or self._stream() != self._own:
             return copy(*args, **kwargs)
         script.publish(ThreadEvent.COPY_BEGINS)
@@ -217,7 +212,7 @@ class CalledModels:
                 self._inside = False
 
         self._call = call
-        self._module.__call__ = wrapper
+        script.put(self._module, __call__=wrapper)
 
     def _is_model(self, module: Any) -> bool:
         """Whether it has parameters; frozen ones (a backbone, a teacher) do as well."""
@@ -237,7 +232,7 @@ class CalledModels:
 
     def end(self) -> bool:
         """The step is over: follow what was found; whether there was anything."""
-        self._module.__call__ = self._call
+        script.put(self._module, __call__=self._call)
         models = [model for model, calls in self._most.items() if calls <= _MAX_CALLS]
         for model in models:
             follow_calls(model)
@@ -262,7 +257,7 @@ def follow_calls(model: Any) -> None:
             else super(model, self).__call__(*args, **kwargs)
         )
 
-    model.__call__ = begins
+    script.put(model, __call__=begins)
 
 
 def _find_compile_check() -> Callable[[], bool]:

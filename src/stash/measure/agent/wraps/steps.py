@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
 from stash.measure.agent.last_words import report_crashes_of_ranks
+from stash.measure.agent.script import Function
 from stash.measure.agent.thread_events import ThreadEvent
 from stash.measure.protocol.journal import has_ended
 from stash.measure.protocol.orders import current_orders
@@ -132,12 +133,20 @@ class OwnUpdate:
         self._running = True
         try:
             self._learn_parameters(tensors)
-            if self._cycle.length is None:
-                self._judge()
+            watched = self._watched if self._cycle.length is None else None
+            if (
+                watched is not None and watched.has_changed()
+            ):  # what the passes before left was used
+                self._cycle.close()
+                self._say_how_counted()
             run(tensors, *args, **kwargs)
         finally:
             self._running = False
-        self._end_pass()
+        ends = self._cycle.add_pass()
+        if self._cycle.length is None and self._watched is not None:
+            self._watched.remember()
+        elif ends:
+            script.listener().stepped(self)
 
     def run_gradients(self, run: Callable[..., T], *args: Any, **kwargs: Any) -> T:
         """Run what returns gradients instead of leaving them in parameters, as all of ``torch.func`` does.
@@ -164,27 +173,14 @@ class OwnUpdate:
             script.listener().stepped(self)
         return found
 
-    def _judge(self) -> None:
-        """Before a pass: what the passes before it were used for."""
-        if self._watched is not None and self._watched.has_changed():
-            self._cycle.close()
-            if self._cycle.length is not None:
-                script.note(_how_counted(self._cycle.length))
-
-    def _end_pass(self) -> None:
-        ends = self._cycle.add_pass()
-        if self._cycle.length is None and self._watched is not None:
-            self._watched.remember()
-        elif ends:
-            script.listener().stepped(self)
-
-
-def _how_counted(passes: int) -> str:
-    every = "every backward pass" if passes == 1 else f"{passes} backward passes"
-    return (
-        f"the script has no torch.optim optimizer: its gradients are used after {every}, which is counted as a step; "
-        "if that is wrong, write `stash.step()` after the update"
-    )
+    def _say_how_counted(self) -> None:
+        passes = self._cycle.length
+        every = "every backward pass" if passes == 1 else f"{passes} backward passes"
+        if passes is not None:
+            script.note(
+                f"the script has no torch.optim optimizer: its gradients are used after {every}, which is counted as "
+                "a step; if that is wrong, write `stash.step()` after the update"
+            )
 
 
 def _find_leaves(tensors: Any) -> list[Any]:
@@ -223,7 +219,7 @@ def wrap_backward(module: ModuleType) -> None:
         finally:
             script.publish(ThreadEvent.BACKWARD_ENDED)
 
-    module.backward = wrapper  # type: ignore[attr-defined]
+    script.put(module, backward=wrapper)
     script.wrap(module, "grad", _count_returning)
 
 
@@ -286,7 +282,7 @@ def wrap_scaler(module: ModuleType) -> None:
             listener.skipped(optimizer)
         return result
 
-    module.GradScaler.step = wrapper
+    script.put(module.GradScaler, step=wrapper)
 
 
 def wrap_schedulers(module: ModuleType) -> None:
@@ -304,7 +300,7 @@ def wrap_schedulers(module: ModuleType) -> None:
             script.wrap(cls, "step", _tolerate_extra)
 
 
-def _tolerate_extra(step: Callable[..., Any]) -> Callable[..., Any]:
+def _tolerate_extra(step: Function) -> Function:
     @functools.wraps(step)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:

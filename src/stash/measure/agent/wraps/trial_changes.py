@@ -10,21 +10,23 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import json
 import os
-import random
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 from stash.measure.agent import private, script
 from stash.measure.agent.data import batches
+from stash.measure.agent.script import Function
 from stash.measure.agent.wraps import sample_cache
 from stash.measure.agent.wraps.patched_code import OneThread, SeldomCollected
+from stash.measure.agent.wraps.random_numbers import RandomStates, seed_all
 from stash.measure.agent.wraps.trial_settings import (
     SITES,
     choose_form,
@@ -61,45 +63,43 @@ loops_begun: list[LoopBegun] = []
 
 
 class _Evidence:
-    """What this rank has recorded."""
+    """What a rank has recorded."""
 
-    losses: ClassVar[list[Any]] = []
-    batches: ClassVar[list[int | None]] = []
-    epochs: ClassVar[list[float]] = []
-    """Seconds from a loop's asking for an iterator until it had its first batch."""
-    updates: ClassVar[dict[int, list[float]]] = {}
-    """Of each optimizer: when the step under way began, seconds in steps, and steps."""
-    own = 0.0
-    """Seconds that the training thread has spent on recording, and on seeds: no step's."""
-    fetched = 0
-    forwards = 0
-    """Of DDP, since the last optimizer step."""
+    def __init__(self) -> None:
+        self.losses: list[Any] = []
+        self.batches: list[int | None] = []
+        self.epochs: list[float] = []
+        """Seconds from a loop's asking for an iterator until it had its first batch."""
+        self.updates: dict[int, list[float]] = {}
+        """Of each optimizer: when the step under way began, seconds in steps, and steps."""
+        self.own = 0.0
+        """Seconds that the training thread has spent on recording, and on seeds: no step's."""
+
+    @contextmanager
+    def own_work(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.own += time.perf_counter() - began
 
 
-@contextmanager
-def _own_work() -> Iterator[None]:
-    began = time.perf_counter()
-    try:
-        yield
-    finally:
-        _Evidence.own += time.perf_counter() - began
+_evidence = _Evidence()
+"""Of this process."""
+_own_work = _evidence.own_work
 
 
 def own_seconds() -> float:
     """What recording has taken of this process's training thread so far."""
-    return _Evidence.own
+    return _evidence.own
 
 
 def seed(module: ModuleType) -> None:
     """Give this process the seeds of every trial, those of its rank; the script may set others."""
     if settings() is None:
         return
-    own = _SEED + int(os.environ.get("RANK") or 0)
+    seed_all(_SEED + int(os.environ.get("RANK") or 0))
     torch = sys.modules["torch"]
-    torch.random.default_generator.manual_seed(own)
-    random.seed(own)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(own)
     _set_flags(torch)
     _wrap_optimizers(module)
     wrap_waits(torch)
@@ -127,7 +127,7 @@ def _set_flags(torch: Any) -> None:
 
 
 def _override_arguments(
-    init: Callable[..., None], self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]
+    init: Function, self: Any, args: Any, kwargs: Any, new: Mapping[str, Any]
 ) -> Any:
     """The call's arguments with ``new`` ones in place of its own."""
     bound = inspect.signature(init).bind(self, *args, **kwargs)
@@ -187,7 +187,7 @@ def wrap_loaders(module: ModuleType) -> None:
     private.wrap_handing_out(module, _record_batches)
 
 
-def _knowing_loader(begin: Callable[..., None]) -> Callable[..., None]:
+def _knowing_loader(begin: Function) -> Function:
     @functools.wraps(begin)
     def begun(self: Any, loader: Any, *args: Any, **kwargs: Any) -> None:
         begin(self, loader, *args, **kwargs)
@@ -196,7 +196,7 @@ def _knowing_loader(begin: Callable[..., None]) -> Callable[..., None]:
     return begun
 
 
-def _record_batches(hand_out: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def _record_batches(hand_out: Function) -> Function:
     @functools.wraps(hand_out)
     def wrapper(self: Any) -> Any:
         if self.__dict__.get("_stash_handing"):  # the ladder's feed asks from within
@@ -243,9 +243,9 @@ def _record_batch(loader: Any, batch: Any) -> None:
     if not sys.modules["torch"].is_grad_enabled():
         return
     if began is not None:
-        _Evidence.epochs.append(time.perf_counter() - began)
-    if len(_Evidence.batches) < _MAX_RECORDED and not has_stopped_recording():
-        _Evidence.batches.append(fingerprint_batch(batch))
+        _evidence.epochs.append(time.perf_counter() - began)
+    if len(_evidence.batches) < _MAX_RECORDED and not has_stopped_recording():
+        _evidence.batches.append(fingerprint_batch(batch))
 
 
 def fingerprint_batch(batch: Any) -> int | None:
@@ -268,35 +268,21 @@ def wrap_fetchers(module: ModuleType) -> None:
         script.wrap(cls, "fetch", _seed_fetch)
 
 
-def _seed_fetch(fetch: Callable[..., Any]) -> Callable[..., Any]:
+def _seed_fetch(fetch: Function) -> Function:
     @functools.wraps(fetch)
     def wrapper(self: Any, index: Any) -> Any:
         if has_stopped_recording():
             return fetch(self, index)
-        torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
         with _own_work():
-            in_worker = torch.utils.data.get_worker_info() is not None
-            if not in_worker:
-                states = (
-                    random.getstate(),
-                    torch.get_rng_state(),
-                    numpy.random.get_state() if numpy else None,
-                )
-            _Evidence.fetched += 1
-            own = zlib.crc32(repr(index).encode(), _SEED)
-            random.seed(own)
-            torch.random.default_generator.manual_seed(own)
-            if numpy:
-                numpy.random.seed(own)
+            in_worker = sys.modules["torch"].utils.data.get_worker_info() is not None
+            states = None if in_worker else RandomStates()
+            seed_all(zlib.crc32(repr(index).encode(), _SEED))
         try:
             return fetch(self, index)
         finally:
             with _own_work():
-                if not in_worker:
-                    random.setstate(states[0])
-                    torch.set_rng_state(states[1])
-                    if numpy:
-                        numpy.random.set_state(states[2])
+                if states is not None:
+                    states.restore()
 
     return wrapper
 
@@ -310,7 +296,7 @@ def wrap_ddp(module: ModuleType) -> None:
         find_setting("ddp"),
         is_ever_set("exchange_every"),
     )
-    init, forward = cls.__init__, cls.forward
+    init, forward, forwards = cls.__init__, cls.forward, itertools.count(1)
 
     @functools.wraps(init)
     def made(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -330,8 +316,7 @@ def wrap_ddp(module: ModuleType) -> None:
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if seldom and self.training:
             passes = int((settings() or {}).get("exchange_every") or 1)
-            _Evidence.forwards += 1
-            self.require_backward_grad_sync = _Evidence.forwards % passes == 0
+            self.require_backward_grad_sync = next(forwards) % passes == 0
         return forward(self, *args, **kwargs)
 
     script.put(cls, __init__=made, forward=wrapper)
@@ -369,24 +354,21 @@ def wrap_modules(module: ModuleType) -> None:
     """Prepare a model that no DDP wraps, at its first pass; of ``torch.nn.modules.module``."""
     if not any(is_ever_set(name) for name in ("channels_last", "compile", "autocast")):
         return
-    call = module.Module.__call__
+    call, is_inside = module.Module.__call__, False
 
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not _Outermost.inside and self.training and any(True for _ in self.parameters()):
-            _Outermost.inside = True
-            try:
-                if type(self).__name__ != "DistributedDataParallel":
-                    _prepare_model(self)
-                return call(self, *args, **kwargs)
-            finally:
-                _Outermost.inside = False
-        return call(self, *args, **kwargs)
+        nonlocal is_inside
+        if is_inside or not self.training or not any(True for _ in self.parameters()):
+            return call(self, *args, **kwargs)
+        is_inside = True
+        try:
+            if type(self).__name__ != "DistributedDataParallel":
+                _prepare_model(self)
+            return call(self, *args, **kwargs)
+        finally:
+            is_inside = False
 
     script.put(module.Module, __call__=wrapper)
-
-
-class _Outermost:
-    inside = False
 
 
 def _wrap_optimizers(module: ModuleType) -> None:
@@ -431,11 +413,11 @@ def _wrap_optimizers(module: ModuleType) -> None:
 
 
 def _update_begins(optimizer: Any, args: Any, kwargs: Any) -> None:
-    _Evidence.updates.setdefault(id(optimizer), [0.0, 0.0, 0])[0] = time.perf_counter()
+    _evidence.updates.setdefault(id(optimizer), [0.0, 0.0, 0])[0] = time.perf_counter()
 
 
 def _update_ends(optimizer: Any, args: Any, kwargs: Any) -> None:
-    own = _Evidence.updates[id(optimizer)]
+    own = _evidence.updates[id(optimizer)]
     own[1] += time.perf_counter() - own[0]
     own[2] += 1
 
@@ -452,10 +434,10 @@ def wrap_backward(module: ModuleType) -> None:
             with _own_work():
                 loss = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
                 if (
-                    len(_Evidence.losses) < _MAX_RECORDED
+                    len(_evidence.losses) < _MAX_RECORDED
                     and getattr(loss, "numel", lambda: 0)() == 1
                 ):
-                    _Evidence.losses.append(loss.detach().clone())
+                    _evidence.losses.append(loss.detach().clone())
         backward(tensors, *args, **kwargs)
 
     script.put(module, backward=wrapper)
@@ -463,8 +445,8 @@ def wrap_backward(module: ModuleType) -> None:
 
 def _update_seconds() -> float | None:
     """Of a step, in its optimizers: on GPUs only until the work is queued."""
-    most = max((steps for _, _, steps in _Evidence.updates.values()), default=0)
-    return sum(seconds for _, seconds, _ in _Evidence.updates.values()) / most if most else None
+    most = max((steps for _, _, steps in _evidence.updates.values()), default=0)
+    return sum(seconds for _, seconds, _ in _evidence.updates.values()) / most if most else None
 
 
 def write_evidence(
@@ -485,9 +467,9 @@ def write_evidence(
     if last and rank == 0 and not orders.trial and trains is not None:
         trains["values"]["kept"] = sample_cache.facts_of(trained_by.dataset, fingerprint_batch)
     found = {
-        "losses": [float(loss.item()).hex() for loss in _Evidence.losses],
-        "batches": _Evidence.batches,
-        "epochs": _Evidence.epochs,
+        "losses": [float(loss.item()).hex() for loss in _evidence.losses],
+        "batches": _evidence.batches,
+        "epochs": _evidence.epochs,
         "update_seconds": _update_seconds(),
         "sites": SITES,
         "trains": getattr(trained_by, "__dict__", {}).get(_SITE),

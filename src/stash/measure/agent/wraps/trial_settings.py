@@ -180,8 +180,9 @@ def wrap_waits(torch: Any) -> None:
     if not torch.backends.cuda.is_built():
         return
     script.wrap(torch.cuda, "synchronize", _leave_out, "synchronize")
-    _wrap_item(torch)
-    _wrap_copies(torch)
+    script.wrap(torch.Tensor, "item", _wrap_item, Late(torch.cuda.Event))
+    for name in ("to", "cuda"):
+        script.wrap(torch.Tensor, name, wrap_copy, torch)
 
 
 def wrap_barriers(module: ModuleType) -> None:
@@ -211,23 +212,19 @@ def _leave_out(wait: Any, name: str) -> Any:
     return wrapper
 
 
-def _wrap_item(torch: Any) -> None:
+def _wrap_item(item: Any, before: Late) -> Any:
     """``.item()`` of a tensor on a GPU."""
-    cls, late = torch.Tensor, is_ever_set("late")
-    item, before = cls.item, Late(torch.cuda.Event)
+    late = is_ever_set("late")
 
     @functools.wraps(item)
     def wrapper(self: Any) -> Any:
         if not self.is_cuda or sys._getframe(1).f_code.co_filename.startswith(HERE):
             return item(self)
         key = site_of("item")
-        return (
-            before.read_late(self, item)
-            if late and key == (settings() or {}).get("late")
-            else item(self)
-        )
+        is_late = late and key == (settings() or {}).get("late")
+        return before.read_late(self, item) if is_late else item(self)
 
-    script.put(cls, item=wrapper)
+    return wrapper
 
 
 class Late:
@@ -248,13 +245,8 @@ class Late:
         return item(before[0])
 
 
-def _wrap_copies(torch: Any) -> None:
-    """Copies of tensors to a GPU: where the script makes them, and without waiting if asked and they are pinned."""
-    for name in ("to", "cuda"):
-        script.wrap(torch.Tensor, name, _wrap_copy, torch)
-
-
-def _wrap_copy(move: Any, torch: Any) -> Any:
+def wrap_copy(move: Any, torch: Any) -> Any:
+    """A method that copies a tensor to a GPU: where the script does, and without waiting if asked and it is pinned."""
     asked, modules = (
         is_ever_set("non_blocking"),
         os.path.join(os.path.dirname(torch.__file__), "nn", "modules", ""),

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any
 
 from stash.measure.agent import private, script
+from stash.measure.agent.script import Function
 from stash.measure.agent.wraps.wait_marks import DeviceMarks, HostMarks
 
 _WAITED = 20e-6
@@ -419,7 +420,7 @@ def wrap_work(c10d: ModuleType) -> None:
             ledger.waited_for(id(self)), functools.partial(original, self, *args, **kwargs)
         )
 
-    work.wait = wait
+    script.put(work, wait=wait)
 
 
 def wait_in_flight(flight: Flight | None, call: Callable[[], Any]) -> Any:
@@ -440,12 +441,10 @@ def wrap_param_group(module: ModuleType) -> None:
         ("finalize_backward", private.scattering_group, "reduce_scatter"),
     ):
         if name in vars(cls):
-            setattr(cls, name, _wrap_stream_wait(vars(cls)[name], group, kind))
+            script.wrap(cls, name, _wrap_stream_wait, group, kind)
 
 
-def _wrap_stream_wait(
-    original: Callable[..., Any], group: Callable[[Any], Any], kind: str
-) -> Callable[..., Any]:
+def _wrap_stream_wait(original: Function, group: Function, kind: str) -> Function:
     @functools.wraps(original)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not ledger.is_on_device:
@@ -465,10 +464,10 @@ def wrap_stages(module: ModuleType) -> None:
         ("backward_weight_one_chunk", "W"),
     ):
         if name in vars(cls):
-            setattr(cls, name, _note_pass(vars(cls)[name], kind))
+            script.wrap(cls, name, _note_pass, kind)
 
 
-def _note_pass(original: Callable[..., Any], kind: str) -> Callable[..., Any]:
+def _note_pass(original: Function, kind: str) -> Function:
     @functools.wraps(original)
     def wrapper(self: Any, chunk: int, *args: Any, **kwargs: Any) -> Any:
         half = kind == "B" and not (args[1] if len(args) > 1 else kwargs.get("full_backward", True))
