@@ -100,24 +100,23 @@ def trace(options: TraceOptions) -> None:
     with no_garbage():
         found = read_job(options.files, options.whole, options.comm_kernel)
         if options.against is not None:
-            found = _held_against(found, options.against)
+            from stash.analysis.attribution import attribute
+            from stash.store.storing import profile_of
+            from stash.trace.cross_check import cross_check
+
+            breakdown = attribute(profile_of(options.against)[0], options.against)
+            found = found.model_copy(
+                update={
+                    "against": Path(options.against).name,
+                    "checks": cross_check(found, breakdown),
+                }
+            )
         if options.instance is not None:
             found = _priced(found, options.instance)
     print_output(document(found) if options.json else page(found), options.markdown)
     if target is not None:
         FILE.save(found, target)
         print_written(target, options.json)
-
-
-def _held_against(found: Trace, profile: str) -> Trace:
-    from stash.analysis.attribution import attribute
-    from stash.store.storing import profile_of
-    from stash.trace.cross_check import cross_check
-
-    breakdown = attribute(profile_of(profile)[0], profile)
-    return found.model_copy(
-        update={"against": Path(profile).name, "checks": cross_check(found, breakdown)}
-    )
 
 
 def _priced(found: Trace, instance: str) -> Trace:

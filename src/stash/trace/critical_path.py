@@ -72,7 +72,16 @@ def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
     known = np.maximum(_stops(device, in_stream), launched)
     other = _last_ended(device, by_stop, device.start)
     is_other = (_stops(device, other) > known) & (device.start - known > _LATENCY)
-    in_time = np.where(launched > _stops(device, in_stream), _released(times, by_stop), in_stream)
+    # The latest call that blocked before each launch: the span that it had waited for.
+    calls = times.trace.spans[CALL]
+    launchers = np.unique(calls.track[is_named(times.trace, calls, LAUNCH)])
+    looks = calls.select(is_named(times.trace, calls, _BLOCKS) & np.isin(calls.track, launchers))
+    looks = looks.select(np.argsort(looks.stop, kind="stable"))
+    ended = _last_ended(device, by_stop, looks.stop)
+    has_blocked = _stops(device, ended) >= looks.start
+    moments, ended = looks.stop[has_blocked], np.append(ended[has_blocked], np.int32(_NONE))
+    released = ended[np.searchsorted(moments, launched, side="right") - 1]
+    in_time = np.where(launched > _stops(device, in_stream), released, in_stream)
     exchanges = np.flatnonzero(times.kinds == CLASSES.index(EXCHANGE)).tolist()
     return _RankWaits(
         times=times,
@@ -97,18 +106,6 @@ def _last_ended(
     """Which span was the last to end by each moment."""
     at = np.searchsorted(device.stop[by_stop], moments, side="right") - 1
     return np.where(at < 0, np.int32(_NONE), by_stop[at])
-
-
-def _released(times: RankTimes, by_stop: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The span that the latest call which blocked before each launch had waited for."""
-    device, calls = times.trace.spans[DEVICE], times.trace.spans[CALL]
-    launchers = np.unique(calls.track[is_named(times.trace, calls, LAUNCH)])
-    looks = calls.select(is_named(times.trace, calls, _BLOCKS) & np.isin(calls.track, launchers))
-    looks = looks.select(np.argsort(looks.stop, kind="stable"))
-    ended = _last_ended(device, by_stop, looks.stop)
-    has_blocked = _stops(device, ended) >= looks.start
-    moments, ended = looks.stop[has_blocked], np.append(ended[has_blocked], np.int32(_NONE))
-    return ended[np.searchsorted(moments, times.launched, side="right") - 1]
 
 
 def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[str, int]:

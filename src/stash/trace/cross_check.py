@@ -50,7 +50,8 @@ def cross_check(trace: Trace, breakdown: Breakdown) -> tuple[CrossCheck, ...]:
             )
     spread = launch_error(trace.step_seconds)
     steps = trace.step.add_error(spread), breakdown.step
-    alike = _agree(subtract_runs(*steps), trace.step_seconds)
+    difference = subtract_runs(*steps)
+    alike = difference.within_noise or abs(difference.value) < _AGREE * trace.step_seconds
     found = []
     for name, parts, stalls in _PAIRS:
         measured = [each.time for each in breakdown.stalls if each.name in stalls]
@@ -59,10 +60,6 @@ def cross_check(trace: Trace, breakdown: Breakdown) -> tuple[CrossCheck, ...]:
             sides = _total(seen).add_error(spread), _total(measured)
             found.append(_check(name, *sides, trace.step_seconds, alike))
     return (*found, _check("step", *steps, trace.step_seconds, alike))
-
-
-def _agree(difference: Interval, step: float) -> bool:
-    return difference.within_noise or abs(difference.value) < _AGREE * step
 
 
 def _total(times: Sequence[Interval]) -> Interval:

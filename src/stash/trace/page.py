@@ -136,8 +136,24 @@ def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
 
 def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
     if len(trace.ranks) > 1:
+        names = [part.name for part in trace.traced]
+        rows = tuple(
+            (
+                str(rank.rank),
+                scale.number(rank.step_seconds),
+                *(scale.number(rank.parts.get(name, 0.0)) for name in names),
+                "" if rank.last_share is None else f"{rank.last_share:.0%}",
+                "" if rank.late_seconds is None else scale.number(rank.late_seconds),
+                rank.late_by,
+            )
+            for rank in trace.ranks
+        )
+        head = (f"step, {scale.unit}", *names, "last", "others wait", "by")
         yield Chapter(
-            "ranks", "Ranks", grids=(_ranks(trace, scale),), brief=len(trace.ranks) <= _MANY_RANKS
+            "ranks",
+            "Ranks",
+            grids=(Grid("", head, rows, frozenset({0, len(head)}), first="rank"),),
+            brief=len(trace.ranks) <= _MANY_RANKS,
         )
     if trace.collectives:
         yield Chapter("collectives", "Collectives", grids=(_collectives(trace),), brief=True)
@@ -188,23 +204,6 @@ def _suppositions(trace: Trace, scale: Scale) -> Grid:
     return Grid("", head, rows, frozenset({0, len(head)}), first="if", prose=True, below=below)
 
 
-def _ranks(trace: Trace, scale: Scale) -> Grid:
-    names = [part.name for part in trace.traced]
-    rows = tuple(
-        (
-            str(rank.rank),
-            scale.number(rank.step_seconds),
-            *(scale.number(rank.parts.get(name, 0.0)) for name in names),
-            "" if rank.last_share is None else f"{rank.last_share:.0%}",
-            "" if rank.late_seconds is None else scale.number(rank.late_seconds),
-            rank.late_by,
-        )
-        for rank in trace.ranks
-    )
-    head = (f"step, {scale.unit}", *names, "last", "others wait", "by")
-    return Grid("", head, rows, frozenset({0, len(head)}), first="rank")
-
-
 def _checks(trace: Trace, scale: Scale) -> Grid:
     rows = tuple(
         (
@@ -241,9 +240,6 @@ def _collectives(trace: Trace) -> Grid:
     )
     head = ("ranks", "where", "a step", "size", "transfer", "waiting", "bus")
     return Grid("", head, rows, frozenset({0, 2}), first="collective")
-
-
-_DIGITS = 9
 
 
 def document(trace: Trace) -> dict[str, Any]:

@@ -121,12 +121,17 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
     steps = _device_steps(trace, host, launched, whole) if trace.has_device else tuple(host)
     if trace.damage and steps and not whole:
         steps = (*steps[:-1], replace(steps[-1], why_incomplete="the trace is not whole"))
+    starts = np.array([step.start for step in host], dtype=np.int64)
+    at = np.searchsorted(starts, moments, side="right") - 1
     return RankTimes(
         trace=trace,
         steps=steps,
         classes=tuple(classes),
         collectives=collectives,
-        collective_steps=tuple(_step_at(host, moments)),
+        collective_steps=tuple(
+            host[index].number if index >= 0 and moment < host[index].stop else -1
+            for index, moment in zip(at.tolist(), moments.tolist(), strict=True)
+        ),
         sets={**sets, "input": inputs},
         thread=ran,
         launched=launched,
@@ -212,24 +217,20 @@ def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
         number = re.search(r"\d+$", trace.names[label])
         found.append(StepWindow(int(number[0]) if number else len(found), start, stop))
     if found:
-        return _distinct(found)
+        # Each number once, without overlaps.
+        kept: list[StepWindow] = []
+        for step in sorted(found, key=lambda each: each.start):
+            if all(step.number != each.number for each in kept) and (
+                not kept or step.start >= kept[-1].stop - _PAUSE
+            ):
+                kept.append(step)
+        return kept
     optimizers = spans_named(trace, trace.spans[NOTE], _OPTIMIZER)
     if len(optimizers) > 1:
         first = optimizers.select(optimizers.label == optimizers.label[0])
         ends = [int(optimizers.start[0]), *first.stop.tolist()]
         return [StepWindow(n, a, b) for n, (a, b) in enumerate(pairwise(ends[1:])) if b > a]
     return [_everything(trace)]
-
-
-def _distinct(found: Sequence[StepWindow]) -> list[StepWindow]:
-    """Each number once, without overlaps."""
-    kept: list[StepWindow] = []
-    for step in sorted(found, key=lambda each: each.start):
-        if all(step.number != each.number for each in kept) and (
-            not kept or step.start >= kept[-1].stop - _PAUSE
-        ):
-            kept.append(step)
-    return kept
 
 
 def _everything(trace: RankTrace) -> StepWindow:
@@ -241,16 +242,6 @@ def _everything(trace: RankTrace) -> StepWindow:
         if len(covered)
         else StepWindow(0, 0, 0)
     )
-
-
-def _step_at(host: Sequence[StepWindow], moments: Nanoseconds) -> list[int]:
-    """The number of the step in which each moment lies."""
-    starts = np.array([step.start for step in host], dtype=np.int64)
-    at = np.searchsorted(starts, moments, side="right") - 1
-    return [
-        host[index].number if index >= 0 and moment < host[index].stop else -1
-        for index, moment in zip(at.tolist(), moments.tolist(), strict=True)
-    ]
 
 
 def _device_steps(
