@@ -41,7 +41,6 @@ from stash.ui.charts.builders import (
     worded_ruler,
 )
 from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick, time_scale
-from stash.ui.page import Row
 
 # The step as a ladder: a stall below zero goes back, one within the noise is faint.
 
@@ -60,7 +59,8 @@ def ladder_chart(breakdown: Breakdown) -> Chart:
         tip = f"{row.name}: {row.time} {row.interval}, {row.share} of the step"
         low, high = (None if end is None else reached + end for end in (stall.low, stall.high))
         piece = BarPiece(reached, reached + stall.seconds, row.name, tip, faint=row.within_noise)
-        rows.append(LaneRow(row.name, _end(row), (piece,), low, high))
+        end = " · ".join(filter(None, (f"{row.time} {row.interval}".strip(), row.share)))
+        rows.append(LaneRow(row.name, end, (piece,), low, high))
         reached += stall.seconds
     piece = BarPiece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
     rows.append(
@@ -74,10 +74,6 @@ def ladder_chart(breakdown: Breakdown) -> Chart:
     return lane_chart(
         "ladder", "The step, stall by stall", rows, across, _ladder_table(breakdown, scale), how
     )
-
-
-def _end(row: Row) -> str:
-    return " · ".join(part for part in (f"{row.time} {row.interval}".strip(), row.share) if part)
 
 
 def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:

@@ -53,7 +53,15 @@ def page_of_profile(
     brief = profile_page.page(breakdown, advice, profile)
     details, *explained = brief.chapters
     chapters = [*_chart_chapters(profile, breakdown), _hosts(profile, reading)]
-    drawn = [chapter for chapter in chapters if not _is_empty(chapter)]
+    # Of what nothing was measured the chapter of what is unknown says why.
+    drawn = [
+        each
+        for each in chapters
+        if each.facts
+        or each.grids
+        or each.points
+        or not all(isinstance(chart, Blank) for chart in each.charts)
+    ]
     unknown = tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),)
     settings, step = profile.settings, brief.rows[-1]
     asked = "a verdict" if settings.until_decided else f"±{settings.precision:.1%} of the step"
@@ -83,13 +91,6 @@ def page_of_profile(
         ),
         again=command_line(profile),
         made=f"{profile.created.replace('T', ' ')[:16]} UTC, Stash {profile.stash_version}",
-    )
-
-
-def _is_empty(chapter: Chapter) -> bool:
-    """Whether nothing of it was measured: then the chapter of what is unknown says why."""
-    return not (chapter.facts or chapter.grids or chapter.points) and all(
-        isinstance(chart, Blank) for chart in chapter.charts
     )
 
 

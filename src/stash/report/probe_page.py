@@ -9,7 +9,7 @@ from stash.advice.rental import RentalVerdict
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
 from stash.analysis.findings.machine import Finding
-from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
+from stash.analysis.findings.probe_reading import Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
 from stash.analysis.findings.standings import differ
 from stash.core.formatting import (
@@ -120,9 +120,24 @@ def link_grids(hosts: Sequence[Host], reading: Reading) -> tuple[Grid, ...]:
     grids = [
         grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)
     ]
-    grids += [_curve(curves, several) for curves in _group_alike(reading.exchanges)]
+    # The same exchange inside each of several nodes is one.
+    kinds: dict[tuple[str, int, int], list[Curve]] = {}
+    for curve in reading.exchanges:
+        if curve.sizes:
+            kinds.setdefault((curve.backend, curve.nodes, curve.ranks), []).append(curve)
+    grids += [_curve(curves, several) for curves in kinds.values()]
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
-    return (*grids, *_likenesses(reading.nearest, several))
+    # Machines that are like the same types in the same way share a table.
+    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for likeness in reading.nearest:
+        rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
+        tables.setdefault(rows, []).append(likeness.hostname)
+    for alike, names in tables.items():
+        title = f"{join_names(list(dict.fromkeys(names)))} most like" if several else "most like"
+        grids.append(
+            Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True)
+        )
+    return tuple(grids)
 
 
 def machines_grid(hosts: Sequence[Host]) -> Grid:
@@ -259,15 +274,6 @@ def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:
     return name, value, spread, f"{slowest.member}, slowest of {len(members)}; fastest {best}"
 
 
-def _group_alike(curves: Sequence[Curve]) -> list[list[Curve]]:
-    """Curves of the same kind together: the same exchange inside each of several nodes."""
-    kinds: dict[tuple[str, int, int], list[Curve]] = {}
-    for curve in curves:
-        if curve.sizes:
-            kinds.setdefault((curve.backend, curve.nodes, curve.ranks), []).append(curve)
-    return list(kinds.values())
-
-
 ProbedSide = tuple[str, Probe]
 """A probe and the file that it is in."""
 
@@ -388,21 +394,6 @@ def _comparison_row(row: Compared) -> tuple[str, ...]:
         fact = format_bits(row.catalog) if row.network else format_fact(row.catalog, row.unit)
     ratio = UNKNOWN if row.ratio is None else f"{row.ratio:.2f}"
     return row.name, found, fact, ratio, row.catalog_is
-
-
-def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
-    """One table for all machines that are like the same types in the same way."""
-    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for likeness in likenesses:
-        rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
-        tables.setdefault(rows, []).append(likeness.hostname)
-    grids = []
-    for alike, hosts in tables.items():
-        title = f"{join_names(list(dict.fromkeys(hosts)))} most like" if several else "most like"
-        grids.append(
-            Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True)
-        )
-    return grids
 
 
 def _nearness(near: Near) -> str:

@@ -48,6 +48,9 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         brief=explain,
         folded=True,
     )
+    words = sorted((name for row in stalls for name in row.name.split(", ")), key=STALLS.index)
+    if breakdown.run is not None:
+        words += [*(row.name for row in breakdown.run.rows if row.is_between_steps), "epoch"]
     return Page(
         title=profile.workload.name,
         subtitle=_subtitle(breakdown, profile),
@@ -66,23 +69,10 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
                 "Words",
                 brief=explain,
                 folded=True,
-                facts=explain_words(
-                    _table_names(breakdown), [label for label, _ in (*facts, *figures.facts)]
-                ),
+                facts=explain_words(words, [label for label, _ in (*facts, *figures.facts)]),
             ),
         ),
     )
-
-
-def _table_names(breakdown: Breakdown) -> list[str]:
-    unknown = [missing.name for missing in breakdown.skipped if missing.is_unknown]
-    stalls = [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
-    between = (
-        ()
-        if breakdown.run is None
-        else (*(row.name for row in breakdown.run.rows if row.is_between_steps), "epoch")
-    )
-    return [*stalls, *between]
 
 
 def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:
