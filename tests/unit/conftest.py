@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from commands import run
 
 from stash.catalog import layers
 from stash.core import secrets
@@ -25,3 +26,15 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("COLUMNS", "80")
     layers._usual.cache_clear()
     return tmp_path
+
+
+@pytest.fixture
+def run_stash(monkeypatch, capsys):
+    """Calls ``stash WORDS`` in the test's own process, which must end with ``code``; what it printed since the last."""
+
+    def run_words(*words: str, code: int = 0):
+        capsys.readouterr()
+        assert run(monkeypatch, *words) == code
+        return capsys.readouterr()
+
+    return run_words

@@ -79,7 +79,7 @@ SLOW_LEADER = {
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_what_only_the_leader_takes_is_waited_for_and_no_compute(ranks: int):
+def test_what_only_the_leader_takes_is_waited_for_and_no_compute(ranks):
     # GIVEN ranks of 10 ms a step, of which rank 0 does 40 ms more, by itself as beside the others
     breakdown = attribute(
         build(SLOW_LEADER, ranks=ranks, factors=dict.fromkeys(range(1, ranks), 0.2))

@@ -44,7 +44,7 @@ def whole(waits, **workload):
     return profile.model_copy(update={"blocks": tuple(blocks)})
 
 
-def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_rank() -> None:
+def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_rank():
     # tensor groups are ranks 0, 1 and 2, 3 (inside nodes), data groups 0, 2 and 1, 3 (across)
     waits = [
         {"tp/all_reduce": 0.010, "dp/all_gather": 0.020},
@@ -61,9 +61,7 @@ def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_ra
     }
 
 
-def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange() -> (
-    None
-):
+def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange():
     # data groups share a link: ranks 0, 2 have theirs after 10 ms, 1, 3 after 16; in the tensor groups 0 and 2 wait
     early, late = (
         {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011},
@@ -95,7 +93,7 @@ def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_t
     }
 
 
-def test_what_hides_is_what_was_under_way_and_not_waited_for() -> None:
+def test_what_hides_is_what_was_under_way_and_not_waited_for():
     profile = whole([{"tp/all_reduce": 0.010, "dp/all_gather": 0.020}] * 4)
     # of older profiles
     assert [wait.hidden for wait in attribute(profile).seen.waits] == [
@@ -127,7 +125,7 @@ def test_what_hides_is_what_was_under_way_and_not_waited_for() -> None:
     ]
 
 
-def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait() -> None:
+def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait():
     waits = [{"pipeline/recv": 0.030}] * 4
     assert seconds(whole(waits)) == {"compute": 0.1}
     # two pipelines of two ranks, one microbatch, passes of 10 and 20 ms: each rank works 30 and idles 30 of 60 ms
@@ -168,7 +166,7 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
     }
 
 
-def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute() -> None:
+def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute():
     profile = whole([{"dp/all_gather": 0.020}] * 4)
     missing = {each.name: each for each in attribute(profile).skipped}
     assert (
@@ -178,25 +176,25 @@ def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute() -> N
     assert (missing["interconnect"].possible, missing["interconnect"].contained_in) == (False, None)
 
 
-def test_a_ladder_that_was_only_not_asked_for_is_not_replaced_by_what_was_seen() -> None:
+def test_a_ladder_that_was_only_not_asked_for_is_not_replaced_by_what_was_seen():
     profile = build({"node": [0.1] * 3}, ranks=2)
     blocks = tuple(replace(b, group_waits={"world/all_reduce": 0.1}) for b in profile.blocks)
     assert seconds(profile.model_copy(update={"blocks": blocks})) == {"compute": 0.1}
 
 
-def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells() -> None:
+def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells():
     assert groups_of(MESH, "tp", [0, 1, 2, 3]) == [[0, 1], [2, 3]]
     assert groups_of(MESH, "dp", [0, 1, 2, 3]) == [[0, 2], [1, 3]]
     assert groups_of(MESH, "world", [0, 1, 2, 3]) == [[0, 1, 2, 3]]
     assert groups_of(MESH, "tp", [0, 1]) == [[0, 1]]  # the mesh is of other ranks
 
 
-def test_columns_taken_apart_differ_by_the_parts() -> None:
+def test_columns_taken_apart_differ_by_the_parts():
     matrix, parts = np.array([[10.0, 12.0]]), np.array([[1.0, 3.0]])
     assert taken_apart(matrix, parts).tolist() == [[6.0, 7.0, 10.0, 12.0]]
 
 
-def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_that() -> None:
+def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_that():
     # one group of four ranks: rows 100, 100, 300, 100 of 150 on average; every row takes 0.1 ms, so that the others
     # wait 20 ms longer than the slowest, which is 15 ms on average
     rows, waits = [100, 100, 300, 100], [0.025, 0.025, 0.005, 0.025]
@@ -211,7 +209,7 @@ def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_tha
     assert remedies["balance-experts"].saves == pytest.approx(0.015)
 
 
-def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them() -> None:
+def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them():
     # rank 0 is slow and gets as many rows as the mean; ranks 1 and 3, of 50 and 150, wait equally long
     rows, waits = [100, 50, 100, 150], [0.001, 0.021, 0.021, 0.021]
     profile = whole([{"ep/all_to_all_single": each} for each in waits])
@@ -222,7 +220,7 @@ def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them() -> None:
     assert load.saves == pytest.approx(0.0, abs=1e-12)
 
 
-def test_phases_are_means_of_a_step() -> None:
+def test_phases_are_means_of_a_step():
     profile = whole([{}] * 4)
     blocks = [
         replace(b, phase_seconds={"rollout": (0.06 + 0.01 * (b.rank % 2)) * b.steps})

@@ -22,7 +22,7 @@ def test_two_blocks_of_a_rank_in_one_round_count_as_one():
 
 
 @pytest.mark.parametrize("spread", [0.4, 0.02, None])
-def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread: float | None):
+def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread):
     # Each rank's steps take 60 and 140 ms in turn, one rank's long ones beside the other's short ones.
     profile = build({"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.15] * 4})
     short_and_long = (0.06, 0.14) * (STEPS // 2)
@@ -164,7 +164,7 @@ def test_ranks_of_different_size_add_up():
 
 @pytest.mark.parametrize("steps", [(0, 16, 16, 16), (16, 16, 16, 0), (32, 16, 16, 0)])
 def test_a_batch_that_counts_for_the_step_before_or_after_a_block_is_no_smaller_step(
-    steps: tuple[int, ...],
+    steps,
 ):
     profile = build(CALM)
     blocks = tuple(

@@ -241,14 +241,14 @@ def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
 
 
 @pytest.fixture(scope="module")
-def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
+def charts(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("pages")
     pages = [page_of(probed_whole(), folder=folder), page_of(hostile(), folder=folder)]
     pages += [page_of(whole(), probed_whole(), folder=folder)]
     return tuple(chart for page in pages for chart in page.charts)
 
 
-def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
+def test_all_kinds_of_charts_are_there(charts):
     assert {chart.name for chart in charts} == {
         "ladder",
         "rounds",
@@ -258,7 +258,7 @@ def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
     }
 
 
-def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]) -> None:
+def test_every_chart_has_a_table_and_units_on_its_axes(charts):
     for chart in charts:
         assert chart.table.rows, chart.name
         assert all(len(row) == 1 + len(chart.table.head) for row in chart.table.rows), chart.name
@@ -267,7 +267,7 @@ def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]
         assert chart.how or chart.caption, chart.name
 
 
-def test_every_mark_stands_on_the_plane(charts: tuple[Chart, ...]) -> None:
+def test_every_mark_stands_on_the_plane(charts):
     for chart in charts:
         for mark in chart.marks:
             if isinstance(mark, Bar | Whisker):

@@ -86,7 +86,7 @@ TWO_STEPS = [
 ]
 
 
-def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path: Path) -> None:
+def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path):
     trace = read_job([str(report(tmp_path / "report.sqlite", two_steps()))])
     assert per_step(trace) == TWO_STEPS
     assert (trace.tool, trace.backend, trace.nodes) == ("Nsight Systems", "nccl", 1)
@@ -94,7 +94,7 @@ def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path: Path) -> None:
     assert set(trace.unknown) == {"contention", "bubble"}  # one rank; how many there are is unknown
 
 
-def test_graphs_whose_kernels_are_unknown_are_compute_and_said(tmp_path: Path) -> None:
+def test_graphs_whose_kernels_are_unknown_are_compute_and_said(tmp_path):
     more = (
         "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, deviceId, streamId, correlationId, globalPid); "
         f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (60000, 65000, 0, 7, 1, {PROCESS << 24})"
@@ -119,11 +119,11 @@ def renamed(*names: str) -> list[Event]:
         ("iter1", "iter2"),
     ],
 )
-def test_ranges_of_steps_are_known_by_their_names(names: tuple[str, str], tmp_path: Path) -> None:
+def test_ranges_of_steps_are_known_by_their_names(names, tmp_path):
     assert per_step(read_job([str(report(tmp_path / "a.sqlite", renamed(*names)))])) == TWO_STEPS
 
 
-def test_names_that_are_no_steps_make_the_whole_report_one(tmp_path: Path) -> None:
+def test_names_that_are_no_steps_make_the_whole_report_one(tmp_path):
     trace = read_job(
         [str(report(tmp_path / "a.sqlite", renamed("optimizer.step", "stepping_stone 3")))]
     )
@@ -140,7 +140,7 @@ def meeting(start: float, stop: float, shift: float) -> list[Event]:
     ]
 
 
-def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_path: Path) -> None:
+def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_path):
     trace = read_job([str(report(tmp_path / "a.sqlite", meeting(10, 110, 0), meeting(80, 110, 5)))])
     assert [
         {name: round(value * 1e6) for name, value in rank.parts.items() if value}
@@ -152,7 +152,7 @@ def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_pat
     assert any("numbered in the order of files, and of devices" in text for text in trace.warnings)
 
 
-def test_pauses_are_placed_in_calls_of_the_system_by_the_first_thread(tmp_path: Path) -> None:
+def test_pauses_are_placed_in_calls_of_the_system_by_the_first_thread(tmp_path):
     events = [
         note("step 1", 0, 5000),
         launch(5, 1),
@@ -175,7 +175,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_rows_without_times_are_left_out_and_said(how: str, tmp_path: Path) -> None:
+def test_rows_without_times_are_left_out_and_said(how, tmp_path):
     trace = read_job([str(report(tmp_path / "a.sqlite", two_steps(), more=DAMAGES[how]))])
     assert per_step(trace)[0] == TWO_STEPS[0]
     assert any("1 rows of" in text and "have no times" in text for text in trace.warnings)
@@ -192,7 +192,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("how", HARMLESS)
-def test_what_a_report_may_lack_changes_nothing(how: str, tmp_path: Path) -> None:
+def test_what_a_report_may_lack_changes_nothing(how, tmp_path):
     assert (
         per_step(read_job([str(report(tmp_path / "a.sqlite", two_steps(), more=HARMLESS[how]))]))
         == TWO_STEPS
@@ -236,16 +236,14 @@ def _of_others(path: Path) -> None:
         (_of_others, "holds no work of a device"),
     ],
 )
-def test_what_is_no_report_is_one_sentence(
-    spoil: Callable[[Path], None], sentence: str, tmp_path: Path
-) -> None:
+def test_what_is_no_report_is_one_sentence(spoil, sentence, tmp_path):
     path = report(tmp_path / "a.sqlite", two_steps())
     spoil(path)
     with pytest.raises(UserError, match=sentence):
         read_job([str(path)])
 
 
-def test_a_report_with_a_damaged_page_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_report_with_a_damaged_page_is_read_as_far_as_it_goes(tmp_path):
     events = [
         event
         for n in range(300)

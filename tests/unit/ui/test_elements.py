@@ -29,7 +29,7 @@ _BUILDERS = ("elements.py", "html.py", "markdown.py")
 """Files that say of a text that it is markup: ``Markup(TEXT)``."""
 
 
-def test_texts_and_attributes_are_escaped_and_elements_are_not() -> None:
+def test_texts_and_attributes_are_escaped_and_elements_are_not():
     inner = element("b", TRAP)
     made = element("a", inner, TRAP, class_=TRAP, aria_label=TRAP, href="#x", width=1.50)
     assert "<script" not in made
@@ -40,18 +40,18 @@ def test_texts_and_attributes_are_escaped_and_elements_are_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["script", "meta", "x onload=", "", "base", "form"])
-def test_no_element_that_acts_is_built(name: str) -> None:
+def test_no_element_that_acts_is_built(name):
     with pytest.raises(ValueError, match="no element"):
         element(name)
 
 
 @pytest.mark.parametrize("name", ["onclick", "style"])
-def test_no_attribute_that_acts_is_built(name: str) -> None:
+def test_no_attribute_that_acts_is_built(name):
     with pytest.raises(ValueError, match="no attribute"):
         element("rect", **{name: "x"})
 
 
-def test_a_style_sheet_ends_where_it_is_ended() -> None:
+def test_a_style_sheet_ends_where_it_is_ended():
     with pytest.raises(ValueError, match="no markup"):
         style_sheet("a{}</style><script>")
 
@@ -59,12 +59,12 @@ def test_a_style_sheet_ends_where_it_is_ended() -> None:
 @pytest.mark.parametrize(
     "address", ["javascript:alert(1)", " javascript:x", "//host/x", "/\\host", "data:text/html,x"]
 )
-def test_a_link_leads_to_no_scheme_and_no_host(address: str) -> None:
+def test_a_link_leads_to_no_scheme_and_no_host(address):
     assert re.match(r"\./[^/\\]", local_address(address))
     assert 'href="./' in element("a", "x", href=address)
 
 
-def test_a_link_to_a_row_or_to_a_file_stays() -> None:
+def test_a_link_to_a_row_or_to_a_file_stays():
     assert [local_address(each) for each in ("#row", "a/b.json", "../a.json", "")] == [
         "#row",
         "a/b.json",
@@ -73,11 +73,11 @@ def test_a_link_to_a_row_or_to_a_file_stays() -> None:
     ]
 
 
-def test_a_sentence_has_its_code_and_nothing_else() -> None:
+def test_a_sentence_has_its_code_and_nothing_else():
     assert prose_markup("type `a < b` <b>") == "type <code>a &lt; b</code> &lt;b&gt;"
 
 
-def test_an_unknown_series_is_drawn_plain() -> None:
+def test_an_unknown_series_is_drawn_plain():
     drawn = draw_strip([(TRAP, 0.5), ("prep", 0.5)]) + tile(
         Tile((0, 1), (0, 1), tip=TRAP), 0, 0, 80, 40
     )
@@ -86,7 +86,7 @@ def test_an_unknown_series_is_drawn_plain() -> None:
     assert drawn.count('class="s-plain"') == 1
 
 
-def test_a_plan_with_a_stall_of_another_name_is_refused() -> None:
+def test_a_plan_with_a_stall_of_another_name_is_refused():
     with pytest.raises(ValidationError, match="one of compute, transfer"):
         StallShare.model_validate(
             {"name": TRAP, "seconds": FLAT, "share": 0.1, "dollars": FLAT, "origin": "measured"}
@@ -114,7 +114,7 @@ def test_a_plan_with_a_stall_of_another_name_is_refused() -> None:
         "\\`<img src=x>`",
     ],
 )
-def test_markdown_of_any_text_is_that_text(text: str) -> None:
+def test_markdown_of_any_text_is_that_text(text):
     shown = escape_line(text)
     made = MarkdownIt("gfm-like", {"html": True, "linkify": False}).render(
         f"| {shown} | {shown} |\n|---|---|\n| {shown} | {shown} |\n\n{shown}\n"
@@ -157,7 +157,7 @@ def _says_so(tree: ast.AST) -> bool:
     )
 
 
-def test_markup_is_written_in_one_place() -> None:
+def test_markup_is_written_in_one_place():
     for path in sorted(p for folder in SHOWN for p in (PACKAGE / folder).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         if path.name != "elements.py":
@@ -165,7 +165,7 @@ def test_markup_is_written_in_one_place() -> None:
         assert not _says_so(tree) or path.name in _BUILDERS, path
 
 
-def test_no_template_trusts_a_text() -> None:
+def test_no_template_trusts_a_text():
     for path in PACKAGE.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"\|\s*safe\b|autoescape", text), path

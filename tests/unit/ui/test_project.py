@@ -36,7 +36,7 @@ def stash(monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_the_nearest_file_with_a_table_counts(tmp_path: Path) -> None:
+def test_the_nearest_file_with_a_table_counts(tmp_path):
     here = tmp_path / "a" / "b"
     here.mkdir(parents=True)
     file = write(tmp_path, '[tool.stash.watch]\nstuck-after = "5min"\nmax-dollars = 40\n')
@@ -48,7 +48,7 @@ def test_the_nearest_file_with_a_table_counts(tmp_path: Path) -> None:
     assert read(here, "[tool.stash.check]\n") == {}
 
 
-def test_without_a_table_there_are_none(tmp_path: Path) -> None:
+def test_without_a_table_there_are_none(tmp_path):
     assert read(tmp_path, "[project]\nname = 'x'\n") is None
 
 
@@ -72,13 +72,13 @@ def test_without_a_table_there_are_none(tmp_path: Path) -> None:
         ("[tool.stash", "is not valid TOML"),
     ],
 )
-def test_a_mistake_is_one_sentence_that_names_the_file(text: str, why: str, tmp_path: Path) -> None:
+def test_a_mistake_is_one_sentence_that_names_the_file(text, why, tmp_path):
     with pytest.raises(UserError, match=why) as raised:
         read(tmp_path, text)
     assert str(raised.value).startswith(str(tmp_path / "pyproject.toml"))
 
 
-def test_every_command_with_such_options_is_named() -> None:
+def test_every_command_with_such_options_is_named():
     def model(name: str) -> type[Options]:
         command = COMMANDS[name].load(name)
         return getattr(getattr(command, "callback", None), "model", Options)
@@ -89,27 +89,21 @@ def test_every_command_with_such_options_is_named() -> None:
     assert sorted(found) == sorted(OF_PROJECTS)
 
 
-def test_a_limit_of_the_project_is_checked_unless_one_is_typed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_limit_of_the_project_is_checked_unless_one_is_typed(tmp_path, monkeypatch, capsys):
     write(tmp_path, '[tool.stash.check]\nmax = ["step=1ms"]\n')
     assert stash(monkeypatch, tmp_path, "check", GOLDEN) == 1
     assert "(--max step=1ms)" in capsys.readouterr().out
     assert stash(monkeypatch, tmp_path, "check", GOLDEN, "--max", "step=9s") == 0
 
 
-def test_help_says_whose_a_default_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_says_whose_a_default_is(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "100")
     file = write(tmp_path, '[tool.stash.profile]\nbudget = "90s"\n')
     assert stash(monkeypatch, tmp_path, "profile", "--help") == 0
     assert f"(default90s,by{file})" in "".join(capsys.readouterr().out.split())
 
 
-def test_a_projects_limits_do_not_hinder_the_check_of_a_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_projects_limits_do_not_hinder_the_check_of_a_plan(tmp_path, monkeypatch, capsys):
     """A plan has limits of its own, and refuses those that are typed."""
     write(tmp_path, '[tool.stash.check]\nmax = ["step=1ms"]\n')
     plan = "train.plan.json"

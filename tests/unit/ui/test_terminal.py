@@ -89,9 +89,7 @@ def pages(draw: st.DrawFn) -> Page:
 
 @given(pages(), st.sampled_from([60, 80, 120]), st.booleans())
 @settings(max_examples=30, deadline=None)
-def test_no_line_is_wider_than_the_screen_and_without_colour_all_is_ascii(
-    page: Page, width: int, colour: bool
-) -> None:
+def test_no_line_is_wider_than_the_screen_and_without_colour_all_is_ascii(page, width, colour):
     text = render(page, width, colour)
     short = [
         line
@@ -102,14 +100,14 @@ def test_no_line_is_wider_than_the_screen_and_without_colour_all_is_ascii(
     assert colour or (text.isascii() and "\x1b" not in text)
 
 
-def test_control_characters_reach_no_terminal() -> None:
+def test_control_characters_reach_no_terminal():
     page = Page(
         "evil\x1b[31m", warnings=("\x1b]0;owned\x07",), grids=(replace(RANKED, title="\x1b[2J"),)
     )
     assert "\x1b" not in render(page)
 
 
-def test_the_least_important_columns_go_first_and_are_named() -> None:
+def test_the_least_important_columns_go_first_and_are_named():
     def heads(width: int | None) -> list[str]:
         return make_listing(RANKED, width).text.plain.splitlines()[0].split()
 
@@ -119,7 +117,7 @@ def test_the_least_important_columns_go_first_and_are_named() -> None:
     assert make_listing(RANKED, 20).left_out == ("95%", "share")
 
 
-def test_columns_that_must_stay_go_on_below() -> None:
+def test_columns_that_must_stay_go_on_below():
     many = tuple(f"place number {n}" for n in range(9))
     grid = Grid("", many, (("resnet18", *("to run",) * 9),), frozenset(range(10)))
     lines = render(Page("study", grids=(grid,)), 80).splitlines()
@@ -127,7 +125,7 @@ def test_columns_that_must_stay_go_on_below() -> None:
     assert all(any(place in line for line in lines) for place in many)
 
 
-def test_sentences_stand_beside_their_row_or_below_it_with_what_did_not_fit() -> None:
+def test_sentences_stand_beside_their_row_or_below_it_with_what_did_not_fit():
     wide = render(Page("p", grids=(SENTENCES,)), 120).splitlines()
     assert any(line.startswith("  greedy  $4.05  spot, and idle") for line in wide)
     crowded = replace(
@@ -142,7 +140,7 @@ def test_sentences_stand_beside_their_row_or_below_it_with_what_did_not_fit() ->
 
 
 @pytest.mark.parametrize("why", ["slower", ""])
-def test_a_first_column_without_room_beside_the_numbers_is_wrapped(why: str) -> None:
+def test_a_first_column_without_room_beside_the_numbers_is_wrapped(why):
     change = "samples kept, 6.58 GB in memory, which pays from the second epoch on"
     grid = replace(
         SENTENCES, rows=((change, "+3.3 ± 18.7 ms", why), ("fused", "-0.28 ± 3.1 ms", why))
@@ -154,7 +152,7 @@ def test_a_first_column_without_room_beside_the_numbers_is_wrapped(why: str) -> 
     assert lines[first + 1].endswith("epoch on")
 
 
-def test_a_column_of_facts_without_room_follows_the_one_before() -> None:
+def test_a_column_of_facts_without_room_follows_the_one_before():
     grid = Grid(
         "",
         ("node 0", "node 1"),
@@ -166,7 +164,7 @@ def test_a_column_of_facts_without_room_follows_the_one_before() -> None:
     assert [line.strip() for line in lines if "node" in line] == ["node 0", "node 1"]
 
 
-def test_a_single_column_of_facts_without_room_wraps_under_its_labels() -> None:
+def test_a_single_column_of_facts_without_room_wraps_under_its_labels():
     grid = Grid(
         "", ("vm",), (("network", "eth0 rate not stated; " * 5),), frozenset({0, 1}), upright=True
     )
@@ -176,7 +174,7 @@ def test_a_single_column_of_facts_without_room_wraps_under_its_labels() -> None:
     assert all(line.startswith(" " * 11) and len(line) <= 80 for line in wrapped)
 
 
-def test_only_brief_chapters_are_shown_and_as_many_points_as_they_say() -> None:
+def test_only_brief_chapters_are_shown_and_as_many_points_as_they_say():
     page = Page(
         "p",
         chapters=(
@@ -198,14 +196,14 @@ def test_only_brief_chapters_are_shown_and_as_many_points_as_they_say() -> None:
     assert "and 1 more" in text.partition("Few")[2]
 
 
-def test_a_total_has_a_rule_above_it_and_an_empty_table_is_left_out() -> None:
+def test_a_total_has_a_rule_above_it_and_an_empty_table_is_left_out():
     lines = render(
         Page("p", grids=(replace(RANKED, total=True), replace(RANKED, rows=())))
     ).splitlines()
     assert set(lines[-2].strip()) == {"-"}
 
 
-def test_every_text_of_a_page_becomes_ascii_and_nothing_else_changes() -> None:
+def test_every_text_of_a_page_becomes_ascii_and_nothing_else_changes():
     row = Row("4 × V100", time="± 3 µs", fraction=0.5)
     assert each_text(plain_text, (row, ("a·b", 1), None)) == (
         Row("4 x V100", time="+/- 3 us", fraction=0.5),

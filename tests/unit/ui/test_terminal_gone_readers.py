@@ -22,7 +22,7 @@ with readers_may_leave():
 CODE = [sys.executable, "-c", PROGRAM]
 
 
-def test_a_closed_pipe_is_no_error() -> None:
+def test_a_closed_pipe_is_no_error():
     program = subprocess.Popen(
         CODE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -34,7 +34,7 @@ def test_a_closed_pipe_is_no_error() -> None:
     assert program.wait(60) == 7
 
 
-def test_nor_is_a_closed_terminal() -> None:
+def test_nor_is_a_closed_terminal():
     ours, theirs = pty.openpty()
     program = subprocess.Popen(CODE, stdin=subprocess.PIPE, stdout=theirs, stderr=theirs)
     os.close(theirs)
@@ -44,7 +44,7 @@ def test_nor_is_a_closed_terminal() -> None:
     assert program.returncode == 7
 
 
-def test_streams_that_are_no_files_are_left_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+def test_streams_that_are_no_files_are_left_as_they_are(capsys):
     from stash.ui.arguments import readers_may_leave
 
     before = sys.stdout
@@ -62,7 +62,7 @@ def test_streams_that_are_no_files_are_left_as_they_are(capsys: pytest.CaptureFi
         ("utf-8:surrogateescape", b"caf\xc3\xa9 \xff"),
     ],
 )
-def test_letters_that_the_encoding_does_not_have_are_no_error(encoding: str, shown: bytes) -> None:
+def test_letters_that_the_encoding_does_not_have_are_no_error(encoding, shown):
     program = "from stash.ui.arguments import readers_may_leave\nwith readers_may_leave(): print('caf\\xe9 \\udcff')"
     environment = {**os.environ, "PYTHONIOENCODING": encoding}
     printed = subprocess.run(

@@ -21,9 +21,7 @@ def drawn(mark: Tile, width: float = 80.0, height: float = 34.0) -> ElementTree.
 
 
 @given(sizes, st.lists(st.text("0123456789%ms", min_size=1, max_size=30), min_size=1, max_size=4))
-def test_the_longest_words_that_fit_are_written_and_none_that_do_not(
-    width: float, texts: list[str]
-) -> None:
+def test_the_longest_words_that_fit_are_written_and_none_that_do_not(width, texts):
     written = [
         text.text or "" for text in drawn(Tile(*EVERYWHERE, tuple(texts)), width).iter("text")
     ]
@@ -31,7 +29,7 @@ def test_the_longest_words_that_fit_are_written_and_none_that_do_not(
     assert written == fitting[:1]
 
 
-def test_a_box_says_what_it_is_only_to_those_who_can_point() -> None:
+def test_a_box_says_what_it_is_only_to_those_who_can_point():
     mark = Tile(*EVERYWHERE, ("12%",), "resnet18: 12%")
     assert [title.text for title in drawn(mark).iter("title")] == ["resnet18: 12%"]
     assert "title" not in tile(mark, 0, 0, 80, 30, pointed_at=False)
