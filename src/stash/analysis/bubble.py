@@ -107,10 +107,6 @@ class Seen(Record):
     """None without a pipeline whose passes were timed."""
 
 
-def _stages(profile: Profile) -> int | None:
-    return None if profile.workload.pipeline is None else profile.workload.pipeline.stages
-
-
 def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[float, float] | None:
     """(as scheduled, as played with the measured passes) seconds a step that the ranks of these rows idle.
 
@@ -118,8 +114,22 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
     """
     found = []
     for pipeline in group_pipelines(_join_rounds(rows), stages):
-        ranks = _ranks(pipeline)
-        even, real = _idle_seconds(_even_passes(ranks)), _idle_seconds(ranks)
+        # Two steps at least: a single one goes before itself.
+        single = len(pipeline[0].seconds) == len(pipeline[0].passes)
+        ranks = [
+            _steps(each.model_copy(update={"seconds": (1 + single) * each.seconds}))
+            for each in pipeline
+        ]
+        # Passes of a kind that take equally long everywhere, on average as long as they do.
+        by_kind: dict[str, list[float]] = defaultdict(list)
+        for rank in ranks:
+            for (_, kind, _), seconds in zip(rank.orders, rank.seconds, strict=True):
+                by_kind[kind].append(seconds)
+        mean = {kind: sum(seconds) / len(seconds) for kind, seconds in by_kind.items()}
+        alike = [
+            rank._replace(seconds=[mean[kind] for _, kind, _ in rank.orders]) for rank in ranks
+        ]
+        even, real = _idle_seconds(alike), _idle_seconds(ranks)
         if even is not None and real is not None:
             found.append((even, real))
     if not found:
@@ -191,7 +201,9 @@ def estimate_bubble(
 
     ``longer``: times the passes that are known, of which they were.
     """
-    played = idle_of([each for each in profile.passes if each.rung == rung], _stages(profile))
+    schedule = profile.workload.pipeline
+    rows = [each for each in profile.passes if each.rung == rung]
+    played = idle_of(rows, None if schedule is None else schedule.stages)
     if played is None:
         return None
     even, real = (longer * seconds for seconds in played)
@@ -209,15 +221,6 @@ def estimate_bubble(
     )
 
 
-def _ranks(pipeline: Sequence[StagePasses]) -> list[_Steps]:
-    """Two steps at least: a single one goes before itself."""
-    single = len(pipeline[0].seconds) == len(pipeline[0].passes)
-    return [
-        _steps(each.model_copy(update={"seconds": (1 + single) * each.seconds}))
-        for each in pipeline
-    ]
-
-
 def _steps(row: StagePasses) -> _Steps:
     """Microbatches of later steps are numbered on."""
     passes = parse_order(" ".join(row.passes))
@@ -232,16 +235,6 @@ def _steps(row: StagePasses) -> _Steps:
         ]
     ]
     return _Steps(orders, list(row.seconds[: steps * len(row.passes)]), len(row.passes), count)
-
-
-def _even_passes(ranks: Sequence[_Steps]) -> list[_Steps]:
-    """With passes of a kind that take equally long everywhere, on average as long as they do."""
-    by_kind: dict[str, list[float]] = defaultdict(list)
-    for rank in ranks:
-        for (_, kind, _), seconds in zip(rank.orders, rank.seconds, strict=True):
-            by_kind[kind].append(seconds)
-    mean = {kind: sum(seconds) / len(seconds) for kind, seconds in by_kind.items()}
-    return [rank._replace(seconds=[mean[kind] for _, kind, _ in rank.orders]) for rank in ranks]
 
 
 def _idle_seconds(ranks: Sequence[_Steps]) -> float | None:

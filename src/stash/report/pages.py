@@ -5,7 +5,7 @@ Puts together what others derive and draw. Knows which chapters there are and in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stash.advice.verdict import Advice
@@ -128,48 +128,33 @@ def _chart_chapters(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     """The chapters that have charts, in the order of the questions that people ask."""
     profile = remove_disturbance(profile).profile
     kept = step_matrix(profile)
-    together = [
-        Chapter(
-            "ranks",
-            "Rank by rank",
-            label="Ranks",
-            charts=(charts.ranks_chart(breakdown, ranks_side_by_side(profile, kept), profile),),
-        ),
-        Chapter(
-            "exchange",
-            "The gradient exchange",
-            label="Exchange",
-            facts=tuple(_exchange_facts(profile)),
-        ),
+    rounds = charts.rounds_chart(make_course(profile), breakdown.rungs)
+    found = [
+        Chapter("step", "Where the step goes", "Step", charts=(charts.ladder_chart(breakdown),)),
+        Chapter("rounds", "How steady it was", "Rounds", charts=(rounds,)),
     ]
+    if profile.world_size > 1:
+        ranks = charts.ranks_chart(breakdown, ranks_side_by_side(profile, kept), profile)
+        facts = tuple(_exchange_facts(profile))
+        found += [
+            Chapter("ranks", "Rank by rank", "Ranks", charts=(ranks,)),
+            Chapter("exchange", "The gradient exchange", "Exchange", facts=facts),
+        ]
+    data = Chapter(
+        "data", "The data pipeline", "Data", facts=tuple(_data_facts(profile, breakdown))
+    )
+    data = replace(data, grids=_loaders(profile.workload.loaders))
+    usage = Chapter("usage", "How busy the machines were", "Usage")
     read = charts.residency_grid(data_blocks(profile, kept))
     busy = charts.usage_table(list_usage(profile, kept), breakdown.rungs)
-    return [
-        Chapter(
-            "step", "Where the step goes", label="Step", charts=(charts.ladder_chart(breakdown),)
-        ),
-        Chapter(
-            "rounds",
-            "How steady it was",
-            label="Rounds",
-            charts=(charts.rounds_chart(make_course(profile), breakdown.rungs),),
-        ),
-        *(together if profile.world_size > 1 else ()),
-        Chapter(
-            "data",
-            "The data pipeline",
-            label="Data",
-            charts=(read,) if isinstance(read, Blank) else (),
-            grids=(
-                *_loaders(profile.workload.loaders),
-                *(() if isinstance(read, Blank) else (read,)),
-            ),
-            facts=tuple(_data_facts(profile, breakdown)),
-        ),
-        Chapter("usage", "How busy the machines were", label="Usage", charts=(busy,))
-        if isinstance(busy, Blank)
-        else Chapter("usage", "How busy the machines were", label="Usage", grids=(busy,)),
-    ]
+    return [*found, _add_grid(data, read), _add_grid(usage, busy)]
+
+
+def _add_grid(chapter: Chapter, grid: Grid | Blank) -> Chapter:
+    """With a table, or why there is none."""
+    if isinstance(grid, Blank):
+        return replace(chapter, charts=(grid,))
+    return replace(chapter, grids=(*chapter.grids, grid))
 
 
 def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -211,36 +196,33 @@ def _loaders(loaders: tuple[Loader, ...]) -> tuple[Grid, ...]:
     """Settings of the loaders, a column each."""
     if not loaders:
         return ()
-    settings: tuple[tuple[str, Callable[[Loader], str]], ...] = (
-        ("kind", lambda loader: loader.kind),
-        ("workers", lambda loader: _format_value(loader.workers)),
-        ("batches each prefetches", lambda loader: _format_value(loader.prefetch_factor)),
-        ("persistent workers", lambda loader: _format_value(loader.persistent_workers)),
-        ("pinned memory", lambda loader: _format_value(loader.pin_memory)),
-        ("samples in the data set", lambda loader: _format_value(loader.samples)),
-        ("batches a step", lambda loader: str(loader.batches_per_step)),
-        (
-            "first batch after",
-            lambda loader: (
-                UNKNOWN
-                if loader.startup_seconds is None
-                else format_seconds(loader.startup_seconds)
-            ),
-        ),
+    settings = {
+        "kind": "kind",
+        "workers": "workers",
+        "batches each prefetches": "prefetch_factor",
+        "persistent workers": "persistent_workers",
+        "pinned memory": "pin_memory",
+        "samples in the data set": "samples",
+        "batches a step": "batches_per_step",
+        "first batch after": "startup_seconds",
+    }
+    names = tuple(f"loader {number}" for number in range(1, len(loaders) + 1))
+    rows = tuple(
+        (label, *(_format_setting(getattr(loader, name)) for loader in loaders))
+        for label, name in settings.items()
     )
-    names = (
-        ("loader",)
-        if len(loaders) == 1
-        else tuple(f"loader {n}" for n in range(1, len(loaders) + 1))
-    )
-    rows = tuple((label, *map(tell, loaders)) for label, tell in settings)
-    return (Grid("", names, rows, frozenset(range(1 + len(names)))),)
+    head = names if len(names) > 1 else ("loader",)
+    return (Grid("", head, rows, frozenset(range(1 + len(names)))),)
 
 
-def _format_value(value: bool | int | None) -> str:
+def _format_setting(value: str | bool | int | float | None) -> str:
     if value is None:
         return UNKNOWN
-    return ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return format_seconds(value)
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
@@ -290,19 +272,21 @@ def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chap
     """The sentences about a run compared with the first, and the chapters about it."""
     name, title = f"changes-{number}", f"From {first.name} to {run.name}"
     different = incomparable([first.profile], [run.profile])
+
+    def refusal(sentence: str, why: str) -> tuple[str, tuple[Chapter, ...]]:
+        return sentence, (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
+
     if different:
         facts = join_names([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
         why = f"not compared, as it is another job than {first.name}: {facts}"
-        return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
+        return refusal(f"{why}.", why)
     sides = [first.profile], [run.profile]
     try:
         comparison = compare(
             *comparable_sides({first.name: first.profile}, {run.name: run.profile})
         )
     except UserError as error:
-        return f"not compared: {error}.", (
-            Chapter(name, title, charts=(Blank(name, "What changed", str(error)),)),
-        )
+        return refusal(f"not compared: {error}.", str(error))
     sentence = comparison_page.verdict(comparison)
     changes, *causes = comparison_page.chapters(
         comparison, name, title, find_changed_facts(*sides), network_stall(*sides)

@@ -65,16 +65,12 @@ class TraceOptions(Options):
 
     def check(self) -> None:
         check_one_format(self)
-        if self.flight_recorder or self.nccl_inspector:
-            what, also = (
-                ("--flight-recorder", "nccl_inspector")
-                if self.flight_recorder
-                else ("--nccl-inspector", "")
-            )
-            against = "against" if self.flight_recorder else ""
-            names = ("whole", "comm_kernel", against, "instance", also, "output")
-            if given := self.list_given(*filter(None, names)):
-                raise UserError(f"{given[0]} does not go with {what}; leave one out")
+        dumps = self.list_given("flight_recorder", "nccl_inspector")
+        others = ["whole", "comm_kernel", "instance", "output"]
+        if self.flight_recorder:
+            others += ["against", "nccl_inspector"]
+        if dumps and (given := self.list_given(*others)):
+            raise UserError(f"{given[0]} does not go with {dumps[0]}; leave one out")
 
 
 def trace(options: TraceOptions) -> None:
@@ -162,11 +158,9 @@ def _flight(options: TraceOptions) -> None:
         if rank in dumps:
             raise UserError(f"{path} is a second dump of rank {rank}; name one file a rank")
         dumps[rank] = dump
-    found = flight.account_dumps(dumps)
-    print_output(
-        flight.document(found) if options.json else flight.page(found, _title(options.files)),
-        options.markdown,
-    )
+    found, title = flight.account_dumps(dumps), _title(options.files)
+    shown = flight.document(found) if options.json else flight.page(found, title)
+    print_output(shown, options.markdown)
 
 
 def _inspected(options: TraceOptions) -> None:
@@ -187,20 +181,14 @@ def _inspected(options: TraceOptions) -> None:
         if host.links
         for each in host.links.exchanges
     ]
-    found = inspector.read_dumps([path for path, _ in _paths(options.files, any_name=True)], curves)
-    shown = (
-        inspector.document(found) if options.json else inspector.page(found, _title(options.files))
-    )
+    paths, title = [path for path, _ in _paths(options.files, any_name=True)], _title(options.files)
+    found = inspector.read_dumps(paths, curves)
+    shown = inspector.document(found) if options.json else inspector.page(found, title)
     print_output(shown, options.markdown)
 
 
 def _title(words: Sequence[str]) -> str:
-    name = (
-        Path(words[0]).name
-        if len(words) == 1
-        else join_names([Path(word).name for word in words], 3)
-    )
-    return printable_line(name or words[0], 100)
+    return printable_line(join_names([Path(word).name for word in words], 3) or words[0], 100)
 
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
@@ -226,10 +214,9 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
         )
     worlds = {trace.world for trace in traces if trace.world is not None}
     if len(worlds) > 1:
+        counts = join_names([str(world) for world in sorted(worlds)])
         raise UserError(
-            f"these are traces of different jobs: of {join_names([str(world) for world in sorted(worlds)])} ranks; "
-            f"name "
-            "the files of one job"
+            f"these are traces of different jobs: of {counts} ranks; name the files of one job"
         )
     if any(trace.rank is None for trace in traces):
         if len(traces) > 1:

@@ -13,7 +13,7 @@ from stash.analysis.uncertainty import launch_error
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, subtract_runs
 from stash.core.trace_records import CrossCheck, Trace
-from stash.core.units import SECONDS, scale_for
+from stash.core.units import format_seconds
 
 _PAIRS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("compute", ("compute", "host", "loop"), ("compute",)),
@@ -87,7 +87,7 @@ def _explain_difference(name: str, difference: Interval, steps_alike: bool) -> s
         return "too few steps or rounds to tell"
     if difference.within_noise:
         return "no difference shown"
-    amount = scale_for(abs(difference.value), SECONDS).text(abs(difference.value))
+    amount = format_seconds(abs(difference.value))
     side = f"{amount} {'more' if difference.value > 0 else 'less'} by the ladder"
     if name == "step":
         return f"{side}: the cost of profiling, or another set-up; settle this first"

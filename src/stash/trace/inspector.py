@@ -20,7 +20,12 @@ from stash.analysis.findings.rates import Curve
 from stash.core.errors import UserError
 from stash.core.files import opened_regular
 from stash.core.printable import printable_line
-from stash.core.units import SECONDS, format_bytes, format_count, format_rate, scale_for
+from stash.core.units import (
+    format_bytes,
+    format_count,
+    format_rate,
+    format_seconds,
+)
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -174,7 +179,8 @@ def page(account: InspectorAccount, title: str) -> Page:
     groups: dict[CommunicatorUse, list[CommunicatorSpeed]] = defaultdict(list)
     for speed in account.speeds:
         groups[speed.use._replace(communicator="")].append(speed)
-    rows, slow = [], []
+    rows: list[tuple[str, ...]] = []
+    slow = []
     for use, speeds in list(groups.items())[:_MOST]:
         usual = median(each.bus_bytes_per_second for each in speeds)
         slowest = min(speeds, key=lambda each: each.bus_bytes_per_second)
@@ -183,8 +189,7 @@ def page(account: InspectorAccount, title: str) -> Page:
                 f"{slowest.use.communicator} has {format_rate(slowest.bus_bytes_per_second)} in {use.collective} of "
                 f"{format_bytes(use.bytes)}; communicators like it have {format_rate(usual)}"
             )
-        seconds, probed = median(each.seconds for each in speeds), _probed(account, use)
-        count = sum(each.count for each in speeds)
+        probed = _probed(account, use)
         rows.append(
             (
                 use.collective,
@@ -192,13 +197,13 @@ def page(account: InspectorAccount, title: str) -> Page:
                 str(use.nodes or ""),
                 format_bytes(use.bytes),
                 str(len(speeds)),
-                str(count),
-                scale_for(seconds, SECONDS).text(seconds),
+                str(sum(each.count for each in speeds)),
+                format_seconds(median(each.seconds for each in speeds)),
                 format_rate(usual),
-                *([] if not account.curves else ["" if probed is None else format_rate(probed)]),
+                "" if probed is None else format_rate(probed),
             )
         )
-    head = (
+    head: tuple[str, ...] = (
         "ranks",
         "nodes",
         "size",
@@ -206,25 +211,22 @@ def page(account: InspectorAccount, title: str) -> Page:
         "count",
         "time",
         "bus",
-        *(["by the probe"] if account.curves else []),
+        "by the probe",
     )
+    if not account.curves:
+        head, rows = head[:-1], [row[:-1] for row in rows]
     grid = Grid("", head, tuple(rows), frozenset({0}), first="collective")
     verdict = f"{slow[0]}." if slow else "No communicator is slower than those like it."
     names = {each.use.communicator for each in account.speeds}
+    chapters = [Chapter("speed", "Speed", grids=(grid,), brief=True)]
+    if len(slow) > 1:
+        chapters.insert(0, Chapter("slow", "Slow, too", points=tuple(slow[1:]), brief=True, most=5))
+    lost = f"{format_count(account.lost, 'line')} could not be read."
     return Page(
         title=f"{title} | NCCL Inspector | {format_count(len(names), 'group')}",
         verdict=(verdict,),
-        warnings=(f"{format_count(account.lost, 'line')} could not be read.",)
-        if account.lost
-        else (),
-        chapters=(
-            *(
-                (Chapter("slow", "Slow, too", points=tuple(slow[1:]), brief=True, most=5),)
-                if len(slow) > 1
-                else ()
-            ),
-            Chapter("speed", "Speed", grids=(grid,), brief=True),
-        ),
+        warnings=(lost,) if account.lost else (),
+        chapters=tuple(chapters),
     )
 
 

@@ -13,6 +13,7 @@ from stash.core.units import (
     format_bytes,
     format_count,
     format_rate,
+    format_seconds,
     round_to_sum,
     scale_for,
 )
@@ -232,8 +233,8 @@ def _collectives(trace: Trace) -> Grid:
             each.where,
             f"{each.each_step:.4g}",
             "" if each.bytes is None else format_bytes(each.bytes),
-            scale_for(each.seconds, SECONDS).text(each.seconds),
-            scale_for(each.wait_seconds, SECONDS).text(each.wait_seconds),
+            format_seconds(each.seconds),
+            format_seconds(each.wait_seconds),
             "" if each.bus_bytes_per_second is None else format_rate(each.bus_bytes_per_second),
         )
         for each in trace.collectives

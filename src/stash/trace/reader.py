@@ -100,7 +100,6 @@ class _Args(msgspec.Struct, gc=False):
     dtype: _Loose = None
     group: _Loose = msgspec.field(name="Process Group Name", default=None)
     ranks: list[int] | str | None = msgspec.field(name="Process Group Ranks", default=None)
-    size: int | None = msgspec.field(name="Group size", default=None)
     sequence: int | None = msgspec.field(name="Seq", default=None)
     source: int | None = msgspec.field(name="Src Rank", default=None)
     target: int | None = msgspec.field(name="Dst Rank", default=None)
@@ -187,12 +186,8 @@ class _Gathered:
         facts = None if args is None or args.op is None or kind == CALL else _facts_of(args)
         label = self.labels.setdefault((name[:LONGEST_NAME], facts), len(self.labels))
         track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
-        return (
-            label,
-            track,
-            -1 if args is None or args.correlation is None else args.correlation,
-            kind,
-        )
+        link = None if args is None else args.correlation
+        return label, track, -1 if link is None else link, kind
 
     def _pair_events(self, events: Sequence[_Event]) -> Iterator[_Event]:
         """TraceSpans that are one event, and those of which the second event came."""
@@ -240,7 +235,6 @@ def _facts_of(args: _Args) -> CollectiveFacts:
         op=str(args.op)[:LONGEST_NAME],
         group="" if args.group is None else str(args.group)[:LONGEST_NAME],
         ranks=_ranks(args.ranks),
-        size=args.size,
         sequence=args.sequence,
         bytes=None if args.elements is None or item is None else args.elements * item,
         peer=peers[0] if peers else None,
@@ -250,12 +244,9 @@ def _facts_of(args: _Args) -> CollectiveFacts:
 def _ranks(value: Any) -> tuple[int, ...]:
     """Of a list, or of a text of one, which long groups have cut short."""
     if isinstance(value, str) and "..." not in value:
-        value = [int(number) for number in re.findall(r"\d{1,9}", value)]
-    return (
-        tuple(value)
-        if isinstance(value, list) and all(isinstance(each, int) for each in value)
-        else ()
-    )
+        return tuple(int(number) for number in re.findall(r"\d{1,9}", value))
+    is_known = isinstance(value, list) and all(isinstance(each, int) for each in value)
+    return tuple(value) if is_known else ()
 
 
 # From bytes to events
@@ -364,21 +355,17 @@ def _one_by_one(text: str, last: bool) -> tuple[list[Any], int, int, int | None]
             at += 1
         if at >= end or text[at] == "]":
             return found, at, lost, first_lost
-        value, stop = None, -1
+        value, stop = None, end
         try:
             value, stop = scan(text, at)
         except (ValueError, RecursionError):
             following = re.compile(r"\}\s*,\s*\{").search(text, at)
             if following is not None:
                 stop = following.start() + 1
-                try:
+                with suppress(ValueError, RecursionError):
                     value = json.loads(_BAD_ESCAPE.sub(r"\\\\", text[at:stop]))
-                except (ValueError, RecursionError):
-                    value = None
             elif not last:
                 return found, at, lost, first_lost
-            else:
-                stop = end
         if isinstance(value, dict):
             found.append(value)
         else:

@@ -49,8 +49,6 @@ class CollectiveFacts(NamedTuple):
     op: str = ""
     group: str = ""
     ranks: tuple[int, ...] = ()
-    size: int | None = None
-    """Ranks of the group."""
     sequence: int | None = None
     bytes: int | None = None
     peer: int | None = None
@@ -74,12 +72,7 @@ class TraceSpans:
         return len(self.start)
 
     def select(self, which: NDArray[np.bool_] | Nanoseconds) -> TraceSpans:
-        return TraceSpans(
-            *(
-                column[which]
-                for column in (self.start, self.stop, self.label, self.track, self.link)
-            )
-        )
+        return TraceSpans(*(column[which] for column in vars(self).values()))
 
     def intervals(self, which: NDArray[np.bool_] | None = None) -> Nanoseconds:
         """The union of all spans, or of those chosen."""

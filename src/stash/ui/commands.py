@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 from stash.core.errors import StashError
 from stash.core.printable import printable_line
 from stash.ui.help import help_text, usage_pieces
-from stash.ui.options import Option, Options, declarations
+from stash.ui.options import Options, declarations
 
 
 def _show_all(ctx: typer.Context, wanted: bool) -> None:
@@ -179,7 +179,22 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
     """Typer's parameters: every value is a text, as the model reads it."""
     yield inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     for name, one in declarations(model).items():
-        yield _parameter(name, one, one.names or (one.name(name),))
+        required = one.default is ...
+        kind: Any = list[str] if one.many else str
+        if one.kind == "flag":
+            kind = bool
+        words: dict[str, Any] = {"metavar": one.metavar, "help": one.help}
+        names = one.names or (one.name(name),)
+        info: Any = typer.Option(*names, **words, rich_help_panel=one.panel)
+        if one.kind == "argument":
+            info = typer.Argument(**words, show_default=False)
+        default = one.default if isinstance(one.default, (str, bool)) else None
+        yield inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if required else default,
+            annotation=Annotated[kind if required or kind is bool else kind | None, info],
+        )
     if model.common:
         yield inspect.Parameter(
             "help_all",
@@ -187,23 +202,6 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
             default=False,
             annotation=Annotated[bool, HELP_ALL],
         )
-
-
-def _parameter(name: str, one: Option, names: tuple[str, ...]) -> inspect.Parameter:
-    required = one.default is ...
-    kind: Any = bool if one.kind == "flag" else list[str] if one.many else str
-    info: Any
-    if one.kind == "argument":
-        info = typer.Argument(metavar=one.metavar, help=one.help, show_default=False)
-    else:
-        info = typer.Option(*names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel)
-    default = False if kind is bool else one.default if isinstance(one.default, str) else None
-    return inspect.Parameter(
-        name,
-        inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if required else default,
-        annotation=Annotated[kind if required or kind is bool else kind | None, info],
-    )
 
 
 def note(text: str) -> None:

@@ -111,7 +111,21 @@ def render(page: Page, width: int = 80, colour: bool = False) -> str:
     parts: list[RenderableType] = []
     for block in _blocks(fit, width, plain=not colour):
         parts += [*([Text()] if parts and block else []), *block]
-    text = _print_parts(parts, width, colour)
+    console = Console(
+        file=io.StringIO(),
+        width=width,
+        force_terminal=colour,
+        force_jupyter=False,  # where it would show what it prints by itself
+        color_system="256" if colour else None,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        legacy_windows=False,
+        _environ={},
+    )
+    with console.capture() as capture:
+        console.print(Group(*parts))
+    text = "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
     return text if colour else plain_text(text)
 
 
@@ -135,25 +149,6 @@ def _strip_page(page: Page) -> Page:
                 )
             )
     return replace(page, chapters=tuple(shown), parts=(), numbers=())
-
-
-def _print_parts(parts: Sequence[RenderableType], width: int, colour: bool) -> str:
-    """The parts one below the other as lines of at most ``width`` columns, ending in a newline."""
-    console = Console(
-        file=io.StringIO(),
-        width=width,
-        force_terminal=colour,
-        force_jupyter=False,  # where it would show what it prints by itself
-        color_system="256" if colour else None,
-        highlight=False,
-        emoji=False,
-        markup=False,
-        legacy_windows=False,
-        _environ={},
-    )
-    with console.capture() as capture:
-        console.print(Group(*parts))
-    return "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
 
 
 def each_text(change: Callable[[str], str], item: Any) -> Any:
@@ -185,7 +180,8 @@ def paragraph(
     dim: bool = False,
 ) -> list[Text]:
     """``text`` wrapped with a hanging indent under ``lead``."""
-    style = "bold" if bold else "dim" if dim else ""
+    style = "dim" if dim else ""
+    style = "bold" if bold else style
     room = width - INDENT - len(lead)
     glued = _QUANTITY.sub("\\1\N{NO-BREAK SPACE}\\2", text)
     lines = textwrap.wrap(
@@ -311,7 +307,11 @@ def _grid(grid: Grid, width: int) -> list[Text]:
     if not grid.rows:
         return []
     if grid.upright and INDENT + sum(_column_widths(grid.rows)) + 2 * len(grid.head) > width:
-        return _one_by_one(grid, width)
+        lines: list[Text] = []
+        for number, head in enumerate(grid.head, 1):
+            lines += [*([Text()] if lines else []), Text(" " * INDENT).append(head, style="bold")]
+            lines += label_lines([(row[0], row[number]) for row in grid.rows], width)
+        return lines
     # A short title stands in the first column's head, a long one would widen the column.
     fits = bool(grid.title) and len(grid.title) <= max(len(row[0]) for row in grid.rows)
     shown = replace(grid, first=grid.title) if fits else grid
@@ -319,14 +319,6 @@ def _grid(grid: Grid, width: int) -> list[Text]:
     lines = _wrap_last_column(shown, width) if grid.prose else _split_grid(shown, width)
     below = paragraph(grid.below, width, dim=True) if grid.below else []
     return [*title, *lines, *below]
-
-
-def _one_by_one(grid: Grid, width: int) -> list[Text]:
-    lines: list[Text] = []
-    for number, head in enumerate(grid.head, 1):
-        lines += [*([Text()] if lines else []), Text(" " * INDENT).append(head, style="bold")]
-        lines += label_lines([(row[0], row[number]) for row in grid.rows], width)
-    return lines
 
 
 def _split_grid(grid: Grid, width: int) -> list[Text]:

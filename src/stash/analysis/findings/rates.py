@@ -186,7 +186,8 @@ def list_links(host: Host, node: int = 0) -> tuple[Link, ...]:
             rate_of(stream.timings),
         )
     for read in host.links.reads:
-        where = "direct" if read.direct else "cold" if read.cold else "page cache"
+        where = "cold" if read.cold else "page cache"
+        where = "direct" if read.direct else where
         readers = "" if read.readers == 1 else f", {read.readers} readers"
         add("reads", f"{read.pattern} reads, {where}{readers}", "", read_rate(read))
     return tuple(found)

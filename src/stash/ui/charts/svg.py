@@ -136,25 +136,29 @@ class _Frame:
         """For hands, which point at nothing: what pointing tells is left out."""
         self.stacked = bool(chart.lanes) and self.narrow
         self.names = [shortened_name(lane.name) for lane in chart.lanes]
-        self.key_lines = self._key_lines()
+        # The legend in lines: how far right each key begins, its series and its text.
+        lines: list[list[tuple[float, str, str]]] = []
+        at = math.inf
+        for key in chart.keys:
+            text = shortened_name(key.text, letters_in(width - 30))
+            room = length_of(len(text)) + 30
+            if at + room > width:
+                lines.append([])
+                at = 4.0
+            lines[-1].append((at, key.series, text))
+            at += room
+        self.key_lines = lines
         self.left, right = self._sides()
         self.plane = max(60.0, width - self.left - right)
         self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8
         self.above = _LINE if self.stacked and any(self.names) else 0
-        self.row = self._row()
+        self.row = (30 if len(chart.lanes) <= 12 else 22) + (14 if self.stacked else 0)
+        """The height of a row, its name above it included."""
         self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
         self.bottom = self.top + self.tall
         self.height = self.bottom + 2 * _LINE + 8
         self.tags: list[tuple[float, float, float, float]] = []
         """Where words stand already: left, right, top, bottom."""
-
-    def _row(self) -> int:
-        """The height of a row, its name above it included."""
-        return (
-            (44 if self.stacked else 30)
-            if len(self.chart.lanes) <= 12
-            else (36 if self.stacked else 22)
-        )
 
     def _sides(self) -> tuple[float, float]:
         """Room left and right of the plane."""
@@ -169,20 +173,6 @@ class _Frame:
             return named, max(length_of(texts) + 18, last)
         ticks = chart.y.ticks if chart.y is not None else ()
         return length_of(max((len(tick.text) for tick in ticks), default=0)) + 14, max(18.0, last)
-
-    def _key_lines(self) -> list[list[tuple[float, str, str]]]:
-        """The legend in lines: how far right each key begins, its series and its text."""
-        lines: list[list[tuple[float, str, str]]] = []
-        at = math.inf
-        for key in self.chart.keys:
-            text = shortened_name(key.text, letters_in(self.width - 30))
-            room = length_of(len(text)) + 30
-            if at + room > self.width:
-                lines.append([])
-                at = 4.0
-            lines[-1].append((at, key.series, text))
-            at += room
-        return lines
 
     def across(self, x: float) -> str:
         return short_number(self.left + x * self.plane)
@@ -274,7 +264,9 @@ class _Frame:
             case Whisker():
                 return self._whisker(mark)
             case Dot():
-                return self._dot(mark)
+                tip, x, y = "" if self.narrow else mark.tip, self.across(mark.x), self.down(mark.y)
+                tone = series(mark.series, "hollow" if mark.hollow else "")
+                return titled_element("circle", tip, class_=tone, cx=x, cy=y, r=_RADIUS)
             case Trail():
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
                 return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
@@ -291,13 +283,15 @@ class _Frame:
             case Tag():
                 return self._tag(mark)
             case Tile():
-                left, right = float(self.across(mark.x[0])), float(self.across(mark.x[1]))
-                top, bottom = float(self.down(mark.y[1])), float(self.down(mark.y[0]))
-                return tile(mark, left, top, right, bottom, not self.narrow)
+                return tile(mark, *self._box(mark), not self.narrow)
+
+    def _box(self, mark: Bar | Tile) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom."""
+        (left, right), (bottom, top) = map(self.across, mark.x), map(self.down, mark.y)
+        return float(left), float(top), float(right), float(bottom)
 
     def _bar(self, bar: Bar) -> Markup:
-        left, right = float(self.across(bar.x[0])), float(self.across(bar.x[1]))
-        top, bottom = float(self.down(bar.y[1])), float(self.down(bar.y[0]))
+        left, top, right, bottom = self._box(bar)
         tip, tone = "" if self.narrow else bar.tip, series(bar.series, "faint" if bar.faint else "")
         wide, high = max(right - left, 1), max(bottom - top, 1)
         return titled_element("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
@@ -305,29 +299,16 @@ class _Frame:
     def _whisker(self, whisker: Whisker) -> Markup:
         (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
         tone = series(whisker.series, "bold") if whisker.series else "bold"
+        line = f"M{x} {y}V{top}"
         if whisker.y[0] == whisker.y[1]:
-            ends = f"M{x} {short_number(float(y) - _END)}v{2 * _END}M{right} {short_number(float(y) - _END)}v{2 * _END}"
-            line = f"M{x} {y}H{right}{ends}"
-        else:
-            line = f"M{x} {y}V{top}"
+            end = f"{short_number(float(y) - _END)}v{2 * _END}"
+            line = f"M{x} {y}H{right}M{x} {end}M{right} {end}"
         return element("path", class_=tone, d=line)
-
-    def _dot(self, dot: Dot) -> Markup:
-        tip, tone = (
-            "" if self.narrow else dot.tip,
-            series(dot.series, "hollow" if dot.hollow else ""),
-        )
-        return titled_element(
-            "circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS
-        )
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
-        x, y, wide = (
-            float(self.across(tag.x)),
-            float(self.down(tag.y)) - _BESIDE,
-            length_of(len(tag.text)),
-        )
+        x, y = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE
+        wide = length_of(len(tag.text))
         for begin in (x + _BESIDE, x - _BESIDE - wide):
             box = (begin, begin + wide, y - SIZE, y)
             if self._is_free(box, tag.firm):
@@ -341,13 +322,11 @@ class _Frame:
             return False
         if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
             return False
-        places = [
-            (float(self.across(mark.x)), mark)
-            for mark in self.chart.marks
-            if isinstance(mark, (Rule, Dot))
-        ]
-        for x, mark in places:
-            level = top if isinstance(mark, Rule) else float(self.down(mark.y))
-            if left < x < right and top <= level <= bottom and not (firm and isinstance(mark, Dot)):
-                return False
+
+        for mark in self.chart.marks:
+            if isinstance(mark, Rule) or (isinstance(mark, Dot) and not firm):
+                x = float(self.across(mark.x))
+                y = top if isinstance(mark, Rule) else float(self.down(mark.y))
+                if left < x < right and top <= y <= bottom:
+                    return False
         return True
