@@ -129,7 +129,8 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
         alike = [
             rank._replace(seconds=[mean[kind] for _, kind, _ in rank.orders]) for rank in ranks
         ]
-        even, real = _idle_seconds(alike), _idle_seconds(ranks)
+        even = _idle_seconds(alike)
+        real = _idle_seconds(ranks)
         if even is not None and real is not None:
             found.append((even, real))
     if not found:
@@ -184,7 +185,8 @@ def stage_times(profile: Profile, rung: str) -> tuple[float, ...]:
     for row in profile.passes:
         if row.rung != rung:
             continue
-        passes, took = parse_order(" ".join(row.passes)), defaultdict[int, float](float)
+        passes = parse_order(" ".join(row.passes))
+        took = defaultdict[int, float](float)
         for (stage, _, _), seconds in zip(
             itertools.cycle([*passes, (-1, _REST, 0)]), row.seconds, strict=False
         ):
@@ -244,6 +246,7 @@ def _idle_seconds(ranks: Sequence[_Steps]) -> float | None:
         return None
     idles = []
     for rank, found in zip(ranks, ends, strict=True):
-        first, steps = rank.per_step, len(rank.seconds) // rank.per_step
+        first = rank.per_step
+        steps = len(rank.seconds) // rank.per_step
         idles.append((found[-1] - found[first - 1] - sum(rank.seconds[first:])) / (steps - 1))
     return sum(idles) / len(idles)

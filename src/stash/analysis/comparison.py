@@ -27,8 +27,12 @@ from stash.core.records.profile import Profile
 
 # Times
 
-SLOWER, FASTER, NOT_SHOWN, UNKNOWN = "slower", "faster", "no difference shown", "unknown"
-STEP, RATE = "step", "samples/s"
+SLOWER = "slower"
+FASTER = "faster"
+NOT_SHOWN = "no difference shown"
+UNKNOWN = "unknown"
+STEP = "step"
+RATE = "samples/s"
 
 
 class Difference(Record):
@@ -128,7 +132,9 @@ class _Figure(NamedTuple):
 def _figures(name: str, runs: Sequence[Breakdown], per_sample: bool) -> list[_Figure]:
     found = []
     for run in runs:
-        stall, samples, share = run.stall(name), run.samples_per_step or math.nan, 1.0
+        stall = run.stall(name)
+        samples = run.samples_per_step or math.nan
+        share = 1.0
         assert stall is not None or name in (STEP, RATE), f"{run.source} has no {name} stall"
         assert samples > 0 or not (per_sample or name == RATE), f"{run.source} has no samples"
         whole = run.step if stall is None else stall.time
@@ -140,9 +146,11 @@ def _figures(name: str, runs: Sequence[Breakdown], per_sample: bool) -> list[_Fi
         elif per_sample:
             share = 1 / samples
         launch = launch_error(whole.value if name == RATE else run.step.value)
-        noise, common = whole.remove_error(launch), 0.0
+        noise = whole.remove_error(launch)
+        common = 0.0
         if stall is not None:
-            arm, common = stall.parts.noise, stall.parts.common
+            arm = stall.parts.noise
+            common = stall.parts.common
             value = Interval(value=whole.value)
             noise = value if arm is None else value.symmetric(arm)
         scaled = whole.scale(share), noise.scale(share), launch * share, common * share
@@ -409,7 +417,8 @@ def network_stall(one: Sequence[Profile], other: Sequence[Profile]) -> Interval 
     ranks = {run.world_size for run in (*one, *other)}
     if len(ranks) > 1 or not _is_on_one_node(one) or any(run.nodes == 1 for run in other):
         return None
-    alone, apart = _replayed_step(one), _replayed_step(other)
+    alone = _replayed_step(one)
+    apart = _replayed_step(other)
     if alone is None or apart is None:
         return None
     ratio = apart.value / alone.value

@@ -30,7 +30,9 @@ from stash.core.units import format_seconds, parse_seconds
 
 PARTS = tuple(dict.fromkeys((*STALLS, *TRACE_PARTS)))
 """What limits may be about, of profiles and of traces."""
-PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
+PASSES = "passes"
+FAILS = "fails"
+CANNOT_TELL = "cannot tell"
 
 
 class Limit(Record):
@@ -70,7 +72,9 @@ def parse_limit(option: str, text: str) -> Limit:
             f"cannot read {option} {text!r}; write NAME=VALUE, like network=15% or step=250ms, where NAME is one of "
             f"{', '.join(names)}"
         )
-    typed, share, at_most = f"{option} {text}", value.endswith("%"), option == "--max"
+    typed = f"{option} {text}"
+    share = value.endswith("%")
+    at_most = option == "--max"
     if share and name not in PARTS:
         example = "90" if name == RATE else "250ms"
         raise UserError(f"{typed}: a share of the step is a stall's; give {name} as {example}")
@@ -110,12 +114,15 @@ def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
     wanted = f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
     share = ""
     if limit.share:
-        bound, wanted = step.scale(limit.value), f"{100 * limit.value:g}% of the step"
+        bound = step.scale(limit.value)
+        wanted = f"{100 * limit.value:g}% of the step"
         share = f" ({found.value / step.value:.1%} of the step)"
     unit: Unit = "samples/s" if limit.name == RATE else "seconds"
-    how, apart = "at most", subtract_runs(bound, found)
+    how = "at most"
+    apart = subtract_runs(bound, found)
     if not limit.at_most:
-        how, apart = "at least", subtract_runs(found, bound)
+        how = "at least"
+        apart = subtract_runs(found, bound)
     return Decision(
         limit=limit.typed,
         verdict=_verdict(apart),
@@ -229,14 +236,16 @@ def decide_requirement(
     """Whether the facts of all runs say so; raises UserError if there is no such fact."""
     recorded = []
     for facts in facts_of_runs:
-        known, wanted = {_plain_fact(name): name for name in facts}, _plain_fact(requirement.name)
+        known = {_plain_fact(name): name for name in facts}
+        wanted = _plain_fact(requirement.name)
         name = known.get(_ALSO.get(wanted, wanted))
         if name is None:
             raise UserError(
                 f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}"
             )
         recorded.append(facts[name])
-    said, verdict = {value.casefold() for value in recorded}, PASSES
+    said = {value.casefold() for value in recorded}
+    verdict = PASSES
     if said - {NOT_RECORDED, requirement.value.casefold()}:
         verdict = FAILS
     elif NOT_RECORDED in recorded:

@@ -126,7 +126,8 @@ def idle_changed(
     their mean times before and after, so that how much they vary makes no difference of the two; for schedules in
     ``EVEN`` only.
     """
-    before, scaled = idle_of(rows), [_scale_row(row, times or {}) for row in rows]
+    before = idle_of(rows)
+    scaled = [_scale_row(row, times or {}) for row in rows]
     after = idle_of(scaled)
     if before is None or after is None:
         return None

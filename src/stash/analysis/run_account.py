@@ -32,7 +32,8 @@ from stash.core.records.profile import Profile
 from stash.core.records.rank_ledger import LedgerPlace, RankLedger
 from stash.core.units import format_seconds
 
-COMPUTE, CONTENTION = "compute", "contention"
+COMPUTE = "compute"
+CONTENTION = "contention"
 NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
 IN_COMPUTE = (LOOP, COLLECTOR, INTERPRETER)
@@ -332,9 +333,11 @@ def _subtract_own_code(
     inside = max(0.0, inside - lacking)
     doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
     if CONTENTION not in stalls:
-        inside, beyond = inside + beyond, 0.0
+        inside = inside + beyond
+        beyond = 0.0
     less = {COMPUTE: inside, CONTENTION: beyond}
-    rows, unseen = [], []
+    rows = []
+    unseen = []
     for name, time in stalls.items():
         left = less.get(name, 0.0)
         shifted = time if not left else time.shift(-left).add_error(doubt)

@@ -114,7 +114,8 @@ def _longer_than_played(profile: Profile, kept: StepTimes) -> float:
         waits = sum(block.group_waits.values()) + block.stage_seconds.get("exchange", 0.0)
         return block.seconds - waits
 
-    lowest, every = kept.rungs[0], rank_values(profile, own)
+    lowest = kept.rungs[0]
+    every = rank_values(profile, own)
     known = {row.round for row in profile.passes if row.rung == lowest}
     played = [value for number in known for value in every.get((number, lowest), {}).values()]
     return float(_per_set(profile, kept, own).mean() / np.mean(played)) if played else 1.0
@@ -144,7 +145,8 @@ def _group_waits(profile: Profile, kept: StepTimes, key: str) -> Waited:
 
 def _per_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]) -> Matrix:
     """Of a step under the lowest rung, ``[set, rank]``."""
-    values, everyone = rank_values(profile, measure), sorted(rank.rank for rank in profile.ranks)
+    values = rank_values(profile, measure)
+    everyone = sorted(rank.rank for rank in profile.ranks)
     sets = (_mean(values[number, kept.rungs[0]] for number in numbers) for numbers in kept.sets)
     return np.array([[ranks.get(rank, 0.0) for rank in everyone] for ranks in sets], np.float64)
 

@@ -176,7 +176,8 @@ def _replace_by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
         return raw
     matrix = raw.matrix.copy()
     for at in range(len(raw.rungs) - 1, len(raw.rungs) - len(reading) - 1, -1):
-        name, below = raw.rungs[at], raw.rungs[at - 1] if at else None
+        name = raw.rungs[at]
+        below = raw.rungs[at - 1] if at else None
         if below is None:
             break
         stall = _per_set(values, name, raw.sets)[1][:, 0]

@@ -94,7 +94,8 @@ def traces_not_slower(
 ) -> Decision:
     """Whether the step, or a part of it, is longer than a baseline's by more than a fraction; raises UserError."""
     _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
-    first, second = traced_time(tolerance.name, before), traced_time(tolerance.name, after)
+    first = traced_time(tolerance.name, before)
+    second = traced_time(tolerance.name, after)
     beyond = subtract_runs(first.scale(1 + tolerance.fraction), second)
     return decide_tolerance(tolerance, first, subtract_runs(first, second), beyond)
 

@@ -47,10 +47,12 @@ from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick
 
 def ladder_chart(breakdown: Breakdown) -> Chart:
     """A row for each stall that the job can have, known or not, and one for the step."""
-    scale, step = make_figures(breakdown.stalls).scale, breakdown.step
+    scale = make_figures(breakdown.stalls).scale
+    step = breakdown.step
     texts, total = table_rows(breakdown.stalls, breakdown.skipped, step)
     known = {stall.name: stall for stall in breakdown.stalls}
-    rows, reached = [], 0.0
+    rows = []
+    reached = 0.0
     for row in texts:
         stall = known.get(row.name)
         if stall is None:
@@ -77,7 +79,8 @@ def ladder_chart(breakdown: Breakdown) -> Chart:
 
 
 def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:
-    written, step = make_figures(breakdown.stalls), breakdown.step
+    written = make_figures(breakdown.stalls)
+    step = breakdown.step
 
     def number(seconds: float | None) -> str:
         return UNKNOWN if seconds is None else scale.number(seconds)
@@ -106,7 +109,9 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
     scale = time_scale(max(run.step_seconds for _, run in runs))
     rows = []
     for name, run in runs:
-        written, pieces, reached = make_figures(run.stalls), [], 0.0
+        written = make_figures(run.stalls)
+        pieces = []
+        reached = 0.0
         for stall in run.stalls:
             if stall.seconds > 0:
                 tip = f"{name}, {stall.name}: {written.quantity(stall.name)}, {written.share(stall.name)}"
@@ -200,10 +205,8 @@ def rounds_chart(course: Course, rungs: Sequence[str]) -> Chart:
 
 def _block(time: RoundTime, course: Course) -> PlotPoint:
     low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
-    gone, took = (
-        _mark_incomplete(time.round, course),
-        time_scale(time.step_seconds).text(time.step_seconds),
-    )
+    gone = _mark_incomplete(time.round, course)
+    took = time_scale(time.step_seconds).text(time.step_seconds)
     tip = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
     return PlotPoint(time.round + 1, time.step_seconds, tip, low, high, hollow=bool(gone))
 
@@ -214,7 +217,8 @@ def _mark_incomplete(number: int, course: Course) -> str:
 
 def rounds_ruler(numbers: Sequence[int]) -> Ruler:
     """An axis of rounds, about a dozen of them labelled."""
-    first, last = min(numbers), max(numbers)
+    first = min(numbers)
+    last = max(numbers)
     shown = Extent(first - 0.5, last + 0.5)
     ticks = range(first, last + 1, max(1, round((last - first) / 12)))
     return Ruler(
@@ -256,7 +260,8 @@ def ranks_chart(breakdown: Breakdown, times: Sequence[RankTime], profile: Profil
     many = len(names) > _MAX_LANES
     lanes: dict[str, list[Value]] = {name: [] for name in (shared if many else names.values())}
     for each in (time for time in times if time.rung in shared):
-        time, name = each.time, names[each.rank]
+        time = each.time
+        name = names[each.rank]
         tip = f"{name}, {each.rung}: {scale.number(time.value)} {scale.unit}"
         low, high = (None, None) if many else (time.low, time.high)
         lanes[each.rung if many else name].append(
@@ -396,11 +401,14 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
     known = [each for each in exchanges if each.sizes]
     if not known:
         return Blank("all-reduce", title, "no exchange was measured")
-    curves, keys, rows = [], [], []
+    curves = []
+    keys = []
+    rows = []
     for number, each in enumerate(known):
         series = CURVES[number % len(CURVES)]
         where = f"across {each.nodes} nodes" if each.nodes > 1 else f"inside {each.hostname}"
-        name, points = f"{each.backend}, {each.ranks} ranks {where}", []
+        name = f"{each.backend}, {each.ranks} ranks {where}"
+        points = []
         for size in each.sizes:
             bus = size.bus_bytes_per_second.scale(8)
             low, high = (bus.low, bus.high) if bus.low is not None and bus.low > 0 else (None, None)

@@ -123,7 +123,8 @@ def _compare_profiles(
         one, other = ({name: runs[name] for name in side} for side in pair)
         comparison = compare(*comparable_sides(one, other, anyway=force))
         names = (profiles[0][0].workload.name, *pair)
-        changed, network = find_changed_facts(*profiles), network_stall(*profiles)
+        changed = find_changed_facts(*profiles)
+        network = network_stall(*profiles)
         contents.append((comparison, names, changed, facts, network))
     return contents
 
@@ -207,7 +208,9 @@ class ExportOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        to, output, url = self.to, self.output, self.url
+        to = self.to
+        output = self.output
+        url = self.url
         if to == "tensorboard" and output is None:
             raise UserError(
                 "--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows"
@@ -234,7 +237,8 @@ def export(options: ExportOptions) -> None:
     from stash.core.redaction import redact_artefact
     from stash.report.exports import make_export, openmetrics, probe_families
 
-    to, output = options.to, options.output
+    to = options.to
+    output = options.output
     places = {
         run.place: (word, run) for word in options.runs for run in (find_run(word, options.store),)
     }

@@ -39,7 +39,8 @@ def page(
     network stall, where one side has one node and the other several.
     """
     title, before, after = names
-    sentences, warnings = [verdict(comparison)], []
+    sentences = [verdict(comparison)]
+    warnings = []
     facts = [fact.text for fact in changed if fact.name in CONDITIONS]
     if facts or comparison.per_sample:
         how = "Compared per sample" if comparison.per_sample else "Compared step by step"
@@ -92,7 +93,8 @@ def chapters(
 
 def verdict(comparison: RunComparison) -> str:
     """What happened to the step, and which stalls did what they can be seen to have done."""
-    step, scale = comparison.step, _scale(comparison)
+    step = comparison.step
+    scale = _scale(comparison)
     what = "the time per sample" if comparison.per_sample else "the step"
     stalls = [
         line

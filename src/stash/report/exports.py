@@ -63,7 +63,8 @@ class ExportedRun:
 
 def make_export(profile: Profile) -> ExportedRun:
     """What is handed over; raises StashError if nothing can be derived."""
-    breakdown, content = attribute(profile), encode_artefact(profile)
+    breakdown = attribute(profile)
+    content = encode_artefact(profile)
     known = {
         "step_seconds": breakdown.step_seconds,
         "step_low_seconds": breakdown.step.low,

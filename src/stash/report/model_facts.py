@@ -60,8 +60,10 @@ def model_facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str]
 
 def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
     """The same for programs: ``model`` of ``stash show --json``; null is unknown."""
-    work, seen = profile.workload, breakdown.seen
-    schedule, bubble = work.pipeline, seen.bubble if seen else None
+    work = profile.workload
+    seen = breakdown.seen
+    schedule = work.pipeline
+    bubble = seen.bubble if seen else None
     pipeline = None
     if schedule is not None:
         idle = round_digits(idle_share(schedule))
@@ -164,7 +166,8 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
         facts = used.get((wait.name, wait.kind))
         size = f", {format_bytes(facts.bytes)} in {facts.calls:g} calls" if facts else ""
         hidden = "" if wait.hidden is None else f", {wait.hidden:.0%} hidden"
-        slower, apart = "", ""
+        slower = ""
+        apart = ""
         if wait.slower > 0:
             slower = f", {format_seconds(wait.slower)} of it for a slower rank"
         if wait.apart > 0:

@@ -49,7 +49,8 @@ def page_of_profile(
     run: ReadRun, advice: Advice, source: str, reading: Reading | None = None
 ) -> Page:
     """The report of one profile out of the file ``source``; with the ``reading`` of its hosts' links if any."""
-    profile, breakdown = run.profile, run.breakdown
+    profile = run.profile
+    breakdown = run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
     details, *explained = brief.chapters
     chapters = [*_chart_chapters(profile, breakdown), _hosts(profile, reading)]
@@ -63,7 +64,8 @@ def page_of_profile(
         or not all(isinstance(chart, Blank) for chart in each.charts)
     ]
     unknown = tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),)
-    settings, step = profile.settings, brief.rows[-1]
+    settings = profile.settings
+    step = brief.rows[-1]
     asked = "a verdict" if settings.until_decided else f"±{settings.precision:.1%} of the step"
     how = (
         ("rungs", f"{', '.join(breakdown.rungs)}; {settings.why}"),
@@ -110,7 +112,8 @@ def probe_of(profile: Profile) -> Probe | None:
 
 def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
     """The machines of a profile, with the reading of their links where they were probed."""
-    probe, chapter = probe_of(profile), Chapter("hosts", "The machines", label="Machines")
+    probe = probe_of(profile)
+    chapter = Chapter("hosts", "The machines", label="Machines")
     machines = probe_page.machines_grid(profile.hosts)
     if probe is None or reading is None:
         return replace(chapter, charts=(Blank("links", "Links", _NOT_PROBED),), grids=(machines,))
@@ -178,7 +181,8 @@ def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _data_facts(profile: Profile, breakdown: Breakdown) -> Iterator[tuple[str, str]]:
-    work, waits = profile.workload, breakdown.waits
+    work = profile.workload
+    waits = breakdown.waits
     unrecorded = f"{UNKNOWN}: not recorded"
     for name, size in (
         ("a sample on disk", work.sample_disk_bytes),
@@ -249,7 +253,8 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
 
     Profiles of different jobs are shown side by side and called different; no difference is computed.
     """
-    chapters, verdicts = [], []
+    chapters = []
+    verdicts = []
     if len(runs) > 1:
         drawn = charts.steps_side_by_side([(run.name, run.breakdown) for run in runs])
         chapters.append(Chapter("runs", "Side by side", charts=(drawn,)))
@@ -270,7 +275,8 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
 
 def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chapter, ...]]:
     """The sentences about a run compared with the first, and the chapters about it."""
-    name, title = f"changes-{number}", f"From {first.name} to {run.name}"
+    name = f"changes-{number}"
+    title = f"From {first.name} to {run.name}"
     different = incomparable([first.profile], [run.profile])
 
     def refusal(sentence: str, why: str) -> tuple[str, tuple[Chapter, ...]]:

@@ -299,7 +299,8 @@ def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
 
 def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
     """The same to be read."""
-    rows, changed = [], []
+    rows = []
+    changed = []
     for each in compared_document(before, after)["figures"]:
         old, new = (Interval(**each[side]) for side in ("before", "after"))
         shown = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"

@@ -72,7 +72,9 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
 
 
 def _extra_fields(breakdown: Breakdown, left_files: Sequence[str]) -> dict[str, Any]:
-    typed, disturbed, step = breakdown.as_typed, breakdown.disturbed, breakdown.step
+    typed = breakdown.as_typed
+    disturbed = breakdown.disturbed
+    step = breakdown.step
 
     def rounded(name: str) -> dict[str, Any] | None:
         record = getattr(breakdown, name)

@@ -171,7 +171,8 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
 
 def _shape(absent: Sequence[str], breakdown: Breakdown, profile: Profile) -> str:
     """``"2 CPU processes on one node"``: what of the job's shape makes the ``absent`` stalls impossible."""
-    world, nodes = breakdown.world_size, breakdown.nodes
+    world = breakdown.world_size
+    nodes = breakdown.nodes
     devices = {rank.device.partition(":")[0] for rank in profile.ranks}
     kinds = {"cpu": ("CPU process", "CPU processes"), "cuda": ("GPU", "GPUs")}
     one, many = kinds.get(devices.pop() if len(devices) == 1 else "", ("device", "devices"))
@@ -327,7 +328,8 @@ def _waits_sentence(breakdown: Breakdown) -> str:
 
 def _parts(stalls: Sequence[Stall]) -> tuple[tuple[str, str], ...]:
     """Of each stall with an interval the half-widths that make it up, and what they mean."""
-    found, used = [], dict[str, str]()
+    found = []
+    used = dict[str, str]()
     for stall in stalls:
         if stall.low is None:
             continue

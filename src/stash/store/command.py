@@ -142,7 +142,8 @@ def query(options: QueryOptions) -> None:
             for column in columns:
                 print(f"  {column.name:22} {column.kind.lower():8} {column.meaning}")
         return
-    how, output = options.format or "table", options.output
+    how = options.format or "table"
+    output = options.output
     if output is not None:
         ending = output.suffix.removeprefix(".")
         how = options.format or (ending if ending in FORMATS else "csv")

@@ -221,7 +221,8 @@ def _suppositions(
 def _like_exchange(job: JobTimes, step: float) -> dict[str, float]:
     """Kernels that count as compute and sound like communication, with their share of the step."""
     times = next(iter(job.ranks.values()))
-    names, device = times.trace.names, times.trace.spans[DEVICE]
+    names = times.trace.names
+    device = times.trace.spans[DEVICE]
     spent = np.bincount(
         device.label, weights=(device.stop - device.start).astype(np.float64), minlength=len(names)
     )

@@ -158,7 +158,8 @@ def _flight(options: TraceOptions) -> None:
         if rank in dumps:
             raise UserError(f"{path} is a second dump of rank {rank}; name one file a rank")
         dumps[rank] = dump
-    found, title = flight.account_dumps(dumps), _title(options.files)
+    found = flight.account_dumps(dumps)
+    title = _title(options.files)
     shown = flight.document(found) if options.json else flight.page(found, title)
     print_output(shown, options.markdown)
 
@@ -181,7 +182,8 @@ def _inspected(options: TraceOptions) -> None:
         if host.links
         for each in host.links.exchanges
     ]
-    paths, title = [path for path, _ in _paths(options.files, any_name=True)], _title(options.files)
+    paths = [path for path, _ in _paths(options.files, any_name=True)]
+    title = _title(options.files)
     found = inspector.read_dumps(paths, curves)
     shown = inspector.document(found) if options.json else inspector.page(found, title)
     print_output(shown, options.markdown)

@@ -63,7 +63,8 @@ def critical_paths(job: JobTimes) -> dict[int, dict[str, int]]:
 
 def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
     times = job.ranks[rank]
-    device, launched = times.trace.spans[DEVICE], times.launched
+    device = times.trace.spans[DEVICE]
+    launched = times.launched
     by_stop = np.argsort(device.stop, kind="stable").astype(np.int32)
     order = np.lexsort((device.start, device.track))
     in_stream = np.full(len(device), _NONE, dtype=np.int32)
@@ -79,7 +80,8 @@ def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
     looks = looks.select(np.argsort(looks.stop, kind="stable"))
     ended = _last_ended(device, by_stop, looks.stop)
     has_blocked = _stops(device, ended) >= looks.start
-    moments, ended = looks.stop[has_blocked], np.append(ended[has_blocked], np.int32(_NONE))
+    moments = looks.stop[has_blocked]
+    ended = np.append(ended[has_blocked], np.int32(_NONE))
     released = ended[np.searchsorted(moments, launched, side="right") - 1]
     in_time = np.where(launched > _stops(device, in_stream), released, in_stream)
     exchanges = np.flatnonzero(times.kinds == CLASSES.index(EXCHANGE)).tolist()
@@ -113,17 +115,17 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
     spent: Counter[str] = Counter()
     idle: dict[int, list[Nanoseconds]] = defaultdict(list)
     rank = _last_rank(job, waits, number)
-    own, moment = waits[rank], waits[rank].windows[number].stop
+    own = waits[rank]
+    moment = waits[rank].windows[number].stop
     place = _last_ended(own.times.trace.spans[DEVICE], own.by_stop, np.array([moment])).item(0)
     for _ in range(sum(len(each.before) for each in waits.values())):  # no span is on it twice
-        device, begin = own.times.trace.spans[DEVICE], own.windows[number].start
+        device = own.times.trace.spans[DEVICE]
+        begin = own.windows[number].start
         if place == _NONE or device.stop.item(place) <= begin:
             break
-        start, stop, kind = (
-            device.start.item(place),
-            device.stop.item(place),
-            CLASSES[own.times.kinds.item(place)],
-        )
+        start = device.start.item(place)
+        stop = device.stop.item(place)
+        kind = CLASSES[own.times.kinds.item(place)]
         idle[rank].append(window(stop, moment))
         meeting = own.meetings.get((start, stop)) if kind == EXCHANGE else None
         if meeting is None or meeting.last == rank:
@@ -132,7 +134,8 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
         else:
             spent[kind] += meeting.transfer
             rank = meeting.last
-            own, moment = waits[rank], meeting.spans[rank][0]
+            own = waits[rank]
+            moment = meeting.spans[rank][0]
             place = own.places[meeting.spans[rank]]
         place = own.before.item(place)
     idle[rank].append(window(own.windows[number].start, moment))

@@ -64,7 +64,8 @@ def cross_check(trace: Trace, breakdown: Breakdown) -> tuple[CrossCheck, ...]:
 
 def _total(times: Sequence[Interval]) -> Interval:
     """Of several times that are measured together, their arms added."""
-    lows, highs = [time.low for time in times], [time.high for time in times]
+    lows = [time.low for time in times]
+    highs = [time.high for time in times]
     return Interval(
         value=sum(time.value for time in times),
         low=None if None in lows else sum(low for low in lows if low is not None),

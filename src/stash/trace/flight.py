@@ -195,8 +195,10 @@ def _parse_call(entry: Mapping[str, Any]) -> JoinedCall | None:
     sequence = number("collective_seq_id")
     if sequence <= 0:
         return None
-    took, name = entry.get("duration_ms"), str(entry.get("profiling_name", ""))
-    sizes, dtypes = entry.get("input_sizes"), entry.get("input_dtypes")
+    took = entry.get("duration_ms")
+    name = str(entry.get("profiling_name", ""))
+    sizes = entry.get("input_sizes")
+    dtypes = entry.get("input_dtypes")
     return JoinedCall(
         sequence=sequence,
         op=printable_line(name.rpartition(":")[2], 60),

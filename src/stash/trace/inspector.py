@@ -103,7 +103,8 @@ def read_dumps(paths: Iterable[Path], curves: Sequence[Curve] = ()) -> Inspector
     fastest: dict[tuple[CommunicatorUse, int], tuple[float, float]] = {}
     lost = 0
     for path in paths:
-        batch, left = None, 0
+        batch = None
+        left = 0
         for line in _lines(path):
             try:
                 found = _DECODER.decode(line)

@@ -36,7 +36,8 @@ _OP = re.compile(
 )
 _APART, _APART_SHARE = 5.0, 0.1
 """A first step that waits so many times longer than the others do, by so much of a step, began at different times."""
-_WAITING, _PLACED = ("contention", "bubble"), ("input", "loop", "host")
+_WAITING = ("contention", "bubble")
+_PLACED = ("input", "loop", "host")
 OWN_PARTS = tuple(part for part in PARTS if part not in (*_WAITING, "exchange"))
 """Parts of a step that a rank spends by itself."""
 
@@ -253,7 +254,8 @@ def _op(times: RankTimes, index: int) -> str:
 
 def _meeting(ranks: Mapping[int, RankTimes], found: Mapping[int, int]) -> Meeting:
     first = next(iter(found))
-    times, index = ranks[first], found[first]
+    times = ranks[first]
+    index = found[first]
     _, facts = _label_and_facts(times, index)
     facts = facts or CollectiveFacts(ranks=tuple(ranks))
     members = facts.ranks or times.trace.groups.get(facts.group, tuple(found))
@@ -311,7 +313,9 @@ def _lateness(
     earliest = int(np.iinfo(np.int64).min)
     reached = dict.fromkeys(ranks, earliest)
     for meeting in (each for each in meetings if each.step in numbers):
-        last, transfer, waited = meeting.last, meeting.transfer, []
+        last = meeting.last
+        transfer = meeting.transfer
+        waited = []
         for rank, (_, stop) in meeting.spans.items():
             if rank != last:
                 mine = common(meeting.wait(rank), exposed[rank])

@@ -58,7 +58,8 @@ def page(trace: Trace, source: str = "") -> Page:
 
 def sentences(trace: Trace) -> Iterator[str]:
     """What dominates, and which rank is to blame."""
-    largest, compute = trace.largest_stall, trace.part("compute")
+    largest = trace.largest_stall
+    compute = trace.part("compute")
     if largest is None or largest.share < _SMALL:
         yield "The step is compute: no stall takes 3% of it."
     else:

@@ -137,7 +137,8 @@ class _Gathered:
         }
         self.ops: dict[int, Nanoseconds] = {}
         self.opened: dict[tuple[_Loose, _Loose], list[_Event]] = defaultdict(list)
-        self.lost, self.lost_at = 0, 0
+        self.lost = 0
+        self.lost_at = 0
         self.seen = 0
         self.base: float | None = None
         """Microseconds that times are counted from: those since 1970 have too many digits to be exact."""
@@ -179,7 +180,9 @@ class _Gathered:
 
     def _row_of(self, event: _Event) -> tuple[int, int, int, int]:
         """Of a span its name, track and link as numbers, and its kind."""
-        cat, name, args = event.cat.lower(), event.name, event.args
+        cat = event.cat.lower()
+        name = event.name
+        args = event.args
         kind = NOTE if name.startswith(CALLED) else KINDS[cat]
         if cat in _COPIES and not name.lower().startswith(("mem", "copy")):
             name = f"{COPY_MARK}{name}"
@@ -267,7 +270,10 @@ def _unpack_file(path: Path) -> Iterator[bytes]:
 
 
 def _inflate_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    inflate, packed, unpacked, is_whole = zlib.decompressobj(31), 0, 0, False
+    inflate = zlib.decompressobj(31)
+    packed = 0
+    unpacked = 0
+    is_whole = False
     while piece := file.read(1 << 20):
         packed += len(piece)
         while piece:
@@ -280,9 +286,11 @@ def _inflate_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
             unpacked += len(found)
             _check_ratio(packed, unpacked, path)
             yield found
-            piece, is_whole = inflate.unconsumed_tail, inflate.eof
+            piece = inflate.unconsumed_tail
+            is_whole = inflate.eof
             if is_whole:
-                piece, inflate = inflate.unused_data.lstrip(b"\0"), zlib.decompressobj(31)
+                piece = inflate.unused_data.lstrip(b"\0")
+                inflate = zlib.decompressobj(31)
     if not is_whole:
         yield inflate.flush()
         raise _DamageError(f"its compressed data ends early, at byte {packed}")
@@ -296,7 +304,8 @@ def _unzip_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
                 raise UserError(
                     f"{path} holds {len(names)} JSON files, not one trace; unpack it into a folder"
                 )
-            packed, unpacked = archive.getinfo(names[0]).compress_size, 0
+            packed = archive.getinfo(names[0]).compress_size
+            unpacked = 0
             with archive.open(names[0]) as member:
                 while piece := member.read(_PIECE):
                     unpacked += len(piece)
@@ -348,14 +357,19 @@ def _decode_events(text: bytes, with_ops: bool) -> list[_Event]:
 
 def _one_by_one(text: str, last: bool) -> tuple[list[Any], int, int, int | None]:
     """The events that can be read, characters used, events lost, and where the first of these was."""
-    scan, found, lost, first_lost = json.JSONDecoder().raw_decode, list[Any](), 0, None
-    at, end = 0, len(text)
+    scan = json.JSONDecoder().raw_decode
+    found = list[Any]()
+    lost = 0
+    first_lost = None
+    at = 0
+    end = len(text)
     while True:
         while at < end and text[at] in " \t\r\n,":
             at += 1
         if at >= end or text[at] == "]":
             return found, at, lost, first_lost
-        value, stop = None, end
+        value = None
+        stop = end
         try:
             value, stop = scan(text, at)
         except (ValueError, RecursionError):
@@ -369,7 +383,8 @@ def _one_by_one(text: str, last: bool) -> tuple[list[Any], int, int, int | None]
         if isinstance(value, dict):
             found.append(value)
         else:
-            lost, first_lost = lost + 1, at if first_lost is None else first_lost
+            lost = lost + 1
+            first_lost = at if first_lost is None else first_lost
         at = stop
 
 
@@ -422,8 +437,12 @@ def rank_in_name(name: str) -> int | None:
 
 def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
     """What is read of a file, its text before and after the events, and how it is damaged."""
-    gathered, outside, damage = _Gathered(), b"", list[str]()
-    text, at, is_begun = b"", 0, False
+    gathered = _Gathered()
+    outside = b""
+    damage = list[str]()
+    text = b""
+    at = 0
+    is_begun = False
     try:
         for piece in _unpack_file(path):
             text += piece
@@ -433,11 +452,15 @@ def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
                     continue
                 if start is None:
                     break
-                outside, text, at, is_begun = text[:start], text[start:], start, True
+                outside = text[:start]
+                text = text[start:]
+                at = start
+                is_begun = True
             cut = _last_cut(text)
             if cut is not None:
                 used = _take(gathered, text[:cut], at, with_ops, last=False)
-                text, at = text[used:], at + used
+                text = text[used:]
+                at = at + used
             elif len(text) > _LONGEST:
                 raise _DamageError(f"an event at byte {at} is longer than {_LONGEST >> 20} MB")
     except _DamageError as error:

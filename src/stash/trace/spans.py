@@ -162,7 +162,8 @@ def subtract_set(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
     """What the first set covers and the second does not."""
     if len(one) == 0 or len(other) == 0:
         return one
-    first, last = np.searchsorted(other[:, 1], one[0, 0]), np.searchsorted(other[:, 0], one[-1, 1])
+    first = np.searchsorted(other[:, 1], one[0, 0])
+    last = np.searchsorted(other[:, 0], one[-1, 1])
     other = other[first:last]
     edges = np.concatenate(([np.iinfo(np.int64).min], other.ravel(), [np.iinfo(np.int64).max]))
     return common(one, edges.reshape(-1, 2))

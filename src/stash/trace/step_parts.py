@@ -97,7 +97,8 @@ class RankTimes:
 def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) -> RankTimes:
     """The classes and steps of one rank; ``more`` are patterns of kernels that communicate. Raises UserError."""
     classes = classes_of(trace.names, more)
-    notes, device = trace.spans[NOTE], trace.spans[DEVICE]
+    notes = trace.spans[NOTE]
+    device = trace.spans[DEVICE]
     thread = _training_thread(trace)
     inputs = spans_named(trace, notes, _INPUT).intervals()
     launched = _launch_times(trace)
@@ -141,7 +142,8 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
 
 def _training_thread(trace: RankTrace) -> int:
     """The thread that has the steps' annotations, else the one with most notes or calls; -1 without any."""
-    notes, calls = _step_notes(trace), trace.spans[CALL]
+    notes = _step_notes(trace)
+    calls = trace.spans[CALL]
     if len(notes):
         return int(notes.track[0])
     tracks, counts = np.unique(
@@ -177,7 +179,8 @@ def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
 
 def _launch_times(trace: RankTrace) -> Nanoseconds:
     """When each of the device's spans was launched; -1 where no call says so."""
-    calls, device = trace.spans[CALL], trace.spans[DEVICE]
+    calls = trace.spans[CALL]
+    device = trace.spans[DEVICE]
     order = np.argsort(calls.link, kind="stable")
     order = order[calls.link[order] >= 0]
     if not len(order):
@@ -191,7 +194,8 @@ def _device_classes(
     trace: RankTrace, classes: Sequence[str], launched: Nanoseconds
 ) -> NDArray[np.int8]:
     """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
-    device, notes = trace.spans[DEVICE], trace.spans[NOTE]
+    device = trace.spans[DEVICE]
+    notes = trace.spans[NOTE]
     kinds = np.array([CLASSES.index(each) for each in classes], dtype=np.int8)[device.label]
     has_facts = np.isin(device.label, list(trace.facts))
     inside = spans_named(trace, notes, _EXCHANGE_NOTE).intervals()
@@ -248,7 +252,8 @@ def _device_steps(
     trace: RankTrace, host: Sequence[StepWindow], launched: Nanoseconds, whole: bool
 ) -> tuple[StepWindow, ...]:
     """Steps as the device has them."""
-    device, calls = trace.spans[DEVICE], trace.spans[CALL]
+    device = trace.spans[DEVICE]
+    calls = trace.spans[CALL]
     if whole or host == [_everything(trace)]:
         return tuple(host)
     is_launch = is_named(trace, calls, LAUNCH) & (calls.link >= 0)

@@ -106,7 +106,8 @@ def _started_script(found: Split) -> Split:
 
 def find_strays(found: Split, known: Iterable[str]) -> list[str]:
     """Find those options, each once."""
-    ours, words = set(known) - {"-h", "--help"}, found.words[1:]
+    ours = set(known) - {"-h", "--help"}
+    words = found.words[1:]
     given = [word.partition("=") for word in words]
     values = [
         value if equals else after

@@ -154,11 +154,9 @@ def bind_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     run.__signature__ = inspect.Signature(list(_parameters(model)))  # type: ignore[attr-defined]
     run.model = model  # type: ignore[attr-defined]
-    run.__name__, run.__doc__, run.__module__ = (
-        function.__name__,
-        function.__doc__,
-        function.__module__,
-    )
+    run.__name__ = function.__name__
+    run.__doc__ = function.__doc__
+    run.__module__ = function.__module__
     return run
 
 
@@ -244,7 +242,8 @@ class _Loading(Mapping[str, Any]):
     """Commands by name, each loaded when it is asked for."""
 
     def __init__(self, table: Mapping[str, LazyCommand]) -> None:
-        self._table, self._loaded = table, dict[str, Any]()
+        self._table = table
+        self._loaded = dict[str, Any]()
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:

@@ -37,7 +37,8 @@ _NIGHT = {
 
 def render(page: Page) -> str:
     """The whole document."""
-    style, script = _style(), (_TEMPLATES / "report.js").read_text(encoding="utf-8")
+    style = _style()
+    script = (_TEMPLATES / "report.js").read_text(encoding="utf-8")
     return (
         _environment()
         .get_template("report.html")

@@ -37,7 +37,9 @@ def part_lengths(rows: Sequence[Row], width: int) -> Iterator[tuple[Row, int]]:
     What was measured as negative has no place in it.
     """
     shown = [row for row in rows if row.why is None and row.fraction > 0]
-    whole, reached, drawn = sum(row.fraction for row in shown), 0.0, 0
+    whole = sum(row.fraction for row in shown)
+    reached = 0.0
+    drawn = 0
     for row in shown:
         reached += row.fraction / whole
         upto = round(reached * width)

@@ -76,7 +76,8 @@ class StallTable:
     """The stacked bar and the table of stalls (the step is the last row), as wide as the console it is printed on."""
 
     def __init__(self, rows: Sequence[Row], plain: bool = False) -> None:
-        self.rows, self.plain = rows, plain
+        self.rows = rows
+        self.plain = plain
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width

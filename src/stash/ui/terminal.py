@@ -36,7 +36,10 @@ from stash.ui.stall_lines import (
 
 NARROWEST, WIDEST = 60, 120
 """Columns: what is asked for beyond them is not."""
-_GOOD, _BAD, _FAIR, _WARNING = "color(72)", "color(167)", "color(74)", "color(220)"
+_GOOD = "color(72)"
+_BAD = "color(167)"
+_FAIR = "color(74)"
+_WARNING = "color(220)"
 _JUDGING = {
     **dict.fromkeys(("rent", "tie", "faster", "done", "yes"), _GOOD),
     **dict.fromkeys(("fails", "slower", "failed", "no memory", "no"), _BAD),

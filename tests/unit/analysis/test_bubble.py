@@ -12,7 +12,8 @@ from bench.truth.pipelines import Pass, gpipe, idle_seconds, one_forward_one_bac
 from stash.analysis.bubble import estimate_bubble, group_pipelines
 from stash.core.records.parallel import PipelineSchedule, StagePasses
 
-FORWARD, BACKWARD = 0.01, 0.02
+FORWARD = 0.01
+BACKWARD = 0.02
 STEPS = 3
 
 

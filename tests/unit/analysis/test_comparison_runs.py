@@ -124,7 +124,8 @@ def test_the_papers_network_stall_is_that_of_many_nodes_against_one():
 
 
 def test_it_needs_as_many_ranks_and_a_side_on_one_node():
-    one, two = build(CALM, ranks=2), build({**CALM, "cluster": [0.210] * 3}, ranks=4, nodes=2)
+    one = build(CALM, ranks=2)
+    two = build({**CALM, "cluster": [0.210] * 3}, ranks=4, nodes=2)
     assert network_stall([one], [two]) is None
     assert network_stall([one], [one]) is None
     assert network_stall([two], [two]) is None

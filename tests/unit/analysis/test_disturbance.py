@@ -211,7 +211,8 @@ def test_while_it_is_measured_earlier_rounds_are_kept_and_nothing_else_differs()
         for at in range(4)
         for name in ("solo", "warm")
     ]
-    calming, whole = Calming(), profile(*rounds)
+    calming = Calming()
+    whole = profile(*rounds)
     for count in (1, 2, 5, 8, 8):
         so_far = whole.model_copy(update={"blocks": tuple(rounds[:count])})
         assert calming.calm_profile(so_far) == remove_disturbance(so_far)
@@ -241,5 +242,6 @@ def test_what_was_seen_is_in_doubt_by_what_was_subtracted_from_it():
         skipped=dict.fromkeys(("solo", "crowd"), "the model is divided among ranks"),
     )
     found = attribute(job)
-    interconnect, disturbed = found.stall("interconnect"), found.disturbed
+    interconnect = found.stall("interconnect")
+    disturbed = found.disturbed
     assert interconnect.parts.correction == disturbed.doubts["node"] > 0

@@ -56,11 +56,10 @@ def test_the_balanced_split_moves_layers_away_from_the_head():
     )
 )
 def test_no_split_is_faster_than_the_balanced_one(stages):
-    costs, layers = (
-        [StageCost(fixed, each) for fixed, each, _ in stages],
-        [count for _, _, count in stages],
-    )
-    found, total = balance_layers(costs, layers), sum(layers)
+    costs = [StageCost(fixed, each) for fixed, each, _ in stages]
+    layers = [count for _, _, count in stages]
+    found = balance_layers(costs, layers)
+    total = sum(layers)
     assert sum(found) == total
 
     def slowest(counts) -> float:
@@ -93,10 +92,8 @@ def test_orders_are_those_of_the_schedules(name):
     st.floats(1, 3),
 )
 def test_microbatches_change_the_bubble_as_a_pipeline_cut_so_does(kind, ranks, count, more, slow):
-    before, after = (
-        Simulated(kind, ranks, count, {1: slow}),
-        Simulated(kind, ranks, count * more, {1: slow}),
-    )
+    before = Simulated(kind, ranks, count, {1: slow})
+    after = Simulated(kind, ranks, count * more, {1: slow})
     found = idle_changed(before.rows(), schedule(kind, ranks, count), count * more)
     # the other simulation's passes have as many samples as before: of a step of as many, it waits 1 / more
     assert found == pytest.approx(after.waited / more - before.waited, abs=1e-9)

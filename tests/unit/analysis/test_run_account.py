@@ -163,7 +163,8 @@ def test_several_at_the_same_step_are_one():
 def test_of_ranks_the_slowest_is_exposed_and_named_and_the_ladder_holds_the_others():
     """Rank 0, which runs alone under the lowest rung, does 40 ms between steps, or rank 1 does."""
     times = flat(solo=0.050, crowd=0.050, node=0.052, warm=0.052)
-    slow, fast = {"forward": 0.01, "loop": 0.040}, {"forward": 0.01, "loop": 0.001}
+    slow = {"forward": 0.01, "loop": 0.040}
+    fast = {"forward": 0.01, "loop": 0.001}
     first = account(ledger(0, a_step=slow), ledger(1, a_step=fast), times=times, ranks=2)
     assert first.row("compute").seconds == pytest.approx(0.010)
     assert (first.row("loop").seconds, first.row("loop").rank) == (0.040, 0)

@@ -242,7 +242,8 @@ def test_without_workers_on_a_cpu_the_stall_is_what_steps_waited():
     # GIVEN steps that wait 79, 80 and 81 ms, which rungs differ by 20 ± some
     profile = alone((0.079, 0.080, 0.081))
     breakdown = attribute(profile)
-    prep, compute = breakdown.stall("prep"), breakdown.stall("compute")
+    prep = breakdown.stall("prep")
+    compute = breakdown.stall("compute")
     assert breakdown.by_waits
     assert prep.seconds == pytest.approx(0.080)
     assert 0.07 < prep.low < prep.high < 0.09  # its own interval, of the waits

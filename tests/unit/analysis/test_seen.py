@@ -63,10 +63,8 @@ def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_ra
 
 def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange():
     # data groups share a link: ranks 0, 2 have theirs after 10 ms, 1, 3 after 16; in the tensor groups 0 and 2 wait
-    early, late = (
-        {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011},
-        {"dp/all_reduce": 0.016, "tp/all_reduce": 0.005},
-    )
+    early = {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011}
+    late = {"dp/all_reduce": 0.016, "tp/all_reduce": 0.005}
     apart = whole([early, late, early, late])
     assert seconds(apart) == {
         "compute": 0.079,
@@ -190,14 +188,16 @@ def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells():
 
 
 def test_columns_taken_apart_differ_by_the_parts():
-    matrix, parts = np.array([[10.0, 12.0]]), np.array([[1.0, 3.0]])
+    matrix = np.array([[10.0, 12.0]])
+    parts = np.array([[1.0, 3.0]])
     assert taken_apart(matrix, parts).tolist() == [[6.0, 7.0, 10.0, 12.0]]
 
 
 def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_that():
     # one group of four ranks: rows 100, 100, 300, 100 of 150 on average; every row takes 0.1 ms, so that the others
     # wait 20 ms longer than the slowest, which is 15 ms on average
-    rows, waits = [100, 100, 300, 100], [0.025, 0.025, 0.005, 0.025]
+    rows = [100, 100, 300, 100]
+    waits = [0.025, 0.025, 0.005, 0.025]
     profile = whole([{"ep/all_to_all_single": each} for each in waits])
     blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
     loaded = profile.model_copy(update={"blocks": tuple(blocks)})
@@ -211,7 +211,8 @@ def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_tha
 
 def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them():
     # rank 0 is slow and gets as many rows as the mean; ranks 1 and 3, of 50 and 150, wait equally long
-    rows, waits = [100, 50, 100, 150], [0.001, 0.021, 0.021, 0.021]
+    rows = [100, 50, 100, 150]
+    waits = [0.001, 0.021, 0.021, 0.021]
     profile = whole([{"ep/all_to_all_single": each} for each in waits])
     blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
     (load,) = expert_loads(profile.model_copy(update={"blocks": tuple(blocks)}))

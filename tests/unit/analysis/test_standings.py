@@ -122,7 +122,8 @@ def test_two_probes_differ_beyond_what_such_figures_scatter_whatever_their_own_i
         )
         return found
 
-    product, triad = "gemm float32 8x8x8", "triad"
+    product = "gemm float32 8x8x8"
+    triad = "triad"
     # a narrow interval is no proof
     assert not standings.differ(link(10e9, product), link(9.5e9, product))
     assert standings.differ(link(10e9, product), link(8.5e9, product))
@@ -145,7 +146,9 @@ def test_the_exchange_is_held_against_its_like_by_one_message_whatever_the_sweep
 
 
 def test_of_healthy_machines_few_are_called_slow():
-    chance, slow, rounds = np.random.default_rng(0), 0, 4000
+    chance = np.random.default_rng(0)
+    slow = 0
+    rounds = 4000
     for _ in range(rounds):
         values = np.exp(chance.normal(0, 0.03, 8))
         slow += values[0] < standings.lowest_healthy(

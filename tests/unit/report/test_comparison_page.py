@@ -54,7 +54,8 @@ def test_different_jobs_are_said_to_be_different():
 
 
 def test_one_line_says_what_differs_and_what_times_are_of():
-    first, second = {"before": build(CALM)}, {"after": build(SLOW, batch=16)}
+    first = {"before": build(CALM)}
+    second = {"after": build(SLOW, batch=16)}
     sides = list(first.values()), list(second.values())
     text = render(
         page(compare(*comparable_sides(first, second)), NAMES, find_changed_facts(*sides)), 100

@@ -22,7 +22,8 @@ AS_ROOT = os.geteuid() == 0
 
 
 def test_what_is_put_is_read_back_byte_for_byte(tmp_path):
-    store, profile = made(tmp_path / "runs", days=0, probes=False), calm_profile(1)
+    store = made(tmp_path / "runs", days=0, probes=False)
+    profile = calm_profile(1)
     name = store.put(encode_artefact(profile), "run.stash.json")
     assert (tmp_path / "runs" / name).read_bytes() == encode_artefact(profile)
     assert store.load(name) == profile

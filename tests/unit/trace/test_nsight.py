@@ -40,12 +40,12 @@ def report(path: Path, *processes: list[Event], more: str = "") -> Path:
         for device, events in enumerate(processes):
             pid = PROCESS - device
             for event in events:
-                start, kind, name = round(event["ts"] * 1000), event["cat"], event["name"]
+                start = round(event["ts"] * 1000)
+                kind = event["cat"]
+                name = event["name"]
                 stop = start + round(event["dur"] * 1000)
-                link, thread = (
-                    event.get("args", {}).get("correlation"),
-                    (pid << 24) + pid + event["tid"] - 1,
-                )
+                link = event.get("args", {}).get("correlation")
+                thread = (pid << 24) + pid + event["tid"] - 1
                 rows: dict[str, tuple[str, tuple[Any, ...]]] = {
                     "kernel": (
                         "CUPTI_ACTIVITY_KIND_KERNEL",

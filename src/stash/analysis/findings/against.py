@@ -221,7 +221,8 @@ _ALL_REDUCE = 0.45
 
 def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) -> Iterator[Finding]:
     """Links of ``hosts[node]`` that carry less than a ``reference`` should."""
-    host, best = hosts[node], measured_figures(hosts, node)
+    host = hosts[node]
+    best = measured_figures(hosts, node)
     pcie = ("PCIe x16 in theory", reference.pcie_bytes_per_second, _PCIE_THEORY)
     if reference.pcie_measured_bytes_per_second is not None:
         pcie = ("host to GPU", reference.pcie_measured_bytes_per_second, _PUBLISHED)
@@ -237,10 +238,8 @@ def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) ->
         ("fastest", best.fastest_pair, reference.pair_max_bytes_per_second),
         ("slowest", best.slowest_pair, reference.pair_min_bytes_per_second),
     ):
-        says, missing = (
-            f"the {name} pair of GPUs here reaches",
-            ": links that the type can have are missing here",
-        )
+        says = f"the {name} pair of GPUs here reaches"
+        missing = ": links that the type can have are missing here"
         pair = (f"{name} pair", promised, _ALL_REDUCE)
         found = [
             *_shortfall_findings("slow-pairs", says, rate, *pair, reference, host, remark=missing)
@@ -266,11 +265,9 @@ def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) ->
 
 def network_shortfalls(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
     """What the fastest pair of nodes, and all-reduce across all, reach of the type's network."""
-    best, about, promised = (
-        measured_figures(hosts, 0),
-        "sustained network",
-        reference.network_bytes_per_second,
-    )
+    best = measured_figures(hosts, 0)
+    about = "sustained network"
+    promised = reference.network_bytes_per_second
     if best.network is not None:
         how = " with one flow" if best.network.flows == 1 else f" with {best.network.flows} flows"
         tcp = (best.network.best, about, promised, _TCP)
@@ -342,7 +339,9 @@ def nearest_types(
 
     Compares shapes. A likeness is not an identity: clouds sell the same shape under many names.
     """
-    host, gpus, network = hosts[node], working_gpus(hosts[node]), network_reach(hosts)
+    host = hosts[node]
+    gpus = working_gpus(hosts[node])
+    network = network_reach(hosts)
     shape: dict[str, float | None] = {
         "GPUs": float(len(gpus)),
         "memory per GPU": min(
@@ -376,7 +375,8 @@ def _likeness(shape: dict[str, float | None], model: str | None, instance: Insta
     }
     if theirs["GPUs"] is not None and bool(shape["GPUs"]) != bool(theirs["GPUs"]):
         return None
-    steps, differs = [], []
+    steps = []
+    differs = []
     missing = ["GPU model"] if shape["GPUs"] and model is None else []
     if model is not None and instance.gpu_model is not None and model != instance.gpu_model:
         steps.append(_OTHER_MODEL)

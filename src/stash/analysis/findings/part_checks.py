@@ -191,7 +191,8 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
         yield unlike_finding(
             fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host
         )
-    memory, products = _own_share(own, ("triad", "copy")), _own_share(own, ("gemm",))
+    memory = _own_share(own, ("triad", "copy"))
+    products = _own_share(own, ("gemm",))
     busy = [finding.text for finding in state_findings(host) if finding.name == "busy-cores"]
     if busy and memory is not None and products is not None and memory < _EATEN * products:
         text = (

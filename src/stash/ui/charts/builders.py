@@ -237,7 +237,8 @@ def _drawn(curve: PlotCurve, x: Ruler, y: Ruler, tips: bool) -> Iterable[Drawn]:
     if not curve.dots:
         return
     for point in curve.points:
-        across, up = x.locate(point.x), y.locate(point.y)
+        across = x.locate(point.x)
+        up = y.locate(point.y)
         if point.left is not None and point.right is not None:
             yield Whisker((x.locate(point.left), x.locate(point.right)), (up, up), curve.series)
         if point.low is not None and point.high is not None and not curve.ribbon:

@@ -237,9 +237,11 @@ class Extent:
 def round_extent(values: Iterable[float | None], zero: bool = True) -> Extent:
     """An extent with round ends around all ``values``, and around zero unless it would hide what differs."""
     known = [value for value in values if value is not None and math.isfinite(value)]
-    low, high = min(known, default=0.0), max(known, default=1.0)
+    low = min(known, default=0.0)
+    high = max(known, default=1.0)
     if zero:
-        low, high = min(low, 0.0), max(high, 0.0)
+        low = min(low, 0.0)
+        high = max(high, 0.0)
     size = max(abs(low), abs(high))
     if high - low <= max(1e-9 * size, _TINY):
         low, high = (
@@ -265,7 +267,8 @@ def logarithmic_extent(values: Iterable[float]) -> Extent:
 def round_places(shown: Extent) -> list[float]:
     """Round values on the axis: about six, or every power of ten."""
     if shown.logarithmic:
-        first, last = round(math.log10(shown.low)), round(math.log10(shown.high))
+        first = round(math.log10(shown.low))
+        last = round(math.log10(shown.high))
         return [10.0**power for power in range(first, last + 1)]
     count = round((shown.high - shown.low) / shown.step)
     return [shown.low + number * shown.step for number in range(count + 1)]

@@ -48,7 +48,8 @@ _LINE = 17
 _NARROW = 480
 """Below this width rows have their names above them."""
 _PLANE_HEIGHT = 240
-_RADIUS, _END = 3.5, 3.5
+_RADIUS = 3.5
+_END = 3.5
 _BESIDE = 6
 """Pixels from a place to the words about it."""
 RULES = (
@@ -101,7 +102,9 @@ def draw_svg(
 
 def draw_strip(parts: Sequence[tuple[str, float]]) -> Markup:
     """One bar of a page's width made of parts: the series of each, and its length as a fraction of the others'."""
-    whole, reached, drawn = sum(length for _, length in parts) or 1.0, 0.0, []
+    whole = sum(length for _, length in parts) or 1.0
+    reached = 0.0
+    drawn = []
     for name, length in parts:
         wide = 1000 * length / whole
         drawn.append(element("rect", class_=series(name), x=reached, width=wide, height=30))
@@ -131,7 +134,8 @@ class _Frame:
     """Where everything of one chart stands: the plane of its marks, and the room around it."""
 
     def __init__(self, chart: Chart, width: int) -> None:
-        self.chart, self.width = chart, width
+        self.chart = chart
+        self.width = width
         self.narrow = width < _NARROW
         """For hands, which point at nothing: what pointing tells is left out."""
         self.stacked = bool(chart.lanes) and self.narrow
@@ -197,7 +201,8 @@ class _Frame:
 
     def grid(self) -> Iterator[Markup]:
         """Fine lines at the labelled places, and the base line."""
-        top, bottom = short_number(self.top), short_number(self.bottom)
+        top = short_number(self.top)
+        bottom = short_number(self.bottom)
         for tick in self._fitting(self.chart.x):
             yield element("path", class_="line", d=f"M{self.across(tick.at)} {top}V{bottom}")
         for tick in self.chart.y.ticks if self.chart.y is not None else ():
@@ -264,14 +269,17 @@ class _Frame:
             case Whisker():
                 return self._whisker(mark)
             case Dot():
-                tip, x, y = "" if self.narrow else mark.tip, self.across(mark.x), self.down(mark.y)
+                tip = "" if self.narrow else mark.tip
+                x = self.across(mark.x)
+                y = self.down(mark.y)
                 tone = series(mark.series, "hollow" if mark.hollow else "")
                 return titled_element("circle", tip, class_=tone, cx=x, cy=y, r=_RADIUS)
             case Trail():
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
                 return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
             case Ribbon():
-                there, back = mark.edges, reversed(mark.edges)
+                there = mark.edges
+                back = reversed(mark.edges)
                 around = (*((x, low) for x, low, _ in there), *((x, high) for x, _, high in back))
                 points = " ".join(f"{self.across(x)},{self.down(y)}" for x, y in around)
                 return element("polygon", class_=series(mark.series, "ribbon"), points=points)
@@ -292,8 +300,10 @@ class _Frame:
 
     def _bar(self, bar: Bar) -> Markup:
         left, top, right, bottom = self._box(bar)
-        tip, tone = "" if self.narrow else bar.tip, series(bar.series, "faint" if bar.faint else "")
-        wide, high = max(right - left, 1), max(bottom - top, 1)
+        tip = "" if self.narrow else bar.tip
+        tone = series(bar.series, "faint" if bar.faint else "")
+        wide = max(right - left, 1)
+        high = max(bottom - top, 1)
         return titled_element("rect", tip, class_=tone, x=left, y=top, width=wide, height=high)
 
     def _whisker(self, whisker: Whisker) -> Markup:
@@ -307,7 +317,8 @@ class _Frame:
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
-        x, y = float(self.across(tag.x)), float(self.down(tag.y)) - _BESIDE
+        x = float(self.across(tag.x))
+        y = float(self.down(tag.y)) - _BESIDE
         wide = length_of(len(tag.text))
         for begin in (x + _BESIDE, x - _BESIDE - wide):
             box = (begin, begin + wide, y - SIZE, y)

@@ -61,12 +61,16 @@ def tile(
 
     ``pointed_at``: whether anybody can, so that it says something then.
     """
-    left, top, right, bottom = left + _GAP, top + _GAP, right - _GAP, bottom - _GAP
-    tone, opacity = "", "0"  # what a pointer finds between words
+    left = left + _GAP
+    top = top + _GAP
+    right = right - _GAP
+    bottom = bottom - _GAP
+    tone = ""
+    opacity = "0"  # what a pointer finds between words
     if mark.level is not None:
-        tone, opacity = (
-            "s-heat",
-            f"{short_number(100 * (_PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))))}%",
+        tone = "s-heat"
+        opacity = (
+            f"{short_number(100 * (_PALEST + (1 - _PALEST) * min(1.0, max(0.0, mark.level))))}%"
         )
     body = [
         element(
