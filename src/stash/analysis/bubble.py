@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stash.analysis.pipeline_schedule import Action, end_times, parse_order
+from stash.core.grouping import group_by
 from stash.core.records.base import Record
 from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import Profile
@@ -140,17 +141,14 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
 
 def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
     """One row for each rank, with the steps of all rounds that every rank has some of, as many as all have."""
-    rounds = {
-        number: [row for row in rows if row.round == number]
-        for number in {row.round for row in rows}
-    }
+    rounds = group_by(sorted(rows, key=lambda row: row.round), lambda row: row.round)
     everyone = {row.rank for row in rows}
     joined: dict[int, StagePasses] = {}
-    for number in sorted(rounds):
-        if {row.rank for row in rounds[number]} != everyone:
+    for of_round in rounds.values():
+        if {row.rank for row in of_round} != everyone:
             continue
-        steps = min(len(row.seconds) // len(row.passes) for row in rounds[number])
-        for row in rounds[number]:
+        steps = min(len(row.seconds) // len(row.passes) for row in of_round)
+        for row in of_round:
             before = joined.get(row.rank)
             if before is not None and before.passes != row.passes:
                 return []
@@ -168,11 +166,11 @@ def group_pipelines(
 
     None if rows of a stage are missing; ``stages`` is how many there are, if that is known.
     """
-    by_stages: dict[tuple[int, ...], list[StagePasses]] = defaultdict(list)
-    for row in sorted(rows, key=lambda each: each.rank):
-        by_stages[
-            tuple(sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))}))
-        ].append(row)
+
+    def stages_of(row: StagePasses) -> tuple[int, ...]:
+        return tuple(sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))}))
+
+    by_stages = group_by(sorted(rows, key=lambda each: each.rank), stages_of)
     held = sorted(stage for stages in by_stages for stage in stages)
     if held != list(range(len(held) if stages is None else stages)):
         return []

@@ -20,6 +20,7 @@ from stash.core.formatting import (
     join_names,
     split_spread,
 )
+from stash.core.grouping import group_by
 from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
@@ -121,10 +122,8 @@ def link_grids(hosts: Sequence[Host], reading: Reading) -> tuple[Grid, ...]:
         grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)
     ]
     # The same exchange inside each of several nodes is one.
-    kinds: dict[tuple[str, int, int], list[Curve]] = {}
-    for curve in reading.exchanges:
-        if curve.sizes:
-            kinds.setdefault((curve.backend, curve.nodes, curve.ranks), []).append(curve)
+    measured = (curve for curve in reading.exchanges if curve.sizes)
+    kinds = group_by(measured, lambda curve: (curve.backend, curve.nodes, curve.ranks))
     grids += [_curve(curves, several) for curves in kinds.values()]
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
     # Machines that are like the same types in the same way share a table.
@@ -255,9 +254,7 @@ def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]
 
 def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
     """One row for each group of links: its name, the slowest one's rate, the spread, which one it is."""
-    groups: dict[str, list[Link]] = {}
-    for link in links:
-        groups.setdefault(link.group, []).append(link)
+    groups = group_by(links, lambda link: link.group)
     return tuple(_group(name, members) for name, members in groups.items())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from statistics import fmean, median
@@ -10,6 +9,7 @@ from statistics import fmean, median
 import numpy as np
 
 from stash.analysis.findings.rates import bus_bytes
+from stash.core.grouping import group_by
 from stash.core.intervals import Interval, mean_interval
 from stash.core.records.base import utc_now
 from stash.core.trace_records import (
@@ -25,7 +25,7 @@ from stash.core.units import format_count
 from stash.core.version import __version__
 from stash.trace.critical_path import critical_paths
 from stash.trace.kernels import COMPUTE, GRAPH, sounds_like_exchange
-from stash.trace.meetings import OWN_PARTS, JobTimes, Meeting, cause_of, last_shares
+from stash.trace.meetings import OWN_PARTS, JobTimes, cause_of, last_shares
 from stash.trace.spans import DEVICE, NANO, length
 from stash.trace.step_parts import place_of
 
@@ -154,13 +154,12 @@ def _nodes(job: JobTimes) -> dict[int, int]:
 
 def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollective]:
     """The costliest kinds first."""
-    kinds: dict[tuple[str, str, tuple[int, ...], int | None], list[Meeting]] = defaultdict(list)
-    for meeting in job.meetings:
-        if meeting.step in job.steps:
-            kinds[meeting.op, meeting.group, meeting.ranks, meeting.bytes].append(meeting)
+    counted = (meeting for meeting in job.meetings if meeting.step in job.steps)
+    kinds = group_by(counted, lambda each: (each.op, each.group, each.ranks, each.bytes))
     found = []
     for (op, group, ranks, size), meetings in kinds.items():
         seconds = fmean(meeting.transfer for meeting in meetings) / NANO
+        waits = [length(each.wait(rank)) for each in meetings for rank in each.spans]
         bus = bus_bytes(op, len(ranks), size)
         where = "inside a node" if len({nodes.get(rank) for rank in ranks}) == 1 else "across nodes"
         found.append(
@@ -172,10 +171,7 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
                 each_step=len(meetings) / len(job.steps),
                 bytes=size,
                 seconds=seconds,
-                wait_seconds=fmean(
-                    length(each.wait(rank)) for each in meetings for rank in each.spans
-                )
-                / NANO,
+                wait_seconds=fmean(waits) / NANO,
                 bus_bytes_per_second=bus / seconds if bus and seconds > 0 else None,
             )
         )

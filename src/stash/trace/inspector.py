@@ -19,6 +19,7 @@ import msgspec
 from stash.analysis.findings.rates import Curve
 from stash.core.errors import UserError
 from stash.core.files import opened_regular
+from stash.core.grouping import group_by
 from stash.core.printable import printable_line
 from stash.core.units import (
     format_bytes,
@@ -177,9 +178,7 @@ def _probed(account: InspectorAccount, use: CommunicatorUse) -> float | None:
 
 def page(account: InspectorAccount, title: str) -> Page:
     """The account as a page."""
-    groups: dict[CommunicatorUse, list[CommunicatorSpeed]] = defaultdict(list)
-    for speed in account.speeds:
-        groups[speed.use._replace(communicator="")].append(speed)
+    groups = group_by(account.speeds, lambda speed: speed.use._replace(communicator=""))
     rows: list[tuple[str, ...]] = []
     slow = []
     for use, speeds in list(groups.items())[:_MOST]:
@@ -204,19 +203,10 @@ def page(account: InspectorAccount, title: str) -> Page:
                 "" if probed is None else format_rate(probed),
             )
         )
-    head: tuple[str, ...] = (
-        "ranks",
-        "nodes",
-        "size",
-        "groups",
-        "count",
-        "time",
-        "bus",
-        "by the probe",
-    )
-    if not account.curves:
-        head, rows = head[:-1], [row[:-1] for row in rows]
-    grid = Grid("", head, tuple(rows), frozenset({0}), first="collective")
+    end = None if account.curves else -1
+    head = ("ranks", "nodes", "size", "groups", "count", "time", "bus", "by the probe")
+    shown = tuple(row[:end] for row in rows)
+    grid = Grid("", head[:end], shown, frozenset({0}), first="collective")
     verdict = f"{slow[0]}." if slow else "No communicator is slower than those like it."
     names = {each.use.communicator for each in account.speeds}
     chapters = [Chapter("speed", "Speed", grids=(grid,), brief=True)]
