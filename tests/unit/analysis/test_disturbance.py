@@ -10,6 +10,7 @@ import pytest
 from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Calming, drop_delays, remove_disturbance
 from stash.core.records.profile import Block, Loader, Profile
+from tests.support.breakdowns import drop_blocks
 from tests.support.profile_builder import build
 
 STEPS = 4
@@ -216,9 +217,7 @@ def test_while_it_is_measured_earlier_rounds_are_kept_and_nothing_else_differs()
     for count in (1, 2, 5, 8, 8):
         so_far = whole.model_copy(update={"blocks": tuple(rounds[:count])})
         assert calming.calm_profile(so_far) == remove_disturbance(so_far)
-    left_out = whole.model_copy(
-        update={"blocks": tuple(each for each in rounds if each.rung == "solo")}
-    )
+    left_out = drop_blocks(whole, lambda block: block.rung != "solo")
     assert calming.calm_profile(left_out) == remove_disturbance(left_out)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from breakdowns import drop_blocks
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
@@ -119,13 +120,7 @@ def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
 
 def lacking_a_block() -> Profile:
     """Rank 1 has none under ``crowd`` in round 6."""
-    profile = whole()
-    blocks = (
-        block
-        for block in profile.blocks
-        if (block.round, block.rung, block.rank) != (5, "crowd", 1)
-    )
-    return profile.model_copy(update={"blocks": tuple(blocks)})
+    return drop_blocks(whole(), lambda b: (b.round, b.rung, b.rank) == (5, "crowd", 1))
 
 
 def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():

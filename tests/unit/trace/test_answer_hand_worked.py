@@ -13,12 +13,14 @@ import pytest
 from hand_traces import (
     ALL_REDUCE,
     GEMM,
+    TWO_STEPS,
     Event,
     document,
     kernel,
     launch,
     meeting,
     note,
+    per_step,
     two_steps,
     write,
 )
@@ -31,19 +33,6 @@ from stash.trace.command import read_job
 def micros(trace: Trace) -> dict[str, float]:
     """Microseconds of a step, mean over steps and ranks, of what there is."""
     return {part.name: round(part.seconds * 1e6, 3) for part in trace.traced if part.seconds}
-
-
-def per_step(trace: Trace) -> list[dict[str, float]]:
-    return [
-        {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
-        for step in trace.steps
-    ]
-
-
-TWO_STEPS = [
-    {"compute": 30.0, "host": 15.0, "transfer": 10.0, "exchange": 20.0, "input": 5.0},
-    {"compute": 40.0, "host": 30.0},
-]
 
 
 def test_steps_of_a_device_add_up_to_what_its_streams_did(tmp_path):

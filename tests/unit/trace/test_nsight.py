@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_traces import ALL_REDUCE, GEMM, Event, kernel, launch, note, two_steps
+from hand_traces import (
+    ALL_REDUCE,
+    GEMM,
+    TWO_STEPS,
+    Event,
+    kernel,
+    launch,
+    note,
+    per_step,
+    two_steps,
+)
 
 from stash.core.errors import UserError
-from stash.core.trace_records import Trace
 from stash.trace.command import read_job
 
 PROCESS = 4242
@@ -71,19 +80,6 @@ def report(path: Path, *processes: list[Event], more: str = "") -> Path:
         )
         base.executescript(more)
     return path
-
-
-def per_step(trace: Trace) -> list[dict[str, float]]:
-    return [
-        {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
-        for step in trace.steps
-    ]
-
-
-TWO_STEPS = [
-    {"compute": 30.0, "host": 15.0, "transfer": 10.0, "exchange": 20.0, "input": 5.0},
-    {"compute": 40.0, "host": 30.0},
-]
 
 
 def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path):
