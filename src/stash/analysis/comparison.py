@@ -92,19 +92,15 @@ def compare(
         for side in sides
     ]
     common = [name for name in has[0] if name in has[1]]
-    contained = [
-        {(each.contained_in, each.name) for each in run.skipped if each.possible}
-        for run in (*before, *after)
-    ]
+    runs = (*before, *after)
     # What a stall holds that was not measured apart from it must be the same in all runs.
-    both = [
-        name
-        for name in common
-        if len({frozenset(pair for pair in each if pair[0] == name) for each in contained}) == 1
-    ]
-    has_rates = all(run.samples_per_second is not None for run in (*before, *after))
+    unlike = [name for name in common if len({_unmeasured_parts(run, name) for run in runs}) > 1]
+    names = [name for name in common if name not in unlike]
+    names.append(STEP)
+    if all(run.samples_per_second is not None for run in runs):
+        names.append(RATE)
     lines = []
-    for name in (*both, STEP, *([RATE] if has_rates else [])):
+    for name in names:
         first, second = (estimate_figure(name, side, per_sample) for side in sides)
         between = changed_by(name, before, after, alike=alike, per_sample=per_sample)
         lines.append(Difference(name=name, before=first, after=second, change=between))
@@ -112,8 +108,15 @@ def compare(
         lines=tuple(lines),
         only_before=tuple(name for name in has[0] if name not in common),
         only_after=tuple(name for name in has[1] if name not in common),
-        unlike=tuple(name for name in common if name not in both),
+        unlike=tuple(unlike),
         per_sample=per_sample,
+    )
+
+
+def _unmeasured_parts(run: Breakdown, stall: str) -> frozenset[str]:
+    """Stalls that ``stall`` holds since they were not measured apart from it."""
+    return frozenset(
+        each.name for each in run.skipped if each.possible and each.contained_in == stall
     )
 
 
@@ -325,10 +328,16 @@ def _differing(
     before: Sequence[Profile],
     after: Sequence[Profile],
 ) -> tuple[DifferingFact, ...]:
-    first, second = ([facts_of(profile) for profile in side] for side in (before, after))
-    names = dict.fromkeys(name for facts in (*first, *second) for name in facts)
+    return differing_facts(*([facts_of(profile) for profile in side] for side in (before, after)))
+
+
+def differing_facts(
+    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+) -> tuple[DifferingFact, ...]:
+    """Facts of two sides of runs that are not the same."""
+    names = dict.fromkeys(name for facts in (*before, *after) for name in facts)
     found = (
-        DifferingFact(name=name, before=_sentence(first, name), after=_sentence(second, name))
+        DifferingFact(name=name, before=_sentence(before, name), after=_sentence(after, name))
         for name in names
     )
     return tuple(fact for fact in found if fact.before != fact.after)

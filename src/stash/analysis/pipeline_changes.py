@@ -93,10 +93,10 @@ def idle_of_stages(seconds: Sequence[float], name: str, microbatches: int) -> fl
     """
     ranks = len(seconds)
     orders = [parse_order(order_of(name, rank, ranks, microbatches)) for rank in range(ranks)]
-    took = [
-        [each / microbatches * (1 if kind == "F" else 2) / 3 for _, kind, _ in order]
-        for each, order in zip(seconds, orders, strict=True)
-    ]
+    took = []
+    for own, order in zip(seconds, orders, strict=True):
+        forward = own / microbatches / 3
+        took.append([forward if kind == "F" else 2 * forward for _, kind, _ in order])
     ends = end_times(orders, took)
     assert ends is not None
     return max(each[-1] for each in ends) - statistics.fmean(seconds)

@@ -287,17 +287,12 @@ def ranks_chart(breakdown: Breakdown, times: Sequence[RankTime], profile: Profil
 def _ranks_table(
     found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale
 ) -> Grid:
-    by = {(time.rank, time.rung): time.time for time in found}
+    cells = {
+        (each.rank, each.rung): f"{scale.number(each.time.value)} {plus_minus(each.time, scale)}"
+        for each in found
+    }
     rows = tuple(
-        (
-            name,
-            *(
-                f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}"
-                if (rank, each) in by
-                else UNKNOWN
-                for each in shared
-            ),
-        )
+        (name, *(cells.get((rank, rung), UNKNOWN) for rung in shared))
         for rank, name in names.items()
     )
     return Grid(
@@ -366,16 +361,15 @@ def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
             "busy", "How busy the machines were", "no block recorded how busy its host was"
         )
     by = {(use.rung, use.resource): use for use in uses}
-    scales = {
-        each: scale_for(max(use.amount for use in uses if use.resource == each), BYTES)
-        if each in ("network", "disk")
-        else _PERCENT
-        for each in present
-    }
-    head = tuple(
-        f"{_RESOURCES[each]}, {scales[each].unit}{'/s' if each in ('network', 'disk') else ''}"
-        for each in present
-    )
+    scales = dict.fromkeys(present, _PERCENT)
+    head = []
+    for each in present:
+        unit = _PERCENT.unit
+        if each in ("network", "disk"):
+            most = max(use.amount for use in uses if use.resource == each)
+            scales[each] = scale_for(most, BYTES)
+            unit = f"{scales[each].unit}/s"
+        head.append(f"{_RESOURCES[each]}, {unit}")
     rows = tuple(
         (rung, *(_use_cell(by.get((rung, each)), scales[each]) for each in present))
         for rung in rungs
@@ -383,7 +377,7 @@ def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
     missing = [name for each, name in _RESOURCES.items() if each not in present]
     below = "A node's means over rounds, and the least and the most of a round; the network's loopback is included."
     below += f" Unknown: {', '.join(missing)}." if missing else ""
-    return Grid("", head, rows, frozenset({0}), below, "rung")
+    return Grid("", tuple(head), rows, frozenset({0}), below, "rung")
 
 
 def _use_cell(use: Use | None, scale: Scale) -> str:

@@ -221,6 +221,12 @@ def _traces(path: Path, report: _Report) -> list[RankTrace]:
         first.pop(_UNKNOWN, None)
     named = rank_in_name(path.name) if len(first) == 1 else None
     names = tuple(report.text(*key) for key in report.labels)
+
+    def rows_of(kind: int, process: int) -> Nanoseconds:
+        """All of them if the only process is unknown."""
+        found = rows[kind]
+        return found[(found[:, 5] == process) | (process == _UNKNOWN), :5]
+
     return [
         RankTrace(
             file=printable_line(path.name, LONGEST_NAME),
@@ -229,10 +235,7 @@ def _traces(path: Path, report: _Report) -> list[RankTrace]:
             backend="nccl" if any(name.startswith("nccl") for name in names) else "",
             node=report.node,
             names=names,
-            spans={
-                kind: sorted_spans([found[(found[:, 5] == process) | (process == _UNKNOWN), :5]])
-                for kind, found in rows.items()
-            },
+            spans={kind: sorted_spans([rows_of(kind, process)]) for kind in rows},
             ops={},
             facts={},
             groups={},
