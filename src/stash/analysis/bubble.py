@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from stash.analysis.pipeline_schedule import Action, end_times, parse_order
-from stash.core.grouping import group_by
 from stash.core.records.base import Record
 from stash.core.records.parallel import StagePasses
 from stash.core.records.profile import Profile
@@ -141,10 +140,11 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
 
 def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
     """One row for each rank, with the steps of all rounds that every rank has some of, as many as all have."""
-    rounds = group_by(sorted(rows, key=lambda row: row.round), lambda row: row.round)
+    rounds = itertools.groupby(sorted(rows, key=lambda row: row.round), lambda row: row.round)
     everyone = {row.rank for row in rows}
     joined: dict[int, StagePasses] = {}
-    for of_round in rounds.values():
+    for _, group in rounds:
+        of_round = list(group)
         if {row.rank for row in of_round} != everyone:
             continue
         steps = min(len(row.seconds) // len(row.passes) for row in of_round)
@@ -167,10 +167,10 @@ def group_pipelines(
     None if rows of a stage are missing; ``stages`` is how many there are, if that is known.
     """
 
-    def stages_of(row: StagePasses) -> tuple[int, ...]:
-        return tuple(sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))}))
-
-    by_stages = group_by(sorted(rows, key=lambda each: each.rank), stages_of)
+    by_stages: dict[tuple[int, ...], list[StagePasses]] = {}
+    for row in sorted(rows, key=lambda each: each.rank):
+        own = {stage for stage, _, _ in parse_order(" ".join(row.passes))}
+        by_stages.setdefault(tuple(sorted(own)), []).append(row)
     held = sorted(stage for stages in by_stages for stage in stages)
     if held != list(range(len(held) if stages is None else stages)):
         return []

@@ -244,9 +244,9 @@ def decide_requirement(
                 f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}"
             )
         recorded.append(facts[name])
-    said = {value.casefold() for value in recorded}
+    values = {value.casefold() for value in recorded}
     verdict = PASSES
-    if said - {NOT_RECORDED, requirement.value.casefold()}:
+    if values - {NOT_RECORDED, requirement.value.casefold()}:
         verdict = FAILS
     elif NOT_RECORDED in recorded:
         verdict = CANNOT_TELL
