@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 from stash.advice.verdict import Advice, verdict
 from stash.analysis.attribution import attribute
@@ -33,6 +35,12 @@ def unknown(breakdown: Breakdown) -> dict[str, str]:
 
 def drop_blocks(profile: Profile, drop: Callable[[Block], bool]) -> Profile:
     return profile.model_copy(update={"blocks": tuple(b for b in profile.blocks if not drop(b))})
+
+
+def change_blocks(profile: Profile, change: Callable[[Block], Mapping[str, Any]]) -> Profile:
+    """``change`` tells what of a block is new."""
+    blocks = tuple(replace(block, **change(block)) for block in profile.blocks)
+    return profile.model_copy(update={"blocks": blocks})
 
 
 def flat(rounds: int = 3, **times: float) -> dict[str, list[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from commands import run
 
 from stash.catalog import layers
 from stash.core import secrets
@@ -22,3 +23,15 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     layers._usual.cache_clear()
     return tmp_path
+
+
+@pytest.fixture
+def run_stash(monkeypatch, capsys):
+    """Calls ``stash WORDS`` in the test's own process, which must end with ``code``; what it printed since the last."""
+
+    def run_words(*words: str, code: int = 0):
+        capsys.readouterr()
+        assert run(monkeypatch, *words) == code
+        return capsys.readouterr()
+
+    return run_words

@@ -22,7 +22,8 @@ WARNING, CONTRADICTION = 0.03, 0.10
 PACE = 0.5
 """Likewise where the difference is processor time of the training thread: the same work takes a third longer while
 others use the caches, or the other half of a core, and while first steps touch their memory for the first time."""
-_LOADER, _EXCHANGE = "waiting for the loader", "the exchange"
+_LOADER = "waiting for the loader"
+_EXCHANGE = "the exchange"
 _MOSTLY = 0.5
 """Of the step."""
 _PROCESSOR = "processor time of the training thread"

@@ -328,10 +328,8 @@ class Breakdown(Record):
         for stall in self.stalls:
             if not stall.time.holds_itself:
                 yield f"{stall.name} ({stall.seconds:g} s) is not within its interval, {stall.low} to {stall.high} s"
-        together, largest = (
-            self.seconds(*names),
-            max((abs(stall.seconds) for stall in self.stalls), default=0.0),
-        )
+        together = self.seconds(*names)
+        largest = max((abs(stall.seconds) for stall in self.stalls), default=0.0)
         if not abs(together - self.step_seconds) <= _ROUNDING * largest:
             yield f"its stalls add up to {together:g} s and its step takes {self.step_seconds:g} s"
 

@@ -107,10 +107,6 @@ class Seen(Record):
     """None without a pipeline whose passes were timed."""
 
 
-def _stages(profile: Profile) -> int | None:
-    return None if profile.workload.pipeline is None else profile.workload.pipeline.stages
-
-
 def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[float, float] | None:
     """(as scheduled, as played with the measured passes) seconds a step that the ranks of these rows idle.
 
@@ -118,8 +114,23 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
     """
     found = []
     for pipeline in group_pipelines(_join_rounds(rows), stages):
-        ranks = _ranks(pipeline)
-        even, real = _idle_seconds(_even_passes(ranks)), _idle_seconds(ranks)
+        # Two steps at least: a single one goes before itself.
+        single = len(pipeline[0].seconds) == len(pipeline[0].passes)
+        ranks = [
+            _steps(each.model_copy(update={"seconds": (1 + single) * each.seconds}))
+            for each in pipeline
+        ]
+        # Passes of a kind that take equally long everywhere, on average as long as they do.
+        by_kind: dict[str, list[float]] = defaultdict(list)
+        for rank in ranks:
+            for (_, kind, _), seconds in zip(rank.orders, rank.seconds, strict=True):
+                by_kind[kind].append(seconds)
+        mean = {kind: sum(seconds) / len(seconds) for kind, seconds in by_kind.items()}
+        alike = [
+            rank._replace(seconds=[mean[kind] for _, kind, _ in rank.orders]) for rank in ranks
+        ]
+        even = _idle_seconds(alike)
+        real = _idle_seconds(ranks)
         if even is not None and real is not None:
             found.append((even, real))
     if not found:
@@ -129,17 +140,15 @@ def idle_of(rows: Sequence[StagePasses], stages: int | None = None) -> tuple[flo
 
 def _join_rounds(rows: Sequence[StagePasses]) -> list[StagePasses]:
     """One row for each rank, with the steps of all rounds that every rank has some of, as many as all have."""
-    rounds = {
-        number: [row for row in rows if row.round == number]
-        for number in {row.round for row in rows}
-    }
+    rounds = itertools.groupby(sorted(rows, key=lambda row: row.round), lambda row: row.round)
     everyone = {row.rank for row in rows}
     joined: dict[int, StagePasses] = {}
-    for number in sorted(rounds):
-        if {row.rank for row in rounds[number]} != everyone:
+    for _, group in rounds:
+        of_round = list(group)
+        if {row.rank for row in of_round} != everyone:
             continue
-        steps = min(len(row.seconds) // len(row.passes) for row in rounds[number])
-        for row in rounds[number]:
+        steps = min(len(row.seconds) // len(row.passes) for row in of_round)
+        for row in of_round:
             before = joined.get(row.rank)
             if before is not None and before.passes != row.passes:
                 return []
@@ -157,11 +166,11 @@ def group_pipelines(
 
     None if rows of a stage are missing; ``stages`` is how many there are, if that is known.
     """
-    by_stages: dict[tuple[int, ...], list[StagePasses]] = defaultdict(list)
+
+    by_stages: dict[tuple[int, ...], list[StagePasses]] = {}
     for row in sorted(rows, key=lambda each: each.rank):
-        by_stages[
-            tuple(sorted({stage for stage, _, _ in parse_order(" ".join(row.passes))}))
-        ].append(row)
+        own = {stage for stage, _, _ in parse_order(" ".join(row.passes))}
+        by_stages.setdefault(tuple(sorted(own)), []).append(row)
     held = sorted(stage for stages in by_stages for stage in stages)
     if held != list(range(len(held) if stages is None else stages)):
         return []
@@ -174,7 +183,8 @@ def stage_times(profile: Profile, rung: str) -> tuple[float, ...]:
     for row in profile.passes:
         if row.rung != rung:
             continue
-        passes, took = parse_order(" ".join(row.passes)), defaultdict[int, float](float)
+        passes = parse_order(" ".join(row.passes))
+        took = defaultdict[int, float](float)
         for (stage, _, _), seconds in zip(
             itertools.cycle([*passes, (-1, _REST, 0)]), row.seconds, strict=False
         ):
@@ -191,7 +201,9 @@ def estimate_bubble(
 
     ``longer``: times the passes that are known, of which they were.
     """
-    played = idle_of([each for each in profile.passes if each.rung == rung], _stages(profile))
+    schedule = profile.workload.pipeline
+    rows = [each for each in profile.passes if each.rung == rung]
+    played = idle_of(rows, None if schedule is None else schedule.stages)
     if played is None:
         return None
     even, real = (longer * seconds for seconds in played)
@@ -207,15 +219,6 @@ def estimate_bubble(
         slowest_ratio=stages[slowest] / mean if unlike else None,
         stage_seconds=stages,
     )
-
-
-def _ranks(pipeline: Sequence[StagePasses]) -> list[_Steps]:
-    """Two steps at least: a single one goes before itself."""
-    single = len(pipeline[0].seconds) == len(pipeline[0].passes)
-    return [
-        _steps(each.model_copy(update={"seconds": (1 + single) * each.seconds}))
-        for each in pipeline
-    ]
 
 
 def _steps(row: StagePasses) -> _Steps:
@@ -234,16 +237,6 @@ def _steps(row: StagePasses) -> _Steps:
     return _Steps(orders, list(row.seconds[: steps * len(row.passes)]), len(row.passes), count)
 
 
-def _even_passes(ranks: Sequence[_Steps]) -> list[_Steps]:
-    """With passes of a kind that take equally long everywhere, on average as long as they do."""
-    by_kind: dict[str, list[float]] = defaultdict(list)
-    for rank in ranks:
-        for (_, kind, _), seconds in zip(rank.orders, rank.seconds, strict=True):
-            by_kind[kind].append(seconds)
-    mean = {kind: sum(seconds) / len(seconds) for kind, seconds in by_kind.items()}
-    return [rank._replace(seconds=[mean[kind] for _, kind, _ in rank.orders]) for rank in ranks]
-
-
 def _idle_seconds(ranks: Sequence[_Steps]) -> float | None:
     """Seconds of a step, mean over ranks; of all steps but the first, which none goes before."""
     ends = end_times([rank.orders for rank in ranks], [rank.seconds for rank in ranks])
@@ -251,6 +244,7 @@ def _idle_seconds(ranks: Sequence[_Steps]) -> float | None:
         return None
     idles = []
     for rank, found in zip(ranks, ends, strict=True):
-        first, steps = rank.per_step, len(rank.seconds) // rank.per_step
+        first = rank.per_step
+        steps = len(rank.seconds) // rank.per_step
         idles.append((found[-1] - found[first - 1] - sum(rank.seconds[first:])) / (steps - 1))
     return sum(idles) / len(idles)

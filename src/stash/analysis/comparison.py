@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence, Set
+from statistics import fmean
 from typing import NamedTuple
 
 from stash.analysis.attribution import attribute
@@ -26,8 +27,12 @@ from stash.core.records.profile import Profile
 
 # Times
 
-SLOWER, FASTER, NOT_SHOWN, UNKNOWN = "slower", "faster", "no difference shown", "unknown"
-STEP, RATE = "step", "samples/s"
+SLOWER = "slower"
+FASTER = "faster"
+NOT_SHOWN = "no difference shown"
+UNKNOWN = "unknown"
+STEP = "step"
+RATE = "samples/s"
 
 
 class Difference(Record):
@@ -87,16 +92,15 @@ def compare(
         for side in sides
     ]
     common = [name for name in has[0] if name in has[1]]
-    both = [
-        name
-        for name in common
-        if len({_contained_stalls(name, run) for run in (*before, *after)}) == 1
-    ]
-    rates = (
-        [RATE] if all(run.samples_per_second is not None for side in sides for run in side) else []
-    )
+    runs = (*before, *after)
+    # What a stall holds that was not measured apart from it must be the same in all runs.
+    unlike = [name for name in common if len({_unmeasured_parts(run, name) for run in runs}) > 1]
+    names = [name for name in common if name not in unlike]
+    names.append(STEP)
+    if all(run.samples_per_second is not None for run in runs):
+        names.append(RATE)
     lines = []
-    for name in (*both, STEP, *rates):
+    for name in names:
         first, second = (estimate_figure(name, side, per_sample) for side in sides)
         between = changed_by(name, before, after, alike=alike, per_sample=per_sample)
         lines.append(Difference(name=name, before=first, after=second, change=between))
@@ -104,33 +108,73 @@ def compare(
         lines=tuple(lines),
         only_before=tuple(name for name in has[0] if name not in common),
         only_after=tuple(name for name in has[1] if name not in common),
-        unlike=tuple(name for name in common if name not in both),
+        unlike=tuple(unlike),
         per_sample=per_sample,
     )
 
 
-def _contained_stalls(name: str, run: Breakdown) -> frozenset[str]:
-    """What a stall of a run holds: itself, and what was not measured apart from it."""
+def _unmeasured_parts(run: Breakdown, stall: str) -> frozenset[str]:
+    """Stalls that ``stall`` holds since they were not measured apart from it."""
     return frozenset(
-        {name, *(each.name for each in run.skipped if each.possible and each.contained_in == name)}
+        each.name for each in run.skipped if each.possible and each.contained_in == stall
     )
+
+
+class _Figure(NamedTuple):
+    """A stall, the step or the rate of one run, of a step or of a sample."""
+
+    whole: Interval
+    noise: Interval
+    """What the rounds of the run tell by themselves."""
+    launch: float
+    """Half-width of what another launch would measure otherwise."""
+    common: float
+    """… and of what all runs are off by together."""
+
+
+def _figures(name: str, runs: Sequence[Breakdown], per_sample: bool) -> list[_Figure]:
+    found = []
+    for run in runs:
+        stall = run.stall(name)
+        samples = run.samples_per_step or math.nan
+        share = 1.0
+        assert stall is not None or name in (STEP, RATE), f"{run.source} has no {name} stall"
+        assert samples > 0 or not (per_sample or name == RATE), f"{run.source} has no samples"
+        whole = run.step if stall is None else stall.time
+        if name == RATE:  # from the step's interval, whose ends change places
+            ends = {}
+            if whole.low is not None and whole.high is not None and whole.low > 0:
+                ends = {"low": samples / whole.high, "high": samples / whole.low}
+            whole = Interval(value=samples / whole.value, **ends)
+        elif per_sample:
+            share = 1 / samples
+        launch = launch_error(whole.value if name == RATE else run.step.value)
+        noise = whole.remove_error(launch)
+        common = 0.0
+        if stall is not None:
+            arm = stall.parts.noise
+            common = stall.parts.common
+            value = Interval(value=whole.value)
+            noise = value if arm is None else value.symmetric(arm)
+        scaled = whole.scale(share), noise.scale(share), launch * share, common * share
+        found.append(_Figure(*scaled))
+    return found
+
+
+def _mean_figure(figures: Sequence[_Figure]) -> tuple[Interval, float]:
+    """The mean over the runs of a side with what another launch would measure, and the error common to them."""
+    launch = fmean(figure.launch for figure in figures)
+    mean = pool_runs([figure.noise for figure in figures], launch / NORMAL)
+    return mean, fmean(figure.common for figure in figures)
 
 
 def estimate_figure(name: str, runs: Sequence[Breakdown], per_sample: bool = False) -> Interval:
     """A stall, the step or the rate of one side: of one run what that says of itself, of several their mean."""
-    if len(runs) == 1:
-        return _run_figure(name, runs[0]).scale(_sample_share(name, runs[0], per_sample))
-    return _mean_of_runs(name, runs, per_sample).add_error(_common_error(name, runs, per_sample))
-
-
-def _sample_share(name: str, run: Breakdown, per_sample: bool) -> float:
-    """Of a step's times, what one sample takes of them; 1 where steps are compared."""
-    if not per_sample or name == RATE:
-        return 1.0
-    assert run.samples_per_step is not None, (
-        f"{run.source} does not say how many samples a step has"
-    )
-    return 1 / run.samples_per_step
+    figures = _figures(name, runs, per_sample)
+    if len(figures) == 1:
+        return figures[0].whole
+    mean, common = _mean_figure(figures)
+    return mean.add_error(common)
 
 
 def changed_by(
@@ -146,65 +190,13 @@ def changed_by(
     What the method adds to a stall it adds on both sides, where these are ``alike`` and were estimated in one way:
     only the difference of its errors is left in a change. Otherwise neither error tells anything of the other.
     """
-    found = subtract_runs(
-        _mean_of_runs(name, before, per_sample).scale(factor),
-        _mean_of_runs(name, after, per_sample),
-    )
-    errors = (
-        factor * _common_error(name, before, per_sample),
-        _common_error(name, after, per_sample),
+    (first, first_error), (second, second_error) = (
+        _mean_figure(_figures(name, side, per_sample)) for side in (before, after)
     )
     one_way = len({(run.by_waits, run.seen is None) for run in (*before, *after)}) == 1
-    return found.add_error(abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors))
-
-
-def _mean_of_runs(name: str, runs: Sequence[Breakdown], per_sample: bool) -> Interval:
-    """The mean over the runs of a side, with what another launch would measure otherwise."""
-    shares = [_sample_share(name, run, per_sample) for run in runs]
-    spreads = [launch_error(_run_figure(RATE if name == RATE else STEP, run).value) for run in runs]
-    rounds = [
-        _noise_of(name, run, launch).scale(share)
-        for run, launch, share in zip(runs, spreads, shares, strict=True)
-    ]
-    spread = sum(launch * share for launch, share in zip(spreads, shares, strict=True)) / len(runs)
-    return pool_runs(rounds, spread / NORMAL)
-
-
-def _noise_of(name: str, run: Breakdown, launch: float) -> Interval:
-    """What the rounds of one run tell by themselves."""
-    whole, stall = _run_figure(name, run), run.stall(name)
-    if stall is None:
-        return whole.remove_error(launch)
-    arm = stall.parts.noise
-    return (
-        Interval(value=whole.value) if arm is None else Interval(value=whole.value).symmetric(arm)
-    )
-
-
-def _common_error(name: str, runs: Sequence[Breakdown], per_sample: bool) -> float:
-    """Half-width of what all runs of a side are off by together."""
-    parts = [
-        stall.parts.common * _sample_share(name, run, per_sample)
-        for run in runs
-        if (stall := run.stall(name)) is not None
-    ]
-    return sum(parts) / len(parts) if parts else 0.0
-
-
-def _run_figure(name: str, run: Breakdown) -> Interval:
-    if name == STEP:
-        return run.step
-    if name == RATE:  # from the step's interval, whose ends change places
-        assert run.samples_per_step is not None
-        samples, step = run.samples_per_step, run.step
-        if step.low is None or step.high is None or step.low <= 0:
-            return Interval(value=samples / step.value)
-        return Interval(
-            value=samples / step.value, low=samples / step.high, high=samples / step.low
-        )
-    stall = run.stall(name)
-    assert stall is not None, f"{run.source} has no {name} stall"
-    return stall.time
+    errors = factor * first_error, second_error
+    error = abs(errors[1] - errors[0]) if alike and one_way else math.hypot(*errors)
+    return subtract_runs(first.scale(factor), second).add_error(error)
 
 
 # Facts
@@ -275,17 +267,15 @@ def comparable_sides(
     unlike_sizes = len({_step_size(profile) for side in runs for profile in side}) > 1
     if unlike_sizes and any(run.samples_per_step is None for run in (*first, *second)):
         if not anyway:
-            raise UserError(_why_uncounted(unlike_conditions(*runs)), code="different_jobs")
+            facts = [fact.text for fact in unlike_conditions(*runs)]
+            raise UserError(
+                f"the steps differ in size ({join_names(facts) or 'batches per step'}), so they are compared per "
+                "sample, and a profile does not say how many samples a step has; profile again with a loader that "
+                "Stash sees, or compare the steps with --force",
+                code="different_jobs",
+            )
         unlike_sizes = False
     return Sides(first, second, set_up_alike(*runs), unlike_sizes)
-
-
-def _why_uncounted(facts: Sequence[DifferingFact]) -> str:
-    differs = join_names([fact.text for fact in facts]) or "batches per step"
-    return (
-        f"the steps differ in size ({differs}), so they are compared per sample, and a profile does not say how many "
-        "samples a step has; profile again with a loader that Stash sees, or compare the steps with --force"
-    )
 
 
 def set_up_alike(before: Sequence[Profile], after: Sequence[Profile]) -> bool:
@@ -338,10 +328,16 @@ def _differing(
     before: Sequence[Profile],
     after: Sequence[Profile],
 ) -> tuple[DifferingFact, ...]:
-    first, second = ([facts_of(profile) for profile in side] for side in (before, after))
-    names = dict.fromkeys(name for facts in (*first, *second) for name in facts)
+    return differing_facts(*([facts_of(profile) for profile in side] for side in (before, after)))
+
+
+def differing_facts(
+    before: Sequence[Mapping[str, str]], after: Sequence[Mapping[str, str]]
+) -> tuple[DifferingFact, ...]:
+    """Facts of two sides of runs that are not the same."""
+    names = dict.fromkeys(name for facts in (*before, *after) for name in facts)
     found = (
-        DifferingFact(name=name, before=_sentence(first, name), after=_sentence(second, name))
+        DifferingFact(name=name, before=_sentence(before, name), after=_sentence(after, name))
         for name in names
     )
     return tuple(fact for fact in found if fact.before != fact.after)
@@ -430,7 +426,8 @@ def network_stall(one: Sequence[Profile], other: Sequence[Profile]) -> Interval 
     ranks = {run.world_size for run in (*one, *other)}
     if len(ranks) > 1 or not _is_on_one_node(one) or any(run.nodes == 1 for run in other):
         return None
-    alone, apart = _replayed_step(one), _replayed_step(other)
+    alone = _replayed_step(one)
+    apart = _replayed_step(other)
     if alone is None or apart is None:
         return None
     ratio = apart.value / alone.value

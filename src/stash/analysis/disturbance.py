@@ -54,11 +54,9 @@ def remove_disturbance(profile: Profile) -> Undisturbed:
     for place, block in enumerate(profile.blocks):
         if block.step_delays and len(block.step_delays) == len(block.step_seconds) == block.steps:
             together[block.round, block.rung, block.steps].append(place)
-    blocks, lost, job = (
-        list(profile.blocks),
-        defaultdict[BlockKey, dict[int, Lost]](dict),
-        JobCores.read_profile(profile),
-    )
+    blocks = list(profile.blocks)
+    lost = defaultdict[BlockKey, dict[int, Lost]](dict)
+    job = JobCores.read_profile(profile)
     for (number, name, _), places in together.items():
         if name not in RUNGS:
             continue
@@ -87,14 +85,18 @@ class Calming:
         """The same as ``undisturbed(profile)``; what is kept are the rounds before the newest one."""
         blocks = profile.blocks
         if blocks[: len(self._seen)] != self._seen:  # a rung was left out
-            self._seen, self._blocks, self._lost = (), (), {}
+            self._seen = ()
+            self._blocks = ()
+            self._lost = {}
         kept = len(self._seen)
         fresh = remove_disturbance(profile.model_copy(update={"blocks": blocks[kept:]}))
-        calm, lost = self._blocks + fresh.profile.blocks, {**self._lost, **fresh.lost}
+        calm = self._blocks + fresh.profile.blocks
+        lost = {**self._lost, **fresh.lost}
         newest = max((block.round for block in blocks), default=0)
         while kept < len(blocks) and blocks[kept].round < newest:
             kept += 1
-        self._seen, self._blocks = blocks[:kept], calm[:kept]
+        self._seen = blocks[:kept]
+        self._blocks = calm[:kept]
         self._lost = {key: each for key, each in lost.items() if key[0] < newest}
         return Undisturbed(profile.model_copy(update={"blocks": calm}), lost)
 

@@ -28,7 +28,8 @@ def longer_first_steps(profile: Profile) -> dict[int, dict[int, float]]:
         block = blocks.get(ledger.rank)
         places = {} if block is None else _epoch_start_steps(ledger, block)
         if block is not None and places:
-            usual, ends = median(block.step_seconds), occurrences(ledger, EPOCH_END)
+            usual = median(block.step_seconds)
+            ends = occurrences(ledger, EPOCH_END)
             found[ledger.rank] = {
                 at: max(0.0, block.step_seconds[n] - usual - ends.get(at, 0.0))
                 for at, n in places.items()

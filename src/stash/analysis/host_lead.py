@@ -59,6 +59,7 @@ def host_lead(profile: Profile, rung: str) -> HostLead | None:
 
 def _submits(block: Block) -> bool:
     """Whether the host did little else in its steps than to run the model's code."""
-    stages, between = sum(block.stage_seconds.values()), block.stage_seconds.get("between", 0.0)
+    stages = sum(block.stage_seconds.values())
+    between = block.stage_seconds.get("between", 0.0)
     busy = block.cpu_seconds is not None and block.cpu_seconds >= _BUSY * block.seconds
     return busy and stages > 0 and between <= _BETWEEN * stages

@@ -20,7 +20,7 @@ from stash.analysis.comparison import (
     recorded_facts,
 )
 from stash.core.errors import UnitError, UserError
-from stash.core.formatting import format_quantity
+from stash.core.formatting import Unit, format_quantity
 from stash.core.intervals import Interval, subtract_runs
 from stash.core.ladder import STALLS
 from stash.core.records.base import Record
@@ -30,7 +30,9 @@ from stash.core.units import format_seconds, parse_seconds
 
 PARTS = tuple(dict.fromkeys((*STALLS, *TRACE_PARTS)))
 """What limits may be about, of profiles and of traces."""
-PASSES, FAILS, CANNOT_TELL = "passes", "fails", "cannot tell"
+PASSES = "passes"
+FAILS = "fails"
+CANNOT_TELL = "cannot tell"
 
 
 class Limit(Record):
@@ -70,7 +72,9 @@ def parse_limit(option: str, text: str) -> Limit:
             f"cannot read {option} {text!r}; write NAME=VALUE, like network=15% or step=250ms, where NAME is one of "
             f"{', '.join(names)}"
         )
-    typed, share, at_most = f"{option} {text}", value.endswith("%"), option == "--max"
+    typed = f"{option} {text}"
+    share = value.endswith("%")
+    at_most = option == "--max"
     if share and name not in PARTS:
         example = "90" if name == RATE else "250ms"
         raise UserError(f"{typed}: a share of the step is a stall's; give {name} as {example}")
@@ -110,16 +114,19 @@ def decide_limit(limit: Limit, found: Interval, step: Interval) -> Decision:
     wanted = f"{limit.value:g} samples/s" if limit.name == RATE else format_seconds(limit.value)
     share = ""
     if limit.share:
-        bound, wanted = step.scale(limit.value), f"{100 * limit.value:g}% of the step"
+        bound = step.scale(limit.value)
+        wanted = f"{100 * limit.value:g}% of the step"
         share = f" ({found.value / step.value:.1%} of the step)"
+    unit: Unit = "samples/s" if limit.name == RATE else "seconds"
+    how = "at most"
+    apart = subtract_runs(bound, found)
+    if not limit.at_most:
+        how = "at least"
+        apart = subtract_runs(found, bound)
     return Decision(
         limit=limit.typed,
-        verdict=_verdict(
-            subtract_runs(bound, found) if limit.at_most else subtract_runs(found, bound)
-        ),
-        sentence=f"{limit.name} is "
-        f"{format_quantity(found, 'samples/s' if limit.name == RATE else 'seconds')}{share}; "
-        f"asked for is {'at most' if limit.at_most else 'at least'} {wanted}",
+        verdict=_verdict(apart),
+        sentence=f"{limit.name} is {format_quantity(found, unit)}{share}; asked for is {how} {wanted}",
     )
 
 
@@ -150,9 +157,8 @@ def decide_tolerance(
 ) -> Decision:
     """What becomes of a tolerance on a change ``apart`` from ``first``, which is ``beyond`` what is allowed."""
     share = f" ({apart.value / first.value:+.1%})" if first.value > 0 else ""
-    what = f"the {tolerance.name}" if tolerance.name == STEP else f"the {tolerance.name} stall"
-    if per_sample:
-        what += " per sample"
+    stall = "" if tolerance.name == STEP else " stall"
+    what = f"the {tolerance.name}{stall}{' per sample' if per_sample else ''}"
     return Decision(
         limit=tolerance.typed,
         verdict=_verdict(beyond),
@@ -171,16 +177,15 @@ def _verdict(beyond: Interval) -> str:
     """Of how far something lies beyond its limit."""
     if beyond.low is None or beyond.high is None:
         return CANNOT_TELL
-    return FAILS if beyond.low > 0 else PASSES if beyond.high <= 0 else CANNOT_TELL
+    if beyond.low > 0:
+        return FAILS
+    return PASSES if beyond.high <= 0 else CANNOT_TELL
 
 
 def _refuse_without(name: str, typed: str, runs: Sequence[Breakdown]) -> None:
     for run in runs:
-        if not (
-            run.samples_per_second is not None
-            if name == RATE
-            else name == STEP or run.stall(name) is not None
-        ):
+        figure = run.samples_per_second if name == RATE else run.stall(name)
+        if name != STEP and figure is None:
             known = ", ".join(stall.name for stall in run.stalls)
             raise UserError(f"{typed}: {run.source} has no {name}; it has {known} and {STEP}")
 
@@ -231,18 +236,20 @@ def decide_requirement(
     """Whether the facts of all runs say so; raises UserError if there is no such fact."""
     recorded = []
     for facts in facts_of_runs:
-        known, wanted = {_plain_fact(name): name for name in facts}, _plain_fact(requirement.name)
+        known = {_plain_fact(name): name for name in facts}
+        wanted = _plain_fact(requirement.name)
         name = known.get(_ALSO.get(wanted, wanted))
         if name is None:
             raise UserError(
                 f"{requirement.typed}: no profile says that; what it says is {', '.join(facts)}"
             )
         recorded.append(facts[name])
-    wrong = any(
-        value != NOT_RECORDED and value.casefold() != requirement.value.casefold()
-        for value in recorded
-    )
-    verdict = FAILS if wrong else CANNOT_TELL if NOT_RECORDED in recorded else PASSES
+    values = {value.casefold() for value in recorded}
+    verdict = PASSES
+    if values - {NOT_RECORDED, requirement.value.casefold()}:
+        verdict = FAILS
+    elif NOT_RECORDED in recorded:
+        verdict = CANNOT_TELL
     return Decision(
         limit=requirement.typed,
         verdict=verdict,

@@ -46,7 +46,9 @@ class ModelFlops:
 
 def model_flops(breakdown: Breakdown, profile: Profile, gpus: Sequence[GpuFacts]) -> ModelFlops:
     """Of a profile, with the peaks of ``gpus``."""
-    work, step, samples = profile.workload, breakdown.step_seconds, breakdown.samples_per_step
+    work = profile.workload
+    step = breakdown.step_seconds
+    samples = breakdown.samples_per_step
     each = work.tokens_per_sample
     tokens = None if each is None or samples is None else each * samples
     gpu = _gpu(profile, gpus)

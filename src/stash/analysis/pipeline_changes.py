@@ -93,10 +93,10 @@ def idle_of_stages(seconds: Sequence[float], name: str, microbatches: int) -> fl
     """
     ranks = len(seconds)
     orders = [parse_order(order_of(name, rank, ranks, microbatches)) for rank in range(ranks)]
-    took = [
-        [each / microbatches * (1 if kind == "F" else 2) / 3 for _, kind, _ in order]
-        for each, order in zip(seconds, orders, strict=True)
-    ]
+    took = []
+    for own, order in zip(seconds, orders, strict=True):
+        forward = own / microbatches / 3
+        took.append([forward if kind == "F" else 2 * forward for _, kind, _ in order])
     ends = end_times(orders, took)
     assert ends is not None
     return max(each[-1] for each in ends) - statistics.fmean(seconds)
@@ -126,7 +126,8 @@ def idle_changed(
     their mean times before and after, so that how much they vary makes no difference of the two; for schedules in
     ``EVEN`` only.
     """
-    before, scaled = idle_of(rows), [_scale_row(row, times or {}) for row in rows]
+    before = idle_of(rows)
+    scaled = [_scale_row(row, times or {}) for row in rows]
     after = idle_of(scaled)
     if before is None or after is None:
         return None

@@ -32,7 +32,8 @@ from stash.core.records.profile import Profile
 from stash.core.records.rank_ledger import LedgerPlace, RankLedger
 from stash.core.units import format_seconds
 
-COMPUTE, CONTENTION = "compute", "contention"
+COMPUTE = "compute"
+CONTENTION = "contention"
 NOW_AND_THEN = (EPOCH_START, EPOCH_END, EVALUATION, CHECKPOINT)
 """Rows that no rung of the ladder contains."""
 IN_COMPUTE = (LOOP, COLLECTOR, INTERPRETER)
@@ -92,19 +93,13 @@ class RunRow(Record):
     @property
     def least(self) -> float:
         """What it takes for certain."""
-        return (
-            self.seconds - self.doubt
-            if self.time is None or self.time.low is None
-            else self.time.low
-        )
+        low = None if self.time is None else self.time.low
+        return self.seconds - self.doubt if low is None else low
 
     @property
     def most(self) -> float:
-        return (
-            self.seconds + self.doubt
-            if self.time is None or self.time.high is None
-            else self.time.high
-        )
+        high = None if self.time is None else self.time.high
+        return self.seconds + self.doubt if high is None else high
 
     @property
     def is_between_steps(self) -> bool:
@@ -179,8 +174,8 @@ class RunAccount(Record):
         """The line at which steps wait for a stall of theirs; ``None`` where it is spread over them."""
         if self.is_mostly_own_collectives(name):
             return self.own_collectives[0]
-        row = INPUT if name in DATA_STALLS else BACKWARD if name in EXCHANGE_STALLS else ""
-        return self.place(row)
+        rows = {**dict.fromkeys(DATA_STALLS, INPUT), **dict.fromkeys(EXCHANGE_STALLS, BACKWARD)}
+        return self.place(rows.get(name, ""))
 
     def place(self, name: str) -> SlowLine | None:
         """Where most of a row was seen."""
@@ -253,15 +248,12 @@ def _add_doubt(row: RunRow, share: float) -> RunRow:
 
 
 def _row_of_steps(ledgers: Sequence[RankLedger], name: str) -> RunRow | None:
-    seconds, rank = _slowest_seconds(ledgers, name)
+    seconds, rank = _slowest({ledger.rank: _timed_seconds(ledger, name) for ledger in ledgers})
     if seconds <= 0:
         return None
-    steps = min(ledger.timed_steps for ledger in ledgers)
-    count = (
-        steps
-        if name != COLLECTOR
-        else max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
-    )
+    count = min(ledger.timed_steps for ledger in ledgers)
+    if name == COLLECTOR:
+        count = max(1, *(_times_in_steps(ledger, name) for ledger in ledgers))
     found = _occurrences(ledgers, name).values()
     each = Interval(value=sum(found) / len(found)) if found else None
     doubt = _DOUBT * seconds / math.sqrt(count)
@@ -278,34 +270,21 @@ def _own_code_growth(
     Checkpoints and evaluations that first steps had between them would count for it, and what ranks wait for others;
     of a loop that takes next to nothing the quotient says nothing.
     """
-    has_more = any(
-        _times_in_steps(ledger, name) for ledger in ledgers for name in (EVALUATION, CHECKPOINT)
-    )
-    if (
-        len(ledgers) > 1
-        or has_more
-        or _timed_seconds(ledgers[0], LOOP) < _WORTH_SAYING * step_seconds
-    ):
+    loop = _timed_seconds(ledgers[0], LOOP)
+    has_more = any(_times_in_steps(ledgers[0], name) for name in (EVALUATION, CHECKPOINT))
+    if len(ledgers) > 1 or has_more or loop < _WORTH_SAYING * step_seconds:
         return None
-    later = [
-        block
-        for block in profile.blocks
-        if block.rung == lowest and _BETWEEN in block.stage_seconds
-    ]
+    blocks = profile.blocks
+    later = [each for each in blocks if each.rung == lowest and _BETWEEN in each.stage_seconds]
     ranks = {block.rank for block in later}
-    first = [
-        block for block in profile.blocks if block.rung == UNTOUCHED.name and block.rank in ranks
-    ]
+    first = [each for each in blocks if each.rung == UNTOUCHED.name and each.rank in ranks]
+    steps = sum(block.steps for block in first)
     before = sum(block.stage_seconds.get(_BETWEEN, 0.0) for block in first)
-    before -= sum(
-        row.timed_seconds for ledger in ledgers for row in ledger.rows if row.row == EPOCH_END
-    )
-    if not later or before < _MOST * sum(block.steps for block in first) * _timed_seconds(
-        ledgers[0], LOOP
-    ):
+    before -= sum(row.timed_seconds for row in ledgers[0].rows if row.row == EPOCH_END)
+    if not later or before < _MOST * steps * loop:
         return None
     now = median(block.stage_seconds[_BETWEEN] / block.steps for block in later)
-    return now / (before / sum(block.steps for block in first))
+    return now / (before / steps)
 
 
 def _grow_row(row: RunRow, times: float) -> RunRow:
@@ -314,11 +293,6 @@ def _grow_row(row: RunRow, times: float) -> RunRow:
     return row.model_copy(
         update={"time": row.time.scale(times), "doubt": row.doubt * times, "grew": times}
     )
-
-
-def _slowest_seconds(ledgers: Sequence[RankLedger], name: str) -> tuple[float, int | None]:
-    """Seconds of a timed step that the slowest rank takes, and that rank, if it is far slower than others."""
-    return _slowest({ledger.rank: _timed_seconds(ledger, name) for ledger in ledgers})
 
 
 def _slowest(by_rank: Mapping[int, float]) -> tuple[float, int | None]:
@@ -359,9 +333,11 @@ def _subtract_own_code(
     inside = max(0.0, inside - lacking)
     doubt = math.hypot(*(row.doubt for row in own)) if own else 0.0
     if CONTENTION not in stalls:
-        inside, beyond = inside + beyond, 0.0
+        inside = inside + beyond
+        beyond = 0.0
     less = {COMPUTE: inside, CONTENTION: beyond}
-    rows, unseen = [], []
+    rows = []
+    unseen = []
     for name, time in stalls.items():
         left = less.get(name, 0.0)
         shifted = time if not left else time.shift(-left).add_error(doubt)
@@ -399,12 +375,13 @@ def _no_more_than_contains_it(
         )
         for row in own
     )
-    return [
+    shifted = (
         row
         if row.time is None
         else row.model_copy(update={"time": row.time.shift(back.get(row.name, 0.0))})
         for row in stalls
-    ], tuple(shorter)
+    )
+    return list(shifted), tuple(shorter)
 
 
 def _part_under(
@@ -485,11 +462,9 @@ def _recurring_row(name: str, found: Mapping[int, float]) -> RunRow | None:
 
 
 def _shared_out(name: str, seconds: Sequence[float], every: float | None) -> RunRow:
-    each = (
-        mean_interval(seconds)
-        if len(seconds) >= _MIN_TIMES
-        else Interval(value=sum(seconds) / len(seconds))
-    )
+    each = mean_interval(seconds)
+    if len(seconds) < _MIN_TIMES:
+        each = Interval(value=each.value)
     time = None if every is None else each.scale(1 / every)
     doubt = 0.0 if time is None else _DOUBT * time.value / math.sqrt(len(seconds))
     return RunRow(name=name, time=time, each=each, every=every, times=len(seconds), doubt=doubt)
@@ -511,13 +486,9 @@ def _complete_row(row: RunRow, ledgers: Sequence[RankLedger], in_steps: float) -
 def _slow_lines(ledgers: Sequence[RankLedger]) -> tuple[SlowLine, ...]:
     """Of each row, those of the rank that takes most for it; a line that asks for batches does nothing of its own."""
     found = []
-    asks = {
-        (place.file, place.line)
-        for ledger in ledgers
-        for place in ledger.places
-        if place.row == INPUT
-    }
-    for name in dict.fromkeys(place.row for ledger in ledgers for place in ledger.places):
+    every = [place for ledger in ledgers for place in ledger.places]
+    asks = {(place.file, place.line) for place in every if place.row == INPUT}
+    for name in dict.fromkeys(place.row for place in every):
         slowest = max(
             ledgers, key=lambda ledger: (_timed_seconds(ledger, name), _row_seconds(ledger, name))
         )
@@ -537,17 +508,8 @@ def _slow_line(place: LedgerPlace, ledger: RankLedger) -> SlowLine:
         seen = [len(row.at_steps) for row in ledger.rows if row.row == place.row]
         times = sum(seen) if place.row == EPOCH_START else _times_in_steps(ledger, place.row)
         each = place.seconds / max(1, times)
-    return SlowLine(
-        row=place.row,
-        file=place.file,
-        line=place.line,
-        text=place.text,
-        inside=place.inside,
-        caller=place.caller,
-        prepares=place.prepares,
-        seconds=place.seconds / ledger.timed_steps if each is None else 0.0,
-        each=each,
-    )
+    seconds = place.seconds / ledger.timed_steps if each is None else 0.0
+    return SlowLine(**{**place.model_dump(), "seconds": seconds, "each": each})
 
 
 def _list_unseen(

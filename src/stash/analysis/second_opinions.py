@@ -41,7 +41,8 @@ _BUSY = 0.85
 
 def paper_rates(profile: Profile, kept: StepTimes, samples: SampleCounts | None) -> Rates:
     """G from the top replay rung, P and F from the loaders alone; ``None`` unless all ranks were measured."""
-    top, device = kept.top_replay, None
+    top = kept.top_replay
+    device = None
     count = samples.per_rung.get(top) if samples is not None and top is not None else None
     if top and count and (rung(top).active == "all" or profile.world_size == 1):
         device = count / float(kept.column_of(top).mean())
@@ -96,11 +97,9 @@ def measure_communication(
         wire = runs[0].bytes / total * 2 * (runs[0].ranks - 1) / runs[0].ranks
     latencies = [c.latency_seconds for c in runs if c.latency_seconds is not None]
     # The top replay rung less the rung just below all exchange: interconnect and network stall together.
-    without, top, exposed = (
-        [name for name in kept.rungs if not rung(name).exchanges],
-        kept.top_replay,
-        None,
-    )
+    without = [name for name in kept.rungs if not rung(name).exchanges]
+    top = kept.top_replay
+    exposed = None
     if without and top is not None and rung(top).exchanges:
         parts = [each for each in stalls if each.name in EXCHANGE_STALLS]
         if len(parts) == 1:
@@ -257,7 +256,8 @@ def _dispute_cause(
 
     def share(block: Block) -> float | None:
         """Of the cores that its rank may use, which may be few of the machine's; of all where that is unknown."""
-        own, used = cores.get(block.rank), block.machine_cpu_seconds
+        own = cores.get(block.rank)
+        used = block.machine_cpu_seconds
         return block.cpu if not own or used is None else used / block.seconds / own
 
     busy = _mean(profile, kept, name, share)

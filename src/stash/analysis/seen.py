@@ -111,19 +111,13 @@ def _longer_than_played(profile: Profile, kept: StepTimes) -> float:
     """How many times as long ranks work themselves in kept rounds as in those whose passes are known: the first."""
 
     def own(block: Block) -> float:
-        return (
-            block.seconds
-            - sum(block.group_waits.values())
-            - block.stage_seconds.get("exchange", 0.0)
-        )
+        waits = sum(block.group_waits.values()) + block.stage_seconds.get("exchange", 0.0)
+        return block.seconds - waits
 
-    known, every = (
-        {row.round for row in profile.passes if row.rung == kept.rungs[0]},
-        rank_values(profile, own),
-    )
-    played = [
-        value for number in known for value in every.get((number, kept.rungs[0]), {}).values()
-    ]
+    lowest = kept.rungs[0]
+    every = rank_values(profile, own)
+    known = {row.round for row in profile.passes if row.rung == lowest}
+    played = [value for number in known for value in every.get((number, lowest), {}).values()]
     return float(_per_set(profile, kept, own).mean() / np.mean(played)) if played else 1.0
 
 
@@ -138,18 +132,10 @@ class Waited(NamedTuple):
 def _group_waits(profile: Profile, kept: StepTimes, key: str) -> Waited:
     """``key``: a group's name and a kind, as blocks have them."""
 
-    def block_wait(block: Block) -> float:
-        exchange = key.endswith(f"/{BUCKETS}")
-        return (
-            block.stage_seconds.get("exchange", 0.0)
-            if exchange
-            else block.group_waits.get(key, 0.0)
-        )
-
-    matrix, everyone = (
-        _per_set(profile, kept, block_wait),
-        sorted(rank.rank for rank in profile.ranks),
-    )
+    of_buckets = _field_of("stage_seconds", "exchange", 0.0)
+    read = of_buckets if key.endswith(f"/{BUCKETS}") else _field_of("group_waits", key, 0.0)
+    matrix = _per_set(profile, kept, read)
+    everyone = sorted(rank.rank for rank in profile.ranks)
     least = matrix.copy()
     for group in groups_of(profile.workload.mesh, key.rpartition("/")[0], everyone):
         columns = [everyone.index(rank) for rank in group]
@@ -159,7 +145,8 @@ def _group_waits(profile: Profile, kept: StepTimes, key: str) -> Waited:
 
 def _per_set(profile: Profile, kept: StepTimes, measure: Callable[[Block], float]) -> Matrix:
     """Of a step under the lowest rung, ``[set, rank]``."""
-    values, everyone = rank_values(profile, measure), sorted(rank.rank for rank in profile.ranks)
+    values = rank_values(profile, measure)
+    everyone = sorted(rank.rank for rank in profile.ranks)
     sets = (_mean(values[number, kept.rungs[0]] for number in numbers) for numbers in kept.sets)
     return np.array([[ranks.get(rank, 0.0) for rank in everyone] for ranks in sets], np.float64)
 
@@ -195,15 +182,9 @@ def split_waits(
         rest = (1 - share) * each
         others = sum(apart.values()) - apart[key]
         theirs = min(1.0, others / float(rest.mean())) if others > 0 and rest.any() else 0.0
-        for other in rows:
-            part = (
-                1 - theirs
-                if other == key
-                else theirs * apart[other] / others
-                if theirs > 0
-                else 0.0
-            )
-            found[other] = found[other][0] + part * rest, found[other][1]
+        for other, (exchange, slower) in found.items():
+            part = theirs * apart[other] / others if theirs > 0 else 0.0
+            found[other] = exchange + (1 - theirs if other == key else part) * rest, slower
     return found
 
 
@@ -231,56 +212,39 @@ def expert_loads(profile: Profile) -> tuple[ExpertLoad, ...]:
     found = []
     having = {block.rung for block in profile.blocks if block.received_rows}
     rung = next((name for name in NAMES if name in having), "")
+    everyone = [rank.rank for rank in profile.ranks]
     for name in sorted(
         {name for block in profile.blocks if block.rung == rung for name in block.received_rows}
     ):
         rows = _rank_means(profile, rung, _field_of("received_rows", name))
         took = _rank_means(profile, rung, _field_of("group_waits", f"{name}/{ROWS}"))
-        everyone = [rank.rank for rank in profile.ranks]
         groups = [
             ranks
             for ranks in groups_of(profile.workload.mesh, name, everyone)
-            if set(ranks) <= set(rows)
+            if rows.keys() >= set(ranks) and any(rows[rank] for rank in ranks)
         ]
-        groups = [ranks for ranks in groups if sum(rows[rank] for rank in ranks) > 0]
         if not groups or not set(rows) <= set(took):
             continue
-        more = np.concatenate([_centre_values([rows[rank] for rank in ranks]) for ranks in groups])
-        waited = np.concatenate(
-            [_centre_values([took[rank] for rank in ranks]) for ranks in groups]
-        )
+        got = [np.array([rows[rank] for rank in ranks]) for ranks in groups]
+        waits = [np.array([took[rank] for rank in ranks]) for ranks in groups]
+        more = np.concatenate([each - each.mean() for each in got])
+        waited = np.concatenate([each - each.mean() for each in waits])
         per_row = max(0.0, -float(more @ waited) / float(more @ more)) if more.any() else 0.0
-        most = [max(ranks, key=lambda rank: rows[rank]) for ranks in groups]
-        means = [float(np.mean([rows[rank] for rank in ranks])) for ranks in groups]
-        ratios = [rows[rank] / mean for rank, mean in zip(most, means, strict=True)]
-        explained = per_row * float(
-            np.mean([rows[rank] - mean for rank, mean in zip(most, means, strict=True)])
-        )
-        worst = int(np.argmax(ratios))
-        slower = float(
-            np.mean(
-                [
-                    took[rank] - min(took[each] for each in ranks)
-                    for ranks in groups
-                    for rank in ranks
-                ]
-            )
-        )
+        explained = per_row * float(np.mean([each.max() - each.mean() for each in got]))
+        slower = float(np.concatenate([each - each.min() for each in waits]).mean())
+        worst = max(range(len(groups)), key=lambda at: got[at].max() / got[at].mean())
+        most = int(got[worst].argmax())
         found.append(
             ExpertLoad(
                 name=name,
-                rank=most[worst],
-                ratio=ratios[worst],
-                rows=float(np.mean(means)),
+                rank=groups[worst][most],
+                ratio=float(got[worst][most] / got[worst].mean()),
+                rows=float(np.mean([each.mean() for each in got])),
                 slower=slower,
                 saves=min(explained, slower),
             )
         )
     return tuple(found)
-
-
-def _centre_values(values: list[float]) -> Matrix:
-    return np.asarray(np.array(values) - np.mean(values), np.float64)
 
 
 def _rank_means(

@@ -121,7 +121,8 @@ class RankDelays:
         )
         waiting = felt[:, None] * waiting
         delays = np.minimum(np.where(on_cpu > 0, delays, waiting), seconds)
-        within, waiting = np.minimum(on_cpu * within, delays), np.minimum(waiting, delays)
+        within = np.minimum(on_cpu * within, delays)
+        waiting = np.minimum(waiting, delays)
         return cls(blocks, job, seconds, delays, on_cpu * windows, within, waiting, on_cpu)
 
     def _block_values(self, name: str) -> RankArray:
@@ -130,7 +131,8 @@ class RankDelays:
     def strangers_costs(self) -> list[StrangersCost]:
         """What is theirs of each rank's block."""
         in_local, in_window = self._shares()
-        steps, wall = self.seconds.shape[1], self.seconds.sum(axis=1)
+        steps = self.seconds.shape[1]
+        wall = self.seconds.sum(axis=1)
         worker_lost = in_local * self._block_values("worker_delay_seconds")
         local = in_local[:, None] * (self.delays - self.within)
         spare, late = self._supply(wall, local.sum(axis=1), worker_lost)
@@ -139,7 +141,9 @@ class RankDelays:
             :, None
         ]
         of_window = in_window[:, None] * self.within
-        own, delay, unsure = local.sum(axis=1), self.delays.sum(axis=1), 0.0
+        own = local.sum(axis=1)
+        delay = self.delays.sum(axis=1)
+        unsure = 0.0
         if RUNGS[self.blocks[0].rung].exchanges and len(self.blocks) > 1:
             late = np.full_like(late, late.max())  # ranks wait for each other
             if self.windows.any(axis=1).all():
@@ -167,11 +171,13 @@ class RankDelays:
         def sum_per_machine(each: RankArray) -> RankArray:
             return np.asarray(np.bincount(machine, each)[machine])
 
-        wall, window = self.seconds.sum(axis=1), self.windows.sum(axis=1)
+        wall = self.seconds.sum(axis=1)
+        window = self.windows.sum(axis=1)
         process = self._block_values("cpu_seconds")
         loaders = sum_per_machine(self._block_values("worker_cpu_seconds"))
         own_helpers = self._block_values("helper_cpu_seconds")
-        helpers, threads = sum_per_machine(own_helpers), np.maximum(0.0, process - own_helpers)
+        helpers = sum_per_machine(own_helpers)
+        threads = np.maximum(0.0, process - own_helpers)
         strangers = (
             np.maximum(
                 0.0, self._block_values("machine_cpu_seconds") - sum_per_machine(process) - loaders
@@ -179,10 +185,8 @@ class RankDelays:
             / wall
         )
         loops = np.array([sum(block.loop_delays) for block in self.blocks])
-        ran, wanted = (
-            sum_per_machine(threads) / wall,
-            sum_per_machine(threads + self.delays.sum(axis=1) + loops) / wall,
-        )
+        ran = sum_per_machine(threads) / wall
+        wanted = sum_per_machine(threads + self.delays.sum(axis=1) + loops) / wall
         cores = np.array([self.job.cores.get(block.rank, math.inf) for block in self.blocks])
         running = np.minimum(
             sum_per_machine(np.array([1.0 + len(block.loop_delays) for block in self.blocks])),
@@ -208,7 +212,8 @@ class RankDelays:
         ``own``: what strangers cost the training thread, ``lost``: what they cost its workers. Where workers are busy
         all the time training waits for them, and no step is shorter than the samples take that it trains on.
         """
-        making, workers = self._block_values("fetch_seconds"), self.job.workers
+        making = self._block_values("fetch_seconds")
+        workers = self.job.workers
         if not RUNGS[self.blocks[0].rung].reads_data or not workers or not making.any():
             return wall, np.zeros_like(wall)
         busy = np.minimum(1.0, making / workers / wall)
@@ -228,7 +233,8 @@ class RankDelays:
         """
         before = self.seconds - self.windows
         gained = before.max(axis=0) - (before - local).max(axis=0)
-        last, open_for = self.windows.argmin(axis=0), self.windows.min(axis=0)
+        last = self.windows.argmin(axis=0)
+        open_for = self.windows.min(axis=0)
         own = of_window[last, np.arange(len(last))]
         helped, doubt = self._helper_cost(float(open_for.sum()), in_window)
         return np.asarray(gained + np.minimum(own + helped / len(last), open_for)), doubt
@@ -240,9 +246,11 @@ class RankDelays:
         off, and no more than one rank's: where an exchange waits for links its threads are seldom ready, and ranks
         wait for the same. How many were shows nowhere: half of what they may have cost beyond that is doubt.
         """
-        delayed, ran = self._block_values("helper_delay_seconds"), self._helpers_in_windows()
+        delayed = self._block_values("helper_delay_seconds")
+        ran = self._helpers_in_windows()
         of_ranks = in_window * delayed
-        strange, ready = float(of_ranks.sum()), float((ran + delayed).sum())
+        strange = float(of_ranks.sum())
+        ready = float((ran + delayed).sum())
         if not strange:
             return 0.0, 0.0
         helped = min(float(of_ranks.max()), open_for * strange / ready)
@@ -270,7 +278,8 @@ def strangers_shares(
 
 def _felt_share(block: Block) -> float:
     """Share of the delays in waits for the loader that an accelerator's queue can have felt: what it ran dry for."""
-    delayed, dry = sum(block.step_wait_delays), block.stage_seconds.get("input", 0.0)
+    delayed = sum(block.step_wait_delays)
+    dry = block.stage_seconds.get("input", 0.0)
     return min(1.0, dry / delayed) if block.stage_seconds and delayed > 0 else 1.0
 
 

@@ -103,7 +103,8 @@ def slowed_gpus(states: Sequence[GpuState]) -> list[str]:
 
 def other_job(typed: AsTyped) -> str:
     """A sentence on first steps that differ from what was measured."""
-    first, longer = typed.first, "longer" if typed.share > 0 else "less"
+    first = typed.first
+    longer = "longer" if typed.share > 0 else "less"
     cause = f"; most of it is {typed.cause}" if typed.cause else ""
     return (
         f"The job as it was typed took {format_seconds(first.step.value)} a step in its first {first.steps}, before "
@@ -113,7 +114,9 @@ def other_job(typed: AsTyped) -> str:
 
 def _check_rounds(profile: Profile, kept: StepTimes, stalls: tuple[Stall, ...]) -> list[str]:
     """Whether there are enough of them."""
-    count, found, settings = len(kept.sets), [], profile.settings
+    count = len(kept.sets)
+    found = []
+    settings = profile.settings
     if settings.isolated and count < MIN_ROUNDS:
         found.append(
             f"Only {count} of the {MIN_ROUNDS} sets of launches that an interval needs: rounds of one launch share "
@@ -153,7 +156,8 @@ def _list_unsteady(kept: StepTimes) -> list[str]:
     for name, adds, values in zip(kept.rungs, stall_names(kept.rungs), kept.matrix.T, strict=True):
         modes = two_modes(values)
         if modes is not None:
-            slow, fast = format_seconds(modes[1]), format_seconds(modes[0])
+            slow = format_seconds(modes[1])
+            fast = format_seconds(modes[0])
             found.append(
                 f"The step under {name} takes either {fast} or {slow}, and the mean is neither: "
                 f"{adds if adds == STALLS[0] else f'the {adds} stall'} changed; look for a periodic disturbance or "

@@ -176,7 +176,8 @@ def _replace_by_waits(profile: Profile, raw: StepTimes) -> StepTimes:
         return raw
     matrix = raw.matrix.copy()
     for at in range(len(raw.rungs) - 1, len(raw.rungs) - len(reading) - 1, -1):
-        name, below = raw.rungs[at], raw.rungs[at - 1] if at else None
+        name = raw.rungs[at]
+        below = raw.rungs[at - 1] if at else None
         if below is None:
             break
         stall = _per_set(values, name, raw.sets)[1][:, 0]
@@ -243,15 +244,15 @@ def _sets(profile: Profile, rounds: Sequence[int]) -> tuple[tuple[int, ...], ...
 def _per_set(
     values: dict[tuple[int, str], dict[int, float]], name: str, sets: Sequence[Sequence[int]]
 ) -> tuple[list[int], Matrix]:
-    ranks = sorted(
-        set.intersection(*(set(values[number, name]) for numbers in sets for number in numbers))
-    )
+    rounds = [number for numbers in sets for number in numbers]
+    ranks = sorted(set.intersection(*(set(values[number, name]) for number in rounds)))
     if not ranks:
         raise StashError(f"no rank has a block of {name} in every complete round; profile again")
-    rows = [
-        [[values[number, name][rank] for rank in ranks] for number in numbers] for numbers in sets
-    ]
-    return ranks, np.array([np.mean(row, axis=0) for row in rows], dtype=np.float64)
+    means = np.empty((len(sets), len(ranks)))
+    for row, numbers in enumerate(sets):
+        seconds = [[values[number, name][rank] for rank in ranks] for number in numbers]
+        means[row] = np.mean(seconds, axis=0)
+    return ranks, means
 
 
 def rank_times(profile: Profile, times: StepTimes, name: str) -> tuple[list[int], Matrix]:
@@ -418,12 +419,11 @@ def make_course(profile: Profile) -> Course:
     """The course of a profile's measurement."""
     profile = remove_disturbance(profile).profile
     every = step_matrix(profile)
-    alone = [numbers[0] if len(numbers) == 1 else None for numbers in every.sets]
     combined = {
-        (number, name): float(every.matrix[row, column])
-        for row, number in enumerate(alone)
-        for column, name in enumerate(every.rungs)
-        if number is not None
+        (numbers[0], name): float(value)
+        for numbers, row in zip(every.sets, every.matrix, strict=True)
+        if len(numbers) == 1
+        for name, value in zip(every.rungs, row, strict=True)
     }
     per_rank = rank_values(profile, lambda block: block.seconds)
     moved = [
@@ -432,22 +432,23 @@ def make_course(profile: Profile) -> Course:
         if every.by_waits or (every.leader_is_slow and len(per_rank[block]) == 1)
     ]
     per_rank |= {block: dict.fromkeys(per_rank[block], combined[block]) for block in moved}
-    order = {name: place for place, name in enumerate(every.rungs)}
-    found = sorted((number, order[name], name) for number, name in per_rank if name in order)
-    return Course(
-        times=tuple(
+    times = []
+    for number, name in itertools.product(sorted({number for number, _ in per_rank}), every.rungs):
+        seconds = per_rank.get((number, name), {}).values()
+        if not seconds:
+            continue
+        times.append(
             RoundTime(
                 round=number,
                 rung=name,
-                step_seconds=combined.get((number, name), max(ranks.values())),
-                fastest_seconds=min(ranks.values()),
-                slowest_seconds=max(ranks.values()),
-                ranks=len(ranks),
+                step_seconds=combined.get((number, name), max(seconds)),
+                fastest_seconds=min(seconds),
+                slowest_seconds=max(seconds),
+                ranks=len(seconds),
             )
-            for number, name, ranks in (
-                (number, name, per_rank[number, name]) for number, _, name in found
-            )
-        ),
+        )
+    return Course(
+        times=tuple(times),
         incomplete=incomplete_rounds(profile, every),
         drift=drift(every.matrix[:, -1]) if every.rounds else None,
     )

@@ -15,6 +15,7 @@ from stash.analysis.comparison import (
     Difference,
     DifferingFact,
     RunComparison,
+    differing_facts,
 )
 from stash.analysis.limits import (
     Decision,
@@ -72,15 +73,7 @@ def traced_facts(trace: Trace) -> dict[str, str]:
 
 def differing_traces(before: Sequence[Trace], after: Sequence[Trace]) -> tuple[DifferingFact, ...]:
     """Facts in which the sides differ."""
-    first, second = ([traced_facts(trace) for trace in side] for side in (before, after))
-    found = []
-    for name in first[0]:
-        texts = [
-            " or ".join(dict.fromkeys(facts[name] for facts in side)) for side in (first, second)
-        ]
-        if texts[0] != texts[1]:
-            found.append(DifferingFact(name=name, before=texts[0], after=texts[1]))
-    return tuple(found)
+    return differing_facts(*([traced_facts(trace) for trace in side] for side in (before, after)))
 
 
 def traces_held(limit: Limit, runs: Sequence[Trace]) -> Decision:
@@ -94,7 +87,8 @@ def traces_not_slower(
 ) -> Decision:
     """Whether the step, or a part of it, is longer than a baseline's by more than a fraction; raises UserError."""
     _refuse_without(tolerance.name, tolerance.typed, [*before, *after])
-    first, second = traced_time(tolerance.name, before), traced_time(tolerance.name, after)
+    first = traced_time(tolerance.name, before)
+    second = traced_time(tolerance.name, after)
     beyond = subtract_runs(first.scale(1 + tolerance.fraction), second)
     return decide_tolerance(tolerance, first, subtract_runs(first, second), beyond)
 

@@ -9,6 +9,7 @@ from typing import Literal
 
 from stash.analysis.breakdown import Breakdown
 from stash.analysis.step_times import StepTimes
+from stash.core.grouping import group_by
 from stash.core.intervals import Interval, mean_interval
 from stash.core.ladder import rung
 from stash.core.records.base import Number, Record
@@ -48,32 +49,20 @@ def list_usage(profile: Profile, kept: StepTimes) -> tuple[Use, ...]:
     node, so that its ranks do not count them twice.
     """
     node = {rank.rank: rank.node for rank in profile.ranks}
-    blocks: dict[str, list[Block]] = {name: [] for name in kept.rungs}
     numbers = set(kept.rounds)
-    for block in profile.blocks:
-        if block.rung in blocks and block.round in numbers and block.seconds > 0:
-            blocks[block.rung].append(block)
+    measured = (block for block in profile.blocks if block.round in numbers and block.seconds > 0)
+    blocks = group_by(measured, lambda block: block.rung)
     found = []
     for resource, read in _READINGS.items():
         for name in kept.rungs:
-            rounds: dict[int, dict[int, list[float]]] = {}
-            for block in blocks[name]:
-                value = read(block)
-                if value is not None:
-                    rounds.setdefault(block.round, {}).setdefault(
-                        node.get(block.rank, 0), []
-                    ).append(value)
-            per = [fmean(map(fmean, nodes.values())) for nodes in rounds.values()]
+            known = (each for each in blocks.get(name, ()) if read(each) is not None)
+            per = []
+            for of_round in group_by(known, lambda block: block.round).values():
+                nodes = group_by(of_round, lambda block: node.get(block.rank, 0)).values()
+                per.append(fmean(fmean(read(each) or 0.0 for each in ranks) for ranks in nodes))
             if per:
-                found.append(
-                    Use(
-                        rung=name,
-                        resource=resource,
-                        amount=fmean(per),
-                        least=min(per),
-                        most=max(per),
-                    )
-                )
+                ends = {"amount": fmean(per), "least": min(per), "most": max(per)}
+                found.append(Use(rung=name, resource=resource, **ends))
     return tuple(found)
 
 
@@ -102,32 +91,23 @@ def data_blocks(profile: Profile, kept: StepTimes) -> tuple[DataBlock, ...]:
     processes really fetched from storage next to the sizes of the files that they opened. A cache below the guest's,
     of a hypervisor or a storage server, neither of them sees.
     """
-    grouped: dict[tuple[str, int], list[Block]] = {}
-    for block in profile.blocks:
-        if block.rung in kept.rungs and rung(block.rung).reads_data and block.steps > 0:
-            grouped.setdefault((block.rung, block.round), []).append(block)
-    places = {name: place for place, name in enumerate(kept.rungs)}
-    ordered = sorted(grouped.items(), key=lambda item: (places[item[0][0]], item[0][1]))
-    return tuple(
-        DataBlock(
-            round=number,
-            rung=name,
-            resident=max(
-                (block.resident for block in blocks if block.resident is not None), default=None
-            ),
-            fetched_bytes=_a_sample(blocks, lambda block: block.storage_bytes),
-            file_bytes=_a_sample(blocks, lambda block: block.file_bytes),
-            wait_seconds=max(
-                (
-                    block.wait_seconds / block.steps
-                    for block in blocks
-                    if block.wait_seconds is not None
-                ),
-                default=None,
-            ),
+    reading = [name for name in kept.rungs if rung(name).reads_data]
+    read = (block for block in profile.blocks if block.rung in reading and block.steps > 0)
+    grouped = group_by(read, lambda block: (reading.index(block.rung), block.round))
+    found = []
+    for (place, number), blocks in sorted(grouped.items(), key=lambda item: item[0]):
+        waits = [each.wait_seconds / each.steps for each in blocks if each.wait_seconds is not None]
+        found.append(
+            DataBlock(
+                round=number,
+                rung=reading[place],
+                resident=max((b.resident for b in blocks if b.resident is not None), default=None),
+                fetched_bytes=_a_sample(blocks, lambda block: block.storage_bytes),
+                file_bytes=_a_sample(blocks, lambda block: block.file_bytes),
+                wait_seconds=max(waits, default=None),
+            )
         )
-        for (name, number), blocks in ordered
-    )
+    return tuple(found)
 
 
 def _a_sample(blocks: list[Block], read: Callable[[Block], float | None]) -> float | None:

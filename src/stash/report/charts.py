@@ -41,17 +41,18 @@ from stash.ui.charts.builders import (
     worded_ruler,
 )
 from stash.ui.charts.chart import Axis, Blank, Chart, Extent, Grid, Legend, Tick, time_scale
-from stash.ui.page import Row
 
 # The step as a ladder: a stall below zero goes back, one within the noise is faint.
 
 
 def ladder_chart(breakdown: Breakdown) -> Chart:
     """A row for each stall that the job can have, known or not, and one for the step."""
-    scale, step = make_figures(breakdown.stalls).scale, breakdown.step
+    scale = make_figures(breakdown.stalls).scale
+    step = breakdown.step
     texts, total = table_rows(breakdown.stalls, breakdown.skipped, step)
     known = {stall.name: stall for stall in breakdown.stalls}
-    rows, reached = [], 0.0
+    rows = []
+    reached = 0.0
     for row in texts:
         stall = known.get(row.name)
         if stall is None:
@@ -60,7 +61,8 @@ def ladder_chart(breakdown: Breakdown) -> Chart:
         tip = f"{row.name}: {row.time} {row.interval}, {row.share} of the step"
         low, high = (None if end is None else reached + end for end in (stall.low, stall.high))
         piece = BarPiece(reached, reached + stall.seconds, row.name, tip, faint=row.within_noise)
-        rows.append(LaneRow(row.name, _end(row), (piece,), low, high))
+        end = " · ".join(filter(None, (f"{row.time} {row.interval}".strip(), row.share)))
+        rows.append(LaneRow(row.name, end, (piece,), low, high))
         reached += stall.seconds
     piece = BarPiece(0.0, breakdown.step_seconds, "plain", f"step: {total.time} {total.interval}")
     rows.append(
@@ -76,12 +78,9 @@ def ladder_chart(breakdown: Breakdown) -> Chart:
     )
 
 
-def _end(row: Row) -> str:
-    return " · ".join(part for part in (f"{row.time} {row.interval}".strip(), row.share) if part)
-
-
 def _ladder_table(breakdown: Breakdown, scale: Scale) -> Grid:
-    written, step = make_figures(breakdown.stalls), breakdown.step
+    written = make_figures(breakdown.stalls)
+    step = breakdown.step
 
     def number(seconds: float | None) -> str:
         return UNKNOWN if seconds is None else scale.number(seconds)
@@ -110,7 +109,9 @@ def steps_side_by_side(runs: Sequence[tuple[str, Breakdown]]) -> Chart:
     scale = time_scale(max(run.step_seconds for _, run in runs))
     rows = []
     for name, run in runs:
-        written, pieces, reached = make_figures(run.stalls), [], 0.0
+        written = make_figures(run.stalls)
+        pieces = []
+        reached = 0.0
         for stall in run.stalls:
             if stall.seconds > 0:
                 tip = f"{name}, {stall.name}: {written.quantity(stall.name)}, {written.share(stall.name)}"
@@ -204,10 +205,8 @@ def rounds_chart(course: Course, rungs: Sequence[str]) -> Chart:
 
 def _block(time: RoundTime, course: Course) -> PlotPoint:
     low, high = (time.fastest_seconds, time.slowest_seconds) if time.ranks > 1 else (None, None)
-    gone, took = (
-        _mark_incomplete(time.round, course),
-        time_scale(time.step_seconds).text(time.step_seconds),
-    )
+    gone = _mark_incomplete(time.round, course)
+    took = time_scale(time.step_seconds).text(time.step_seconds)
     tip = f"round {time.round + 1}, {time.rung}: {took}{f', {gone}' if gone else ''}"
     return PlotPoint(time.round + 1, time.step_seconds, tip, low, high, hollow=bool(gone))
 
@@ -218,7 +217,8 @@ def _mark_incomplete(number: int, course: Course) -> str:
 
 def rounds_ruler(numbers: Sequence[int]) -> Ruler:
     """An axis of rounds, about a dozen of them labelled."""
-    first, last = min(numbers), max(numbers)
+    first = min(numbers)
+    last = max(numbers)
     shown = Extent(first - 0.5, last + 0.5)
     ticks = range(first, last + 1, max(1, round((last - first) / 12)))
     return Ruler(
@@ -260,7 +260,8 @@ def ranks_chart(breakdown: Breakdown, times: Sequence[RankTime], profile: Profil
     many = len(names) > _MAX_LANES
     lanes: dict[str, list[Value]] = {name: [] for name in (shared if many else names.values())}
     for each in (time for time in times if time.rung in shared):
-        time, name = each.time, names[each.rank]
+        time = each.time
+        name = names[each.rank]
         tip = f"{name}, {each.rung}: {scale.number(time.value)} {scale.unit}"
         low, high = (None, None) if many else (time.low, time.high)
         lanes[each.rung if many else name].append(
@@ -286,17 +287,12 @@ def ranks_chart(breakdown: Breakdown, times: Sequence[RankTime], profile: Profil
 def _ranks_table(
     found: Sequence[RankTime], names: Mapping[int, str], shared: Sequence[str], scale: Scale
 ) -> Grid:
-    by = {(time.rank, time.rung): time.time for time in found}
+    cells = {
+        (each.rank, each.rung): f"{scale.number(each.time.value)} {plus_minus(each.time, scale)}"
+        for each in found
+    }
     rows = tuple(
-        (
-            name,
-            *(
-                f"{scale.number(by[rank, each].value)} {plus_minus(by[rank, each], scale)}"
-                if (rank, each) in by
-                else UNKNOWN
-                for each in shared
-            ),
-        )
+        (name, *(cells.get((rank, rung), UNKNOWN) for rung in shared))
         for rank, name in names.items()
     )
     return Grid(
@@ -365,16 +361,15 @@ def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
             "busy", "How busy the machines were", "no block recorded how busy its host was"
         )
     by = {(use.rung, use.resource): use for use in uses}
-    scales = {
-        each: scale_for(max(use.amount for use in uses if use.resource == each), BYTES)
-        if each in ("network", "disk")
-        else _PERCENT
-        for each in present
-    }
-    head = tuple(
-        f"{_RESOURCES[each]}, {scales[each].unit}{'/s' if each in ('network', 'disk') else ''}"
-        for each in present
-    )
+    scales = dict.fromkeys(present, _PERCENT)
+    head = []
+    for each in present:
+        unit = _PERCENT.unit
+        if each in ("network", "disk"):
+            most = max(use.amount for use in uses if use.resource == each)
+            scales[each] = scale_for(most, BYTES)
+            unit = f"{scales[each].unit}/s"
+        head.append(f"{_RESOURCES[each]}, {unit}")
     rows = tuple(
         (rung, *(_use_cell(by.get((rung, each)), scales[each]) for each in present))
         for rung in rungs
@@ -382,7 +377,7 @@ def usage_table(uses: Sequence[Use], rungs: Sequence[str]) -> Grid | Blank:
     missing = [name for each, name in _RESOURCES.items() if each not in present]
     below = "A node's means over rounds, and the least and the most of a round; the network's loopback is included."
     below += f" Unknown: {', '.join(missing)}." if missing else ""
-    return Grid("", head, rows, frozenset({0}), below, "rung")
+    return Grid("", tuple(head), rows, frozenset({0}), below, "rung")
 
 
 def _use_cell(use: Use | None, scale: Scale) -> str:
@@ -400,11 +395,14 @@ def all_reduce(exchanges: Sequence[Curve]) -> Chart | Blank:
     known = [each for each in exchanges if each.sizes]
     if not known:
         return Blank("all-reduce", title, "no exchange was measured")
-    curves, keys, rows = [], [], []
+    curves = []
+    keys = []
+    rows = []
     for number, each in enumerate(known):
         series = CURVES[number % len(CURVES)]
         where = f"across {each.nodes} nodes" if each.nodes > 1 else f"inside {each.hostname}"
-        name, points = f"{each.backend}, {each.ranks} ranks {where}", []
+        name = f"{each.backend}, {each.ranks} ranks {where}"
+        points = []
         for size in each.sizes:
             bus = size.bus_bytes_per_second.scale(8)
             low, high = (bus.low, bus.high) if bus.low is not None and bus.low > 0 else (None, None)

@@ -12,6 +12,7 @@ from stash.core.errors import StashError, UserError, one_line
 from stash.core.imports import require_package
 from stash.core.output_files import answer_file, write_output
 from stash.core.printable import print_written, printable_line, strict_json
+from stash.core.units import format_count
 from stash.report.output import print_output
 from stash.store.storing import find_run, require_profile, store_option
 from stash.ui.options import (
@@ -26,8 +27,7 @@ from stash.ui.options import (
 )
 
 if TYPE_CHECKING:
-    from stash.analysis.comparison import DifferingFact
-    from stash.core.records.host import Probe
+    from stash.core.records.profile import Profile
     from stash.report.exports import ExportedRun
 
 
@@ -59,13 +59,6 @@ def compare(options: CompareOptions) -> None:
       stash compare monday.stash.json today.stash.json
       stash compare before-*.stash.json vs after-*.stash.json
     """
-    from stash.analysis.comparison import (
-        comparable_sides,
-        find_changed_facts,
-        incomparable,
-        network_stall,
-    )
-    from stash.analysis.comparison import compare as compared
     from stash.core.records.host import Probe
     from stash.core.trace_records import Trace
     from stash.report.comparison_page import document, page
@@ -76,82 +69,85 @@ def compare(options: CompareOptions) -> None:
     for before, after in pairs:
         _refuse_itself((*before, *after), [found_runs[word].place for word in (*before, *after)])
     artefacts = {word: run.artefact for word, run in found_runs.items()}
-    probes = {word: each for word, each in artefacts.items() if isinstance(each, Probe)}
     traces = {word: each for word, each in artefacts.items() if isinstance(each, Trace)}
-    if len(probes) == len(artefacts):
-        _compare_probes(pairs, probes, options)
+    if all(isinstance(each, Probe) for each in artefacts.values()):
+        _compare_probes(pairs, artefacts, options)
         return
     if len(traces) == len(artefacts):
-        _compare_traces(pairs, traces, options)
+        from stash.analysis.traced_sides import compare_traces, differing_traces
+
+        contents: list[tuple[Any, ...]] = []
+        for pair in pairs:
+            sides = [[traces[word] for word in side] for side in pair]
+            names = (sides[0][0].workload, *pair)
+            contents.append((compare_traces(*sides), names, differing_traces(*sides)))
+    else:
+        runs = {word: require_profile(word, run) for word, run in found_runs.items()}
+        contents = _compare_profiles(pairs, runs, options.force)
+    if options.json:
+        print(strict_json([document(*each) for each in contents]))
         return
-    runs = {word: require_profile(word, run) for word, run in found_runs.items()}
+    for number, each in enumerate(contents):
+        print("\n" if number else "", end="")
+        print_output(page(*each), options.markdown)
+
+
+def _compare_profiles(
+    pairs: Sequence[tuple[Side, Side]], runs: Mapping[str, Profile], force: bool
+) -> list[tuple[Any, ...]]:
+    """Each pair as ``comparison_page`` takes it; raises UserError for different jobs unless ``force``."""
+    from stash.analysis.comparison import (
+        comparable_sides,
+        compare,
+        find_changed_facts,
+        incomparable,
+        network_stall,
+    )
+
     loaded = [
         ([runs[name] for name in before], [runs[name] for name in after]) for before, after in pairs
     ]
     different = [incomparable(*sides) for sides in loaded]
     refused = next((index for index, facts in enumerate(different) if facts), None)
-    if refused is not None and not options.force:
-        raise UserError(_refusal(pairs[refused], different[refused]), code="different_jobs")
-    documents = []
-    for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
-        first, second = ({name: runs[name] for name in side} for side in pair)
-        comparison = compared(*comparable_sides(first, second, anyway=options.force))
-        names = (profiles[0][0].workload.name, *pair)
-        contents = (
-            comparison,
-            names,
-            find_changed_facts(*profiles),
-            facts,
-            network_stall(*profiles),
+    if refused is not None and not force:
+        differ = ", ".join(
+            f"{fact.name} ({fact.before} and {fact.after})" for fact in different[refused]
         )
-        if options.json:
-            documents.append(document(*contents))
-        else:
-            print_output(page(*contents), options.markdown)
-            print("" if pair == pairs[-1] else "\n", end="")
-    if options.json:
-        print(strict_json(documents))
-
-
-def _compare_traces(
-    pairs: Sequence[tuple[Side, Side]], runs: Mapping[str, Any], options: CompareOptions
-) -> None:
-    from stash.analysis.traced_sides import compare_traces, differing_traces
-    from stash.report.comparison_page import document, page
-
-    documents = []
-    for pair in pairs:
-        sides = [[runs[word] for word in side] for side in pair]
-        contents = (compare_traces(*sides), (sides[0][0].workload, *pair), differing_traces(*sides))
-        if options.json:
-            documents.append(document(*contents))
-        else:
-            print_output(page(*contents), options.markdown)
-    if options.json:
-        print(strict_json(documents))
+        before, after = pairs[refused]
+        raise UserError(
+            f"{before[0]} and {after[0]} are different jobs, in {differ}; compare them all the same with --force",
+            code="different_jobs",
+        )
+    contents = []
+    for pair, profiles, facts in zip(pairs, loaded, different, strict=True):
+        one, other = ({name: runs[name] for name in side} for side in pair)
+        comparison = compare(*comparable_sides(one, other, anyway=force))
+        names = (profiles[0][0].workload.name, *pair)
+        changed = find_changed_facts(*profiles)
+        network = network_stall(*profiles)
+        contents.append((comparison, names, changed, facts, network))
+    return contents
 
 
 Side = tuple[str, ...]
 
 
 def _compare_probes(
-    pairs: Sequence[tuple[Side, Side]], probes: Mapping[str, Probe], options: CompareOptions
+    pairs: Sequence[tuple[Side, Side]], probes: Mapping[str, Any], options: CompareOptions
 ) -> None:
     """Every figure that both probes of a pair have; raises UserError where a side has several."""
     from stash.report.probe_page import compared_document, compared_page
 
-    documents = []
-    for before, after in pairs:
-        if len(before) + len(after) > 2:
-            raise UserError(
-                "probes are compared two by two; with --store, `stash probe` holds one against many"
-            )
-        sides = (before[0], probes[before[0]]), (after[0], probes[after[0]])
-        documents.append(compared_document(*sides))
-        if not options.json:
-            print_output(compared_page(*sides), options.markdown)
+    if any(len(side) > 1 for pair in pairs for side in pair):
+        raise UserError(
+            "probes are compared two by two; with --store, `stash probe` holds one against many"
+        )
+    sides = [[(word, probes[word]) for (word,) in pair] for pair in pairs]
     if options.json:
-        print(strict_json(documents))
+        print(strict_json([compared_document(*pair) for pair in sides]))
+        return
+    for before, after in sides:
+        print_output(compared_page(before, after), options.markdown)
 
 
 def parse_sides(words: Sequence[str]) -> list[tuple[Side, Side]]:
@@ -180,11 +176,6 @@ def _refuse_itself(names: Side, places: Sequence[str]) -> None:
         raise UserError(
             f"{twice} is on both sides: a profile does not differ from itself", code="same_run"
         )
-
-
-def _refusal(pair: tuple[Side, Side], facts: Sequence[DifferingFact]) -> str:
-    differences = ", ".join(f"{fact.name} ({fact.before} and {fact.after})" for fact in facts)
-    return f"{pair[0][0]} and {pair[1][0]} are different jobs, in {differences}; compare them all the same with --force"
 
 
 TOOLS = {
@@ -217,7 +208,9 @@ class ExportOptions(Options):
     store: str | None = store_option()
 
     def check(self) -> None:
-        to, output, url = self.to, self.output, self.url
+        to = self.to
+        output = self.output
+        url = self.url
         if to == "tensorboard" and output is None:
             raise UserError(
                 "--to tensorboard needs a folder: --output tb/, which `tensorboard --logdir tb/` shows"
@@ -244,7 +237,8 @@ def export(options: ExportOptions) -> None:
     from stash.core.redaction import redact_artefact
     from stash.report.exports import make_export, openmetrics, probe_families
 
-    to, output = options.to, options.output
+    to = options.to
+    output = options.output
     places = {
         run.place: (word, run) for word in options.runs for run in (find_run(word, options.store),)
     }
@@ -289,8 +283,6 @@ def _handed_over(
     if to == "tensorboard":
         assert output is not None
         exports.write_tensorboard(runs, output)
-        from stash.core.units import format_count
-
         return f"Wrote {format_count(len(runs), 'run')} to {output}; show them with `tensorboard --logdir {output}`."
     if to == "mlflow":
         new = exports.log_to_mlflow(runs, project, url)

@@ -39,22 +39,29 @@ def page(
     network stall, where one side has one node and the other several.
     """
     title, before, after = names
+    sentences = [verdict(comparison)]
+    warnings = []
+    facts = [fact.text for fact in changed if fact.name in CONDITIONS]
+    if facts or comparison.per_sample:
+        how = "Compared per sample" if comparison.per_sample else "Compared step by step"
+        causes = join_names(facts or ["batches per step"])
+        sentences.append(f"{how}; the sides differ in {causes}.")
+    if different:
+        warnings.append("These are different jobs: their times may differ for that reason alone.")
+    for missing, side in ((comparison.only_before, "before"), (comparison.only_after, "after")):
+        if missing:
+            warnings.append(f"Only the side {side} has {join_names(missing)}: not compared.")
+    if comparison.unlike:
+        warnings.append(
+            f"Not compared: {join_names(comparison.unlike)}, which on one side contains another stall."
+        )
     return Page(
         title=title,
         subtitle=(f"before: {join_names(before)}", f"after: {join_names(after)}"),
-        verdict=(verdict(comparison), *_conditions(comparison, changed)),
-        warnings=tuple(_warnings(comparison, different)),
+        verdict=tuple(sentences),
+        warnings=tuple(warnings),
         chapters=chapters(comparison, "changes", "What changed", (*different, *changed), network),
     )
-
-
-def _conditions(comparison: RunComparison, changed: Sequence[DifferingFact]) -> tuple[str, ...]:
-    """In one line: how the job was run otherwise, and what its times are compared by for that reason."""
-    facts = [fact.text for fact in changed if fact.name in CONDITIONS]
-    if not facts and not comparison.per_sample:
-        return ()
-    how = "Compared per sample" if comparison.per_sample else "Compared step by step"
-    return (f"{how}; the sides differ in {join_names(facts or ['batches per step'])}.",)
 
 
 def chapters(
@@ -73,19 +80,21 @@ def chapters(
             f"{measured} of the step on one node (replayed batches)."
         )
     causes = tuple((fact.name, f"{fact.before} → {fact.after}") for fact in changed)
-    return (
-        Chapter(name, title, grids=(_changes(comparison),), points=tuple(points), brief=True),
-        *(
-            (Chapter(f"{name}-causes", "What else differs", facts=causes, brief=True),)
-            if causes
-            else ()
-        ),
-    )
+    scale = _scale(comparison)
+    head = ("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", "")
+    rows = tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines)
+    ranks = (0, 0, 2, 0, 3, 0, 1, 0)
+    changes = Grid("", head, rows, frozenset({0, 2, 4, 7}), first="what", ranks=ranks)
+    found = [Chapter(name, title, grids=(changes,), points=tuple(points), brief=True)]
+    if causes:
+        found.append(Chapter(f"{name}-causes", "What else differs", facts=causes, brief=True))
+    return tuple(found)
 
 
 def verdict(comparison: RunComparison) -> str:
     """What happened to the step, and which stalls did what they can be seen to have done."""
-    step, scale = comparison.step, _scale(comparison)
+    step = comparison.step
+    scale = _scale(comparison)
     what = "the time per sample" if comparison.per_sample else "the step"
     stalls = [
         line
@@ -110,30 +119,6 @@ def _scale(comparison: RunComparison) -> Scale:
 
 def _format_signed(time: Interval, scale: Scale) -> str:
     return f"{time.value / scale.size:+,.{scale.decimals}f} {plus_minus(time, scale)}"
-
-
-def _warnings(comparison: RunComparison, different: Sequence[DifferingFact]) -> list[str]:
-    found = []
-    if different:
-        found.append("These are different jobs: their times may differ for that reason alone.")
-    for names, side in ((comparison.only_before, "before"), (comparison.only_after, "after")):
-        if names:
-            found.append(f"Only the side {side} has {join_names(names)}: not compared.")
-    if comparison.unlike:
-        found.append(
-            f"Not compared: {join_names(comparison.unlike)}, which on one side contains another stall."
-        )
-    return found
-
-
-def _changes(comparison: RunComparison) -> Grid:
-    """A row for each stall, the step and the rate."""
-    scale = _scale(comparison)
-    head = ("before", "95%", f"after, {scale.unit}", "95%", "change", "of step", "")
-    rows = tuple(_row(line, scale, comparison.step.before.value) for line in comparison.lines)
-    return Grid(
-        "", head, rows, frozenset({0, 2, 4, 7}), first="what", ranks=(0, 0, 2, 0, 3, 0, 1, 0)
-    )
 
 
 def _row(line: Difference, scale: Scale, step: float) -> tuple[str, ...]:

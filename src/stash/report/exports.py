@@ -6,7 +6,8 @@ where a tool groups by it: ``stall/prep_seconds``. What is unknown is left out, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib import import_module
@@ -17,7 +18,6 @@ from typing import Any
 from stash.advice.rental import judge_rental
 from stash.advice.verdict import verdict
 from stash.analysis.attribution import attribute
-from stash.analysis.breakdown import Breakdown
 from stash.analysis.comparison import recorded_facts
 from stash.analysis.findings.probe_reading import every_link, read_probe
 from stash.catalog.offers import Catalog
@@ -63,19 +63,8 @@ class ExportedRun:
 
 def make_export(profile: Profile) -> ExportedRun:
     """What is handed over; raises StashError if nothing can be derived."""
-    breakdown, content = attribute(profile), encode_artefact(profile)
-    return ExportedRun(
-        id=digest_of(content),
-        workload=_fact(profile.workload.name),
-        created=_fact(profile.created),
-        facts={_name(name): _fact(value) for name, value in recorded_facts(profile).items()},
-        figures=dict(_figures(breakdown)),
-        verdict=printable_line(verdict(breakdown, profile).text),
-        artefact=content,
-    )
-
-
-def _figures(breakdown: Breakdown) -> Iterator[tuple[str, float]]:
+    breakdown = attribute(profile)
+    content = encode_artefact(profile)
     known = {
         "step_seconds": breakdown.step_seconds,
         "step_low_seconds": breakdown.step.low,
@@ -87,18 +76,23 @@ def _figures(breakdown: Breakdown) -> Iterator[tuple[str, float]]:
         known[f"stall/{stall.name}_low_seconds"] = stall.low
         known[f"stall/{stall.name}_high_seconds"] = stall.high
         known[f"stall/{stall.name}_share"] = stall.share
-    return ((name, value) for name, value in known.items() if value is not None)
+    return ExportedRun(
+        id=digest_of(content),
+        workload=_fact(profile.workload.name),
+        created=_fact(profile.created),
+        facts={
+            # letters that every tool takes
+            re.sub(r"[^A-Za-z0-9./-]", "_", name)[:_MAX_FACT]: _fact(value)
+            for name, value in recorded_facts(profile).items()
+        },
+        figures={name: value for name, value in known.items() if value is not None},
+        verdict=printable_line(verdict(breakdown, profile).text),
+        artefact=content,
+    )
 
 
 def _fact(text: str) -> str:
     return printable_line(text, _MAX_FACT)[:_MAX_FACT]
-
-
-def _name(name: str) -> str:
-    """A fact's name in letters that every tool takes."""
-    return "".join(
-        each if each.isascii() and (each.isalnum() or each in "-./") else "_" for each in name
-    )[:_MAX_FACT]
 
 
 # MLflow's runs: facts as parameters, figures as metrics, rounds as their history, the profile itself as an artifact.
@@ -122,26 +116,23 @@ def log_to_mlflow(runs: Sequence[ExportedRun], experiment: str, url: str | None 
         if not client.search_runs([number], f"tags.`{_ID}` = '{run.id}'", max_results=1)
     ]
     for run in new:
-        _log(MlflowRun(client, experiment, run.title), run)
+        made = MlflowRun(client, experiment, run.title)
+        entities: Any = import_module("mlflow.entities")
+        made.log([(0, _prefix_names(run.figures))])
+        facts = [entities.Param(name, value) for name, value in run.facts.items()]
+        for first in range(0, len(facts), 100):
+            made.client.log_batch(made.id, params=facts[first : first + 100])
+        with TemporaryDirectory() as place:
+            file = Path(place) / f"{run.id}.stash.json"
+            file.write_bytes(run.artefact)
+            made.client.log_artifact(made.id, str(file))
+        tags = {"mlflow.note.content": run.verdict, "stash.created": run.created, _ID: run.id}
+        # Last: it is whole.
+        made.client.log_batch(
+            made.id, tags=[entities.RunTag(name, value) for name, value in tags.items()]
+        )
+        made.end()
     return len(new)
-
-
-def _log(made: MlflowRun, run: ExportedRun) -> None:
-    entities: Any = import_module("mlflow.entities")
-    made.log([(0, _prefix_names(run.figures))])
-    facts = [entities.Param(name, value) for name, value in run.facts.items()]
-    for first in range(0, len(facts), 100):
-        made.client.log_batch(made.id, params=facts[first : first + 100])
-    with TemporaryDirectory() as place:
-        file = Path(place) / f"{run.id}.stash.json"
-        file.write_bytes(run.artefact)
-        made.client.log_artifact(made.id, str(file))
-    tags = {"mlflow.note.content": run.verdict, "stash.created": run.created, _ID: run.id}
-    # Last: it is whole.
-    made.client.log_batch(
-        made.id, tags=[entities.RunTag(name, value) for name, value in tags.items()]
-    )
-    made.end()
 
 
 def _prefix_names(figures: TrackedFigures) -> TrackedFigures:
@@ -229,15 +220,12 @@ def probe_families(probes: Sequence[Probe], catalog: Catalog) -> list[MetricFami
         for reading in readings
         for each in reading.findings
     ]
-    return [
+    families = [
         MetricFamily("stash_probe_rate", "Measured rate of a part or a link, in its unit", rates),
-        *(
-            [MetricFamily("stash_probe_finding", "A finding of a probe", findings)]
-            if findings
-            else []
-        ),
+        MetricFamily("stash_probe_finding", "A finding of a probe", findings),
         MetricFamily("stash_probe_verdict", "What to do with the machines of a probe", verdicts),
     ]
+    return [family for family in families if family.samples or family.name != "stash_probe_finding"]
 
 
 def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()) -> str:
@@ -247,7 +235,9 @@ def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()
     for run in runs:
         own = {"run": run.id, "workload": run.workload}
         facts = {
-            f"fact_{_label(name)}": value for name, value in run.facts.items() if name != _ARGUMENTS
+            f"fact_{re.sub('[^a-z0-9]', '_', name.lower())}": value
+            for name, value in run.facts.items()
+            if name != _ARGUMENTS
         }
         about.append(({**own, "created": run.created, **facts}, 1))
         for name, value in run.figures.items():
@@ -266,7 +256,3 @@ def openmetrics(runs: Sequence[ExportedRun], probes: Sequence[MetricFamily] = ()
         [MetricFamily("stash_run_info", "What was profiled, and on what", about)] if about else []
     )
     return format_exposition([*info, *families, *probes])
-
-
-def _label(name: str) -> str:
-    return "".join(each if each.isalnum() else "_" for each in name.lower())

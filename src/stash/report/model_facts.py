@@ -14,7 +14,7 @@ from stash.analysis.usage import step_energy
 from stash.catalog.shipped import gpus
 from stash.core.formatting import format_dollars, plus_minus
 from stash.core.records.circumstances import EnergyPart, EnergyUse
-from stash.core.records.parallel import MeshAxis, PipelineSchedule
+from stash.core.records.parallel import PipelineSchedule
 from stash.core.records.profile import Profile
 from stash.core.units import format_bytes, format_count, format_pace, format_seconds, scale_for
 
@@ -39,12 +39,13 @@ _WORDS = {
 def shared_among(profile: Profile) -> str:
     """``"data 2 × tensor 2"``; empty where no mesh says how ranks share the work."""
     axes = [axis for axis in profile.workload.mesh if axis.ranks > 1]
-    return " × ".join(f"{_word(axis)} {axis.ranks}" for axis in axes)
+    return " × ".join(f"{_word(axis.name)} {axis.ranks}" for axis in axes)
 
 
 def model_facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str], ...]:
     """Lines for the details: label and text."""
     found = model_flops(breakdown, profile, gpus())
+    on_devices = any(rank.device != "cpu" for rank in profile.ranks)
     lines = [
         ("ranks share", _places(profile)),
         ("pipeline", _pipeline(profile.workload.pipeline)),
@@ -55,10 +56,7 @@ def model_facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str]
         ("embeddings", _embeddings(breakdown, profile)),
         ("host ahead", _host_ahead(breakdown)),
         ("tokens", _tokens(found)),
-        (
-            "FLOPs",
-            "; ".join(_flops(found)) if any(rank.device != "cpu" for rank in profile.ranks) else "",
-        ),
+        ("FLOPs", "; ".join(_flops(found)) if on_devices else ""),
         ("energy", energy_text(breakdown, profile)),
     ]
     return tuple((label, text) for label, text in lines if text)
@@ -66,28 +64,24 @@ def model_facts(breakdown: Breakdown, profile: Profile) -> tuple[tuple[str, str]
 
 def document(breakdown: Breakdown, profile: Profile) -> dict[str, Any]:
     """The same for programs: ``model`` of ``stash show --json``; null is unknown."""
-    found, schedule = model_flops(breakdown, profile, gpus()), profile.workload.pipeline
-    bubble = breakdown.seen.bubble if breakdown.seen else None
+    work = profile.workload
+    seen = breakdown.seen
+    schedule = work.pipeline
+    bubble = seen.bubble if seen else None
+    pipeline = None
+    if schedule is not None:
+        idle = round_digits(idle_share(schedule))
+        pipeline = {**schedule.model_dump(exclude={"orders"}), "idle_share": idle}
     return {
-        "mesh": [axis.model_dump() for axis in profile.workload.mesh],
-        "pipeline": None
-        if schedule is None
-        else {
-            **schedule.model_dump(exclude={"orders"}),
-            "idle_share": round_digits(idle_share(schedule)),
-        },
-        "groups": [axis.model_dump() for axis in profile.workload.groups],
-        "embeddings": [table.model_dump() for table in profile.workload.embeddings],
-        "waits": [all_significant(each.model_dump()) for each in breakdown.seen.waits]
-        if breakdown.seen
-        else [],
+        "mesh": [axis.model_dump() for axis in work.mesh],
+        "pipeline": pipeline,
+        "groups": [axis.model_dump() for axis in work.groups],
+        "embeddings": [table.model_dump() for table in work.embeddings],
+        "waits": [all_significant(each.model_dump()) for each in (seen.waits if seen else ())],
         "experts": [all_significant(each.model_dump()) for each in expert_loads(profile)],
-        "phases": {
-            name: round_digits(took)
-            for name, took in phase_seconds(profile, breakdown.rungs[-1]).items()
-        },
+        "phases": all_significant(phase_seconds(profile, breakdown.rungs[-1])),
         "bubble": all_significant(bubble.model_dump()) if bubble else None,
-        **all_significant(vars(found)),
+        **all_significant(vars(model_flops(breakdown, profile, gpus()))),
     }
 
 
@@ -96,15 +90,15 @@ def round_digits(value: float | None, digits: int = 4) -> float | None:
     return None if value is None else float(f"{value:.{digits}g}")
 
 
-def all_significant(facts: dict[str, Any]) -> dict[str, Any]:
+def all_significant(facts: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: round_digits(value) if isinstance(value, float) else value
         for name, value in facts.items()
     }
 
 
-def _word(axis: MeshAxis) -> str:
-    return _WORDS.get(axis.name.lower(), axis.name)
+def _word(axis: str) -> str:
+    return _WORDS.get(axis.lower(), axis)
 
 
 def _places(profile: Profile) -> str:
@@ -113,7 +107,8 @@ def _places(profile: Profile) -> str:
     several = len(profile.hosts) > 1
     axes = [axis for axis in profile.workload.mesh if axis.ranks > 1]
     text = "; ".join(
-        f"{_word(axis)} {axis.ranks}{where[axis.across_nodes] if several else ''}" for axis in axes
+        f"{_word(axis.name)} {axis.ranks}{where[axis.across_nodes] if several else ''}"
+        for axis in axes
     )
     if not axes or math.prod(axis.ranks for axis in axes) == profile.world_size:
         return text
@@ -130,16 +125,11 @@ def _pipeline(schedule: PipelineSchedule | None) -> str:
     text += (
         f": ranks idle {idle:.1%} of its passes if stages take equally long and messages no time"
     )
-    twice = (
-        None
-        if schedule.orders and schedule.stages != schedule.ranks
-        else idle_share(schedule.model_copy(update={"microbatches": 2 * schedule.microbatches}))
-    )
-    return (
-        text
-        if twice is None
-        else f"{text}, {twice:.1%} with {2 * schedule.microbatches} microbatches"
-    )
+    if schedule.orders and schedule.stages != schedule.ranks:
+        return text
+    count = 2 * schedule.microbatches
+    twice = idle_share(schedule.model_copy(update={"microbatches": count}))
+    return text if twice is None else f"{text}, {twice:.1%} with {count} microbatches"
 
 
 def bubble_parts(breakdown: Breakdown) -> str:
@@ -180,27 +170,24 @@ def _groups(breakdown: Breakdown, profile: Profile) -> Iterator[str]:
         facts = used.get((wait.name, wait.kind))
         size = f", {format_bytes(facts.bytes)} in {facts.calls:g} calls" if facts else ""
         hidden = "" if wait.hidden is None else f", {wait.hidden:.0%} hidden"
-        slower = (
-            f", {format_seconds(wait.slower)} of it for a slower rank" if wait.slower > 0 else ""
-        )
-        apart = (
-            f", {format_seconds(wait.exchange)} in all for its exchange, which ends apart"
-            if wait.apart > 0
-            else ""
-        )
+        slower = ""
+        apart = ""
+        if wait.slower > 0:
+            slower = f", {format_seconds(wait.slower)} of it for a slower rank"
+        if wait.apart > 0:
+            apart = f", {format_seconds(wait.exchange)} in all for its exchange, which ends apart"
         yield (
-            f"{_WORDS.get(wait.name.lower(), wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
+            f"{_word(wait.name)} {wait.kind}: {format_seconds(wait.seconds)} waited a step"
             f"{slower}{apart}{hidden}{size}"
         )
 
 
 def _experts(profile: Profile) -> Iterator[str]:
     for load in expert_loads(profile):
-        group = _WORDS.get(load.name.lower(), load.name)
         yield (
-            f"of group {group}: rank {load.rank} gets {load.ratio:.2f} times the {load.rows:,.0f} rows a step of the "
-            f"mean rank; of {format_seconds(load.slower)} that ranks wait for slower ones, even loads would save "
-            f"{format_seconds(load.saves)}"
+            f"of group {_word(load.name)}: rank {load.rank} gets {load.ratio:.2f} times the {load.rows:,.0f} rows "
+            f"a step of the mean rank; of {format_seconds(load.slower)} that ranks wait for slower ones, even loads "
+            f"would save {format_seconds(load.saves)}"
         )
 
 
@@ -231,12 +218,9 @@ def _embeddings(breakdown: Breakdown, profile: Profile) -> str:
         f"{format_bytes(sum(table.gradient_bytes for table in tables))}"
     )
     seconds = [table.forward_seconds for table in tables if table.forward_seconds is not None]
-    share = (
-        f"; looking up takes {sum(seconds) / breakdown.step_seconds:.1%} of the step"
-        if seconds
-        else ""
-    )
-    return text + share
+    if not seconds:
+        return text
+    return f"{text}; looking up takes {sum(seconds) / breakdown.step_seconds:.1%} of the step"
 
 
 def _tokens(found: ModelFlops) -> str:
@@ -250,12 +234,11 @@ def _host_ahead(breakdown: Breakdown) -> str:
     lead = breakdown.host_lead
     if lead is None:
         return ""
-    what = (
+    text = (
         f"at most {format_seconds(lead.seconds)} of a step of {format_seconds(lead.step_seconds)}"
     )
-    return (
-        f"{what}: the device waits for the host to submit its kernels" if lead.too_short else what
-    )
+    why = ": the device waits for the host to submit its kernels" if lead.too_short else ""
+    return text + why
 
 
 def _flops(found: ModelFlops) -> Iterator[str]:

@@ -163,9 +163,11 @@ def judged_probe(
     from stash.analysis.findings.probe_reading import read_probe
     from stash.predict.shortfalls import losses, shares_of
 
-    reading, lost = read_probe(found, known, against, past), None
+    reading = read_probe(found, known, against, past)
+    lost = None
     if base is not None:
-        work, on_gpu = base.profile.workload, base.target.device is not None
+        work = base.profile.workload
+        on_gpu = base.target.device is not None
         lost = losses(base, shares_of(found.hosts, reading.standings, work, on_gpu))
     host = found.hosts[0]
     return reading, judge_rental(

@@ -5,7 +5,7 @@ Puts together what others derive and draw. Knows which chapters there are and in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from stash.advice.verdict import Advice
@@ -49,13 +49,23 @@ def page_of_profile(
     run: ReadRun, advice: Advice, source: str, reading: Reading | None = None
 ) -> Page:
     """The report of one profile out of the file ``source``; with the ``reading`` of its hosts' links if any."""
-    profile, breakdown = run.profile, run.breakdown
+    profile = run.profile
+    breakdown = run.breakdown
     brief = profile_page.page(breakdown, advice, profile)
     details, *explained = brief.chapters
     chapters = [*_chart_chapters(profile, breakdown), _hosts(profile, reading)]
-    drawn = [chapter for chapter in chapters if not _is_empty(chapter)]
+    # Of what nothing was measured the chapter of what is unknown says why.
+    drawn = [
+        each
+        for each in chapters
+        if each.facts
+        or each.grids
+        or each.points
+        or not all(isinstance(chart, Blank) for chart in each.charts)
+    ]
     unknown = tuple(_unknown(breakdown, chapters)) or (("nothing", "all is"),)
-    settings, step = profile.settings, brief.rows[-1]
+    settings = profile.settings
+    step = brief.rows[-1]
     asked = "a verdict" if settings.until_decided else f"±{settings.precision:.1%} of the step"
     how = (
         ("rungs", f"{', '.join(breakdown.rungs)}; {settings.why}"),
@@ -86,13 +96,6 @@ def page_of_profile(
     )
 
 
-def _is_empty(chapter: Chapter) -> bool:
-    """Whether nothing of it was measured: then the chapter of what is unknown says why."""
-    return not (chapter.facts or chapter.grids or chapter.points) and all(
-        isinstance(chart, Blank) for chart in chapter.charts
-    )
-
-
 def probe_of(profile: Profile) -> Probe | None:
     """The links that a profile's hosts have, as the probe that measured them; ``None`` if they have none."""
     measured = [host.links for host in profile.hosts if host.links is not None]
@@ -109,7 +112,8 @@ def probe_of(profile: Profile) -> Probe | None:
 
 def _hosts(profile: Profile, reading: Reading | None) -> Chapter:
     """The machines of a profile, with the reading of their links where they were probed."""
-    probe, chapter = probe_of(profile), Chapter("hosts", "The machines", label="Machines")
+    probe = probe_of(profile)
+    chapter = Chapter("hosts", "The machines", label="Machines")
     machines = probe_page.machines_grid(profile.hosts)
     if probe is None or reading is None:
         return replace(chapter, charts=(Blank("links", "Links", _NOT_PROBED),), grids=(machines,))
@@ -127,48 +131,33 @@ def _chart_chapters(profile: Profile, breakdown: Breakdown) -> list[Chapter]:
     """The chapters that have charts, in the order of the questions that people ask."""
     profile = remove_disturbance(profile).profile
     kept = step_matrix(profile)
-    together = [
-        Chapter(
-            "ranks",
-            "Rank by rank",
-            label="Ranks",
-            charts=(charts.ranks_chart(breakdown, ranks_side_by_side(profile, kept), profile),),
-        ),
-        Chapter(
-            "exchange",
-            "The gradient exchange",
-            label="Exchange",
-            facts=tuple(_exchange_facts(profile)),
-        ),
+    rounds = charts.rounds_chart(make_course(profile), breakdown.rungs)
+    found = [
+        Chapter("step", "Where the step goes", "Step", charts=(charts.ladder_chart(breakdown),)),
+        Chapter("rounds", "How steady it was", "Rounds", charts=(rounds,)),
     ]
+    if profile.world_size > 1:
+        ranks = charts.ranks_chart(breakdown, ranks_side_by_side(profile, kept), profile)
+        facts = tuple(_exchange_facts(profile))
+        found += [
+            Chapter("ranks", "Rank by rank", "Ranks", charts=(ranks,)),
+            Chapter("exchange", "The gradient exchange", "Exchange", facts=facts),
+        ]
+    data = Chapter(
+        "data", "The data pipeline", "Data", facts=tuple(_data_facts(profile, breakdown))
+    )
+    data = replace(data, grids=_loaders(profile.workload.loaders))
+    usage = Chapter("usage", "How busy the machines were", "Usage")
     read = charts.residency_grid(data_blocks(profile, kept))
     busy = charts.usage_table(list_usage(profile, kept), breakdown.rungs)
-    return [
-        Chapter(
-            "step", "Where the step goes", label="Step", charts=(charts.ladder_chart(breakdown),)
-        ),
-        Chapter(
-            "rounds",
-            "How steady it was",
-            label="Rounds",
-            charts=(charts.rounds_chart(make_course(profile), breakdown.rungs),),
-        ),
-        *(together if profile.world_size > 1 else ()),
-        Chapter(
-            "data",
-            "The data pipeline",
-            label="Data",
-            charts=(read,) if isinstance(read, Blank) else (),
-            grids=(
-                *_loaders(profile.workload.loaders),
-                *(() if isinstance(read, Blank) else (read,)),
-            ),
-            facts=tuple(_data_facts(profile, breakdown)),
-        ),
-        Chapter("usage", "How busy the machines were", label="Usage", charts=(busy,))
-        if isinstance(busy, Blank)
-        else Chapter("usage", "How busy the machines were", label="Usage", grids=(busy,)),
-    ]
+    return [*found, _add_grid(data, read), _add_grid(usage, busy)]
+
+
+def _add_grid(chapter: Chapter, grid: Grid | Blank) -> Chapter:
+    """With a table, or why there is none."""
+    if isinstance(grid, Blank):
+        return replace(chapter, charts=(grid,))
+    return replace(chapter, grids=(*chapter.grids, grid))
 
 
 def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
@@ -192,7 +181,8 @@ def _exchange_facts(profile: Profile) -> Iterator[tuple[str, str]]:
 
 
 def _data_facts(profile: Profile, breakdown: Breakdown) -> Iterator[tuple[str, str]]:
-    work, waits = profile.workload, breakdown.waits
+    work = profile.workload
+    waits = breakdown.waits
     unrecorded = f"{UNKNOWN}: not recorded"
     for name, size in (
         ("a sample on disk", work.sample_disk_bytes),
@@ -210,36 +200,33 @@ def _loaders(loaders: tuple[Loader, ...]) -> tuple[Grid, ...]:
     """Settings of the loaders, a column each."""
     if not loaders:
         return ()
-    settings: tuple[tuple[str, Callable[[Loader], str]], ...] = (
-        ("kind", lambda loader: loader.kind),
-        ("workers", lambda loader: _format_value(loader.workers)),
-        ("batches each prefetches", lambda loader: _format_value(loader.prefetch_factor)),
-        ("persistent workers", lambda loader: _format_value(loader.persistent_workers)),
-        ("pinned memory", lambda loader: _format_value(loader.pin_memory)),
-        ("samples in the data set", lambda loader: _format_value(loader.samples)),
-        ("batches a step", lambda loader: str(loader.batches_per_step)),
-        (
-            "first batch after",
-            lambda loader: (
-                UNKNOWN
-                if loader.startup_seconds is None
-                else format_seconds(loader.startup_seconds)
-            ),
-        ),
+    settings = {
+        "kind": "kind",
+        "workers": "workers",
+        "batches each prefetches": "prefetch_factor",
+        "persistent workers": "persistent_workers",
+        "pinned memory": "pin_memory",
+        "samples in the data set": "samples",
+        "batches a step": "batches_per_step",
+        "first batch after": "startup_seconds",
+    }
+    names = tuple(f"loader {number}" for number in range(1, len(loaders) + 1))
+    rows = tuple(
+        (label, *(_format_setting(getattr(loader, name)) for loader in loaders))
+        for label, name in settings.items()
     )
-    names = (
-        ("loader",)
-        if len(loaders) == 1
-        else tuple(f"loader {n}" for n in range(1, len(loaders) + 1))
-    )
-    rows = tuple((label, *map(tell, loaders)) for label, tell in settings)
-    return (Grid("", names, rows, frozenset(range(1 + len(names)))),)
+    head = names if len(names) > 1 else ("loader",)
+    return (Grid("", head, rows, frozenset(range(1 + len(names)))),)
 
 
-def _format_value(value: bool | int | None) -> str:
+def _format_setting(value: str | bool | int | float | None) -> str:
     if value is None:
         return UNKNOWN
-    return ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return format_seconds(value)
+    return f"{value:,}" if isinstance(value, int) else value
 
 
 def _unknown(breakdown: Breakdown, chapters: list[Chapter]) -> Iterator[tuple[str, str]]:
@@ -266,7 +253,8 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
 
     Profiles of different jobs are shown side by side and called different; no difference is computed.
     """
-    chapters, verdicts = [], []
+    chapters = []
+    verdicts = []
     if len(runs) > 1:
         drawn = charts.steps_side_by_side([(run.name, run.breakdown) for run in runs])
         chapters.append(Chapter("runs", "Side by side", charts=(drawn,)))
@@ -287,21 +275,24 @@ def page_of_runs(runs: Sequence[ReadRun], parts: Sequence[Page]) -> Page:
 
 def _against(first: ReadRun, run: ReadRun, number: int) -> tuple[str, tuple[Chapter, ...]]:
     """The sentences about a run compared with the first, and the chapters about it."""
-    name, title = f"changes-{number}", f"From {first.name} to {run.name}"
+    name = f"changes-{number}"
+    title = f"From {first.name} to {run.name}"
     different = incomparable([first.profile], [run.profile])
+
+    def refusal(sentence: str, why: str) -> tuple[str, tuple[Chapter, ...]]:
+        return sentence, (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
+
     if different:
         facts = join_names([f"{fact.name} ({fact.before} and {fact.after})" for fact in different])
         why = f"not compared, as it is another job than {first.name}: {facts}"
-        return f"{why}.", (Chapter(name, title, charts=(Blank(name, "What changed", why),)),)
+        return refusal(f"{why}.", why)
     sides = [first.profile], [run.profile]
     try:
         comparison = compare(
             *comparable_sides({first.name: first.profile}, {run.name: run.profile})
         )
     except UserError as error:
-        return f"not compared: {error}.", (
-            Chapter(name, title, charts=(Blank(name, "What changed", str(error)),)),
-        )
+        return refusal(f"not compared: {error}.", str(error))
     sentence = comparison_page.verdict(comparison)
     changes, *causes = comparison_page.chapters(
         comparison, name, title, find_changed_facts(*sides), network_stall(*sides)

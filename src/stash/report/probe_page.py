@@ -9,7 +9,7 @@ from stash.advice.rental import RentalVerdict
 from stash.advice.verdict import next_steps
 from stash.analysis.findings.against import Compared, Comparison, Near
 from stash.analysis.findings.machine import Finding
-from stash.analysis.findings.probe_reading import Likeness, Reading, every_link
+from stash.analysis.findings.probe_reading import Reading, every_link
 from stash.analysis.findings.rates import Curve, Link
 from stash.analysis.findings.standings import differ
 from stash.core.formatting import (
@@ -20,6 +20,7 @@ from stash.core.formatting import (
     join_names,
     split_spread,
 )
+from stash.core.grouping import group_by
 from stash.core.intervals import Interval
 from stash.core.records.host import Disk, Gpu, Host, Limits, Nic, Probe
 from stash.core.units import format_bits, format_bytes, format_count, format_rate, format_seconds
@@ -120,9 +121,22 @@ def link_grids(hosts: Sequence[Host], reading: Reading) -> tuple[Grid, ...]:
     grids = [
         grid for node, host in enumerate(hosts) for grid in _links(host, node, reading, several)
     ]
-    grids += [_curve(curves, several) for curves in _group_alike(reading.exchanges)]
+    # The same exchange inside each of several nodes is one.
+    measured = (curve for curve in reading.exchanges if curve.sizes)
+    kinds = group_by(measured, lambda curve: (curve.backend, curve.nodes, curve.ranks))
+    grids += [_curve(curves, several) for curves in kinds.values()]
     grids += [_comparison(comparison, several) for comparison in reading.comparisons]
-    return (*grids, *_likenesses(reading.nearest, several))
+    # Machines that are like the same types in the same way share a table.
+    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for likeness in reading.nearest:
+        rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
+        tables.setdefault(rows, []).append(likeness.hostname)
+    for alike, names in tables.items():
+        title = f"{join_names(list(dict.fromkeys(names)))} most like" if several else "most like"
+        grids.append(
+            Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True)
+        )
+    return tuple(grids)
 
 
 def machines_grid(hosts: Sequence[Host]) -> Grid:
@@ -240,9 +254,7 @@ def _links(host: Host, node: int, reading: Reading, several: bool) -> list[Grid]
 
 def link_rows(links: Sequence[Link]) -> tuple[tuple[str, ...], ...]:
     """One row for each group of links: its name, the slowest one's rate, the spread, which one it is."""
-    groups: dict[str, list[Link]] = {}
-    for link in links:
-        groups.setdefault(link.group, []).append(link)
+    groups = group_by(links, lambda link: link.group)
     return tuple(_group(name, members) for name, members in groups.items())
 
 
@@ -257,15 +269,6 @@ def _group(name: str, members: Sequence[Link]) -> tuple[str, ...]:
     fastest = max(members, key=lambda link: link.rate.value)
     best, _ = bits_parts(fastest.rate) if network else split_spread(fastest.rate, fastest.unit)
     return name, value, spread, f"{slowest.member}, slowest of {len(members)}; fastest {best}"
-
-
-def _group_alike(curves: Sequence[Curve]) -> list[list[Curve]]:
-    """Curves of the same kind together: the same exchange inside each of several nodes."""
-    kinds: dict[tuple[str, int, int], list[Curve]] = {}
-    for curve in curves:
-        if curve.sizes:
-            kinds.setdefault((curve.backend, curve.nodes, curve.ranks), []).append(curve)
-    return list(kinds.values())
 
 
 ProbedSide = tuple[str, Probe]
@@ -293,7 +296,8 @@ def compared_document(before: ProbedSide, after: ProbedSide) -> dict[str, Any]:
 
 def compared_page(before: ProbedSide, after: ProbedSide) -> Page:
     """The same to be read."""
-    rows, changed = [], []
+    rows = []
+    changed = []
     for each in compared_document(before, after)["figures"]:
         old, new = (Interval(**each[side]) for side in ("before", "after"))
         shown = f"{new.value / old.value - 1:+.1%}" if each["differs"] else "in the noise"
@@ -388,21 +392,6 @@ def _comparison_row(row: Compared) -> tuple[str, ...]:
         fact = format_bits(row.catalog) if row.network else format_fact(row.catalog, row.unit)
     ratio = UNKNOWN if row.ratio is None else f"{row.ratio:.2f}"
     return row.name, found, fact, ratio, row.catalog_is
-
-
-def _likenesses(likenesses: Sequence[Likeness], several: bool) -> list[Grid]:
-    """One table for all machines that are like the same types in the same way."""
-    tables: dict[tuple[tuple[str, ...], ...], list[str]] = {}
-    for likeness in likenesses:
-        rows = tuple((f"{near.cloud} {near.instance}", _nearness(near)) for near in likeness.types)
-        tables.setdefault(rows, []).append(likeness.hostname)
-    grids = []
-    for alike, hosts in tables.items():
-        title = f"{join_names(list(dict.fromkeys(hosts)))} most like" if several else "most like"
-        grids.append(
-            Grid(title, ("this machine has",), alike, frozenset({0, 1}), first="type", prose=True)
-        )
-    return grids
 
 
 def _nearness(near: Near) -> str:

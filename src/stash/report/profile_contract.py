@@ -73,56 +73,49 @@ def document(breakdown: Breakdown, advice: Advice, profile: Profile) -> dict[str
 
 
 def _extra_fields(breakdown: Breakdown, left_files: Sequence[str]) -> dict[str, Any]:
+    typed = breakdown.as_typed
+    disturbed = breakdown.disturbed
+    step = breakdown.step
+
+    def rounded(name: str) -> dict[str, Any] | None:
+        record = getattr(breakdown, name)
+        return all_significant(record.model_dump()) if record else None
+
     return {
-        "step_low": round_digits(breakdown.step.low, SECONDS_DIGITS),
-        "step_high": round_digits(breakdown.step.high, SECONDS_DIGITS),
+        "step_low": round_digits(step.low, SECONDS_DIGITS),
+        "step_high": round_digits(step.high, SECONDS_DIGITS),
         "rounds_dropped": breakdown.rounds_dropped,
         "rungs": list(breakdown.rungs),
-        "rates": all_significant(breakdown.rates.model_dump()),
-        "communication": all_significant(breakdown.communication.model_dump()),
-        "slow_rank": all_significant(breakdown.slow_rank.model_dump())
-        if breakdown.slow_rank
-        else None,
+        "rates": rounded("rates"),
+        "communication": rounded("communication"),
+        "slow_rank": rounded("slow_rank"),
         "surfacing": [all_significant(item.model_dump()) for item in breakdown.surfacing],
         "startup_seconds": round_digits(breakdown.startup_seconds),
         "notes": list(breakdown.notes),
         "left_files": list(left_files),
         "samples_per_step": round_digits(breakdown.samples_per_step),
         "by_waits": breakdown.by_waits,
-        "waits": all_significant(breakdown.waits.model_dump()),
-        "disturbed": _disturbance_fields(breakdown),
-        "as_typed": _first_steps_fields(breakdown),
-        "host_lead": all_significant(breakdown.host_lead.model_dump())
-        if breakdown.host_lead
-        else None,
-    }
-
-
-def _first_steps_fields(breakdown: Breakdown) -> dict[str, Any] | None:
-    """A step of the job before anything was changed, and by which share it is longer than what was measured."""
-    found = breakdown.as_typed
-    if found is None:
-        return None
-    step = round_digits(found.first.step.value, SECONDS_DIGITS)
-    return {
-        "step_seconds": step,
-        "steps": found.first.steps,
-        "share": round(found.share, 4),
-        "cause": found.cause,
-    }
-
-
-def _disturbance_fields(breakdown: Breakdown) -> dict[str, Any] | None:
-    """Seconds of a step that was seen and is none of ``stalls``."""
-    found = breakdown.disturbed
-    if found is None:
-        return None
-    return {
-        "seconds": round_digits(found.time.value, SECONDS_DIGITS),
-        "low": round_digits(found.time.low, SECONDS_DIGITS),
-        "high": round_digits(found.time.high, SECONDS_DIGITS),
-        "steal": round_digits(found.steal),
-        "programs": [each.model_dump() for each in found.programs],
+        "waits": rounded("waits"),
+        # Seconds of a step that was seen and is none of the stalls.
+        "disturbed": None
+        if disturbed is None
+        else {
+            "seconds": round_digits(disturbed.time.value, SECONDS_DIGITS),
+            "low": round_digits(disturbed.time.low, SECONDS_DIGITS),
+            "high": round_digits(disturbed.time.high, SECONDS_DIGITS),
+            "steal": round_digits(disturbed.steal),
+            "programs": [each.model_dump() for each in disturbed.programs],
+        },
+        # A step of the job before anything was changed: by which share it is longer than what was measured.
+        "as_typed": None
+        if typed is None
+        else {
+            "step_seconds": round_digits(typed.first.step.value, SECONDS_DIGITS),
+            "steps": typed.first.steps,
+            "share": round(typed.share, 4),
+            "cause": typed.cause,
+        },
+        "host_lead": rounded("host_lead"),
     }
 
 

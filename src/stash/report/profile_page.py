@@ -52,6 +52,9 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
         brief=explain,
         folded=True,
     )
+    words = sorted((name for row in stalls for name in row.name.split(", ")), key=STALLS.index)
+    if breakdown.run is not None:
+        words += [*(row.name for row in breakdown.run.rows if row.is_between_steps), "epoch"]
     return Page(
         title=profile.workload.name,
         subtitle=_subtitle(breakdown, profile),
@@ -70,23 +73,10 @@ def page(breakdown: Breakdown, advice: Advice, profile: Profile, explain: bool =
                 "Words",
                 brief=explain,
                 folded=True,
-                facts=explain_words(
-                    _table_names(breakdown), [label for label, _ in (*facts, *figures.facts)]
-                ),
+                facts=explain_words(words, [label for label, _ in (*facts, *figures.facts)]),
             ),
         ),
     )
-
-
-def _table_names(breakdown: Breakdown) -> list[str]:
-    unknown = [missing.name for missing in breakdown.skipped if missing.is_unknown]
-    stalls = [name for name in STALLS if name in unknown or breakdown.stall(name) is not None]
-    between = (
-        ()
-        if breakdown.run is None
-        else (*(row.name for row in breakdown.run.rows if row.is_between_steps), "epoch")
-    )
-    return [*stalls, *between]
 
 
 def bar_of(rows: Sequence[Row]) -> tuple[Row, ...]:
@@ -185,7 +175,8 @@ def _not_in_table(breakdown: Breakdown, profile: Profile) -> str:
 
 def _shape(absent: Sequence[str], breakdown: Breakdown, profile: Profile) -> str:
     """``"2 CPU processes on one node"``: what of the job's shape makes the ``absent`` stalls impossible."""
-    world, nodes = breakdown.world_size, breakdown.nodes
+    world = breakdown.world_size
+    nodes = breakdown.nodes
     devices = {rank.device.partition(":")[0] for rank in profile.ranks}
     kinds = {"cpu": ("CPU process", "CPU processes"), "cuda": ("GPU", "GPUs")}
     one, many = kinds.get(devices.pop() if len(devices) == 1 else "", ("device", "devices"))
@@ -342,7 +333,8 @@ def _waits_sentence(breakdown: Breakdown) -> str:
 
 def _parts(stalls: Sequence[Stall]) -> tuple[tuple[str, str], ...]:
     """Of each stall with an interval the half-widths that make it up, and what they mean."""
-    found, used = [], dict[str, str]()
+    found = []
+    used = dict[str, str]()
     for stall in stalls:
         if stall.low is None:
             continue

@@ -33,13 +33,8 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
         for row in run.rows
         if row.name in _ALWAYS or (row.share or 0.0) >= _WORTH_SAYING
     ]
-    total = (
-        f"{'epoch' if _has_more_than_steps(run) else 'step'}",
-        scale.text(run.step_seconds),
-        "",
-        "100.0%",
-        "",
-    )
+    is_longer = any(row.name in NOW_AND_THEN and row.time is not None for row in run.rows)
+    total = ("epoch" if is_longer else "step", scale.text(run.step_seconds), "", "100.0%", "")
     below = " ".join((f"Start-up, once: {format_seconds(run.startup_seconds)}.", *run.unseen))
     head = ("a step", "95%", "share", "each time")
     account = Grid(
@@ -59,7 +54,7 @@ def epoch_grids(run: RunAccount | None) -> tuple[Grid, ...]:
     ]
     large = sorted((pair for pair in shares if pair[1] >= _WORTH_SAYING), key=lambda pair: -pair[1])
     places = [place for place, _ in large[:_MOST_PLACES]]
-    lines = tuple((place.where, _place_time(place), place.row, _line(place)) for place in places)
+    lines = tuple((place.where, _place_time(place), place.row, _words(place)) for place in places)
     where = Grid("Where", ("takes", "row", "line"), lines, frozenset({0, 1, 2, 3}), prose=True)
     return (account, where) if lines else (account,)
 
@@ -70,10 +65,6 @@ def epoch_title(run: RunAccount) -> str:
         if run.epoch_steps is None
         else f"An epoch of {steps_in_words(run.epoch_steps)} steps"
     )
-
-
-def _has_more_than_steps(run: RunAccount) -> bool:
-    return any(row.name in NOW_AND_THEN and row.time is not None for row in run.rows)
 
 
 def _row(row: RunRow, scale: Scale) -> tuple[str, ...]:
@@ -97,7 +88,7 @@ def _share_of(run: RunAccount, place: SlowLine) -> float:
     return max(place.seconds, each) / run.step_seconds
 
 
-def _line(place: SlowLine) -> str:
+def _words(place: SlowLine) -> str:
     return f"{place.words} (in {place.inside})" if place.inside else place.words
 
 
@@ -118,15 +109,11 @@ def epoch_bar(run: RunAccount) -> tuple[Row, ...]:
             time=scale.text(row.seconds),
             share=f"{row.share or 0.0:.1%}",
             fraction=row.share or 0.0,
-            series=_series(row),
+            series=_SERIES.get(row.name, "plain") if row.is_between_steps else row.name,
         )
         for row in run.rows
         if row.time is not None and row.seconds > 0
     )
-
-
-def _series(row: RunRow) -> str:
-    return _SERIES.get(row.name, "plain") if row.is_between_steps else row.name
 
 
 def epoch_document(run: RunAccount | None) -> dict[str, Any] | None:

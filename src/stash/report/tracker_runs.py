@@ -37,7 +37,8 @@ class TensorBoardRun:
         self._events: Any = import_module("tensorboard.compat.proto.event_pb2")
         self._summaries: Any = import_module("tensorboard.compat.proto.summary_pb2")
         writers: Any = import_module("tensorboard.summary.writer.event_file_writer")
-        self._writer, self._moment = writers.EventFileWriter(str(folder)), moment
+        self._writer = writers.EventFileWriter(str(folder))
+        self._moment = moment
         self.end = self._writer.close
 
     def log(self, rows: Iterable[tuple[int, TrackedFigures]]) -> None:
@@ -94,7 +95,10 @@ class MlflowRun:
     def __init__(
         self, client: Any, experiment: str, name: str, tags: Mapping[str, str] | None = None
     ) -> None:
-        self.client, self._experiment, self._name, self._tags = client, experiment, name, tags
+        self.client = client
+        self._experiment = experiment
+        self._name = name
+        self._tags = tags
         self._made: Any = None
 
     @property

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 from pathlib import Path
@@ -136,34 +135,46 @@ def query(options: QueryOptions) -> None:
     from stash.store.storing import make_progress, open_chosen_store, say_unreadable
 
     if options.sql is None:
-        _print_tables()
+        from stash.store.schema import TABLES
+
+        for table, columns in TABLES.items():
+            print(table)
+            for column in columns:
+                print(f"  {column.name:22} {column.kind.lower():8} {column.meaning}")
         return
-    how = _format(options.format, options.output)
-    target = None if options.output is None else answer_file(options.output)
+    how = options.format or "table"
+    output = options.output
+    if output is not None:
+        ending = output.suffix.removeprefix(".")
+        how = options.format or (ending if ending in FORMATS else "csv")
+        if how == "table":
+            raise UserError("a table is for a screen; save --format csv or json")
+    target = None if output is None else answer_file(output)
     opened = open_chosen_store(options.store)
     with queried(opened, options.sql, make_progress("read", options.quiet)) as answer:
         if target is not None:
             write_output(target, _text(answer, how))
             print_written(target, False)
         elif how == "table":
-            _print_table(answer)
+            from stash.store.page import answer_listing
+
+            shown = list(islice(answer.rows, _MAX_ROWS))
+            _print_listing(answer_listing(answer.columns, shown))
+            if next(answer.rows, None) is not None:
+                print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
         else:
             sys.stdout.write(_text(answer, how))
     say_unreadable(opened)
 
 
-def _format(format: str | None, output: Path | None) -> str:
-    """The answer's format; raises UserError."""
-    ending = "" if output is None else output.suffix.removeprefix(".")
-    how = format or (ending if ending in FORMATS else "table" if output is None else "csv")
-    if how == "table" and output is not None:
-        raise UserError("a table is for a screen; save --format csv or json")
-    return how
-
-
 def _text(answer: QueryAnswer, how: str) -> str:
     if how == "json":
-        names = _distinct(answer.columns)
+        # The names with those that repeat numbered (cores_1), since an object has each name once.
+        names: list[str] = []
+        for column in answer.columns:
+            numbered = (f"{column}_{number}" for number in count(1))
+            free = (name for name in numbered if name not in names and name not in answer.columns)
+            names.append(next(free) if column in names else column)
         rows = [dict(zip(names, map(_plain, row), strict=True)) for row in answer.rows]
         return strict_json(rows) + "\n"
     text = io.StringIO()
@@ -171,16 +182,6 @@ def _text(answer: QueryAnswer, how: str) -> str:
     writer.writerow(answer.columns)
     writer.writerows(answer.rows)
     return printable(text.getvalue())
-
-
-def _distinct(columns: Sequence[str]) -> list[str]:
-    """The names with those that repeat numbered (``cores_1``), since an object has each name once."""
-    names: list[str] = []
-    for column in columns:
-        numbered = (f"{column}_{number}" for number in count(1))
-        free = (name for name in numbered if name not in names and name not in columns)
-        names.append(next(free) if column in names else column)
-    return names
 
 
 def _plain(value: Any) -> Any:
@@ -196,30 +197,11 @@ def _plain(value: Any) -> Any:
     return str(value)
 
 
-def _print_table(answer: QueryAnswer) -> None:
-    from stash.store.page import answer_listing
-
-    shown = list(islice(answer.rows, _MAX_ROWS))
-    fitted = answer_listing(answer.columns, shown)
-    _print_listing(fitted)
-    if next(answer.rows, None) is not None:
-        print(f"The first {_MAX_ROWS:,} rows; --format csv prints all.")
-
-
 def _print_listing(fitted: Listing) -> None:
     """Line by line as it is, however wide the terminal."""
     from stash.ui.terminal import list_console
 
     list_console().print(fitted.text, no_wrap=True, overflow="ignore", crop=False)
-
-
-def _print_tables() -> None:
-    from stash.store.schema import TABLES
-
-    for table, columns in TABLES.items():
-        print(table)
-        for column in columns:
-            print(f"  {column.name:22} {column.kind.lower():8} {column.meaning}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,20 +227,20 @@ def list_command(options: ListOptions) -> None:
     opened = open_chosen_store(options.url)
     contents = opened.contents()
     there = len(contents.stored) + len(contents.loose)
-    rows = _newest(opened, contents.stored, contents.loose, min(options.limit, there))
+    wanted = min(options.limit, there)
+    rows = [
+        row
+        for names in (contents.stored, contents.loose)
+        for row in _readable(opened, names, wanted)
+    ]
+    rows.sort(key=lambda row: (str(row[3]), str(row[0])), reverse=True)
+    rows = rows[:wanted]
     if options.json:
         names = [column.name for column in TABLES["artefacts"]]
         print(strict_json([dict(zip(names, row, strict=True)) for row in rows]))
     else:
         _print(rows, there, len(opened.unreadable), opened.url)
     say_unreadable(opened)
-
-
-def _newest(store: Store, stored: list[str], loose: list[str], wanted: int) -> list[TableRow]:
-    """The rows of ``artefacts``, as many as wanted, the newest first."""
-    rows = [row for names in (stored, loose) for row in _readable(store, names, wanted)]
-    rows.sort(key=lambda row: (str(row[3]), str(row[0])), reverse=True)
-    return rows[:wanted]
 
 
 def _readable(store: Store, names: list[str], wanted: int) -> list[TableRow]:

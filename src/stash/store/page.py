@@ -40,7 +40,8 @@ def artefact_listing(rows: Sequence[TableRow], width: int | None = None) -> List
         (printable_line(_id(row)), *(_short(cell(row)) for _, _, cell in columns[1:]))
         for row in each
     )
-    ranks, texts = tuple(rank for _, rank, _ in columns), frozenset({0, 1, 2, 4, 7})
+    ranks = tuple(rank for _, rank, _ in columns)
+    texts = frozenset({0, 1, 2, 4, 7})
     return make_listing(Grid("", tuple(heads), cells, texts, first=first, ranks=ranks), width)
 
 

@@ -69,7 +69,8 @@ def _pick_columns(table: str, *sources: object) -> dict[str, Any]:
 
 
 def _profile_rows(profile: Profile) -> dict[str, list[Values]]:
-    breakdown, workload = attribute(profile), profile.workload
+    breakdown = attribute(profile)
+    workload = profile.workload
     advice = verdict(breakdown, profile)
     shares = {f"{stall.name}_pct": 100 * stall.share for stall in breakdown.stalls}
     reading = _reading(profile.hosts)
@@ -212,10 +213,8 @@ def _links(reading: Reading) -> Iterator[Values]:
 
 
 def _finding(finding: Finding) -> Values:
-    fact, row = (
-        finding.fact,
-        {**_pick_columns("findings", finding), **_spread("measured", finding.measured)},
-    )
+    fact = finding.fact
+    row = {**_pick_columns("findings", finding), **_spread("measured", finding.measured)}
     if fact is not None:
         row |= {
             "expected": fact.value,

@@ -58,7 +58,9 @@ class ArtefactStorage:
     """
 
     def __init__(self, system: Any, root: str, url: str) -> None:
-        self.system, self.root, self.url = system, root, url
+        self.system = system
+        self.root = root
+        self.url = url
 
     def names(self) -> list[str]:
         """The files directly in it, in no order; raises UserError if there is no such folder."""

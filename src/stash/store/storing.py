@@ -149,7 +149,8 @@ def find_run(word: str, url: str | None = None) -> FoundRun:
     """
     from stash.core.artefact import load_any
 
-    path, named = Path(word), choose_store(url)
+    path = Path(word)
+    named = choose_store(url)
     if "://" in word:
         folder, _, name = word.rpartition("/")
         return _load_run(open_store(folder), name)

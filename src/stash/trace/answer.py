@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count, islice
 from statistics import fmean, median
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stash.analysis.findings.rates import bus_bytes
+from stash.core.grouping import group_by
 from stash.core.intervals import Interval, mean_interval
 from stash.core.records.base import utc_now
 from stash.core.trace_records import (
@@ -26,9 +25,9 @@ from stash.core.units import format_count
 from stash.core.version import __version__
 from stash.trace.critical_path import critical_paths
 from stash.trace.kernels import COMPUTE, GRAPH, sounds_like_exchange
-from stash.trace.meetings import OWN_PARTS, JobTimes, Meeting, cause_of, last_shares
+from stash.trace.meetings import OWN_PARTS, JobTimes, cause_of, last_shares
 from stash.trace.spans import DEVICE, NANO, length
-from stash.trace.step_parts import RankTimes, place_of
+from stash.trace.step_parts import place_of
 
 _HIDES = ("exchange", "transfer", "contention", "bubble")
 """Parts of which there may be more than a step shows."""
@@ -49,11 +48,15 @@ def trace_record(job: JobTimes, name: str, warnings: Sequence[str] = ()) -> Trac
     has_others = world > 1 or (first.world is None and len(times.collectives) > 0)
     unknown = {"contention": _ALONE, "bubble": _ALONE} if alone and has_others else {}
     paths = critical_paths(job)
+    # Parts of which there is any in a step, hidden or not, or on its path.
+    every = [
+        each[rank][n] for each in (job.parts, job.whole) for rank in job.ranks for n in job.steps
+    ]
+    there = {part for times in (*every, *paths.values()) for part, time in times.items() if time}
     traced = tuple(
         _part(job, part, step.value, paths)
         for part in TRACE_PARTS
-        if part not in unknown
-        and (_is_there(job, part) or any(path.get(part) for path in paths.values()))
+        if part not in unknown and part in there
     )
     return Trace(
         stash_version=__version__,
@@ -80,15 +83,6 @@ def _step_interval(job: JobTimes, nanoseconds: Callable[[int, int], float]) -> I
     """Seconds, mean over ranks, of each step that counts."""
     return mean_interval(
         [fmean(nanoseconds(rank, number) for rank in job.ranks) / NANO for number in job.steps]
-    )
-
-
-def _is_there(job: JobTimes, part: str) -> bool:
-    """Whether there is any of it, hidden or not."""
-    return any(
-        job.parts[rank][number][part] or job.whole[rank][number].get(part)
-        for rank in job.ranks
-        for number in job.steps
     )
 
 
@@ -160,13 +154,12 @@ def _nodes(job: JobTimes) -> dict[int, int]:
 
 def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollective]:
     """The costliest kinds first."""
-    kinds: dict[tuple[str, str, tuple[int, ...], int | None], list[Meeting]] = defaultdict(list)
-    for meeting in job.meetings:
-        if meeting.step in job.steps:
-            kinds[meeting.op, meeting.group, meeting.ranks, meeting.bytes].append(meeting)
+    counted = (meeting for meeting in job.meetings if meeting.step in job.steps)
+    kinds = group_by(counted, lambda each: (each.op, each.group, each.ranks, each.bytes))
     found = []
     for (op, group, ranks, size), meetings in kinds.items():
         seconds = fmean(meeting.transfer for meeting in meetings) / NANO
+        waits = [length(each.wait(rank)) for each in meetings for rank in each.spans]
         bus = bus_bytes(op, len(ranks), size)
         where = "inside a node" if len({nodes.get(rank) for rank in ranks}) == 1 else "across nodes"
         found.append(
@@ -178,10 +171,7 @@ def _collectives(job: JobTimes, nodes: Mapping[int, int]) -> list[TracedCollecti
                 each_step=len(meetings) / len(job.steps),
                 bytes=size,
                 seconds=seconds,
-                wait_seconds=fmean(
-                    length(each.wait(rank)) for each in meetings for rank in each.spans
-                )
-                / NANO,
+                wait_seconds=fmean(waits) / NANO,
                 bus_bytes_per_second=bus / seconds if bus and seconds > 0 else None,
             )
         )
@@ -205,7 +195,12 @@ def _suppositions(
             found.append(
                 Supposition(name=f"rank {rank} in time", text=text, step_seconds=step - saved[rank])
             )
-        alike = _step_of_ranks_alike(job)
+        # A step without differences between ranks and steps. With what a step takes now it makes S of Lin et al.,
+        # "Understanding Stragglers in Large Model Training Using What-if Analysis" (OSDI 2025), of jobs without a
+        # pipeline: that one's S needs its schedule.
+        every = [job.parts[rank][number] for rank in job.ranks for number in job.steps]
+        own = fmean(sum(parts[name] for name in OWN_PARTS) for parts in every)
+        alike = (own + median(parts["exchange"] for parts in every)) / NANO
         text = "computing takes its mean, and exchange its median, of all ranks and steps"
         has_stages = any(meeting.is_point_to_point for meeting in job.meetings)
         if len(job.ranks) == world and not job.unmatched and not has_stages:
@@ -219,38 +214,23 @@ def _suppositions(
     return found
 
 
-def _step_of_ranks_alike(job: JobTimes) -> float:
-    """Seconds of a step without differences between ranks and steps.
-
-    With what a step takes now it makes S of Lin et al., "Understanding Stragglers in Large Model Training Using
-    What-if Analysis" (OSDI 2025), of jobs without a pipeline: that one's S needs its schedule.
-    """
-    steps = [job.parts[rank][number] for rank in job.ranks for number in job.steps]
-    own = fmean(sum(parts[name] for name in OWN_PARTS) for parts in steps)
-    return (own + median(parts["exchange"] for parts in steps)) / NANO
-
-
 def _like_exchange(job: JobTimes, step: float) -> dict[str, float]:
     """Kernels that count as compute and sound like communication, with their share of the step."""
     times = next(iter(job.ranks.values()))
-    spent = _time_by_label(times)
+    names = times.trace.names
+    device = times.trace.spans[DEVICE]
+    spent = np.bincount(
+        device.label, weights=(device.stop - device.start).astype(np.float64), minlength=len(names)
+    )
     whole = step * NANO * max(1, len(job.steps))
     return {
-        times.trace.names[label]: spent[label] / whole
+        names[label]: spent[label] / whole
         for label in np.argsort(-spent)[:200].tolist()
         if spent[label] > _WORTH * whole
         and times.classes[label] == COMPUTE
         and label not in times.trace.facts
-        and sounds_like_exchange(times.trace.names[label])
+        and sounds_like_exchange(names[label])
     }
-
-
-def _time_by_label(times: RankTimes) -> NDArray[np.float64]:
-    device = times.trace.spans[DEVICE]
-    weights = (device.stop - device.start).astype(np.float64)
-    return np.bincount(device.label, weights=weights, minlength=len(times.trace.names)).astype(
-        np.float64
-    )
 
 
 def _warnings(job: JobTimes, world: int) -> list[str]:

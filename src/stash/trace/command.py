@@ -65,16 +65,12 @@ class TraceOptions(Options):
 
     def check(self) -> None:
         check_one_format(self)
-        if self.flight_recorder or self.nccl_inspector:
-            what, also = (
-                ("--flight-recorder", "nccl_inspector")
-                if self.flight_recorder
-                else ("--nccl-inspector", "")
-            )
-            against = "against" if self.flight_recorder else ""
-            names = ("whole", "comm_kernel", against, "instance", also, "output")
-            if given := self.list_given(*filter(None, names)):
-                raise UserError(f"{given[0]} does not go with {what}; leave one out")
+        dumps = self.list_given("flight_recorder", "nccl_inspector")
+        others = ["whole", "comm_kernel", "instance", "output"]
+        if self.flight_recorder:
+            others += ["against", "nccl_inspector"]
+        if dumps and (given := self.list_given(*others)):
+            raise UserError(f"{given[0]} does not go with {dumps[0]}; leave one out")
 
 
 def trace(options: TraceOptions) -> None:
@@ -100,24 +96,23 @@ def trace(options: TraceOptions) -> None:
     with no_garbage():
         found = read_job(options.files, options.whole, options.comm_kernel)
         if options.against is not None:
-            found = _held_against(found, options.against)
+            from stash.analysis.attribution import attribute
+            from stash.store.storing import profile_of
+            from stash.trace.cross_check import cross_check
+
+            breakdown = attribute(profile_of(options.against)[0], options.against)
+            found = found.model_copy(
+                update={
+                    "against": Path(options.against).name,
+                    "checks": cross_check(found, breakdown),
+                }
+            )
         if options.instance is not None:
             found = _priced(found, options.instance)
     print_output(document(found) if options.json else page(found), options.markdown)
     if target is not None:
         FILE.save(found, target)
         print_written(target, options.json)
-
-
-def _held_against(found: Trace, profile: str) -> Trace:
-    from stash.analysis.attribution import attribute
-    from stash.store.storing import profile_of
-    from stash.trace.cross_check import cross_check
-
-    breakdown = attribute(profile_of(profile)[0], profile)
-    return found.model_copy(
-        update={"against": Path(profile).name, "checks": cross_check(found, breakdown)}
-    )
 
 
 def _priced(found: Trace, instance: str) -> Trace:
@@ -164,10 +159,9 @@ def _flight(options: TraceOptions) -> None:
             raise UserError(f"{path} is a second dump of rank {rank}; name one file a rank")
         dumps[rank] = dump
     found = flight.account_dumps(dumps)
-    print_output(
-        flight.document(found) if options.json else flight.page(found, _title(options.files)),
-        options.markdown,
-    )
+    title = _title(options.files)
+    shown = flight.document(found) if options.json else flight.page(found, title)
+    print_output(shown, options.markdown)
 
 
 def _inspected(options: TraceOptions) -> None:
@@ -188,20 +182,15 @@ def _inspected(options: TraceOptions) -> None:
         if host.links
         for each in host.links.exchanges
     ]
-    found = inspector.read_dumps([path for path, _ in _paths(options.files, any_name=True)], curves)
-    shown = (
-        inspector.document(found) if options.json else inspector.page(found, _title(options.files))
-    )
+    paths = [path for path, _ in _paths(options.files, any_name=True)]
+    title = _title(options.files)
+    found = inspector.read_dumps(paths, curves)
+    shown = inspector.document(found) if options.json else inspector.page(found, title)
     print_output(shown, options.markdown)
 
 
 def _title(words: Sequence[str]) -> str:
-    name = (
-        Path(words[0]).name
-        if len(words) == 1
-        else join_names([Path(word).name for word in words], 3)
-    )
-    return printable_line(name or words[0], 100)
+    return printable_line(join_names([Path(word).name for word in words], 3) or words[0], 100)
 
 
 def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
@@ -227,10 +216,9 @@ def _ranks_of(words: Sequence[str]) -> tuple[dict[int, RankTrace], list[str]]:
         )
     worlds = {trace.world for trace in traces if trace.world is not None}
     if len(worlds) > 1:
+        counts = join_names([str(world) for world in sorted(worlds)])
         raise UserError(
-            f"these are traces of different jobs: of {join_names([str(world) for world in sorted(worlds)])} ranks; "
-            f"name "
-            "the files of one job"
+            f"these are traces of different jobs: of {counts} ranks; name the files of one job"
         )
     if any(trace.rank is None for trace in traces):
         if len(traces) > 1:

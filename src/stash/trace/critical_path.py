@@ -63,7 +63,8 @@ def critical_paths(job: JobTimes) -> dict[int, dict[str, int]]:
 
 def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
     times = job.ranks[rank]
-    device, launched = times.trace.spans[DEVICE], times.launched
+    device = times.trace.spans[DEVICE]
+    launched = times.launched
     by_stop = np.argsort(device.stop, kind="stable").astype(np.int32)
     order = np.lexsort((device.start, device.track))
     in_stream = np.full(len(device), _NONE, dtype=np.int32)
@@ -72,7 +73,17 @@ def _rank_waits(rank: int, job: JobTimes) -> _RankWaits:
     known = np.maximum(_stops(device, in_stream), launched)
     other = _last_ended(device, by_stop, device.start)
     is_other = (_stops(device, other) > known) & (device.start - known > _LATENCY)
-    in_time = np.where(launched > _stops(device, in_stream), _released(times, by_stop), in_stream)
+    # The latest call that blocked before each launch: the span that it had waited for.
+    calls = times.trace.spans[CALL]
+    launchers = np.unique(calls.track[is_named(times.trace, calls, LAUNCH)])
+    looks = calls.select(is_named(times.trace, calls, _BLOCKS) & np.isin(calls.track, launchers))
+    looks = looks.select(np.argsort(looks.stop, kind="stable"))
+    ended = _last_ended(device, by_stop, looks.stop)
+    has_blocked = _stops(device, ended) >= looks.start
+    moments = looks.stop[has_blocked]
+    ended = np.append(ended[has_blocked], np.int32(_NONE))
+    released = ended[np.searchsorted(moments, launched, side="right") - 1]
+    in_time = np.where(launched > _stops(device, in_stream), released, in_stream)
     exchanges = np.flatnonzero(times.kinds == CLASSES.index(EXCHANGE)).tolist()
     return _RankWaits(
         times=times,
@@ -99,34 +110,22 @@ def _last_ended(
     return np.where(at < 0, np.int32(_NONE), by_stop[at])
 
 
-def _released(times: RankTimes, by_stop: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The span that the latest call which blocked before each launch had waited for."""
-    device, calls = times.trace.spans[DEVICE], times.trace.spans[CALL]
-    launchers = np.unique(calls.track[is_named(times.trace, calls, LAUNCH)])
-    looks = calls.select(is_named(times.trace, calls, _BLOCKS) & np.isin(calls.track, launchers))
-    looks = looks.select(np.argsort(looks.stop, kind="stable"))
-    ended = _last_ended(device, by_stop, looks.stop)
-    has_blocked = _stops(device, ended) >= looks.start
-    moments, ended = looks.stop[has_blocked], np.append(ended[has_blocked], np.int32(_NONE))
-    return ended[np.searchsorted(moments, times.launched, side="right") - 1]
-
-
 def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[str, int]:
     """The parts of one step's path."""
     spent: Counter[str] = Counter()
     idle: dict[int, list[Nanoseconds]] = defaultdict(list)
     rank = _last_rank(job, waits, number)
-    own, moment = waits[rank], waits[rank].windows[number].stop
+    own = waits[rank]
+    moment = waits[rank].windows[number].stop
     place = _last_ended(own.times.trace.spans[DEVICE], own.by_stop, np.array([moment])).item(0)
     for _ in range(sum(len(each.before) for each in waits.values())):  # no span is on it twice
-        device, begin = own.times.trace.spans[DEVICE], own.windows[number].start
+        device = own.times.trace.spans[DEVICE]
+        begin = own.windows[number].start
         if place == _NONE or device.stop.item(place) <= begin:
             break
-        start, stop, kind = (
-            device.start.item(place),
-            device.stop.item(place),
-            CLASSES[own.times.kinds.item(place)],
-        )
+        start = device.start.item(place)
+        stop = device.stop.item(place)
+        kind = CLASSES[own.times.kinds.item(place)]
         idle[rank].append(window(stop, moment))
         meeting = own.meetings.get((start, stop)) if kind == EXCHANGE else None
         if meeting is None or meeting.last == rank:
@@ -135,7 +134,8 @@ def _path(waits: Mapping[int, _RankWaits], job: JobTimes, number: int) -> dict[s
         else:
             spent[kind] += meeting.transfer
             rank = meeting.last
-            own, moment = waits[rank], meeting.spans[rank][0]
+            own = waits[rank]
+            moment = meeting.spans[rank][0]
             place = own.places[meeting.spans[rank]]
         place = own.before.item(place)
     idle[rank].append(window(own.windows[number].start, moment))

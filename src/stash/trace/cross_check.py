@@ -13,7 +13,7 @@ from stash.analysis.uncertainty import launch_error
 from stash.core.errors import UserError
 from stash.core.intervals import Interval, subtract_runs
 from stash.core.trace_records import CrossCheck, Trace
-from stash.core.units import SECONDS, scale_for
+from stash.core.units import format_seconds
 
 _PAIRS: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("compute", ("compute", "host", "loop"), ("compute",)),
@@ -50,7 +50,8 @@ def cross_check(trace: Trace, breakdown: Breakdown) -> tuple[CrossCheck, ...]:
             )
     spread = launch_error(trace.step_seconds)
     steps = trace.step.add_error(spread), breakdown.step
-    alike = _agree(subtract_runs(*steps), trace.step_seconds)
+    difference = subtract_runs(*steps)
+    alike = difference.within_noise or abs(difference.value) < _AGREE * trace.step_seconds
     found = []
     for name, parts, stalls in _PAIRS:
         measured = [each.time for each in breakdown.stalls if each.name in stalls]
@@ -61,13 +62,10 @@ def cross_check(trace: Trace, breakdown: Breakdown) -> tuple[CrossCheck, ...]:
     return (*found, _check("step", *steps, trace.step_seconds, alike))
 
 
-def _agree(difference: Interval, step: float) -> bool:
-    return difference.within_noise or abs(difference.value) < _AGREE * step
-
-
 def _total(times: Sequence[Interval]) -> Interval:
     """Of several times that are measured together, their arms added."""
-    lows, highs = [time.low for time in times], [time.high for time in times]
+    lows = [time.low for time in times]
+    highs = [time.high for time in times]
     return Interval(
         value=sum(time.value for time in times),
         low=None if None in lows else sum(low for low in lows if low is not None),
@@ -90,7 +88,7 @@ def _explain_difference(name: str, difference: Interval, steps_alike: bool) -> s
         return "too few steps or rounds to tell"
     if difference.within_noise:
         return "no difference shown"
-    amount = scale_for(abs(difference.value), SECONDS).text(abs(difference.value))
+    amount = format_seconds(abs(difference.value))
     side = f"{amount} {'more' if difference.value > 0 else 'less'} by the ladder"
     if name == "step":
         return f"{side}: the cost of profiling, or another set-up; settle this first"

@@ -22,7 +22,12 @@ from stash.core.errors import UserError
 from stash.core.files import parse_json, read_up_to
 from stash.core.formatting import join_names
 from stash.core.printable import printable_line
-from stash.core.units import SECONDS, format_bytes, format_count, format_rate, scale_for
+from stash.core.units import (
+    format_bytes,
+    format_count,
+    format_rate,
+    format_seconds,
+)
 from stash.trace.spans import ITEM_BYTES
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
@@ -190,8 +195,10 @@ def _parse_call(entry: Mapping[str, Any]) -> JoinedCall | None:
     sequence = number("collective_seq_id")
     if sequence <= 0:
         return None
-    took, name = entry.get("duration_ms"), str(entry.get("profiling_name", ""))
-    sizes, dtypes = entry.get("input_sizes"), entry.get("input_dtypes")
+    took = entry.get("duration_ms")
+    name = str(entry.get("profiling_name", ""))
+    sizes = entry.get("input_sizes")
+    dtypes = entry.get("input_dtypes")
     return JoinedCall(
         sequence=sequence,
         op=printable_line(name.rpartition(":")[2], 60),
@@ -223,11 +230,7 @@ def _place(frames: Any) -> str:
     """The innermost frame that is neither PyTorch's nor Stash's."""
     for frame in frames if isinstance(frames, list) else ():
         file = str(frame.get("filename", "")) if isinstance(frame, dict) else ""
-        if (
-            file
-            and not file.startswith("<")
-            and not any(part in file for part in ("/torch/", "/stash/measure/"))
-        ):
+        if file and not re.search("^<|/torch/|/stash/measure/", file):
             return printable_line(f" at {Path(file).name}:{frame.get('line', '?')}", 80)
     return ""
 
@@ -261,41 +264,31 @@ def _problems_of(
     when = min(each.created for each in having.values())
     what = f"collective {sequence}{group} ({one.op} of {one.sizes}{one.place})"
     if missing:
-        waiting = _ranks(list(having))
-        yield FlightFinding(
-            "missing", f"{_ranks(missing)} never joined {what}; {waiting} waited there", when
-        )
-    ops, sizes = _group_ranks(having, "op"), _group_ranks(having, "sizes")
-    if len(ops) > 1:
-        yield FlightFinding(
-            "order",
-            f"ranks run different collectives as number {sequence}{group}: {_ranks_by_text(ops)}",
-            when,
-        )
-    elif len(sizes) > 1 and not any(word in one.op for word in _UNEVEN):
-        yield FlightFinding(
-            "size",
-            f"ranks put different sizes into {one.op} {sequence}{group}: {_ranks_by_text(sizes)}",
-            when,
-        )
+        text = f"{_ranks(missing)} never joined {what}; {_ranks(list(having))} waited there"
+        yield FlightFinding("missing", text, when)
+    ops, sizes = (
+        {rank: getattr(each, name) for rank, each in having.items()} for name in ("op", "sizes")
+    )
+    if len({*ops.values()}) > 1:
+        text = f"ranks run different collectives as number {sequence}{group}: {_ranks_by_text(ops)}"
+        yield FlightFinding("order", text, when)
+    elif len({*sizes.values()}) > 1 and not any(word in one.op for word in _UNEVEN):
+        text = f"ranks put different sizes into {one.op} {sequence}{group}: {_ranks_by_text(sizes)}"
+        yield FlightFinding("size", text, when)
     elif not missing and not any(each.is_done for each in having.values()):
         text = f"all ranks joined {what}, and none was done with it when it wrote its dump: look at the network"
         yield FlightFinding("not done", text, when)
-
-
-def _group_ranks(having: Mapping[int, JoinedCall], field: str) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = defaultdict(list)
-    for rank, each in having.items():
-        found[getattr(each, field)].append(rank)
-    return found
 
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {join_names([str(rank) for rank in ranks], 8)}"
 
 
-def _ranks_by_text(found: Mapping[str, Sequence[int]]) -> str:
-    return ", ".join(f"{text} on {_ranks(ranks)}" for text, ranks in found.items())
+def _ranks_by_text(texts: Mapping[int, str]) -> str:
+    return ", ".join(
+        f"{text} on {_ranks([rank for rank, own in texts.items() if own == text])}"
+        for text in dict.fromkeys(texts.values())
+    )
 
 
 def _lateness(groups: Any) -> dict[int, float]:
@@ -339,34 +332,22 @@ def _speeds(
 
 def sentences(found: FlightAccount) -> Iterator[str]:
     """The first thing that is wrong, and who comes late."""
-    first = (
-        found.findings[0].text
-        if found.findings
-        else "all ranks ran the same collectives, and joined all of them"
-    )
+    first = "all ranks ran the same collectives, and joined all of them"
+    if found.findings:
+        first = found.findings[0].text
     yield f"{first[:1].upper()}{first[1:]}."
-    late = max(found.late, key=lambda rank: found.late[rank], default=None)
-    others = [seconds for rank, seconds in found.late.items() if rank != late]
-    if (
-        late is not None
-        and others
-        and found.late[late] > _LATE * max(others)
-        and found.late[late] > 1e-3
-    ):
-        seconds = scale_for(found.late[late], SECONDS).text(found.late[late])
-        yield f"Rank {late} comes {seconds} later than the first, if their clocks agree."
+    *others, (seconds, late) = sorted((time, rank) for rank, time in found.late.items()) or [
+        (0.0, 0)
+    ]
+    if others and seconds > max(_LATE * others[-1][0], 1e-3):
+        text = format_seconds(seconds)
+        yield f"Rank {late} comes {text} later than the first, if their clocks agree."
 
 
 def page(found: FlightAccount, title: str) -> Page:
     """The account of dumps as a page."""
     rows = tuple(
-        (
-            op,
-            str(count),
-            format_bytes(size),
-            scale_for(seconds, SECONDS).text(seconds),
-            format_rate(rate),
-        )
+        (op, str(count), format_bytes(size), format_seconds(seconds), format_rate(rate))
         for op, count, size, seconds, rate in found.speeds
     )
     chapters = []

@@ -19,8 +19,14 @@ import msgspec
 from stash.analysis.findings.rates import Curve
 from stash.core.errors import UserError
 from stash.core.files import opened_regular
+from stash.core.grouping import group_by
 from stash.core.printable import printable_line
-from stash.core.units import SECONDS, format_bytes, format_count, format_rate, scale_for
+from stash.core.units import (
+    format_bytes,
+    format_count,
+    format_rate,
+    format_seconds,
+)
 from stash.ui.charts.chart import Grid
 from stash.ui.page import Chapter, Page
 
@@ -98,7 +104,8 @@ def read_dumps(paths: Iterable[Path], curves: Sequence[Curve] = ()) -> Inspector
     fastest: dict[tuple[CommunicatorUse, int], tuple[float, float]] = {}
     lost = 0
     for path in paths:
-        batch, left = None, 0
+        batch = None
+        left = 0
         for line in _lines(path):
             try:
                 found = _DECODER.decode(line)
@@ -171,10 +178,9 @@ def _probed(account: InspectorAccount, use: CommunicatorUse) -> float | None:
 
 def page(account: InspectorAccount, title: str) -> Page:
     """The account as a page."""
-    groups: dict[CommunicatorUse, list[CommunicatorSpeed]] = defaultdict(list)
-    for speed in account.speeds:
-        groups[speed.use._replace(communicator="")].append(speed)
-    rows, slow = [], []
+    groups = group_by(account.speeds, lambda speed: speed.use._replace(communicator=""))
+    rows: list[tuple[str, ...]] = []
+    slow = []
     for use, speeds in list(groups.items())[:_MOST]:
         usual = median(each.bus_bytes_per_second for each in speeds)
         slowest = min(speeds, key=lambda each: each.bus_bytes_per_second)
@@ -183,8 +189,7 @@ def page(account: InspectorAccount, title: str) -> Page:
                 f"{slowest.use.communicator} has {format_rate(slowest.bus_bytes_per_second)} in {use.collective} of "
                 f"{format_bytes(use.bytes)}; communicators like it have {format_rate(usual)}"
             )
-        seconds, probed = median(each.seconds for each in speeds), _probed(account, use)
-        count = sum(each.count for each in speeds)
+        probed = _probed(account, use)
         rows.append(
             (
                 use.collective,
@@ -192,39 +197,27 @@ def page(account: InspectorAccount, title: str) -> Page:
                 str(use.nodes or ""),
                 format_bytes(use.bytes),
                 str(len(speeds)),
-                str(count),
-                scale_for(seconds, SECONDS).text(seconds),
+                str(sum(each.count for each in speeds)),
+                format_seconds(median(each.seconds for each in speeds)),
                 format_rate(usual),
-                *([] if not account.curves else ["" if probed is None else format_rate(probed)]),
+                "" if probed is None else format_rate(probed),
             )
         )
-    head = (
-        "ranks",
-        "nodes",
-        "size",
-        "groups",
-        "count",
-        "time",
-        "bus",
-        *(["by the probe"] if account.curves else []),
-    )
-    grid = Grid("", head, tuple(rows), frozenset({0}), first="collective")
+    end = None if account.curves else -1
+    head = ("ranks", "nodes", "size", "groups", "count", "time", "bus", "by the probe")
+    shown = tuple(row[:end] for row in rows)
+    grid = Grid("", head[:end], shown, frozenset({0}), first="collective")
     verdict = f"{slow[0]}." if slow else "No communicator is slower than those like it."
     names = {each.use.communicator for each in account.speeds}
+    chapters = [Chapter("speed", "Speed", grids=(grid,), brief=True)]
+    if len(slow) > 1:
+        chapters.insert(0, Chapter("slow", "Slow, too", points=tuple(slow[1:]), brief=True, most=5))
+    lost = f"{format_count(account.lost, 'line')} could not be read."
     return Page(
         title=f"{title} | NCCL Inspector | {format_count(len(names), 'group')}",
         verdict=(verdict,),
-        warnings=(f"{format_count(account.lost, 'line')} could not be read.",)
-        if account.lost
-        else (),
-        chapters=(
-            *(
-                (Chapter("slow", "Slow, too", points=tuple(slow[1:]), brief=True, most=5),)
-                if len(slow) > 1
-                else ()
-            ),
-            Chapter("speed", "Speed", grids=(grid,), brief=True),
-        ),
+        warnings=(lost,) if account.lost else (),
+        chapters=tuple(chapters),
     )
 
 

@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 from stash.core.errors import UserError
 
-COMPUTE, EXCHANGE, COPY = "compute", "exchange", "copy"
+COMPUTE = "compute"
+EXCHANGE = "exchange"
+COPY = "copy"
 CLASSES = (COMPUTE, EXCHANGE, COPY)
 GRAPH = "CUDA graph"
 """The name of graphs whose kernels were not recorded."""
@@ -46,7 +48,8 @@ def kernel_patterns() -> tuple[KernelPattern, ...]:
 
 def own_name(name: str) -> str:
     """A function's name without template arguments and parameters: ``void ns::f<a<b>, c>(int)`` is ``void ns::f``."""
-    kept, depth = [], 0
+    kept = []
+    depth = 0
     text = name.replace("(anonymous namespace)", "{anonymous}")
     for letter in text[:_LONGEST]:
         if letter in "<(":

@@ -18,7 +18,16 @@ import numpy as np
 from stash.core.errors import UserError
 from stash.core.formatting import join_names
 from stash.trace.kernels import COMPUTE, EXCHANGE
-from stash.trace.spans import FRAME, Nanoseconds, common, join_sets, length, subtract_set, window
+from stash.trace.spans import (
+    FRAME,
+    CollectiveFacts,
+    Nanoseconds,
+    common,
+    join_sets,
+    length,
+    subtract_set,
+    window,
+)
 from stash.trace.step_parts import PARTS, RankTimes, StepWindow, parts_of
 
 _POINT_TO_POINT = ("send", "recv", "isend", "irecv")
@@ -27,7 +36,8 @@ _OP = re.compile(
 )
 _APART, _APART_SHARE = 5.0, 0.1
 """A first step that waits so many times longer than the others do, by so much of a step, began at different times."""
-_WAITING, _PLACED = ("contention", "bubble"), ("input", "loop", "host")
+_WAITING = ("contention", "bubble")
+_PLACED = ("input", "loop", "host")
 OWN_PARTS = tuple(part for part in PARTS if part not in (*_WAITING, "exchange"))
 """Parts of a step that a rank spends by itself."""
 
@@ -43,8 +53,6 @@ class Meeting:
     spans: Mapping[int, tuple[int, int]]
     """Start and stop, by rank."""
     bytes: int | None
-    is_complete: bool
-    """Whether the traces of all ranks of its group are there."""
 
     @property
     def is_point_to_point(self) -> bool:
@@ -219,7 +227,7 @@ def _meetings(ranks: Mapping[int, RankTimes]) -> tuple[tuple[Meeting, ...], tupl
 
 def _identity(rank: int, times: RankTimes, index: int) -> tuple[Hashable, int | None]:
     """What ranks that join one collective say alike, and its number if it has one."""
-    facts = times.trace.facts.get(int(times.collectives.label[index]))
+    _, facts = _label_and_facts(times, index)
     if facts is None:
         return "", None
     if facts.op.lower().startswith(_POINT_TO_POINT) and facts.peer is not None:
@@ -228,10 +236,14 @@ def _identity(rank: int, times: RankTimes, index: int) -> tuple[Hashable, int | 
     return (facts.group, ranks), facts.sequence
 
 
+def _label_and_facts(times: RankTimes, index: int) -> tuple[int, CollectiveFacts | None]:
+    label = int(times.collectives.label[index])
+    return label, times.trace.facts.get(label)
+
+
 def _op(times: RankTimes, index: int) -> str:
     """What a collective does, by its facts, else by its name."""
-    label = int(times.collectives.label[index])
-    facts = times.trace.facts.get(label)
+    label, facts = _label_and_facts(times, index)
     name = facts.op if facts is not None else times.trace.names[label]
     if "sendrecv" in name.lower():
         return "sendrecv"  # of all-to-alls too
@@ -242,32 +254,21 @@ def _op(times: RankTimes, index: int) -> str:
 
 def _meeting(ranks: Mapping[int, RankTimes], found: Mapping[int, int]) -> Meeting:
     first = next(iter(found))
-    times, index = ranks[first], found[first]
-    facts = times.trace.facts.get(int(times.collectives.label[index]))
-    members = tuple(
-        sorted(
-            ranks
-            if facts is None
-            else facts.ranks or times.trace.groups.get(facts.group, tuple(found))
-        )
-    )
-    world = times.trace.world
-    size = (
-        (facts.size if facts is not None else None)
-        or (world if facts is None else len(members))
-        or len(ranks)
-    )
+    times = ranks[first]
+    index = found[first]
+    _, facts = _label_and_facts(times, index)
+    facts = facts or CollectiveFacts(ranks=tuple(ranks))
+    members = facts.ranks or times.trace.groups.get(facts.group, tuple(found))
     return Meeting(
         op=_op(times, index),
-        group="" if facts is None else facts.group,
-        ranks=members,
+        group=facts.group,
+        ranks=tuple(sorted(members)),
         step=times.collective_steps[index],
         spans={
             rank: (int(ranks[rank].collectives.start[at]), int(ranks[rank].collectives.stop[at]))
             for rank, at in found.items()
         },
-        bytes=None if facts is None else facts.bytes,
-        is_complete=len(found) >= size or (facts is not None and facts.peer is not None),
+        bytes=facts.bytes,
     )
 
 
@@ -283,10 +284,9 @@ def _waits(
     }
     moved: dict[int, list[Nanoseconds]] = {rank: [] for rank in ranks}
     for meeting in meetings:
+        kind = "bubble" if meeting.is_point_to_point else "contention"
         for rank, (_, stop) in meeting.spans.items():
-            found[rank]["bubble" if meeting.is_point_to_point else "contention"].append(
-                meeting.wait(rank)
-            )
+            found[rank][kind].append(meeting.wait(rank))
             moved[rank].append(window(stop - meeting.transfer, stop))
     waits = {}
     for rank, kinds in found.items():
@@ -310,22 +310,19 @@ def _lateness(
         rank: join_sets(found[name] for found in steps.values() for name in _WAITING)
         for rank, steps in sets.items()
     }
-    reached = dict.fromkeys(ranks, np.iinfo(np.int64).min)
-    for meeting in meetings:
-        if meeting.step not in numbers:
-            continue
+    earliest = int(np.iinfo(np.int64).min)
+    reached = dict.fromkeys(ranks, earliest)
+    for meeting in (each for each in meetings if each.step in numbers):
+        last = meeting.last
+        transfer = meeting.transfer
         waited = []
         for rank, (_, stop) in meeting.spans.items():
-            if rank == meeting.last:
-                continue
-            end = stop - meeting.transfer
-            mine = common(meeting.wait(rank), exposed[rank])
-            waited.append(
-                length(subtract_set(mine, window(int(np.iinfo(np.int64).min), reached[rank])))
-            )
-            reached[rank] = max(reached[rank], end)
-            lateness[meeting.last][meeting.step] += waited[-1]
-        saved[meeting.last][meeting.step] += min(waited, default=0)
+            if rank != last:
+                mine = common(meeting.wait(rank), exposed[rank])
+                waited.append(length(subtract_set(mine, window(earliest, reached[rank]))))
+                reached[rank] = max(reached[rank], stop - transfer)
+        lateness[last][meeting.step] += sum(waited)
+        saved[last][meeting.step] += min(waited, default=0)
     return lateness, saved
 
 

@@ -63,6 +63,8 @@ _TABLES = (
     _Table("OSRT_API", FRAME, ("nameId",), link="", only=_MAIN),
 )
 
+_NAMES = {*(table.name for table in _TABLES), "StringIds", "TARGET_INFO_SYSTEM_ENV"}
+
 _Key = str | int | None
 _Row = tuple[int, int, _Key, int, int, int]
 """Start, stop, label, track, link and process."""
@@ -116,7 +118,15 @@ def read_report(path: Path) -> list[RankTrace]:
     ) as database:
         database.text_factory = lambda content: content.decode("utf-8", "replace")
         try:
-            tables = _tables(database)
+            # Stored columns of each table; views, virtual tables and computed columns are none.
+            database.execute("PRAGMA trusted_schema = OFF")
+            stored = database.execute(
+                "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
+            )
+            tables = {
+                name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')}
+                for name in {name for (name,) in stored} & _NAMES
+            }
         except _BROKEN as error:
             why = printable_line(str(error), 100)
             raise UserError(
@@ -134,27 +144,22 @@ def read_report(path: Path) -> list[RankTrace]:
     return _traces(path, report)
 
 
-def _tables(database: sqlite3.Connection) -> dict[str, set[str]]:
-    """Stored columns of each table; views, virtual tables and computed columns are none."""
-    database.execute("PRAGMA trusted_schema = OFF")
-    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
-    wanted = {*(table.name for table in _TABLES), "StringIds", "TARGET_INFO_SYSTEM_ENV"}
-    names = [name for (name,) in database.execute(query) if name in wanted]
-    return {
-        name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')} for name in names
-    }
-
-
 def _read_table(
     database: sqlite3.Connection, table: _Table, columns: set[str], report: _Report
 ) -> None:
     """Add a table's rows, as far as they can be read."""
     if not {"start", "end"} <= columns:
         return
-    label = f"coalesce({', '.join([*_texts(table.labels, columns), '0', '0'])})"
+    # Numbers of names, and names, which are cut; of those columns that are there.
+    labels = [
+        f"CASE typeof({name}) WHEN 'integer' THEN {name} WHEN 'text' THEN substr({name}, 1, {LONGEST_NAME}) END"
+        for name in table.labels
+        if name in columns
+    ]
+    label = f"coalesce({', '.join([*labels, '0', '0'])})"
     whole = f"typeof(start) = 'integer' AND typeof(end) = 'integer' AND start BETWEEN 0 AND end AND end < {_LATEST}"
     link, pid, tid, device, stream = (
-        _number(name, columns)
+        f"CASE typeof({name}) WHEN 'integer' THEN {name} ELSE -1 END" if name in columns else "-1"
         for name in (table.link, "globalPid", "globalTid", "deviceId", "streamId")
     )
     of_device = table.kind == DEVICE
@@ -180,22 +185,6 @@ def _read_table(
         )
     if rows:
         report.take(table, rows)
-
-
-def _texts(names: tuple[str, ...], columns: set[str]) -> list[str]:
-    """SQL of numbers of names, and of names, which are cut; of those columns that are there."""
-    return [
-        f"CASE typeof({name}) WHEN 'integer' THEN {name} WHEN 'text' THEN substr({name}, 1, {LONGEST_NAME}) END"
-        for name in names
-        if name in columns
-    ]
-
-
-def _number(name: str, columns: set[str]) -> str:
-    """SQL of a whole number, -1 where there is none."""
-    return (
-        f"CASE typeof({name}) WHEN 'integer' THEN {name} ELSE -1 END" if name in columns else "-1"
-    )
 
 
 def _read_names(
@@ -232,6 +221,12 @@ def _traces(path: Path, report: _Report) -> list[RankTrace]:
         first.pop(_UNKNOWN, None)
     named = rank_in_name(path.name) if len(first) == 1 else None
     names = tuple(report.text(*key) for key in report.labels)
+
+    def rows_of(kind: int, process: int) -> Nanoseconds:
+        """All of them if the only process is unknown."""
+        found = rows[kind]
+        return found[(found[:, 5] == process) | (process == _UNKNOWN), :5]
+
     return [
         RankTrace(
             file=printable_line(path.name, LONGEST_NAME),
@@ -240,10 +235,7 @@ def _traces(path: Path, report: _Report) -> list[RankTrace]:
             backend="nccl" if any(name.startswith("nccl") for name in names) else "",
             node=report.node,
             names=names,
-            spans={
-                kind: sorted_spans([found[(found[:, 5] == process) | (process == _UNKNOWN), :5]])
-                for kind, found in rows.items()
-            },
+            spans={kind: sorted_spans([rows_of(kind, process)]) for kind in rows},
             ops={},
             facts={},
             groups={},

@@ -13,6 +13,7 @@ from stash.core.units import (
     format_bytes,
     format_count,
     format_rate,
+    format_seconds,
     round_to_sum,
     scale_for,
 )
@@ -57,7 +58,8 @@ def page(trace: Trace, source: str = "") -> Page:
 
 def sentences(trace: Trace) -> Iterator[str]:
     """What dominates, and which rank is to blame."""
-    largest, compute = trace.largest_stall, trace.part("compute")
+    largest = trace.largest_stall
+    compute = trace.part("compute")
     if largest is None or largest.share < _SMALL:
         yield "The step is compute: no stall takes 3% of it."
     else:
@@ -136,8 +138,24 @@ def _grids(trace: Trace, scale: Scale) -> Iterator[Grid]:
 
 def _chapters(trace: Trace, scale: Scale) -> Iterator[Chapter]:
     if len(trace.ranks) > 1:
+        names = [part.name for part in trace.traced]
+        rows = tuple(
+            (
+                str(rank.rank),
+                scale.number(rank.step_seconds),
+                *(scale.number(rank.parts.get(name, 0.0)) for name in names),
+                "" if rank.last_share is None else f"{rank.last_share:.0%}",
+                "" if rank.late_seconds is None else scale.number(rank.late_seconds),
+                rank.late_by,
+            )
+            for rank in trace.ranks
+        )
+        head = (f"step, {scale.unit}", *names, "last", "others wait", "by")
         yield Chapter(
-            "ranks", "Ranks", grids=(_ranks(trace, scale),), brief=len(trace.ranks) <= _MANY_RANKS
+            "ranks",
+            "Ranks",
+            grids=(Grid("", head, rows, frozenset({0, len(head)}), first="rank"),),
+            brief=len(trace.ranks) <= _MANY_RANKS,
         )
     if trace.collectives:
         yield Chapter("collectives", "Collectives", grids=(_collectives(trace),), brief=True)
@@ -188,23 +206,6 @@ def _suppositions(trace: Trace, scale: Scale) -> Grid:
     return Grid("", head, rows, frozenset({0, len(head)}), first="if", prose=True, below=below)
 
 
-def _ranks(trace: Trace, scale: Scale) -> Grid:
-    names = [part.name for part in trace.traced]
-    rows = tuple(
-        (
-            str(rank.rank),
-            scale.number(rank.step_seconds),
-            *(scale.number(rank.parts.get(name, 0.0)) for name in names),
-            "" if rank.last_share is None else f"{rank.last_share:.0%}",
-            "" if rank.late_seconds is None else scale.number(rank.late_seconds),
-            rank.late_by,
-        )
-        for rank in trace.ranks
-    )
-    head = (f"step, {scale.unit}", *names, "last", "others wait", "by")
-    return Grid("", head, rows, frozenset({0, len(head)}), first="rank")
-
-
 def _checks(trace: Trace, scale: Scale) -> Grid:
     rows = tuple(
         (
@@ -233,17 +234,14 @@ def _collectives(trace: Trace) -> Grid:
             each.where,
             f"{each.each_step:.4g}",
             "" if each.bytes is None else format_bytes(each.bytes),
-            scale_for(each.seconds, SECONDS).text(each.seconds),
-            scale_for(each.wait_seconds, SECONDS).text(each.wait_seconds),
+            format_seconds(each.seconds),
+            format_seconds(each.wait_seconds),
             "" if each.bus_bytes_per_second is None else format_rate(each.bus_bytes_per_second),
         )
         for each in trace.collectives
     )
     head = ("ranks", "where", "a step", "size", "transfer", "waiting", "bus")
     return Grid("", head, rows, frozenset({0, 2}), first="collective")
-
-
-_DIGITS = 9
 
 
 def document(trace: Trace) -> dict[str, Any]:

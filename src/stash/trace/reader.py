@@ -100,7 +100,6 @@ class _Args(msgspec.Struct, gc=False):
     dtype: _Loose = None
     group: _Loose = msgspec.field(name="Process Group Name", default=None)
     ranks: list[int] | str | None = msgspec.field(name="Process Group Ranks", default=None)
-    size: int | None = msgspec.field(name="Group size", default=None)
     sequence: int | None = msgspec.field(name="Seq", default=None)
     source: int | None = msgspec.field(name="Src Rank", default=None)
     target: int | None = msgspec.field(name="Dst Rank", default=None)
@@ -138,7 +137,8 @@ class _Gathered:
         }
         self.ops: dict[int, Nanoseconds] = {}
         self.opened: dict[tuple[_Loose, _Loose], list[_Event]] = defaultdict(list)
-        self.lost, self.lost_at = 0, 0
+        self.lost = 0
+        self.lost_at = 0
         self.seen = 0
         self.base: float | None = None
         """Microseconds that times are counted from: those since 1970 have too many digits to be exact."""
@@ -180,19 +180,17 @@ class _Gathered:
 
     def _row_of(self, event: _Event) -> tuple[int, int, int, int]:
         """Of a span its name, track and link as numbers, and its kind."""
-        cat, name, args = event.cat.lower(), event.name, event.args
+        cat = event.cat.lower()
+        name = event.name
+        args = event.args
         kind = NOTE if name.startswith(CALLED) else KINDS[cat]
         if cat in _COPIES and not name.lower().startswith(("mem", "copy")):
             name = f"{COPY_MARK}{name}"
         facts = None if args is None or args.op is None or kind == CALL else _facts_of(args)
         label = self.labels.setdefault((name[:LONGEST_NAME], facts), len(self.labels))
         track = self.tracks.setdefault((event.pid, event.tid), len(self.tracks))
-        return (
-            label,
-            track,
-            -1 if args is None or args.correlation is None else args.correlation,
-            kind,
-        )
+        link = None if args is None else args.correlation
+        return label, track, -1 if link is None else link, kind
 
     def _pair_events(self, events: Sequence[_Event]) -> Iterator[_Event]:
         """TraceSpans that are one event, and those of which the second event came."""
@@ -240,7 +238,6 @@ def _facts_of(args: _Args) -> CollectiveFacts:
         op=str(args.op)[:LONGEST_NAME],
         group="" if args.group is None else str(args.group)[:LONGEST_NAME],
         ranks=_ranks(args.ranks),
-        size=args.size,
         sequence=args.sequence,
         bytes=None if args.elements is None or item is None else args.elements * item,
         peer=peers[0] if peers else None,
@@ -250,12 +247,9 @@ def _facts_of(args: _Args) -> CollectiveFacts:
 def _ranks(value: Any) -> tuple[int, ...]:
     """Of a list, or of a text of one, which long groups have cut short."""
     if isinstance(value, str) and "..." not in value:
-        value = [int(number) for number in re.findall(r"\d{1,9}", value)]
-    return (
-        tuple(value)
-        if isinstance(value, list) and all(isinstance(each, int) for each in value)
-        else ()
-    )
+        return tuple(int(number) for number in re.findall(r"\d{1,9}", value))
+    is_known = isinstance(value, list) and all(isinstance(each, int) for each in value)
+    return tuple(value) if is_known else ()
 
 
 # From bytes to events
@@ -276,7 +270,10 @@ def _unpack_file(path: Path) -> Iterator[bytes]:
 
 
 def _inflate_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    inflate, packed, unpacked, is_whole = zlib.decompressobj(31), 0, 0, False
+    inflate = zlib.decompressobj(31)
+    packed = 0
+    unpacked = 0
+    is_whole = False
     while piece := file.read(1 << 20):
         packed += len(piece)
         while piece:
@@ -289,9 +286,11 @@ def _inflate_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
             unpacked += len(found)
             _check_ratio(packed, unpacked, path)
             yield found
-            piece, is_whole = inflate.unconsumed_tail, inflate.eof
+            piece = inflate.unconsumed_tail
+            is_whole = inflate.eof
             if is_whole:
-                piece, inflate = inflate.unused_data.lstrip(b"\0"), zlib.decompressobj(31)
+                piece = inflate.unused_data.lstrip(b"\0")
+                inflate = zlib.decompressobj(31)
     if not is_whole:
         yield inflate.flush()
         raise _DamageError(f"its compressed data ends early, at byte {packed}")
@@ -305,7 +304,8 @@ def _unzip_file(file: BinaryIO, path: Path) -> Iterator[bytes]:
                 raise UserError(
                     f"{path} holds {len(names)} JSON files, not one trace; unpack it into a folder"
                 )
-            packed, unpacked = archive.getinfo(names[0]).compress_size, 0
+            packed = archive.getinfo(names[0]).compress_size
+            unpacked = 0
             with archive.open(names[0]) as member:
                 while piece := member.read(_PIECE):
                     unpacked += len(piece)
@@ -357,32 +357,34 @@ def _decode_events(text: bytes, with_ops: bool) -> list[_Event]:
 
 def _one_by_one(text: str, last: bool) -> tuple[list[Any], int, int, int | None]:
     """The events that can be read, characters used, events lost, and where the first of these was."""
-    scan, found, lost, first_lost = json.JSONDecoder().raw_decode, list[Any](), 0, None
-    at, end = 0, len(text)
+    scan = json.JSONDecoder().raw_decode
+    found = list[Any]()
+    lost = 0
+    first_lost = None
+    at = 0
+    end = len(text)
     while True:
         while at < end and text[at] in " \t\r\n,":
             at += 1
         if at >= end or text[at] == "]":
             return found, at, lost, first_lost
-        value, stop = None, -1
+        value = None
+        stop = end
         try:
             value, stop = scan(text, at)
         except (ValueError, RecursionError):
             following = re.compile(r"\}\s*,\s*\{").search(text, at)
             if following is not None:
                 stop = following.start() + 1
-                try:
+                with suppress(ValueError, RecursionError):
                     value = json.loads(_BAD_ESCAPE.sub(r"\\\\", text[at:stop]))
-                except (ValueError, RecursionError):
-                    value = None
             elif not last:
                 return found, at, lost, first_lost
-            else:
-                stop = end
         if isinstance(value, dict):
             found.append(value)
         else:
-            lost, first_lost = lost + 1, at if first_lost is None else first_lost
+            lost = lost + 1
+            first_lost = at if first_lost is None else first_lost
         at = stop
 
 
@@ -435,8 +437,12 @@ def rank_in_name(name: str) -> int | None:
 
 def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
     """What is read of a file, its text before and after the events, and how it is damaged."""
-    gathered, outside, damage = _Gathered(), b"", list[str]()
-    text, at, is_begun = b"", 0, False
+    gathered = _Gathered()
+    outside = b""
+    damage = list[str]()
+    text = b""
+    at = 0
+    is_begun = False
     try:
         for piece in _unpack_file(path):
             text += piece
@@ -446,11 +452,15 @@ def _gather(path: Path, with_ops: bool) -> tuple[_Gathered, bytes, list[str]]:
                     continue
                 if start is None:
                     break
-                outside, text, at, is_begun = text[:start], text[start:], start, True
+                outside = text[:start]
+                text = text[start:]
+                at = start
+                is_begun = True
             cut = _last_cut(text)
             if cut is not None:
                 used = _take(gathered, text[:cut], at, with_ops, last=False)
-                text, at = text[used:], at + used
+                text = text[used:]
+                at = at + used
             elif len(text) > _LONGEST:
                 raise _DamageError(f"an event at byte {at} is longer than {_LONGEST >> 20} MB")
     except _DamageError as error:

@@ -49,8 +49,6 @@ class CollectiveFacts(NamedTuple):
     op: str = ""
     group: str = ""
     ranks: tuple[int, ...] = ()
-    size: int | None = None
-    """Ranks of the group."""
     sequence: int | None = None
     bytes: int | None = None
     peer: int | None = None
@@ -74,12 +72,7 @@ class TraceSpans:
         return len(self.start)
 
     def select(self, which: NDArray[np.bool_] | Nanoseconds) -> TraceSpans:
-        return TraceSpans(
-            *(
-                column[which]
-                for column in (self.start, self.stop, self.label, self.track, self.link)
-            )
-        )
+        return TraceSpans(*(column[which] for column in vars(self).values()))
 
     def intervals(self, which: NDArray[np.bool_] | None = None) -> Nanoseconds:
         """The union of all spans, or of those chosen."""
@@ -169,7 +162,8 @@ def subtract_set(one: Nanoseconds, other: Nanoseconds) -> Nanoseconds:
     """What the first set covers and the second does not."""
     if len(one) == 0 or len(other) == 0:
         return one
-    first, last = np.searchsorted(other[:, 1], one[0, 0]), np.searchsorted(other[:, 0], one[-1, 1])
+    first = np.searchsorted(other[:, 1], one[0, 0])
+    last = np.searchsorted(other[:, 0], one[-1, 1])
     other = other[first:last]
     edges = np.concatenate(([np.iinfo(np.int64).min], other.ravel(), [np.iinfo(np.int64).max]))
     return common(one, edges.reshape(-1, 2))

@@ -97,7 +97,8 @@ class RankTimes:
 def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) -> RankTimes:
     """The classes and steps of one rank; ``more`` are patterns of kernels that communicate. Raises UserError."""
     classes = classes_of(trace.names, more)
-    notes, device = trace.spans[NOTE], trace.spans[DEVICE]
+    notes = trace.spans[NOTE]
+    device = trace.spans[DEVICE]
     thread = _training_thread(trace)
     inputs = spans_named(trace, notes, _INPUT).intervals()
     launched = _launch_times(trace)
@@ -121,12 +122,17 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
     steps = _device_steps(trace, host, launched, whole) if trace.has_device else tuple(host)
     if trace.damage and steps and not whole:
         steps = (*steps[:-1], replace(steps[-1], why_incomplete="the trace is not whole"))
+    starts = np.array([step.start for step in host], dtype=np.int64)
+    at = np.searchsorted(starts, moments, side="right") - 1
     return RankTimes(
         trace=trace,
         steps=steps,
         classes=tuple(classes),
         collectives=collectives,
-        collective_steps=tuple(_step_at(host, moments)),
+        collective_steps=tuple(
+            host[index].number if index >= 0 and moment < host[index].stop else -1
+            for index, moment in zip(at.tolist(), moments.tolist(), strict=True)
+        ),
         sets={**sets, "input": inputs},
         thread=ran,
         launched=launched,
@@ -136,7 +142,8 @@ def rank_times(trace: RankTrace, whole: bool = False, more: Iterable[str] = ()) 
 
 def _training_thread(trace: RankTrace) -> int:
     """The thread that has the steps' annotations, else the one with most notes or calls; -1 without any."""
-    notes, calls = _step_notes(trace), trace.spans[CALL]
+    notes = _step_notes(trace)
+    calls = trace.spans[CALL]
     if len(notes):
         return int(notes.track[0])
     tracks, counts = np.unique(
@@ -172,7 +179,8 @@ def _since_called(trace: RankTrace, collectives: TraceSpans) -> TraceSpans:
 
 def _launch_times(trace: RankTrace) -> Nanoseconds:
     """When each of the device's spans was launched; -1 where no call says so."""
-    calls, device = trace.spans[CALL], trace.spans[DEVICE]
+    calls = trace.spans[CALL]
+    device = trace.spans[DEVICE]
     order = np.argsort(calls.link, kind="stable")
     order = order[calls.link[order] >= 0]
     if not len(order):
@@ -186,7 +194,8 @@ def _device_classes(
     trace: RankTrace, classes: Sequence[str], launched: Nanoseconds
 ) -> NDArray[np.int8]:
     """The class of each of the device's spans: by its name, else by the annotation that it was launched in."""
-    device, notes = trace.spans[DEVICE], trace.spans[NOTE]
+    device = trace.spans[DEVICE]
+    notes = trace.spans[NOTE]
     kinds = np.array([CLASSES.index(each) for each in classes], dtype=np.int8)[device.label]
     has_facts = np.isin(device.label, list(trace.facts))
     inside = spans_named(trace, notes, _EXCHANGE_NOTE).intervals()
@@ -212,24 +221,20 @@ def _host_steps(trace: RankTrace, whole: bool) -> list[StepWindow]:
         number = re.search(r"\d+$", trace.names[label])
         found.append(StepWindow(int(number[0]) if number else len(found), start, stop))
     if found:
-        return _distinct(found)
+        # Each number once, without overlaps.
+        kept: list[StepWindow] = []
+        for step in sorted(found, key=lambda each: each.start):
+            if all(step.number != each.number for each in kept) and (
+                not kept or step.start >= kept[-1].stop - _PAUSE
+            ):
+                kept.append(step)
+        return kept
     optimizers = spans_named(trace, trace.spans[NOTE], _OPTIMIZER)
     if len(optimizers) > 1:
         first = optimizers.select(optimizers.label == optimizers.label[0])
         ends = [int(optimizers.start[0]), *first.stop.tolist()]
         return [StepWindow(n, a, b) for n, (a, b) in enumerate(pairwise(ends[1:])) if b > a]
     return [_everything(trace)]
-
-
-def _distinct(found: Sequence[StepWindow]) -> list[StepWindow]:
-    """Each number once, without overlaps."""
-    kept: list[StepWindow] = []
-    for step in sorted(found, key=lambda each: each.start):
-        if all(step.number != each.number for each in kept) and (
-            not kept or step.start >= kept[-1].stop - _PAUSE
-        ):
-            kept.append(step)
-    return kept
 
 
 def _everything(trace: RankTrace) -> StepWindow:
@@ -243,21 +248,12 @@ def _everything(trace: RankTrace) -> StepWindow:
     )
 
 
-def _step_at(host: Sequence[StepWindow], moments: Nanoseconds) -> list[int]:
-    """The number of the step in which each moment lies."""
-    starts = np.array([step.start for step in host], dtype=np.int64)
-    at = np.searchsorted(starts, moments, side="right") - 1
-    return [
-        host[index].number if index >= 0 and moment < host[index].stop else -1
-        for index, moment in zip(at.tolist(), moments.tolist(), strict=True)
-    ]
-
-
 def _device_steps(
     trace: RankTrace, host: Sequence[StepWindow], launched: Nanoseconds, whole: bool
 ) -> tuple[StepWindow, ...]:
     """Steps as the device has them."""
-    device, calls = trace.spans[DEVICE], trace.spans[CALL]
+    device = trace.spans[DEVICE]
+    calls = trace.spans[CALL]
     if whole or host == [_everything(trace)]:
         return tuple(host)
     is_launch = is_named(trace, calls, LAUNCH) & (calls.link >= 0)

@@ -177,16 +177,15 @@ def _parameters(model: type[Options]) -> Iterator[inspect.Parameter]:
     yield inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     for name, one in declarations(model).items():
         required = one.default is ...
-        kind: Any = bool if one.kind == "flag" else list[str] if one.many else str
-        info: Any
+        kind: Any = list[str] if one.many else str
+        if one.kind == "flag":
+            kind = bool
+        words: dict[str, Any] = {"metavar": one.metavar, "help": one.help}
+        names = one.names or (one.name(name),)
+        info: Any = typer.Option(*names, **words, rich_help_panel=one.panel)
         if one.kind == "argument":
-            info = typer.Argument(metavar=one.metavar, help=one.help, show_default=False)
-        else:
-            names = one.names or (one.name(name),)
-            info = typer.Option(
-                *names, metavar=one.metavar, help=one.help, rich_help_panel=one.panel
-            )
-        default = False if kind is bool else one.default if isinstance(one.default, str) else None
+            info = typer.Argument(**words, show_default=False)
+        default = one.default if isinstance(one.default, (str, bool)) else None
         yield inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -242,7 +241,8 @@ class _Loading(Mapping[str, Any]):
     """Commands by name, each loaded when it is asked for."""
 
     def __init__(self, table: Mapping[str, LazyCommand]) -> None:
-        self._table, self._loaded = table, dict[str, Any]()
+        self._table = table
+        self._loaded = dict[str, Any]()
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._loaded:

@@ -62,13 +62,8 @@ def prose_markup(text: str) -> Markup:
 def local_address(address: str) -> str:
     """``address`` as a place within this page (``#row``) or as a file near it, also where it looks like a scheme."""
     plain = address.lstrip("/\\ ")
-    return (
-        address
-        if address.startswith("#")
-        else f"./{plain}"
-        if ":" in plain or plain != address
-        else address
-    )
+    is_safe = address.startswith("#") or (":" not in plain and plain == address)
+    return address if is_safe else f"./{plain}"
 
 
 def short_number(number: float) -> str:

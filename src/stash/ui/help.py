@@ -12,7 +12,8 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
-NARROWEST, WIDEST = 60, 100
+NARROWEST = 60
+WIDEST = 100
 _MAX_TERM = 28
 """Columns of an option's or a command's name; the text of a longer one begins on the next line."""
 _EXAMPLES = "Examples:"

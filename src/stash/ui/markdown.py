@@ -7,14 +7,14 @@ escaped, so that a host's name makes no link, mentions no user and opens no tag.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from markupsafe import Markup, escape
 
 from stash.core.printable import printable_line
-from stash.ui.charts.chart import Blank, Chart, Grid
+from stash.ui.charts.chart import Blank, Grid
 from stash.ui.elements import element
-from stash.ui.page import Chapter, Page, Row
+from stash.ui.page import Chapter, Page, Row, part_lengths
 
 SQUARES = {
     "compute": "🟩",
@@ -39,25 +39,28 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>|~$]|^[#+-]|(?<=^\d)\.(?=\s))")
 
 def render(page: Page) -> str:
     """The whole summary, ending in a newline."""
-    return "\n".join(_page(page, 2)).strip("\n") + "\n"
+    return _join_blocks(_page(page, 2)) + "\n"
+
+
+def _join_blocks(blocks: Iterable[str]) -> str:
+    """Paragraphs, tables and folds, a blank line between each two."""
+    return "\n\n".join(blocks)
 
 
 def _page(page: Page, level: int) -> Iterator[str]:
     yield f"{'#' * level} {escape_line(page.title)}"
     if page.subtitle:
-        yield ""
         yield " · ".join(map(escape_line, page.subtitle))
     for sentence in page.verdict:
-        yield ""
         yield f"**{escape_line(sentence)}**"
     if page.bar:
-        yield ""
-        yield (f"{escape_line(page.bar_title)}: " if page.bar_title else "") + _bar(page.bar)
+        title = f"{escape_line(page.bar_title)}: " if page.bar_title else ""
+        yield title + "".join(_square(row) * count for row, count in part_lengths(page.bar, _WIDTH))
     if page.rows:
-        yield from _stalls(page.rows)
-        yield from ("", small_text(escape_line(page.below_rows))) if page.below_rows else ()
+        yield _stalls(page.rows)
+        if page.below_rows:
+            yield small_text(escape_line(page.below_rows))
     elif page.bar:
-        yield ""
         yield " · ".join(
             f"{_square(row)} {escape_line(f'{row.name} {row.time} ({row.share})')}"
             for row in page.bar
@@ -68,129 +71,83 @@ def _page(page: Page, level: int) -> Iterator[str]:
     yield from _bullet_lines("Read with care", page.warnings, "-")
     tables = {grid.rows for chapter in page.chapters for grid in chapter.grids}
     for chapter in page.chapters:
-        if not chapter.folded:
-            yield from _chapter(chapter, tables)
+        blocks = [] if chapter.folded else list(_chapter(chapter, tables))
+        if blocks:
+            yield _fold(chapter.title, blocks)
     if page.again:
-        yield from _fold(
-            "Measure it again", ["```bash", printable_line(page.again).replace("```", "'''"), "```"]
-        )
+        command = printable_line(page.again).replace("```", "'''")
+        yield _fold("Measure it again", [f"```bash\n{command}\n```"])
     for part in page.parts:
-        yield from _fold(f"{part.source}: {part.title}", list(_page(part, level + 1)))
+        yield _fold(f"{part.source}: {part.title}", _page(part, level + 1))
     if page.footer:
-        yield ""
         yield small_text(escape_line(page.footer))
     if page.made:
-        yield ""
         yield small_text(
             f"{escape_line(page.source)}, measured {escape_line(page.made)}; ± are 95% intervals"
         )
-
-
-def _bar(rows: Sequence[Row]) -> str:
-    """Squares by share; each part gets as many as end before the share reached with it."""
-    rows = [row for row in rows if row.fraction > 0]
-    whole = sum(row.fraction for row in rows)
-    reached = 0.0
-    drawn = 0
-    bar = ""
-    for row in rows:
-        reached += row.fraction / whole
-        upto = round(reached * _WIDTH)
-        bar += _square(row) * (upto - drawn)
-        drawn = upto
-    return bar
 
 
 def _square(row: Row) -> str:
     return SQUARES.get(row.series or row.name, OTHER_SQUARE)
 
 
-def _stalls(rows: Sequence[Row]) -> Iterator[str]:
-    yield ""
-    yield "| | time | 95% | share |"
-    yield "|---|---:|---:|---:|"
+def _stalls(rows: Sequence[Row]) -> str:
+    lines = ["| | time | 95% | share |", "|---|---:|---:|---:|"]
     for row in rows:
-        name = f"{SQUARES.get(row.name, '')} {escape_line(row.name)}".strip()
+        name = escape_line(row.name)
         if row.why is not None:
-            yield f"| {escape_line(row.name)} | unknown | | {escape_line(row.why)} |"
-        else:
-            noise = " (within noise)" if row.within_noise else ""
-            yield (
-                f"| {name} | {escape_line(row.time)} | {escape_line(row.interval)}{noise} | "
-                f"{escape_line(row.share)} |"
-            )
+            lines.append(f"| {name} | unknown | | {escape_line(row.why)} |")
+            continue
+        name = f"{SQUARES.get(row.name, '')} {name}".strip()
+        interval = escape_line(row.interval) + (" (within noise)" if row.within_noise else "")
+        lines.append(
+            f"| {name} | {escape_line(row.time)} | {interval} | {escape_line(row.share)} |"
+        )
+    return "\n".join(lines)
 
 
 def _bullet_lines(title: str, sentences: Sequence[str], bullet: str) -> Iterator[str]:
     if sentences:
         if title:
-            yield ""
             yield f"**{title}**"
-        yield ""
-        for sentence in sentences:
-            yield f"{bullet} {escape_line(sentence)}"
+        yield "\n".join(f"{bullet} {escape_line(sentence)}" for sentence in sentences)
 
 
 def _chapter(chapter: Chapter, tables: Collection[tuple[tuple[str, ...], ...]]) -> Iterator[str]:
-    lines: list[str] = [escape_line(chapter.text)] if chapter.text else []
+    blocks: list[str] = [escape_line(chapter.text)] if chapter.text else []
     for chart in chapter.charts:
-        if isinstance(chart, Blank) or chart.table.rows not in tables:
-            lines += _chart(chart)
-    title = "Findings" if lines or chapter.facts or chapter.grids else ""
-    lines += _bullet_lines(title, chapter.points, "-")
+        if isinstance(chart, Blank):
+            blocks.append(f"{escape_line(chart.title)}: unknown, because {escape_line(chart.why)}.")
+        elif chart.table.rows not in tables:
+            blocks += [escape_line(chart.caption)] if chart.caption else []
+            blocks += _grid(chart.table)
+    yield from blocks
+    title = "Findings" if blocks or chapter.facts or chapter.grids else ""
+    yield from _bullet_lines(title, chapter.points, "-")
     if chapter.facts:
-        lines += ["", "| | |", "|---|---|"]
-        lines += [
-            f"| {escape_line(label)} | {escape_line(text)} |" for label, text in chapter.facts
-        ]
+        rows = (f"| {escape_line(label)} | {escape_line(text)} |" for label, text in chapter.facts)
+        yield "\n".join(("| | |", "|---|---|", *rows))
     for grid in chapter.grids:
-        lines += _grid(grid)
-    if lines:
-        yield from _fold(chapter.title, lines)
-
-
-def _chart(chart: Chart | Blank) -> Iterator[str]:
-    yield ""
-    if isinstance(chart, Blank):
-        yield f"{escape_line(chart.title)}: unknown, because {escape_line(chart.why)}."
-        return
-    if chart.caption:
-        yield escape_line(chart.caption)
-    yield from _grid(chart.table)
+        yield from _grid(grid)
 
 
 def _grid(grid: Grid) -> Iterator[str]:
-    yield ""
     if grid.title:
         yield f"**{escape_line(grid.title)}**"
-        yield ""
     heads = (grid.first, *grid.head)
-    yield f"| {' | '.join(map(escape_line, heads))} |"
-    yield (
-        "|"
-        + "|".join(
-            "---" if not column or column in grid.texts else "---:" for column in range(len(heads))
-        )
-        + "|"
+    sides = (
+        "---" if not column or column in grid.texts else "---:" for column in range(len(heads))
     )
-    for row in grid.rows[:_MAX_ROWS]:
-        yield f"| {' | '.join(map(escape_line, row))} |"
+    rows = (f"| {' | '.join(map(escape_line, row))} |" for row in (heads, *grid.rows[:_MAX_ROWS]))
+    yield "\n".join((next(rows), f"|{'|'.join(sides)}|", *rows))
     if len(grid.rows) > _MAX_ROWS:
-        yield ""
         yield f"{len(grid.rows) - _MAX_ROWS} more rows are in the HTML report."
     if grid.below:
-        yield ""
         yield escape_line(grid.below)
 
 
-def _fold(title: str, lines: Sequence[str]) -> Iterator[str]:
-    yield ""
-    yield open_fold(title)
-    if not lines or lines[0]:
-        yield ""
-    yield from lines
-    yield ""
-    yield END_OF_FOLD
+def _fold(title: str, blocks: Iterable[str]) -> str:
+    return _join_blocks((open_fold(title), *blocks, END_OF_FOLD))
 
 
 def small_text(text: str) -> str:

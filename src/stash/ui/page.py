@@ -6,6 +6,7 @@ shows its head, its ``grids`` and the chapters that are ``brief``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from stash.ui.charts.chart import Blank, Chart, Grid
@@ -28,6 +29,22 @@ class Row:
     """Whether it may be the largest stall, about which the verdict is."""
     series: str = ""
     """Whose colour it has; empty: that of its name."""
+
+
+def part_lengths(rows: Sequence[Row], width: int) -> Iterator[tuple[Row, int]]:
+    """How many of ``width`` cells of a bar each measured part gets: as many as end before the share reached with it.
+
+    What was measured as negative has no place in it.
+    """
+    shown = [row for row in rows if row.why is None and row.fraction > 0]
+    whole = sum(row.fraction for row in shown)
+    reached = 0.0
+    drawn = 0
+    for row in shown:
+        reached += row.fraction / whole
+        upto = round(reached * width)
+        yield row, upto - drawn
+        drawn = upto
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from stash.ui.page import Row
+from stash.ui.page import Row, part_lengths
 
 INDENT = 2
 LOOKS = {
@@ -52,16 +52,9 @@ def _letter(row: Row) -> str:
 
 def stack_bar(rows: Sequence[Row], width: int, plain: bool) -> list[Text]:
     """One bar for the whole; what was measured as negative has no place in it."""
-    shown = [row for row in rows if row.why is None and row.fraction > 0]
-    whole = sum(row.fraction for row in shown) or 1.0
-    reached = 0.0
-    drawn = 0
     bar = Text(" " * INDENT)
-    for row in shown:
-        reached += row.fraction / whole
-        upto = round(reached * (width - INDENT))
-        bar.append((_letter(row) if plain else "█") * (upto - drawn), style=style_of(row))
-        drawn = upto
+    for row, count in part_lengths(rows, width - INDENT):
+        bar.append((_letter(row) if plain else "█") * count, style=style_of(row))
     return [bar]
 
 

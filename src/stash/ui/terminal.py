@@ -36,7 +36,10 @@ from stash.ui.stall_lines import (
 
 NARROWEST, WIDEST = 60, 120
 """Columns: what is asked for beyond them is not."""
-_GOOD, _BAD, _FAIR, _WARNING = "color(72)", "color(167)", "color(74)", "color(220)"
+_GOOD = "color(72)"
+_BAD = "color(167)"
+_FAIR = "color(74)"
+_WARNING = "color(220)"
 _JUDGING = {
     **dict.fromkeys(("rent", "tie", "faster", "done", "yes"), _GOOD),
     **dict.fromkeys(("fails", "slower", "failed", "no memory", "no"), _BAD),
@@ -105,24 +108,7 @@ def progress_console(quiet: bool = False) -> Console:
 def render(page: Page, width: int = 80, colour: bool = False) -> str:
     """The head of a page, its tables and its brief chapters, as lines of at most ``width`` columns."""
     width = max(NARROWEST, min(width, WIDEST))
-    shown = []
-    for chapter in page.chapters:
-        if chapter.brief:
-            unknown = [
-                f"{each.title}: unknown, because {each.why}."
-                for each in chapter.charts
-                if isinstance(each, Blank)
-            ]
-            tables = [each.table for each in chapter.charts if not isinstance(each, Blank)]
-            shown.append(
-                replace(
-                    chapter,
-                    charts=(),
-                    grids=(*tables, *chapter.grids),
-                    points=(*unknown, *chapter.points),
-                )
-            )
-    fit = each_text(printable_line, replace(page, chapters=tuple(shown), parts=(), numbers=()))
+    fit = each_text(printable_line, _strip_page(page))
     # Changed before anything is laid out, since some signs become longer.
     fit = fit if colour else each_text(plain_text, fit)
     parts: list[RenderableType] = []
@@ -144,6 +130,28 @@ def render(page: Page, width: int = 80, colour: bool = False) -> str:
         console.print(Group(*parts))
     text = "\n".join(line.rstrip() for line in capture.get().splitlines()).strip("\n") + "\n"
     return text if colour else plain_text(text)
+
+
+def _strip_page(page: Page) -> Page:
+    """Without what no terminal shows; charts of brief chapters become their tables."""
+    shown = []
+    for chapter in page.chapters:
+        if chapter.brief:
+            unknown = [
+                f"{each.title}: unknown, because {each.why}."
+                for each in chapter.charts
+                if isinstance(each, Blank)
+            ]
+            tables = [each.table for each in chapter.charts if not isinstance(each, Blank)]
+            shown.append(
+                replace(
+                    chapter,
+                    charts=(),
+                    grids=(*tables, *chapter.grids),
+                    points=(*unknown, *chapter.points),
+                )
+            )
+    return replace(page, chapters=tuple(shown), parts=(), numbers=())
 
 
 def each_text(change: Callable[[str], str], item: Any) -> Any:
@@ -175,7 +183,8 @@ def paragraph(
     dim: bool = False,
 ) -> list[Text]:
     """``text`` wrapped with a hanging indent under ``lead``."""
-    style = "bold" if bold else "dim" if dim else ""
+    style = "dim" if dim else ""
+    style = "bold" if bold else style
     room = width - INDENT - len(lead)
     glued = _QUANTITY.sub("\\1\N{NO-BREAK SPACE}\\2", text)
     lines = textwrap.wrap(
@@ -301,7 +310,11 @@ def _grid(grid: Grid, width: int) -> list[Text]:
     if not grid.rows:
         return []
     if grid.upright and INDENT + sum(_column_widths(grid.rows)) + 2 * len(grid.head) > width:
-        return _one_by_one(grid, width)
+        lines: list[Text] = []
+        for number, head in enumerate(grid.head, 1):
+            lines += [*([Text()] if lines else []), Text(" " * INDENT).append(head, style="bold")]
+            lines += label_lines([(row[0], row[number]) for row in grid.rows], width)
+        return lines
     # A short title stands in the first column's head, a long one would widen the column.
     fits = bool(grid.title) and len(grid.title) <= max(len(row[0]) for row in grid.rows)
     shown = replace(grid, first=grid.title) if fits else grid
@@ -309,14 +322,6 @@ def _grid(grid: Grid, width: int) -> list[Text]:
     lines = _wrap_last_column(shown, width) if grid.prose else _split_grid(shown, width)
     below = paragraph(grid.below, width, dim=True) if grid.below else []
     return [*title, *lines, *below]
-
-
-def _one_by_one(grid: Grid, width: int) -> list[Text]:
-    lines: list[Text] = []
-    for number, head in enumerate(grid.head, 1):
-        lines += [*([Text()] if lines else []), Text(" " * INDENT).append(head, style="bold")]
-        lines += label_lines([(row[0], row[number]) for row in grid.rows], width)
-    return lines
 
 
 def _split_grid(grid: Grid, width: int) -> list[Text]:

@@ -31,19 +31,19 @@ def profile(first: float, warm: float = 0.1, cold: float | None = None, **fields
     return made.model_copy(update={"blocks": (replace(typed, **fields), *made.blocks)})
 
 
-def test_steps_like_the_measured_ones_are_the_job() -> None:
+def test_steps_like_the_measured_ones_are_the_job():
     found = attribute(profile(0.1)).as_typed
     assert found.share == 0.0
     assert not found.differs
 
 
-def test_a_step_between_warm_and_cold_is_the_job() -> None:
+def test_a_step_between_warm_and_cold_is_the_job():
     found = attribute(profile(0.12, warm=0.1, cold=0.15)).as_typed
     assert found.share == 0.0
 
 
 @pytest.mark.parametrize(("first", "share"), [(0.13, 0.3), (0.07, -0.3)])
-def test_another_step_is_another_job_and_has_no_verdict(first: float, share: float) -> None:
+def test_another_step_is_another_job_and_has_no_verdict(first, share):
     made = profile(first)
     breakdown = attribute(made)
     assert breakdown.as_typed.share == pytest.approx(share, abs=0.02)
@@ -52,19 +52,19 @@ def test_another_step_is_another_job_and_has_no_verdict(first: float, share: flo
     assert "not the job as it runs" in advice.text
 
 
-def test_a_small_difference_is_a_warning() -> None:
+def test_a_small_difference_is_a_warning():
     made = profile(0.107)
     breakdown = attribute(made)
     assert verdict(breakdown, made).kind != "cannot tell" or breakdown.as_typed is None
     assert any("as it was typed" in warning for warning in breakdown.stability.warnings)
 
 
-def test_the_cause_is_the_part_that_differs_most() -> None:
+def test_the_cause_is_the_part_that_differs_most():
     found = attribute(profile(0.13, wait_seconds=10 * 0.03)).as_typed
     assert found.cause == "waiting for the loader"
 
 
-def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_say_so() -> None:
+def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_say_so():
     made = profile(0.16, warm=0.0805)
     workload = made.workload.model_copy(update={"vanished_values": 5000})
     made = made.model_copy(update={"workload": workload})
@@ -76,7 +76,7 @@ def test_first_steps_that_are_longer_by_denormal_values_leave_the_verdict_and_sa
     assert any("denormal" in warning for warning in breakdown.stability.warnings)
 
 
-def test_denormal_values_do_not_explain_what_was_waited_for_a_loader() -> None:
+def test_denormal_values_do_not_explain_what_was_waited_for_a_loader():
     made = profile(0.5, wait_seconds=10 * 0.4)
     workload = made.workload.model_copy(update={"vanished_values": 5000})
     assert (
@@ -85,9 +85,7 @@ def test_denormal_values_do_not_explain_what_was_waited_for_a_loader() -> None:
     )
 
 
-def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever_was_measured() -> (
-    None
-):
+def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever_was_measured():
     made = profile(0.5)
     workload = made.workload.model_copy(update={"vanished_values": 5000})
     made = made.model_copy(update={"workload": workload})
@@ -98,6 +96,6 @@ def test_a_step_that_is_mostly_arithmetic_on_denormal_values_is_compute_whatever
     )
 
 
-def test_first_steps_that_read_from_a_disk_say_nothing_where_no_rung_does() -> None:
+def test_first_steps_that_read_from_a_disk_say_nothing_where_no_rung_does():
     found = attribute(profile(0.13, disk_bytes=10 * 2**20)).as_typed
     assert found.share == 0.0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from breakdowns import CALM, drop_blocks, seconds, unknown
+from breakdowns import CALM, change_blocks, drop_blocks, seconds, unknown
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from profile_builder import build
@@ -79,7 +78,7 @@ SLOW_LEADER = {
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-def test_what_only_the_leader_takes_is_waited_for_and_no_compute(ranks: int):
+def test_what_only_the_leader_takes_is_waited_for_and_no_compute(ranks):
     # GIVEN ranks of 10 ms a step, of which rank 0 does 40 ms more, by itself as beside the others
     breakdown = attribute(
         build(SLOW_LEADER, ranks=ranks, factors=dict.fromkeys(range(1, ranks), 0.2))
@@ -103,14 +102,10 @@ def test_a_leader_that_is_slow_only_beside_others_computes_as_it_does_by_itself(
 def test_a_time_that_is_no_positive_number_is_a_damaged_profile_whichever_rank_has_it(
     seconds, rank
 ):
-    profile = build(CALM)
-    blocks = tuple(
-        replace(block, seconds=seconds)
-        if (block.rung, block.round, block.rank) == ("node", 1, rank)
-        else block
-        for block in profile.blocks
+    damaged = change_blocks(
+        build(CALM),
+        lambda b: {"seconds": seconds} if (b.rung, b.round, b.rank) == ("node", 1, rank) else {},
     )
-    damaged = profile.model_copy(update={"blocks": blocks})
     says = r" is damaged: rank \d's steps under node in round 1 are said to take (nan|inf|-0\.5|0) s; profile again$"
     with pytest.raises(ArtefactError, match=rf"^runs/a\.stash\.json{says}"):
         attribute(damaged, "runs/a.stash.json")

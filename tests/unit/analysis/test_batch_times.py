@@ -8,7 +8,8 @@ from profile_builder import build
 from stash.analysis.batch_times import BatchTimes, _simulate_waits, batch_times
 from stash.core.records.profile import FIRST_TOOK, Loader, WorkerTimes
 
-EVEN, RARE = (0, 0, 0, 40), (0, 0, 0, 36, 0, 0, 0, 0, 0, 4)
+EVEN = (0, 0, 0, 40)
+RARE = (0, 0, 0, 36, 0, 0, 0, 0, 0, 4)
 
 
 def test_slow_batches_are_those_of_eight_medians():

@@ -12,7 +12,8 @@ from bench.truth.pipelines import Pass, gpipe, idle_seconds, one_forward_one_bac
 from stash.analysis.bubble import estimate_bubble, group_pipelines
 from stash.core.records.parallel import PipelineSchedule, StagePasses
 
-FORWARD, BACKWARD = 0.01, 0.02
+FORWARD = 0.01
+BACKWARD = 0.02
 STEPS = 3
 
 
@@ -67,7 +68,7 @@ def bubble_of(job: Simulated):
 
 
 @pytest.mark.parametrize("kind", ORDERS)
-def test_equal_stages_idle_what_the_textbook_says_and_nothing_else(kind: str) -> None:
+def test_equal_stages_idle_what_the_textbook_says_and_nothing_else(kind):
     found = bubble_of(Simulated(kind, ranks=4, count=8, slow={}))
     # (p - 1) (F + B) of every rank: 3 times 30 ms
     assert found.schedule == pytest.approx(0.09)
@@ -76,7 +77,7 @@ def test_equal_stages_idle_what_the_textbook_says_and_nothing_else(kind: str) ->
     assert found.slowest_stage is None
 
 
-def test_a_slow_stage_is_named_and_what_it_makes_others_idle() -> None:
+def test_a_slow_stage_is_named_and_what_it_makes_others_idle():
     # two ranks, four microbatches, stage 1 twice as slow: a step is 10 + 4 x 60 + 20 = 270 ms,
     # of which the ranks work 120 and 240, so they idle 90 on average; equal stages of 45 ms would idle 45 ms
     job = Simulated("1f1b", ranks=2, count=4, slow={1: 2.0})
@@ -99,7 +100,7 @@ def test_a_slow_stage_is_named_and_what_it_makes_others_idle() -> None:
 )
 def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(
     kind, ranks, count, slow, late, which
-) -> None:
+):
     without = Simulated(kind, ranks, count, {which % ranks: slow})
     job = Simulated(kind, ranks, count, {which % ranks: slow}, late)
     found = bubble_of(job)
@@ -108,7 +109,7 @@ def test_parts_add_up_to_what_was_waited_and_a_link_is_no_stage(
     assert (found.late > 0.02 * job.step) == (job.waited - without.waited > 0.02 * job.step)
 
 
-def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
+def test_ranks_with_the_same_stages_are_of_different_pipelines():
     rows = [
         StagePasses(
             rank=r,
@@ -124,7 +125,7 @@ def test_ranks_with_the_same_stages_are_of_different_pipelines() -> None:
     assert group_pipelines(rows[:2], stages=2) == []  # the last
 
 
-def test_a_pipeline_whose_last_stage_was_not_seen_has_no_bubble_of_nothing() -> None:
+def test_a_pipeline_whose_last_stage_was_not_seen_has_no_bubble_of_nothing():
     first = StagePasses(
         rank=0, round=0, rung="node", passes=("0F0", "0B0", "rest"), seconds=(1, 2, 0)
     )

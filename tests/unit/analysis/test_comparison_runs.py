@@ -50,7 +50,7 @@ def compared(before: Profile, after: Profile) -> RunComparison:
     return compare(*comparable_sides({"before": before}, {"after": after}))
 
 
-def test_files_that_could_not_be_made_cold_do_not_make_a_step_faster() -> None:
+def test_files_that_could_not_be_made_cold_do_not_make_a_step_faster():
     # GIVEN a job twice, whose files stayed in the page cache once: its step has no rung cold
     found = compared(build(CALM), without_cold("97% of the pages stayed in the page cache"))
     # THEN steps are compared up to the rung that both have, which is as long on both sides
@@ -59,7 +59,7 @@ def test_files_that_could_not_be_made_cold_do_not_make_a_step_faster() -> None:
     assert found.step.before.value == pytest.approx(attribute(without_cold("x")).step_seconds)
 
 
-def test_twice_the_batch_is_compared_by_the_time_of_a_sample() -> None:
+def test_twice_the_batch_is_compared_by_the_time_of_a_sample():
     # GIVEN a batch twice as large, whose step takes 1.5 times as long: 25 % less for each sample
     found = compared(build(CALM), build(scaled(1.5), batch=16))
     assert found.per_sample
@@ -75,7 +75,7 @@ def test_twice_the_batch_is_compared_by_the_time_of_a_sample() -> None:
     assert found.step.change.half_width == pytest.approx(expected, rel=0.3)
 
 
-def test_steps_of_unlike_size_whose_samples_nobody_counted_are_not_compared() -> None:
+def test_steps_of_unlike_size_whose_samples_nobody_counted_are_not_compared():
     with pytest.raises(UserError, match="does not say how many samples a step has"):
         compared(build(CALM, batch=None), build(CALM, batch=None, ranks=4))
     sides_anyway = comparable_sides(
@@ -85,7 +85,7 @@ def test_steps_of_unlike_size_whose_samples_nobody_counted_are_not_compared() ->
     assert not compared(build(CALM, batch=None), build(CALM, batch=None)).per_sample
 
 
-def test_a_stall_that_contains_another_on_one_side_only_is_not_compared() -> None:
+def test_a_stall_that_contains_another_on_one_side_only_is_not_compared():
     # GIVEN a ladder without the rung crowd: its interconnect contains contention
     fewer = build({name: CALM[name] for name in CALM if name != "crowd"})
     found = compared(build(CALM), fewer)
@@ -94,7 +94,7 @@ def test_a_stall_that_contains_another_on_one_side_only_is_not_compared() -> Non
     assert found.only_before == ("contention",)
 
 
-def test_what_steps_waited_and_how_rungs_differ_err_in_their_own_ways() -> None:
+def test_what_steps_waited_and_how_rungs_differ_err_in_their_own_ways():
     rungs = attribute(build(CALM))
     waits = rungs.model_copy(update={"by_waits": True})
     same, other = (compare([rungs], [each]).line("prep").change for each in (rungs, waits))
@@ -103,16 +103,16 @@ def test_what_steps_waited_and_how_rungs_differ_err_in_their_own_ways() -> None:
     )
 
 
-def test_a_single_round_on_a_side_leaves_everything_unknown() -> None:
+def test_a_single_round_on_a_side_leaves_everything_unknown():
     one = {name: values[:1] for name, values in CALM.items()}
     assert set(words(sides(build(CALM), build(one))).values()) == {UNKNOWN}
 
 
-def test_without_a_batch_size_there_is_no_rate_to_compare() -> None:
+def test_without_a_batch_size_there_is_no_rate_to_compare():
     assert sides(build(CALM), build(CALM, batch=None)).line("samples/s") is None
 
 
-def test_the_papers_network_stall_is_that_of_many_nodes_against_one() -> None:
+def test_the_papers_network_stall_is_that_of_many_nodes_against_one():
     # GIVEN four ranks in 140 ms on one node, and in 210 ms on two
     one = build(CALM, ranks=4)
     two = build(
@@ -123,8 +123,9 @@ def test_the_papers_network_stall_is_that_of_many_nodes_against_one() -> None:
         assert found.low < 0.5 < found.high
 
 
-def test_it_needs_as_many_ranks_and_a_side_on_one_node() -> None:
-    one, two = build(CALM, ranks=2), build({**CALM, "cluster": [0.210] * 3}, ranks=4, nodes=2)
+def test_it_needs_as_many_ranks_and_a_side_on_one_node():
+    one = build(CALM, ranks=2)
+    two = build({**CALM, "cluster": [0.210] * 3}, ranks=4, nodes=2)
     assert network_stall([one], [two]) is None
     assert network_stall([one], [one]) is None
     assert network_stall([two], [two]) is None
@@ -134,7 +135,7 @@ def by_name(facts: tuple[DifferingFact, ...]) -> dict[str, tuple[str, str]]:
     return {fact.name: (fact.before, fact.after) for fact in facts}
 
 
-def test_another_batch_or_number_of_ranks_is_the_same_job_and_another_script_is_not() -> None:
+def test_another_batch_or_number_of_ranks_is_the_same_job_and_another_script_is_not():
     sides_of_batches = [build(CALM)], [build(CALM, ranks=4, batch=16)]
     assert incomparable(*sides_of_batches) == ()
     assert by_name(find_changed_facts(*sides_of_batches)) == {
@@ -145,13 +146,13 @@ def test_another_batch_or_number_of_ranks_is_the_same_job_and_another_script_is_
     assert list(by_name(incomparable([build(CALM)], [other]))) == ["workload"]
 
 
-def test_the_rung_that_several_nodes_add_is_no_other_job() -> None:
+def test_the_rung_that_several_nodes_add_is_no_other_job():
     several = build({**CALM, "cluster": [0.15] * 3}, ranks=2, nodes=2)
     assert "rungs" not in by_name(find_changed_facts([build(CALM)], [several]))
     assert by_name(find_changed_facts([build(CALM)], [several]))["nodes"] == ("1", "2")
 
 
-def test_versions_and_machines_that_changed_are_told() -> None:
+def test_versions_and_machines_that_changed_are_told():
     before = build(CALM, software={"torch": "2.12.0", "numpy": "2.0"}, host={"kernel": "6.1"})
     after = build(CALM, software={"torch": "2.13.0", "numpy": "2.0"}, host={"kernel": "6.8"})
     assert by_name(find_changed_facts([before], [after])) == {
@@ -160,7 +161,7 @@ def test_versions_and_machines_that_changed_are_told() -> None:
     }
 
 
-def test_runs_of_a_side_that_do_not_agree_are_told_together() -> None:
+def test_runs_of_a_side_that_do_not_agree_are_told_together():
     first, second = (build(CALM, software={"torch": version}) for version in ("2.12.0", "2.13.0"))
     assert by_name(find_changed_facts([first], [first, second]))["torch"] == (
         "2.12.0",

@@ -10,6 +10,7 @@ import pytest
 from stash.analysis.attribution import attribute
 from stash.analysis.disturbance import Calming, drop_delays, remove_disturbance
 from stash.core.records.profile import Block, Loader, Profile
+from tests.support.breakdowns import drop_blocks
 from tests.support.profile_builder import build
 
 STEPS = 4
@@ -62,18 +63,18 @@ def seconds(found: Profile, rung: str = "solo", rank: int = 0) -> float:
     )
 
 
-def test_what_strangers_alone_can_have_caused_is_subtracted_whole() -> None:
+def test_what_strangers_alone_can_have_caused_is_subtracted_whole():
     busy = block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2)
     assert seconds(profile(busy)) == pytest.approx(0.06)
 
 
-def test_without_delays_or_other_programs_nothing_is_subtracted() -> None:
+def test_without_delays_or_other_programs_nothing_is_subtracted():
     unknown = replace(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2), step_delays=())
     assert seconds(profile(unknown)) == pytest.approx(0.1)
     assert seconds(profile(block(step=0.1, delay=0.04))) == pytest.approx(0.1)
 
 
-def test_the_jobs_own_loaders_keep_their_share() -> None:
+def test_the_jobs_own_loaders_keep_their_share():
     """Strangers used as much of the cores as the workers did: half of the delay is the job's."""
     own = {
         "worker_cpu_seconds": STEPS * 0.05,
@@ -86,7 +87,7 @@ def test_the_jobs_own_loaders_keep_their_share() -> None:
     assert seconds(profile(busy, workers=1), "warm") == pytest.approx(0.15)
 
 
-def test_more_ranks_than_cores_are_the_jobs_own_contention() -> None:
+def test_more_ranks_than_cores_are_the_jobs_own_contention():
     """Three ranks on two cores that no other program uses but for a tenth of one."""
     crowd = [
         block("crowd", rank, step=0.15, delay=0.05, machine_cpu_seconds=STEPS * (0.3 + 0.015))
@@ -95,7 +96,7 @@ def test_more_ranks_than_cores_are_the_jobs_own_contention() -> None:
     assert seconds(profile(*crowd, ranks=3), "crowd") > 0.14
 
 
-def test_what_the_jobs_own_limit_caused_is_never_subtracted() -> None:
+def test_what_the_jobs_own_limit_caused_is_never_subtracted():
     busy = {"machine_cpu_seconds": STEPS * 0.2}
     throttled = block(step=0.1, delay=0.04, throttled_seconds=STEPS * 0.04, **busy)
     assert seconds(profile(throttled)) == pytest.approx(0.1)
@@ -118,20 +119,20 @@ def exchanging(rank: int, window: float, delay: float, ran: float) -> Block:
     )
 
 
-def test_of_ranks_in_step_the_last_one_counts() -> None:
+def test_of_ranks_in_step_the_last_one_counts():
     """Rank 1 is delayed by 40 ms and rank 0 waits for it: both steps get 40 ms shorter, not rank 1's alone."""
     found = profile(exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05), ranks=2)
     assert seconds(found, "node", 0) == pytest.approx(0.06)
     assert seconds(found, "node", 1) == pytest.approx(0.06)
 
 
-def test_a_rank_that_would_have_waited_gains_nothing() -> None:
+def test_a_rank_that_would_have_waited_gains_nothing():
     """Rank 0 is delayed, and yet earlier than rank 1, which is slow by itself."""
     found = profile(exchanging(0, 0.04, 0.02, 0.04), exchanging(1, 0.01, 0.0, 0.09), ranks=2)
     assert seconds(found, "node", 0) == pytest.approx(0.1)
 
 
-def test_what_ranks_wait_for_one_that_is_delayed_is_no_part_of_their_exchange() -> None:
+def test_what_ranks_wait_for_one_that_is_delayed_is_no_part_of_their_exchange():
     """Rank 0 waits 50 ms in collectives, 40 of them for rank 1: without strangers both wait 10 of a step of 60."""
     waits = [{"tp/all_reduce": STEPS * 0.05}, {"tp/all_reduce": STEPS * 0.01}]
     pair = exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05)
@@ -144,7 +145,7 @@ def test_what_ranks_wait_for_one_that_is_delayed_is_no_part_of_their_exchange() 
         assert calm.group_under_way == pytest.approx(calm.group_waits)
 
 
-def test_samples_that_sleep_come_no_earlier() -> None:
+def test_samples_that_sleep_come_no_earlier():
     """A worker sleeps 95 ms for every batch: of a step of 100 ms no more than 5 can be lost to others."""
     sleeping = block(
         "warm",
@@ -161,7 +162,7 @@ def test_samples_that_sleep_come_no_earlier() -> None:
     assert seconds(profile(sleeping, workers=1), "warm") == pytest.approx(0.095)
 
 
-def test_a_loader_that_stalls_every_fourth_step_is_a_stall() -> None:
+def test_a_loader_that_stalls_every_fourth_step_is_a_stall():
     """No step is an outlier by its own length: three of 60 ms and one of 140 are steps of 80."""
     quick = block("solo", step=0.06)
     steps = (0.06, 0.06, 0.06, 0.14)
@@ -176,7 +177,7 @@ def test_a_loader_that_stalls_every_fourth_step_is_a_stall() -> None:
     assert prep.seconds == pytest.approx(0.02)
 
 
-def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
+def test_an_accelerators_host_may_be_delayed_at_no_cost():
     """Nor do its threads."""
     busy = {"machine_cpu_seconds": STEPS * 0.2, "loop_delays": (STEPS * 0.05,)}
     assert seconds(profile(block(step=0.1, delay=0.04, **busy), device="cuda")) == pytest.approx(
@@ -187,9 +188,7 @@ def test_an_accelerators_host_may_be_delayed_at_no_cost() -> None:
 @pytest.mark.parametrize(
     ("input_seconds", "expected"), [(STEPS * 0.04, 0.06), (STEPS * 0.01, 0.09), (0.0, 0.1)]
 )
-def test_of_a_delayed_wait_an_accelerator_loses_what_its_queue_ran_dry_for(
-    input_seconds: float, expected: float
-) -> None:
+def test_of_a_delayed_wait_an_accelerator_loses_what_its_queue_ran_dry_for(input_seconds, expected):
     late = block(
         step=0.1, delay=0.04, step_wait_delays=(0.04,) * STEPS, machine_cpu_seconds=STEPS * 0.2
     )
@@ -197,7 +196,7 @@ def test_of_a_delayed_wait_an_accelerator_loses_what_its_queue_ran_dry_for(
     assert seconds(profile(seen, device="cuda")) == pytest.approx(expected)
 
 
-def test_what_was_subtracted_once_is_not_subtracted_again() -> None:
+def test_what_was_subtracted_once_is_not_subtracted_again():
     found = profile(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2))
     calm = remove_disturbance(found)
     again = remove_disturbance(calm.profile)
@@ -205,7 +204,7 @@ def test_what_was_subtracted_once_is_not_subtracted_again() -> None:
     assert not again.lost
 
 
-def test_while_it_is_measured_earlier_rounds_are_kept_and_nothing_else_differs() -> None:
+def test_while_it_is_measured_earlier_rounds_are_kept_and_nothing_else_differs():
     rounds = [
         replace(
             block(name, step=0.1 + at / 100, delay=0.04, machine_cpu_seconds=STEPS * 0.2), round=at
@@ -213,17 +212,16 @@ def test_while_it_is_measured_earlier_rounds_are_kept_and_nothing_else_differs()
         for at in range(4)
         for name in ("solo", "warm")
     ]
-    calming, whole = Calming(), profile(*rounds)
+    calming = Calming()
+    whole = profile(*rounds)
     for count in (1, 2, 5, 8, 8):
         so_far = whole.model_copy(update={"blocks": tuple(rounds[:count])})
         assert calming.calm_profile(so_far) == remove_disturbance(so_far)
-    left_out = whole.model_copy(
-        update={"blocks": tuple(each for each in rounds if each.rung == "solo")}
-    )
+    left_out = drop_blocks(whole, lambda block: block.rung != "solo")
     assert calming.calm_profile(left_out) == remove_disturbance(left_out)
 
 
-def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:
+def test_a_breakdown_tells_what_was_lost_beside_its_stalls():
     found = profile(block(step=0.1, delay=0.04, machine_cpu_seconds=STEPS * 0.2))
     breakdown = attribute(found)
     assert breakdown.step_seconds == pytest.approx(0.06)
@@ -233,7 +231,7 @@ def test_a_breakdown_tells_what_was_lost_beside_its_stalls() -> None:
     assert seen.step_seconds == pytest.approx(0.1)
 
 
-def test_what_was_seen_is_in_doubt_by_what_was_subtracted_from_it() -> None:
+def test_what_was_seen_is_in_doubt_by_what_was_subtracted_from_it():
     waits = [{"tp/all_reduce": STEPS * 0.05}, {"tp/all_reduce": STEPS * 0.01}]
     pair = exchanging(0, 0.05, 0.0, 0.05), exchanging(1, 0.01, 0.04, 0.05)
     blocks = [replace(b, group_waits=w) for b, w in zip(pair, waits, strict=True)]
@@ -243,5 +241,6 @@ def test_what_was_seen_is_in_doubt_by_what_was_subtracted_from_it() -> None:
         skipped=dict.fromkeys(("solo", "crowd"), "the model is divided among ranks"),
     )
     found = attribute(job)
-    interconnect, disturbed = found.stall("interconnect"), found.disturbed
+    interconnect = found.stall("interconnect")
+    disturbed = found.disturbed
     assert interconnect.parts.correction == disturbed.doubts["node"] > 0

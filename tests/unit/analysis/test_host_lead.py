@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
+from breakdowns import change_blocks
 from forecast_profiles import gpu_job
 from profile_builder import STEPS, build
 
@@ -65,11 +63,10 @@ def test_a_step_of_many_passes_is_behind_by_one_of_them_at_most():
         {"stage_seconds": {}},
     ],
 )
-def test_a_host_that_sleeps_or_works_between_steps_does_not_submit_kernels(what: dict[str, Any]):
+def test_a_host_that_sleeps_or_works_between_steps_does_not_submit_kernels(what):
     job = ahead(0.004)
     assert attribute(job).host_lead is not None
-    blocks = tuple(replace(block, **what) for block in job.blocks)
-    assert attribute(job.model_copy(update={"blocks": blocks})).host_lead is None
+    assert attribute(change_blocks(job, lambda _: what)).host_lead is None
 
 
 def test_where_the_device_waits_no_faster_one_is_advised():

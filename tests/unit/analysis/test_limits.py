@@ -40,13 +40,13 @@ RUN = attribute(build(CALM))
         ("--min", "step=250ms", FAILS),
     ],
 )
-def test_a_limit_is_decided_by_the_whole_interval(option: str, text: str, verdict: str) -> None:
+def test_a_limit_is_decided_by_the_whole_interval(option, text, verdict):
     decision = judge_limit(parse_limit(option, text), [RUN])
     assert decision.verdict == verdict
     assert decision.limit == f"{option} {text}"
 
 
-def test_a_baseline_is_kept_broken_or_neither() -> None:
+def test_a_baseline_is_kept_broken_or_neither():
     slower = attribute(
         build({name: [1.2 * value for value in values] for name, values in CALM.items()})
     )
@@ -69,6 +69,6 @@ def test_a_baseline_is_kept_broken_or_neither() -> None:
         ("prep=nan%", "'nan' is not a number from 0 up"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_what_to_type(text: str, words: str) -> None:
+def test_what_cannot_be_read_is_refused_with_what_to_type(text, words):
     with pytest.raises(UserError, match=re.escape(words)):
         parse_limit("--max", text)

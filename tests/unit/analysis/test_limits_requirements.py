@@ -33,13 +33,13 @@ RUN = build(
         ("commit=0123456789ab", FAILS),
     ],
 )
-def test_a_fact_is_so_or_not_or_unknown(text: str, verdict: str) -> None:
+def test_a_fact_is_so_or_not_or_unknown(text, verdict):
     decision = check_requirement(parse_requirement(text), {"a": RUN})
     assert decision.verdict == verdict
     assert decision.limit == f"--require {text}"
 
 
-def test_one_profile_of_several_is_enough_to_fail() -> None:
+def test_one_profile_of_several_is_enough_to_fail():
     decision = check_requirement(
         parse_requirement("batch=8"), {"a": RUN, "b": build(CALM, batch=16)}
     )
@@ -47,6 +47,6 @@ def test_one_profile_of_several_is_enough_to_fail() -> None:
 
 
 @pytest.mark.parametrize("text", ["ranks", "=8", "ranks=", ""])
-def test_what_cannot_be_read_is_refused(text: str) -> None:
+def test_what_cannot_be_read_is_refused(text):
     with pytest.raises(UserError, match="write NAME=VALUE"):
         parse_requirement(text)

@@ -49,14 +49,14 @@ def found(profile: Profile) -> ModelFlops:
     return model_flops(attribute(profile), profile, [A100, V100])
 
 
-def test_tokens_are_those_of_all_samples() -> None:
+def test_tokens_are_those_of_all_samples():
     seen = found(trained(tokens_per_sample=512.0, padding=0.25))
     assert seen.tokens_per_step == 2 * 4 * 512
     assert seen.tokens_per_second == pytest.approx(40_960)
     assert seen.padding == 0.25
 
 
-def test_counted_flops_are_a_share_of_the_peak_of_their_type() -> None:
+def test_counted_flops_are_a_share_of_the_peak_of_their_type():
     seen = found(trained())
     assert seen.counted_per_second == pytest.approx(78e12)
     assert (seen.gpu, seen.precision, seen.peak_per_second) == (
@@ -71,14 +71,14 @@ def test_counted_flops_are_a_share_of_the_peak_of_their_type() -> None:
     )
 
 
-def test_the_models_share_counts_six_flops_a_parameter_and_token() -> None:
+def test_the_models_share_counts_six_flops_a_parameter_and_token():
     # 6 x 1e9 x 4,096 tokens in 0.1 s on two devices of 312 TFLOP/s
     seen = found(trained(tokens_per_sample=512.0, whole_parameters=1_000_000_000))
     assert seen.model_share == pytest.approx(6e9 * 4096 / 0.1 / 2 / 312e12)
     assert found(trained(tokens_per_sample=512.0)).model_share is None
 
 
-def test_what_no_table_knows_is_unknown() -> None:
+def test_what_no_table_knows_is_unknown():
     assert found(trained(gpu="NVIDIA Z1")).counted_share is None
     assert found(trained(gpu="Tesla V100-SXM2-16GB")).peak_per_second is None  # it has no bfloat16
     assert found(trained(dtype="float8_e4m3fn")).counted_share is None

@@ -28,7 +28,7 @@ def schedule(kind: str, ranks: int, count: int) -> PipelineSchedule:
     return PipelineSchedule(name=NAMES[kind], stages=ranks, ranks=ranks, microbatches=count)
 
 
-def test_layers_between_ends_take_a_stages_own_time_and_ends_keep_what_is_theirs() -> None:
+def test_layers_between_ends_take_a_stages_own_time_and_ends_keep_what_is_theirs():
     # layers of the stages between take 10 ms; the last has 20 ms of head besides its 4 layers
     assert stage_costs((0.04, 0.04, 0.06), (4, 4, 4)) == (
         StageCost(0.0, 0.01),
@@ -42,7 +42,7 @@ def test_layers_between_ends_take_a_stages_own_time_and_ends_keep_what_is_theirs
     )
 
 
-def test_the_balanced_split_moves_layers_away_from_the_head() -> None:
+def test_the_balanced_split_moves_layers_away_from_the_head():
     costs = stage_costs((0.04, 0.04, 0.06), (4, 4, 4))
     assert balance_layers(costs, (4, 4, 4)) in {(5, 4, 3), (4, 5, 3)}  # 50, 40, 50 or 40, 50, 50 ms
     # a device in the middle that is half as fast: 6, 3, 6 is 60, 60, 60
@@ -55,12 +55,11 @@ def test_the_balanced_split_moves_layers_away_from_the_head() -> None:
         st.tuples(st.floats(0, 3), st.floats(0.1, 2), st.integers(1, 4)), min_size=1, max_size=4
     )
 )
-def test_no_split_is_faster_than_the_balanced_one(stages) -> None:
-    costs, layers = (
-        [StageCost(fixed, each) for fixed, each, _ in stages],
-        [count for _, _, count in stages],
-    )
-    found, total = balance_layers(costs, layers), sum(layers)
+def test_no_split_is_faster_than_the_balanced_one(stages):
+    costs = [StageCost(fixed, each) for fixed, each, _ in stages]
+    layers = [count for _, _, count in stages]
+    found = balance_layers(costs, layers)
+    total = sum(layers)
     assert sum(found) == total
 
     def slowest(counts) -> float:
@@ -75,7 +74,7 @@ def test_no_split_is_faster_than_the_balanced_one(stages) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_orders_are_those_of_the_schedules(name: str) -> None:
+def test_orders_are_those_of_the_schedules(name):
     for ranks, count in itertools.product((1, 2, 5), (1, 3, 8)):
         for rank in range(ranks):
             passes = [
@@ -92,19 +91,15 @@ def test_orders_are_those_of_the_schedules(name: str) -> None:
     st.integers(1, 4),
     st.floats(1, 3),
 )
-def test_microbatches_change_the_bubble_as_a_pipeline_cut_so_does(
-    kind, ranks, count, more, slow
-) -> None:
-    before, after = (
-        Simulated(kind, ranks, count, {1: slow}),
-        Simulated(kind, ranks, count * more, {1: slow}),
-    )
+def test_microbatches_change_the_bubble_as_a_pipeline_cut_so_does(kind, ranks, count, more, slow):
+    before = Simulated(kind, ranks, count, {1: slow})
+    after = Simulated(kind, ranks, count * more, {1: slow})
     found = idle_changed(before.rows(), schedule(kind, ranks, count), count * more)
     # the other simulation's passes have as many samples as before: of a step of as many, it waits 1 / more
     assert found == pytest.approx(after.waited / more - before.waited, abs=1e-9)
 
 
-def test_a_stage_that_gives_layers_away_makes_the_others_idle_less() -> None:
+def test_a_stage_that_gives_layers_away_makes_the_others_idle_less():
     # test_bubble's: stage 1 twice as slow of 2, 4 microbatches, idles 90 ms; as fast as the other it idles 30
     rows = Simulated("1f1b", ranks=2, count=4, slow={1: 2.0}).rows()
     how = schedule("1f1b", 2, 4)
@@ -113,7 +108,7 @@ def test_a_stage_that_gives_layers_away_makes_the_others_idle_less() -> None:
     assert idle_changed(rows, how, microbatches=4) == 0.0
 
 
-def test_of_other_schedules_only_the_measured_microbatches_can_be_played() -> None:
+def test_of_other_schedules_only_the_measured_microbatches_can_be_played():
     rows = Simulated("1f1b", ranks=2, count=4, slow={}).rows()
     theirs = PipelineSchedule(
         name="ScheduleInterleavedZeroBubble", stages=2, ranks=2, microbatches=4
@@ -126,7 +121,7 @@ def test_of_other_schedules_only_the_measured_microbatches_can_be_played() -> No
 @pytest.mark.parametrize("count", [1, 2, 4, 16])
 def test_stages_idle_until_the_first_microbatch_and_after_the_last_and_wait_for_the_slowest(
     name, count
-) -> None:
+):
     for seconds in ((3.0, 3.0), (2.0, 5.0, 3.0), (1.0, 2.0, 2.0, 4.0)):
         # all stages once, and the slowest for every further microbatch; of few some of that goes side by side
         most = (sum(seconds) + (count - 1) * max(seconds)) / count - sum(seconds) / len(seconds)
@@ -136,14 +131,14 @@ def test_stages_idle_until_the_first_microbatch_and_after_the_last_and_wait_for_
     assert idle_of_stages((4.0, 4.0), name, count) == pytest.approx(4.0 / count)
 
 
-def test_stages_that_share_layers_again_keep_what_their_ends_hold() -> None:
+def test_stages_that_share_layers_again_keep_what_their_ends_hold():
     costs = stage_costs((4.0, 6.0, 9.0), (2, 3, 3))
     assert divided_again(costs, 8, 3) == pytest.approx((4.0, 6.0, 9.0))
     assert divided_again(costs, 8, 4) == pytest.approx((4.0, 4.0, 4.0, 7.0))
     assert divided_again(costs, 8, 2) == pytest.approx((8.0, 11.0))
 
 
-def test_layers_are_known_of_all_stages_or_of_none() -> None:
+def test_layers_are_known_of_all_stages_or_of_none():
     rows = Simulated("gpipe", ranks=2, count=1, slow={}).rows()
     counted = [row.model_copy(update={"layers": (3 + row.rank,)}) for row in rows]
     assert layers_of(counted) == (3, 4)

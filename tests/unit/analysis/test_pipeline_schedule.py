@@ -20,33 +20,33 @@ def schedule(
 
 
 @pytest.mark.parametrize("name", ["ScheduleGPipe", "Schedule1F1B"])
-def test_even_schedules_have_the_formula_of_the_textbook(name: str) -> None:
+def test_even_schedules_have_the_formula_of_the_textbook(name):
     assert idle_share(schedule(name, 4, 4, 16)) == pytest.approx(3 / 19)
     assert idle_share(schedule(name, 4, 4, 1)) == pytest.approx(3 / 4)
 
 
-def test_two_ranks_with_one_microbatch_wait_for_each_other() -> None:
+def test_two_ranks_with_one_microbatch_wait_for_each_other():
     # rank 0: F until 1, waits for rank 1's F and B until 4, B until 6; rank 1 is busy from 1 to 4: 6 of 12 are idle
     assert simulate_idle_share([parse_order("0F0 0B0"), parse_order("1F0 1B0")]) == pytest.approx(
         0.5
     )
 
 
-def test_halves_of_a_backward_pass_fill_what_would_be_idle() -> None:
+def test_halves_of_a_backward_pass_fill_what_would_be_idle():
     # rank 0: F 1, I from 3 to 4, W 5; rank 1: F from 1, I 3, W 4: 6 of 10 are busy
     assert simulate_idle_share(
         [parse_order("0F0 0I0 0W0"), parse_order("1F0 1I0 1W0")]
     ) == pytest.approx(0.4)
 
 
-def test_gpipe_played_is_what_its_formula_says() -> None:
+def test_gpipe_played_is_what_its_formula_says():
     rows = [
         " ".join([f"{s}F{m}" for m in range(6)] + [f"{s}B{m}" for m in range(6)]) for s in range(3)
     ]
     assert simulate_idle_share([parse_order(row) for row in rows]) == pytest.approx(2 / 8)
 
 
-def test_sends_and_shards_are_no_passes() -> None:
+def test_sends_and_shards_are_no_passes():
     assert parse_order("0UNSHARD 0RECV_F0 0F0 0SEND_F0 (0F1;1B2)OVERLAP_F_B") == [
         (0, "F", 0),
         (0, "F", 1),
@@ -54,14 +54,14 @@ def test_sends_and_shards_are_no_passes() -> None:
     ]
 
 
-def test_orders_that_wait_for_ever_and_unknown_ones_tell_nothing() -> None:
+def test_orders_that_wait_for_ever_and_unknown_ones_tell_nothing():
     assert simulate_idle_share([parse_order("0B0 0F0"), parse_order("1F0 1B0")]) is None
     assert idle_share(schedule("Theirs", 4, 4, 8)) is None
     assert simulate_idle_share([[], []]) is None
 
 
 @pytest.mark.parametrize("microbatches", [4, 8, 16])
-def test_pytorchs_interleaved_schedule_has_megatrons_share(microbatches: int) -> None:
+def test_pytorchs_interleaved_schedule_has_megatrons_share(microbatches):
     """(p - 1) / (v m + p - 1): Narayanan et al., Efficient Large-Scale Language Model Training, 2021, section 2.2."""
 
     def stage(index: int) -> SimpleNamespace:

@@ -19,7 +19,8 @@ from stash.core.records.host import Copy, Exchange, Timing
 
 
 def test_a_copys_rate_is_that_of_its_largest_messages():
-    small, large = Timing(bytes=1000, seconds=(1.0,)), Timing(bytes=4000, seconds=(2.0, 2.0, 1.0))
+    small = Timing(bytes=1000, seconds=(1.0,))
+    large = Timing(bytes=4000, seconds=(2.0, 2.0, 1.0))
     assert copy_rate(Copy(source="host", target="host", timings=(small, large))).value == 2000
 
 

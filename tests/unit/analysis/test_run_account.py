@@ -163,7 +163,8 @@ def test_several_at_the_same_step_are_one():
 def test_of_ranks_the_slowest_is_exposed_and_named_and_the_ladder_holds_the_others():
     """Rank 0, which runs alone under the lowest rung, does 40 ms between steps, or rank 1 does."""
     times = flat(solo=0.050, crowd=0.050, node=0.052, warm=0.052)
-    slow, fast = {"forward": 0.01, "loop": 0.040}, {"forward": 0.01, "loop": 0.001}
+    slow = {"forward": 0.01, "loop": 0.040}
+    fast = {"forward": 0.01, "loop": 0.001}
     first = account(ledger(0, a_step=slow), ledger(1, a_step=fast), times=times, ranks=2)
     assert first.row("compute").seconds == pytest.approx(0.010)
     assert (first.row("loop").seconds, first.row("loop").rank) == (0.040, 0)
@@ -285,8 +286,8 @@ def test_whatever_ledgers_hold_the_rows_add_up_to_an_epoch(ledgers):
         assert sum(row.share for row in run.rows if row.share is not None) == pytest.approx(1.0)
 
 
-def first_block(*steps: float, **fields) -> Block:
-    return Block(
+def with_first_block(found: Profile, *steps: float, **fields) -> Profile:
+    block = Block(
         round=0,
         rung=UNTOUCHED.name,
         rank=0,
@@ -295,45 +296,33 @@ def first_block(*steps: float, **fields) -> Block:
         step_seconds=steps,
         **fields,
     )
-
-
-def with_first_block(found: Profile, block: Block) -> Profile:
     return found.model_copy(update={"blocks": (block, *found.blocks)})
 
 
-def test_a_loop_that_grows_is_as_long_as_in_measured_steps():
-    """6 ms of the first steps, of which the stamps had 5; 10 of later ones: twice as much, so 12 ms of 20."""
-    later = {"solo": {"stage_seconds": {"between": 10 * 0.010}}}
-    found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
+@pytest.mark.parametrize(
+    ("step", "first", "later", "loop", "grew", "compute"),
+    [
+        # the stamps had 5 of its 6 ms, and 10 of later ones: twice as much, so 12 ms of 20
+        (0.016, 0.005, 0.010, 0.012, 2.0, 0.008),
+        # what blocks lack of it: it keeps what first steps had, and compute loses what blocks have
+        (0.024, 0.005, 0.0025, 0.006, None, 0.017),
+        # 5 of 6 ms lie between backward and the update: what grows beside them tells nothing of them
+        (0.020, 0.001, 0.002, 0.006, None, 0.014),
+    ],
+)
+def test_a_loop_that_grows_is_as_long_as_in_measured_steps(step, first, later, loop, grew, compute):
+    between = {"solo": {"stage_seconds": {"between": 10 * later}}}
     found = with_first_block(
-        found, first_block(*[0.016] * 16, stage_seconds={"between": 16 * 0.005})
+        profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=between),
+        *[step] * 16,
+        stage_seconds={"between": 16 * first},
     )
     run = attribute(found).run
-    assert run.row("loop").seconds == pytest.approx(0.012)
-    assert run.row("loop").grew == pytest.approx(2.0)
-    assert run.row("compute").seconds == pytest.approx(0.008)
-    assert "2.0 times what it took in the first steps" in advice_for(found).text
-
-
-def test_a_loop_that_blocks_lack_keeps_what_first_steps_had_and_compute_loses_what_blocks_have():
-    later = {"solo": {"stage_seconds": {"between": 10 * 0.0025}}}
-    found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
-    found = with_first_block(
-        found, first_block(*[0.024] * 16, stage_seconds={"between": 16 * 0.005})
-    )
-    run = attribute(found).run
-    assert (run.row("loop").seconds, run.row("loop").grew) == (pytest.approx(0.006), None)
-    assert run.row("compute").seconds == pytest.approx(0.017)
-
-
-def test_a_loop_of_which_stamps_see_little_is_not_known_to_grow():
-    """6 ms, of which 5 lie between backward and the update: what grows beside them tells nothing of them."""
-    later = {"solo": {"stage_seconds": {"between": 10 * 0.002}}}
-    found = profile(ledger(timed_steps=16, a_step={"loop": 0.006}), block_extra=later)
-    found = with_first_block(
-        found, first_block(*[0.02] * 16, stage_seconds={"between": 16 * 0.001})
-    )
-    assert attribute(found).run.row("loop").grew is None
+    assert run.row("loop").seconds == pytest.approx(loop)
+    assert run.row("loop").grew == (grew and pytest.approx(grew))
+    assert run.row("compute").seconds == pytest.approx(compute)
+    says = "2.0 times what it took in the first steps"
+    assert (says in advice_for(found).text) is (grew is not None)
 
 
 def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start():
@@ -343,7 +332,7 @@ def test_what_the_step_after_an_epochs_start_takes_longer_belongs_to_the_start()
     steps[4] = 0.320
     waits = (0.001, 0.001, 0.001, 0.001, 1.0, 0.001, 0.001, 0.001, 0.001, 0.001)
     found = profile(ledger(steps=30, timed_steps=10, epoch_steps=24, now_and_then=starts))
-    found = with_first_block(found, first_block(*steps, step_waits=waits, wait_seconds=sum(waits)))
+    found = with_first_block(found, *steps, step_waits=waits, wait_seconds=sum(waits))
     assert attribute(found).run.row("epoch start").each.value == pytest.approx(1.3)
     plain = level_epoch_starts(found).blocks[0]
     assert plain.seconds == pytest.approx(0.2)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import gzip
 import math
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from breakdowns import CALM
+from breakdowns import CALM, change_blocks, drop_blocks
 from profile_builder import build
 
 from stash.advice.verdict import verdict
@@ -231,18 +230,17 @@ def alone(waits: tuple[float, ...], workers: int = 0, **changes: Any) -> Profile
 
 
 def with_waits(profile: Profile, rung: str, waits: tuple[float, ...]) -> Profile:
-    blocks = tuple(
-        replace(block, wait_seconds=10 * waits[block.round]) if block.rung == rung else block
-        for block in profile.blocks
+    return change_blocks(
+        profile, lambda b: {"wait_seconds": 10 * waits[b.round]} if b.rung == rung else {}
     )
-    return profile.model_copy(update={"blocks": blocks})
 
 
 def test_without_workers_on_a_cpu_the_stall_is_what_steps_waited():
     # GIVEN steps that wait 79, 80 and 81 ms, which rungs differ by 20 ± some
     profile = alone((0.079, 0.080, 0.081))
     breakdown = attribute(profile)
-    prep, compute = breakdown.stall("prep"), breakdown.stall("compute")
+    prep = breakdown.stall("prep")
+    compute = breakdown.stall("compute")
     assert breakdown.by_waits
     assert prep.seconds == pytest.approx(0.080)
     assert 0.07 < prep.low < prep.high < 0.09  # its own interval, of the waits
@@ -257,11 +255,9 @@ def test_an_accelerator_waits_for_its_loader_when_its_queue_runs_dry():
     # GIVEN a host that waits 80 ms for each batch, three quarters of which the device does not feel
     profile = alone((0.08,) * 3, device="cuda")
     stages = {"input": 10 * 0.02, "forward": 10 * 0.18}
-    felt = tuple(
-        replace(b, stage_seconds=stages) if b.rung == "warm" else b for b in profile.blocks
-    )
+    felt = change_blocks(profile, lambda b: {"stage_seconds": stages} if b.rung == "warm" else {})
     # THEN it is the rest that agrees with the difference of rungs
-    assert attribute(profile.model_copy(update={"blocks": felt})).waits.warm == pytest.approx(0.02)
+    assert attribute(felt).waits.warm == pytest.approx(0.02)
     assert attribute(profile).waits.warm == pytest.approx(0.08)
 
 
@@ -303,8 +299,5 @@ def test_elsewhere_the_stall_is_the_difference_of_rungs(profile):
 
 
 def test_without_a_complete_round_there_is_nothing_to_estimate_by():
-    profile = alone((0.08,) * 3)
-    none = profile.model_copy(
-        update={"blocks": tuple(b for b in profile.blocks if b.rung == "warm")}
-    )
+    none = drop_blocks(alone((0.08,) * 3), lambda b: b.rung != "warm")
     assert step_matrix(none).rounds == ()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
+from breakdowns import change_blocks
 from profile_builder import build
 
 from stash.advice.case import Case, why_stall
@@ -37,14 +36,13 @@ def whole(waits, **workload):
         skipped=DIVIDED,
         workload={"mesh": MESH, **workload},
     )
-    blocks = [
-        replace(b, group_waits={key: value * b.steps for key, value in waits[b.rank].items()})
-        for b in profile.blocks
-    ]
-    return profile.model_copy(update={"blocks": tuple(blocks)})
+    return change_blocks(
+        profile,
+        lambda b: {"group_waits": {key: value * b.steps for key, value in waits[b.rank].items()}},
+    )
 
 
-def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_rank() -> None:
+def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_rank():
     # tensor groups are ranks 0, 1 and 2, 3 (inside nodes), data groups 0, 2 and 1, 3 (across)
     waits = [
         {"tp/all_reduce": 0.010, "dp/all_gather": 0.020},
@@ -61,14 +59,10 @@ def test_what_all_ranks_of_a_group_wait_is_its_exchange_and_the_rest_a_slower_ra
     }
 
 
-def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange() -> (
-    None
-):
+def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_that_exchange():
     # data groups share a link: ranks 0, 2 have theirs after 10 ms, 1, 3 after 16; in the tensor groups 0 and 2 wait
-    early, late = (
-        {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011},
-        {"dp/all_reduce": 0.016, "tp/all_reduce": 0.005},
-    )
+    early = {"dp/all_reduce": 0.010, "tp/all_reduce": 0.011}
+    late = {"dp/all_reduce": 0.016, "tp/all_reduce": 0.005}
     apart = whole([early, late, early, late])
     assert seconds(apart) == {
         "compute": 0.079,
@@ -95,39 +89,31 @@ def test_who_waits_in_another_group_for_an_exchange_that_ended_later_waits_for_t
     }
 
 
-def test_what_hides_is_what_was_under_way_and_not_waited_for() -> None:
+def test_what_hides_is_what_was_under_way_and_not_waited_for():
     profile = whole([{"tp/all_reduce": 0.010, "dp/all_gather": 0.020}] * 4)
     # of older profiles
     assert [wait.hidden for wait in attribute(profile).seen.waits] == [
         None,
         None,
     ]
-    for missing in (None, 3):
-        blocks = [
-            replace(
-                b, group_under_way={"tp/all_reduce": 0.025 * b.steps} if b.rank != missing else {}
-            )
-            for b in profile.blocks
-        ]
-        found = attribute(profile.model_copy(update={"blocks": tuple(blocks)}))
-        hidden = {wait.name: wait.hidden for wait in found.seen.waits}
-        assert hidden == {"dp": None, "tp": pytest.approx(0.6) if missing is None else None}
+    for missing, overlap in ((3, None), (None, pytest.approx(0.6))):
+        job = change_blocks(
+            profile,
+            lambda b, missing=missing: (
+                {} if b.rank == missing else {"group_under_way": {"tp/all_reduce": 0.025 * b.steps}}
+            ),
+        )
+        found = attribute(job)
+        assert {wait.name: wait.hidden for wait in found.seen.waits} == {"dp": None, "tp": overlap}
     # AND it is in the stall's line and in the table of groups
-    blocks = [
-        replace(b, group_under_way={"tp/all_reduce": 0.025 * b.steps}) for b in profile.blocks
-    ]
-    profile = profile.model_copy(update={"blocks": tuple(blocks)})
-    case = Case(attribute(profile), profile)
+    case = Case(found, job)
     assert why_stall(case, "interconnect") == "most is all_reduce of the group tp, 60% hidden"
     assert why_stall(case, "network") == "most is all_gather of the group dp"
-    assert ", 60% hidden" in str(model_facts.model_facts(case.breakdown, profile))
-    assert [each["hidden"] for each in model_facts.document(case.breakdown, profile)["waits"]] == [
-        None,
-        0.6,
-    ]
+    assert ", 60% hidden" in str(model_facts.model_facts(found, job))
+    assert [each["hidden"] for each in model_facts.document(found, job)["waits"]] == [None, 0.6]
 
 
-def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait() -> None:
+def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_wait():
     waits = [{"pipeline/recv": 0.030}] * 4
     assert seconds(whole(waits)) == {"compute": 0.1}
     # two pipelines of two ranks, one microbatch, passes of 10 and 20 ms: each rank works 30 and idles 30 of 60 ms
@@ -148,27 +134,24 @@ def test_only_a_schedule_whose_passes_were_timed_makes_a_bubble_of_what_stages_w
     assert seconds(profile) == {"compute": 0.060, "bubble": 0.030, "network": 0.010}
     found = attribute(profile).seen
     assert found.bubble.late == pytest.approx(0.010)
+
     # AND where ranks of later rounds, whose passes are not recorded, work half as long again, and idle as much longer
-    blocks = [
-        b
-        if b.round == 0
-        else replace(
-            b,
-            seconds=1.5 * b.seconds,
-            step_seconds=tuple(1.5 * each for each in b.step_seconds),
-            group_waits={key: 1.5 * value for key, value in b.group_waits.items()},
-        )
-        for b in profile.blocks
-    ]
-    longer = profile.model_copy(update={"blocks": tuple(blocks)})
-    assert seconds(longer) == {
+    def lengthen(b):
+        times = 1.5 if b.round else 1.0
+        return {
+            "seconds": times * b.seconds,
+            "step_seconds": tuple(times * each for each in b.step_seconds),
+            "group_waits": {key: times * value for key, value in b.group_waits.items()},
+        }
+
+    assert seconds(change_blocks(profile, lengthen)) == {
         "compute": 0.080,
         "bubble": 0.040,
         "network": pytest.approx(0.040 / 3),
     }
 
 
-def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute() -> None:
+def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute():
     profile = whole([{"dp/all_gather": 0.020}] * 4)
     missing = {each.name: each for each in attribute(profile).skipped}
     assert (
@@ -178,31 +161,39 @@ def test_where_all_groups_cross_nodes_there_is_no_interconnect_in_compute() -> N
     assert (missing["interconnect"].possible, missing["interconnect"].contained_in) == (False, None)
 
 
-def test_a_ladder_that_was_only_not_asked_for_is_not_replaced_by_what_was_seen() -> None:
-    profile = build({"node": [0.1] * 3}, ranks=2)
-    blocks = tuple(replace(b, group_waits={"world/all_reduce": 0.1}) for b in profile.blocks)
-    assert seconds(profile.model_copy(update={"blocks": blocks})) == {"compute": 0.1}
+def test_a_ladder_that_was_only_not_asked_for_is_not_replaced_by_what_was_seen():
+    profile = build(
+        {"node": [0.1] * 3},
+        block_extra={"node": {"group_waits": {"world/all_reduce": 0.1}}},
+    )
+    assert seconds(profile) == {"compute": 0.1}
 
 
-def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells() -> None:
+def test_groups_are_rows_of_the_mesh_and_all_ranks_where_no_axis_tells():
     assert groups_of(MESH, "tp", [0, 1, 2, 3]) == [[0, 1], [2, 3]]
     assert groups_of(MESH, "dp", [0, 1, 2, 3]) == [[0, 2], [1, 3]]
     assert groups_of(MESH, "world", [0, 1, 2, 3]) == [[0, 1, 2, 3]]
     assert groups_of(MESH, "tp", [0, 1]) == [[0, 1]]  # the mesh is of other ranks
 
 
-def test_columns_taken_apart_differ_by_the_parts() -> None:
-    matrix, parts = np.array([[10.0, 12.0]]), np.array([[1.0, 3.0]])
+def test_columns_taken_apart_differ_by_the_parts():
+    matrix = np.array([[10.0, 12.0]])
+    parts = np.array([[1.0, 3.0]])
     assert taken_apart(matrix, parts).tolist() == [[6.0, 7.0, 10.0, 12.0]]
 
 
-def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_that() -> None:
+def routed(waits, rows):
+    """Ranks that exchange tokens of experts: each one's seconds and rows of a step."""
+    profile = whole([{"ep/all_to_all_single": each} for each in waits])
+    return change_blocks(profile, lambda b: {"received_rows": {"ep": rows[b.rank] * b.steps}})
+
+
+def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_that():
     # one group of four ranks: rows 100, 100, 300, 100 of 150 on average; every row takes 0.1 ms, so that the others
     # wait 20 ms longer than the slowest, which is 15 ms on average
-    rows, waits = [100, 100, 300, 100], [0.025, 0.025, 0.005, 0.025]
-    profile = whole([{"ep/all_to_all_single": each} for each in waits])
-    blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
-    loaded = profile.model_copy(update={"blocks": tuple(blocks)})
+    rows = [100, 100, 300, 100]
+    waits = [0.025, 0.025, 0.005, 0.025]
+    loaded = routed(waits, rows)
     (load,) = expert_loads(loaded)
     assert (load.name, load.rank, load.ratio, load.rows) == ("ep", 2, 2.0, 150.0)
     assert load.slower == pytest.approx(0.015)
@@ -211,25 +202,22 @@ def test_experts_that_get_more_rows_are_waited_for_and_even_loads_would_save_tha
     assert remedies["balance-experts"].saves == pytest.approx(0.015)
 
 
-def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them() -> None:
+def test_waits_that_do_not_go_with_the_rows_are_not_put_down_to_them():
     # rank 0 is slow and gets as many rows as the mean; ranks 1 and 3, of 50 and 150, wait equally long
-    rows, waits = [100, 50, 100, 150], [0.001, 0.021, 0.021, 0.021]
-    profile = whole([{"ep/all_to_all_single": each} for each in waits])
-    blocks = [replace(b, received_rows={"ep": rows[b.rank] * b.steps}) for b in profile.blocks]
-    (load,) = expert_loads(profile.model_copy(update={"blocks": tuple(blocks)}))
+    rows = [100, 50, 100, 150]
+    waits = [0.001, 0.021, 0.021, 0.021]
+    (load,) = expert_loads(routed(waits, rows))
     assert (load.rank, load.ratio) == (3, 1.5)
     assert load.slower == pytest.approx(0.015)
     assert load.saves == pytest.approx(0.0, abs=1e-12)
 
 
-def test_phases_are_means_of_a_step() -> None:
-    profile = whole([{}] * 4)
-    blocks = [
-        replace(b, phase_seconds={"rollout": (0.06 + 0.01 * (b.rank % 2)) * b.steps})
-        for b in profile.blocks
-    ]
-    named = profile.model_copy(update={"blocks": tuple(blocks)})
+def test_phases_are_means_of_a_step():
+    named = change_blocks(
+        whole([{}] * 4),
+        lambda b: {"phase_seconds": {"rollout": (0.06 + 0.01 * (b.rank % 2)) * b.steps}},
+    )
     assert phase_seconds(named, "cluster") == {"rollout": pytest.approx(0.065)}
     facts = dict(model_facts.model_facts(attribute(named), named))
     assert facts["phases"] == "rollout 65.0 ms (65%); 35.0 ms of a step in none"
-    assert phase_seconds(profile, "cluster") == {}
+    assert phase_seconds(whole([{}] * 4), "cluster") == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -100,9 +99,7 @@ def test_a_kind_of_figure_has_its_own_spread_so_that_one_that_is_often_slow_prov
 
 
 @pytest.mark.parametrize(("nodes", "is_slow"), [(1, False), (2, True)])
-def test_where_a_host_puts_virtual_cores_halves_their_exchange_and_blames_nobody(
-    nodes: int, is_slow: bool
-):
+def test_where_a_host_puts_virtual_cores_halves_their_exchange_and_blames_nobody(nodes, is_slow):
     def at(rate: float, day: int):
         timing = Timing(bytes=1 << 24, seconds=((1 << 24) / rate,) * 8)
         swept = Exchange(backend="gloo", nodes=nodes, ranks=2, timings=(timing,))
@@ -125,7 +122,8 @@ def test_two_probes_differ_beyond_what_such_figures_scatter_whatever_their_own_i
         )
         return found
 
-    product, triad = "gemm float32 8x8x8", "triad"
+    product = "gemm float32 8x8x8"
+    triad = "triad"
     # a narrow interval is no proof
     assert not standings.differ(link(10e9, product), link(9.5e9, product))
     assert standings.differ(link(10e9, product), link(8.5e9, product))
@@ -148,7 +146,9 @@ def test_the_exchange_is_held_against_its_like_by_one_message_whatever_the_sweep
 
 
 def test_of_healthy_machines_few_are_called_slow():
-    chance, slow, rounds = np.random.default_rng(0), 0, 4000
+    chance = np.random.default_rng(0)
+    slow = 0
+    rounds = 4000
     for _ in range(rounds):
         values = np.exp(chance.normal(0, 0.03, 8))
         slow += values[0] < standings.lowest_healthy(
@@ -218,7 +218,7 @@ def test_other_programs_that_move_memory_are_told_from_those_that_compute_by_the
     assert "busy-memory" not in names(read_probe(both(6.5e9, 9.8e9, 20), KNOWN, past=past))
 
 
-def test_every_recorded_fault_is_named_and_a_healthy_machine_has_none(tmp_path: Path):
+def test_every_recorded_fault_is_named_and_a_healthy_machine_has_none(tmp_path):
     for fault, (found, wanted) in recorded_faults(tmp_path).items():
         assert names(read_probe(found, KNOWN)) == wanted, fault
 
@@ -238,7 +238,7 @@ def test_every_recorded_fault_is_named_and_a_healthy_machine_has_none(tmp_path: 
         ),  # how a busy GPU keeps to its watts
     ],
 )
-def test_a_state_is_a_finding_by_the_table(state: PartState, says: str | None):
+def test_a_state_is_a_finding_by_the_table(state, says):
     found = list(state_findings(host("a", links(states=(state,)))))
     assert len(found) == (says is not None)
     if says is not None:
@@ -261,6 +261,6 @@ def test_a_machine_with_copies_alone_has_nothing_to_be_held_against():
     assert read_probe(recorded_machine(RecordedGpu()), KNOWN).standings != ()
 
 
-def test_what_lacks_little_is_not_slow_however_well_its_peers_agree() -> None:
+def test_what_lacks_little_is_not_slow_however_well_its_peers_agree():
     peers = [100.0] * 50
     assert standings.lowest_healthy(peers, standings.UsualSpread(0.001, 1), 1) == pytest.approx(95)

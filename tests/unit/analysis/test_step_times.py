@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from breakdowns import CALM, seconds
+from breakdowns import CALM, change_blocks, seconds
 from profile_builder import STEPS, build, own_launches
 
 from stash.analysis.attribution import attribute
@@ -22,21 +22,19 @@ def test_two_blocks_of_a_rank_in_one_round_count_as_one():
 
 
 @pytest.mark.parametrize("spread", [0.4, 0.02, None])
-def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread: float | None):
+def test_ranks_whose_batches_differ_wait_in_each_step_for_the_longest(spread):
     # Each rank's steps take 60 and 140 ms in turn, one rank's long ones beside the other's short ones.
-    profile = build({"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.15] * 4})
-    short_and_long = (0.06, 0.14) * (STEPS // 2)
-    blocks = [
-        replace(block, step_seconds=short_and_long[:: 1 if block.rank else -1])
-        if block.rung == "crowd"
-        else block
-        for block in profile.blocks
-    ]
     loaders = (Loader(kind="map", workers=0, batch_spread=spread),)
-    workload = profile.workload.model_copy(update={"loaders": loaders})
-    found = seconds(
-        attribute(profile.model_copy(update={"blocks": tuple(blocks), "workload": workload}))
+    times = {"solo": [0.1] * 4, "crowd": [0.1] * 4, "node": [0.15] * 4}
+    profile = build(times, workload={"loaders": loaders})
+    short_and_long = (0.06, 0.14) * (STEPS // 2)
+    changed = change_blocks(
+        profile,
+        lambda b: (
+            {"step_seconds": short_and_long[:: 1 if b.rank else -1]} if b.rung == "crowd" else {}
+        ),
     )
+    found = seconds(attribute(changed))
     waits = 0.04 if spread == 0.4 else 0
     assert found["contention"] == pytest.approx(waits)
     assert found["interconnect"] == pytest.approx(0.05 - waits)
@@ -98,11 +96,10 @@ def test_data_blocks_are_told_by_the_rank_with_most_in_memory_and_by_bytes_a_sam
             }
         },
     )
-    blocks = tuple(
-        replace(b, resident=0.25) if (b.rung, b.rank, b.round) == ("cold", 1, 2) else b
-        for b in profile.blocks
+    changed = change_blocks(
+        profile,
+        lambda b: {"resident": 0.25} if (b.rung, b.rank, b.round) == ("cold", 1, 2) else {},
     )
-    changed = profile.model_copy(update={"blocks": blocks})
     found = data_blocks(changed, step_matrix(changed))
     assert [(block.rung, block.round) for block in found] == [
         (r, n) for r in ("warm", "cold") for n in range(3)
@@ -131,12 +128,7 @@ def test_a_block_of_an_unnamed_rank_is_left_out_of_the_ranks():
 
 def counted(profile: Profile, count) -> Profile:
     """The same profile, whose blocks counted ``count(block)`` samples a step."""
-    counts = [count(block) for block in profile.blocks]
-    blocks = tuple(
-        replace(block, samples=each and each * STEPS)
-        for block, each in zip(profile.blocks, counts, strict=True)
-    )
-    return profile.model_copy(update={"blocks": blocks})
+    return change_blocks(profile, lambda block: {"samples": count(block) * STEPS})
 
 
 def ramp(block: Block) -> int:
@@ -164,14 +156,10 @@ def test_ranks_of_different_size_add_up():
 
 @pytest.mark.parametrize("steps", [(0, 16, 16, 16), (16, 16, 16, 0), (32, 16, 16, 0)])
 def test_a_batch_that_counts_for_the_step_before_or_after_a_block_is_no_smaller_step(
-    steps: tuple[int, ...],
+    steps,
 ):
-    profile = build(CALM)
-    blocks = tuple(
-        replace(block, samples=sum(steps), steps=len(steps), step_samples=steps)
-        for block in profile.blocks
-    )
-    assert attribute(profile.model_copy(update={"blocks": blocks})).samples_per_step == 32
+    counts = {"samples": sum(steps), "steps": len(steps), "step_samples": steps}
+    assert attribute(change_blocks(build(CALM), lambda _: counts)).samples_per_step == 32
 
 
 def test_steps_that_grow_are_warned_about_and_blamed_on_no_other_program():

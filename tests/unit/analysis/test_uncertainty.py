@@ -23,7 +23,8 @@ from stash.core.intervals import NORMAL, Interval
 def test_the_parts_add_in_quadrature_on_either_side():
     noise = Interval(value=0.03, low=0.027, high=0.034)
     stall = whole_stall("prep", noise, 0.1, correction=0.002)
-    method, launch = math.hypot(SECONDS["prep"], SHARE * 0.03), NORMAL * LAUNCH_SPREAD * 0.1
+    method = math.hypot(SECONDS["prep"], SHARE * 0.03)
+    launch = NORMAL * LAUNCH_SPREAD * 0.1
     assert stall.parts == Parts(
         noise=noise.half_width, method=method, launch=launch, correction=0.002
     )
@@ -49,7 +50,8 @@ def test_of_one_round_nothing_is_known_but_its_parts():
 
 
 def test_errors_of_the_size_that_is_assumed_are_held_as_often_as_is_said():
-    rng, held = np.random.default_rng(5), []
+    rng = np.random.default_rng(5)
+    held = []
     for _ in range(2000):
         noise, method, launch = rng.standard_normal(3) * (
             0.002,

@@ -7,6 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from breakdowns import drop_blocks
 from hypothesis import given
 from hypothesis import strategies as st
 from profile_builder import build
@@ -119,13 +120,7 @@ def test_an_unknown_stall_has_a_lane_with_its_reason_and_no_bar():
 
 def lacking_a_block() -> Profile:
     """Rank 1 has none under ``crowd`` in round 6."""
-    profile = whole()
-    blocks = (
-        block
-        for block in profile.blocks
-        if (block.round, block.rung, block.rank) != (5, "crowd", 1)
-    )
-    return profile.model_copy(update={"blocks": tuple(blocks)})
+    return drop_blocks(whole(), lambda b: (b.round, b.rung, b.rank) == (5, "crowd", 1))
 
 
 def test_every_block_of_every_round_is_a_dot_and_those_of_dropped_rounds_are_hollow():
@@ -241,14 +236,14 @@ def test_runs_side_by_side_have_a_lane_each_and_a_row_of_the_table():
 
 
 @pytest.fixture(scope="module")
-def charts(tmp_path_factory: pytest.TempPathFactory) -> tuple[Chart, ...]:
+def charts(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("pages")
     pages = [page_of(probed_whole(), folder=folder), page_of(hostile(), folder=folder)]
     pages += [page_of(whole(), probed_whole(), folder=folder)]
     return tuple(chart for page in pages for chart in page.charts)
 
 
-def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
+def test_all_kinds_of_charts_are_there(charts):
     assert {chart.name for chart in charts} == {
         "ladder",
         "rounds",
@@ -258,7 +253,7 @@ def test_all_kinds_of_charts_are_there(charts: tuple[Chart, ...]) -> None:
     }
 
 
-def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]) -> None:
+def test_every_chart_has_a_table_and_units_on_its_axes(charts):
     for chart in charts:
         assert chart.table.rows, chart.name
         assert all(len(row) == 1 + len(chart.table.head) for row in chart.table.rows), chart.name
@@ -267,7 +262,7 @@ def test_every_chart_has_a_table_and_units_on_its_axes(charts: tuple[Chart, ...]
         assert chart.how or chart.caption, chart.name
 
 
-def test_every_mark_stands_on_the_plane(charts: tuple[Chart, ...]) -> None:
+def test_every_mark_stands_on_the_plane(charts):
     for chart in charts:
         for mark in chart.marks:
             if isinstance(mark, Bar | Whisker):

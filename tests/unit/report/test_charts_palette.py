@@ -62,7 +62,7 @@ def lab(light: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("who", SEEN_BY)
 @pytest.mark.parametrize("palette", [LIGHT, DARK], ids=["light", "dark"])
-def test_everybody_tells_any_two_stalls_apart(palette: dict[str, str], who: str) -> None:
+def test_everybody_tells_any_two_stalls_apart(palette, who):
     seen = {name: lab(SEEN_BY[who] @ linear(palette[name])) for name in STALLS}
     distances = {
         pair: float(np.linalg.norm(seen[pair[0]] - seen[pair[1]]))
@@ -71,5 +71,5 @@ def test_everybody_tells_any_two_stalls_apart(palette: dict[str, str], who: str)
     assert min(distances.values()) > APART, min(distances, key=lambda pair: distances[pair])
 
 
-def test_every_stall_has_a_colour_by_day_by_night_and_in_the_terminal() -> None:
+def test_every_stall_has_a_colour_by_day_by_night_and_in_the_terminal():
     assert set(STALLS) <= LOOKS.keys() - {"disturbed"} <= LIGHT.keys() == DARK.keys()

@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 
 import pytest
 from breakdowns import CALM
-from commands import run
 from profile_builder import build
 
 from stash.core.artefact import save
@@ -16,12 +15,10 @@ from stash.core.errors import UserError
 from stash.report.command import parse_sides
 
 SLOW = {name: [1.2 * value for value in values] for name, values in CALM.items()}
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def files(tmp_path: Path, monkeypatch: Patch) -> Path:
+def files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name, times, batch in (
         ("a", CALM, 8),
@@ -34,16 +31,16 @@ def files(tmp_path: Path, monkeypatch: Patch) -> Path:
     return tmp_path
 
 
-def test_the_first_is_compared_with_each_other_one() -> None:
+def test_the_first_is_compared_with_each_other_one():
     assert parse_sides(["a", "b", "c"]) == [(("a",), ("b",)), (("a",), ("c",))]
 
 
-def test_with_vs_all_before_it_are_a_side() -> None:
+def test_with_vs_all_before_it_are_a_side():
     assert parse_sides(["a", "b", "vs", "c"]) == [(("a", "b"), ("c",))]
 
 
 @pytest.mark.parametrize("words", [["a"], ["vs", "a"], ["a", "vs"]])
-def test_a_side_without_a_profile_is_refused(words: list[str]) -> None:
+def test_a_side_without_a_profile_is_refused(words):
     with pytest.raises(UserError, match="needs two profiles"):
         parse_sides(words)
 
@@ -51,42 +48,31 @@ def test_a_side_without_a_profile_is_refused(words: list[str]) -> None:
 @pytest.mark.parametrize(
     "words", [["a", "b", "./a"], ["a", "b", "vs", "c", "a"], ["a", "a", "vs", "b"]]
 )
-def test_a_profile_compared_with_itself_is_refused(words: list[str]) -> None:
+def test_a_profile_compared_with_itself_is_refused(words):
     with pytest.raises(UserError, match="a profile does not differ from itself"):
         parse_sides(words)
 
 
-def test_compare_prints_each_pair(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "compare", "a.stash.json", "b.stash.json", "slow.stash.json") == 0
-    text = capsys.readouterr().out
+def test_compare_prints_each_pair(run_stash):
+    text = run_stash("compare", "a.stash.json", "b.stash.json", "slow.stash.json").out
     assert text.count("before: a.stash.json") == 2
     assert text.index("No difference of the step is shown") < text.index(
         "Slower: the step changed by"
     )
 
 
-def test_compare_prints_documents(monkeypatch: Patch, capsys: Capture) -> None:
-    assert (
-        run(
-            monkeypatch,
-            "compare",
-            "--json",
-            "a.stash.json",
-            "vs",
-            "b.stash.json",
-            "slow.stash.json",
-        )
-        == 0
+def test_compare_prints_documents(run_stash):
+    (document,) = json.loads(
+        run_stash("compare", "--json", "a.stash.json", "vs", "b.stash.json", "slow.stash.json").out
     )
-    (document,) = json.loads(capsys.readouterr().out)
     assert document["after"] == ["b.stash.json", "slow.stash.json"]
 
 
-def test_different_jobs_are_refused_unless_anyway(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "compare", "a.stash.json", "other.stash.json") == 2
+def test_different_jobs_are_refused_unless_anyway(run_stash):
+    printed = run_stash("compare", "a.stash.json", "other.stash.json", code=2)
     words = "different jobs, in workload (train.py and other.py); compare them all the same with --force"
-    assert words in capsys.readouterr().err
-    assert run(monkeypatch, "compare", "--force", "a.stash.json", "other.stash.json") == 0
+    assert words in printed.err
+    run_stash("compare", "--force", "a.stash.json", "other.stash.json")
 
 
 @pytest.mark.parametrize(
@@ -114,44 +100,42 @@ def test_different_jobs_are_refused_unless_anyway(monkeypatch: Patch, capsys: Ca
         ((), 2),
     ],
 )
-def test_check_answers_with_its_exit_code(
-    monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], code: int
-) -> None:
-    assert run(monkeypatch, "check", "a.stash.json", *words) == code
-    assert capsys.readouterr().err.count("error: ") == (code == 2)
+def test_check_answers_with_its_exit_code(words, code, run_stash):
+    assert run_stash("check", "a.stash.json", *words, code=code).err.count("error: ") == (code == 2)
 
 
-def test_a_probe_is_no_profile(files: Path, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_probe_is_no_profile(files, run_stash):
     from probe_builder import host, probe
 
     save(probe(host()), files / "node.host.json")
-    assert run(monkeypatch, "compare", "a.stash.json", "node.host.json") == 2
-    assert "node.host.json is a probe of a machine" in capsys.readouterr().err
-
-
-def test_check_writes_junit_beside_its_lines(monkeypatch: Patch, capsys: Capture) -> None:
-    words = ("--max", "step=1ms", "--require", "nodes=1", "--junit", "stash.xml")
-    assert run(monkeypatch, "check", "a.stash.json", *words) == 1
     assert (
-        capsys.readouterr().out.splitlines()[0]
+        "node.host.json is a probe of a machine"
+        in run_stash("compare", "a.stash.json", "node.host.json", code=2).err
+    )
+
+
+def test_check_writes_junit_beside_its_lines(run_stash):
+    words = ("--max", "step=1ms", "--require", "nodes=1", "--junit", "stash.xml")
+    assert (
+        run_stash("check", "a.stash.json", *words, code=1).out.splitlines()[0]
         == "passes: nodes is 1; asked for is 1 (--require nodes=1)"
     )
     suite = ElementTree.parse("stash.xml").getroot()[0]
     assert [case[0].tag for case in suite] == ["system-out", "failure"]
     assert (
-        run(monkeypatch, "check", "a.stash.json", "--max", "step=1s", "--junit", "no/where.xml")
-        == 2
-    )
-    assert (
         "--junit no/where.xml: No such file or directory; choose another place"
-        in capsys.readouterr().err
+        in run_stash(
+            "check", "a.stash.json", "--max", "step=1s", "--junit", "no/where.xml", code=2
+        ).err
     )
 
 
-def test_check_writes_over_nothing_that_it_checks(monkeypatch: Patch, capsys: Capture) -> None:
+def test_check_writes_over_nothing_that_it_checks(run_stash):
     before = Path("a.stash.json").read_bytes()
     words = ("a.stash.json", "--against", "b.stash.json", "--slower", "5%")
     for file in ("a.stash.json", "b.stash.json"):
-        assert run(monkeypatch, "check", *words, "--junit", file) == 2
-        assert f"--junit {file} is what is checked; choose another file" in capsys.readouterr().err
+        assert (
+            f"--junit {file} is what is checked; choose another file"
+            in run_stash("check", *words, "--junit", file, code=2).err
+        )
     assert Path("a.stash.json").read_bytes() == before

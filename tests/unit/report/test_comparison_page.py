@@ -25,36 +25,37 @@ def shown(after: dict[str, list[float]] = SLOW, **facts: Any) -> Page:
     return page(compare(first, second), NAMES, find_changed_facts(*sides), incomparable(*sides))
 
 
-def test_the_verdict_comes_first_with_the_stall_that_did_it() -> None:
+def test_the_verdict_comes_first_with_the_stall_that_did_it():
     text = render(shown(), 100)
     assert text.split("\n\n")[1].startswith("  Slower: the step changed by +74.0 +/- ")
     assert "; fetch +74.0 +/- " in text
     assert "no difference shown" in text
 
 
-def test_no_difference_is_never_said_to_be_none() -> None:
+def test_no_difference_is_never_said_to_be_none():
     assert "No difference of the step is shown" in shown(CALM).verdict[0]
     assert "nor of any stall" in shown(CALM).verdict[0]
 
 
-def test_a_single_round_is_said_to_tell_nothing() -> None:
+def test_a_single_round_is_said_to_tell_nothing():
     assert (
         "a single round has no interval"
         in shown({name: values[:1] for name, values in CALM.items()}).verdict[0]
     )
 
 
-def test_what_changed_stands_below_as_before_and_after() -> None:
+def test_what_changed_stands_below_as_before_and_after():
     text = render(shown(software=NEWER), 80)
     assert "  What else differs\n  python  3.12.3 -> 3.13.1\n" in text
 
 
-def test_different_jobs_are_said_to_be_different() -> None:
+def test_different_jobs_are_said_to_be_different():
     assert "These are different jobs" in render(shown(workload={"name": "other.py"}), 80)
 
 
-def test_one_line_says_what_differs_and_what_times_are_of() -> None:
-    first, second = {"before": build(CALM)}, {"after": build(SLOW, batch=16)}
+def test_one_line_says_what_differs_and_what_times_are_of():
+    first = {"before": build(CALM)}
+    second = {"after": build(SLOW, batch=16)}
     sides = list(first.values()), list(second.values())
     text = render(
         page(compare(*comparable_sides(first, second)), NAMES, find_changed_facts(*sides)), 100
@@ -63,7 +64,7 @@ def test_one_line_says_what_differs_and_what_times_are_of() -> None:
     assert "Faster: the time per sample changed by -" in text
 
 
-def test_the_document_holds_ends_verdicts_and_facts() -> None:
+def test_the_document_holds_ends_verdicts_and_facts():
     sides = [build(CALM)], [build(SLOW, software=NEWER)]
     first, second = ([attribute(profile) for profile in side] for side in sides)
     found = document(compare(first, second), NAMES, find_changed_facts(*sides))

@@ -19,10 +19,8 @@ from probe_builder import copy, host, links, probe
 from profile_builder import build
 
 from stash.catalog.layers import merge
-from stash.cli.main import main
 from stash.core.artefact import encode_artefact, load, save
 from stash.core.records.host import Exchange, PartState, Timing
-from stash.core.records.profile import Profile
 from stash.monitor.records import Header
 from stash.monitor.watch_metrics import Metrics
 from stash.report.exports import make_export, openmetrics, probe_families
@@ -31,34 +29,25 @@ from stash.store.storing import open_store
 ROOT = Path(__file__).parents[3]
 GOLDEN = ROOT / "tests/golden"
 HOSTILE = 'a"b\\c\nd{e="f"} # EOF\x1b[2J<b>é'
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def profiles() -> list[Profile]:
+def profiles():
     hostile = build(CALM, workload={"name": HOSTILE, "command": (HOSTILE, "x" * 10_000)})
     return [load(GOLDEN / "one-node.stash.json"), load(GOLDEN / "two-nodes.stash.json"), hostile]
 
 
 @pytest.fixture
-def files(profiles: list[Profile], tmp_path: Path, monkeypatch: Patch) -> list[str]:
+def files(profiles, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number, profile in enumerate(profiles):
         save(profile, tmp_path / f"{number}.stash.json")
     return [f"{number}.stash.json" for number in range(len(profiles))]
 
 
-def run(monkeypatch: Patch, *words: str) -> int:
-    monkeypatch.setattr("sys.argv", ["stash", *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    return int(ended.value.code or 0)
-
-
 def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(
-    profiles: list[Profile],
-) -> None:
+    profiles,
+):
     run = make_export(profiles[0])
     stalls = [
         value
@@ -81,7 +70,7 @@ def test_what_is_handed_over_adds_up_and_leaves_out_what_is_unknown(
     assert make_export(profiles[0]) == run
 
 
-def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]) -> None:
+def test_openmetrics_text_is_valid_and_keeps_every_value(profiles):
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     text = openmetrics([*map(make_export, profiles)])
     families = {family.name: family for family in parser.text_string_to_metric_families(text)}
@@ -108,8 +97,8 @@ def test_openmetrics_text_is_valid_and_keeps_every_value(profiles: list[Profile]
 
 
 def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(
-    profiles: list[Profile],
-) -> None:
+    profiles,
+):
     parser = pytest.importorskip("prometheus_client.openmetrics.parser")
     exported_families = parser.text_string_to_metric_families(
         openmetrics([*map(make_export, profiles)])
@@ -134,7 +123,7 @@ def test_every_query_of_the_grafana_dashboard_is_about_what_is_exported(
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
 
 
-def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
+def test_labels_are_lower_case_and_without_the_jobs_arguments():
     secret = ("train.py", "--data", "/home/me/Secret", "--run-name", "plan-b")
     profile = build(CALM, workload={"name": "train.py", "command": secret})
     assert "Secret" in str(make_export(profile).facts)
@@ -152,7 +141,7 @@ def test_labels_are_lower_case_and_without_the_jobs_arguments() -> None:
         assert [label for label in labels if label != label.lower()] == []
 
 
-def test_a_probes_figures_exchanges_and_verdict_are_metrics() -> None:
+def test_a_probes_figures_exchanges_and_verdict_are_metrics():
     swept = Exchange(
         backend="gloo", nodes=1, ranks=2, timings=(Timing(bytes=1 << 20, seconds=(0.001,) * 6),)
     )
@@ -171,38 +160,26 @@ def test_a_probes_figures_exchanges_and_verdict_are_metrics() -> None:
     assert 'stash_probe_verdict{hostname="a",answer="probe again"} 1.0' in text
 
 
-def test_the_command_prints_or_writes_openmetrics(
-    files: list[str], monkeypatch: Patch, capsys: Capture
-) -> None:
-    assert run(monkeypatch, "export", *files, files[0], "--to", "openmetrics") == 0
-    printed = capsys.readouterr().out
+def test_the_command_prints_or_writes_openmetrics(files, run_stash):
+    printed = run_stash("export", *files, files[0], "--to", "openmetrics").out
     assert printed.endswith("# EOF\n")
     assert "\x1b" not in printed
-    assert run(monkeypatch, "export", *files, "--to", "openmetrics", "-o", "stash.prom") == 0
+    run_stash("export", *files, "--to", "openmetrics", "-o", "stash.prom")
     assert Path("stash.prom").read_text() == printed
 
 
-def test_a_copy_of_a_profile_is_the_same_run(
-    files: list[str], monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_copy_of_a_profile_is_the_same_run(files, run_stash):
     shutil.copy(files[0], "copy.stash.json")
     name = open_store("runs").put(Path(files[0]).read_bytes(), files[0])
     assert (
-        run(
-            monkeypatch,
-            "export",
-            files[0],
-            "copy.stash.json",
-            f"runs/{name}",
-            "--to",
-            "openmetrics",
-        )
-        == 0
+        run_stash(
+            "export", files[0], "copy.stash.json", f"runs/{name}", "--to", "openmetrics"
+        ).out.count("\nstash_step_seconds{")
+        == 1
     )
-    assert capsys.readouterr().out.count("\nstash_step_seconds{") == 1
 
 
-def test_no_fact_is_longer_than_the_tools_take() -> None:
+def test_no_fact_is_longer_than_the_tools_take():
     run = make_export(
         build(
             CALM,
@@ -213,13 +190,11 @@ def test_no_fact_is_longer_than_the_tools_take() -> None:
     assert max(map(len, (run.workload, *run.facts.values()))) == 250
 
 
-def test_tensorboard_reads_figures_and_text(
-    files: list[str], monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_tensorboard_reads_figures_and_text(files, run_stash):
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     for _ in range(2):  # the second time replaces the first
-        assert run(monkeypatch, "export", *files, "--to", "tensorboard", "-o", "tb") == 0
-    assert "show them with `tensorboard --logdir tb`" in capsys.readouterr().out
+        printed = run_stash("export", *files, "--to", "tensorboard", "-o", "tb")
+    assert "show them with `tensorboard --logdir tb`" in printed.out
     (folder,) = (
         path
         for path in Path("tb").iterdir()
@@ -245,63 +220,48 @@ def test_tensorboard_reads_figures_and_text(
         (("--to", "openmetrics", "-o", "no/where"), "--output no/where: there is no folder no"),
     ],
 )
-def test_what_does_not_fit_is_refused(
-    files: list[str], monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], notes: str
-) -> None:
+def test_what_does_not_fit_is_refused(files, words, notes, run_stash):
     Path("link").hardlink_to(files[0])
-    assert run(monkeypatch, "export", files[0], *words) == 2
-    assert notes in capsys.readouterr().err
+    assert notes in run_stash("export", files[0], *words, code=2).err
     assert load("link") == load(files[0])
 
 
 @pytest.mark.parametrize("tool", ["mlflow", "wandb", "tensorboard"])
-def test_a_package_that_is_missing_is_named(
-    files: list[str], monkeypatch: Patch, capsys: Capture, tool: str
-) -> None:
+def test_a_package_that_is_missing_is_named(files, monkeypatch, tool, run_stash):
     monkeypatch.setitem(sys.modules, tool, None)
     words = ("-o", "tb") if tool == "tensorboard" else ()
-    assert run(monkeypatch, "export", files[0], "--to", tool, *words) == 2
     assert (
         f"needs {tool}, which is not installed: type `pip install {tool}`"
-        in capsys.readouterr().err
+        in run_stash("export", files[0], "--to", tool, *words, code=2).err
     )
 
 
-def test_what_a_tool_raises_is_a_sentence(
-    files: list[str], monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_what_a_tool_raises_is_a_sentence(files, monkeypatch, run_stash):
     def refuses(*arguments: Any) -> None:
         raise RuntimeError("401: who are you?\nmore")
 
     monkeypatch.setitem(sys.modules, "mlflow", ModuleType("mlflow"))
     monkeypatch.setattr("stash.report.exports.log_to_mlflow", refuses)
-    assert run(monkeypatch, "export", files[0], "--to", "mlflow") == 1
-    assert capsys.readouterr().err == "error: MLflow did not take the profiles: 401: who are you?\n"
-
-
-def test_names_are_left_out_if_asked(monkeypatch: Patch, capsys: Capture, tmp_path: Path) -> None:
-    save(build(CALM, host={"cpu": "EPYC"}), tmp_path / "a.stash.json")
     assert (
-        run(
-            monkeypatch, "export", str(tmp_path / "a.stash.json"), "--to", "openmetrics", "--redact"
-        )
-        == 0
+        run_stash("export", files[0], "--to", "mlflow", code=1).err
+        == "error: MLflow did not take the profiles: 401: who are you?\n"
     )
-    printed = capsys.readouterr().out
+
+
+def test_names_are_left_out_if_asked(tmp_path, run_stash):
+    save(build(CALM, host={"cpu": "EPYC"}), tmp_path / "a.stash.json")
+    printed = run_stash(
+        "export", str(tmp_path / "a.stash.json"), "--to", "openmetrics", "--redact"
+    ).out
     assert 'fact_host="host0"' in printed
     assert 'fact_cpu="EPYC"' in printed
 
 
-def test_mlflow_keeps_facts_figures_and_the_profile(
-    files: list[str], monkeypatch: Patch, tmp_path: Path
-) -> None:
+def test_mlflow_keeps_facts_figures_and_the_profile(files, tmp_path, run_stash):
     mlflow = pytest.importorskip("mlflow")
     url = f"sqlite:///{tmp_path}/ml.db"
     for _ in range(2):  # the second time finds them there
-        assert (
-            run(monkeypatch, "export", *files, "--to", "mlflow", "--url", url, "--project", "speed")
-            == 0
-        )
+        run_stash("export", *files, "--to", "mlflow", "--url", url, "--project", "speed")
     client = mlflow.MlflowClient(url)
     found = client.search_runs([client.get_experiment_by_name("speed").experiment_id])
     assert len(found) == len(files)
@@ -314,11 +274,11 @@ def test_mlflow_keeps_facts_figures_and_the_profile(
     assert load(kept) == load(files[0])
 
 
-def test_wandb_keeps_them_offline(files: list[str], monkeypatch: Patch, tmp_path: Path) -> None:
+def test_wandb_keeps_them_offline(files, monkeypatch, tmp_path, run_stash):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    assert run(monkeypatch, "export", *files, "--to", "wandb", "--project", "speed") == 0
+    run_stash("export", *files, "--to", "wandb", "--project", "speed")
     kept = [path.read_bytes() for path in tmp_path.rglob("run-*.wandb")]
     assert len(kept) == len(files)
     (one,) = (content for content in kept if make_export(load(files[0])).id.encode() in content)

@@ -20,7 +20,7 @@ DECISIONS = [
 ]
 
 
-def test_a_case_for_each_limit() -> None:
+def test_a_case_for_each_limit():
     root = ElementTree.fromstring(render_junit(DECISIONS, "resnet18").encode())
     (suite,) = root
     assert (root.tag, suite.tag) == ("testsuites", "testsuite")
@@ -36,7 +36,7 @@ def test_a_case_for_each_limit() -> None:
 @pytest.mark.parametrize(
     "name", ["<b>&\"'", "\x1b[2J\x00\n\t", "\ud800\ufffe\uffff", "]]>", "漢字", "x" * 100_000]
 )
-def test_any_name_makes_a_document(name: str) -> None:
+def test_any_name_makes_a_document(name):
     decisions = [
         Decision(limit=name, verdict=verdict, sentence=name)
         for verdict in (PASSES, FAILS, CANNOT_TELL)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from breakdowns import change_blocks
 from profile_builder import build
 
 from stash.analysis.attribution import attribute
@@ -82,14 +81,10 @@ def test_a_mesh_that_is_not_of_all_ranks_says_what_that_means():
 def test_a_pipeline_whose_passes_cannot_be_played_says_so():
     why = dict.fromkeys(("solo", "crowd"), "the model is divided among ranks")
     found = build({"node": [0.1] * 3}, skipped=why, workload={"pipeline": EVEN})
-    blocks = tuple(replace(block, group_waits={"pipeline/recv": 0.2}) for block in found.blocks)
-    waits = found.model_copy(update={"blocks": blocks})
     assert "ragged microbatches" not in str(model_facts.model_facts(attribute(found), found))
     # of a job that waits for nothing but other stages nothing was seen, so another group has to wait, too
-    both = tuple(
-        replace(block, group_waits={**block.group_waits, "tp/all_reduce": 0.1}) for block in blocks
-    )
-    ragged = waits.model_copy(update={"blocks": both})
+    both = {"pipeline/recv": 0.2, "tp/all_reduce": 0.1}
+    ragged = change_blocks(found, lambda _: {"group_waits": both})
     assert (
         "ragged microbatches" in dict(model_facts.model_facts(attribute(ragged), ragged))["bubble"]
     )

@@ -21,7 +21,7 @@ PROBE = Probe(
 )
 
 
-def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path: Path) -> None:
+def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path):
     def show() -> None:
         raise BrokenPipeError
 
@@ -30,9 +30,7 @@ def test_what_was_measured_is_saved_even_when_it_cannot_be_shown(tmp_path: Path)
     assert load_probe(tmp_path / "a.host.json") == PROBE
 
 
-def test_where_it_was_saved_is_said_after_the_report(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_it_was_saved_is_said_after_the_report(tmp_path, capsys):
     show_then_save(PROBE, tmp_path / "a b.json", lambda: print("report"))
     printed = capsys.readouterr()
     assert printed.out == (
@@ -41,18 +39,14 @@ def test_where_it_was_saved_is_said_after_the_report(
     assert printed.err == ""
 
 
-def test_where_the_output_is_json_nothing_else_is_printed_there(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_the_output_is_json_nothing_else_is_printed_there(tmp_path, capsys):
     show_then_save(PROBE, tmp_path / "a.json", lambda: print("{}"), json=True)
     printed = capsys.readouterr()
     assert printed.out == "{}\n"
     assert printed.err.startswith("Wrote ")
 
 
-def test_of_two_that_save_at_once_under_default_names_each_gets_its_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_two_that_save_at_once_under_default_names_each_gets_its_own(tmp_path, capsys):
     for _ in range(3):
         show_then_save(PROBE, tmp_path / "a.host.json", lambda: None, new=True)
     (tmp_path / "a-4.host.json").symlink_to(tmp_path / "nowhere")
@@ -63,9 +57,7 @@ def test_of_two_that_save_at_once_under_default_names_each_gets_its_own(
     assert "a-5.host.json" in capsys.readouterr().out
 
 
-def test_what_cannot_be_saved_in_its_place_is_kept_in_another(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_saved_in_its_place_is_kept_in_another(tmp_path, monkeypatch):
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -74,9 +66,7 @@ def test_what_cannot_be_saved_in_its_place_is_kept_in_another(
     assert load_probe(here / "a.host.json") == PROBE
 
 
-def test_with_no_place_at_all_the_first_reason_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_no_place_at_all_the_first_reason_is_told(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     (tmp_path / "here").rmdir()
@@ -85,14 +75,12 @@ def test_with_no_place_at_all_the_first_reason_is_told(
         show_then_save(PROBE, tmp_path / "gone" / "a.host.json", lambda: None)
 
 
-def test_what_is_not_to_be_saved_is_only_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_not_to_be_saved_is_only_shown(capsys):
     show_then_save(PROBE, None, lambda: print("report"))
     assert capsys.readouterr() == ("report\n", "")
 
 
-def test_a_new_file_never_replaces_an_earlier_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_file_never_replaces_an_earlier_one(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("run.json", "run-2.json"):
         assert output_file(None, "run", ".json") == Path(name)
@@ -104,9 +92,7 @@ def test_a_new_file_never_replaces_an_earlier_one(
 @pytest.mark.parametrize(
     ("wanted", "words"), [(".", "is a folder"), ("none/a.json", "there is no folder none")]
 )
-def test_a_place_that_cannot_be_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: str, words: str
-) -> None:
+def test_a_place_that_cannot_be_is_refused(tmp_path, monkeypatch, wanted, words):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=words):
         output_file(Path(wanted), "run", ".json")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
-from pathlib import Path
 
 import pytest
 from golden_numbers import copy_close_numbers
@@ -19,7 +18,6 @@ from stash.report.profile_contract import command_line
 from stash.ui.charts.chart import Blank
 from stash.ui.html import render
 from stash.ui.markdown import render as render_markdown
-from stash.ui.page import Page
 
 VOID = {"meta", "link", "br", "rect", "circle", "path", "input", "img"}
 
@@ -62,7 +60,7 @@ class Outline(HTMLParser):
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
+def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     return {
         "probed": page_of(probed_whole(), folder=folder),
@@ -75,8 +73,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Page]:
 
 
 def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(
-    pages: dict[str, Page],
-) -> None:
+    pages,
+):
     page = pages["probed"]
     assert page.verdict[0].startswith("The network stall takes ")
     assert len(page.next_steps) == 1
@@ -99,7 +97,7 @@ def test_a_report_says_the_verdict_first_and_answers_in_the_order_of_questions(
     assert page.rows[-1].name == "step"
 
 
-def test_everything_unknown_stands_in_one_place_with_its_reason(pages: dict[str, Page]) -> None:
+def test_everything_unknown_stands_in_one_place_with_its_reason(pages):
     page = pages["golden"]
     unknown = dict(next(chapter for chapter in page.chapters if chapter.name == "unknown").facts)
     blanks = [
@@ -111,9 +109,7 @@ def test_everything_unknown_stands_in_one_place_with_its_reason(pages: dict[str,
     assert {"residency", "links"} <= {blank.name for blank in blanks}
 
 
-def test_chapters_with_nothing_in_them_are_not_shown(
-    pages: dict[str, Page], tmp_path: Path
-) -> None:
+def test_chapters_with_nothing_in_them_are_not_shown(pages, tmp_path):
     assert "usage" not in {chapter.name for chapter in pages["golden"].chapters}
     alone = page_of(build({"solo": [0.1] * 3, "warm": [0.2] * 3}, ranks=1), folder=tmp_path)
     assert not {"ranks", "exchange", "usage"} & {chapter.name for chapter in alone.chapters}
@@ -123,13 +119,13 @@ def test_chapters_with_nothing_in_them_are_not_shown(
     }
 
 
-def test_the_command_to_measure_again_can_be_typed() -> None:
+def test_the_command_to_measure_again_can_be_typed():
     assert command_line(whole()) == (
         "stash profile --noise 2 --budget 120 --nproc-per-node 2 --nnodes 2 train.py --batch 32 --data 'my photos'"
     )
 
 
-def test_ranks_that_a_script_starts_itself_are_not_asked_for() -> None:
+def test_ranks_that_a_script_starts_itself_are_not_asked_for():
     profile = whole()
     settings = profile.settings.model_copy(update={"started": 1})
     one_node = tuple(rank.model_copy(update={"node": 0}) for rank in profile.ranks)
@@ -140,7 +136,7 @@ def test_ranks_that_a_script_starts_itself_are_not_asked_for() -> None:
     )
 
 
-def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> None:
+def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher():
     profile = whole()
     work = profile.workload.model_copy(update={"command": ("torchrun", "train.py")})
     skipped = (Skipped(rung="cold", why=NOT_ASKED),)
@@ -155,8 +151,8 @@ def test_the_command_keeps_rungs_that_were_asked_for_and_another_launcher() -> N
 
 
 def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(
-    pages: dict[str, Page],
-) -> None:
+    pages,
+):
     page = pages["runs"]
     assert [part.source for part in page.parts] == [
         "run1.stash.json",
@@ -170,9 +166,7 @@ def test_several_runs_are_held_to_the_first_and_other_jobs_are_not_compared(
 
 
 @pytest.mark.parametrize("name", ["probed", "golden", "hostile", "runs"])
-def test_the_document_is_well_formed_and_names_nothing_outside_of_itself(
-    pages: dict[str, Page], name: str
-) -> None:
+def test_the_document_is_well_formed_and_names_nothing_outside_of_itself(pages, name):
     outline = Outline(render(pages[name]))
     assert outline.wrong == []
     assert outline.open == []
@@ -183,7 +177,7 @@ def test_the_document_is_well_formed_and_names_nothing_outside_of_itself(
     )
 
 
-def test_every_chart_of_the_document_has_its_table(pages: dict[str, Page]) -> None:
+def test_every_chart_of_the_document_has_its_table(pages):
     text = render(pages["runs"])
     figures = re.findall(r"<figure>.*?</figure>", text, re.DOTALL)
     assert len(figures) == sum(len(page.charts) for page in (pages["runs"], *pages["runs"].parts))
@@ -191,7 +185,7 @@ def test_every_chart_of_the_document_has_its_table(pages: dict[str, Page]) -> No
     assert all(figure.count('role="img" aria-label="') == 2 for figure in figures)
 
 
-def test_nothing_of_a_hostile_artefact_acts(pages: dict[str, Page]) -> None:
+def test_nothing_of_a_hostile_artefact_acts(pages):
     text = render(pages["hostile"])
     outline = Outline(text)
     assert "\x1b" not in text
@@ -202,8 +196,8 @@ def test_nothing_of_a_hostile_artefact_acts(pages: dict[str, Page]) -> None:
 
 
 def test_the_policy_of_the_page_lets_only_its_own_script_and_style_run(
-    pages: dict[str, Page],
-) -> None:
+    pages,
+):
     text = render(pages["probed"])
     policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy[1].startswith("default-src 'none'; style-src 'sha256-")
@@ -212,13 +206,13 @@ def test_the_policy_of_the_page_lets_only_its_own_script_and_style_run(
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_the_markdown_of_a_golden_profile_is_what_it_was(name: str) -> None:
+def test_the_markdown_of_a_golden_profile_is_what_it_was(name):
     expected = (GOLDEN / f"{name}.expected.md").read_text(encoding="utf-8")
     text = render_markdown(read_page([str(GOLDEN / f"{name}.stash.json")]))
     assert copy_close_numbers(text, expected) == expected
 
 
-def test_folds_are_closed_and_tables_keep_their_columns(pages: dict[str, Page]) -> None:
+def test_folds_are_closed_and_tables_keep_their_columns(pages):
     text = render_markdown(pages["runs"])
     assert text.count("<details>") == text.count("</details>") > 10
     columns = 0
@@ -228,7 +222,7 @@ def test_folds_are_closed_and_tables_keep_their_columns(pages: dict[str, Page]) 
         columns = cells
 
 
-def test_hostile_names_mention_no_user_and_open_no_tag(pages: dict[str, Page]) -> None:
+def test_hostile_names_mention_no_user_and_open_no_tag(pages):
     text = render_markdown(pages["hostile"])
     outside = re.sub(
         r"`[^`\n]*`", "", re.sub(r"^```bash$.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)

@@ -23,8 +23,10 @@ TIME = r"([\d,.]+) (?:([±+].*?) )?(s|ms|µs)"
 @st.composite
 def profiles(draw: st.DrawFn) -> Profile:
     """Of four ranks on two nodes, with all second opinions; stalls may be measured as negative."""
-    rng, rounds = np.random.default_rng(draw(st.integers(0, 2**31))), draw(st.integers(1, 6))
-    scale, noise = 10.0 ** draw(st.floats(-5, 1)), draw(st.sampled_from([0.001, 0.01, 0.1]))
+    rng = np.random.default_rng(draw(st.integers(0, 2**31)))
+    rounds = draw(st.integers(1, 6))
+    scale = 10.0 ** draw(st.floats(-5, 1))
+    noise = draw(st.sampled_from([0.001, 0.01, 0.1]))
     means = scale * np.cumsum([1.0, *rng.exponential(0.2, len(RUNGS) - 1)])
     times = {
         name: (mean * rng.lognormal(0, noise, rounds)).tolist()
@@ -98,10 +100,8 @@ def test_a_figure_that_rounding_to_the_sum_has_moved_is_moved_everywhere():
 @settings(max_examples=50, deadline=None)
 def test_what_looks_wrong_is_explained_on_the_page(profile):
     shown = page(profile)
-    facts, notes = (
-        dict(shown.chapters[0].facts),
-        " ".join(text for label, text in shown.chapters[0].facts if label == "note"),
-    )
+    facts = dict(shown.chapters[0].facts)
+    notes = " ".join(text for label, text in shown.chapters[0].facts if label == "note")
     assert not re.search(r"-[\d,.]+ \S+ exposed", facts["gradients"])
     assert not any(float(share) > 100 for share in re.findall(r"([\d.]+)%", shown.verdict[0]))
     for row in shown.rows:

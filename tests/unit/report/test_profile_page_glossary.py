@@ -18,7 +18,8 @@ def test_every_row_and_label_of_a_report_is_explained_once(name):
     breakdown = attribute(profile)
     shown = page(breakdown, verdict(breakdown, profile), profile, explain=True)
     chapters = {chapter.name: chapter for chapter in shown.chapters}
-    details, meanings = chapters["details"].facts, chapters["words"].facts
+    details = chapters["details"].facts
+    meanings = chapters["words"].facts
     words = [word for word, _ in meanings]
     assert len(set(words)) == len(words)
     assert {row.name for row in shown.rows} | {

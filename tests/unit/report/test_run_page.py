@@ -106,7 +106,8 @@ def test_the_report_begins_with_the_epoch_and_the_summary_has_its_table():
     )
     assert [row.name for row in whole.bar] == ["compute", "prep", "loop", "epoch start"]
     assert sum(row.fraction for row in whole.bar) == pytest.approx(1.0)
-    html, summary = render_html(whole), render_markdown(whole)
+    html = render_html(whole)
+    summary = render_markdown(whole)
     assert html.index("epoch start") < html.index("Where the step goes")
     assert "torchmetrics.update()" in html
     assert "| epoch start | 53.50 ms | ± 1.24 | 72.6% | 1.07 s before every 20 steps |" in summary

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,12 +18,12 @@ pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return made(tmp_path / "runs")
 
 
 @pytest.fixture(scope="module")
-def of_one(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def of_one(tmp_path_factory):
     """A store that the tests which read it leave as it is."""
     return made(tmp_path_factory.mktemp("runs"), days=1, probes=False)
 
@@ -37,7 +36,7 @@ def asked(store: Store, sql: str) -> list[tuple[Any, ...]]:
 COUNTS = " union all ".join(f"select '{table}', count(*) from {table}" for table in TABLES)
 
 
-def test_every_table_answers(store: Store) -> None:
+def test_every_table_answers(store):
     put_fix(store)
     assert all(count > 0 for _, count in asked(store, COUNTS))
     store.put(encode_artefact(calm_profile(9)), "run.stash.json")
@@ -77,15 +76,13 @@ def test_every_table_answers(store: Store) -> None:
         ("from profiles, read_json('/etc/hostname')", "disabled by configuration"),
     ],
 )
-def test_a_query_that_is_wrong_or_reaches_for_more_is_refused(
-    of_one: Store, sql: str, words: str
-) -> None:
+def test_a_query_that_is_wrong_or_reaches_for_more_is_refused(of_one, sql, words):
     with pytest.raises(UserError, match=words) as refused:
         asked(of_one, sql)
     assert "\n" not in str(refused.value)
 
 
-def test_no_query_reads_the_artefacts_files_themselves(store: Store, tmp_path: Path) -> None:
+def test_no_query_reads_the_artefacts_files_themselves(store, tmp_path):
     with pytest.raises(UserError, match="disabled by configuration"):
         asked(
             store,
@@ -93,7 +90,7 @@ def test_no_query_reads_the_artefacts_files_themselves(store: Store, tmp_path: P
         )
 
 
-def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
+def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path):
     names = [
         "'; DROP TABLE profiles; --",
         'x"y\\',
@@ -113,16 +110,14 @@ def test_a_hostile_artefact_is_text_and_nothing_else(tmp_path: Path) -> None:
         ] == [printable_line(name) for name in names]
 
 
-def test_progress_is_reported(store: Store) -> None:
+def test_progress_is_reported(store):
     progress: list[tuple[int, int]] = []
     with run_query(store, "select * from profiles", lambda done, of: progress.append((done, of))):
         pass
     assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
-def test_without_room_for_temporary_files_a_sentence_says_so(
-    of_one: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_room_for_temporary_files_a_sentence_says_so(of_one, monkeypatch):
     def full(*arguments: object, **options: object) -> None:
         raise OSError(28, "No space left on device")
 

@@ -9,7 +9,7 @@ from stash.store.schema import fits
 pytestmark = pytest.mark.usefixtures("home")
 
 
-def test_a_row_fits_its_table_or_not() -> None:
+def test_a_row_fits_its_table_or_not():
     good = ["id", 0, 1, 0, "cpu", None]
     assert fits("ranks", good)
     for wrong in (

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import run
 from probe_builder import p3_8xlarge, probe
 from rich.cells import cell_len
 from stores import calm_profile, made
@@ -18,76 +17,59 @@ from stash.core.artefact import encode_artefact, load, save
 from stash.core.errors import StoreError
 from stash.report.output import show_then_save
 from stash.store.storage import id_of
-from stash.store.store import Store, path_of
+from stash.store.store import path_of
 from stash.store.storing import ENVIRONMENT, open_store, store_for_copies
-
-Patch = pytest.MonkeyPatch
-Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture
-def store(tmp_path: Path, monkeypatch: Patch) -> Store:
+def store(tmp_path, monkeypatch):
     monkeypatch.delenv(ENVIRONMENT, raising=False)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return made("runs")
 
 
-def test_a_list_says_how_many_more_there_are(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
-    assert run(monkeypatch, "list", "runs", "-n", "1") == 0
-    assert capsys.readouterr().out.splitlines()[-1] == "3 more; --limit 4 shows all"
+def test_a_list_says_how_many_more_there_are(store, monkeypatch, run_stash):
+    assert (
+        run_stash("list", "runs", "-n", "1").out.splitlines()[-1] == "3 more; --limit 4 shows all"
+    )
     monkeypatch.setenv("COLUMNS", "50")
-    assert run(monkeypatch, "list", "runs", "--limit", "9") == 0
-    text = capsys.readouterr().out
+    text = run_stash("list", "runs", "--limit", "9").out
     assert "Columns that did not fit: ranks, machine, samples/s, most" in text
     assert all(len(line) <= 50 for line in text.splitlines()[:-1])
 
 
-def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_list_of_the_current_folder_names_files_and_what_cannot_be_read(store, run_stash):
     save(calm_profile(1), "mine.stash.json")
     Path("bad.stash.json").write_text("{")
-    assert run(monkeypatch, "list") == 0
-    printed = capsys.readouterr()
+    printed = run_stash("list")
     assert printed.out.splitlines()[1].split()[:2] == ["mine", "2026-11-01"]
     assert "note: left out bad.stash.json: bad.stash.json is damaged or cut short" in printed.err
 
 
-def test_a_list_reads_on_past_what_cannot_be_read(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_list_reads_on_past_what_cannot_be_read(store, run_stash):
     names = store.contents().stored
     for name in names[:2]:
         Path("runs", name).write_text("{")
         Path("runs", path_of(name)).unlink()
-    assert run(monkeypatch, "list", "runs", "-n", "1", "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(run_stash("list", "runs", "-n", "1", "--json").out)
     assert row["file"] == names[2]
 
 
-def test_a_list_of_what_cannot_be_read_does_not_say_that_nothing_is_there(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_list_of_what_cannot_be_read_does_not_say_that_nothing_is_there(tmp_path, run_stash):
     (tmp_path / "bad.stash.json").write_text("{")
-    assert run(monkeypatch, "list", str(tmp_path)) == 0
-    printed = capsys.readouterr()
+    printed = run_stash("list", str(tmp_path))
     assert printed.out == ""
     assert "note: left out bad.stash.json" in printed.err
 
 
-def test_a_list_cuts_long_names_and_never_an_id(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_list_cuts_long_names_and_never_an_id(tmp_path, monkeypatch, run_stash):
     stem = "a-file-of-a-name-that-people-have-to-type-" * 2
     (tmp_path / f"{stem}.stash.json").write_bytes(
         encode_artefact(calm_profile(1, workload={"name": "訓練Größe-" * 5}))
     )
     monkeypatch.setenv("COLUMNS", "60")
-    assert run(monkeypatch, "list", str(tmp_path)) == 0
-    _, row, *_ = capsys.readouterr().out.splitlines()
+    _, row, *_ = run_stash("list", str(tmp_path)).out.splitlines()
     assert row.split()[0] == stem
     (name,) = (word for word in row.split() if word.startswith("訓練"))
     assert name.endswith("…")
@@ -95,54 +77,45 @@ def test_a_list_cuts_long_names_and_never_an_id(
 
 
 def test_rows_of_wide_characters_are_one_line_each_and_stand_below_their_heads(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+    store, monkeypatch, run_stash
+):
     monkeypatch.setenv("COLUMNS", "20")
     sql = "select '訓練訓練訓練' as what, 'x' as more union all select 'train.py and more of it', 'y' order by more"
-    assert run(monkeypatch, "query", sql, "--store", "runs") == 0
-    head, wide, narrow = capsys.readouterr().out.splitlines()
+    head, wide, narrow = run_stash("query", sql, "--store", "runs").out.splitlines()
     assert len(head[: head.index("more")]) == cell_len(wide.rstrip("x")) == len(narrow.rstrip("y"))
 
 
-def test_an_empty_store_says_how_it_is_filled(
-    tmp_path: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
-    assert run(monkeypatch, "list", str(tmp_path)) == 0
-    assert "has no artefacts; `stash profile --store" in capsys.readouterr().out
+def test_an_empty_store_says_how_it_is_filled(tmp_path, run_stash):
+    assert "has no artefacts; `stash profile --store" in run_stash("list", str(tmp_path)).out
 
 
 SQL = "select name, seconds from stalls where name in ('prep', 'network') order by id, name limit 2"
 
 
-def test_an_answer_is_a_table_csv_json_or_a_file(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
-    assert run(monkeypatch, "query", SQL, "--store", "runs") == 0
-    head, network, prep = capsys.readouterr().out.splitlines()
+def test_an_answer_is_a_table_csv_json_or_a_file(store, run_stash):
+    head, network, prep = run_stash("query", SQL, "--store", "runs").out.splitlines()
     assert (head.split(), network.split(), prep.split()) == (
         ["name", "seconds"],
         ["network", "NULL"],
         ["prep", "0.03"],
     )
-    assert run(monkeypatch, "query", SQL, "--store", "runs", "--format", "csv") == 0
-    rows = list(csv.reader(io.StringIO(capsys.readouterr().out)))
+    rows = list(
+        csv.reader(io.StringIO(run_stash("query", SQL, "--store", "runs", "--format", "csv").out))
+    )
     assert rows[:2] == [["name", "seconds"], ["network", ""]]
     assert float(rows[2][1]) == pytest.approx(0.03)
-    assert run(monkeypatch, "query", SQL, "--store", "runs", "--format", "json") == 0
-    assert json.loads(capsys.readouterr().out)[0] == {"name": "network", "seconds": None}
+    printed = run_stash("query", SQL, "--store", "runs", "--format", "json")
+    assert json.loads(printed.out)[0] == {"name": "network", "seconds": None}
     for ending in ("csv", "json"):
-        assert run(monkeypatch, "query", SQL, "--store", "runs", "-o", f"answer.{ending}") == 0
+        printed = run_stash("query", SQL, "--store", "runs", "-o", f"answer.{ending}")
         assert Path(f"answer.{ending}").stat().st_size > 20
-        assert capsys.readouterr().out == f"Wrote answer.{ending}.\n"
+        assert printed.out == f"Wrote answer.{ending}.\n"
 
 
-def test_numbers_that_json_does_not_have_are_null(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_numbers_that_json_does_not_have_are_null(store, run_stash):
     numbers = "'nan'::double a, 'inf'::double b, [1, 'nan'::double] c"
     sql = f"select {numbers}, {{'x': 1}} d, date '2026-11-22' e, 1.5::decimal(3, 1) f"
-    assert run(monkeypatch, "query", sql, "--format", "json", "--store", "runs") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    (row,) = json.loads(run_stash("query", sql, "--format", "json", "--store", "runs").out)
     assert row == {
         "a": None,
         "b": None,
@@ -153,12 +126,9 @@ def test_numbers_that_json_does_not_have_are_null(
     }
 
 
-def test_columns_of_one_name_all_reach_json(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_columns_of_one_name_all_reach_json(store, run_stash):
     sql = "select 1 cores, 2 cores, 3 cores_1, 4 cores"
-    assert run(monkeypatch, "query", sql, "--format", "json", "--store", "runs") == 0
-    assert json.loads(capsys.readouterr().out) == [
+    assert json.loads(run_stash("query", sql, "--format", "json", "--store", "runs").out) == [
         {"cores": 1, "cores_2": 2, "cores_1": 3, "cores_3": 4}
     ]
 
@@ -188,71 +158,58 @@ def test_columns_of_one_name_all_reach_json(
         (("check", "20261120", "--store", "runs", "--max", "step=1s"), "is a probe of a machine"),
     ],
 )
-def test_what_is_mistyped_is_one_sentence_and_exit_code_2(
-    store: Store, monkeypatch: Patch, capsys: Capture, words: tuple[str, ...], sentence: str
-) -> None:
-    assert run(monkeypatch, *words) == 2
-    error = capsys.readouterr().err
+def test_what_is_mistyped_is_one_sentence_and_exit_code_2(store, words, sentence, run_stash):
+    error = run_stash(*words, code=2).err
     assert error.startswith("error: ")
     assert sentence in error
     assert error.count("\n") == 1
 
 
-def test_ids_stand_for_files_in_every_command(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_ids_stand_for_files_in_every_command(store, monkeypatch, run_stash):
     monkeypatch.setenv(ENVIRONMENT, "runs")
     first, second = (id_of(name)[:8] for name in store.contents().stored[1:3])
-    assert run(monkeypatch, "show", first, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["world_size"] == 2
-    assert run(monkeypatch, "compare", first, second) == 0
-    assert f"before: {first}" in capsys.readouterr().out
-    assert run(monkeypatch, "check", first, "--against", second, "--slower", "5%") == 0
-    assert run(monkeypatch, "show", "20261120") == 0  # the probe
-    assert run(monkeypatch, "show", f"runs/{store.contents().stored[0]}") == 0
+    assert json.loads(run_stash("show", first, "--json").out)["world_size"] == 2
+    assert f"before: {first}" in run_stash("compare", first, second).out
+    run_stash("check", first, "--against", second, "--slower", "5%")
+    run_stash("show", "20261120")  # the probe
+    run_stash("show", f"runs/{store.contents().stored[0]}")
 
 
-def test_an_id_and_its_file_are_the_same_run(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_an_id_and_its_file_are_the_same_run(store, run_stash):
     name = store.contents().stored[1]
     for other in (id_of(name)[:12], f"runs/{name}", f"./runs/{name}"):
-        assert run(monkeypatch, "compare", id_of(name), other, "--store", "runs") == 2
-        assert "a profile does not differ from itself" in capsys.readouterr().err
+        assert (
+            "a profile does not differ from itself"
+            in run_stash("compare", id_of(name), other, "--store", "runs", code=2).err
+        )
 
 
-def test_files_are_added_to_a_store(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_files_are_added_to_a_store(store, run_stash):
     save(calm_profile(9), "mine.stash.json")
     save(probe(p3_8xlarge()), "node.host.json")
-    assert (
-        run(
-            monkeypatch, "store", "add", "mine.stash.json", "node.host.json", "--store", "new/store"
-        )
-        == 0
-    )
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == [
+    assert [
+        line.split()[1]
+        for line in run_stash(
+            "store", "add", "mine.stash.json", "node.host.json", "--store", "new/store"
+        ).out.splitlines()
+    ] == [
         "mine.stash.json",
         "node.host.json",
     ]
     assert len(open_store("new/store").contents().stored) == 2
 
 
-def test_verify_names_files_and_exits_with_1(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
-    assert run(monkeypatch, "store", "verify", "runs") == 0
-    assert "4 artefacts are whole, 0 files are not" in capsys.readouterr().out
+def test_verify_names_files_and_exits_with_1(store, run_stash):
+    assert "4 artefacts are whole, 0 files are not" in run_stash("store", "verify", "runs").out
     Path("runs/\x1b[2J.txt").write_text("")
-    assert run(monkeypatch, "store", "verify", "runs") == 1
-    out = capsys.readouterr().out
+    out = run_stash("store", "verify", "runs", code=1).out
     assert "\\x1b[2J.txt: it is called like no artefact" in out
     assert out.endswith("4 artefacts are whole, 1 file is not\n")
     Path("runs/cut.stash.json").write_bytes(b"{")
-    assert run(monkeypatch, "store", "verify", "runs") == 1
-    assert capsys.readouterr().out.count("cut.stash.json") == 1
+    assert run_stash("store", "verify", "runs", code=1).out.count("cut.stash.json") == 1
 
 
-def test_a_measurement_keeps_a_copy(store: Store, monkeypatch: Patch, capsys: Capture) -> None:
+def test_a_measurement_keeps_a_copy(store, monkeypatch, capsys):
     shown: list[str] = []
     show_then_save(
         calm_profile(9),
@@ -273,9 +230,7 @@ def test_a_measurement_keeps_a_copy(store: Store, monkeypatch: Patch, capsys: Ca
     )
 
 
-def test_a_store_that_fails_loses_nothing(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_a_store_that_fails_loses_nothing(store, monkeypatch, capsys):
     def fails(*arguments: object, **options: object) -> None:
         raise StoreError("cannot write the store runs: no space left")
 
@@ -290,26 +245,20 @@ def test_a_store_that_fails_loses_nothing(
     assert load("run.stash.json") == calm_profile(9)
 
 
-def test_without_duckdb_a_store_keeps_lists_and_shows(
-    store: Store, monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_without_duckdb_a_store_keeps_lists_and_shows(store, monkeypatch, run_stash):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     save(calm_profile(9), "mine.stash.json")
-    assert run(monkeypatch, "store", "add", "mine.stash.json", "--store", "runs") == 0
-    assert run(monkeypatch, "list", "runs", "--json") == 0
-    capsys.readouterr()
-    assert run(monkeypatch, "show", "20261109", "--store", "runs", "--json") == 0
-    assert run(monkeypatch, "store", "verify", "runs") == 0
-    capsys.readouterr()
-    assert run(monkeypatch, "query", "from profiles", "--store", "runs") == 2
+    run_stash("store", "add", "mine.stash.json", "--store", "runs")
+    run_stash("list", "runs", "--json")
+    run_stash("show", "20261109", "--store", "runs", "--json")
+    run_stash("store", "verify", "runs")
     assert (
-        capsys.readouterr().err
+        run_stash("query", "from profiles", "--store", "runs", code=2).err
         == "error: this needs duckdb, which is not installed: type `pip install duckdb`\n"
     )
 
 
-def test_a_query_without_sql_lists_tables_and_columns(monkeypatch: Patch, capsys: Capture) -> None:
-    assert run(monkeypatch, "query") == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_a_query_without_sql_lists_tables_and_columns(run_stash):
+    lines = run_stash("query").out.splitlines()
     assert "stalls" in lines
     assert any(line.split()[:2] == ["step_seconds", "double"] for line in lines)

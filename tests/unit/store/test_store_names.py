@@ -17,7 +17,7 @@ NAMES = [
 ]
 
 
-def test_a_name_says_when_and_what() -> None:
+def test_a_name_says_when_and_what():
     name = name_of(b"x", "2026-11-22T12:43:37+02:00", ".host.json")
     assert name == "20261122T104337Z-2d711642b726b04401627ca9.host.json"
     parts = parse_stored_name(name)
@@ -29,13 +29,13 @@ def test_a_name_says_when_and_what() -> None:
 
 
 @given(any_of.text(max_size=40), any_of.binary(max_size=20))
-def test_a_name_is_one_whatever_an_artefact_says_of_its_date(created: str, content: bytes) -> None:
+def test_a_name_is_one_whatever_an_artefact_says_of_its_date(created, content):
     name = name_of(content, created, ".stash.json")
     assert parse_stored_name(name) is not None
     assert "/" not in name
 
 
-def test_an_artefact_is_found_by_name_id_stem_or_beginning() -> None:
+def test_an_artefact_is_found_by_name_id_stem_or_beginning():
     names = [*NAMES, "train.stash.json", "train-2.stash.json"]
     ids = [id_of(name) for name in NAMES]
     assert match_name(ids[1], names, "runs") == NAMES[1]
@@ -47,19 +47,19 @@ def test_an_artefact_is_found_by_name_id_stem_or_beginning() -> None:
     assert match_name("train-", names, "runs") == "train-2.stash.json"
 
 
-def test_what_may_be_several_is_refused_with_their_ids() -> None:
+def test_what_may_be_several_is_refused_with_their_ids():
     with pytest.raises(UserError, match=rf"2026 may be {id_of(NAMES[0])}.* of runs; type more"):
         match_name("2026", NAMES, "runs")
 
 
 @pytest.mark.parametrize("word", ["", "zz", "../x", "\x1b[2J"])
-def test_what_is_none_is_refused(word: str) -> None:
+def test_what_is_none_is_refused(word):
     with pytest.raises(UserError, match="runs has no artefact") as refused:
         match_name(word, NAMES, "runs")
     assert "\x1b" not in str(refused.value)
 
 
-def test_hidden_files_and_other_endings_are_no_artefacts() -> None:
+def test_hidden_files_and_other_endings_are_no_artefacts():
     assert [
         name
         for name in ("a.stash.json", ".a.stash.json", "a.json", "a.host.json")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import fsspec
@@ -21,7 +20,7 @@ URL = "memory://runs"
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
+def store():
     yield made(URL)
     fsspec.filesystem("memory").store.clear()
 
@@ -31,7 +30,7 @@ def counted(store: Store) -> list[Any]:
         return list(answer.rows)
 
 
-def test_a_url_does_what_a_folder_does(store: Store) -> None:
+def test_a_url_does_what_a_folder_does(store):
     assert len(store.contents().stored) == 4
     assert len(list(store.heads(store.contents().stored))) == 4
     before = counted(store)
@@ -40,7 +39,7 @@ def test_a_url_does_what_a_folder_does(store: Store) -> None:
     assert verify_store(store) == (5, [])
 
 
-def test_what_was_cut_short_is_put_again(store: Store) -> None:
+def test_what_was_cut_short_is_put_again(store):
     name = store.contents().stored[0]
     system = fsspec.filesystem("memory")
     whole = system.cat_file(f"/runs/{name}")
@@ -50,9 +49,7 @@ def test_what_was_cut_short_is_put_again(store: Store) -> None:
     assert verify_store(store) == (4, [])
 
 
-def test_what_a_protocol_raises_is_a_sentence(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_protocol_raises_is_a_sentence(store, monkeypatch):
     def fails(*arguments: Any, **options: Any) -> None:
         raise RuntimeError("AccessDenied: not you\nand more")
 
@@ -70,7 +67,7 @@ def test_what_a_protocol_raises_is_a_sentence(
         list(store.heads(["20261101T120000Z-0123456789abcdef01234567.stash.json"]))
 
 
-def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named(monkeypatch):
     def missing(url: str) -> None:
         raise ImportError("Install s3fs to access S3")
 
@@ -81,6 +78,6 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> 
         open_store("other://bucket/runs")
 
 
-def test_a_password_in_a_url_is_not_shown() -> None:
+def test_a_password_in_a_url_is_not_shown():
     url = "memory://me:hunter2@host/runs"
     assert open_store(url).url == "memory://***@host/runs"

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from stores import calm_profile, made
 
 from stash.core.artefact import encode_artefact
-from stash.store.store import Store, verify_store
+from stash.store.store import verify_store
 
 pytestmark = pytest.mark.usefixtures("home")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path):
     return made(tmp_path)
 
 
@@ -52,9 +51,7 @@ def store(tmp_path: Path) -> Store:
         ),
     ],
 )
-def test_what_is_wrong_is_named(
-    store: Store, tmp_path: Path, name: str, content: bytes, words: str
-) -> None:
+def test_what_is_wrong_is_named(store, tmp_path, name, content, words):
     (tmp_path / name).write_bytes(content)
     whole, (suspect,) = verify_store(store)
     assert (whole, suspect.name) == (4, name)
@@ -63,7 +60,7 @@ def test_what_is_wrong_is_named(
     assert (tmp_path / name).read_bytes() == content
 
 
-def test_a_stored_artefact_that_was_changed_is_corrupt(store: Store, tmp_path: Path) -> None:
+def test_a_stored_artefact_that_was_changed_is_corrupt(store, tmp_path):
     name = store.contents().stored[0]
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes().replace(b"aws", b"gcp"))
     _, (suspect,) = verify_store(store)
@@ -71,7 +68,7 @@ def test_a_stored_artefact_that_was_changed_is_corrupt(store: Store, tmp_path: P
     assert "changed after it was put here" in suspect.why
 
 
-def test_a_name_that_no_store_gave_to_this_content_is_foreign(store: Store, tmp_path: Path) -> None:
+def test_a_name_that_no_store_gave_to_this_content_is_foreign(store, tmp_path):
     name = store.contents().stored[0]
     (tmp_path / name).rename(tmp_path / f"20000101T000000Z{name[16:]}")
     _, (suspect,) = verify_store(store)

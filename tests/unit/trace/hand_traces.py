@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from stash.core.trace_records import Trace
+
 Event = dict[str, Any]
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 GEMM = "void cutlass::Kernel2<cutlass_80_tensorop_s16816gemm>(cutlass::Params)"
@@ -18,31 +20,13 @@ def kernel(
     """Work of the device."""
     kind = "gpu_memcpy" if name.startswith("Memcpy") else "kernel"
     found = {"correlation": link, "stream": stream, **args}
-    return {
-        "ph": "X",
-        "cat": kind,
-        "name": name,
-        "pid": 0,
-        "tid": stream,
-        "ts": start,
-        "dur": stop - start,
-        "args": found,
-    }
+    return {**note(name, start, stop, stream, kind), "pid": 0, "args": found}
 
 
 def launch(at: float, link: int, long: float = 1) -> Event:
     """The call that launches it."""
-    args = {"correlation": link}
-    return {
-        "ph": "X",
-        "cat": "cuda_runtime",
-        "name": "cudaLaunchKernel",
-        "pid": 1,
-        "tid": 1,
-        "ts": at,
-        "dur": long,
-        "args": args,
-    }
+    call = note("cudaLaunchKernel", at, at + long, kind="cuda_runtime")
+    return {**call, "args": {"correlation": link}}
 
 
 def note(
@@ -102,6 +86,21 @@ def two_steps() -> list[Event]:
         note("ProfilerStep#2", 100, 200),
         launch(105, 4),
         kernel(GEMM, 110, 150, 4),
+    ]
+
+
+TWO_STEPS = [
+    {"compute": 30.0, "host": 15.0, "transfer": 10.0, "exchange": 20.0, "input": 5.0},
+    {"compute": 40.0, "host": 30.0},
+]
+"""What ``two_steps`` are made of, in microseconds."""
+
+
+def per_step(trace: Trace) -> list[dict[str, float]]:
+    """Microseconds of what each step is made of."""
+    return [
+        {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
+        for step in trace.steps
     ]
 
 

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import run
 from hand_traces import meeting, two_steps, write
 
 from stash.core.artefact import load_any
@@ -20,48 +19,33 @@ PROFILE = "tests/golden/one-node.stash.json"
 
 
 @pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def saved(tmp_path, run_stash):
     traces = tmp_path / "traces"
     traces.mkdir()
     for rank, start in enumerate((10, 80)):
         write(traces / f"rank{rank}.json", meeting(rank, start, 110), rank=rank, world=2)
     target = tmp_path / "train.trace.json"
-    assert run(monkeypatch, "trace", str(traces), "-o", str(target)) == 0
+    run_stash("trace", str(traces), "-o", str(target))
     return target
 
 
-def test_it_is_saved_shown_and_reported(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_saved_shown_and_reported(saved, tmp_path, run_stash):
     assert isinstance(load_any(saved), Trace)
-    capsys.readouterr()
-    assert run(monkeypatch, "show", str(saved)) == 0
-    assert "Rank 1 arrives last at 100% of collectives" in " ".join(capsys.readouterr().out.split())
-    assert run(monkeypatch, "show", str(saved), "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+    assert "Rank 1 arrives last at 100% of collectives" in " ".join(
+        run_stash("show", str(saved)).out.split()
+    )
+    document = json.loads(run_stash("show", str(saved), "--json").out)
     assert [stall["name"] for stall in document["stalls"]] == ["compute", "contention", "exchange"]
     assert document["verdict"]["stall"] == "contention"
     assert document["step_seconds"] == pytest.approx(110e-6)
-    assert run(monkeypatch, "report", str(saved), "-o", str(tmp_path / "a.md")) == 0
+    run_stash("report", str(saved), "-o", str(tmp_path / "a.md"))
     assert "contention" in (tmp_path / "a.md").read_text()
 
 
-def test_what_would_be_saved_is_said_in_dollars(
-    saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    capsys.readouterr()
-    assert (
-        run(
-            monkeypatch,
-            "trace",
-            str(saved.parent / "traces"),
-            "--instance",
-            "p3.16xlarge",
-            "--json",
-        )
-        == 0
+def test_what_would_be_saved_is_said_in_dollars(saved, run_stash):
+    document = json.loads(
+        run_stash("trace", str(saved.parent / "traces"), "--instance", "p3.16xlarge", "--json").out
     )
-    document = json.loads(capsys.readouterr().out)
     price = document["price"]
     assert price["instance"] == "p3.16xlarge"  # one of it has 8 GPUs, and there are 2 ranks
     saved_dollars = {
@@ -70,23 +54,21 @@ def test_what_would_be_saved_is_said_in_dollars(
     assert saved_dollars["rank 1 in time"] == pytest.approx(
         24 * price["dollars_per_hour"] * 70 / 110
     )
-    assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.16xlarge") == 0
-    assert "saved a day" in capsys.readouterr().out
-    assert run(monkeypatch, "trace", str(saved.parent / "traces"), "--instance", "p3.17xlarge") == 2
+    assert (
+        "saved a day"
+        in run_stash("trace", str(saved.parent / "traces"), "--instance", "p3.16xlarge").out
+    )
+    run_stash("trace", str(saved.parent / "traces"), "--instance", "p3.17xlarge", code=2)
 
 
-def test_the_first_schema_loads() -> None:
+def test_the_first_schema_loads():
     assert FILE.load("tests/golden/schema-1.trace.json").step_seconds > 0
 
 
-def test_it_is_stored_and_listed(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_stored_and_listed(saved, tmp_path, run_stash):
     store = str(tmp_path / "store")
-    assert run(monkeypatch, "store", "add", str(saved), "--store", store) == 0
-    capsys.readouterr()
-    assert run(monkeypatch, "list", store, "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)
+    run_stash("store", "add", str(saved), "--store", store)
+    (row,) = json.loads(run_stash("list", store, "--json").out)
     assert (row["kind"], row["ranks"], row["stall"]) == ("trace", 2, "contention")
 
 
@@ -113,34 +95,30 @@ def of_steps(saved: Path, exchange: float) -> Trace:
     )
 
 
-def test_it_is_compared_and_checked(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_is_compared_and_checked(saved, tmp_path, run_stash):
     files = [str(tmp_path / f"{name}.trace.json") for name in ("before", "after")]
     for file, exchange in zip(files, (0.02, 0.06), strict=True):
         FILE.save(of_steps(saved, exchange), file)
-    capsys.readouterr()
-    assert run(monkeypatch, "compare", *files, "--json") == 0
-    (document,) = json.loads(capsys.readouterr().out)
+    (document,) = json.loads(run_stash("compare", *files, "--json").out)
     assert {line["name"]: line["verdict"] for line in document["lines"]} == {
         "compute": "no difference shown",
         "exchange": "slower",
         "step": "slower",
     }
-    assert run(monkeypatch, "check", files[0], "--max", "exchange=30%", "--require", "ranks=2") == 0
-    assert run(monkeypatch, "check", files[1], "--max", "exchange=30%") == 1
-    assert run(monkeypatch, "check", files[1], "--against", files[0], "--slower", "5%") == 1
-    assert run(monkeypatch, "check", files[0], "--max", "fetch=5%") == 2
-    assert run(monkeypatch, "compare", files[0], PROFILE) == 2
+    run_stash("check", files[0], "--max", "exchange=30%", "--require", "ranks=2")
+    run_stash("check", files[1], "--max", "exchange=30%", code=1)
+    run_stash("check", files[1], "--against", files[0], "--slower", "5%", code=1)
+    run_stash("check", files[0], "--max", "fetch=5%", code=2)
+    run_stash("compare", files[0], PROFILE, code=2)
 
 
-def test_an_agent_is_told_it_in_four_kilobytes(saved: Path) -> None:
+def test_an_agent_is_told_it_in_four_kilobytes(saved):
     answer = AgentTools().explain(str(saved))
     assert len(answer) <= 4096
     assert json.loads(answer)["verdict"]["stall"] == "contention"
 
 
-def test_it_is_held_against_a_profile_of_the_same_job_alone(saved: Path) -> None:
+def test_it_is_held_against_a_profile_of_the_same_job_alone(saved):
     from stash.analysis.attribution import attribute
     from stash.core.artefact import load
 
@@ -155,11 +133,7 @@ def test_it_is_held_against_a_profile_of_the_same_job_alone(saved: Path) -> None
         cross_check(trace.model_copy(update={"world_size": 17}), breakdown)
 
 
-def test_one_file_is_no_trace_of_ours_and_one_of_ours_is_no_trace(
-    saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_file_is_no_trace_of_ours_and_one_of_ours_is_no_trace(saved, tmp_path, run_stash):
     raw = write(tmp_path / "rank0.pt.trace.json", two_steps())
-    assert run(monkeypatch, "show", str(raw)) == 2
-    assert "stash trace" in capsys.readouterr().err
-    assert run(monkeypatch, "trace", str(saved)) == 2
-    assert "stash show" in capsys.readouterr().err
+    assert "stash trace" in run_stash("show", str(raw), code=2).err
+    assert "stash show" in run_stash("trace", str(saved), code=2).err

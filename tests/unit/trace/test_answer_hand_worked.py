@@ -13,12 +13,14 @@ import pytest
 from hand_traces import (
     ALL_REDUCE,
     GEMM,
+    TWO_STEPS,
     Event,
     document,
     kernel,
     launch,
     meeting,
     note,
+    per_step,
     two_steps,
     write,
 )
@@ -33,20 +35,7 @@ def micros(trace: Trace) -> dict[str, float]:
     return {part.name: round(part.seconds * 1e6, 3) for part in trace.traced if part.seconds}
 
 
-def per_step(trace: Trace) -> list[dict[str, float]]:
-    return [
-        {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
-        for step in trace.steps
-    ]
-
-
-TWO_STEPS = [
-    {"compute": 30.0, "host": 15.0, "transfer": 10.0, "exchange": 20.0, "input": 5.0},
-    {"compute": 40.0, "host": 30.0},
-]
-
-
-def test_steps_of_a_device_add_up_to_what_its_streams_did(tmp_path: Path) -> None:
+def test_steps_of_a_device_add_up_to_what_its_streams_did(tmp_path):
     trace = read_job([str(write(tmp_path / "a.json", two_steps()))])
     assert per_step(trace) == TWO_STEPS
     assert [round(step.seconds * 1e6) for step in trace.steps if step.seconds] == [80, 70]
@@ -56,7 +45,7 @@ def test_steps_of_a_device_add_up_to_what_its_streams_did(tmp_path: Path) -> Non
     assert exchange.hidden_share == pytest.approx(1 / 3)
 
 
-def test_the_whole_trace_is_one_step_from_its_first_kernel_to_its_last(tmp_path: Path) -> None:
+def test_the_whole_trace_is_one_step_from_its_first_kernel_to_its_last(tmp_path):
     trace = read_job([str(write(tmp_path / "a.json", two_steps()))], whole=True)
     assert micros(trace) == {"compute": 70.0, "exchange": 20.0, "transfer": 10.0, "host": 40.0}
 
@@ -99,20 +88,20 @@ EXPECTED = {part: TWO_STEPS[0].get(part, 0.0) / 1e6 for part in TRACE_PARTS}
 
 
 @pytest.mark.parametrize("how", READABLE)
-def test_a_trace_is_read_however_it_is_written(how: str, tmp_path: Path) -> None:
+def test_a_trace_is_read_however_it_is_written(how, tmp_path):
     path = tmp_path / "rank0.json"
     path.write_text(READABLE[how](json.dumps(document(two_steps()), indent=2)))
     trace = read_job([str(path)])
     assert [step.parts for step in trace.steps if step.number == 1] == [pytest.approx(EXPECTED)]
 
 
-def test_events_out_of_order_and_twice_change_nothing(tmp_path: Path) -> None:
+def test_events_out_of_order_and_twice_change_nothing(tmp_path):
     events = two_steps() * 2
     random.Random(3).shuffle(events)
     assert per_step(read_job([str(write(tmp_path / "a.json", events))])) == TWO_STEPS
 
 
-def test_pairs_of_begin_and_end_are_spans(tmp_path: Path) -> None:
+def test_pairs_of_begin_and_end_are_spans(tmp_path):
     pairs: list[Event] = []
     for event in two_steps():
         begin = {**event, "ph": "B"}
@@ -130,7 +119,7 @@ def test_pairs_of_begin_and_end_are_spans(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", ["gz", "zip"])
-def test_packed_files_are_read(packed: str, tmp_path: Path) -> None:
+def test_packed_files_are_read(packed, tmp_path):
     text = json.dumps(document(two_steps())).encode()
     path = tmp_path / f"rank0.json.{packed}"
     if packed == "gz":
@@ -142,7 +131,7 @@ def test_packed_files_are_read(packed: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(packed: bool, tmp_path: Path) -> None:
+def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(packed, tmp_path):
     text = json.dumps(document(two_steps()), indent=2)
     end = text.index("}", text.index('"ts": 110'))
     path = tmp_path / "rank0.json"
@@ -162,7 +151,7 @@ def test_a_file_that_is_cut_off_is_read_as_far_as_it_goes(packed: bool, tmp_path
     assert any("cut off at byte" in text or "ends early" in text for text in trace.warnings)
 
 
-def test_names_inside_template_arguments_are_no_communication(tmp_path: Path) -> None:
+def test_names_inside_template_arguments_are_no_communication(tmp_path):
     events = [
         *two_steps()[:5],
         kernel(
@@ -182,7 +171,7 @@ def test_names_inside_template_arguments_are_no_communication(tmp_path: Path) ->
     }
 
 
-def test_what_sounds_like_communication_is_named_and_can_be_made_so(tmp_path: Path) -> None:
+def test_what_sounds_like_communication_is_named_and_can_be_made_so(tmp_path):
     events = [
         *two_steps()[:4],
         kernel("void mine::ring_allreduce<4>(int)", 10, 40, 1),
@@ -197,7 +186,7 @@ def test_what_sounds_like_communication_is_named_and_can_be_made_so(tmp_path: Pa
         read_job([file], more=["("])
 
 
-def test_an_annotation_says_what_a_name_does_not(tmp_path: Path) -> None:
+def test_an_annotation_says_what_a_name_does_not(tmp_path):
     events = [
         *two_steps()[:4],
         note("nccl:all_reduce", 5.5, 6.5),
@@ -207,7 +196,7 @@ def test_an_annotation_says_what_a_name_does_not(tmp_path: Path) -> None:
     assert per_step(read_job([str(write(tmp_path / "a.json", events))]))[0]["exchange"] == 30.0
 
 
-def test_a_step_whose_kernels_are_missing_is_left_out(tmp_path: Path) -> None:
+def test_a_step_whose_kernels_are_missing_is_left_out(tmp_path):
     trace = read_job([str(write(tmp_path / "a.json", [*two_steps(), launch(110, 99)]))])
     assert [step.why_left_out for step in trace.steps] == [
         "",
@@ -215,7 +204,7 @@ def test_a_step_whose_kernels_are_missing_is_left_out(tmp_path: Path) -> None:
     ]
 
 
-def test_without_annotations_steps_end_with_the_optimizer(tmp_path: Path) -> None:
+def test_without_annotations_steps_end_with_the_optimizer(tmp_path):
     events = [event for event in two_steps() if "Profiler" not in event["name"]]
     ends = [note("Optimizer.step#SGD.step", at, at + 1) for at in (0, 90, 199)]
     assert len(read_job([str(write(tmp_path / "a.json", [*events, *ends]))]).steps) == 2
@@ -232,7 +221,7 @@ def ranks(tmp_path: Path, *traces: list[Event]) -> Trace:
     return read_job(files)
 
 
-def test_the_last_rank_needs_the_transfer_and_the_others_wait(tmp_path: Path) -> None:
+def test_the_last_rank_needs_the_transfer_and_the_others_wait(tmp_path):
     trace = ranks(tmp_path, meeting(0, 10, 110), meeting(1, 80, 110))
     assert [
         {name: round(value * 1e6) for name, value in rank.parts.items() if value}
@@ -252,21 +241,19 @@ def test_the_last_rank_needs_the_transfer_and_the_others_wait(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("sequence", [None, 12])
-def test_collectives_are_matched_by_number_else_by_order(
-    sequence: int | None, tmp_path: Path
-) -> None:
+def test_collectives_are_matched_by_number_else_by_order(sequence, tmp_path):
     facts = {} if sequence is None else {"Seq": sequence}
     trace = ranks(tmp_path, meeting(0, 10, 110, **facts), meeting(1, 80, 110, **facts))
     assert trace.part("contention") is not None
 
 
-def test_ranks_that_ran_different_collectives_are_not_matched(tmp_path: Path) -> None:
+def test_ranks_that_ran_different_collectives_are_not_matched(tmp_path):
     trace = ranks(tmp_path, meeting(0, 10, 110), meeting(1, 80, 110, op="broadcast"))
     assert trace.part("contention") is None
     assert any("did not run the same collectives" in text for text in trace.warnings)
 
 
-def test_waiting_for_another_stage_is_a_bubble(tmp_path: Path) -> None:
+def test_waiting_for_another_stage_is_a_bubble(tmp_path):
     pair = {"Src Rank": 0, "Dst Rank": 1}
     trace = ranks(
         tmp_path, meeting(0, 10, 60, op="send", **pair), meeting(1, 30, 60, op="recv", **pair)
@@ -276,13 +263,13 @@ def test_waiting_for_another_stage_is_a_bubble(tmp_path: Path) -> None:
     assert bubble.seconds == pytest.approx(10e-6)  # 20 on one of two ranks
 
 
-def test_one_rank_alone_says_nothing_of_waiting(tmp_path: Path) -> None:
+def test_one_rank_alone_says_nothing_of_waiting(tmp_path):
     trace = read_job([str(write(tmp_path / "rank1.json", meeting(1, 10, 110), rank=1, world=2))])
     assert set(trace.unknown) == {"contention", "bubble"}
     assert any("traces of 1 rank of 2 are missing (0)" in text for text in trace.warnings)
 
 
-def test_gloo_is_read_from_its_spans(tmp_path: Path) -> None:
+def test_gloo_is_read_from_its_spans(tmp_path):
     events = [
         note("ProfilerStep#1", 0, 10_000),
         note("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 0, 2000),
@@ -298,7 +285,7 @@ def test_gloo_is_read_from_its_spans(tmp_path: Path) -> None:
     assert trace.device == "cpu"
 
 
-def test_every_step_adds_up_whatever_is_in_it(tmp_path: Path) -> None:
+def test_every_step_adds_up_whatever_is_in_it(tmp_path):
     for seed in range(12):
         draw = random.Random(seed)
         events = [note(f"ProfilerStep#{n}", 5000 * n, 5000 * n + 4990) for n in range(4)]
@@ -319,7 +306,7 @@ def test_every_step_adds_up_whatever_is_in_it(tmp_path: Path) -> None:
         )
 
 
-def test_s_is_the_step_over_one_in_which_all_ranks_are_alike(tmp_path: Path) -> None:
+def test_s_is_the_step_over_one_in_which_all_ranks_are_alike(tmp_path):
     slow = meeting(0, 90, 110), meeting(1, 30, 110), meeting(2, 30, 110)
     (alike,) = [each for each in ranks(tmp_path, *slow).suppositions if each.name == "ranks alike"]
     assert alike.step_seconds == pytest.approx(70e-6)  # computing takes 90, 30 and 30, exchange 20

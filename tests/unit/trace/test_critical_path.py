@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from pathlib import Path
 
 import pytest
 from hand_traces import ALL_REDUCE, GEMM, Event, kernel, launch, meeting, note, two_steps, write
@@ -90,7 +89,7 @@ SCRIPTS: dict[str, tuple[list[Event], dict[str, float]]] = {
 
 
 @pytest.mark.parametrize("case", SCRIPTS)
-def test_the_path_of_one_rank_is_what_was_worked_by_hand(case: str, tmp_path: Path) -> None:
+def test_the_path_of_one_rank_is_what_was_worked_by_hand(case, tmp_path):
     events, expected = SCRIPTS[case]
     trace = read_job([str(write(tmp_path / "a.json", [*events, wait(-2, -1)]))])
     assert {
@@ -100,7 +99,7 @@ def test_the_path_of_one_rank_is_what_was_worked_by_hand(case: str, tmp_path: Pa
     } == expected
 
 
-def test_the_path_leaves_a_rank_that_waits_for_the_one_that_is_late(tmp_path: Path) -> None:
+def test_the_path_leaves_a_rank_that_waits_for_the_one_that_is_late(tmp_path):
     files = [
         str(
             write(
@@ -120,12 +119,12 @@ def test_the_path_leaves_a_rank_that_waits_for_the_one_that_is_late(tmp_path: Pa
     }
 
 
-def test_without_calls_that_wait_the_path_is_unknown(tmp_path: Path) -> None:
+def test_without_calls_that_wait_the_path_is_unknown(tmp_path):
     trace = read_job([str(write(tmp_path / "a.json", two_steps()))])
     assert {part.path_seconds for part in trace.traced} == {None}
 
 
-def test_every_nanosecond_of_the_step_of_one_rank_is_on_the_path(tmp_path: Path) -> None:
+def test_every_nanosecond_of_the_step_of_one_rank_is_on_the_path(tmp_path):
     for seed in range(6):
         draw = random.Random(seed)
         events = [note(f"ProfilerStep#{n}", 5000 * n, 5000 * n + 4990) for n in range(4)]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
 
 from stash.trace.flight import FlightAccount, account_dumps, rank_of, read_dump
 
@@ -40,18 +39,15 @@ def recorded(name: str) -> FlightAccount:
         ),
     ],
 )
-def test_a_planted_fault_is_the_first_finding(name: str, sentence: str) -> None:
+def test_a_planted_fault_is_the_first_finding(name, sentence):
     assert [finding.text for finding in recorded(name).findings] == [sentence]
 
 
-def test_a_rank_that_comes_late_is_seen(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rank_that_comes_late_is_seen(run_stash):
     found = recorded("slow")
     assert found.findings == ()
     assert found.late[1] > 0.01 > found.late[0]
-    assert run(monkeypatch, "trace", str(RECORDED / "slow"), "--flight-recorder") == 0
-    assert "Rank 1 comes" in capsys.readouterr().out
+    assert "Rank 1 comes" in run_stash("trace", str(RECORDED / "slow"), "--flight-recorder").out
 
 
 def entry(number: int, **about: Any) -> dict[str, Any]:
@@ -67,7 +63,7 @@ def entry(number: int, **about: Any) -> dict[str, Any]:
     }
 
 
-def test_what_all_joined_and_none_ended_is_the_networks() -> None:
+def test_what_all_joined_and_none_ended_is_the_networks():
     frames = [
         {"filename": "/x/torch/nn/a.py", "line": 3},
         {"filename": "/home/me/train.py", "line": 88},
@@ -81,25 +77,24 @@ def test_what_all_joined_and_none_ended_is_the_networks() -> None:
     assert "look at the network" in finding.text
 
 
-def test_a_ring_that_has_forgotten_its_first_entries_misses_none() -> None:
+def test_a_ring_that_has_forgotten_its_first_entries_misses_none():
     dumps = {0: {"entries": [entry(5), entry(6)]}, 1: {"entries": [entry(6)]}}
     assert account_dumps(dumps).findings == ()
 
 
-def test_speed_is_that_of_the_last_to_arrive_on_the_bus() -> None:
+def test_speed_is_that_of_the_last_to_arrive_on_the_bus():
     dumps = {rank: {"entries": [entry(1, duration_ms=10.0 - rank)]} for rank in range(4)}
     assert account_dumps(dumps).speeds == (
         ("all_reduce", 4, 4 << 20, 0.007, (4 << 20) * 1.5 / 0.007),
     )
 
 
-def test_dumps_are_told_as_json(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(monkeypatch, "trace", str(RECORDED / "skip"), "--flight-recorder", "--json") == 0
-    document = json.loads(capsys.readouterr().out)
+def test_dumps_are_told_as_json(run_stash):
+    document = json.loads(
+        run_stash("trace", str(RECORDED / "skip"), "--flight-recorder", "--json").out
+    )
     assert [finding["kind"] for finding in document["findings"]] == ["missing"]
 
 
-def test_options_of_traces_are_none_of_dumps(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert run(monkeypatch, "trace", str(RECORDED / "skip"), "--flight-recorder", "--whole") == 2
+def test_options_of_traces_are_none_of_dumps(run_stash):
+    run_stash("trace", str(RECORDED / "skip"), "--flight-recorder", "--whole", code=2)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
 
 from stash.analysis.findings.rates import make_curve
 from stash.core.errors import UserError
@@ -53,9 +52,7 @@ def files(folder: Path, *ranks: list[str]) -> list[Path]:
 
 
 @pytest.mark.parametrize("new", [False, True])
-def test_the_rank_that_waited_for_none_says_how_fast_a_collective_was(
-    new: bool, tmp_path: Path
-) -> None:
+def test_the_rank_that_waited_for_none_says_how_fast_a_collective_was(new, tmp_path):
     lines = [line(1, 5000), line(2, 9000)], [line(1, 7000), line(2, 6000)]
     (speed,) = read_dumps(
         files(tmp_path, *(batch(*each) if new else list(each) for each in lines))
@@ -65,21 +62,19 @@ def test_the_rank_that_waited_for_none_says_how_fast_a_collective_was(
     assert speed.bus_bytes_per_second == pytest.approx(1.75 * (1 << 30) * (1 / 5e-3 + 1 / 6e-3) / 2)
 
 
-def test_lines_without_their_communicator_are_lost(tmp_path: Path) -> None:
+def test_lines_without_their_communicator_are_lost(tmp_path):
     lost_marker = batch(line(5, 5000, "0xb"), line(6, 5000, "0xb"))[1:]
     account = read_dumps(files(tmp_path, ["{", *batch(line(1, 5000)), *lost_marker]))
     assert [speed.use for speed in account.speeds] == [FIRST]
     assert account.lost == 3
 
 
-def test_files_of_others_are_no_dumps(tmp_path: Path) -> None:
+def test_files_of_others_are_no_dumps(tmp_path):
     with pytest.raises(UserError, match="no collective is in these files"):
         read_dumps(files(tmp_path, ["hello", '{"coll_perf": null}', "[" * 10_000]))
 
 
-def test_a_communicator_slower_than_its_like_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_communicator_slower_than_its_like_is_named(tmp_path, run_stash):
     folder = tmp_path / "dumps"
     folder.mkdir()
     files(
@@ -87,16 +82,14 @@ def test_a_communicator_slower_than_its_like_is_named(
         [line(n, 5000, name) for n in range(3) for name in ("0xa", "0xb")],
         [line(1, 10_000, "0xc")],
     )
-    assert run(monkeypatch, "trace", str(folder), "--nccl-inspector") == 0
-    shown = " ".join(capsys.readouterr().out.split())
+    shown = " ".join(run_stash("trace", str(folder), "--nccl-inspector").out.split())
     assert "0xc has 188 GB/s in AllReduce of 1.07 GB; communicators like it have 376 GB/s" in shown
     assert "secret" not in shown
-    assert run(monkeypatch, "trace", str(folder), "--nccl-inspector", "--json") == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = json.loads(run_stash("trace", str(folder), "--nccl-inspector", "--json").out)
     assert [speed["communicator"] for speed in answer["speeds"]] == ["0xa", "0xb", "0xc"]
 
 
-def test_all_reduces_stand_beside_those_of_a_probe_of_as_many_ranks(tmp_path: Path) -> None:
+def test_all_reduces_stand_beside_those_of_a_probe_of_as_many_ranks(tmp_path):
     timings = (Timing(bytes=1 << 26, seconds=(0.001,)), Timing(bytes=900_000_000, seconds=(0.004,)))
     measured = [Exchange(backend="nccl", nodes=1, ranks=ranks, timings=timings) for ranks in (4, 8)]
     paths = files(tmp_path, [line(1, 5000)])
@@ -116,8 +109,6 @@ def test_all_reduces_stand_beside_those_of_a_probe_of_as_many_ranks(tmp_path: Pa
     "words",
     [("--whole",), ("--flight-recorder",), ("--against", "tests/golden/one-node.stash.json")],
 )
-def test_options_that_do_not_go_with_it_are_refused(
-    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_options_that_do_not_go_with_it_are_refused(words, tmp_path, run_stash):
     files(tmp_path, [line(1, 5000)])
-    assert run(monkeypatch, "trace", str(tmp_path), "--nccl-inspector", *words) == 2
+    run_stash("trace", str(tmp_path), "--nccl-inspector", *words, code=2)

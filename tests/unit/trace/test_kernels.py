@@ -47,7 +47,7 @@ COMPUTE = [
 @pytest.mark.parametrize(
     ("names", "expected"), [(EXCHANGE, "exchange"), (COPY, "copy"), (COMPUTE, "compute")]
 )
-def test_a_kernel_is_what_its_own_name_says(names: list[str], expected: str) -> None:
+def test_a_kernel_is_what_its_own_name_says(names, expected):
     assert {
         name: found
         for name, found in zip(names, classes_of(names), strict=True)
@@ -55,7 +55,7 @@ def test_a_kernel_is_what_its_own_name_says(names: list[str], expected: str) -> 
     } == {}
 
 
-def test_every_row_can_be_used_and_says_where_it_is_from() -> None:
+def test_every_row_can_be_used_and_says_where_it_is_from():
     for row in kernel_patterns():
         assert re.compile(row.pattern)
         assert row.kernel_class in ("exchange", "copy", "compute")
@@ -72,11 +72,11 @@ def test_every_row_can_be_used_and_says_where_it_is_from() -> None:
         ("void (anonymous namespace)::g<int>(x)", "void (anonymous namespace)::g"),
     ],
 )
-def test_a_function_has_a_name_without_arguments(name: str, expected: str) -> None:
+def test_a_function_has_a_name_without_arguments(name, expected):
     assert own_name(name) == expected
 
 
-def test_words_of_communication_count_outside_of_arguments_alone() -> None:
+def test_words_of_communication_count_outside_of_arguments_alone():
     assert sounds_like_exchange("void mine::ring_allreduce<float>(int)")
     assert not sounds_like_exchange("void mine::gemm<ring_allreduce>(int)")
     assert not sounds_like_exchange("triton_red_fused_all_reduce_0")

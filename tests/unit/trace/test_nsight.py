@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hand_traces import ALL_REDUCE, GEMM, Event, kernel, launch, note, two_steps
+from hand_traces import (
+    ALL_REDUCE,
+    GEMM,
+    TWO_STEPS,
+    Event,
+    kernel,
+    launch,
+    note,
+    per_step,
+    two_steps,
+)
 
 from stash.core.errors import UserError
-from stash.core.trace_records import Trace
 from stash.trace.command import read_job
 
 PROCESS = 4242
@@ -40,12 +49,12 @@ def report(path: Path, *processes: list[Event], more: str = "") -> Path:
         for device, events in enumerate(processes):
             pid = PROCESS - device
             for event in events:
-                start, kind, name = round(event["ts"] * 1000), event["cat"], event["name"]
+                start = round(event["ts"] * 1000)
+                kind = event["cat"]
+                name = event["name"]
                 stop = start + round(event["dur"] * 1000)
-                link, thread = (
-                    event.get("args", {}).get("correlation"),
-                    (pid << 24) + pid + event["tid"] - 1,
-                )
+                link = event.get("args", {}).get("correlation")
+                thread = (pid << 24) + pid + event["tid"] - 1
                 rows: dict[str, tuple[str, tuple[Any, ...]]] = {
                     "kernel": (
                         "CUPTI_ACTIVITY_KIND_KERNEL",
@@ -73,20 +82,7 @@ def report(path: Path, *processes: list[Event], more: str = "") -> Path:
     return path
 
 
-def per_step(trace: Trace) -> list[dict[str, float]]:
-    return [
-        {name: round(value * 1e6, 3) for name, value in step.parts.items() if value}
-        for step in trace.steps
-    ]
-
-
-TWO_STEPS = [
-    {"compute": 30.0, "host": 15.0, "transfer": 10.0, "exchange": 20.0, "input": 5.0},
-    {"compute": 40.0, "host": 30.0},
-]
-
-
-def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path: Path) -> None:
+def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path):
     trace = read_job([str(report(tmp_path / "report.sqlite", two_steps()))])
     assert per_step(trace) == TWO_STEPS
     assert (trace.tool, trace.backend, trace.nodes) == ("Nsight Systems", "nccl", 1)
@@ -94,7 +90,7 @@ def test_a_report_is_told_as_a_trace_of_the_same_events(tmp_path: Path) -> None:
     assert set(trace.unknown) == {"contention", "bubble"}  # one rank; how many there are is unknown
 
 
-def test_graphs_whose_kernels_are_unknown_are_compute_and_said(tmp_path: Path) -> None:
+def test_graphs_whose_kernels_are_unknown_are_compute_and_said(tmp_path):
     more = (
         "CREATE TABLE CUPTI_ACTIVITY_KIND_GRAPH_TRACE (start, end, deviceId, streamId, correlationId, globalPid); "
         f"INSERT INTO CUPTI_ACTIVITY_KIND_GRAPH_TRACE VALUES (60000, 65000, 0, 7, 1, {PROCESS << 24})"
@@ -119,11 +115,11 @@ def renamed(*names: str) -> list[Event]:
         ("iter1", "iter2"),
     ],
 )
-def test_ranges_of_steps_are_known_by_their_names(names: tuple[str, str], tmp_path: Path) -> None:
+def test_ranges_of_steps_are_known_by_their_names(names, tmp_path):
     assert per_step(read_job([str(report(tmp_path / "a.sqlite", renamed(*names)))])) == TWO_STEPS
 
 
-def test_names_that_are_no_steps_make_the_whole_report_one(tmp_path: Path) -> None:
+def test_names_that_are_no_steps_make_the_whole_report_one(tmp_path):
     trace = read_job(
         [str(report(tmp_path / "a.sqlite", renamed("optimizer.step", "stepping_stone 3")))]
     )
@@ -140,7 +136,7 @@ def meeting(start: float, stop: float, shift: float) -> list[Event]:
     ]
 
 
-def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_path: Path) -> None:
+def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_path):
     trace = read_job([str(report(tmp_path / "a.sqlite", meeting(10, 110, 0), meeting(80, 110, 5)))])
     assert [
         {name: round(value * 1e6) for name, value in rank.parts.items() if value}
@@ -152,7 +148,7 @@ def test_processes_of_one_report_are_ranks_in_the_order_of_their_devices(tmp_pat
     assert any("numbered in the order of files, and of devices" in text for text in trace.warnings)
 
 
-def test_pauses_are_placed_in_calls_of_the_system_by_the_first_thread(tmp_path: Path) -> None:
+def test_pauses_are_placed_in_calls_of_the_system_by_the_first_thread(tmp_path):
     events = [
         note("step 1", 0, 5000),
         launch(5, 1),
@@ -175,7 +171,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_rows_without_times_are_left_out_and_said(how: str, tmp_path: Path) -> None:
+def test_rows_without_times_are_left_out_and_said(how, tmp_path):
     trace = read_job([str(report(tmp_path / "a.sqlite", two_steps(), more=DAMAGES[how]))])
     assert per_step(trace)[0] == TWO_STEPS[0]
     assert any("1 rows of" in text and "have no times" in text for text in trace.warnings)
@@ -192,7 +188,7 @@ HARMLESS = {
 
 
 @pytest.mark.parametrize("how", HARMLESS)
-def test_what_a_report_may_lack_changes_nothing(how: str, tmp_path: Path) -> None:
+def test_what_a_report_may_lack_changes_nothing(how, tmp_path):
     assert (
         per_step(read_job([str(report(tmp_path / "a.sqlite", two_steps(), more=HARMLESS[how]))]))
         == TWO_STEPS
@@ -236,16 +232,14 @@ def _of_others(path: Path) -> None:
         (_of_others, "holds no work of a device"),
     ],
 )
-def test_what_is_no_report_is_one_sentence(
-    spoil: Callable[[Path], None], sentence: str, tmp_path: Path
-) -> None:
+def test_what_is_no_report_is_one_sentence(spoil, sentence, tmp_path):
     path = report(tmp_path / "a.sqlite", two_steps())
     spoil(path)
     with pytest.raises(UserError, match=sentence):
         read_job([str(path)])
 
 
-def test_a_report_with_a_damaged_page_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_a_report_with_a_damaged_page_is_read_as_far_as_it_goes(tmp_path):
     events = [
         event
         for n in range(300)

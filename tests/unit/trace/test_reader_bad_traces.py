@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import run
 from hand_traces import document, two_steps, write
 
 from bench.trace.fuzz import mutate_bytes
@@ -65,31 +64,29 @@ def _files(folder: Path, case: str) -> list[str]:
     ],
 )
 def test_what_is_no_trace_is_one_sentence(
-    case: str,
-    sentence: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(monkeypatch, "trace", *_files(tmp_path, case)) == 2
-    error = capsys.readouterr().err
+    case,
+    sentence,
+    tmp_path,
+    run_stash,
+):
+    error = run_stash("trace", *_files(tmp_path, case), code=2).err
     assert sentence in " ".join(error.split())
     assert error.count("\n") == 1
 
 
-def test_a_folder_of_other_files_says_what_is_there(tmp_path: Path) -> None:
+def test_a_folder_of_other_files_says_what_is_there(tmp_path):
     (tmp_path / "notes.txt").write_text("x")
     with pytest.raises(UserError, match=r"traces end in \.json, .*; there is notes\.txt"):
         read_job([str(tmp_path)])
 
 
-def test_a_file_that_is_no_trace_among_traces_is_left_out(tmp_path: Path) -> None:
+def test_a_file_that_is_no_trace_among_traces_is_left_out(tmp_path):
     write(tmp_path / "rank0.json", two_steps())
     (tmp_path / "config.json").write_text("{}")
     assert any("config.json" in text for text in read_job([str(tmp_path)]).warnings)
 
 
-def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("stash.trace.reader._SMALL", 1 << 20)
     (tmp_path / "a.json.gz").write_bytes(gzip.compress(b" " * (8 << 20)))
     with zipfile.ZipFile(tmp_path / "b.zip", "w", zipfile.ZIP_DEFLATED) as archive:
@@ -99,25 +96,22 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
             read_job([str(tmp_path / name)])
 
 
-def test_names_that_act_are_shown_and_long_ones_are_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_names_that_act_are_shown_and_long_ones_are_cut(tmp_path, run_stash):
     events = two_steps()
     events[5]["name"] = "<script>alert(1)</script>\x1b[2J nccl" + "x" * 2_000_000
     file = write(tmp_path / "rank0.json", events, host_name="secret-host", username="someone")
     saved = tmp_path / "a.trace.json"
-    assert run(monkeypatch, "trace", str(file), "-o", str(saved)) == 0
-    assert "\x1b[2J" not in capsys.readouterr().out
+    assert "\x1b[2J" not in run_stash("trace", str(file), "-o", str(saved)).out
     content = saved.read_text()
     assert "secret-host" not in content
     assert "someone" not in content
     assert len(content) < 10_000
     page = tmp_path / "a.html"
-    assert run(monkeypatch, "report", str(saved), "-o", str(page)) == 0
+    run_stash("report", str(saved), "-o", str(page))
     assert "<script>alert" not in page.read_text()
 
 
-def test_damaged_traces_end_in_an_answer_or_one_sentence(tmp_path: Path) -> None:
+def test_damaged_traces_end_in_an_answer_or_one_sentence(tmp_path):
     whole = json.dumps(document(two_steps(), world=1), indent=1).encode()
     for seed in range(150):
         path = tmp_path / "rank0.json"
@@ -142,13 +136,11 @@ class _Hostile:
     ],
 )
 def test_a_pickle_that_is_more_than_data_is_refused(
-    content: bytes,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+    content,
+    tmp_path,
+    run_stash,
+):
     (tmp_path / "nccl_trace_rank_0").write_bytes(content)
-    assert run(monkeypatch, "trace", str(tmp_path), "--flight-recorder") == 2
-    shown = capsys.readouterr()
+    shown = run_stash("trace", str(tmp_path), "--flight-recorder", code=2)
     assert "no dump of a flight recorder" in shown.err
     assert "never be called" not in shown.out

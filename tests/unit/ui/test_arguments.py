@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from commands import run
 
 from stash.ui.arguments import find_strays, split_command
 
@@ -89,15 +88,13 @@ def test_an_option_of_ours_after_the_job_is_told_only_where_the_job_cannot_have_
     )
 
 
-def test_profile_says_so_and_goes_on(tmp_path, monkeypatch, capsys):
+def test_profile_says_so_and_goes_on(tmp_path, monkeypatch, run_stash):
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import torch\n")
-    assert run(monkeypatch, "profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json") == 0
-    printed = capsys.readouterr()
+    printed = run_stash("profile", "--dry-run", "train.py", "--budget=60", "-o", "x.json")
     assert printed.err == (
         "note: `--budget` and `-o` stand after train.py, so they go to the script; if they are meant for Stash, type "
         "`stash profile --budget … -o … train.py`\n"
     )
     assert "train.py --budget=60 -o x.json" in printed.out
-    assert run(monkeypatch, "profile", "--dry-run", "-o", "x.json", "train.py") == 0
-    assert capsys.readouterr().err == ""
+    assert run_stash("profile", "--dry-run", "-o", "x.json", "train.py").err == ""

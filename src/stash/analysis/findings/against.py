@@ -116,69 +116,13 @@ def measured_figures(hosts: Sequence[Host], node: int) -> Measured:
 
 def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison:
     """Compare ``hosts[node]`` with the type ``reference``: one row for every quantity that either side knows."""
-    host, best = hosts[node], measured_figures(hosts, node)
-    rows: list[Compared] = []
-
-    def row(
-        name: str,
-        found: Interval | None,
-        catalog: float | None,
-        catalog_is: str = "",
-        unit: Unit = "bytes/s",
-    ) -> None:
-        if found is not None or catalog is not None:
-            says = catalog_is if catalog is not None else ""
-            network = name in ("network, TCP", "all-reduce across, bus", "RDMA")
-            rows.append(
-                Compared(
-                    name=name,
-                    unit=unit,
-                    measured=found,
-                    catalog=catalog,
-                    catalog_is=says,
-                    network=network,
-                )
-            )
-
-    gpu_memory = min(
-        (gpu.memory_bytes for gpu in working_gpus(host) if gpu.memory_bytes is not None),
-        default=None,
-    )
-    row("memory per GPU", _exact_interval(gpu_memory), reference.gpu_memory_bytes, unit="bytes")
-    row("vCPUs", _exact_interval(host.cores), reference.vcpus, unit="count")
-    row("memory", _exact_interval(host.memory_bytes), reference.memory_bytes, unit="bytes")
-    if reference.gpu_count != 0 or host.gpus:
-        pcie, pcie_is = reference.pcie_measured_bytes_per_second, "measured"
-        if pcie is None:
-            pcie, pcie_is = reference.pcie_bytes_per_second, "x16 in theory"
-        row("host to GPU, slowest", best.host_to_gpu, pcie, pcie_is)
-        row("GPU pair, slowest", best.slowest_pair, reference.pair_min_bytes_per_second)
-        row("GPU pair, fastest", best.fastest_pair, reference.pair_max_bytes_per_second)
-        row(
-            "all-reduce inside, bus",
-            best.bus_inside,
-            reference.interconnect_bytes_per_second,
-            "links of one GPU",
-        )
-    network, network_is = reference.network_bytes_per_second, "sustained"
-    if network is None:
-        network, network_is = reference.network_burst_bytes_per_second, "burst"
-    tcp = best.network.best if best.network is not None else None
-    row("network, TCP", tcp, network, network_is if network else "")
-    row("all-reduce across, bus", best.bus_across, reference.network_bytes_per_second, "network")
-    row("RDMA", None, reference.rdma_bytes_per_second)
-    row("disk, sequential", best.disk, reference.remote_disk_bytes_per_second, "network disks")
-
-    names = [gpu.name for gpu in working_gpus(host)]
+    names = [gpu.name for gpu in working_gpus(hosts[node])]
     gpus = None
     if reference.gpu_count is not None:
-        gpus = (
-            f"{reference.gpu_count:g} × {reference.gpu or reference.gpu_model}"
-            if reference.gpu_count
-            else "none"
-        )
+        kind = reference.gpu or reference.gpu_model
+        gpus = f"{reference.gpu_count:g} × {kind}" if reference.gpu_count else "none"
     return Comparison(
-        hostname=host.hostname,
+        hostname=hosts[node].hostname,
         instance=reference.name,
         cloud=reference.cloud,
         as_of=reference.as_of,
@@ -187,12 +131,59 @@ def compare(hosts: Sequence[Host], node: int, reference: Instance) -> Comparison
         gpus_measured=", ".join(f"{names.count(kind)} × {kind}" for kind in sorted(set(names)))
         or "none",
         gpus_catalog=gpus,
-        rows=tuple(rows),
+        rows=tuple(
+            row
+            for row in _compared_rows(hosts, node, reference)
+            if row.measured is not None or row.catalog is not None
+        ),
     )
 
 
-def _exact_interval(value: float | None) -> Interval | None:
-    return None if value is None else exact_interval(value)
+def _compared_rows(hosts: Sequence[Host], node: int, reference: Instance) -> Iterator[Compared]:
+    host = hosts[node]
+    best = measured_figures(hosts, node)
+    memories = [gpu.memory_bytes for gpu in working_gpus(host) if gpu.memory_bytes is not None]
+    counts: tuple[tuple[str, Unit, float | None, float | None], ...] = (
+        ("memory per GPU", "bytes", min(memories, default=None), reference.gpu_memory_bytes),
+        ("vCPUs", "count", host.cores, reference.vcpus),
+        ("memory", "bytes", host.memory_bytes, reference.memory_bytes),
+    )
+    for name, unit, value, catalog in counts:
+        found = None if value is None else exact_interval(value)
+        yield Compared(name=name, unit=unit, measured=found, catalog=catalog)
+
+    pcie, pcie_is = reference.pcie_measured_bytes_per_second, "measured"
+    if pcie is None:
+        pcie, pcie_is = reference.pcie_bytes_per_second, "x16 in theory"
+    network, network_is = reference.network_bytes_per_second, "sustained"
+    if network is None:
+        network, network_is = reference.network_burst_bytes_per_second, "burst"
+    inside = reference.interconnect_bytes_per_second
+    tcp = best.network.best if best.network is not None else None
+    rates: list[tuple[str, Interval | None, float | None, str]] = []
+    if reference.gpu_count != 0 or host.gpus:
+        rates += [
+            ("host to GPU, slowest", best.host_to_gpu, pcie, pcie_is),
+            ("GPU pair, slowest", best.slowest_pair, reference.pair_min_bytes_per_second, ""),
+            ("GPU pair, fastest", best.fastest_pair, reference.pair_max_bytes_per_second, ""),
+            ("all-reduce inside, bus", best.bus_inside, inside, "links of one GPU"),
+        ]
+    across = "all-reduce across, bus"
+    rates += [
+        ("network, TCP", tcp, network, network_is if network else ""),
+        (across, best.bus_across, reference.network_bytes_per_second, "network"),
+        ("RDMA", None, reference.rdma_bytes_per_second, ""),
+        ("disk, sequential", best.disk, reference.remote_disk_bytes_per_second, "network disks"),
+    ]
+    for name, rate, catalog, catalog_is in rates:
+        yield Compared(
+            name=name,
+            unit="bytes/s",
+            measured=rate,
+            catalog=catalog,
+            catalog_is="" if catalog is None else catalog_is,
+            network=name in ("network, TCP", across, "RDMA"),
+        )
 
 
 def _largest_rate(rates: Iterable[Interval], which: Callable[..., Interval]) -> Interval | None:
@@ -221,7 +212,8 @@ _ALL_REDUCE = 0.45
 
 def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) -> Iterator[Finding]:
     """Links of ``hosts[node]`` that carry less than a ``reference`` should."""
-    host, best = hosts[node], measured_figures(hosts, node)
+    host = hosts[node]
+    best = measured_figures(hosts, node)
     pcie = ("PCIe x16 in theory", reference.pcie_bytes_per_second, _PCIE_THEORY)
     if reference.pcie_measured_bytes_per_second is not None:
         pcie = ("host to GPU", reference.pcie_measured_bytes_per_second, _PUBLISHED)
@@ -237,10 +229,8 @@ def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) ->
         ("fastest", best.fastest_pair, reference.pair_max_bytes_per_second),
         ("slowest", best.slowest_pair, reference.pair_min_bytes_per_second),
     ):
-        says, missing = (
-            f"the {name} pair of GPUs here reaches",
-            ": links that the type can have are missing here",
-        )
+        says = f"the {name} pair of GPUs here reaches"
+        missing = ": links that the type can have are missing here"
         pair = (f"{name} pair", promised, _ALL_REDUCE)
         found = [
             *_shortfall_findings("slow-pairs", says, rate, *pair, reference, host, remark=missing)
@@ -266,11 +256,9 @@ def shortfall_findings(hosts: Sequence[Host], node: int, reference: Instance) ->
 
 def network_shortfalls(hosts: Sequence[Host], reference: Instance) -> Iterator[Finding]:
     """What the fastest pair of nodes, and all-reduce across all, reach of the type's network."""
-    best, about, promised = (
-        measured_figures(hosts, 0),
-        "sustained network",
-        reference.network_bytes_per_second,
-    )
+    best = measured_figures(hosts, 0)
+    about = "sustained network"
+    promised = reference.network_bytes_per_second
     if best.network is not None:
         how = " with one flow" if best.network.flows == 1 else f" with {best.network.flows} flows"
         tcp = (best.network.best, about, promised, _TCP)
@@ -342,7 +330,9 @@ def nearest_types(
 
     Compares shapes. A likeness is not an identity: clouds sell the same shape under many names.
     """
-    host, gpus, network = hosts[node], working_gpus(hosts[node]), network_reach(hosts)
+    host = hosts[node]
+    gpus = working_gpus(hosts[node])
+    network = network_reach(hosts)
     shape: dict[str, float | None] = {
         "GPUs": float(len(gpus)),
         "memory per GPU": min(
@@ -376,7 +366,8 @@ def _likeness(shape: dict[str, float | None], model: str | None, instance: Insta
     }
     if theirs["GPUs"] is not None and bool(shape["GPUs"]) != bool(theirs["GPUs"]):
         return None
-    steps, differs = [], []
+    steps = []
+    differs = []
     missing = ["GPU model"] if shape["GPUs"] and model is None else []
     if model is not None and instance.gpu_model is not None and model != instance.gpu_model:
         steps.append(_OTHER_MODEL)

@@ -37,7 +37,8 @@ def inside_findings(host: Host, reference: Instance | None = None) -> Iterator[F
     alone = host_copies(host.links, "host to GPU", together=False)
     for gpu in working_gpus(host):
         rate = alone.get(gpu.index)
-        now, most = pcie_bytes_per_second(gpu.pcie), pcie_bytes_per_second(gpu.pcie_max)
+        now = pcie_bytes_per_second(gpu.pcie)
+        most = pcie_bytes_per_second(gpu.pcie_max)
         # An idle link saves power and trains up under load: only copies as slow as the link says prove it.
         if rate is None or now is None or most is None or now >= most or not rate.is_below(now):
             continue
@@ -76,7 +77,8 @@ def host_copies(links: Links, way: str, together: bool) -> dict[int, Interval]:
     """Rates of pinned copies by GPU; ``way`` is ``host to GPU`` or ``GPU to host``."""
     found = {}
     for copy in links.copies:
-        source, target = gpu_index(copy.source), gpu_index(copy.target)
+        source = gpu_index(copy.source)
+        target = gpu_index(copy.target)
         gpu = target if way == "host to GPU" else source
         rate = copy_rate(copy)
         one_way = (source is None) != (target is None)
@@ -95,7 +97,9 @@ def pair_copies(links: Links) -> dict[tuple[int, int], Interval]:
     """Rates of copies between two GPUs at a time, by pair (lower index first): of the slower direction."""
     found: dict[tuple[int, int], Interval] = {}
     for copy in links.copies:
-        a, b, rate = gpu_index(copy.source), gpu_index(copy.target), copy_rate(copy)
+        a = gpu_index(copy.source)
+        b = gpu_index(copy.target)
+        rate = copy_rate(copy)
         if a is None or b is None or a == b or rate is None or copy.together:
             continue
         pair = (min(a, b), max(a, b))

@@ -104,7 +104,8 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
         )
         cores = Fact(value=host.cores, unit="count", about="cores this process may use")
         yield unlike_finding(cores, exact_interval(limits.cpus), "cpu-limit", text, host)
-    allowed, installed = limits.memory_bytes if limits is not None else None, host.memory_bytes
+    allowed = limits.memory_bytes if limits is not None else None
+    installed = host.memory_bytes
     if allowed is not None and installed and allowed < installed:
         text = f"a control group allows {format_bytes(allowed)} of the {format_bytes(installed)} of memory"
         memory = Fact(value=installed, unit="bytes", about="installed memory")
@@ -115,7 +116,8 @@ def machine_findings(host: Host, reference: Instance | None, catalog: Catalog) -
             f"other tenants took {stolen:.1%} of the CPU time while this was measured (steal); expect slower "
             "and less even steps than on a dedicated machine"
         )
-        hostname, took = host.hostname, exact_interval(stolen)
+        hostname = host.hostname
+        took = exact_interval(stolen)
         yield Finding(name="steal", hostname=hostname, text=text, unit="fraction", measured=took)
     if reference is not None:
         yield from _unlike_type(host, reference, catalog)
@@ -251,7 +253,9 @@ def network_findings(hosts: Sequence[Host]) -> Iterator[Finding]:
     fastest = network_reach(hosts)
     if fastest is None:
         return
-    one, best, flows = fastest.one, fastest.best, fastest.flows
+    one = fastest.one
+    best = fastest.best
+    flows = fastest.flows
     if one is not None and flows > 1 and one.slower_than(best, SEVERAL_HELP):
         text = (
             f"one TCP flow reaches {format_bit_rate(one)}, {flows} reach {format_bit_rate(best)} (node "

@@ -14,6 +14,7 @@ from stash.analysis.findings.machine import Fact, Finding, exact_interval, unlik
 from stash.analysis.findings.rates import burst_rates, gpu_index
 from stash.analysis.findings.standings import ERROR_RATE, FigureStanding, list_slow
 from stash.core.formatting import Unit, format_fact, format_quantity, join_names
+from stash.core.grouping import group_by
 from stash.core.records.host import Host, PartState
 
 THROTTLED, OTHERS = 0.02, 0.25
@@ -173,9 +174,7 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
     Where other programs are busy, whether memory suffers from them more than products do.
     """
     own = [each for each in found if each.hostname == host.hostname]
-    by_part: dict[tuple[str, str], list[FigureStanding]] = {}
-    for standing in list_slow(own):
-        by_part.setdefault((standing.part, standing.member), []).append(standing)
+    by_part = group_by(list_slow(own), lambda standing: (standing.part, standing.member))
     for (_, member), each in by_part.items():
         worst = each[0]
         named = "; ".join(
@@ -191,7 +190,8 @@ def standing_findings(host: Host, found: Sequence[FigureStanding]) -> Iterator[F
         yield unlike_finding(
             fact, worst.rate, "slow-part" if worst.peers else "below-sheet", text, host
         )
-    memory, products = _own_share(own, ("triad", "copy")), _own_share(own, ("gemm",))
+    memory = _own_share(own, ("triad", "copy"))
+    products = _own_share(own, ("gemm",))
     busy = [finding.text for finding in state_findings(host) if finding.name == "busy-cores"]
     if busy and memory is not None and products is not None and memory < _EATEN * products:
         text = (

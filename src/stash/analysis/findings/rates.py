@@ -90,7 +90,8 @@ def exchange_rate(exchange: Exchange) -> tuple[int, Interval] | None:
     rates = sorted(_repetition_rates([timing]), reverse=True) if timing is not None else []
     if timing is None or not rates:
         return None
-    half, value = median_interval(rates[: max(3, len(rates) // 2)]), float(np.quantile(rates, 0.75))
+    half = median_interval(rates[: max(3, len(rates) // 2)])
+    value = float(np.quantile(rates, 0.75))
     low, high = (
         None if end is None else limit(end, value)
         for end, limit in ((half.low, min), (half.high, max))
@@ -107,7 +108,8 @@ def figure_rate(figure: PartFigure) -> Interval | None:
     rates = sorted(burst_rates(figure), reverse=True)
     if not rates:
         return None
-    value, half = rates[min(1, len(rates) - 1)], median_interval(rates[: max(3, len(rates) // 2)])
+    value = rates[min(1, len(rates) - 1)]
+    half = median_interval(rates[: max(3, len(rates) // 2)])
     if half.low is None or half.high is None or len(rates) == 2:
         return half
     return half.model_copy(
@@ -186,7 +188,8 @@ def list_links(host: Host, node: int = 0) -> tuple[Link, ...]:
             rate_of(stream.timings),
         )
     for read in host.links.reads:
-        where = "direct" if read.direct else "cold" if read.cold else "page cache"
+        where = "cold" if read.cold else "page cache"
+        where = "direct" if read.direct else where
         readers = "" if read.readers == 1 else f", {read.readers} readers"
         add("reads", f"{read.pattern} reads, {where}{readers}", "", read_rate(read))
     return tuple(found)
@@ -318,7 +321,8 @@ def fit_ring(sizes: tuple[Size, ...], ranks: int) -> RingFit | None:
     start, slope = (float(value) for value in solution / scale)
     if slope <= 0:
         return None
-    hops, bandwidth = 2 * (ranks - 1), bus_factor(ranks) / slope
+    hops = 2 * (ranks - 1)
+    bandwidth = bus_factor(ranks) / slope
     worst = int(np.argmax(np.abs(residuals)))
     return RingFit(
         alpha_seconds=start / hops,
@@ -359,10 +363,8 @@ def find_burst(read: DiskRead) -> Burst | None:
         (t.bytes / seconds, seconds) for t in read.timings for seconds in t.seconds if seconds > 0
     ]
     rates = [rate for rate, _ in spells]
-    slowest_before, fastest_after = (
-        [*accumulate(rates, min)],
-        [*accumulate(reversed(rates), max)][::-1],
-    )
+    slowest_before = [*accumulate(rates, min)]
+    fastest_after = [*accumulate(reversed(rates), max)][::-1]
     gaps = {
         cut: slowest_before[cut - 1] / fastest_after[cut]
         for cut in range(_FEWEST, len(spells) - _FEWEST + 1)

@@ -129,7 +129,8 @@ def differ(one: Link, other: Link) -> bool:
 def lowest_healthy(values: Sequence[float], spread: UsualSpread, tests: int) -> float:
     """The rate that one more healthy part stays above but for one in ``tests`` times 1/``ERROR_RATE`` of cases."""
     logs = np.log(values)
-    count, mean = len(logs), float(np.mean(logs))
+    count = len(logs)
+    mean = float(np.mean(logs))
     freedom = spread.freedom + count - 1
     variance = (spread.freedom * spread.deviation**2 + float(np.sum((logs - mean) ** 2))) / freedom
     arm = float(student_quantile(freedom, ERROR_RATE / tests)) * math.sqrt(
@@ -179,7 +180,8 @@ class _Peers(NamedTuple):
 
 def _standing(link: Link, peers: _Peers, tests: int) -> FigureStanding:
     values = peers.values(lambda each: each.rate.value)
-    sustained, own = peers.values(lambda each: each.sustained), peers.values(lambda each: each.own)
+    sustained = peers.values(lambda each: each.sustained)
+    own = peers.values(lambda each: each.own)
     low = lowest_healthy(values, usual_spread(link), tests)
     return FigureStanding(
         **link.model_dump(),
@@ -219,11 +221,14 @@ def _past_rates(link: Link, past: Sequence[PastProbe]) -> _Peers | None:
 
 def _against_sheet(link: Link, gpu: GpuFacts) -> Iterator[FigureStanding]:
     """Against what others reached of the data sheet's figure, if that was published: a usual product, or a triad."""
-    figure, claimed = "", None
+    figure = ""
+    claimed = None
     if link.group.startswith("triad"):
-        figure, claimed = "triad", gpu.memory_bytes_per_second
+        figure = "triad"
+        claimed = gpu.memory_bytes_per_second
     elif link.group.startswith(("gemm bfloat16 8192x8192x8192", "gemm float16 8192x8192x8192")):
-        figure, claimed = "gemm 16 bits", gpu.tensor_fp16_flops_per_second
+        figure = "gemm 16 bits"
+        claimed = gpu.tensor_fp16_flops_per_second
     if claimed is None or link.part != "compute":
         return
     every = [each for each in reached_rates() if each.figure == figure]

@@ -249,7 +249,10 @@ def round_extent(values: Iterable[float | None], zero: bool = True) -> Extent:
             if size <= _TINY
             else (low - abs(low) / 10, high + abs(high) / 10)
         )
-    step = _step(high - low)
+    # A round distance that parts width into about six.
+    raw = (high - low) / _PLACES
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = power * next(each for each in _ROUND if each * power >= raw * 0.999)
     return Extent(step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9), step)
 
 
@@ -289,13 +292,6 @@ def plain_axis(shown: Extent, label: str) -> Axis:
 def time_scale(seconds: float) -> Scale:
     """The unit in which durations around ``seconds`` are shown."""
     return scale_for(seconds, SECONDS, 4)
-
-
-def _step(width: float) -> float:
-    """A round distance that parts ``width`` into about six."""
-    raw = width / _PLACES
-    power = 10.0 ** math.floor(math.log10(raw))
-    return power * next(each for each in _ROUND if each * power >= raw * 0.999)
 
 
 # The colours of series, after Okabe and Ito (2008, "Color Universal Design"), but a wine red for yellow, which paper

@@ -48,7 +48,8 @@ _LINE = 17
 _NARROW = 480
 """Below this width rows have their names above them."""
 _PLANE_HEIGHT = 240
-_RADIUS, _END = 3.5, 3.5
+_RADIUS = 3.5
+_END = 3.5
 _BESIDE = 6
 """Pixels from a place to the words about it."""
 RULES = (
@@ -136,12 +137,13 @@ class _Frame:
         """For hands, which point at nothing: what pointing tells is left out."""
         self.stacked = bool(chart.lanes) and self.narrow
         self.names = [shortened_name(lane.name) for lane in chart.lanes]
+        # The legend in lines: how far right each key begins, its series and its text.
         lines: list[list[tuple[float, str, str]]] = []
         at = math.inf
-        for key in self.chart.keys:
-            text = shortened_name(key.text, letters_in(self.width - 30))
+        for key in chart.keys:
+            text = shortened_name(key.text, letters_in(width - 30))
             room = length_of(len(text)) + 30
-            if at + room > self.width:
+            if at + room > width:
                 lines.append([])
                 at = 4.0
             lines[-1].append((at, key.series, text))
@@ -151,11 +153,8 @@ class _Frame:
         self.plane = max(60.0, width - self.left - right)
         self.top = _LINE * (len(self.key_lines) + (chart.y is not None)) + 8
         self.above = _LINE if self.stacked and any(self.names) else 0
-        self.row = (
-            (44 if self.stacked else 30)
-            if len(self.chart.lanes) <= 12
-            else (36 if self.stacked else 22)
-        )
+        self.row = (30 if len(chart.lanes) <= 12 else 22) + (14 if self.stacked else 0)
+        """The height of a row, its name above it included."""
         self.tall = self.row * len(chart.lanes) if chart.lanes else _PLANE_HEIGHT
         self.bottom = self.top + self.tall
         self.height = self.bottom + 2 * _LINE + 8
@@ -267,7 +266,11 @@ class _Frame:
             case Whisker():
                 return self._whisker(mark)
             case Dot():
-                return self._dot(mark)
+                tip = "" if self.narrow else mark.tip
+                x = self.across(mark.x)
+                y = self.down(mark.y)
+                tone = series(mark.series, "hollow" if mark.hollow else "")
+                return titled_element("circle", tip, class_=tone, cx=x, cy=y, r=_RADIUS)
             case Trail():
                 points = "L".join(f"{self.across(x)} {self.down(y)}" for x, y in mark.points)
                 return element("path", class_=series(mark.series, "trail"), d=f"M{points}")
@@ -285,17 +288,15 @@ class _Frame:
             case Tag():
                 return self._tag(mark)
             case Tile():
-                left = float(self.across(mark.x[0]))
-                right = float(self.across(mark.x[1]))
-                top = float(self.down(mark.y[1]))
-                bottom = float(self.down(mark.y[0]))
-                return tile(mark, left, top, right, bottom, not self.narrow)
+                return tile(mark, *self._box(mark), not self.narrow)
+
+    def _box(self, mark: Bar | Tile) -> tuple[float, float, float, float]:
+        """Left, top, right, bottom."""
+        (left, right), (bottom, top) = map(self.across, mark.x), map(self.down, mark.y)
+        return float(left), float(top), float(right), float(bottom)
 
     def _bar(self, bar: Bar) -> Markup:
-        left = float(self.across(bar.x[0]))
-        right = float(self.across(bar.x[1]))
-        top = float(self.down(bar.y[1]))
-        bottom = float(self.down(bar.y[0]))
+        left, top, right, bottom = self._box(bar)
         tip = "" if self.narrow else bar.tip
         tone = series(bar.series, "faint" if bar.faint else "")
         wide = max(right - left, 1)
@@ -305,19 +306,11 @@ class _Frame:
     def _whisker(self, whisker: Whisker) -> Markup:
         (x, right), (y, top) = map(self.across, whisker.x), map(self.down, whisker.y)
         tone = series(whisker.series, "bold") if whisker.series else "bold"
+        line = f"M{x} {y}V{top}"
         if whisker.y[0] == whisker.y[1]:
-            ends = f"M{x} {short_number(float(y) - _END)}v{2 * _END}M{right} {short_number(float(y) - _END)}v{2 * _END}"
-            line = f"M{x} {y}H{right}{ends}"
-        else:
-            line = f"M{x} {y}V{top}"
+            end = f"{short_number(float(y) - _END)}v{2 * _END}"
+            line = f"M{x} {y}H{right}M{x} {end}M{right} {end}"
         return element("path", class_=tone, d=line)
-
-    def _dot(self, dot: Dot) -> Markup:
-        tip = "" if self.narrow else dot.tip
-        tone = series(dot.series, "hollow" if dot.hollow else "")
-        return titled_element(
-            "circle", tip, class_=tone, cx=self.across(dot.x), cy=self.down(dot.y), r=_RADIUS
-        )
 
     def _tag(self, tag: Tag) -> Markup:
         """Above its place, to the right or else to the left; nothing where neither has room."""
@@ -337,13 +330,11 @@ class _Frame:
             return False
         if any(left < b and right > a and top < d and bottom > c for a, b, c, d in self.tags):
             return False
-        places = [
-            (float(self.across(mark.x)), mark)
-            for mark in self.chart.marks
-            if isinstance(mark, (Rule, Dot))
-        ]
-        for x, mark in places:
-            level = top if isinstance(mark, Rule) else float(self.down(mark.y))
-            if left < x < right and top <= level <= bottom and not (firm and isinstance(mark, Dot)):
-                return False
+
+        for mark in self.chart.marks:
+            if isinstance(mark, Rule) or (isinstance(mark, Dot) and not firm):
+                x = float(self.across(mark.x))
+                y = top if isinstance(mark, Rule) else float(self.down(mark.y))
+                if left < x < right and top <= y <= bottom:
+                    return False
         return True

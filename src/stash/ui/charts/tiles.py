@@ -65,7 +65,8 @@ def tile(
     top = top + _GAP
     right = right - _GAP
     bottom = bottom - _GAP
-    tone, opacity = "", "0"  # what a pointer finds between words
+    tone = ""
+    opacity = "0"  # what a pointer finds between words
     if mark.level is not None:
         tone = "s-heat"
         opacity = (
