@@ -71,11 +71,10 @@ def import_market(options: MarketImportOptions) -> None:
     target = _target(options.output, options.kind)
     found = import_skypilot(options.paths, dict(options.spot_price), dict(options.on_demand_price))
     write_output(target, market_bytes(found.trace, target))
-    shown = market_document if options.json else market_page
-    print_answer(shown(found.trace, target.name))
+    print_answer(market_page(found.trace, target.name))
     for note in found.notes:
-        print_note(f"Left out or assumed: {note}.", options.json)
-    print_written(target, options.json)
+        print_note(f"Left out or assumed: {note}.", False)
+    print_written(target, False)
 
 
 def _target(wanted: Path | None, stem: str) -> Path:
@@ -135,7 +134,9 @@ def backtest(options: BacktestOptions) -> None:
     """
     whole, source = _markets(options.markets)
     trace, job, missing, profile = _job(options, whole)
-    home = _profiled_on(profile, trace)
+    names = {each.instance for each in trace.offers}
+    hosts = () if profile is None else profile.hosts
+    home = next((host.instance for host in hosts if host.instance in names), None)
     found = replay(
         trace, job, options.policy, options.starts, options.deadline, home=home, excluded=missing
     )
@@ -166,19 +167,11 @@ def _job(
         samples = training_work(asked, TrainedJob.read_base(base)).samples
         job, missing = job_of_profile(base, samples, trace.offers, catalog)
     given = {
-        "data": options.data_size,
         "data_in": options.data_in,
         "checkpoint_every": options.checkpoint_every,
     }
     job = job.model_copy(update={name: value for name, value in given.items() if value is not None})
     return trace, _locate_data(job, whole), missing, profile
-
-
-def _profiled_on(profile: Profile | None, trace: MarketTrace) -> str | None:
-    """The instance, if the market has it."""
-    names = {each.instance for each in trace.offers}
-    hosts = () if profile is None else profile.hosts
-    return next((host.instance for host in hosts if host.instance in names), None)
 
 
 def _clouds(trace: MarketTrace) -> list[str]:

@@ -46,7 +46,6 @@ class MarketImportOptions(Options):
         _parse_price,
         many=True,
     )
-    json: bool = json_flag()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +80,6 @@ class ReplayOptions(Options):
     )
     dataset: str | None = option(
         "NAME", "Take an epoch's size from a known data set: imagenet, coco-2017 …", panel=_JOB
-    )
-    data_size: float | None = option(
-        "SIZE", "Set the size of the data set (default: as profiled).", parsers.size, panel=_JOB
     )
     data_in: str | None = option(
         "CLOUD", "The data is in this cloud; others pay egress.", panel=_JOB

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from stash.api import find_profile, load_catalog, page_file, print_answer, store_option
+from stash.api import find_profile, load_catalog, page_file, print_answer
 from stash.core import parsers
 from stash.core.errors import UnitError, UserError
 from stash.core.output_files import output_file, write_output
@@ -46,10 +46,6 @@ def _policies(text: str) -> tuple[str, ...]:
     return names
 
 
-def _times(text: str) -> float:
-    return parsers.number_between(0.01, 1e6)(text.strip().removesuffix("x"))
-
-
 @dataclass(frozen=True, kw_only=True)
 class _ClusterOptions(Options):
     cluster: Path = option("FILE", _CLUSTER, Path, default=...)
@@ -64,7 +60,6 @@ class ThroughputsOptions(_ClusterOptions):
     output: Path | None = option(
         "FILE", "Write the matrix to this file (default: print it).", Path, "--output", "-o"
     )
-    store: str | None = store_option()
 
 
 def throughputs(options: ThroughputsOptions) -> None:
@@ -75,9 +70,7 @@ def throughputs(options: ThroughputsOptions) -> None:
     """
     target = None if options.output is None else output_file(options.output, "matrix", ".csv")
     cluster = read_cluster(options.cluster)
-    profiles = [
-        (find_profile(word, options.store)[0], word) for word in _profile_files(options.profiles)
-    ]
+    profiles = [(find_profile(word, None)[0], word) for word in _profile_files(options.profiles)]
     found = rates_of(profiles, cluster)
     if target is not None:
         write_output(target, matrix_text(found.matrix))
@@ -163,7 +156,6 @@ class ScheduleSimulateOptions(_QueueOptions):
         _policies,
         default="fifo,srtf,max-min",
     )
-    seed: int = option("N", "Draw with this seed.", parsers.whole(0), default="17")
     output: Path | None = option("FILE", "Write a page (.html or .md).", Path, "--output", "-o")
 
 
@@ -178,7 +170,7 @@ def simulate(options: ScheduleSimulateOptions) -> None:
     )
     cluster, matrix, read = options.read()
     policies = [POLICIES[name] for name in options.policy]
-    found = compare_policies(read, cluster, matrix, policies, options.seed)
+    found = compare_policies(read, cluster, matrix, policies)
     shown = page(found)
     if target is not None:
         write_output(target, page_file(shown, target.suffix))
@@ -197,7 +189,6 @@ class QueueAdviceOptions(_QueueOptions):
     engine: Literal["slurm"] | None = option(
         "slurm", "Print requests to Slurm.", parsers.one_of(("slurm",))
     )
-    all: bool = flag("Show every job, not only changes.")
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
     def check(self) -> None:
@@ -231,9 +222,7 @@ def advise(options: QueueAdviceOptions) -> None:
         jobs = held.jobs
     found = advise_now(jobs, cluster, matrix, options.policy[0], read.excluded)
     asked = () if held is None else make_requests(found, held)
-    print_answer(
-        advice_document(found, asked) if options.json else advice_page(found, asked, options.all)
-    )
+    print_answer(advice_document(found, asked) if options.json else advice_page(found, asked))
     if options.apply:
         for line in apply_requests(asked):
             note(line)
@@ -248,12 +237,6 @@ class EconomicsOptions(_QueueOptions):
     )
     cloud: str = option(
         "NAME", "Users could rent this instance type, like p3.2xlarge.", default=...
-    )
-    cloud_gpu: str | None = option(
-        "TYPE", "Name its GPU in the matrix (default: the catalog's name)."
-    )
-    defect_at: float = option(
-        "TIMES", "Users leave after waiting this many runtimes.", _times, default="15x"
     )
     waiting: float = option(
         "PRICE", "An hour of waiting costs its user this.", parsers.price, default="$5/h"
@@ -278,7 +261,7 @@ def economics(options: EconomicsOptions) -> None:
         )
     policy, rules = (
         options.policy[0],
-        LeavingRules(_cloud(options, matrix), options.waiting, options.defect_at),
+        LeavingRules(_cloud(options, matrix), options.waiting),
     )
     queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[policy])
     found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
@@ -299,13 +282,11 @@ def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
             f"--cloud {options.cloud}: the catalog has no price; `stash catalog refresh` may bring one"
         )
     kinds = dict.fromkeys(kind for _, _, kind, _ in matrix.rates)
-    gpu = options.cloud_gpu or next(
-        (kind for kind in kinds if kind.lower() == instance.gpu_model.lower()), None
-    )
-    if gpu not in kinds:
+    gpu = next((kind for kind in kinds if kind.lower() == instance.gpu_model.lower()), None)
+    if gpu is None:
         raise UserError(
             f"--cloud {options.cloud} has {instance.gpu_model}, of which the throughputs say nothing; they have "
-            f"{', '.join(kinds)}: name one with --cloud-gpu, or add its rates"
+            f"{', '.join(kinds)}: add its rates under that name"
         )
     if instance.gpu_count is None or instance.gpu_count < 1:
         raise UserError(

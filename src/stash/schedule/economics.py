@@ -38,7 +38,7 @@ class LeavingRules:
     cloud: CloudPrice
     waiting_dollars: float
     """v: what an hour of waiting costs its user."""
-    defect_at: float
+    defect_at: float = 15.0
     """θ: times their runtimes that users wait at most, in the mean."""
 
 

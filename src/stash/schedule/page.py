@@ -43,6 +43,15 @@ def page(found: PolicyComparison) -> Page:
         "", _HEAD, rows, frozenset({0}), below, first="policy", ranks=(0, 1, 4, 2, 6, 7, 3, 5, 8, 9)
     )
     texts = tuple((name, policy.text) for name, policy in found.policies.items())
+    points = [
+        f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."
+    ]
+    for name, one in found.figures.items():
+        text = found.policies[name].objective
+        if text and not math.isnan(one.objective):
+            points.append(f"{name}: the first allocation reaches {one.objective:.4g} {text}.")
+        if one.late is not None:
+            points.append(f"{name}: {format_count(one.late, 'job')} missed the deadline.")
     return Page(
         title=f"{format_count(found.jobs, 'job')} on {found.cluster.gpus} GPUs ({gpus})",
         subtitle=(how,),
@@ -50,7 +59,7 @@ def page(found: PolicyComparison) -> Page:
         grids=(table, _hours_grid(found)),
         warnings=tuple(_warnings(found)),
         chapters=(
-            Chapter("bounds", "Bounds", points=tuple(_bounds(found)), brief=True),
+            Chapter("bounds", "Bounds", points=tuple(points), brief=True),
             Chapter("policies", "Policies", facts=texts),
         ),
     )
@@ -107,19 +116,6 @@ def _verdict(found: PolicyComparison) -> str:
         f"{best.policy} has the least mean completion time, {_hours(jct)} h; {ends}, after {_hours(end)} h, and "
         f"nothing can before {_hours(found.bounds.makespan_seconds)} h."
     )
-
-
-def _bounds(found: PolicyComparison) -> list[str]:
-    points = [
-        f"The makespan cannot be below {_hours(found.bounds.makespan_seconds)} h: the fluid linear program."
-    ]
-    for name, one in found.figures.items():
-        text = found.policies[name].objective
-        if text and not math.isnan(one.objective):
-            points.append(f"{name}: the first allocation reaches {one.objective:.4g} {text}.")
-        if one.late is not None:
-            points.append(f"{name}: {format_count(one.late, 'job')} missed the deadline.")
-    return points
 
 
 def _warnings(found: PolicyComparison) -> list[str]:
@@ -191,7 +187,11 @@ def matrix_page(found: FoundRates, cluster: LabCluster) -> Page:
             _cell(key),
             _placement(key[3]),
             f"{rate.value:.4g}",
-            _range_text(rate.low, rate.high),
+            (
+                "unknown"
+                if rate.low is None or rate.high is None
+                else f"{rate.low:.4g} to {rate.high:.4g}"
+            ),
             rate.origin,
         )
         for key, rate in found.matrix.rates.items()
@@ -223,10 +223,6 @@ def matrix_page(found: FoundRates, cluster: LabCluster) -> Page:
 
 def _cell(key: RateKey) -> str:
     return f"{key[0]} on {key[1]} {key[2]}"
-
-
-def _range_text(low: float | None, high: float | None) -> str:
-    return "unknown" if low is None or high is None else f"{low:.4g} to {high:.4g}"
 
 
 def matrix_document(found: FoundRates) -> dict[str, Any]:

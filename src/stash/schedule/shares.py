@@ -182,13 +182,6 @@ def finish_time_fairness(demand: JobDemand) -> ShareAllocation:
         rho = low
 
 
-def _require_costs(demand: JobDemand) -> None:
-    if np.isnan(demand.costs).any():
-        raise UserError(
-            "policies by cost need a price for each GPU type; the cluster's file has those of some only"
-        )
-
-
 def cheapest(demand: JobDemand) -> ShareAllocation:
     """max (Σ thr_j/R_best,j) / (Σ c_t·s_j·x) with thr_j ≥ left_j/(D_j − now) for jobs with a deadline D.
 
@@ -196,8 +189,16 @@ def cheapest(demand: JobDemand) -> ShareAllocation:
     best ratio, a second one takes those with the most work. The objective is seconds of work, each on its job's
     fastest type, per GPU dollar and hour. Deadlines that cannot be kept are relaxed by the least common factor.
     """
-    _require_costs(demand)
-    needs = _needs(demand)
+    if np.isnan(demand.costs).any():
+        raise UserError(
+            "policies by cost need a price for each GPU type; the cluster's file has those of some only"
+        )
+    # Rates that deadlines ask for, in parts of each job's fastest; 0 without one, or with one
+    # that is over.
+    late = relaxation(demand)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        needs = demand.left / demand.best / (demand.deadline * late * (1 + 1e-9))
+    needs = np.where(np.isfinite(demand.deadline) & (demand.deadline > 0), needs, 0.0)
     groups = merge_jobs(demand, needs)
     due = needs[groups.first] > 0
     value, cost = _worth(demand, groups)
@@ -223,14 +224,6 @@ def relaxation(demand: JobDemand) -> float:
     if not (needs > 0).any():
         return 1.0
     return max(1.0, 1.0 / _highest_level(demand, merge_jobs(demand, needs), needs).extra)
-
-
-def _needs(demand: JobDemand) -> Floats:
-    """Rates that deadlines ask for, in parts of each job's fastest; 0 without one, or with one that is over."""
-    late = relaxation(demand)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        needs = demand.left / demand.best / (demand.deadline * late * (1 + 1e-9))
-    return np.where(np.isfinite(demand.deadline) & (demand.deadline > 0), needs, 0.0)
 
 
 def _worth(demand: JobDemand, groups: Groups) -> tuple[Floats, Floats]:

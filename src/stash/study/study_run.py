@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import typer
 
-from stash.api import Store, attribute, load_catalog, open_store, print_answer
+from stash.api import attribute, load_catalog, open_store, print_answer
 from stash.core.artefact import load
 from stash.core.documents import MAX_BYTES
 from stash.core.errors import StashError, StoreError, UserError
@@ -74,7 +74,9 @@ def _run_cells(
     file: StudyFile, folder: StudyFolder, every: tuple[Cell, ...], options: CharacterizeOptions
 ) -> tuple[RunOutcome, StudyReading]:
     """Run what is left, and read again how the study stands."""
-    store = _results(file, folder)
+    wanted = file.study.results or str(folder.results)
+    remote = "://" in wanted or "::" in wanted
+    store = open_store(wanted if remote else str(folder.work / Path(wanted).expanduser()))
 
     def keep(cell: Cell) -> str:
         return store.put(read_up_to(folder.cell(cell.id).profile, MAX_BYTES), cell.title)
@@ -128,13 +130,6 @@ def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell
         if reading.standings[cell.id].state == "done":
             with suppress(StashError):
                 yield cell, load(folder.cell(cell.id).profile)
-
-
-def _results(file: StudyFile, folder: StudyFolder) -> Store:
-    """The store that profiles go to; a folder is taken from where the study file lies."""
-    wanted = file.study.results or str(folder.results)
-    remote = "://" in wanted or "::" in wanted
-    return open_store(wanted if remote else str(folder.work / Path(wanted).expanduser()))
 
 
 def _print_status(text: str) -> None:

@@ -82,17 +82,14 @@ def test_a_policy_that_draws_is_run_ten_times_and_says_by_how_much_they_differ()
     assert page(found).grids[0].rows[0][1].endswith(f" ± {found.spread['fifo'] / 3600:.2f}")
 
 
-def test_advice_shows_ten_changes_and_all_says_the_rest(
-    monkeypatch: Patch, capsys: Capture
-) -> None:
+def test_advice_shows_ten_changes_and_json_all(monkeypatch: Patch, capsys: Capture) -> None:
     assert run(monkeypatch, "advise", "jobs.csv", *LAB) == 0
     brief = capsys.readouterr().out
-    assert run(monkeypatch, "advise", "jobs.csv", *LAB, "--all") == 0
-    whole = capsys.readouterr().out
-    assert "--all" in brief
-    assert len(brief.splitlines()) < 60 < len(whole.splitlines())
-    assert " waits " in whole
+    assert run(monkeypatch, "advise", "jobs.csv", *LAB, "--json") == 0
+    assert "--json has all" in brief
+    assert len(brief.splitlines()) < 60
     assert " waits " not in brief
+    assert any(job["change"] == "waits" for job in json.loads(capsys.readouterr().out)["jobs"])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,14 @@ class Rehearsal:
                 while self._backend.running():
                     follow_requests()
                     self._read_events()
-                    self._check_time()
+                    # Raise JobError once the head should long have begun, or ended: whatever
+                    # hangs, a run has an end.
+                    if self._began is None and time.monotonic() > self._started + 2 * self._overdue:
+                        raise JobError(f"nothing was trained for {2 * self._overdue:g} s")
+                    if self._began is not None and time.monotonic() > self._began + self._limit:
+                        raise JobError(
+                            f"the head went on {self._overdue:g} s past its time; what the servers saved is kept"
+                        )
                     time.sleep(_POLL)
             except KeyboardInterrupt:
                 self._stop()
@@ -129,15 +136,6 @@ class Rehearsal:
             return f"the head was killed by {signal.Signals(-status).name}"
         how = "" if status is None else f" (exit status {status})"
         return f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
-
-    def _check_time(self) -> None:
-        """Raise JobError once the head should long have begun, or ended: whatever hangs, a run has an end."""
-        if self._began is None and time.monotonic() > self._started + 2 * self._overdue:
-            raise JobError(f"nothing was trained for {2 * self._overdue:g} s")
-        if self._began is not None and time.monotonic() > self._began + self._limit:
-            raise JobError(
-                f"the head went on {self._overdue:g} s past its time; what the servers saved is kept"
-            )
 
     def _stop(self) -> None:
         self.account.reason = "interrupted"

@@ -104,7 +104,12 @@ class Coordinator:
             if finished is not None:
                 self._book(worker, finished)
             if not self._ledger.worker_leases(worker):
-                self._await_turn(worker)
+                # At the end everybody waits for what others have in hand, which somebody has to
+                # take over if they fail.
+                while (
+                    not self._ends(worker) and self._redoes is not None and not self._ledger.waiting
+                ):
+                    self._changed.wait(_LOOK_AGAIN)
             if self._ends(worker):
                 self._part(worker)
                 return None
@@ -141,11 +146,6 @@ class Coordinator:
                 UpdateDone(now - self._began, worker, lease.samples, report.staleness, report.loss)
             )
         self._changed.notify_all()
-
-    def _await_turn(self, worker: str) -> None:
-        """At the end everybody waits for what others have in hand, which somebody has to take over if they fail."""
-        while not self._ends(worker) and self._redoes is not None and not self._ledger.waiting:
-            self._changed.wait(_LOOK_AGAIN)
 
     def _ends(self, worker: str) -> bool:
         state = self._workers.get(worker)
