@@ -10,18 +10,38 @@ import csv
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field
 
 from stash.core.errors import UserError
-from stash.core.units import find_nearest
+from stash.core.records.base import Number, PlainName, Record
+from stash.core.units import parse_seconds
+from stash.core.user_files import load_rows, quantity
 from stash.schedule.matrix import RateMatrix
-from stash.schedule.records import EVERYONE, HOUR, YEAR_HOURS, LabCluster, QueuedJob
-from stash.schedule.tables import DESCRIBED, TableLine, read_table
+from stash.schedule.records import DESCRIBED, EVERYONE, HOUR, YEAR_HOURS, LabCluster, QueuedJob
 
 YEAR = YEAR_HOURS * HOUR
 LONGEST_SECONDS, LATEST_SECONDS = YEAR, 10 * YEAR
 """That a job takes at its fastest; between the first submission and the last. More is a mistake, and takes hours."""
-_COLUMNS = ("job", "user", "submit", "gpus", "model", "steps", "deadline", "weight", "done", "on")
+_SECONDS = quantity(partial(parse_seconds, named="s"))
+
+
+class _Row(Record):
+    """The columns; what a job needs is an example of itself."""
+
+    job: Annotated[str, Field(min_length=1, max_length=300, examples=["job1"])]
+    gpus: Annotated[int, Field(ge=1, le=10**6, examples=["4"])]
+    model: Annotated[str, Field(min_length=1, max_length=300, examples=["resnet50"])]
+    steps: Annotated[Number, Field(gt=0, examples=["90000"])]
+    user: Annotated[PlainName, Field(examples=["ada"])] = EVERYONE
+    submit: Annotated[float, _SECONDS, Field(ge=0, le=1e12, examples=["90min"])] = 0.0
+    deadline: Annotated[float | None, _SECONDS, Field(ge=0, le=1e12, examples=["3h"])] = None
+    weight: Annotated[Number, Field(gt=0, examples=["2"])] = 1.0
+    done: Annotated[Number, Field(ge=0, examples=["100"])] = 0.0
+    on: Annotated[PlainName, Field(examples=["V100"])] = ""
 
 
 @dataclass(frozen=True)
@@ -33,34 +53,33 @@ class JobsFile:
 
 
 def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
-    """The jobs at ``path``; raises UserError with line and column of the first mistake.
+    """The jobs at ``path``; raises UserError with line and column of mistakes.
 
     A job whose model and GPUs have no rate on this cluster is left out and named.
     """
-    lines = _lines(path)
-    jobs, excluded, seen = [], [], dict[str, int]()
-    for line in lines:
-        name = line.text("job")
-        if not name:
-            raise line.mistake("job", "a job needs a name")
-        if name in seen:
-            raise line.mistake(
-                "job", f"{name} is also in line {seen[name]}; give each job its own name"
-            )
-        seen[name] = line.number
-        found = _job(line, name, cluster, matrix)
-        if isinstance(found, str):
-            excluded.append((name, found))
+    jobs, excluded, seen = list[QueuedJob](), list[tuple[str, str]](), dict[str, int]()
+    for line, row in load_rows(path, _Row, "the jobs", DESCRIBED, 500_000, 2**26):
+        facts = row.model_dump()
+        job = QueuedJob(facts.pop("job"), **facts)
+        found = _find_mistake(job, cluster)
+        if job.name in seen:
+            found = f"job: {job.name} is also in line {seen[job.name]}; give each job its own name"
+        if found is not None:
+            raise UserError(f"{path}:{line}: {found}")
+        seen[job.name] = line
+        why = _explain_exclusion(job, cluster, matrix, f"{path}:{line}")
+        if why is None:
+            jobs.append(job)
         else:
-            jobs.append(found)
+            excluded.append((job.name, why))
     if not jobs:
-        why = f"; {excluded[0][0]}: {excluded[0][1]}" if excluded else ""
-        raise UserError(f"{path} has no job that can run on {cluster.name}{why}")
-    first, last = min(job.submit for job in jobs), max(job.submit for job in jobs)
-    if last - first > LATEST_SECONDS:
-        late = next(job.name for job in jobs if job.submit == last)
+        name, why = excluded[0]
+        raise UserError(f"{path} has no job that can run on {cluster.name}; {name}: {why}")
+    first = min(job.submit for job in jobs)
+    last = max(jobs, key=lambda job: job.submit)
+    if last.submit - first > LATEST_SECONDS:
         raise UserError(
-            f"{path}:{seen[late]}: submit: it is more than ten years after the first submission"
+            f"{path}:{seen[last.name]}: submit: it is more than ten years after the first submission"
         )
     shifted = [
         replace(
@@ -73,66 +92,40 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
     return JobsFile(tuple(shifted), tuple(excluded))
 
 
-def _lines(path: Path) -> list[TableLine]:
-    like = (
-        "like job,user,submit,gpus,model,steps, and `stash schedule import` makes one from traces"
-    )
-    lines = read_table(path, "the jobs", ("job", "gpus"), like)
-    if not lines:
-        raise UserError(f"{path} has no job below its first line; {DESCRIBED}")
-    for name in lines[0].cells:
-        alike = [] if name in _COLUMNS else find_nearest(name, _COLUMNS, 1)
-        if alike:
-            raise UserError(f"{path}: there is no column {name}; did you mean {alike[0]}?")
-    return lines
-
-
-def _job(line: TableLine, name: str, cluster: LabCluster, matrix: RateMatrix) -> QueuedJob | str:
-    """The job, or why it cannot run here."""
-    size = line.gpus()
-    model = line.text("model")
-    if not model:
-        raise line.mistake("model", "the job has none; give it one")
-    largest = int(cluster.counts.max())
-    if size > largest:
-        return f"it asks for {size} GPUs at once, and no type of {cluster.name} has more than {largest}"
-    job = QueuedJob(
-        name=name,
-        model=model,
-        gpus=size,
-        steps=0.0,
-        submit=line.time_of("submit") or 0.0,
-        user=line.text("user") or EVERYONE,
-        weight=line.number_of("weight", 0, above=True) or 1.0,
-        deadline=line.time_of("deadline"),
-        done=line.number_of("done") or 0.0,
-        on=line.text("on"),
-    )
+def _find_mistake(job: QueuedJob, cluster: LabCluster) -> str | None:
+    """The column of a job that contradicts another, and why; ``None`` where all fit together."""
     if job.on and job.on not in cluster.types:
-        raise line.mistake(
-            "on", f"{job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}"
+        return (
+            f"on: {job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}"
         )
     if job.deadline is not None and job.deadline <= job.submit:
-        raise line.mistake("deadline", "it is not after the job's submission")
-    steps = line.number_of("steps", 0, above=True)
-    if steps is None:
-        raise line.mistake("steps", "nothing says how much work it is")
-    if steps <= job.done:
-        raise line.mistake(
-            "done", f"{job.done:g} steps are done of {steps:g}: there is nothing left"
-        )
-    fastest = max((_rate(matrix, cluster, job, kind) for kind in cluster.types), default=0.0)
+        return "deadline: it is not after the job's submission"
+    if job.steps <= job.done:
+        return f"done: {job.done:g} steps are done of {job.steps:g}: there is nothing left"
+    return None
+
+
+def _explain_exclusion(
+    job: QueuedJob, cluster: LabCluster, matrix: RateMatrix, where: str
+) -> str | None:
+    """Why a job cannot run here; ``None`` where it can. Raises UserError where it would take more than a year."""
+    largest = int(cluster.counts.max())
+    if job.gpus > largest:
+        return f"it asks for {job.gpus} GPUs at once, and no type of {cluster.name} has more than {largest}"
+    fewest = {kind: cluster.fewest_nodes(kind, job.gpus) for kind in cluster.types}
+    known = [
+        matrix.packed_rate(job.model, job.gpus, kind, few) for kind, few in fewest.items() if few
+    ]
+    fastest = max((rate.value for rate in known if rate is not None), default=0.0)
     if fastest <= 0:
-        return f"nothing says how fast {model} on {size} GPUs is on {', '.join(cluster.types)}"
-    if not (steps - job.done) / fastest <= LONGEST_SECONDS:
-        raise line.mistake("steps", f"{steps:g} steps take more than a year at {fastest:g} steps/s")
-    return replace(job, steps=steps)
-
-
-def _rate(matrix: RateMatrix, cluster: LabCluster, job: QueuedJob, kind: str) -> float:
-    few = cluster.fewest_nodes(kind, job.gpus)
-    found = matrix.packed_rate(job.model, job.gpus, kind, few)
-    return found.value if found is not None and few else 0.0
+        return (
+            f"nothing says how fast {job.model} on {job.gpus} GPUs is on {', '.join(cluster.types)}"
+        )
+    if not (job.steps - job.done) / fastest <= LONGEST_SECONDS:
+        raise UserError(
+            f"{where}: steps: {job.steps:g} steps take more than a year at {fastest:g} steps/s"
+        )
+    return None
 
 
 def jobs_text(jobs: Sequence[QueuedJob]) -> str:

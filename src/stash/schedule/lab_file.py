@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from stash.api import ByteRate, Dollars, Ownership, PowerPrice, Purchase, Watts
 from stash.core.user_files import UserFile, load
-from stash.schedule.records import YEAR_HOURS, ClusterNode, Costs, LabCluster
-from stash.schedule.tables import DESCRIBED
+from stash.schedule.records import DESCRIBED, YEAR_HOURS, ClusterNode, Costs, LabCluster
 
 EXAMPLE = """\
 name: lab
