@@ -38,18 +38,16 @@ def isolated_rates(demand: JobDemand) -> Floats:
     return np.asarray((demand.rates * isolated_shares(demand)).sum(axis=1), dtype=float)
 
 
-def max_min(demand: JobDemand, fill: bool = True) -> ShareAllocation:
+def max_min(demand: JobDemand) -> ShareAllocation:
     """Least attained service, weighted: max z with s_j·thr_j(x) ≥ z·w_j·thr_j(x_eq).
 
-    ``fill``: water-filling to the lexicographic optimum (``_Levels``); without it, whichever optimum is found first,
-    as in Gavel's code.
+    Then water-filling to the lexicographic optimum, where Gavel's code takes whichever it finds first.
     """
     scale = demand.gpus / (demand.weight * equal_rates(demand))
     groups = merge_jobs(demand, demand.weight)
     levels = _Levels(demand, groups, scale[groups.first])
     first = levels.solve(np.full(groups.size, np.nan))
-    solved = levels.fill(first) if fill else first
-    x = solved.x[groups.member]
+    x = levels.fill(first).x[groups.member]
     return ShareAllocation(np.minimum(x, 1.0), first.extra, first.type_prices)
 
 

@@ -133,36 +133,18 @@ class ParameterServers(Record):
         )
 
 
-class SizeFactor(Record):
-    """How many times the updates of a power law fleets of so many workers take."""
-
-    workers: int = Field(ge=1, le=MAX_WORKERS)
-    factor: Number = Field(gt=0)
-
-
 class LossLevel(Record):
-    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent`` · its factor."""
+    """A loss, and the updates it takes: ``updates`` · N^``workers_exponent`` · bw^``batch_exponent``."""
 
     loss: Number
     updates: Number = Field(gt=0)
     """Of one worker with one sample."""
     workers_exponent: Annotated[Number, Field(ge=-20, le=20)]
     batch_exponent: Annotated[Number, Field(ge=-20, le=20)]
-    sizes: tuple[SizeFactor, ...] = Field((), max_length=1000)
-    """The smallest first: the factor's logarithm is a straight line in N between two, and stays beyond; none: 1."""
-
-    @model_validator(mode="after")
-    def _sizes_grow(self) -> LossLevel:
-        if any(later.workers <= earlier.workers for earlier, later in pairwise(self.sizes)):
-            raise ValueError("sizes: their workers do not grow")
-        return self
 
 
 class LossCurve(Record):
-    """γ₁ … γ₅ of equation (3). Without ``gamma4`` it is the form that was shipped, in √N and without R.
-
-    Exponents of their own make it (γ₂ · bw + γ₃) · ((R + γ₄) · N)^q / (j + γ₁)^p + γ₅; (3) has p = 1 and q = ½.
-    """
+    """γ₁ … γ₅ of equation (3): (γ₂ · bw + γ₃) · N^q / (j + γ₁)^p + γ₅; (3) has p = 1 and q = ½."""
 
     gamma1: Number
     """Updates."""
@@ -170,7 +152,6 @@ class LossCurve(Record):
     """Loss · updates / sample."""
     gamma3: Number
     """Loss · updates."""
-    gamma4: Number | None = Field(None, ge=0)
     gamma5: Number
     """The loss that is left after any number of updates."""
     exponent: Annotated[Number, Field(gt=0, le=10)] = 1.0

@@ -70,18 +70,16 @@ def test_losses_that_do_not_overlap_are_refused() -> None:
 
 
 def test_a_loss_between_two_levels_lies_on_a_line_in_the_logarithm_of_updates() -> None:
-    one = (np.array(1.0), np.array(0.0), np.array(1.0))
+    one = (np.array(1.0), np.array(1.0))
     assert updates_to(LEVELS, 1.0, *one) == pytest.approx(200)
     assert updates_to(LEVELS, 0.75, *one) == pytest.approx(math.sqrt(200 * 1600))
     assert updates_to(LEVELS, 5.0, *one) == pytest.approx(100)  # passed before anybody looked
     # 1600 * 4 / sqrt(16) of four workers with 16 samples
-    assert updates_to(LEVELS, 0.5, np.array(16.0), np.array(0.0), np.array(4.0)) == pytest.approx(
-        1600
-    )
+    assert updates_to(LEVELS, 0.5, np.array(16.0), np.array(4.0)) == pytest.approx(1600)
 
 
 def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached() -> None:
-    one = (np.array(1.0), np.array(0.0), np.array(1.0))
+    one = (np.array(1.0), np.array(1.0))
     assert updates_to(LEVELS, 0.11, *one) == pytest.approx(100 / 0.01 - 10)
     # not 100 / 0.3 - 10, fewer than the last level took
     assert updates_to(LEVELS, 0.4, *one) == pytest.approx(1600)
@@ -98,6 +96,6 @@ def test_below_all_levels_the_formula_is_asked_and_its_last_loss_never_reached()
 def test_a_lower_loss_never_takes_fewer_updates(
     a: float, b: float, size: int, batch: float
 ) -> None:
-    shape = (np.array(batch), np.array(0.0), np.array(float(size)))
+    shape = (np.array(batch), np.array(float(size)))
     high, low = (float(updates_to(LEVELS, loss, *shape)) for loss in (max(a, b), min(a, b)))
     assert high <= low * (1 + 1e-9)
