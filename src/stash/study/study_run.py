@@ -62,7 +62,28 @@ def run_study(options: CharacterizeOptions) -> None:
         return
     with folder.lock(), interrupted_by(*REQUESTS):
         outcome, reading = _run_cells(file, folder, every, options)
-    _finish(outcome, reading)
+    # Say how the study stands; raises StashError where something may still run, or nothing was
+    # measured.
+    counts = {str(state): number for state, number in reading.counts(reading.cells).items()}
+    print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
+    print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
+    for sentence in outcome.not_started:
+        _print_status(f"note: {sentence}")
+    if outcome.left:
+        raise StashError("\n".join(outcome.left))
+    if not counts.get("done"):
+        raise StashError(
+            "no cell was measured; the sentences above say why, and --retry tries failed ones again"
+        )
+    notes = {
+        "failed": "failed; --retry runs them again",
+        "to run": "are left; the same command goes on",
+    }
+    for state, note in notes.items():
+        if state in counts:
+            print(f"{counts[state]} {note}.", file=sys.stderr)
+    if "failed" in counts or "to run" in counts:
+        raise typer.Exit(1)
 
 
 def cells_of(file: StudyFile) -> tuple[Cell, ...]:
@@ -134,27 +155,3 @@ def _profiles(reading: StudyReading, folder: StudyFolder) -> Iterator[tuple[Cell
 
 def _print_status(text: str) -> None:
     print(printable_line(mask_text(text), 600), flush=True)
-
-
-def _finish(outcome: RunOutcome, reading: StudyReading) -> None:
-    """Say how the study stands; raises StashError where something may still run, or nothing was measured."""
-    counts = {str(state): number for state, number in reading.counts(reading.cells).items()}
-    print(f"{counts.get('done', 0)} of {len(reading.cells)} cells are done.", end="")
-    print(f" ${outcome.dollars:,.2f} spent." if outcome.dollars else "")
-    for sentence in outcome.not_started:
-        _print_status(f"note: {sentence}")
-    if outcome.left:
-        raise StashError("\n".join(outcome.left))
-    if not counts.get("done"):
-        raise StashError(
-            "no cell was measured; the sentences above say why, and --retry tries failed ones again"
-        )
-    notes = {
-        "failed": "failed; --retry runs them again",
-        "to run": "are left; the same command goes on",
-    }
-    for state, note in notes.items():
-        if state in counts:
-            print(f"{counts[state]} {note}.", file=sys.stderr)
-    if "failed" in counts or "to run" in counts:
-        raise typer.Exit(1)
