@@ -15,7 +15,10 @@ from stash.core.errors import UserError
 from stash.predict.cluster import reached_share
 from stash.predict.forecasting import shipped_catalog
 from stash.spot.fleet_records import FleetPlan
+from stash.spot.model.pool import BASE_BYTES, HEAD_BYTES, server_bytes
+from stash.spot.pages.fleet_plan import document, page
 from stash.spot.planning import plan
+from stash.spot.run_records import LearnedCurve
 
 TODAY = date(2026, 11, 22)
 SHARED = gpu_job(
@@ -139,3 +142,61 @@ def test_a_confidence_that_cannot_be_computed_is_refused() -> None:
     fitted = blind.fitted.model_copy(update=unknown)
     with pytest.raises(UserError, match="so nor is a probability; plan without it"):
         planned(curve=blind.model_copy(update={"fitted": fitted}), confidence=0.9)
+
+
+MB = 10**6
+
+
+def curve(
+    parameters: int = 100 * MB, optimizer: int = 200 * MB, largest: int = 10 * MB
+) -> LearnedCurve:
+    found: LearnedCurve = learned_curve()
+    return found.model_copy(
+        update={
+            "parameter_bytes": parameters,
+            "optimizer_bytes": optimizer,
+            "largest_bytes": largest,
+            "buffer_bytes": 1 * MB,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "servers", "millions"),
+    [
+        (
+            curve(),
+            1,
+            301 + 3 * 101 + 101 + 4 * 101,
+        ),  # at the end: kept, exchanged, packed, and the head's
+        (curve(optimizer=0), 1, 101 + 3 * 101 + 101 + 4 * 101),
+        (
+            curve(optimizer=900 * MB),
+            1,
+            1001 + 3 * 101 + 1001 + 10,
+        ),  # while it saves: all that is kept twice
+        (
+            curve(largest=60 * MB),
+            4,
+            181 + 3 * 61 + 61 + 4 * 101,
+        ),  # no share is smaller than a tensor
+    ],
+)
+def test_it_is_the_worst_of_starting_saving_and_ending(
+    of: LearnedCurve, servers: int, millions: int
+) -> None:
+    assert server_bytes(of, servers) == pytest.approx(BASE_BYTES + HEAD_BYTES + millions * MB)
+
+
+def test_machines_that_cannot_hold_it_are_left_out() -> None:
+    small, large = (
+        planned(curve=each, quotas={"p3.2xlarge": 2})
+        for each in (curve(), curve(2_000 * MB, 4_000 * MB))
+    )
+    needs = server_bytes(curve(2_000 * MB, 4_000 * MB), 1)
+    assert large.pool.server.needs_bytes == needs
+    assert small.pool.server.memory_bytes < needs <= large.pool.server.memory_bytes
+    assert document(large)["server_needs_bytes"] == needs
+    assert dict(page(large, "x").chapters[0].facts)["memory"].startswith(
+        "a server needs 23.6 GB of "
+    )

@@ -125,18 +125,3 @@ def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
     assert run(monkeypatch, "report", "grid.yaml", "--format", "pdf", "-o", "paper") == 2
     assert "there is nothing to draw of grid.yaml yet" in capsys.readouterr().err
     assert not (cloud / "paper").exists()
-
-
-def test_a_cloud_that_says_no_is_told_and_left(
-    cloud: Path, monkeypatch: Patch, capsys: Capture
-) -> None:
-    (cloud / "grid.yaml").write_text(SKY)
-    monkeypatch.setenv("FAILS", "1")
-    assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5") == 1
-    captured = capsys.readouterr()
-    assert "ResourcesUnavailableError: quota exceeded; ask the cloud for more" in captured.out
-    assert "no cell was measured" in captured.err
-    assert list(cloud.glob("cluster-*")) == []
-    monkeypatch.delenv("FAILS")
-    assert run(monkeypatch, "characterize", "grid.yaml", "--max-dollars", "5", "--retry") == 0
-    assert "2 of 2 cells are done." in capsys.readouterr().out
