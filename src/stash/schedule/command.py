@@ -179,31 +179,33 @@ def simulate(options: ScheduleSimulateOptions) -> None:
         print_written(target, options.json)
 
 
+def _policy(text: str) -> str:
+    """One policy that what runs can follow."""
+    name, *others = _policies(text)
+    if others:
+        raise UnitError("only one can be followed here")
+    if POLICIES[name].seeded:
+        raise UnitError(f"it draws types, and one draw is no answer; take {name}-aware here")
+    return name
+
+
 @dataclass(frozen=True, kw_only=True)
-class QueueAdviceOptions(_QueueOptions):
+class _PolicyOptions(_QueueOptions):
+    policy: str = option("NAME", "Use this policy of docs/schedule.md.", _policy, default="max-min")
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueueAdviceOptions(_PolicyOptions):
     """One call of ``stash schedule advise``."""
 
-    policy: tuple[str, ...] = option(
-        "NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min"
-    )
     engine: Literal["slurm"] | None = option(
         "slurm", "Print requests to Slurm.", parsers.one_of(("slurm",))
     )
     apply: bool = flag("Have Slurm do it, for jobs that it may requeue.")
 
     def check(self) -> None:
-        if len(self.policy) != 1:
-            raise UserError("--policy takes one policy here: what runs can follow only one")
         if self.apply and self.engine != "slurm":
             raise UserError("--apply is for --engine slurm; give both")
-        _refuse_draws(self.policy[0])
-
-
-def _refuse_draws(policy: str) -> None:
-    if POLICIES[policy].seeded:
-        raise UserError(
-            f"--policy {policy} draws types, and one draw is no answer; take {policy}-aware here"
-        )
 
 
 def advise(options: QueueAdviceOptions) -> None:
@@ -220,7 +222,7 @@ def advise(options: QueueAdviceOptions) -> None:
         if others:
             note(f"jobs that are not in {options.jobs} hold {format_count(others, 'GPU')}")
         jobs = held.jobs
-    found = advise_now(jobs, cluster, matrix, options.policy[0], read.excluded)
+    found = advise_now(jobs, cluster, matrix, options.policy, read.excluded)
     asked = () if held is None else make_requests(found, held)
     print_answer(advice_document(found, asked) if options.json else advice_page(found, asked))
     if options.apply:
@@ -229,23 +231,15 @@ def advise(options: QueueAdviceOptions) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EconomicsOptions(_QueueOptions):
+class EconomicsOptions(_PolicyOptions):
     """One call of ``stash schedule economics``."""
 
-    policy: tuple[str, ...] = option(
-        "NAME,…", "Use this policy of docs/schedule.md.", _policies, default="max-min"
-    )
     cloud: str = option(
         "NAME", "Users could rent this instance type, like p3.2xlarge.", default=...
     )
     waiting: float = option(
         "PRICE", "An hour of waiting costs its user this.", parsers.price, default="$5/h"
     )
-
-    def check(self) -> None:
-        if len(self.policy) != 1:
-            raise UserError("--policy takes one policy here")
-        _refuse_draws(self.policy[0])
 
 
 def economics(options: EconomicsOptions) -> None:
@@ -259,14 +253,13 @@ def economics(options: EconomicsOptions) -> None:
         raise UserError(
             f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"
         )
-    policy, rules = (
-        options.policy[0],
-        LeavingRules(_cloud(options, matrix), options.waiting),
-    )
-    queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[policy])
+    rules = LeavingRules(_cloud(options, matrix), options.waiting)
+    queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[options.policy])
     found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
     print_answer(
-        economics_document(policy, found) if options.json else economics_page(cluster.name, found)
+        economics_document(options.policy, found)
+        if options.json
+        else economics_page(cluster.name, found)
     )
 
 

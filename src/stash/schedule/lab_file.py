@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from stash.api import ByteRate, Dollars, Ownership, PowerPrice, Purchase, Watts
-from stash.core.user_files import UserFile, load
+from stash.core.user_files import load
 from stash.schedule.records import DESCRIBED, YEAR_HOURS, ClusterNode, Costs, LabCluster
 
 EXAMPLE = """\
@@ -54,11 +54,7 @@ class ClusterFile(_Entry):
 
 def read_cluster(path: Path) -> LabCluster:
     """The cluster at ``path``; raises UserError."""
-    return cluster_of(load(path, ClusterFile, "the cluster", DESCRIBED))
-
-
-def cluster_of(file: UserFile[ClusterFile]) -> LabCluster:
-    """The cluster of a file; raises UserError for what contradicts itself."""
+    file = load(path, ClusterFile, "the cluster", DESCRIBED)
     nodes: list[ClusterNode] = []
     for number, entry in enumerate(file.content.nodes):
         if entry.price is not None and entry.purchase is not None:

@@ -98,11 +98,14 @@ def test_advice_shows_ten_changes_and_json_all(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        ("advise few.csv --policy fifo", "--policy fifo draws types, and one draw is no answer"),
+        (
+            "advise few.csv --policy fifo",
+            "--policy fifo: it draws types, and one draw is no answer",
+        ),
         ("simulate few.csv --policy lifo", "there is no policy lifo; there are max-min"),
         ("simulate none.csv", "cannot read the jobs none.csv"),
         ("simulate few.csv --cluster few.csv", "few.csv"),
-        ("advise few.csv --policy fifo,srtf", "--policy takes one policy here"),
+        ("advise few.csv --policy fifo,srtf", "--policy fifo,srtf: only one can be followed here"),
         ("advise few.csv --apply", "--apply is for --engine slurm"),
         ("advise few.csv --engine slurm", "there is no scontrol here"),
         ("economics few.csv --cloud p9.huge", "p9.huge"),
