@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from stash.core.formatting import format_span
 from stash.core.units import format_count
@@ -61,10 +61,11 @@ def _summary(reading: StudyReading, spent: float) -> str:
 
 def states_text(reading: StudyReading) -> str:
     """``"20 to run, 3 done, 1 failed"``."""
-    return _counts(reading.counts(reading.cells))
+    return _count_states(reading, reading.cells)
 
 
-def _counts(counts: Mapping[CellState, int]) -> str:
+def _count_states(reading: StudyReading, cells: Sequence[Cell]) -> str:
+    counts = reading.counts(cells)
     return ", ".join(f"{counts[state]} {word}" for state, word in _WORDS.items() if state in counts)
 
 
@@ -75,8 +76,8 @@ def missing_word(state: CellState) -> str:
 
 def _state(reading: StudyReading, repeats: list[Cell]) -> str:
     """Of all repeats: one word if they agree, else how many stand how."""
-    counts = reading.counts(repeats)
-    return _counts(counts) if len(counts) > 1 else "".join(_WORDS[state] for state in counts) or "."
+    states = [*reading.counts(repeats)]
+    return _WORDS[states[0]] if len(states) == 1 else _count_states(reading, repeats) or "."
 
 
 def _assumptions(reading: StudyReading) -> tuple[str, ...]:
