@@ -11,7 +11,7 @@ from stash.core.formatting import format_dollars, format_span, join_names
 from stash.core.units import format_count
 from stash.market.advising import MarketAdvice
 from stash.market.backtest import Backtest
-from stash.market.fees import not_counted
+from stash.market.job_market import not_counted
 from stash.market.jobs import BOOT, EVERY, FETCH
 from stash.market.leases import PARTS
 from stash.market.market_trace import MarketTrace, iso_day, iso_time
@@ -109,30 +109,13 @@ def backtest_page(found: Backtest, source: str) -> Page:
         (name, *(f"{each.get(part, 0.0):.2f}" for part in names), f"{found.mean(name):.2f}")
         for name, each in parts.items()
     ]
-    return Page(
-        title=f"{found.market.job.name} on {source}",
-        source=f"{format_count(len(found.starts), 'start')}, {iso_day(first)} to {iso_day(last)}{late}",
-        subtitle=tuple(
-            f"{format_count(count, 'start')} left out: {why}"
-            for why, count in sorted(found.left_out.items())
-        ),
-        verdict=(f"{sentence}.",),
-        grids=(
-            _policies(found),
-            Grid("Mean dollars", (*names, "bill"), tuple(rows), frozenset({0}), first="policy"),
-        ),
-        warnings=tuple(_warnings(found)),
-    )
-
-
-def _policies(found: Backtest) -> Grid:
-    head = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "late", "moves")
-    rows = []
+    columns = ("dollars (5-95 %)", f"against {found.reference.partition(':')[0]}", "late", "moves")
+    lines = []
     for name, runs in found.runs.items():
         values = [run.dollars for run in runs]
         low, high = np.percentile(values, [5, 95])
         decimals = 2 if high < 100 else 0
-        rows.append(
+        lines.append(
             (
                 name,
                 f"{format_dollars(float(np.mean(values)))} ({low:,.{decimals}f}-{high:,.{decimals}f})",
@@ -143,7 +126,20 @@ def _policies(found: Backtest) -> Grid:
                 f"{np.mean([run.count('moved') for run in runs]):.1f}",
             )
         )
-    return Grid("", head, tuple(rows), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3))
+    return Page(
+        title=f"{found.market.job.name} on {source}",
+        source=f"{format_count(len(found.starts), 'start')}, {iso_day(first)} to {iso_day(last)}{late}",
+        subtitle=tuple(
+            f"{format_count(count, 'start')} left out: {why}"
+            for why, count in sorted(found.left_out.items())
+        ),
+        verdict=(f"{sentence}.",),
+        grids=(
+            Grid("", columns, tuple(lines), frozenset({0}), first="policy", ranks=(0, 0, 1, 2, 3)),
+            Grid("Mean dollars", (*names, "bill"), tuple(rows), frozenset({0}), first="policy"),
+        ),
+        warnings=tuple(_warnings(found)),
+    )
 
 
 def _against(found: Backtest, mean: float) -> str:

@@ -164,9 +164,8 @@ def policy(name: str, market: JobMarket, home: str | None = None) -> Policy:
             raise UserError(
                 f"--policy gpu-type: {cloud} has no instance with one GPU in this market; leave it out"
             )
-        return Policy(
-            f"stay:{instance}" if base == "stay" else base, partial(once, allowed=numbers)
-        )
+        label = f"stay:{instance}" if base == "stay" else base
+        return Policy(label, partial(once, allowed=numbers))
     if base == "daily":
         text = option.removeprefix("every=")
         every = DAY if not option else 0.0 if text == "change" else _seconds(name, text)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stash.core.errors import StashError, UserError
-from stash.market.fees import move_dollars
-from stash.market.job_market import CloudRegion, JobMarket, JobState, Policy
+from stash.market.job_market import CloudRegion, JobMarket, JobState, Policy, move_dollars
 from stash.market.leases import End, Lease, LeaseBill, LeaseProgress, bill_of, lease_of
 from stash.market.market_trace import iso_time
 

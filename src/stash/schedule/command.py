@@ -17,14 +17,20 @@ from stash.core.records.base import SUFFIX
 from stash.core.units import format_count
 from stash.schedule.advice_now import advice_document, advice_page, advise_now
 from stash.schedule.allocation import POLICIES
-from stash.schedule.comparing import compare_policies
 from stash.schedule.economics import CloudPrice, LeavingRules, equilibrium
 from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
 from stash.schedule.lab_file import read_cluster
 from stash.schedule.matrix import RateMatrix
 from stash.schedule.matrix_file import matrix_text, read_matrix
-from stash.schedule.page import document, matrix_document, matrix_page, page
-from stash.schedule.page_of_economics import economics_document, economics_page
+from stash.schedule.metrics import compare_policies
+from stash.schedule.page import (
+    document,
+    economics_document,
+    economics_page,
+    matrix_document,
+    matrix_page,
+    page,
+)
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
 from stash.schedule.simulate import simulate as run_course
@@ -253,18 +259,8 @@ def economics(options: EconomicsOptions) -> None:
         raise UserError(
             f"{options.cluster} does not say what all of its machines cost; give each a price, or purchase and years"
         )
-    rules = LeavingRules(_cloud(options, matrix), options.waiting)
-    queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[options.policy])
-    found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
-    print_answer(
-        economics_document(options.policy, found)
-        if options.json
-        else economics_page(cluster.name, found)
-    )
-
-
-def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
-    """The price of the instance; raises UserError for one that has no GPU, no price, or no rate in the matrix."""
+    # The price of the instance; raises UserError for one that has no GPU, no price, or no rate in
+    # the matrix.
     known = load_catalog()
     instance = known.instance(options.cloud)
     offers = [offer for offer in known.query() if offer.instance == instance]
@@ -287,7 +283,16 @@ def _cloud(options: EconomicsOptions, matrix: RateMatrix) -> CloudPrice:
             "name a type with whole GPUs"
         )
     dollars = min(offer.dollars_per_hour for offer in offers)
-    return CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars)
+    rules = LeavingRules(
+        CloudPrice(options.cloud, gpu, int(instance.gpu_count), dollars), options.waiting
+    )
+    queued = partial(run_course, cluster=cluster, matrix=matrix, policy=POLICIES[options.policy])
+    found = equilibrium(read.jobs, cluster.gpus, cluster.costs.hourly, matrix, queued, rules)
+    print_answer(
+        economics_document(options.policy, found)
+        if options.json
+        else economics_page(cluster.name, found)
+    )
 
 
 app = App(no_args_is_help=True)

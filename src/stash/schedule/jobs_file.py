@@ -61,7 +61,14 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
     for line, row in load_rows(path, _Row, "the jobs", DESCRIBED, 500_000, 2**26):
         facts = row.model_dump()
         job = QueuedJob(facts.pop("job"), **facts)
-        found = _find_mistake(job, cluster)
+        if job.on and job.on not in cluster.types:
+            found = f"on: {job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}"
+        elif job.deadline is not None and job.deadline <= job.submit:
+            found = "deadline: it is not after the job's submission"
+        elif job.steps <= job.done:
+            found = f"done: {job.done:g} steps are done of {job.steps:g}: there is nothing left"
+        else:
+            found = None
         if job.name in seen:
             found = f"job: {job.name} is also in line {seen[job.name]}; give each job its own name"
         if found is not None:
@@ -90,19 +97,6 @@ def read_jobs(path: Path, cluster: LabCluster, matrix: RateMatrix) -> JobsFile:
         for job in jobs
     ]
     return JobsFile(tuple(shifted), tuple(excluded))
-
-
-def _find_mistake(job: QueuedJob, cluster: LabCluster) -> str | None:
-    """The column of a job that contradicts another, and why; ``None`` where all fit together."""
-    if job.on and job.on not in cluster.types:
-        return (
-            f"on: {job.on} is no GPU type of {cluster.name}, which has {', '.join(cluster.types)}"
-        )
-    if job.deadline is not None and job.deadline <= job.submit:
-        return "deadline: it is not after the job's submission"
-    if job.steps <= job.done:
-        return f"done: {job.done:g} steps are done of {job.steps:g}: there is nothing left"
-    return None
 
 
 def _explain_exclusion(

@@ -218,19 +218,8 @@ def _cell(
         else dataclasses.astuple(dataclasses.replace(bed, facts=())),
     }
     digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    return Cell(
-        digest[:_ID],
-        names[number],
-        given.zoo,
-        words,
-        batch,
-        place,
-        nodes,
-        repeat,
-        data,
-        settings,
-        bed,
-    )
+    id, name = digest[:_ID], names[number]
+    return Cell(id, name, given.zoo, words, batch, place, nodes, repeat, data, settings, bed)
 
 
 def _make_emulated(

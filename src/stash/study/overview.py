@@ -36,9 +36,19 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
         if reading.standings[cell.id].state in ("failed", "out of memory")
     )
     lists = (("failed", "What failed", failures), ("assumed", "Assumed", _assumptions(reading)))
+    takes, already = reading.remaining_estimate, f"; ${spent:,.2f} spent until now" if spent else ""
+    if not takes.cells:
+        summary = f"{states_text(reading)}{already}."
+    else:
+        money = (
+            "costs nothing by time"
+            if takes.dollars is None
+            else f"costs about ${takes.dollars:,.2f}"
+        )
+        summary = f"{states_text(reading)}; what is left takes about {format_span(takes.seconds)} and {money}{already}."
     return Page(
         title=f"{reading.name}: {format_count(len(reading.cells), 'cell')}",
-        verdict=(_summary(reading, spent),),
+        verdict=(summary,),
         grids=(Grid("", columns, body, frozenset(range(len(columns) + 1))),),
         chapters=tuple(
             Chapter(name, title, points=points, brief=True)
@@ -47,16 +57,6 @@ def page(reading: StudyReading, spent: float = 0.0, results: str = "") -> Page:
         ),
         footer=f"Profiles go to {results}." if results else "",
     )
-
-
-def _summary(reading: StudyReading, spent: float) -> str:
-    takes, already = reading.remaining_estimate, f"; ${spent:,.2f} spent until now" if spent else ""
-    if not takes.cells:
-        return f"{states_text(reading)}{already}."
-    money = (
-        "costs nothing by time" if takes.dollars is None else f"costs about ${takes.dollars:,.2f}"
-    )
-    return f"{states_text(reading)}; what is left takes about {format_span(takes.seconds)} and {money}{already}."
 
 
 def states_text(reading: StudyReading) -> str:

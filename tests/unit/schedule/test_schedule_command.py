@@ -17,9 +17,9 @@ from stash.core.errors import StashError, UserError
 from stash.core.parsers import node_names
 from stash.schedule.advice_now import ManagerRequest, advise_now
 from stash.schedule.allocation import POLICIES
-from stash.schedule.comparing import compare_policies
 from stash.schedule.economics import CloudPrice, LeavingRules, cloud_bills, equilibrium
 from stash.schedule.jobs_file import JobsFile
+from stash.schedule.metrics import compare_policies
 from stash.schedule.page import page
 from stash.schedule.simulate import simulate
 from stash.schedule.slurm_requests import apply_requests, make_requests, match_queue

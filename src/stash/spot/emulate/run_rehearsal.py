@@ -140,19 +140,17 @@ class Rehearsal:
                 self._stop()
                 raise
             self._read_events()
-            unsaid = Account(reason=self._last_words(), died=True)
+            status, printed = self._backend.status(), self._backend.head_output().strip()
+            if status is not None and status < 0:
+                words = f"the head was killed by {signal.Signals(-status).name}"
+            else:
+                how = "" if status is None else f" (exit status {status})"
+                words = f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
+            unsaid = Account(reason=words, died=True)
         finally:
             self._backend.close()
             self.account = read_account(self._messages, self._updates.read_new_rows(), unsaid)
         return self.account
-
-    def _last_words(self) -> str:
-        """How a head ended that did not say so itself."""
-        status, printed = self._backend.status(), self._backend.head_output().strip()
-        if status is not None and status < 0:
-            return f"the head was killed by {signal.Signals(-status).name}"
-        how = "" if status is None else f" (exit status {status})"
-        return f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
 
     def _stop(self) -> None:
         append_row(self._wishes, do="stop")

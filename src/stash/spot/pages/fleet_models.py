@@ -43,11 +43,20 @@ def page_of_model(model: FleetModel, source: str) -> Page:
     queue = model.queue
     several = len({run.servers for run in model.runs}) > 1
     shared = f", {queue.unsplit:.0%} of it however many servers" if several else ""
+    together = sum(run.size > 1 for run in model.runs)
+    read = f"{format_count(len(model.runs), 'run')}, {together} of several workers."
+    wrong = model.error
+    if wrong is None:
+        summary = (
+            f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
+        )
+    else:
+        summary = f"{read} Of fleets it had not seen, the queue at the servers errs by {wrong:.1%} (median)."
     return Page(
         title=f"Fleets of {source}",
         source=source,
         verdict=(
-            _summary(model),
+            summary,
             (
                 f"An update keeps a server busy for {format_seconds(queue.server_seconds)}{shared}; arrivals are "
                 f"{queue.randomness:.0%} random."
@@ -57,19 +66,6 @@ def page_of_model(model: FleetModel, source: str) -> Page:
             Grid("", ("servers", "an iteration"), singles, frozenset({0}), first="worker alone"),
             Grid("", ("measured", "predicted"), judged, frozenset({0}), first="from all others"),
         ),
-    )
-
-
-def _summary(model: FleetModel) -> str:
-    together = sum(run.size > 1 for run in model.runs)
-    read = f"{format_count(len(model.runs), 'run')}, {together} of several workers."
-    error = model.error
-    if error is None:
-        return (
-            f"{read} None can be left out, so how wrong the model is, is unknown: time more fleets."
-        )
-    return (
-        f"{read} Of fleets it had not seen, the queue at the servers errs by {error:.1%} (median)."
     )
 
 
