@@ -18,10 +18,15 @@ from stash.core.units import format_count
 from stash.schedule.advice_now import advice_document, advice_page, advise_now
 from stash.schedule.allocation import POLICIES
 from stash.schedule.economics import CloudPrice, LeavingRules, equilibrium
-from stash.schedule.jobs_file import JobsFile, jobs_text, read_jobs
-from stash.schedule.lab_file import read_cluster
+from stash.schedule.lab_files import (
+    JobsFile,
+    jobs_text,
+    matrix_text,
+    read_cluster,
+    read_jobs,
+    read_matrix,
+)
 from stash.schedule.matrix import RateMatrix
-from stash.schedule.matrix_file import matrix_text, read_matrix
 from stash.schedule.metrics import compare_policies
 from stash.schedule.page import (
     document,

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from stash.schedule.allocation import JobPolicy
-from stash.schedule.jobs_file import JobsFile
+from stash.schedule.lab_files import JobsFile
 from stash.schedule.matrix import RESTART, RateMatrix, RateTable, demand_of
 from stash.schedule.records import HOUR, Floats, LabCluster, QueuedJob
 from stash.schedule.shares import makespan, relaxation

@@ -18,7 +18,7 @@ from stash.core.parsers import node_names
 from stash.schedule.advice_now import ManagerRequest, advise_now
 from stash.schedule.allocation import POLICIES
 from stash.schedule.economics import CloudPrice, LeavingRules, cloud_bills, equilibrium
-from stash.schedule.jobs_file import JobsFile
+from stash.schedule.lab_files import JobsFile
 from stash.schedule.metrics import compare_policies
 from stash.schedule.page import page
 from stash.schedule.simulate import simulate

@@ -10,10 +10,8 @@ from forecast_profiles import gpu_job
 from schedules import EXAMPLES, cluster, matrix
 
 from stash.core.errors import UserError
-from stash.schedule.jobs_file import jobs_text, read_jobs
-from stash.schedule.lab_file import read_cluster
+from stash.schedule.lab_files import jobs_text, matrix_text, read_cluster, read_jobs, read_matrix
 from stash.schedule.matrix import PACKED, SPREAD
-from stash.schedule.matrix_file import matrix_text, read_matrix
 from stash.schedule.profile_rates import rates_of
 from stash.schedule.records import LabCluster
 from stash.schedule.trace_importers import read_trace
