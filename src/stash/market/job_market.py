@@ -133,7 +133,6 @@ class JobState:
     saved: float = 0.0
     """Of them, in a finished checkpoint."""
     held: int | None = None
-    """The offer."""
     ready: float = 0.0
     """When the boot and the fetch of what is held end, or ended."""
     copies: tuple[CloudRegion, ...] = ()

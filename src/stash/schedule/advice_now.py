@@ -70,7 +70,6 @@ class ManagerRequest:
 
     job: str
     commands: tuple[tuple[str, ...], ...]
-    """Programs with their arguments."""
     note: str = ""
     """Why there is none."""
 

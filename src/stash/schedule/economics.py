@@ -78,12 +78,10 @@ class Economics:
 
     rules: LeavingRules
     hourly: float
-    """Of the own cluster, dollars."""
     hours: float
     """That are paid: from the first submission to the last end, with everybody there."""
     steps: tuple[DefectionStep, ...]
     left: tuple[str, ...]
-    """Who left, in order."""
     break_even: float | None
     """Utilisation above which the own cluster is cheaper than the cloud for these jobs."""
     cloud_total: float | None

@@ -122,7 +122,6 @@ class ScheduleRun:
         """By type the jobs that wait for its GPUs, in order; those that have got some elsewhere stay in it."""
         self.queue: list[int] = []
         self.objectives: list[float] = []
-        """Of each allocation."""
         self.unplaced: list[int] = []
         """Gangs that had their turn and found no place."""
         work = float((self.gpus * self.left / self.best).sum() / cluster.gpus)

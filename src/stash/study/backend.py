@@ -85,7 +85,6 @@ class OpenLease:
     cell: str = ""
     """The cell that was last started there, and did not end."""
     began: float = 0.0
-    """When that was."""
 
     def seconds(self, now: float) -> float:
         """Since it was opened; none if the clock was set back between two runs."""

@@ -37,7 +37,6 @@ class RunOutcome(NamedTuple):
     left: tuple[str, ...]
     """What may still be running, a sentence each."""
     dollars: float
-    """Of the whole study."""
 
 
 class _Running(NamedTuple):

@@ -51,7 +51,6 @@ class StudyResult:
     step: Interval
     """Seconds; the mean of the repeats' values and of their ends, unknown ends if one is."""
     samples_per_second: float | None
-    """Of the whole job."""
     seconds: Mapping[str, float]
     """Of the step, by stall, in ladder order; unknown ones are left out."""
     why_unknown: Mapping[str, str]

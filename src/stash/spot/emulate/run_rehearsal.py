@@ -114,7 +114,6 @@ class Rehearsal:
         self._limit = math.inf if orders.seconds is None else orders.seconds + overdue
         self._messages: list[dict[str, Any]] = []
         self.account = Account()
-        """Once it has run."""
 
     def run(self) -> Account:
         """Run until the head ends; an interruption lets it save everything first. Raises StashError."""
