@@ -202,7 +202,9 @@ def _policy(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _PolicyOptions(_QueueOptions):
-    policy: str = option("NAME", "Use this policy of docs/schedule.md.", _policy, default="max-min")
+    policy: str = option(
+        "NAME,…", "Use this policy of docs/schedule.md.", _policy, default="max-min"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

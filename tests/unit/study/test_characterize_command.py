@@ -113,6 +113,6 @@ def test_a_study_on_a_cloud_from_end_to_end(cloud: Path, typed: Typed) -> None:
 def test_of_a_study_that_has_measured_nothing_there_is_nothing_to_draw(
     cloud: Path, typed: Typed
 ) -> None:
-    said = typed("report grid.yaml --format pdf -o paper", 2)[1]
-    assert "there is nothing to draw of grid.yaml yet" in said
+    error = typed("report grid.yaml --format pdf -o paper", 2)[1]
+    assert "there is nothing to draw of grid.yaml yet" in error
     assert not (cloud / "paper").exists()

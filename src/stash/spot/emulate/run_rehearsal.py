@@ -68,14 +68,14 @@ class Account:
 
 
 def read_account(
-    messages: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], unsaid: Account
+    messages: Sequence[dict[str, Any]], rows: Sequence[dict[str, Any]], default: Account
 ) -> Account:
-    """What the head's ``messages`` and its ``rows`` of updates tell; ``unsaid``: how it ended if it does not say so."""
+    """What the head's ``messages`` and its ``rows`` of updates tell; ``default``: how it ended if it does not say so."""
     columns: dict[str, Any] = {
         name: tuple(row[name] for row in rows) for name in SpotUpdates.model_fields
     }
     events = tuple(map(SpotEvent.model_validate, messages))
-    account = replace(unsaid, events=events, updates=SpotUpdates(**columns))
+    account = replace(default, events=events, updates=SpotUpdates(**columns))
     for message in messages:
         if message["what"] == "ended":
             books = LeaseBooks.model_validate(message["books"])
@@ -117,7 +117,7 @@ class Rehearsal:
 
     def run(self) -> Account:
         """Run until the head ends; an interruption lets it save everything first. Raises StashError."""
-        unsaid = Account()
+        default = Account()
         try:
             try:
                 self._backend.start()
@@ -135,7 +135,7 @@ class Rehearsal:
                         )
                     time.sleep(_POLL)
             except KeyboardInterrupt:
-                unsaid = Account(reason="interrupted")
+                default = Account(reason="interrupted")
                 self._stop()
                 raise
             self._read_events()
@@ -145,10 +145,10 @@ class Rehearsal:
             else:
                 how = "" if status is None else f" (exit status {status})"
                 words = f"the head ended unexpectedly{how}: {printed.splitlines()[-1] if printed else 'it printed nothing'}"
-            unsaid = Account(reason=words, died=True)
+            default = Account(reason=words, died=True)
         finally:
             self._backend.close()
-            self.account = read_account(self._messages, self._updates.read_new_rows(), unsaid)
+            self.account = read_account(self._messages, self._updates.read_new_rows(), default)
         return self.account
 
     def _stop(self) -> None:
